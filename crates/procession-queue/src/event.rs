@@ -1,0 +1,344 @@
+//! # Event queue protocol
+//!
+//! ## Problem
+//! Senders push messages for a process that may end at any moment. A message pushed just after the last look would
+//! be lost without its sender knowing.
+//!
+//! ## States
+//! One word, `newest`: null (open and empty), a node (open, the nodes linked from the newest to the oldest), or `CLOSED`
+//! (for ever).
+//!
+//! ## Steps
+//! Push: `Load` newest; if `CLOSED`, return the item · `Link` the new node to it · `Publish` CAS newest to the new node.
+//! Take: `Detach` CAS newest to null. Close: `Close` swap newest for `CLOSED`. Both own all that they detached, and turn it
+//! round once, into the order of the pushes.
+//!
+//! ## Why it works
+//! `Publish` succeeds only on the word that was loaded, which was not `CLOSED`. So a push is either before `Close` in the
+//! order of the word's changes, and its node is among those that `Close` or an earlier `Detach` took; or it is
+//! after, and sees `CLOSED`. Nodes leave only all at once, so a word that still equals the loaded node still heads
+//! the same list, even if that node was freed and allocated anew in between: no ABA.
+//!
+//! ## Allowed
+//! Take may miss a push that is not visible to this thread yet (crate documentation, *Parking*).
+//!
+//! ## Rejected
+//! A linked queue with one swap per push (Vyukov's): a sender preempted between its two steps hides all later messages, and
+//! a swap cannot fail on a closed queue.
+//!
+//! ## Invariants
+//! - `[detached]` nodes that a successful `Detach` or `Close` took are reachable from nowhere else.
+//! - `[unpublished]` a node before its `Publish` is its pusher's alone.
+//!
+//! ## Checked by
+//! `models::close_against_push`, `models::canary_push_without_check`, `models::canary_event_published_relaxed`.
+
+use std::error::Error;
+use std::fmt;
+use std::iter::FusedIterator;
+use std::marker::PhantomData;
+use std::ptr;
+
+use procession_sync::atomic::AtomicPtr;
+use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// The defects that canary models plant, one at a time.
+pub(crate) mod mutation {
+    pub(crate) const SOUND: u8 = 0;
+    /// `Publish` is a swap, which cannot see that the queue was closed after `Load`.
+    pub(crate) const PUSH_WITHOUT_CHECK: u8 = 1;
+    /// `Publish` does not release the node.
+    pub(crate) const PUBLISH_RELAXED: u8 = 2;
+}
+
+struct Node<T> {
+    /// The next older one; in a [`Batch`], the next newer one.
+    next: *mut Node<T>,
+    item: T,
+}
+
+/// What `newest` is once the queue is closed. No node has this address: they are aligned to at least a pointer.
+fn closed<T>() -> *mut Node<T> {
+    ptr::without_provenance_mut(1)
+}
+
+/// The word and its three operations.
+pub(crate) struct Stack<T, const MUTATION: u8> {
+    newest: AtomicPtr<Node<T>>,
+    items: PhantomData<T>,
+}
+
+// SAFETY: items move in from any thread and out to any thread; no reference to one is ever shared.
+unsafe impl<T: Send, const MUTATION: u8> Send for Stack<T, MUTATION> {}
+// SAFETY: as above.
+unsafe impl<T: Send, const MUTATION: u8> Sync for Stack<T, MUTATION> {}
+
+impl<T, const MUTATION: u8> Stack<T, MUTATION> {
+    pub(crate) fn new() -> Self {
+        Self { newest: AtomicPtr::new(ptr::null_mut()), items: PhantomData }
+    }
+
+    pub(crate) fn push(&self, item: T) -> Result<(), Closed<T>> {
+        let mut seen = self.newest.load(Relaxed);
+        if seen == closed() {
+            return Err(Closed(item));
+        }
+        let node = Box::into_raw(Box::new(Node { next: seen, item }));
+        let order = if MUTATION == mutation::PUBLISH_RELAXED { Relaxed } else { Release };
+        if MUTATION == mutation::PUSH_WITHOUT_CHECK {
+            let before = self.newest.swap(node, order);
+            // SAFETY: the canary's two threads leave the node alone until the push has returned.
+            unsafe { (*node).next = if before == closed() { ptr::null_mut() } else { before } };
+            return Ok(());
+        }
+        loop {
+            // Ordering: Release pairs with the Acquire of `Detach` and `Close`; makes the node visible to its taker.
+            // Relaxed on failure: what was seen is only linked to, not read.
+            match self.newest.compare_exchange_weak(seen, node, order, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) if now == closed() => {
+                    // SAFETY: [unpublished]
+                    let node = unsafe { Box::from_raw(node) };
+                    return Err(Closed(node.item));
+                }
+                Err(now) => {
+                    seen = now;
+                    // SAFETY: [unpublished]
+                    unsafe { (*node).next = seen };
+                }
+            }
+        }
+    }
+
+    pub(crate) fn take(&self) -> Batch<T> {
+        let mut seen = self.newest.load(Relaxed);
+        loop {
+            if seen.is_null() || seen == closed() {
+                return Batch::new();
+            }
+            // Ordering: Acquire pairs with the Release of `Publish`, of every push in the list: their CASes form one
+            // release sequence.
+            match self.newest.compare_exchange_weak(seen, ptr::null_mut(), Acquire, Relaxed) {
+                // SAFETY: [detached]
+                Ok(_) => return unsafe { Batch::from_newest(seen) },
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    pub(crate) fn close(&self) -> Batch<T> {
+        // Ordering: Acquire as in `take`.
+        let newest = self.newest.swap(closed(), Acquire);
+        if newest == closed() {
+            return Batch::new();
+        }
+        // SAFETY: [detached]
+        unsafe { Batch::from_newest(newest) }
+    }
+
+    fn is_empty(&self) -> bool {
+        // Relaxed: a hint, nothing is read through it.
+        let newest = self.newest.load(Relaxed);
+        newest.is_null() || newest == closed()
+    }
+
+    fn is_closed(&self) -> bool {
+        // Relaxed: as above.
+        self.newest.load(Relaxed) == closed()
+    }
+}
+
+impl<T, const MUTATION: u8> Drop for Stack<T, MUTATION> {
+    fn drop(&mut self) {
+        drop(self.close());
+    }
+}
+
+/// A queue from many producers to one place, where it is taken whole, and which can be closed.
+///
+/// A push costs one allocation and one compare-and-swap. Taking is one compare-and-swap for everything queued, and the
+/// items come out in the order of their pushes, so that draining a backlog of n costs O(n).
+///
+/// Unbounded: whoever needs a bound counts before it pushes.
+///
+/// ```
+/// use procession_queue::{Closed, EventQueue};
+///
+/// let queue = EventQueue::new();
+/// queue.push("a")?;
+/// queue.push("b")?;
+/// assert!(queue.take().eq(["a", "b"]));
+/// queue.push("c")?;
+/// assert!(queue.close().eq(["c"]));
+/// assert_eq!(queue.push("d"), Err(Closed("d")));
+/// # Ok::<(), Closed<&str>>(())
+/// ```
+pub struct EventQueue<T>(Stack<T, { mutation::SOUND }>);
+
+impl<T> EventQueue<T> {
+    /// Makes an open, empty queue.
+    pub fn new() -> Self {
+        Self(Stack::new())
+    }
+
+    /// Pushes behind everything queued.
+    ///
+    /// # Errors
+    /// [`Closed`] returns the item if the queue is closed.
+    #[inline]
+    pub fn push(&self, item: T) -> Result<(), Closed<T>> {
+        self.0.push(item)
+    }
+
+    /// Takes everything queued, oldest first.
+    #[inline]
+    pub fn take(&self) -> Batch<T> {
+        self.0.take()
+    }
+
+    /// Closes the queue for ever, and takes what is queued. Every later push fails.
+    pub fn close(&self) -> Batch<T> {
+        self.0.close()
+    }
+
+    /// Whether nothing is queued, as far as this thread can see (crate documentation, *Parking*).
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the queue has been closed, as far as this thread can see.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+impl<T> Default for EventQueue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for EventQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventQueue").field("is_empty", &self.is_empty()).field("is_closed", &self.is_closed()).finish()
+    }
+}
+
+/// What was taken from an [`EventQueue`], oldest first. Dropping it drops what was not iterated over.
+pub struct Batch<T> {
+    oldest: *mut Node<T>,
+    newest: *mut Node<T>,
+    length: usize,
+    items: PhantomData<T>,
+}
+
+// SAFETY: [detached], the batch owns its nodes and their items.
+unsafe impl<T: Send> Send for Batch<T> {}
+// SAFETY: a shared reference gives no access to an item.
+unsafe impl<T: Send> Sync for Batch<T> {}
+
+impl<T> Batch<T> {
+    /// An empty batch.
+    pub const fn new() -> Self {
+        Self { oldest: ptr::null_mut(), newest: ptr::null_mut(), length: 0, items: PhantomData }
+    }
+
+    /// Turns a list round.
+    ///
+    /// # Safety
+    /// `[detached]`: `newest` is null or heads a list of nodes that nobody else can reach.
+    unsafe fn from_newest(newest: *mut Node<T>) -> Self {
+        let mut batch = Self { newest, ..Self::new() };
+        let mut node = newest;
+        while !node.is_null() {
+            // SAFETY: [detached]
+            let older = unsafe { std::mem::replace(&mut (*node).next, batch.oldest) };
+            batch.oldest = node;
+            batch.length += 1;
+            node = older;
+        }
+        batch
+    }
+
+    /// Puts `newer` behind this batch, in constant time.
+    pub fn append(&mut self, newer: Self) {
+        // Its nodes now belong to this batch.
+        let newer = std::mem::ManuallyDrop::new(newer);
+        if self.oldest.is_null() {
+            self.oldest = newer.oldest;
+            self.newest = newer.newest;
+        } else if !newer.oldest.is_null() {
+            // SAFETY: [detached], `newest` is the last node of this batch if it has any.
+            unsafe { (*self.newest).next = newer.oldest };
+            self.newest = newer.newest;
+        }
+        self.length += newer.length;
+    }
+}
+
+impl<T> Iterator for Batch<T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        if self.oldest.is_null() {
+            return None;
+        }
+        // SAFETY: [detached], and each node is visited once.
+        let node = unsafe { Box::from_raw(self.oldest) };
+        self.oldest = node.next;
+        self.length -= 1;
+        Some(node.item)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.length, Some(self.length))
+    }
+}
+
+impl<T> ExactSizeIterator for Batch<T> {}
+impl<T> FusedIterator for Batch<T> {}
+
+impl<T> Drop for Batch<T> {
+    fn drop(&mut self) {
+        // If the `Drop` of one item panics, those behind it are dropped all the same.
+        struct Rest<'a, T>(&'a mut Batch<T>);
+        impl<T> Drop for Rest<'_, T> {
+            fn drop(&mut self) {
+                self.0.by_ref().for_each(drop);
+            }
+        }
+        let rest = Rest(self);
+        rest.0.by_ref().for_each(drop);
+    }
+}
+
+impl<T> Default for Batch<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for Batch<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("len", &self.length).finish()
+    }
+}
+
+/// The error of a push to a closed queue; it holds the refused item.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Closed<T>(pub T);
+
+impl<T> fmt::Debug for Closed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Closed(..)")
+    }
+}
+
+impl<T> fmt::Display for Closed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the queue is closed")
+    }
+}
+
+impl<T> Error for Closed<T> {}

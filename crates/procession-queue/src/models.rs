@@ -1,0 +1,408 @@
+//! Models of the queues' protocols: loom runs each through every interleaving and every allowed stale read, up to a
+//! bound of preemptions (`LOOM_MAX_PREEMPTIONS`, 2 by default).
+//!
+//! Each has canaries: the same code with one defect planted, which the model must find. A suite whose primitives were
+//! not loom's would find none of them, and fail.
+//!
+//! Loom decides where to switch threads by the last access to each atomic only: if a thread's load comes between another
+//! thread's load and its own read-modify-write, that pair of accesses is not turned round. A model therefore lets the
+//! threads meet in read-modify-writes (`close` rather than `take`), and its canary shows that it did.
+//!
+//! | model | canaries |
+//! |---|---|
+//! | `owner_pop_against_steal` | `canary_pop_without_cas` |
+//! | `two_thieves` | `canary_claim_without_cas` |
+//! | `wrap_around` | `canary_pops_carry` |
+//! | `refill_while_a_thief_copies` | `canary_done_relaxed` |
+//! | `refill_while_half_is_copied` | `canary_done_before_copy` |
+//! | `refill_while_two_thieves_copy` | `canary_head_before_done` |
+//! | `overflow_while_stolen` | `canary_overflow_without_cas` |
+//! | `fifo_ring_against_thief` | `canary_oldest_without_cas`, `canary_publish_relaxed` |
+//! | `close_against_push` | `canary_push_without_check` |
+//! | `item_visible_to_its_taker` | `canary_event_published_relaxed` |
+//! | `chase_lev_half_steal_doubles_an_item` | it is one: the structure as Wippy describes it |
+
+use procession_sync::cell::UnsafeCell;
+use procession_sync::{Arc, thread};
+
+use crate::Global;
+use crate::event::{self, Stack};
+use crate::ring::{Arrange, Owned, Ring, mutation};
+
+/// Small enough that every interleaving is reached, and that a few pushes wrap around it.
+const CAPACITY: usize = 4;
+
+type Shared<const MUTATION: u8> = Arc<Ring<u32, CAPACITY, MUTATION>>;
+
+/// Runs `body` in every interleaving within the bound.
+fn explore(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.max_branches = 10_000;
+    builder.check(body);
+}
+
+/// Panics unless `taken` is, in any order, 0 to `count - 1`.
+fn assert_each_once(mut taken: Vec<u32>, count: u32) {
+    taken.sort_unstable();
+    if let Some(pair) = taken.windows(2).find(|pair| pair[0] == pair[1]) {
+        panic!("item {} was taken twice: {taken:?}", pair[0]);
+    }
+    assert!(taken == (0..count).collect::<Vec<_>>(), "an item was lost: {taken:?}");
+}
+
+fn steal_half<const MUTATION: u8>(victim: &Shared<MUTATION>) -> Vec<u32> {
+    let own = Owned::<u32, CAPACITY, MUTATION>::new();
+    let first = own.steal_half(victim, Arrange::OldestLast).success();
+    first.into_iter().chain(std::iter::from_fn(|| own.pop_newest())).collect()
+}
+
+fn push_all<const MUTATION: u8>(owner: &Owned<u32, CAPACITY, MUTATION>, items: std::ops::Range<u32>) {
+    for item in items {
+        owner.push(item).expect("the model pushes no more than fits");
+    }
+}
+
+fn drain<const MUTATION: u8>(owner: &Owned<u32, CAPACITY, MUTATION>) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(|| owner.pop_newest())
+}
+
+/// The owner pops three of four items while a thief takes half, twice.
+fn pop_against_steal<const MUTATION: u8>(head: u32, pops: u32) {
+    explore(move || {
+        let owner = Owned::<u32, CAPACITY, MUTATION>::starting_at(head, pops);
+        push_all(&owner, 0..3);
+        let victim = Arc::clone(owner.ring());
+        let thief = thread::spawn(move || {
+            let mut taken = steal_half(&victim);
+            taken.extend(steal_half(&victim));
+            taken
+        });
+        let mut taken: Vec<u32> = owner.pop_newest().into_iter().collect();
+        push_all(&owner, 3..4);
+        taken.extend(owner.pop_newest());
+        taken.extend(owner.pop_newest());
+        taken.extend(thief.join().expect("the thief does not panic"));
+        taken.extend(drain(&owner));
+        assert_each_once(taken, 4);
+    });
+}
+
+#[test]
+fn owner_pop_against_steal() {
+    pop_against_steal::<{ mutation::SOUND }>(0, 0);
+}
+
+#[test]
+#[should_panic(expected = "was taken twice")]
+fn canary_pop_without_cas() {
+    pop_against_steal::<{ mutation::POP_WITHOUT_CAS }>(0, 0);
+}
+
+#[test]
+fn wrap_around() {
+    pop_against_steal::<{ mutation::SOUND }>(u32::MAX, u32::MAX);
+    pop_against_steal::<{ mutation::SOUND }>(u32::MAX - 1, u32::MAX);
+}
+
+#[test]
+#[should_panic(expected = "an item was lost")]
+fn canary_pops_carry() {
+    pop_against_steal::<{ mutation::POPS_CARRY }>(7, u32::MAX);
+}
+
+fn two_thieves_against_pop<const MUTATION: u8>() {
+    explore(|| {
+        let owner = Owned::<u32, CAPACITY, MUTATION>::new();
+        push_all(&owner, 0..4);
+        let thieves = [(); 2].map(|()| {
+            let victim = Arc::clone(owner.ring());
+            thread::spawn(move || steal_half(&victim))
+        });
+        let mut taken: Vec<u32> = owner.pop_newest().into_iter().collect();
+        for thief in thieves {
+            taken.extend(thief.join().expect("the thief does not panic"));
+        }
+        taken.extend(drain(&owner));
+        assert_each_once(taken, 4);
+    });
+}
+
+#[test]
+fn two_thieves() {
+    two_thieves_against_pop::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "was taken twice")]
+fn canary_claim_without_cas() {
+    two_thieves_against_pop::<{ mutation::CLAIM_WITHOUT_CAS }>();
+}
+
+/// A full ring is pushed to again as soon as it says that there is room.
+fn refill<const MUTATION: u8>(thieves: usize) {
+    explore(move || {
+        let owner = Owned::<u32, 2, MUTATION>::new();
+        owner.push(0).expect("empty");
+        owner.push(1).expect("half full");
+        let thieves: Vec<_> = (0..thieves)
+            .map(|_| {
+                let victim = Arc::clone(owner.ring());
+                thread::spawn(move || victim.steal_one().success())
+            })
+            .collect();
+        let mut refused = Vec::new();
+        for item in 2..4 {
+            refused.extend(owner.push(item).err().map(|full| full.0));
+        }
+        let mut taken = refused;
+        for thief in thieves {
+            taken.extend(thief.join().expect("the thief does not panic"));
+        }
+        taken.extend(std::iter::from_fn(|| owner.pop_newest()));
+        assert_each_once(taken, 4);
+    });
+}
+
+#[test]
+fn refill_while_a_thief_copies() {
+    refill::<{ mutation::SOUND }>(1);
+}
+
+/// The same with a thief that takes half, so that the copies of several slots are told done at once.
+fn refill_behind_half<const MUTATION: u8>() {
+    explore(|| {
+        let owner = Owned::<u32, CAPACITY, MUTATION>::new();
+        push_all(&owner, 0..4);
+        let victim = Arc::clone(owner.ring());
+        let thief = thread::spawn(move || steal_half(&victim));
+        let mut taken: Vec<u32> = owner.push(4).err().map(|full| full.0).into_iter().collect();
+        taken.extend(thief.join().expect("the thief does not panic"));
+        taken.extend(drain(&owner));
+        assert_each_once(taken, 5);
+    });
+}
+
+#[test]
+fn refill_while_half_is_copied() {
+    refill_behind_half::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn canary_done_relaxed() {
+    refill::<{ mutation::DONE_RELAXED }>(1);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn canary_done_before_copy() {
+    refill_behind_half::<{ mutation::DONE_BEFORE_COPY }>();
+}
+
+#[test]
+fn refill_while_two_thieves_copy() {
+    refill::<{ mutation::SOUND }>(2);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn canary_head_before_done() {
+    refill::<{ mutation::HEAD_BEFORE_DONE }>(2);
+}
+
+fn overflow<const MUTATION: u8>() {
+    explore(|| {
+        let global = Global::new();
+        let owner = Owned::<u32, CAPACITY, MUTATION>::new();
+        push_all(&owner, 0..4);
+        let victim = Arc::clone(owner.ring());
+        let thief = thread::spawn(move || steal_half(&victim));
+        owner.push_overflowing(4, &global);
+        let mut taken = thief.join().expect("the thief does not panic");
+        taken.extend(drain(&owner));
+        taken.extend(std::iter::from_fn(|| global.pop()));
+        assert_each_once(taken, 5);
+    });
+}
+
+#[test]
+fn overflow_while_stolen() {
+    overflow::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn canary_overflow_without_cas() {
+    overflow::<{ mutation::OLDEST_WITHOUT_CAS }>();
+}
+
+fn fifo_against_thief<const MUTATION: u8>() {
+    explore(|| {
+        let owner = Owned::<u32, CAPACITY, MUTATION>::new();
+        push_all(&owner, 0..2);
+        let victim = Arc::clone(owner.ring());
+        let thief = thread::spawn(move || {
+            let own = Owned::<u32, CAPACITY, MUTATION>::new();
+            let first = own.steal_half(&victim, Arrange::OldestFirst).success();
+            let taken: Vec<u32> = first.into_iter().chain(std::iter::from_fn(|| own.pop_oldest())).collect();
+            assert!(taken.is_sorted(), "a FIFO thief keeps the order");
+            taken
+        });
+        push_all(&owner, 2..4);
+        let mut taken: Vec<u32> = (0..2).filter_map(|_| owner.pop_oldest()).collect();
+        assert!(taken.is_sorted(), "a FIFO owner keeps the order");
+        taken.extend(thief.join().expect("the thief does not panic"));
+        taken.extend(drain(&owner));
+        assert_each_once(taken, 4);
+    });
+}
+
+#[test]
+fn fifo_ring_against_thief() {
+    fifo_against_thief::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "was taken twice")]
+fn canary_oldest_without_cas() {
+    fifo_against_thief::<{ mutation::OLDEST_WITHOUT_CAS }>();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn canary_publish_relaxed() {
+    fifo_against_thief::<{ mutation::PUBLISH_RELAXED }>();
+}
+
+/// Two pushers against a close: each message is in a batch or was returned.
+fn close_against_pushes<const MUTATION: u8>() {
+    explore(|| {
+        let queue = Arc::new(Stack::<u32, MUTATION>::new());
+        let pushers = [0, 2].map(|first| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                let returned = [first, first + 1].map(|item| queue.push(item).err().map(|closed| closed.0));
+                returned.into_iter().flatten().collect::<Vec<_>>()
+            })
+        });
+        let mut taken: Vec<u32> = queue.take().collect();
+        taken.extend(queue.close());
+        for pusher in pushers {
+            taken.extend(pusher.join().expect("the pusher does not panic"));
+        }
+        assert_eq!(queue.take().len(), 0, "a closed queue stays empty");
+        assert_each_once(taken, 4);
+    });
+}
+
+#[test]
+fn close_against_push() {
+    close_against_pushes::<{ event::mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "an item was lost")]
+fn canary_push_without_check() {
+    explore(|| {
+        let queue = Arc::new(Stack::<u32, { event::mutation::PUSH_WITHOUT_CHECK }>::new());
+        let pusher = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.push(0).err().map(|closed| closed.0))
+        };
+        let closed: Vec<u32> = queue.close().collect();
+        let returned = pusher.join().expect("the pusher does not panic");
+        assert_each_once(closed.into_iter().chain(returned).collect(), 1);
+    });
+}
+
+/// What a pusher wrote before its push, its taker reads.
+fn taker_sees_the_item<const MUTATION: u8>() {
+    explore(|| {
+        let queue = Arc::new(Stack::<UnsafeCell<u32>, MUTATION>::new());
+        let pusher = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                let item = UnsafeCell::new(0);
+                // SAFETY: nobody else has the cell yet.
+                item.with_mut(|value| unsafe { value.write(7) });
+                drop(queue.push(item));
+            })
+        };
+        for item in queue.close() {
+            // SAFETY: taken out of the queue, the cell is this thread's; loom checks that the write happened before.
+            assert_eq!(item.with(|value| unsafe { value.read() }), 7);
+        }
+        pusher.join().expect("the pusher does not panic");
+    });
+}
+
+#[test]
+fn item_visible_to_its_taker() {
+    taker_sees_the_item::<{ event::mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn canary_event_published_relaxed() {
+    taker_sees_the_item::<{ event::mutation::PUBLISH_RELAXED }>();
+}
+
+/// A structure as described by others, with the defect that it has: the reason for the ring's design.
+mod chase_lev {
+    use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+    use procession_sync::atomic::{AtomicU32, fence};
+
+    /// A Chase-Lev deque of four items (Le et al., PPoPP 2013), with room for all, whose thief takes half with one CAS.
+    pub(super) struct HalfStolen {
+        pub(super) top: AtomicU32,
+        pub(super) bottom: AtomicU32,
+    }
+
+    impl HalfStolen {
+        /// Owner: the CAS is needed, and made, only for the last item.
+        pub(super) fn pop(&self) -> Option<u32> {
+            let bottom = self.bottom.load(Relaxed) - 1;
+            self.bottom.store(bottom, Relaxed);
+            fence(SeqCst);
+            let top = self.top.load(Relaxed);
+            if top < bottom {
+                return Some(bottom);
+            }
+            self.bottom.store(bottom + 1, Relaxed);
+            let last = top == bottom && self.top.compare_exchange(top, top + 1, AcqRel, Relaxed).is_ok();
+            last.then_some(bottom)
+        }
+
+        /// Thief: the items are their own indices, so "copying" them is naming the range.
+        pub(super) fn steal_half(&self) -> std::ops::Range<u32> {
+            let top = self.top.load(Acquire);
+            fence(SeqCst);
+            let bottom = self.bottom.load(Acquire);
+            let count = bottom.saturating_sub(top).div_ceil(2);
+            match self.top.compare_exchange(top, top + count, AcqRel, Relaxed) {
+                Ok(_) => top..top + count,
+                Err(_) => 0..0,
+            }
+        }
+    }
+}
+
+/// `docs/LINEAGE.md`, row A5: the thief reads top = 0 and bottom = 4; the owner pops 3, 2 and 1 without a CAS, since top
+/// stays 0; the thief's CAS of top from 0 to 2 succeeds all the same, and takes 0 and, for the second time, 1.
+#[test]
+#[should_panic(expected = "item 1 was taken twice")]
+fn chase_lev_half_steal_doubles_an_item() {
+    use procession_sync::atomic::AtomicU32;
+    explore(|| {
+        let deque = Arc::new(chase_lev::HalfStolen { top: AtomicU32::new(0), bottom: AtomicU32::new(4) });
+        let thief = {
+            let deque = Arc::clone(&deque);
+            thread::spawn(move || deque.steal_half())
+        };
+        let mut taken: Vec<u32> = (0..3).filter_map(|_| deque.pop()).collect();
+        taken.extend(thief.join().expect("the thief does not panic"));
+        taken.extend(deque.pop());
+        assert_each_once(taken, 4);
+    });
+}
