@@ -5,12 +5,13 @@
 //! be lost without its sender knowing.
 //!
 //! ## States
-//! One word, `newest`: null (open and empty), a node (open, the nodes linked from the newest to the oldest), or `CLOSED`
-//! (for ever).
+//! One word, `newest`: null (open and empty), `ARMED` (open, empty, and the consumer wants to be woken), a node (open, the
+//! nodes linked from the newest to the oldest), or `CLOSED` (for ever).
 //!
 //! ## Steps
-//! Push: `Load` newest; if `CLOSED`, return the item · `Link` the new node to it · `Publish` CAS newest to the new node.
-//! Take: `Detach` CAS newest to null. Close: `Close` swap newest for `CLOSED`. Both own all that they detached, and turn it
+//! Push: `Load` newest; if `CLOSED`, return the item · `Link` the new node to it · `Publish` CAS newest to the new node; if
+//! that replaced `ARMED`, tell the pusher to wake the consumer.
+//! Take: `Detach` CAS newest to null. Arm: CAS null to `ARMED`. Disarm: CAS `ARMED` to null. Close: `Close` swap newest for `CLOSED`. Both own all that they detached, and turn it
 //! round once, into the order of the pushes.
 //!
 //! ## Why it works
@@ -18,6 +19,10 @@
 //! order of the word's changes, and its node is among those that `Close` or an earlier `Detach` took; or it is
 //! after, and sees `CLOSED`. Nodes leave only all at once, so a word that still equals the loaded node still heads
 //! the same list, even if that node was freed and allocated anew in between: no ABA.
+//!
+//! `Arm` succeeds only on an empty queue, and of the pushes that follow exactly one replaces `ARMED`. So a consumer that armed
+//! the queue before it sleeps is woken by exactly one pusher, the others have nothing to do but their CAS, and no
+//! word beside the queue needs to be read, hence no fence.
 //!
 //! ## Allowed
 //! Take may miss a push that is not visible to this thread yet (crate documentation, *Parking*).
@@ -31,7 +36,7 @@
 //! - `[unpublished]` a node before its `Publish` is its pusher's alone.
 //!
 //! ## Checked by
-//! `models::close_against_push`, `models::canary_push_without_check`, `models::canary_event_published_relaxed`.
+//! `models::close_against_push`, `models::item_visible_to_its_taker`, `models::arm_against_push`, and their canaries.
 
 use std::error::Error;
 use std::fmt;
@@ -49,6 +54,8 @@ pub(crate) mod mutation {
     pub(crate) const PUSH_WITHOUT_CHECK: u8 = 1;
     /// `Publish` does not release the node.
     pub(crate) const PUBLISH_RELAXED: u8 = 2;
+    /// `Arm` is a check followed by a store.
+    pub(crate) const ARM_WITHOUT_CAS: u8 = 3;
 }
 
 struct Node<T> {
@@ -62,7 +69,27 @@ fn closed<T>() -> *mut Node<T> {
     ptr::without_provenance_mut(1)
 }
 
-/// The word and its three operations.
+/// What `newest` is while the queue is empty and its consumer wants to be woken.
+fn armed<T>() -> *mut Node<T> {
+    ptr::without_provenance_mut(2)
+}
+
+/// The list that a word heads, if it is not `CLOSED`.
+fn below<T>(word: *mut Node<T>) -> *mut Node<T> {
+    if word == armed() { ptr::null_mut() } else { word }
+}
+
+/// What a push that succeeded asks of the pusher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// Nothing: the consumer is not waiting, or another pusher wakes it.
+    Queued,
+    /// To wake the consumer, which had armed the queue.
+    Wake,
+}
+
+/// The word and its operations.
+#[repr(transparent)]
 pub(crate) struct Stack<T, const MUTATION: u8> {
     newest: AtomicPtr<Node<T>>,
     items: PhantomData<T>,
@@ -78,24 +105,25 @@ impl<T, const MUTATION: u8> Stack<T, MUTATION> {
         Self { newest: AtomicPtr::new(ptr::null_mut()), items: PhantomData }
     }
 
-    pub(crate) fn push(&self, item: T) -> Result<(), Closed<T>> {
+    pub(crate) fn push(&self, item: T) -> Result<Pushed, Closed<T>> {
         let mut seen = self.newest.load(Relaxed);
         if seen == closed() {
             return Err(Closed(item));
         }
-        let node = Box::into_raw(Box::new(Node { next: seen, item }));
+        let node = Box::into_raw(Box::new(Node { next: below(seen), item }));
         let order = if MUTATION == mutation::PUBLISH_RELAXED { Relaxed } else { Release };
         if MUTATION == mutation::PUSH_WITHOUT_CHECK {
             let before = self.newest.swap(node, order);
             // SAFETY: the canary's two threads leave the node alone until the push has returned.
             unsafe { (*node).next = if before == closed() { ptr::null_mut() } else { before } };
-            return Ok(());
+            return Ok(Pushed::Queued);
         }
         loop {
             // Ordering: Release pairs with the Acquire of `Detach` and `Close`; makes the node visible to its taker.
             // Relaxed on failure: what was seen is only linked to, not read.
             match self.newest.compare_exchange_weak(seen, node, order, Relaxed) {
-                Ok(_) => return Ok(()),
+                Ok(_) if seen == armed() => return Ok(Pushed::Wake),
+                Ok(_) => return Ok(Pushed::Queued),
                 Err(now) if now == closed() => {
                     // SAFETY: [unpublished]
                     let node = unsafe { Box::from_raw(node) };
@@ -104,7 +132,7 @@ impl<T, const MUTATION: u8> Stack<T, MUTATION> {
                 Err(now) => {
                     seen = now;
                     // SAFETY: [unpublished]
-                    unsafe { (*node).next = seen };
+                    unsafe { (*node).next = below(seen) };
                 }
             }
         }
@@ -113,7 +141,7 @@ impl<T, const MUTATION: u8> Stack<T, MUTATION> {
     pub(crate) fn take(&self) -> Batch<T> {
         let mut seen = self.newest.load(Relaxed);
         loop {
-            if seen.is_null() || seen == closed() {
+            if below(seen).is_null() || seen == closed() {
                 return Batch::new();
             }
             // Ordering: Acquire pairs with the Release of `Publish`, of every push in the list: their CASes form one
@@ -133,13 +161,34 @@ impl<T, const MUTATION: u8> Stack<T, MUTATION> {
             return Batch::new();
         }
         // SAFETY: [detached]
-        unsafe { Batch::from_newest(newest) }
+        unsafe { Batch::from_newest(below(newest)) }
+    }
+
+    pub(crate) fn arm(&self) -> bool {
+        if MUTATION == mutation::ARM_WITHOUT_CAS {
+            let empty = self.newest.load(Relaxed).is_null();
+            if empty {
+                self.newest.store(armed(), Relaxed);
+            }
+            return empty;
+        }
+        // Ordering: Relaxed, nothing is published through `ARMED`. The pusher that replaces it wakes the consumer through
+        // a word of the consumer's own.
+        match self.newest.compare_exchange(ptr::null_mut(), armed(), Relaxed, Relaxed) {
+            Ok(_) => true,
+            Err(now) => now == armed(),
+        }
+    }
+
+    fn disarm(&self) {
+        // Ordering: Relaxed, as in `arm`. Ignored: if it is not armed, a pusher is about to wake the consumer.
+        let _ = self.newest.compare_exchange(armed(), ptr::null_mut(), Relaxed, Relaxed);
     }
 
     fn is_empty(&self) -> bool {
         // Relaxed: a hint, nothing is read through it.
         let newest = self.newest.load(Relaxed);
-        newest.is_null() || newest == closed()
+        below(newest).is_null() || newest == closed()
     }
 
     fn is_closed(&self) -> bool {
@@ -156,23 +205,28 @@ impl<T, const MUTATION: u8> Drop for Stack<T, MUTATION> {
 
 /// A queue from many producers to one place, where it is taken whole, and which can be closed.
 ///
+/// A consumer that finds nothing [arms](EventQueue::arm) the queue before it sleeps; the one push that ends the emptiness is
+/// told to wake it, and all others are told nothing.
+///
 /// A push costs one allocation and one compare-and-swap. Taking is one compare-and-swap for everything queued, and the
 /// items come out in the order of their pushes, so that draining a backlog of n costs O(n).
 ///
-/// Unbounded: whoever needs a bound counts before it pushes.
+/// Unbounded: whoever needs a bound counts before it pushes. In memory the queue is one pointer, whatever `T` is.
 ///
 /// ```
-/// use procession_queue::{Closed, EventQueue};
+/// use procession_queue::{Closed, EventQueue, Pushed};
 ///
 /// let queue = EventQueue::new();
-/// queue.push("a")?;
-/// queue.push("b")?;
+/// assert!(queue.arm());
+/// assert_eq!(queue.push("a")?, Pushed::Wake);
+/// assert_eq!(queue.push("b")?, Pushed::Queued);
 /// assert!(queue.take().eq(["a", "b"]));
 /// queue.push("c")?;
 /// assert!(queue.close().eq(["c"]));
 /// assert_eq!(queue.push("d"), Err(Closed("d")));
 /// # Ok::<(), Closed<&str>>(())
 /// ```
+#[repr(transparent)]
 pub struct EventQueue<T>(Stack<T, { mutation::SOUND }>);
 
 impl<T> EventQueue<T> {
@@ -181,12 +235,12 @@ impl<T> EventQueue<T> {
         Self(Stack::new())
     }
 
-    /// Pushes behind everything queued.
+    /// Pushes behind everything queued. If the answer is [`Pushed::Wake`], the caller must wake the consumer.
     ///
     /// # Errors
     /// [`Closed`] returns the item if the queue is closed.
     #[inline]
-    pub fn push(&self, item: T) -> Result<(), Closed<T>> {
+    pub fn push(&self, item: T) -> Result<Pushed, Closed<T>> {
         self.0.push(item)
     }
 
@@ -194,6 +248,18 @@ impl<T> EventQueue<T> {
     #[inline]
     pub fn take(&self) -> Batch<T> {
         self.0.take()
+    }
+
+    /// Arms the queue if nothing is queued: exactly one of the pushes that follow is told to wake the consumer. Says whether
+    /// it is armed now; it is not if there is something to take, or if it is closed.
+    #[inline]
+    pub fn arm(&self) -> bool {
+        self.0.arm()
+    }
+
+    /// Takes the request of [`arm`](Self::arm) back, unless a pusher has already seen it.
+    pub fn disarm(&self) {
+        self.0.disarm();
     }
 
     /// Closes the queue for ever, and takes what is queued. Every later push fails.

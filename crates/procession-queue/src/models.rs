@@ -20,14 +20,15 @@
 //! | `fifo_ring_against_thief` | `canary_oldest_without_cas`, `canary_publish_relaxed` |
 //! | `close_against_push` | `canary_push_without_check` |
 //! | `item_visible_to_its_taker` | `canary_event_published_relaxed` |
+//! | `arm_against_push` | `canary_arm_without_cas` |
 //! | `chase_lev_half_steal_doubles_an_item` | it is one: the structure as Wippy describes it |
 
 use procession_sync::cell::UnsafeCell;
 use procession_sync::{Arc, thread};
 
-use crate::Global;
 use crate::event::{self, Stack};
 use crate::ring::{Arrange, Owned, Ring, mutation};
+use crate::{Global, Pushed};
 
 /// Small enough that every interleaving is reached, and that a few pushes wrap around it.
 const CAPACITY: usize = 4;
@@ -346,6 +347,32 @@ fn item_visible_to_its_taker() {
 #[should_panic(expected = "Causality violation")]
 fn canary_event_published_relaxed() {
     taker_sees_the_item::<{ event::mutation::PUBLISH_RELAXED }>();
+}
+
+/// A consumer that armed the queue is woken by exactly one of two pushers, and then finds an item.
+fn arm_against_pushes<const MUTATION: u8>() {
+    explore(|| {
+        let queue = Arc::new(Stack::<u32, MUTATION>::new());
+        let pushers = [0, 1].map(|item| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || u32::from(queue.push(item) == Ok(Pushed::Wake)))
+        });
+        let armed = queue.arm();
+        let wakes: u32 = pushers.map(|pusher| pusher.join().expect("the pusher does not panic")).iter().sum();
+        assert_eq!(wakes, u32::from(armed), "one pusher wakes a consumer that armed the queue");
+        assert_each_once(queue.take().collect(), 2);
+    });
+}
+
+#[test]
+fn arm_against_push() {
+    arm_against_pushes::<{ event::mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "one pusher wakes a consumer")]
+fn canary_arm_without_cas() {
+    arm_against_pushes::<{ event::mutation::ARM_WITHOUT_CAS }>();
 }
 
 /// A structure as described by others, with the defect that it has: the reason for the ring's design.

@@ -117,6 +117,10 @@ impl Claims {
     }
 }
 
+/// In the second half of the room, every so many pushes look for slots that were given back. At the last moment alone, a thief that
+/// happens to copy just then would make a nearly empty ring full: 1.2 pushes of 1000 against one thief, and none like this.
+const RECLAIM_EVERY: u32 = 64;
+
 /// Keeps what different threads write apart: two cache lines, because processors prefetch them in pairs.
 #[repr(align(128))]
 struct Apart<T>(T);
@@ -280,12 +284,15 @@ pub(crate) enum Arrange {
     OldestLast,
 }
 
-/// The owner's side of a ring.
+/// The owner's side of a ring. Apart from what others read: every push writes it.
+#[repr(align(128))]
 pub(crate) struct Owned<T, const CAPACITY: usize, const MUTATION: u8> {
     ring: Arc<Ring<T, CAPACITY, MUTATION>>,
-    /// The owner's copies of the two counters that only it changes.
+    /// The owner's copy of what only it changes.
     pushes: Cell<u32>,
-    pops: Cell<u32>,
+    /// `claims` as the owner last saw it: exact in `pops`, perhaps old in `head`, which the next CAS corrects. Spares a load of
+    /// a word that thieves write (a push and a pop take 3.4 instead of 3.9 ns).
+    seen: Cell<Claims>,
     /// Items that the owner claimed at the old end: `done + taken` counts all that have left there.
     taken: Cell<u32>,
     /// No thief copies below this index any more.
@@ -315,7 +322,7 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Owned<T, CAPACITY, MUTATION> 
         Self {
             ring: Arc::new(ring),
             pushes: Cell::new(pushes),
-            pops: Cell::new(pops),
+            seen: Cell::new(Claims::new(head, pops)),
             taken: Cell::new(0),
             floor: Cell::new(head),
         }
@@ -326,7 +333,7 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Owned<T, CAPACITY, MUTATION> 
     }
 
     fn tail(&self) -> u32 {
-        self.pushes.get().wrapping_sub(self.pops.get())
+        self.pushes.get().wrapping_sub(self.seen.get().pops())
     }
 
     /// How many items there are. The owner alone adds, so there are at most as many from here on.
@@ -339,7 +346,8 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Owned<T, CAPACITY, MUTATION> 
     #[inline]
     pub(crate) fn room(&self, wanted: usize) -> usize {
         let room = CAPACITY - self.tail().wrapping_sub(self.floor.get()) as usize;
-        if room >= wanted { room } else { self.reclaim() }
+        let try_early = room <= CAPACITY / 2 && self.pushes.get().is_multiple_of(RECLAIM_EVERY);
+        if room >= wanted && !try_early { room } else { self.reclaim() }
     }
 
     #[cold]
@@ -429,8 +437,8 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Owned<T, CAPACITY, MUTATION> 
     #[inline]
     pub(crate) fn pop_newest(&self) -> Option<T> {
         let tail = self.tail();
-        let pops = self.pops.get().wrapping_add(1);
-        let mut claims = Claims(self.ring.claims.0.load(Relaxed));
+        let mut claims = self.seen.get();
+        let pops = claims.pops().wrapping_add(1);
         // At most CAPACITY rounds: each failure means that thieves have moved `head` towards `tail`.
         while claims.head() != tail {
             let mut popped = Claims::new(claims.head(), pops);
@@ -438,9 +446,12 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Owned<T, CAPACITY, MUTATION> 
                 popped = Claims(claims.0.wrapping_add(1));
             }
             match self.ring.swap_claims(claims, popped, MUTATION == mutation::POP_WITHOUT_CAS) {
-                Err(now) => claims = now,
+                Err(now) => {
+                    claims = now;
+                    self.seen.set(now);
+                }
                 Ok(()) => {
-                    self.pops.set(pops);
+                    self.seen.set(popped);
                     // SAFETY: [claimed] at the new end.
                     let item = unsafe { self.ring.read(tail.wrapping_sub(1)) };
                     // SAFETY: filled by this owner, as every index below the tail.
@@ -478,15 +489,19 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Owned<T, CAPACITY, MUTATION> 
     #[inline]
     fn take_oldest(&self, count: impl Fn(u32) -> u32) -> Option<(u32, u32)> {
         let tail = self.tail();
-        let mut claims = Claims(self.ring.claims.0.load(Relaxed));
+        let mut claims = self.seen.get();
         // At most CAPACITY rounds, as in `pop_newest`.
         while claims.head() != tail {
             let head = claims.head();
             let count = count(tail.wrapping_sub(head));
             let moved = Claims::new(head.wrapping_add(count), claims.pops());
             match self.ring.swap_claims(claims, moved, MUTATION == mutation::OLDEST_WITHOUT_CAS) {
-                Err(now) => claims = now,
+                Err(now) => {
+                    claims = now;
+                    self.seen.set(now);
+                }
                 Ok(()) => {
+                    self.seen.set(moved);
                     // The owner copies before it can push again, so it needs no word to announce it.
                     self.taken.set(self.taken.get().wrapping_add(count));
                     return Some((head, count));

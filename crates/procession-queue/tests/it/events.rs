@@ -1,0 +1,540 @@
+//! The event queue: pushed to by many, taken whole, closed once.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::thread;
+
+use procession_queue::{Batch, Closed, EventQueue, Pushed};
+use procession_sync::atomic::AtomicUsize;
+use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::tally::{Dice, Large, Noted, OverAligned, Pushers, Tally};
+
+fn push_all<T>(queue: &EventQueue<T>, items: impl IntoIterator<Item = T>) {
+    for item in items {
+        queue.push(item).expect("the queue is open");
+    }
+}
+
+fn filled(items: impl IntoIterator<Item = usize>) -> EventQueue<usize> {
+    let queue = EventQueue::new();
+    push_all(&queue, items);
+    queue
+}
+
+fn batch(items: impl IntoIterator<Item = usize>) -> Batch<usize> {
+    filled(items).take()
+}
+
+/// Takes until nothing is left and nothing more will come.
+fn take_until_the_end<T>(queue: &EventQueue<T>, pushers: &Pushers, mut receive: impl FnMut(T)) {
+    loop {
+        // Looked at before the attempt: what was pushed last is found by it.
+        let last = pushers.have_left();
+        let batch = queue.take();
+        if batch.len() == 0 {
+            if last {
+                return;
+            }
+            thread::yield_now();
+        }
+        batch.for_each(&mut receive);
+    }
+}
+
+/// Runs `push` on so many threads, which begin together, and `consume` on this one.
+fn push_at_once(count: usize, push: impl Fn(usize) + Sync, consume: impl FnOnce(&Pushers)) {
+    let pushers = Pushers::of(count);
+    let start = Barrier::new(count);
+    thread::scope(|scope| {
+        for id in 0..count {
+            let (pushers, start, push) = (&pushers, &start, &push);
+            scope.spawn(move || {
+                let _leave = pushers.leave_with_scope();
+                start.wait();
+                push(id);
+            });
+        }
+        consume(&pushers);
+    });
+}
+
+/// Panics unless each producer's items, of which producer n pushed those from n * `count`, come in their order.
+struct OrderOfEach {
+    count: usize,
+    newest: Vec<Option<usize>>,
+}
+
+impl OrderOfEach {
+    fn new(producers: usize, count: usize) -> Self {
+        Self { count, newest: vec![None; producers] }
+    }
+
+    #[track_caller]
+    fn check(&mut self, item: usize) {
+        let newest = &mut self.newest[item / self.count];
+        assert!(*newest < Some(item), "{item} came after {newest:?}");
+        *newest = Some(item);
+    }
+}
+
+#[test]
+fn smoke() {
+    let queue = EventQueue::new();
+    assert!(queue.take().eq([]));
+    assert_eq!(queue.push(1), Ok(Pushed::Queued));
+    assert!(queue.take().eq([1]));
+    assert!(queue.take().eq([]));
+    assert_eq!(queue.push(2), Ok(Pushed::Queued));
+    assert_eq!(queue.push(3), Ok(Pushed::Queued));
+    assert!(queue.take().eq([2, 3]));
+    assert_eq!(queue.push(4), Ok(Pushed::Queued));
+    assert!(queue.close().eq([4]));
+}
+
+#[test]
+fn is_empty() {
+    let queue = EventQueue::new();
+    assert!(queue.is_empty());
+    queue.push(1).unwrap();
+    assert!(!queue.is_empty());
+    drop(queue.take());
+    assert!(queue.is_empty());
+    assert!(queue.arm());
+    assert!(queue.is_empty(), "an armed queue holds nothing");
+    queue.push(2).unwrap();
+    assert!(!queue.is_empty());
+    assert!(!queue.is_closed());
+    drop(queue.close());
+    assert!(queue.is_empty(), "a closed queue holds nothing");
+    assert!(queue.is_closed());
+}
+
+#[test]
+fn spsc() {
+    const COUNT: usize = if cfg!(miri) { 100 } else { 100_000 };
+    let queue = EventQueue::new();
+    let mut taken = Vec::new();
+    let push = |_| (0..COUNT).for_each(|item| assert_eq!(queue.push(item), Ok(Pushed::Queued)));
+    push_at_once(1, push, |pushers| take_until_the_end(&queue, pushers, |item| taken.push(item)));
+    assert!(taken.into_iter().eq(0..COUNT));
+}
+
+#[test]
+fn mpsc() {
+    const PRODUCERS: usize = 4;
+    const COUNT: usize = if cfg!(miri) { 50 } else { 30_000 };
+    let queue = EventQueue::new();
+    let tally = Tally::of(PRODUCERS * COUNT);
+    let mut order = OrderOfEach::new(PRODUCERS, COUNT);
+    let push = |id| push_all(&queue, id * COUNT..(id + 1) * COUNT);
+    push_at_once(PRODUCERS, push, |pushers| {
+        take_until_the_end(&queue, pushers, |item| {
+            order.check(item);
+            tally.note(item);
+        });
+    });
+    tally.assert_each_once();
+}
+
+#[test]
+fn mpmc() {
+    const PRODUCERS: usize = 2;
+    const CONSUMERS: usize = 2;
+    const COUNT: usize = if cfg!(miri) { 50 } else { 30_000 };
+    let queue = EventQueue::new();
+    let tally = Tally::of(PRODUCERS * COUNT);
+    let push = |id| push_all(&queue, id * COUNT..(id + 1) * COUNT);
+    push_at_once(PRODUCERS, push, |pushers| {
+        thread::scope(|scope| {
+            for _ in 0..CONSUMERS {
+                scope.spawn(|| {
+                    let mut order = OrderOfEach::new(PRODUCERS, COUNT);
+                    take_until_the_end(&queue, pushers, |item| {
+                        order.check(item);
+                        tally.note(item);
+                    });
+                });
+            }
+        });
+    });
+    tally.assert_each_once();
+}
+
+/// All push at once; nobody takes before they are done.
+#[test]
+fn stampede() {
+    const PRODUCERS: usize = 8;
+    const COUNT: usize = if cfg!(miri) { 20 } else { 10_000 };
+    let queue = EventQueue::new();
+    let push = |id| push_all(&queue, id * COUNT..(id + 1) * COUNT);
+    push_at_once(PRODUCERS, push, |_| {});
+    let batch = queue.take();
+    assert_eq!(batch.len(), PRODUCERS * COUNT);
+    assert!(queue.is_empty(), "it is taken whole");
+    let tally = Tally::of(PRODUCERS * COUNT);
+    let mut order = OrderOfEach::new(PRODUCERS, COUNT);
+    for item in batch {
+        order.check(item);
+        tally.note(item);
+    }
+    tally.assert_each_once();
+}
+
+/// Each thread does everything, in turns that look random, until one of them closes the queue.
+#[test]
+fn stress() {
+    const THREADS: usize = 4;
+    const COUNT: usize = if cfg!(miri) { 50 } else { 30_000 };
+    let queue = EventQueue::new();
+    let tally = Tally::of(THREADS * COUNT);
+    let push = |id| {
+        let mut dice = Dice::new(id);
+        let mut kept = Batch::new();
+        for item in id * COUNT..(id + 1) * COUNT {
+            if let Err(Closed(item)) = queue.push(item) {
+                assert!(queue.is_closed());
+                tally.note(item);
+            }
+            match dice.roll(8) {
+                0 => tally.note_each(queue.take()),
+                1 => kept.append(queue.take()),
+                2 => tally.note_each(kept.by_ref().take(3)),
+                3 => drop(queue.arm()),
+                4 => queue.disarm(),
+                _ => {}
+            }
+        }
+        if id == 0 {
+            kept.append(queue.close());
+        }
+        tally.note_each(kept);
+    };
+    push_at_once(THREADS, push, |_| {});
+    assert_eq!(queue.take().len(), 0);
+    tally.assert_each_once();
+}
+
+/// However many push, and however fast one takes, nobody's push fails to come through.
+#[test]
+fn no_starvation() {
+    const PRODUCERS: usize = 4;
+    const ENOUGH: usize = if cfg!(miri) { 2 } else { 500 };
+    let queue = EventQueue::new();
+    let hits: Vec<_> = (0..PRODUCERS).map(|_| AtomicUsize::new(0)).collect();
+    let all_hit = || hits.iter().all(|hits| hits.load(Relaxed) >= ENOUGH);
+    let push = |id| {
+        while !all_hit() {
+            queue.push(id).expect("the queue is open");
+            thread::yield_now();
+        }
+    };
+    push_at_once(PRODUCERS, push, |_| {
+        while !all_hit() {
+            for id in queue.take() {
+                hits[id].fetch_add(1, Relaxed);
+            }
+        }
+    });
+}
+
+#[test]
+fn destructors() {
+    const PRODUCERS: usize = 3;
+    const COUNT: usize = if cfg!(miri) { 50 } else { 10_000 };
+    const LEFT: usize = 5;
+    let drops = Tally::of(PRODUCERS * COUNT + LEFT);
+    let queue = EventQueue::new();
+    let noted = |numbers: Range<usize>| numbers.map(|number| Noted::new(number, &drops));
+    let push = |id| push_all(&queue, noted(id * COUNT..(id + 1) * COUNT));
+    push_at_once(PRODUCERS, push, |pushers| {
+        while !pushers.have_left() {
+            // Of each batch some are iterated over, the others are dropped with it.
+            queue.take().by_ref().take(2).for_each(drop);
+        }
+    });
+    drop(queue.take());
+    assert_eq!(drops.total(), PRODUCERS * COUNT);
+    push_all(&queue, noted(PRODUCERS * COUNT..PRODUCERS * COUNT + LEFT));
+    assert_eq!(drops.total(), PRODUCERS * COUNT, "what is queued lives");
+    drop(queue);
+    drops.assert_each_once();
+}
+
+#[test]
+fn destructors_of_an_armed_and_of_a_closed_queue() {
+    let drops = Tally::of(2);
+    let queue = EventQueue::<Noted<'_>>::new();
+    assert!(queue.arm());
+    drop(queue);
+
+    let queue = EventQueue::new();
+    queue.push(Noted::new(0, &drops)).expect("the queue is open");
+    let batch = queue.close();
+    let refused = queue.push(Noted::new(1, &drops)).expect_err("the queue is closed");
+    drop(queue);
+    assert_eq!(drops.total(), 0, "neither the batch nor the refused item belongs to the queue");
+    drop(batch);
+    assert_eq!(drops.total(), 1);
+    drop(refused);
+    drops.assert_each_once();
+}
+
+#[test]
+fn panic_on_drop() {
+    const COUNT: usize = 8;
+    for panicking in 0..COUNT {
+        let drops = Tally::of(2 * COUNT);
+        let queue = EventQueue::new();
+        let push = |number| {
+            let item = if number % COUNT == panicking { Noted::panicking } else { Noted::new };
+            queue.push(item(number, &drops)).expect("the queue is open");
+        };
+        (0..COUNT).for_each(push);
+        let batch = queue.take();
+        (COUNT..2 * COUNT).for_each(push);
+        catch_unwind(AssertUnwindSafe(|| drop(batch))).expect_err("the batch does not swallow the panic");
+        assert_eq!(drops.total(), COUNT);
+        catch_unwind(AssertUnwindSafe(|| drop(queue))).expect_err("the queue does not swallow the panic");
+        drops.assert_each_once();
+    }
+}
+
+#[test]
+fn zero_sized_items() {
+    let queue = EventQueue::new();
+    push_all(&queue, [(); 10]);
+    let batch = queue.take();
+    assert_eq!(batch.len(), 10);
+    assert_eq!(batch.count(), 10);
+    drop(queue.close());
+    assert_eq!(queue.push(()), Err(Closed(())));
+}
+
+#[test]
+fn large_items() {
+    const PRODUCERS: usize = 2;
+    const COUNT: usize = if cfg!(miri) { 10 } else { 1_000 };
+    let queue = EventQueue::new();
+    let tally = Tally::of(PRODUCERS * COUNT);
+    let push = |id| push_all(&queue, (id * COUNT..(id + 1) * COUNT).map(Large::new));
+    push_at_once(PRODUCERS, push, |pushers| {
+        take_until_the_end(&queue, pushers, |item| tally.note(item.number()));
+    });
+    tally.assert_each_once();
+}
+
+#[test]
+fn over_aligned_items() {
+    let queue = EventQueue::new();
+    push_all(&queue, (0..5).map(OverAligned));
+    assert!(queue.take().eq((0..5).map(OverAligned)));
+}
+
+#[test]
+fn it_is_taken_whole_in_the_order_of_the_pushes() {
+    let queue = filled(0..100);
+    let mut batch = queue.take();
+    assert!(queue.is_empty());
+    queue.push(100).unwrap();
+    for left in (0..100).rev() {
+        assert_eq!(batch.next(), Some(99 - left));
+        assert_eq!(batch.size_hint(), (left, Some(left)));
+    }
+    assert_eq!(batch.next(), None);
+    assert_eq!(batch.next(), None, "it stays at its end");
+    assert!(queue.take().eq([100]), "what was pushed since is in the next batch");
+}
+
+#[test]
+fn append_keeps_the_order() {
+    let mut all = Batch::new();
+    all.append(Batch::new());
+    assert_eq!(all.len(), 0);
+    all.append(batch(0..3));
+    all.append(Batch::default());
+    all.append(batch(3..4));
+    all.append(batch(4..8));
+    assert_eq!(all.len(), 8);
+    assert!(all.by_ref().take(3).eq(0..3));
+    all.append(batch(8..10));
+    assert!(all.by_ref().eq(3..10));
+    // Both ends are behind the last item now.
+    all.append(batch(10..12));
+    assert!(all.by_ref().eq(10..12));
+
+    let mut read_to_the_end = batch(0..2);
+    assert_eq!(read_to_the_end.by_ref().count(), 2);
+    let mut all = batch(0..2);
+    all.append(read_to_the_end);
+    all.append(batch(2..3));
+    assert_eq!(all.len(), 3);
+    assert!(all.eq(0..3));
+}
+
+#[test]
+fn appended_items_are_dropped_once() {
+    let drops = Tally::of(6);
+    let mut all = Batch::new();
+    for half in [0..3, 3..6] {
+        let queue = EventQueue::new();
+        push_all(&queue, half.map(|number| Noted::new(number, &drops)));
+        all.append(queue.close());
+    }
+    assert_eq!(drops.total(), 0);
+    drop(all.next());
+    assert_eq!(drops.total(), 1);
+    drop(all);
+    drops.assert_each_once();
+}
+
+#[test]
+fn closed_returns_the_item() {
+    let queue = EventQueue::new();
+    queue.push(Box::new(1)).unwrap();
+    assert!(queue.close().eq([Box::new(1)]));
+    for _ in 0..2 {
+        let item = Box::new(2);
+        let address: *const i32 = &raw const *item;
+        let Err(Closed(refused)) = queue.push(item) else { panic!("the queue is closed") };
+        assert!(std::ptr::eq(&raw const *refused, address), "it is the very item");
+        assert_eq!(queue.take().len(), 0);
+        assert_eq!(queue.close().len(), 0, "it is closed for ever");
+    }
+    assert!(!queue.arm(), "nothing will come");
+    queue.disarm();
+    assert!(queue.is_closed(), "nothing opens it again");
+}
+
+#[test]
+fn close_against_many_pushers_delivers_or_returns_each_once() {
+    const ROUNDS: usize = if cfg!(miri) { 3 } else { 100 };
+    const PRODUCERS: usize = 4;
+    const COUNT: usize = if cfg!(miri) { 20 } else { 500 };
+    for round in 0..ROUNDS {
+        let queue = EventQueue::new();
+        let tally = Tally::of(PRODUCERS * COUNT);
+        let delivered = AtomicUsize::new(0);
+        let push = |id| {
+            let mut refused = false;
+            for item in id * COUNT..(id + 1) * COUNT {
+                match queue.push(item) {
+                    Ok(_) => assert!(!refused, "a queue that was closed stays closed"),
+                    Err(Closed(item)) => {
+                        refused = true;
+                        tally.note(item);
+                    }
+                }
+                delivered.fetch_add(usize::from(!refused), Relaxed);
+            }
+        };
+        push_at_once(PRODUCERS, push, |_| {
+            // Closed at a different point of the pushing in each round.
+            while delivered.load(Relaxed) < round * PRODUCERS * COUNT / ROUNDS {
+                thread::yield_now();
+            }
+            let mut order = OrderOfEach::new(PRODUCERS, COUNT);
+            let mut batch = queue.take();
+            batch.append(queue.close());
+            for item in batch {
+                order.check(item);
+                tally.note(item);
+            }
+        });
+        assert_eq!(queue.take().len(), 0, "nothing slipped in behind");
+        tally.assert_each_once();
+    }
+}
+
+#[test]
+fn one_of_several_closers_gets_what_was_queued() {
+    const ROUNDS: usize = if cfg!(miri) { 5 } else { 500 };
+    for _ in 0..ROUNDS {
+        let queue = filled(0..3);
+        let taken = AtomicUsize::new(0);
+        let close = |_| {
+            let batch = queue.close();
+            assert!(matches!(batch.len(), 0 | 3), "all or nothing");
+            taken.fetch_add(batch.len(), Relaxed);
+        };
+        push_at_once(3, close, |_| {});
+        assert_eq!(taken.into_inner(), 3);
+    }
+}
+
+#[test]
+fn arming_is_answered_by_the_next_push_only() {
+    let queue = EventQueue::new();
+    assert!(queue.arm());
+    assert!(queue.arm(), "it is armed still");
+    assert_eq!(queue.push(1), Ok(Pushed::Wake));
+    assert_eq!(queue.push(2), Ok(Pushed::Queued));
+    assert!(!queue.arm(), "there is something to take");
+    assert!(queue.take().eq([1, 2]));
+    assert_eq!(queue.push(3), Ok(Pushed::Queued), "the request was answered");
+    assert!(queue.take().eq([3]));
+
+    assert!(queue.arm());
+    queue.disarm();
+    assert_eq!(queue.push(4), Ok(Pushed::Queued), "the request was taken back");
+    queue.disarm();
+    assert!(queue.take().eq([4]), "taking a request back that was never made loses nothing");
+}
+
+#[test]
+fn closing_an_armed_queue_answers_nobody() {
+    let queue = EventQueue::new();
+    assert!(queue.arm());
+    assert_eq!(queue.close().len(), 0);
+    assert_eq!(queue.push(1), Err(Closed(1)));
+}
+
+/// The consumer waits without taking until its waker has come: a push that should have woken it and did not, or a second
+/// one that did, is a count that is off.
+#[test]
+fn each_arming_is_answered_by_exactly_one_of_many_pushers() {
+    const PRODUCERS: usize = 4;
+    const COUNT: usize = if cfg!(miri) { 30 } else { 20_000 };
+    let queue = EventQueue::new();
+    let tally = Tally::of(PRODUCERS * COUNT);
+    let wakes = AtomicUsize::new(0);
+    let mut armings = 0;
+    let push = |id| {
+        for item in id * COUNT..(id + 1) * COUNT {
+            if queue.push(item) == Ok(Pushed::Wake) {
+                // Ordering: Release pairs with the Acquire below; the woken consumer finds the item.
+                wakes.fetch_add(1, Release);
+            }
+            if item % 7 == 0 {
+                thread::yield_now();
+            }
+        }
+    };
+    let mut left = PRODUCERS * COUNT;
+    push_at_once(PRODUCERS, push, |_| {
+        while left > 0 {
+            let batch = queue.take();
+            left -= batch.len();
+            tally.note_each(batch);
+            if left > 0 && queue.arm() {
+                armings += 1;
+                while wakes.load(Acquire) < armings {
+                    thread::yield_now();
+                }
+                assert!(!queue.is_empty(), "a consumer is woken to find something");
+            }
+        }
+    });
+    assert_eq!(wakes.into_inner(), armings);
+    tally.assert_each_once();
+}
+
+#[test]
+fn a_million_items_drain_and_drop_without_recursion() {
+    const COUNT: usize = if cfg!(miri) { 1_000 } else { 1_000_000 };
+    assert!(batch(0..COUNT).eq(0..COUNT));
+    drop(batch(0..COUNT));
+    drop(filled(0..COUNT));
+    drop(filled(0..COUNT).close());
+}

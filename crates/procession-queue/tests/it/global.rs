@@ -1,0 +1,373 @@
+//! The global queue: oldest first for everybody, and a fair share for a worker that asks.
+
+use std::iter;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::thread;
+
+use procession_queue::{Global, deque};
+use procession_sync::atomic::AtomicUsize;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::tally::{Dice, Large, Noted, OverAligned, Pushers, Tally};
+
+fn filled(items: impl IntoIterator<Item = usize>) -> Global<usize> {
+    let global = Global::new();
+    items.into_iter().for_each(|item| global.push(item));
+    global
+}
+
+fn drain<T>(global: &Global<T>) -> impl Iterator<Item = T> {
+    iter::from_fn(|| global.pop())
+}
+
+/// Calls `take` until nothing is left and nothing more will come.
+fn take_until_the_end<T>(pushers: &Pushers, mut take: impl FnMut() -> Option<T>, mut receive: impl FnMut(T)) {
+    loop {
+        // Looked at before the attempt: what was pushed last is found by it.
+        let last = pushers.have_left();
+        match take() {
+            Some(item) => receive(item),
+            None if last => return,
+            None => thread::yield_now(),
+        }
+    }
+}
+
+#[test]
+fn smoke() {
+    let global = Global::new();
+    assert_eq!(global.pop(), None);
+    global.push(1);
+    global.push(2);
+    assert_eq!(global.pop(), Some(1));
+    global.push(3);
+    assert_eq!(global.pop(), Some(2));
+    let own = deque::Owner::<_, 4>::new();
+    assert_eq!(global.pop_share(&own, 1), Some(3));
+    assert_eq!(global.pop_share(&own, 1), None);
+    assert_eq!(own.pop(), None);
+}
+
+#[test]
+fn is_empty() {
+    let global = Global::new();
+    assert_eq!((global.is_empty(), global.len()), (true, 0));
+    global.push(1);
+    assert_eq!((global.is_empty(), global.len()), (false, 1));
+    (2..=9).for_each(|item| global.push(item));
+    assert_eq!((global.is_empty(), global.len()), (false, 9));
+    global.pop().unwrap();
+    assert_eq!((global.is_empty(), global.len()), (false, 8));
+    global.pop_share(&deque::Owner::<_, 4>::new(), 1).unwrap();
+    assert_eq!((global.is_empty(), global.len()), (false, 3), "the fourth item of a share needs no room");
+    global.pop_share(&deque::Owner::<_, 4>::new(), 1).unwrap();
+    assert_eq!((global.is_empty(), global.len()), (true, 0));
+}
+
+#[test]
+fn spsc() {
+    const COUNT: usize = if cfg!(miri) { 100 } else { 100_000 };
+    let global = Global::new();
+    let pushers = Pushers::of(1);
+    let mut popped = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _leave = pushers.leave_with_scope();
+            (0..COUNT).for_each(|item| global.push(item));
+        });
+        take_until_the_end(&pushers, || global.pop(), |item| popped.push(item));
+    });
+    assert!(popped.into_iter().eq(0..COUNT));
+}
+
+#[test]
+fn mpmc() {
+    const THREADS: usize = 3;
+    const COUNT: usize = if cfg!(miri) { 50 } else { 20_000 };
+    let global = Global::new();
+    let tally = Tally::of(THREADS * COUNT);
+    let pushers = Pushers::of(THREADS);
+    thread::scope(|scope| {
+        for id in 0..THREADS {
+            let (global, pushers, tally) = (&global, &pushers, &tally);
+            scope.spawn(move || {
+                let _leave = pushers.leave_with_scope();
+                (id * COUNT..(id + 1) * COUNT).for_each(|item| global.push(item));
+            });
+            scope.spawn(move || {
+                let mut newest = [None; THREADS];
+                take_until_the_end(
+                    pushers,
+                    || global.pop(),
+                    |item| {
+                        assert!(newest[item / COUNT] < Some(item), "each producer's items come in their order");
+                        newest[item / COUNT] = Some(item);
+                        tally.note(item);
+                    },
+                );
+            });
+        }
+    });
+    tally.assert_each_once();
+}
+
+#[test]
+fn stampede() {
+    const WORKERS: usize = 4;
+    const COUNT: usize = if cfg!(miri) { 200 } else { 50_000 };
+    let global = filled(0..COUNT);
+    let tally = Tally::of(COUNT);
+    let start = Barrier::new(WORKERS);
+    thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                let own = deque::Owner::<_, 32>::new();
+                let mut taken = Vec::new();
+                start.wait();
+                while let Some(first) = global.pop_share(&own, WORKERS) {
+                    taken.extend(iter::once(first).chain(iter::from_fn(|| own.pop())));
+                }
+                assert!(taken.is_sorted_by(|older, newer| older < newer), "a worker gets older items first");
+                tally.note_each(taken);
+            });
+        }
+    });
+    tally.assert_each_once();
+}
+
+#[test]
+fn stress() {
+    const WORKERS: usize = 4;
+    const COUNT: usize = if cfg!(miri) { 50 } else { 30_000 };
+    let global = Global::new();
+    let tally = Tally::of(WORKERS * COUNT);
+    thread::scope(|scope| {
+        for id in 0..WORKERS {
+            let (global, tally) = (&global, &tally);
+            scope.spawn(move || {
+                let own = deque::Owner::<_, 4>::new();
+                let mut dice = Dice::new(id);
+                for item in id * COUNT..(id + 1) * COUNT {
+                    if dice.roll(2) == 0 {
+                        global.push(item);
+                    } else {
+                        own.push_overflowing(item, global);
+                    }
+                    let taken = match dice.roll(3) {
+                        0 => global.pop(),
+                        1 => global.pop_share(&own, dice.roll(8) + 1),
+                        _ => own.pop(),
+                    };
+                    tally.note_each(taken);
+                }
+                tally.note_each(iter::from_fn(|| own.pop()));
+            });
+        }
+    });
+    tally.note_each(drain(&global));
+    assert!(global.is_empty());
+    tally.assert_each_once();
+}
+
+#[test]
+fn no_starvation() {
+    const WORKERS: usize = 4;
+    const ENOUGH: usize = if cfg!(miri) { 2 } else { 50 };
+    let global = Global::new();
+    let pushers = Pushers::of(1);
+    let hits: Vec<_> = (0..WORKERS).map(|_| AtomicUsize::new(0)).collect();
+    thread::scope(|scope| {
+        let _leave = pushers.leave_with_scope();
+        for hits in &hits {
+            scope.spawn(|| {
+                let own = deque::Owner::<_, 32>::new();
+                while !pushers.have_left() {
+                    let first = global.pop_share(&own, WORKERS);
+                    hits.fetch_add(first.into_iter().chain(iter::from_fn(|| own.pop())).count(), Relaxed);
+                    thread::yield_now();
+                }
+            });
+        }
+        while hits.iter().any(|hits| hits.load(Relaxed) < ENOUGH) {
+            (0..10).for_each(|item| global.push(item));
+            thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn destructors() {
+    const WORKERS: usize = 3;
+    const COUNT: usize = if cfg!(miri) { 100 } else { 10_000 };
+    let drops = Tally::of(WORKERS * COUNT);
+    let global = Global::new();
+    let dropped = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for id in 0..WORKERS {
+            let (global, drops, dropped) = (&global, &drops, &dropped);
+            scope.spawn(move || {
+                let own = deque::Owner::<_, 4>::new();
+                for number in id * COUNT..(id + 1) * COUNT {
+                    global.push(Noted::new(number, drops));
+                    let first = if number % 3 == 0 { global.pop_share(&own, WORKERS) } else { None };
+                    dropped.fetch_add(first.into_iter().count(), Relaxed);
+                }
+                dropped.fetch_add(own.len(), Relaxed);
+                // The share that nobody ran is dropped with its deque.
+            });
+        }
+    });
+    assert_eq!(drops.total(), dropped.into_inner(), "all that was taken is dropped, and nothing else is");
+    assert!(!global.is_empty(), "there is something left to drop");
+    assert_eq!(drops.total() + global.len(), WORKERS * COUNT);
+    drop(global);
+    drops.assert_each_once();
+}
+
+#[test]
+fn panic_on_drop() {
+    const COUNT: usize = 8;
+    for panicking in 0..COUNT {
+        let drops = Tally::of(COUNT);
+        let global = Global::new();
+        for number in 0..COUNT {
+            let item = if number == panicking { Noted::panicking } else { Noted::new };
+            global.push(item(number, &drops));
+        }
+        catch_unwind(AssertUnwindSafe(|| drop(global))).expect_err("the panic is not swallowed");
+        drops.assert_each_once();
+    }
+}
+
+#[test]
+fn an_item_that_panics_when_it_is_dropped_does_no_harm_to_the_queue() {
+    let drops = Tally::of(3);
+    let global = Global::new();
+    global.push(Noted::panicking(0, &drops));
+    global.push(Noted::new(1, &drops));
+    catch_unwind(AssertUnwindSafe(|| drop(global.pop()))).expect_err("the item panics");
+    // No lock was held meanwhile, so none is poisoned.
+    global.push(Noted::new(2, &drops));
+    assert_eq!(drain(&global).count(), 2);
+    drops.assert_each_once();
+}
+
+#[test]
+fn zero_sized_items() {
+    let global = Global::new();
+    (0..100).for_each(|_| global.push(()));
+    let own = deque::Owner::<_, 4>::new();
+    assert_eq!(global.pop_share(&own, 1), Some(()));
+    assert_eq!((own.len(), global.len()), (4, 95));
+    assert_eq!(iter::from_fn(|| own.pop()).count() + drain(&global).count(), 99);
+}
+
+#[test]
+fn large_items() {
+    const COUNT: usize = if cfg!(miri) { 20 } else { 2_000 };
+    let global = Global::new();
+    let pushers = Pushers::of(1);
+    let tally = Tally::of(COUNT);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _leave = pushers.leave_with_scope();
+            (0..COUNT).for_each(|number| global.push(Large::new(number)));
+        });
+        let own = deque::Owner::<Large, 8>::new();
+        let take = || own.pop().or_else(|| global.pop_share(&own, 2));
+        take_until_the_end(&pushers, take, |item| tally.note(item.number()));
+    });
+    tally.assert_each_once();
+}
+
+#[test]
+fn over_aligned_items() {
+    let global = Global::new();
+    (0..10).for_each(|number| global.push(OverAligned(number)));
+    let own = deque::Owner::<_, 4>::new();
+    assert_eq!(global.pop_share(&own, 1), Some(OverAligned(0)));
+    assert!(iter::from_fn(|| own.pop()).eq((1..5).map(OverAligned)));
+    assert!(drain(&global).eq((5..10).map(OverAligned)));
+}
+
+#[test]
+fn pop_share_is_fair() {
+    const CAPACITY: usize = 32;
+    let room_step = if cfg!(miri) { 8 } else { 1 };
+    for length in [1, 2, 3, 10, 15, 16, 17, 18, 31, 33, 60, 64, 100, 300] {
+        for workers in [1, 2, 3, 4, 7, 16, 64, 1000] {
+            for room in (0..=CAPACITY).step_by(room_step) {
+                let global = filled(0..length);
+                let own = deque::Owner::<_, CAPACITY>::new();
+                for item in 0..CAPACITY - room {
+                    own.push(2000 + item).unwrap();
+                }
+                let more = (length / workers + 1).min(16).min(length - 1).min(room);
+                let case = format!("{length} items, {workers} workers, room for {room}");
+                assert_eq!(global.pop_share(&own, workers), Some(0), "{case}");
+                let expected = (1..=more).chain((0..CAPACITY - room).rev().map(|item| 2000 + item));
+                assert!(iter::from_fn(|| own.pop()).eq(expected), "{case}");
+                assert!(drain(&global).eq(more + 1..length), "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn thieves_take_the_newest_of_a_share_first() {
+    let global = filled(0..8);
+    let (own, stealer) = deque::new::<_, 8>();
+    assert_eq!(global.pop_share(&own, 2), Some(0));
+    // It lies in the deque as if its items had been pushed newest first.
+    assert_eq!(stealer.steal().success(), Some(5));
+    assert_eq!(own.pop(), Some(1));
+}
+
+#[test]
+fn shares_of_all_workers_leave_nothing() {
+    let global = filled(0..100);
+    let workers = [(); 4].map(|()| deque::Owner::<_, 16>::new());
+    let tally = Tally::of(100);
+    while !global.is_empty() {
+        for own in &workers {
+            let first = global.pop_share(own, workers.len());
+            tally.note_each(first.into_iter().chain(iter::from_fn(|| own.pop())));
+        }
+    }
+    tally.assert_each_once();
+}
+
+#[test]
+fn pop_share_of_zero_workers_panics() {
+    let own = deque::Owner::<_, 4>::new();
+    for length in [0, 3] {
+        let global = filled(0..length);
+        catch_unwind(AssertUnwindSafe(|| global.pop_share(&own, 0))).expect_err("nobody asked for a share");
+        assert!(own.is_empty());
+        assert!(drain(&global).eq(0..length), "the queue is as it was");
+        global.push(9);
+        assert_eq!(global.pop_share(&own, 1), Some(9));
+    }
+}
+
+/// Long enough for the buffer to grow, and to shrink, several times.
+#[test]
+fn a_great_backlog_comes_out_in_order() {
+    const COUNT: usize = if cfg!(miri) { 5_000 } else { 100_000 };
+    let global = filled(0..COUNT);
+    let own = deque::Owner::<_, 16>::new();
+    let mut pushed = COUNT;
+    let mut taken = 0;
+    while let Some(first) = global.pop_share(&own, 2) {
+        for item in iter::once(first).chain(iter::from_fn(|| own.pop())) {
+            assert_eq!(item, taken);
+            taken += 1;
+        }
+        if pushed < 2 * COUNT {
+            global.push(pushed);
+            pushed += 1;
+        }
+    }
+    assert_eq!(taken, pushed);
+}

@@ -1,0 +1,123 @@
+//! What the tests know about their items: how often each was taken, how often each was dropped, whether more will come.
+
+use procession_sync::atomic::AtomicUsize;
+use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// How often each of the numbers below a limit was taken, by any thread.
+pub(crate) struct Tally(Vec<AtomicUsize>);
+
+impl Tally {
+    pub(crate) fn of(limit: usize) -> Self {
+        Self((0..limit).map(|_| AtomicUsize::new(0)).collect())
+    }
+
+    /// Notes that `number` was taken. Nothing is asserted yet: a panic would leave other threads waiting.
+    pub(crate) fn note(&self, number: usize) {
+        self.0[number].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn note_each(&self, numbers: impl IntoIterator<Item = usize>) {
+        numbers.into_iter().for_each(|number| self.note(number));
+    }
+
+    /// How many numbers were taken, each counted as often as it was.
+    pub(crate) fn total(&self) -> usize {
+        self.0.iter().map(|times| times.load(Relaxed)).sum()
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_each_once(&self) {
+        for (number, times) in self.0.iter().enumerate() {
+            let times = times.load(Relaxed);
+            assert!(times == 1, "item {number} of {} was taken {times} times", self.0.len());
+        }
+    }
+}
+
+/// An item that notes its drop.
+pub(crate) struct Noted<'a> {
+    number: usize,
+    panics: bool,
+    drops: &'a Tally,
+}
+
+impl<'a> Noted<'a> {
+    pub(crate) fn new(number: usize, drops: &'a Tally) -> Self {
+        Self { number, panics: false, drops }
+    }
+
+    /// An item that panics after it noted its drop.
+    pub(crate) fn panicking(number: usize, drops: &'a Tally) -> Self {
+        Self { number, panics: true, drops }
+    }
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        self.drops.note(self.number);
+        assert!(!self.panics, "item {} panics on drop, as it should", self.number);
+    }
+}
+
+/// Larger than a cache line or two, so that an item that is copied while it is written would be torn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Large([usize; 1024]);
+
+impl Large {
+    pub(crate) fn new(number: usize) -> Self {
+        Self([number; 1024])
+    }
+
+    #[track_caller]
+    pub(crate) fn number(&self) -> usize {
+        assert!(self.0.iter().all(|word| *word == self.0[0]), "an item of 8 KiB is torn");
+        self.0[0]
+    }
+}
+
+/// An item that no allocator aligns by chance. Debug builds of std check the address of each slot that is written.
+#[repr(align(4096))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OverAligned(pub(crate) usize);
+
+/// The threads that may still push.
+pub(crate) struct Pushers(AtomicUsize);
+
+impl Pushers {
+    pub(crate) fn of(count: usize) -> Self {
+        Self(AtomicUsize::new(count))
+    }
+
+    /// One of them leaves when the guard goes, even by a panic: the takers must not wait for ever.
+    pub(crate) fn leave_with_scope(&self) -> impl Drop + '_ {
+        struct Leave<'a>(&'a AtomicUsize);
+        impl Drop for Leave<'_> {
+            fn drop(&mut self) {
+                // Ordering: Release pairs with the Acquire in `have_left`; whoever sees that all left sees every push.
+                self.0.fetch_sub(1, Release);
+            }
+        }
+        Leave(&self.0)
+    }
+
+    pub(crate) fn have_left(&self) -> bool {
+        self.0.load(Acquire) == 0
+    }
+}
+
+/// Numbers that look random and are the same in each run.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: usize) -> Self {
+        Self(seed as u64 + 1)
+    }
+
+    /// A number below `sides` (xorshift64*).
+    pub(crate) fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % sides
+    }
+}
