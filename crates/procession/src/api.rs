@@ -1,0 +1,150 @@
+//! The public face of the crate.
+
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+
+pub use crate::call::{CallError, Reply};
+pub use crate::command::{CommandError, CommandId, CommandResult, Completion, Handler, Value};
+pub use crate::context::{Address, Context, Receive, SendError, send};
+pub use crate::exit::Exit;
+pub use crate::handle::{Child, Handle};
+pub use crate::pid::{ParsePidError, Pid};
+pub use crate::process::{Event, Events, InitError, Process, Status, WaitingFor, Yields};
+pub use crate::scheduler::{BuildError, Builder, Scheduler};
+pub use crate::snapshot::{
+    ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess, Waiting, WaitingProcess, WorkerSnapshot,
+};
+pub use crate::spawn::{SpawnError, SpawnOptions};
+pub use crate::state::ProcessState;
+pub use crate::thread::ThreadMailbox;
+pub use crate::time::{
+    Elapsed, Instant, Interval, MissedTicks, Sleep, Timeout, Timer, TimerLimit, interval, run_after, run_every, sleep,
+    sleep_until, timeout,
+};
+
+use crate::worker;
+
+/// Runs `future` on this thread until it is complete, beside the processes of the default scheduler. See [`Scheduler::block_on`].
+///
+/// ```
+/// assert_eq!(procession::run(async { 1 + 1 }), 2);
+/// ```
+pub fn run<F: Future>(future: F) -> F::Output {
+    Scheduler::global().block_on(future)
+}
+
+/// Starts a process that runs `future`, on the scheduler of the calling process or thread; outside of all, on the default one.
+///
+/// The handle is a future of the result. If the scheduler takes no more processes, the future is dropped, and the handle answers
+/// [`Exit::Refused`]; [`SpawnOptions::try_spawn`] gives the future back instead.
+///
+/// ```
+/// let sum = procession::run(async {
+///     let handles: Vec<_> = (1..=10).map(|n| procession::spawn(async move { n * n })).collect();
+///     let mut sum = 0;
+///     for handle in handles {
+///         sum += handle.await?;
+///     }
+///     Ok::<i32, procession::Exit>(sum)
+/// })?;
+/// assert_eq!(sum, 385);
+/// # Ok::<(), procession::Exit>(())
+/// ```
+#[track_caller]
+pub fn spawn<F>(future: F) -> Handle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    SpawnOptions::new().spawn(future)
+}
+
+/// Starts a process with a mailbox: `process` is called in its first step, with its [`Context`]. What is returned is its address and
+/// its handle in one.
+///
+/// If the scheduler takes no more processes, `process` is dropped, sends fail, and the handle answers [`Exit::Refused`];
+/// [`SpawnOptions::try_start`] gives it back instead.
+#[track_caller]
+pub fn start<M, F, P>(process: F) -> Child<M, P::Output>
+where
+    M: Send + 'static,
+    F: FnOnce(Context<M>) -> P + Send + 'static,
+    P: Future + Send + 'static,
+    P::Output: Send + 'static,
+{
+    SpawnOptions::new().start(process)
+}
+
+/// Starts a state machine by the entry point `method`.
+///
+/// ```
+/// use procession::{Event, Events, InitError, Process, Status, Value, WaitingFor, Yields};
+///
+/// /// Adds numbers up until it gets a zero.
+/// struct Sum(u32);
+///
+/// impl Process for Sum {
+///     type Message = u32;
+///     type Output = u32;
+///
+///     fn init(&mut self, method: &str, _: Value) -> Result<(), InitError> {
+///         if method == "sum" { Ok(()) } else { Err(InitError::unknown_method(method)) }
+///     }
+///
+///     fn step(
+///         &mut self,
+///         events: &mut Events<u32>,
+///         _: &mut Yields<'_>,
+///     ) -> Result<Status<u32>, Box<dyn std::error::Error + Send + Sync>> {
+///         for event in events {
+///             match event {
+///                 Event::Message(0) | Event::Cancel => return Ok(Status::Done(self.0)),
+///                 Event::Message(n) => self.0 += n,
+///                 _ => {}
+///             }
+///         }
+///         Ok(Status::Wait(WaitingFor::Messages))
+///     }
+/// }
+///
+/// procession::run(async {
+///     let sum = procession::spawn_process(Sum(0), "sum", Box::new(()))?;
+///     for n in [1, 2, 3, 0] {
+///         sum.send(n).expect("it has not got its zero yet");
+///     }
+///     assert_eq!(sum.await, Ok(6));
+///     let error = procession::spawn_process(Sum(0), "average", Box::new(())).unwrap_err();
+///     assert_eq!(error.to_string(), "cannot start a process: it has no method \"average\"");
+///     Ok::<(), procession::SpawnError<Sum>>(())
+/// })?;
+/// # Ok::<(), procession::SpawnError<Sum>>(())
+/// ```
+///
+/// # Errors
+/// [`SpawnError`], with the process in it: the scheduler takes no more processes, or `init` refused.
+#[track_caller]
+pub fn spawn_process<P: Process>(
+    process: P,
+    method: &str,
+    input: Value,
+) -> Result<Child<P::Message, P::Output>, SpawnError<P>> {
+    SpawnOptions::new().spawn_process(process, method, input)
+}
+
+/// Gives way: all that is ready on this worker runs before the process goes on.
+pub async fn yield_now() {
+    let mut gave_way = false;
+    poll_fn(|task| {
+        if std::mem::replace(&mut gave_way, true) {
+            return Poll::Ready(());
+        }
+        worker::give_way(task);
+        Poll::Pending
+    })
+    .await;
+}
+
+/// The PID of the running process; `None` in a thread that runs none.
+pub fn current_pid() -> Option<Pid> {
+    worker::current().map(|slot| slot.pid())
+}

@@ -1,0 +1,123 @@
+//! What a process is made of besides its slot: its future or state machine, and later its result.
+//!
+//! ## Invariants
+//! - `[in place]` a body never moves: it lives in its box from spawn to the end, and its future is dropped there.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin as StdPin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use crate::Exit;
+use crate::command::CommandResult;
+use crate::slot::Slot;
+use crate::state::WaitFor;
+
+/// What a mailbox holds.
+pub(crate) enum Event<M> {
+    Message(M),
+    /// Boxed, so that small messages stay small.
+    System(Box<System>),
+}
+
+/// What the runtime tells a process.
+pub(crate) enum System {
+    /// A command that the process yielded is done.
+    Completion { tag: u64, result: CommandResult },
+}
+
+/// How a step left its process.
+pub(crate) enum Step {
+    /// It waits.
+    Waits(WaitFor),
+    /// It wants to go on.
+    GoesOn,
+    /// It ended; its result is in the body.
+    Ended,
+}
+
+/// The type-erased content of a process. All calls but the last are by the worker that runs it.
+pub(crate) trait Body: Send {
+    /// Runs the process until it waits, gives way or ends. May unwind.
+    fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step;
+
+    /// Ends the process from outside, or after a panic. The state is dropped; may unwind.
+    fn end(&mut self, exit: Exit);
+
+    /// After the end: moves the result into `result`, a `&mut Option<Result<T, Exit>>`.
+    fn take_result(&mut self, result: &mut dyn Any);
+}
+
+/// An async process.
+pub(crate) struct AsyncBody<F: Future>(Stage<F>);
+
+enum Stage<F: Future> {
+    Runs(F),
+    Ended(Result<F::Output, Exit>),
+    Taken,
+}
+
+impl<F: Future> AsyncBody<F> {
+    pub(crate) fn new(future: F) -> Self {
+        Self(Stage::Runs(future))
+    }
+}
+
+impl<F> Body for AsyncBody<F>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    #[inline]
+    fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
+        let Stage::Runs(future) = &mut self.0 else {
+            return Step::Ended;
+        };
+        // SAFETY: [in place]
+        match unsafe { StdPin::new_unchecked(future) }.poll(task) {
+            Poll::Ready(output) => {
+                // Drops the future in place.
+                self.0 = Stage::Ended(Ok(output));
+                Step::Ended
+            }
+            Poll::Pending => Step::Waits(slot.waiting().wait_for()),
+        }
+    }
+
+    fn end(&mut self, exit: Exit) {
+        self.0 = Stage::Ended(Err(exit));
+    }
+
+    fn take_result(&mut self, result: &mut dyn Any) {
+        if let Stage::Ended(ended) = std::mem::replace(&mut self.0, Stage::Taken)
+            && let Some(result) = result.downcast_mut::<Option<Result<F::Output, Exit>>>()
+        {
+            *result = Some(ended);
+        }
+    }
+}
+
+/// Runs user code; a panic becomes the exit that it causes.
+pub(crate) fn guarded<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
+    catch_unwind(AssertUnwindSafe(user_code)).map_err(|payload| {
+        let message: Arc<str> = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+            (Some(text), _) => Arc::from(*text),
+            (_, Some(text)) => Arc::from(text.as_str()),
+            _ => Arc::from("a value that is no text"),
+        };
+        drop_guarded(payload);
+        Exit::Panicked(message)
+    })
+}
+
+/// Drops something of the user's; a panic of its `Drop` ends here, like one of the payload that this panic has, and so on.
+pub(crate) fn drop_guarded<T>(value: T) {
+    // Bounded: a payload whose drop panics with another such payload for ever is leaked at the second one.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value)))
+        && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
+    {
+        std::mem::forget(second);
+    }
+}

@@ -1,0 +1,151 @@
+//! Calls: a message that carries the right to one reply.
+
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use procession_sync::Mutex;
+
+use crate::time::timeout;
+use crate::{Waiting, worker};
+
+struct Cell<T> {
+    state: Mutex<State<T>>,
+}
+
+enum State<T> {
+    /// Nothing yet; the caller's waker once it waits.
+    Waits(Option<Waker>),
+    Replied(T),
+    /// The reply was dropped.
+    Dropped,
+    /// The caller has gone.
+    Gone,
+}
+
+impl<T> Cell<T> {
+    /// Ends the waiting, and wakes the caller; says what the state was if nobody waits any more.
+    fn finish(&self, end: State<T>) -> Option<State<T>> {
+        let mut state = self.state.lock().expect("nothing that can panic runs under this lock");
+        let State::Waits(waker) = &mut *state else {
+            return Some(end);
+        };
+        let waker = waker.take();
+        *state = end;
+        drop(state);
+        // Outside the lock: waking is the user's code.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        None
+    }
+}
+
+/// The right to reply to a call, once. Dropping it tells the caller that there is no reply.
+pub struct Reply<T>(Option<Arc<Cell<T>>>);
+
+impl<T> Reply<T> {
+    /// Replies. If the caller has gone (its time was over, or it was dropped), the value is dropped: the caller has been told so.
+    pub fn send(self, value: T) {
+        // Ignored: see above.
+        drop(self.try_send(value));
+    }
+
+    /// Replies.
+    ///
+    /// # Errors
+    /// The value, if the caller has gone.
+    pub fn try_send(mut self, value: T) -> Result<(), T> {
+        let cell = self.0.take().expect("a reply is used once");
+        match cell.finish(State::Replied(value)) {
+            Some(State::Replied(value)) => Err(value),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the caller has gone, so that the reply need not be worked out.
+    pub fn is_abandoned(&self) -> bool {
+        let state = self.0.as_ref().map(|cell| cell.state.lock().expect("nothing that can panic runs under this lock"));
+        matches!(state.as_deref(), Some(State::Gone))
+    }
+}
+
+impl<T> Drop for Reply<T> {
+    fn drop(&mut self) {
+        if let Some(cell) = self.0.take() {
+            cell.finish(State::Dropped);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Reply<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reply(..)")
+    }
+}
+
+/// Why a call gave no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The process had ended before the call.
+    Ended,
+    /// The process dropped the reply, or ended before it replied.
+    NoReply,
+    /// No reply came in time.
+    Elapsed,
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ended => "cannot call: the process has ended",
+            Self::NoReply => "the process gave no reply",
+            Self::Elapsed => "no reply came in time",
+        })
+    }
+}
+
+impl Error for CallError {}
+
+/// The caller's side; marks the call as given up when it goes.
+struct Caller<T>(Arc<Cell<T>>);
+
+impl<T> Drop for Caller<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock().expect("nothing that can panic runs under this lock");
+        let left = std::mem::replace(&mut *state, State::Gone);
+        drop(state);
+        // Outside the lock: a reply that came too late is the user's.
+        drop(left);
+    }
+}
+
+/// Hands a reply to `send`, which says whether the message was taken, and waits for it.
+pub(crate) async fn call<T>(patience: Duration, send: impl FnOnce(Reply<T>) -> bool) -> Result<T, CallError> {
+    let caller = Caller(Arc::new(Cell { state: Mutex::new(State::Waits(None)) }));
+    if !send(Reply(Some(Arc::clone(&caller.0)))) {
+        return Err(CallError::Ended);
+    }
+    let replied = poll_fn(|task| {
+        let new = task.waker().clone();
+        let mut state = caller.0.state.lock().expect("nothing that can panic runs under this lock");
+        if let State::Waits(waker) = &mut *state {
+            let old = waker.replace(new);
+            drop(state);
+            drop(old);
+            worker::note_waiting(Waiting::REPLY);
+            return Poll::Pending;
+        }
+        let end = std::mem::replace(&mut *state, State::Gone);
+        drop(state);
+        Poll::Ready(match end {
+            State::Replied(value) => Ok(value),
+            _ => Err(CallError::NoReply),
+        })
+    });
+    timeout(patience, replied).await.unwrap_or(Err(CallError::Elapsed))
+}

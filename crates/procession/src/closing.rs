@@ -1,0 +1,116 @@
+//! How far a scheduler is from its end.
+//!
+//! # Closing protocol
+//!
+//! ## Problem
+//! A shutdown walks over all slots and terminates what it finds, while a process is being spawned into a slot that it has just passed.
+//! The newcomer would run on for ever. Likewise somebody who waits for the last process to end looks, finds one alive, and goes to
+//! sleep just after that one looked for who waits.
+//!
+//! ## States
+//! One word that only grows: `OPEN`, `STOPPING` (processes clean up; only they may spawn), `TERMINATING` (nobody may spawn), `ENDED` (no process
+//! is left; threads leave their seats).
+//!
+//! ## Steps
+//! Shutdown: `Enter` raise the word · `EnterFence` fence(SeqCst) · `Walk` all slots. Spawner: look at the word · `Publish` the slot ·
+//! `PublishFence` fence(SeqCst) · `CatchUp` look at the word again, and terminate the newcomer if it says so.
+//! Waiter: `Leave` its waker · fence(SeqCst) · look whether all have ended. Ending process: count itself as ended · fence(SeqCst) ·
+//! take the wakers left.
+//!
+//! ## Why it works
+//! The two fences are totally ordered. If `EnterFence` is first, `CatchUp` sees the word. If `PublishFence` is first, `Walk` sees the slot. The same
+//! for the waiter: either it sees the count, or the ending process sees its waker.
+//!
+//! ## Allowed
+//! A newcomer may be terminated twice, which is the same as once.
+//!
+//! ## Checked by
+//! `models::spawn_against_terminate`, `models::canary_without_fence`.
+
+use procession_sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use procession_sync::atomic::{AtomicU8, fence};
+
+/// The defects that canary models plant, one at a time.
+pub(crate) mod mutation {
+    pub(crate) const SOUND: u8 = 0;
+    /// No `EnterFence`, no `PublishFence`.
+    pub(crate) const WITHOUT_FENCE: u8 = 1;
+}
+
+pub(crate) const OPEN: u8 = 0;
+pub(crate) const STOPPING: u8 = 1;
+pub(crate) const TERMINATING: u8 = 2;
+pub(crate) const ENDED: u8 = 3;
+
+#[derive(Debug)]
+pub(crate) struct Closing<const MUTATION: u8 = { mutation::SOUND }>(AtomicU8);
+
+impl<const MUTATION: u8> Closing<MUTATION> {
+    pub(crate) fn open() -> Self {
+        Self(AtomicU8::new(OPEN))
+    }
+
+    /// The phase, as far as this thread can see.
+    #[inline]
+    pub(crate) fn phase(&self) -> u8 {
+        // Ordering: Acquire pairs with the Release in `enter`: who sees the end sees what led to it.
+        self.0.load(Acquire)
+    }
+
+    /// `Enter` and `EnterFence`.
+    pub(crate) fn enter(&self, phase: u8) {
+        let order = if MUTATION == mutation::WITHOUT_FENCE { Relaxed } else { SeqCst };
+        self.0.fetch_max(phase, order);
+        if MUTATION != mutation::WITHOUT_FENCE {
+            fence(SeqCst);
+        }
+    }
+
+    /// `PublishFence` and `CatchUp`: the phase, as it is after what this thread has just published.
+    pub(crate) fn phase_after_publishing(&self) -> u8 {
+        if MUTATION != mutation::WITHOUT_FENCE {
+            fence(SeqCst);
+        }
+        self.phase()
+    }
+}
+
+#[cfg(all(test, procession_loom))]
+mod models {
+    use procession_sync::atomic::AtomicU32;
+    use procession_sync::atomic::Ordering::Relaxed;
+    use procession_sync::{Arc, thread};
+
+    use super::{Closing, TERMINATING, mutation};
+
+    fn spawn<const MUTATION: u8>() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(2));
+        builder.check(|| {
+            let shared = Arc::new((Closing::<MUTATION>::open(), AtomicU32::new(0)));
+            let spawner = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    // Relaxed: nothing but the fences orders slot and word.
+                    shared.1.store(1, Relaxed);
+                    shared.0.phase_after_publishing() >= TERMINATING
+                })
+            };
+            shared.0.enter(TERMINATING);
+            let found = shared.1.load(Relaxed) == 1;
+            let caught_up = spawner.join().expect("the spawner does not panic");
+            assert!(found || caught_up, "the newcomer lives on");
+        });
+    }
+
+    #[test]
+    fn spawn_against_terminate() {
+        spawn::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the newcomer lives on")]
+    fn canary_without_fence() {
+        spawn::<{ mutation::WITHOUT_FENCE }>();
+    }
+}

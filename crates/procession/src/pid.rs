@@ -1,0 +1,136 @@
+//! Process identifiers.
+
+use std::error::Error;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+/// The identifier of a process: never given to another, valid to keep for ever.
+///
+/// It prints as `p1.42.7`: scheduler 1, slot 42, generation 7; a process of another node has the node in front, `p3@1.42.7`.
+/// What is printed can be parsed. A scheduler's number is never used again in the same program; a slot is, with the
+/// next generation, so a stale PID reaches nobody.
+///
+/// ```
+/// use procession::Pid;
+///
+/// let pid: Pid = "p1.42.7".parse()?;
+/// assert_eq!(pid.to_string(), "p1.42.7");
+/// assert!("p1.42".parse::<Pid>().is_err());
+/// # Ok::<(), procession::ParsePidError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pid {
+    /// 0 is this node.
+    node: u32,
+    scheduler: u32,
+    slot: u32,
+    generation: NonZeroU32,
+}
+
+impl Pid {
+    pub(crate) fn local(scheduler: u32, slot: u32, generation: u32) -> Self {
+        let generation = NonZeroU32::new(generation).expect("[generation] generations start at 1");
+        Self { node: 0, scheduler, slot, generation }
+    }
+
+    /// The node that the process runs on; 0 is this one.
+    pub fn node(self) -> u32 {
+        self.node
+    }
+
+    /// The number of the scheduler that the process runs on.
+    pub fn scheduler(self) -> u32 {
+        self.scheduler
+    }
+
+    pub(crate) fn slot(self) -> u32 {
+        self.slot
+    }
+
+    pub(crate) fn generation(self) -> u32 {
+        self.generation.get()
+    }
+}
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("p")?;
+        if self.node != 0 {
+            write!(f, "{}@", self.node)?;
+        }
+        write!(f, "{}.{}.{}", self.scheduler, self.slot, self.generation)
+    }
+}
+
+impl fmt::Debug for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Pid {
+    type Err = ParsePidError;
+
+    fn from_str(text: &str) -> Result<Self, ParsePidError> {
+        let parse = || {
+            let rest = text.strip_prefix('p')?;
+            let (node, rest) = match rest.split_once('@') {
+                Some((node, rest)) => (canonical(node).filter(|&node| node != 0)?, rest),
+                None => (0, rest),
+            };
+            let mut numbers = rest.split('.');
+            let pid = Self {
+                node,
+                scheduler: canonical(numbers.next()?)?,
+                slot: canonical(numbers.next()?)?,
+                generation: NonZeroU32::new(canonical(numbers.next()?)?)?,
+            };
+            numbers.next().is_none().then_some(pid)
+        };
+        parse().ok_or_else(|| ParsePidError { text: text.to_owned() })
+    }
+}
+
+/// A number as it is printed: digits only, no leading zero.
+fn canonical(text: &str) -> Option<u32> {
+    let number: u32 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
+/// The error of parsing a [`Pid`]; it names the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParsePidError {
+    text: String,
+}
+
+impl fmt::Display for ParsePidError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot parse {:?} as a PID such as p1.42.7", self.text)
+    }
+}
+
+impl Error for ParsePidError {}
+
+#[cfg(test)]
+mod tests {
+    use super::Pid;
+
+    #[test]
+    fn what_is_printed_is_parsed() {
+        for text in ["p1.42.7", "p0.0.1", "p4294967295.4294967295.4294967295", "p3@1.42.7"] {
+            let pid: Pid = text.parse().expect(text);
+            assert_eq!(pid.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused_by_name() {
+        for text in
+            ["", "p", "1.42.7", "p1.42", "p1.42.0", "p1.42.7.1", "p01.2.3", "p1.2.+3", "p0@1.2.3", "p1.2.4294967296"]
+        {
+            let error = text.parse::<Pid>().expect_err(text);
+            assert!(error.to_string().contains(&format!("{text:?}")), "{error}");
+        }
+    }
+}

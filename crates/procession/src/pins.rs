@@ -1,0 +1,205 @@
+//! The slot word: which process a slot holds, and how many references keep it from holding another.
+//!
+//! # Pin protocol
+//!
+//! ## Problem
+//! A PID is a number that anybody may keep for ever. Between looking its slot up and using it, the process may end, and the
+//! slot be given to another: the message would reach a stranger.
+//!
+//! ## States
+//! `generation:32 | pins:32`. A slot is *free* while `pins` is 0, and then only the free list knows it. The generation counts its
+//! uses; a PID names one. Slots are never deallocated while anything can name them.
+//!
+//! ## Steps
+//! `occupy` (the slot's allocator) pins 0 -> 1. `pin` (who holds a PID): CAS pins + 1, unless the generation differs or pins is 0.
+//! `again` (who holds a pin): pins + 1. `unpin`: pins - 1; from 1, the generation goes up in the same step, and the caller recycles
+//! the slot.
+//!
+//! ## Why it works
+//! `pin` compares generation and pins in the word that it changes, so it succeeds only while another pin exists, which
+//! keeps `unpin` of the last one, and so the reuse, after it. Whoever is told that it dropped the last pin is alone.
+//!
+//! ## Allowed
+//! A generation that reaches its maximum retires its slot: 4 billion uses cost 128 bytes.
+//!
+//! ## Checked by
+//! `models::reuse_against_late_pin`, `models::canary_pin_without_generation`.
+
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+/// The defects that canary models plant, one at a time.
+pub(crate) mod mutation {
+    pub(crate) const SOUND: u8 = 0;
+    /// `pin` looks at the generation, then adds.
+    pub(crate) const PIN_WITHOUT_CAS: u8 = 1;
+}
+
+/// What is left after a pin was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Unpinned {
+    /// Other pins.
+    Held,
+    /// None: the caller gives the slot back.
+    Free,
+    /// None, and the slot has no generation left: it stays out of use.
+    Retired,
+}
+
+/// The slot word.
+#[derive(Debug)]
+pub(crate) struct Pins<const MUTATION: u8 = { mutation::SOUND }>(AtomicU64);
+
+const GENERATION_ONE: u64 = 1 << 32;
+const PINS: u64 = GENERATION_ONE - 1;
+
+fn generation_of(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+impl<const MUTATION: u8> Pins<MUTATION> {
+    /// A free slot that was never used. Generations start at 1, so that no PID is all zeros.
+    pub(crate) fn free() -> Self {
+        Self::free_at(1)
+    }
+
+    /// A free slot whose next process has this generation.
+    pub(crate) fn free_at(generation: u32) -> Self {
+        Self(AtomicU64::new(u64::from(generation) << 32))
+    }
+
+    pub(crate) fn generation(&self) -> u32 {
+        // Relaxed: whoever asks holds a pin, or is content with an old answer.
+        generation_of(self.0.load(Relaxed))
+    }
+
+    /// Makes the slot reachable for PIDs of its generation, and pins it once.
+    pub(crate) fn occupy(&self) {
+        debug_assert_eq!(self.0.load(Relaxed) & PINS, 0, "[free] only a free slot is taken into use");
+        // Ordering: Release pairs with the Acquire of `pin`: who pins sees the slot as its new process needs it. A read-modify-write,
+        // so that it cannot overtake a `pin` that is being refused.
+        self.0.fetch_add(1, AcqRel);
+    }
+
+    /// Pins the slot if it holds the process of this generation.
+    pub(crate) fn pin(&self, generation: u32) -> bool {
+        let mut word = self.0.load(Relaxed);
+        loop {
+            if generation_of(word) != generation || word & PINS == 0 {
+                return false;
+            }
+            if MUTATION == mutation::PIN_WITHOUT_CAS {
+                self.0.fetch_add(1, Acquire);
+                return true;
+            }
+            // Ordering: Acquire pairs with the Release of `occupy`.
+            match self.0.compare_exchange_weak(word, word + 1, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Pins the slot once more for who holds a pin.
+    #[inline]
+    pub(crate) fn again(&self) {
+        // Ordering: Relaxed; the pin held already makes everything visible. 2^32 pins would need as many references in memory.
+        let old = self.0.fetch_add(1, Relaxed);
+        debug_assert_ne!(old & PINS, 0, "[pinned] only a holder multiplies its pin");
+    }
+
+    /// Drops a pin.
+    #[inline]
+    pub(crate) fn unpin(&self) -> Unpinned {
+        let mut word = self.0.load(Relaxed);
+        loop {
+            debug_assert_ne!(word & PINS, 0, "[pinned] a pin is dropped once");
+            let last = word & PINS == 1;
+            let new = if last { (word - 1).wrapping_add(GENERATION_ONE) } else { word - 1 };
+            // Ordering: Release pairs with the Acquire of the last one to unpin, who then is alone with what all others did.
+            match self.0.compare_exchange_weak(word, new, AcqRel, Relaxed) {
+                Ok(_) if !last => return Unpinned::Held,
+                // The next generation would be 0 or, once all are used up, the same again.
+                Ok(_) if generation_of(new) == u32::MAX => return Unpinned::Retired,
+                Ok(_) => return Unpinned::Free,
+                Err(now) => word = now,
+            }
+        }
+    }
+}
+
+#[cfg(all(test, procession_loom))]
+mod models {
+    use procession_sync::cell::UnsafeCell;
+    use procession_sync::{Arc, thread};
+
+    use super::{Pins, Unpinned, mutation};
+
+    /// The process of generation 1 ends and its slot goes to generation 2, while a sender looks generation 1 up.
+    fn reuse<const MUTATION: u8>() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(2));
+        builder.check(|| {
+            let slot = Arc::new((Pins::<MUTATION>::free(), UnsafeCell::new(0)));
+            // SAFETY: [free] nobody else has the slot.
+            slot.1.with_mut(|process| unsafe { *process = 1 });
+            slot.0.occupy();
+            let sender = {
+                let slot = Arc::clone(&slot);
+                thread::spawn(move || {
+                    if !slot.0.pin(1) {
+                        return false;
+                    }
+                    // SAFETY: [pinned], which the model is about.
+                    slot.1.with(|process| assert_eq!(unsafe { *process }, 1, "the message reached a stranger"));
+                    slot.0.unpin() == Unpinned::Free
+                })
+            };
+            let freed = slot.0.unpin() == Unpinned::Free;
+            if freed {
+                // SAFETY: [free] this thread dropped the last pin.
+                slot.1.with_mut(|process| unsafe { *process = 2 });
+                slot.0.occupy();
+            }
+            let freed_by_sender = sender.join().expect("the sender does not panic");
+            assert!(freed != freed_by_sender, "exactly one of them dropped the last pin");
+        });
+    }
+
+    #[test]
+    fn reuse_against_late_pin() {
+        reuse::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the message reached a stranger")]
+    fn canary_pin_without_generation() {
+        reuse::<{ mutation::PIN_WITHOUT_CAS }>();
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::{Pins, Unpinned};
+
+    #[test]
+    fn a_pid_of_another_generation_pins_nothing() {
+        let pins = Pins::<0>::free();
+        assert!(!pins.pin(1), "a free slot holds no process");
+        pins.occupy();
+        assert!(!pins.pin(0) && !pins.pin(2));
+        assert!(pins.pin(1));
+        assert_eq!(pins.unpin(), Unpinned::Held);
+        assert_eq!(pins.unpin(), Unpinned::Free);
+        assert!(!pins.pin(1), "its process is gone");
+        assert_eq!(pins.generation(), 2);
+    }
+
+    #[test]
+    fn an_exhausted_generation_retires_the_slot() {
+        let pins = Pins::<0>::free_at(u32::MAX - 1);
+        pins.occupy();
+        assert_eq!(pins.unpin(), Unpinned::Retired);
+    }
+}

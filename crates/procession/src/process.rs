@@ -1,0 +1,330 @@
+//! State machines.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::task::Context as TaskContext;
+
+use crate::body::{Body, Event as Queued, Step, System, guarded};
+use crate::command::{CommandId, CommandResult, Value};
+use crate::slot::Slot;
+use crate::state::WaitFor;
+use crate::{Exit, Waiting};
+
+/// A process as a state machine: it is told what happened, does a step, and says what it waits for. See [`spawn_process`](crate::spawn_process).
+///
+/// # Status and yields
+/// A step returns a [`Status`], and yields any number of commands, each with a tag of its choice. A completion carries the tag back.
+///
+/// | status | with completions outstanding | with none |
+/// |---|---|---|
+/// | [`Continue`](Status::Continue) | steps again after all that is ready; completions come as they come | likewise |
+/// | [`Wait`](Status::Wait) for messages | steps when a message comes; completions are kept until then | likewise |
+/// | `Wait` for completions | steps when one comes; messages are kept until then | ends with [`Exit::WaitsForNothing`] |
+/// | `Wait` for either | steps when either comes | steps when a message comes |
+/// | [`Done`](Status::Done) | ends; commands still outstanding go on, their completions are ignored | ends |
+/// | an error | ends with [`Exit::Failed`] | likewise |
+///
+/// Yields of the step that returns `Done` or an error are dropped. A cancel is an event of its own, is delivered once, and ends every wait.
+///
+/// A panic in any of the methods ends the process with [`Exit::Panicked`].
+pub trait Process: Send + 'static {
+    /// What it receives.
+    type Message: Send + 'static;
+    /// Its result.
+    type Output: Send + 'static;
+
+    /// Chooses the entry point, and may refuse to start. Runs on the thread that starts the process.
+    ///
+    /// # Errors
+    /// [`InitError`], which goes to the starter, together with the process.
+    fn init(&mut self, method: &str, input: Value) -> Result<(), InitError>;
+
+    /// Does a step. Events that are not taken out of `events` are dropped.
+    ///
+    /// # Errors
+    /// Any error ends the process.
+    fn step(
+        &mut self,
+        events: &mut Events<Self::Message>,
+        yields: &mut Yields<'_>,
+    ) -> Result<Status<Self::Output>, Box<dyn Error + Send + Sync>>;
+
+    /// Releases what the process holds, before it is dropped. Called once, however it ends, if `init` accepted it.
+    fn close(&mut self) {}
+}
+
+/// What a step returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status<T> {
+    /// The process wants to go on.
+    Continue,
+    /// It waits.
+    Wait(WaitingFor),
+    /// It has ended, with a result.
+    Done(T),
+}
+
+/// What a state machine waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitingFor {
+    /// Messages; completions are kept meanwhile.
+    Messages,
+    /// Completions; messages are kept meanwhile.
+    Completions,
+    /// Both.
+    Either,
+}
+
+/// What happened to a state machine.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<M> {
+    /// A message.
+    Message(M),
+    /// A command that it yielded is done.
+    Completion {
+        /// The tag of that yield.
+        tag: u64,
+        /// What came of it.
+        result: CommandResult,
+    },
+    /// It was asked to end.
+    Cancel,
+}
+
+/// What happened since the last step, oldest first.
+#[derive(Debug)]
+pub struct Events<M>(VecDeque<Event<M>>);
+
+impl<M> Iterator for Events<M> {
+    type Item = Event<M>;
+
+    fn next(&mut self) -> Option<Event<M>> {
+        self.0.pop_front()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.0.len(), Some(self.0.len()))
+    }
+}
+
+impl<M> ExactSizeIterator for Events<M> {}
+
+/// Where a step puts the commands that it yields.
+#[derive(Debug)]
+pub struct Yields<'a>(&'a mut Vec<(CommandId, u64, Value)>);
+
+impl Yields<'_> {
+    /// Yields a command. Its completion will carry `tag`; tags may be used again, also at the same time.
+    pub fn command(&mut self, command: CommandId, tag: u64, input: impl Any + Send) {
+        self.0.push((command, tag, Box::new(input)));
+    }
+}
+
+/// Why a state machine refused to start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum InitError {
+    /// It has no such method; the text is its name.
+    UnknownMethod(Box<str>),
+    /// It does not accept the input.
+    Refused(Box<dyn Error + Send + Sync>),
+    /// Its `init` panicked; the text is that of the panic.
+    Panicked(Arc<str>),
+}
+
+impl InitError {
+    /// The process has no such method.
+    pub fn unknown_method(method: &str) -> Self {
+        Self::UnknownMethod(method.into())
+    }
+}
+
+impl fmt::Display for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownMethod(method) => write!(f, "it has no method {method:?}"),
+            Self::Refused(_) => f.write_str("it refused its input"),
+            Self::Panicked(text) => write!(f, "its init panicked: {text}"),
+        }
+    }
+}
+
+impl Error for InitError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Refused(error) => Some(&**error),
+            _ => None,
+        }
+    }
+}
+
+/// A state machine in its slot.
+pub(crate) struct MachineBody<P: Process> {
+    stage: Stage<P>,
+    events: Events<P::Message>,
+    /// Events of each kind in `events`.
+    messages: usize,
+    completions: usize,
+    yields: Vec<(CommandId, u64, Value)>,
+    /// Completions to come, or come and not delivered.
+    outstanding: usize,
+    waiting_for: Option<WaitingFor>,
+    told_cancel: bool,
+}
+
+enum Stage<P: Process> {
+    Runs(Closing<P>),
+    Ended(Result<P::Output, Exit>),
+    Taken,
+}
+
+/// Calls `close` before the process is dropped.
+struct Closing<P: Process>(P);
+
+impl<P: Process> Drop for Closing<P> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// More kept buffers than this are given back when a process has nothing to do.
+const EVENTS_KEPT: usize = 4;
+
+impl<P: Process> MachineBody<P> {
+    pub(crate) fn init(mut process: P, method: &str, input: Value) -> Result<Self, (P, InitError)> {
+        match guarded(|| process.init(method, input)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err((process, error)),
+            Err(Exit::Panicked(text)) => return Err((process, InitError::Panicked(text))),
+            Err(_) => unreachable!("what is guarded ends by a panic only"),
+        }
+        Ok(Self {
+            stage: Stage::Runs(Closing(process)),
+            events: Events(VecDeque::new()),
+            messages: 0,
+            completions: 0,
+            yields: Vec::new(),
+            outstanding: 0,
+            waiting_for: None,
+            told_cancel: false,
+        })
+    }
+
+    /// Takes what is in the mailbox.
+    fn collect(&mut self, slot: &Slot) {
+        let Some(mailbox) = slot.mailbox_checked::<P::Message>() else {
+            unreachable!("[typed] the slot was made for this process")
+        };
+        let taken = mailbox.take();
+        if taken.len() == 0 {
+            return;
+        }
+        slot.note_length();
+        for event in taken {
+            self.events.0.push_back(match event {
+                Queued::Message(message) => {
+                    self.messages += 1;
+                    Event::Message(message)
+                }
+                Queued::System(system) => match *system {
+                    System::Completion { tag, result } => {
+                        self.completions += 1;
+                        Event::Completion { tag, result }
+                    }
+                },
+            });
+        }
+    }
+
+    /// Whether what the process waits for has come.
+    fn may_step(&mut self, slot: &Slot) -> bool {
+        if slot.state.is_cancelled() && !std::mem::replace(&mut self.told_cancel, true) {
+            self.events.0.push_back(Event::Cancel);
+            return true;
+        }
+        match self.waiting_for {
+            None => true,
+            Some(WaitingFor::Messages) => self.messages > 0,
+            Some(WaitingFor::Completions) => self.completions > 0,
+            Some(WaitingFor::Either) => self.messages + self.completions > 0,
+        }
+    }
+
+    fn end_with(&mut self, result: Result<P::Output, Exit>) -> Step {
+        // The result is in place even if the process's `Drop` panics.
+        self.stage = Stage::Ended(result);
+        Step::Ended
+    }
+
+    /// Waits as `waiting_for` says, if nothing has come meanwhile.
+    fn wait(&self, slot: &Slot, waiting_for: WaitingFor) -> Step {
+        if self.outstanding > 0 && waiting_for != WaitingFor::Messages {
+            slot.note_waiting(Waiting::COMPLETION);
+        }
+        if waiting_for == WaitingFor::Completions {
+            return Step::Waits(WaitFor::Others);
+        }
+        let Some(mailbox) = slot.mailbox_checked::<P::Message>() else {
+            unreachable!("[typed] the slot was made for this process")
+        };
+        if !mailbox.arm() {
+            return Step::GoesOn;
+        }
+        slot.note_waiting(Waiting::MESSAGE);
+        Step::Waits(WaitFor::Messages)
+    }
+}
+
+impl<P: Process> Body for MachineBody<P> {
+    fn step(&mut self, slot: &Slot, _: &mut TaskContext<'_>) -> Step {
+        self.collect(slot);
+        if !self.may_step(slot) {
+            let waiting_for = self.waiting_for.expect("a process that waits for nothing may step");
+            return self.wait(slot, waiting_for);
+        }
+        let Stage::Runs(process) = &mut self.stage else {
+            return Step::Ended;
+        };
+        slot.count_received(self.messages as u32);
+        self.outstanding -= self.completions;
+        self.messages = 0;
+        self.completions = 0;
+        let status = process.0.step(&mut self.events, &mut Yields(&mut self.yields));
+        self.events.0.clear();
+        if self.events.0.capacity() > EVENTS_KEPT {
+            self.events.0 = VecDeque::new();
+        }
+        let waiting_for = match status {
+            Ok(Status::Done(output)) => return self.end_with(Ok(output)),
+            Err(error) => return self.end_with(Err(Exit::Failed(error.to_string().into()))),
+            Ok(Status::Continue) => None,
+            Ok(Status::Wait(waiting_for)) => Some(waiting_for),
+        };
+        self.waiting_for = waiting_for;
+        self.outstanding += self.yields.len();
+        for (command, tag, input) in self.yields.drain(..) {
+            slot.shared().handlers().dispatch(slot, command, tag, input);
+        }
+        match waiting_for {
+            None => Step::GoesOn,
+            Some(WaitingFor::Completions) if self.outstanding == 0 => self.end_with(Err(Exit::WaitsForNothing)),
+            Some(waiting_for) => self.wait(slot, waiting_for),
+        }
+    }
+
+    fn end(&mut self, exit: Exit) {
+        self.stage = Stage::Ended(Err(exit));
+    }
+
+    fn take_result(&mut self, result: &mut dyn Any) {
+        if let Stage::Ended(ended) = std::mem::replace(&mut self.stage, Stage::Taken)
+            && let Some(result) = result.downcast_mut::<Option<Result<P::Output, Exit>>>()
+        {
+            *result = Some(ended);
+        }
+    }
+}

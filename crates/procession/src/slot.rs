@@ -1,0 +1,675 @@
+//! Control blocks: one slot for each process, in a table that grows and never moves.
+//!
+//! # Slot protocol
+//!
+//! ## Problem
+//! A process is reached from everywhere (addresses, wakers, PIDs, run queues), ends at its own time, and must cost little. Counting
+//! references to a heap block would do, but for PIDs, which are numbers.
+//!
+//! ## States
+//! A slot is free, or *occupied*: pinned (see `pins.rs`) by the process itself until it is complete and its handle is gone (the *life pin*),
+//! and by each address, waker and completion. A queue entry needs no pin of its own: a process in a run queue is not complete.
+//!
+//! ## Invariants
+//! - `[type-stable]` slots are created in segments that live as long as their table; the table's scheduler is kept alive while any
+//!   slot is out of the free list.
+//! - `[free]` a slot with no pins is touched only by the thread that takes it off the free list.
+//! - `[pinned]` the fields marked *fixed* are written while the slot is free, and only read while it is pinned.
+//! - `[running]` the body is touched only by the worker that moved the state word to `RUNNING`, and, once it is `COMPLETE`, by whoever
+//!   the state protocol names: the worker if the handle was gone, else the handle.
+//! - `[typed]` the mailbox holds `Event<M>` where `M` is the message type that `kind` names.
+//!
+//! ## Checked by
+//! `pins::models`, `state::models`, and the stress tests in `tests/it`.
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::mem;
+use std::num::NonZeroU32;
+use std::panic::Location;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::task::Waker;
+
+use procession_queue::{Closed, EventQueue, Pushed};
+use procession_sync::Mutex;
+use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use procession_sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
+use procession_sync::cell::UnsafeCell;
+
+use crate::body::{Body, Event, System};
+use crate::pins::{Pins, Unpinned};
+use crate::scheduler::Shared;
+use crate::state::State;
+use crate::{Pid, Waiting};
+
+/// What the runtime knows of a process's types.
+pub(crate) struct Kind {
+    /// The kind of process, for people.
+    pub(crate) name: &'static str,
+    pub(crate) message: fn() -> TypeId,
+    pub(crate) message_name: fn() -> &'static str,
+    /// Pushes something that is no message.
+    push_system: fn(&Slot, Box<System>) -> Option<Pushed>,
+    /// Closes the mailbox, and drops what is in it; says how many messages that were.
+    close: fn(&Slot) -> u32,
+}
+
+impl Kind {
+    pub(crate) const fn of<M: Send + 'static>(name: &'static str) -> Self {
+        Self {
+            name,
+            message: TypeId::of::<M>,
+            message_name: std::any::type_name::<M>,
+            push_system: |slot, system| {
+                // SAFETY: [typed] this kind is of M.
+                unsafe { slot.mailbox::<M>() }.push(Event::System(system)).ok()
+            },
+            close: |slot| {
+                // SAFETY: [typed] this kind is of M.
+                let rest = unsafe { slot.mailbox::<M>() }.close();
+                let mut messages = 0;
+                for event in rest {
+                    messages += u32::from(matches!(event, Event::Message(_)));
+                    crate::body::drop_guarded(event);
+                }
+                messages
+            },
+        }
+    }
+}
+
+/// Stands for the type that `kind` names.
+struct Erased;
+
+/// What few processes have.
+#[derive(Default)]
+pub(crate) struct Extra {
+    pub(crate) label: Option<Box<str>>,
+    /// The worker that the process stays on.
+    pub(crate) affinity: Option<u32>,
+}
+
+/// The parent, which is of the same scheduler: slot and generation.
+pub(crate) type Parent = (u32, NonZeroU32);
+
+// Two cache lines: what senders and workers touch, and what they do not. Measured in `bench idle_mem`.
+const _: () = assert!(size_of::<Slot>() <= 128);
+
+/// A control block.
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    pins: Pins,
+    pub(crate) state: State,
+    /// Steps made. Written by the running worker.
+    pub(crate) steps: AtomicU32,
+    mailbox: UnsafeCell<EventQueue<Event<Erased>>>,
+    /// Messages ever pushed, and ever taken out of the mailbox by the process: the difference is its length.
+    sent: AtomicU32,
+    received: AtomicU32,
+    high_water: AtomicU32,
+    waiting: AtomicU8,
+    body: UnsafeCell<Option<Box<dyn Body>>>,
+    /// Fixed for the slot's life.
+    shared: NonNull<Shared>,
+    index: u32,
+    /// Fixed while occupied, as all below.
+    parent: UnsafeCell<Option<Parent>>,
+    kind: UnsafeCell<&'static Kind>,
+    location: UnsafeCell<&'static Location<'static>>,
+    extra: UnsafeCell<Option<Box<Extra>>>,
+    /// The waker that the handle left.
+    waiter: Mutex<Option<Waker>>,
+}
+
+// SAFETY: [pinned], [running] and [typed] say which thread may touch which field when; bodies, messages and wakers are Send.
+unsafe impl Send for Slot {}
+// SAFETY: as above.
+unsafe impl Sync for Slot {}
+
+/// What a new process puts into its slot.
+pub(crate) struct Birth {
+    pub(crate) kind: &'static Kind,
+    pub(crate) location: &'static Location<'static>,
+    /// Of the same scheduler.
+    pub(crate) parent: Option<Parent>,
+    pub(crate) extra: Option<Box<Extra>>,
+}
+
+impl Slot {
+    fn new(shared: NonNull<Shared>, index: u32) -> Self {
+        static NOTHING: Kind = Kind::of::<()>("none");
+        Self {
+            pins: Pins::free(),
+            state: State::vacant(),
+            steps: AtomicU32::new(0),
+            mailbox: UnsafeCell::new(EventQueue::new()),
+            sent: AtomicU32::new(0),
+            received: AtomicU32::new(0),
+            high_water: AtomicU32::new(0),
+            waiting: AtomicU8::new(0),
+            body: UnsafeCell::new(None),
+            shared,
+            index,
+            parent: UnsafeCell::new(None),
+            kind: UnsafeCell::new(&NOTHING),
+            location: UnsafeCell::new(Location::caller()),
+            extra: UnsafeCell::new(None),
+            waiter: Mutex::new(None),
+        }
+    }
+
+    /// The scheduler of the slot.
+    #[inline]
+    pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: [type-stable] a table keeps its scheduler alive while a slot is out of the free list.
+        unsafe { self.shared.as_ref() }
+    }
+
+    /// What a child names this process by.
+    pub(crate) fn as_parent(&self) -> Option<Parent> {
+        Some((self.index, NonZeroU32::new(self.pins.generation())?))
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::local(self.shared().id(), self.index, self.pins.generation())
+    }
+
+    pub(crate) fn kind(&self) -> &'static Kind {
+        // SAFETY: [pinned]
+        self.kind.with(|kind| unsafe { *kind })
+    }
+
+    pub(crate) fn location(&self) -> &'static Location<'static> {
+        // SAFETY: [pinned]
+        self.location.with(|location| unsafe { *location })
+    }
+
+    pub(crate) fn parent(&self) -> Option<Pid> {
+        // SAFETY: [pinned]
+        let (slot, generation) = self.parent.with(|parent| unsafe { *parent })?;
+        Some(Pid::local(self.shared().id(), slot, generation.get()))
+    }
+
+    pub(crate) fn extra(&self) -> Option<&Extra> {
+        // SAFETY: [pinned], and the reference lives no longer than that of the slot, which is pinned as long.
+        self.extra.with(|extra| unsafe { (*extra).as_deref() })
+    }
+
+    /// The mailbox, with its type.
+    ///
+    /// # Safety
+    /// `[typed]`: the slot is pinned, and its `kind` is of `M`.
+    #[inline]
+    pub(crate) unsafe fn mailbox<M>(&self) -> &EventQueue<Event<M>> {
+        // SAFETY: [typed] by the caller; an event queue is one pointer, whatever it holds.
+        self.mailbox.with(|mailbox| unsafe { &*mailbox.cast() })
+    }
+
+    /// The mailbox of a process of another kind is refused.
+    pub(crate) fn mailbox_checked<M: 'static>(&self) -> Option<&EventQueue<Event<M>>> {
+        if (self.kind().message)() != TypeId::of::<M>() {
+            return None;
+        }
+        // SAFETY: [typed] as just compared.
+        Some(unsafe { self.mailbox() })
+    }
+
+    /// Counts a message that was pushed.
+    #[inline]
+    pub(crate) fn count_sent(&self) {
+        self.sent.fetch_add(1, Relaxed);
+    }
+
+    /// Counts messages that left the mailbox; only the process itself does.
+    #[inline]
+    pub(crate) fn count_received(&self, messages: u32) {
+        // Only this thread writes it now, so no read-modify-write.
+        self.received.store(self.received.load(Relaxed).wrapping_add(messages), Relaxed);
+    }
+
+    /// Notes how long the mailbox is; only the process itself does, each time it looks into it.
+    pub(crate) fn note_length(&self) {
+        let length = self.mailbox_length();
+        if length > self.high_water.load(Relaxed) {
+            self.high_water.store(length, Relaxed);
+        }
+    }
+
+    /// Messages in the mailbox. The counts are read one after the other, so a busy mailbox may seem a little shorter or longer.
+    pub(crate) fn mailbox_length(&self) -> u32 {
+        let received = self.received.load(Relaxed);
+        let length = self.sent.load(Relaxed).wrapping_sub(received);
+        if length > u32::MAX / 2 { 0 } else { length }
+    }
+
+    pub(crate) fn high_water(&self) -> u32 {
+        self.high_water.load(Relaxed).max(self.mailbox_length())
+    }
+
+    /// Forgets what the last step waited for.
+    #[inline]
+    pub(crate) fn clear_waiting(&self) {
+        self.waiting.store(0, Relaxed);
+    }
+
+    /// Adds to what this step waits for; only the process itself does.
+    #[inline]
+    pub(crate) fn note_waiting(&self, waiting: Waiting) {
+        self.waiting.store(self.waiting.load(Relaxed) | waiting.bits(), Relaxed);
+    }
+
+    pub(crate) fn waiting(&self) -> Waiting {
+        Waiting::from_bits(self.waiting.load(Relaxed))
+    }
+
+    /// The process polls something that a message or a cancel must wake, with a waker that is not its own: a combinator's. A combinator polls
+    /// only what its own wakers name, so the next step wakes this one first.
+    pub(crate) fn leave_foreign_waker(&self, waker: &Waker) {
+        if !crate::waker::is_of(waker, NonNull::from(self)) {
+            self.note_waiting(Waiting::FOREIGN);
+            self.shared().leave_foreign(self.index, waker.clone());
+        }
+    }
+
+    /// At the beginning of a step, and at the end of the process: the wakers that were left.
+    #[inline]
+    pub(crate) fn take_foreign_wakers(&self) -> Vec<Waker> {
+        if self.waiting.load(Relaxed) & Waiting::FOREIGN.bits() == 0 {
+            return Vec::new();
+        }
+        self.shared().take_foreign(self.index)
+    }
+
+    pub(crate) fn received(&self) -> u32 {
+        self.received.load(Relaxed)
+    }
+
+    /// The handle leaves the waker to be woken at the end.
+    pub(crate) fn leave_waiter(&self, waker: &Waker) {
+        let mut waiter = self.waiter.lock().expect("nothing that can panic runs under this lock");
+        if waiter.as_ref().is_some_and(|waiter| waiter.will_wake(waker)) {
+            return;
+        }
+        drop(waiter);
+        // Cloned and dropped outside the lock: both are the user's code.
+        let new = waker.clone();
+        waiter = self.waiter.lock().expect("nothing that can panic runs under this lock");
+        let old = waiter.replace(new);
+        drop(waiter);
+        drop(old);
+    }
+
+    pub(crate) fn take_waiter(&self) -> Option<Waker> {
+        self.waiter.lock().expect("nothing that can panic runs under this lock").take()
+    }
+
+    /// Pushes something that is no message, and wakes the process for it; says whether the process was there to receive it.
+    pub(crate) fn push_system(&self, system: Box<System>) -> bool {
+        let pushed = (self.kind().push_system)(self, system).is_some();
+        if pushed {
+            crate::scheduler::wake(self);
+        }
+        pushed
+    }
+
+    /// Closes the mailbox, drops what is in it, and says how many messages that were.
+    pub(crate) fn close_mailbox(&self) -> u32 {
+        (self.kind().close)(self)
+    }
+
+    /// Does something with the body.
+    ///
+    /// # Safety
+    /// `[running]`: the body is the caller's now.
+    #[inline]
+    pub(crate) unsafe fn with_body<R>(&self, access: impl FnOnce(&mut Option<Box<dyn Body>>) -> R) -> R {
+        // SAFETY: [running] by the caller.
+        self.body.with_mut(|body| access(unsafe { &mut *body }))
+    }
+}
+
+/// A reference that keeps a slot from being reused.
+pub(crate) struct Pin(NonNull<Slot>);
+
+// SAFETY: a pin gives `&Slot`, which is Sync, and is counted atomically.
+unsafe impl Send for Pin {}
+// SAFETY: as above.
+unsafe impl Sync for Pin {}
+
+impl Pin {
+    /// Takes a pin that was counted elsewhere.
+    ///
+    /// # Safety
+    /// `[pinned]`: the slot is pinned, and this pin is its caller's to give.
+    pub(crate) unsafe fn from_raw(slot: NonNull<Slot>) -> Self {
+        Self(slot)
+    }
+
+    /// Gives the pin away uncounted: `from_raw` takes it back.
+    pub(crate) fn into_raw(self) -> NonNull<Slot> {
+        mem::ManuallyDrop::new(self).0
+    }
+
+    /// Pins a slot that is pinned already.
+    pub(crate) fn again(slot: &Slot) -> Self {
+        slot.pins.again();
+        Self(NonNull::from(slot))
+    }
+}
+
+impl std::ops::Deref for Pin {
+    type Target = Slot;
+
+    #[inline]
+    fn deref(&self) -> &Slot {
+        // SAFETY: [type-stable], and [pinned] by this pin.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for Pin {
+    fn clone(&self) -> Self {
+        Self::again(self)
+    }
+}
+
+impl Drop for Pin {
+    #[inline]
+    fn drop(&mut self) {
+        match self.pins.unpin() {
+            Unpinned::Held => {}
+            Unpinned::Free => recycle(self.0, true),
+            Unpinned::Retired => recycle(self.0, false),
+        }
+    }
+}
+
+impl fmt::Debug for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pid().fmt(f)
+    }
+}
+
+/// Gives a slot that nobody can name any more back to its table.
+#[cold]
+fn recycle(slot: NonNull<Slot>, reusable: bool) {
+    // SAFETY: [type-stable]
+    let shared = unsafe { slot.as_ref() }.shared;
+    // SAFETY: [type-stable] the scheduler is there until the slot is in the free list, which the caller has still to do.
+    let shared = unsafe { shared.as_ref() };
+    shared.table().give_back(slot, reusable);
+}
+
+/// A process that is ready: its one queue entry. Whoever takes it out of a run queue runs the process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ready(NonNull<Slot>);
+
+// SAFETY: an entry is a right to run, which any worker may have.
+unsafe impl Send for Ready {}
+
+impl Ready {
+    /// # Safety
+    /// The caller's event made the process `READY` (state protocol), so this is its one entry.
+    pub(crate) unsafe fn new(slot: &Slot) -> Self {
+        Self(NonNull::from(slot))
+    }
+
+    pub(crate) fn from_raw(slot: NonNull<Slot>) -> Self {
+        Self(slot)
+    }
+
+    pub(crate) fn as_raw(self) -> NonNull<Slot> {
+        self.0
+    }
+
+    /// The slot, which the process's life pin keeps occupied until its worker completes it.
+    pub(crate) fn slot(&self) -> &Slot {
+        // SAFETY: [type-stable]; a process in a run queue is not complete, so its life pin is there.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.slot().pid().fmt(f)
+    }
+}
+
+/// Slots made at once: 64 KiB.
+const SEGMENT: usize = 512;
+
+/// Slots that a worker keeps for itself at most; it fetches and returns half as many at once.
+pub(crate) const CACHE: usize = 64;
+
+/// All slots of a scheduler.
+pub(crate) struct Table {
+    /// How many free slots a worker may keep to itself.
+    cache: usize,
+    /// One pointer for each segment there may be; null until it is made. The array is as long as the limit on processes asks.
+    segments: Box<[AtomicPtr<Slot>]>,
+    limit: u32,
+    free: Mutex<Free>,
+}
+
+struct Free {
+    slots: Vec<NonNull<Slot>>,
+    /// Slots made so far.
+    made: u32,
+    /// Slots that are neither here nor retired: occupied, or in a worker's cache. While there are any, they hold `keep`.
+    out: u32,
+    keep: Option<Arc<Shared>>,
+}
+
+// SAFETY: [free] slots in the list are touched by whoever holds its lock.
+unsafe impl Send for Free {}
+
+impl Table {
+    pub(crate) fn new(limit: u32, workers: u32) -> Self {
+        let segments = (limit as usize).div_ceil(SEGMENT);
+        Self {
+            cache: CACHE.min((limit / workers / 16) as usize),
+            segments: (0..segments).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            limit,
+            free: Mutex::new(Free { slots: Vec::new(), made: 0, out: 0, keep: None }),
+        }
+    }
+
+    /// How many free slots a worker may keep to itself.
+    pub(crate) fn cache(&self) -> usize {
+        self.cache
+    }
+
+    fn free<R>(&self, change: impl FnOnce(&mut Free) -> R) -> R {
+        change(&mut self.free.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    /// Takes at most `count` slots out of the free list, making new ones if there are none and the limit allows.
+    pub(crate) fn take_free(&self, shared: &Arc<Shared>, count: usize, taken: &mut Vec<NonNull<Slot>>) {
+        self.free(|free| {
+            if free.slots.is_empty() {
+                self.make_segment(shared, free);
+            }
+            let from = free.slots.len() - count.min(free.slots.len());
+            let before = taken.len();
+            taken.extend(free.slots.drain(from..));
+            free.out += (taken.len() - before) as u32;
+            if free.out > 0 && free.keep.is_none() {
+                free.keep = Some(Arc::clone(shared));
+            }
+        });
+    }
+
+    fn make_segment(&self, shared: &Arc<Shared>, free: &mut Free) {
+        let count = (self.limit - free.made).min(SEGMENT as u32);
+        if count == 0 {
+            return;
+        }
+        let shared = NonNull::from(&**shared);
+        let slots: Box<[Slot]> = (free.made..free.made + count).map(|index| Slot::new(shared, index)).collect();
+        let segment = Box::leak(slots);
+        // The first slot is handed out first.
+        free.slots.extend(segment.iter().rev().map(NonNull::from));
+        // Ordering: Release pairs with the Acquire of `slot`.
+        self.segments[free.made as usize / SEGMENT].store(segment.as_mut_ptr(), Release);
+        free.made += count;
+    }
+
+    /// Puts a slot back that nobody can name any more, or takes it out of use.
+    fn give_back(&self, slot: NonNull<Slot>, reusable: bool) {
+        // SAFETY: [free] the caller dropped the last pin.
+        let extra = unsafe { slot.as_ref() }.extra.with_mut(|extra| unsafe { (*extra).take() });
+        drop(extra);
+        if reusable && crate::worker::cache_slot(slot) {
+            return;
+        }
+        self.return_free(&mut vec![slot], reusable);
+    }
+
+    /// Returns slots to the free list. This may free the scheduler if the caller does not hold it.
+    pub(crate) fn return_free(&self, slots: &mut Vec<NonNull<Slot>>, reusable: bool) {
+        let released = self.free(|free| {
+            free.out -= slots.len() as u32;
+            if reusable {
+                free.slots.append(slots);
+            }
+            if free.out == 0 { free.keep.take() } else { None }
+        });
+        // Not under the lock: it lies in what this may free.
+        drop(released);
+    }
+
+    /// The slot of this index, whatever process is in it, if it was ever made.
+    pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
+        // Ordering: Acquire pairs with the Release of `make_segment`.
+        let segment = NonNull::new(self.segments.get(index as usize / SEGMENT)?.load(Acquire))?;
+        if index >= self.limit {
+            return None;
+        }
+        // SAFETY: [type-stable] a segment has SEGMENT slots, or as many as the limit leaves.
+        let slot = unsafe { segment.add(index as usize % SEGMENT) };
+        // SAFETY: [type-stable]
+        Some(unsafe { slot.as_ref() })
+    }
+
+    /// Pins the process of this slot and generation, if it is still there.
+    pub(crate) fn pin(&self, index: u32, generation: u32) -> Option<Pin> {
+        let slot = self.slot(index)?;
+        slot.pins.pin(generation).then(|| Pin(NonNull::from(slot)))
+    }
+
+    /// Pins the process that is in this slot now, if there is one.
+    pub(crate) fn pin_any(&self, index: u32) -> Option<Pin> {
+        let slot = self.slot(index)?;
+        slot.pins.pin(slot.pins.generation()).then(|| Pin(NonNull::from(slot)))
+    }
+
+    /// Slots made so far: the indices that may hold a process.
+    pub(crate) fn made(&self) -> u32 {
+        self.free(|free| free.made)
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        for (number, segment) in self.segments.iter().enumerate() {
+            let count = (self.limit as usize - number * SEGMENT).min(SEGMENT);
+            if let Some(segment) = NonNull::new(segment.load(Relaxed)) {
+                // SAFETY: leaked in `make_segment` with this length; no slot is out, or the scheduler would have been kept.
+                drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(segment.as_ptr(), count)) });
+            }
+        }
+    }
+}
+
+/// Puts a process into a free slot, and pins it with its life pin.
+pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth) -> Pin {
+    // SAFETY: [type-stable]
+    let fields = unsafe { slot.as_ref() };
+    fields.state.renew();
+    fields.steps.store(0, Relaxed);
+    fields.sent.store(0, Relaxed);
+    fields.received.store(0, Relaxed);
+    fields.high_water.store(0, Relaxed);
+    fields.clear_waiting();
+    // SAFETY: [free], as for all writes here: the caller took the slot off the free list.
+    fields.mailbox.with_mut(|mailbox| unsafe { *mailbox = EventQueue::new() });
+    // SAFETY: [free]
+    fields.parent.with_mut(|parent| unsafe { *parent = birth.parent });
+    // SAFETY: [free]
+    fields.kind.with_mut(|kind| unsafe { *kind = birth.kind });
+    // SAFETY: [free]
+    fields.location.with_mut(|location| unsafe { *location = birth.location });
+    // SAFETY: [free]
+    fields.extra.with_mut(|extra| unsafe { *extra = birth.extra });
+    fields.pins.occupy();
+    Pin(slot)
+}
+
+/// Gives a new process its body. Its life pin belongs to the process and its handle together from now on.
+pub(crate) fn install(slot: Pin, body: Box<dyn Body>) -> HandleShare {
+    // SAFETY: [running] the process was never queued, so nobody runs it.
+    unsafe { slot.with_body(|field| *field = Some(body)) };
+    HandleShare(slot.into_raw())
+}
+
+/// What the handle owns of a process: one half of the life pin. The half of the process ends when it is complete; the later of the two
+/// drops the body and the pin.
+pub(crate) struct HandleShare(NonNull<Slot>);
+
+// SAFETY: as `Pin`.
+unsafe impl Send for HandleShare {}
+// SAFETY: as `Pin`.
+unsafe impl Sync for HandleShare {}
+
+impl HandleShare {
+    #[inline]
+    pub(crate) fn slot(&self) -> &Slot {
+        // SAFETY: [type-stable], and [pinned] by the life pin, which is not dropped before this.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Moves the result out of the body of a complete process; `&self` is unique, since a handle has one share and is polled by `&mut`.
+    pub(crate) fn take_result(&mut self, result: &mut dyn Any) {
+        assert!(self.slot().state.see().is_complete(), "[running] the body is the handle's after the end only");
+        // SAFETY: [running] complete, and the handle's share is there.
+        unsafe { self.slot().with_body(|body| body.as_mut().map(|body| body.take_result(result))) };
+    }
+}
+
+impl Drop for HandleShare {
+    fn drop(&mut self) {
+        let slot = self.slot();
+        let seen = slot.state.release_handle();
+        if !seen.is_complete() {
+            // The waker that may be left here is dropped with the slot's next use, or by `complete`.
+            return;
+        }
+        // SAFETY: [running] complete, and the process's half is gone.
+        let body = unsafe { slot.with_body(Option::take) };
+        crate::body::drop_guarded(body);
+        crate::body::drop_guarded(slot.take_waiter());
+        // SAFETY: [pinned] the life pin, of which this was the last owner.
+        drop(unsafe { Pin::from_raw(self.0) });
+    }
+}
+
+/// Pushes a message into a mailbox of its type, and wakes its process if it waits for one.
+#[inline]
+pub(crate) fn push_message<M: Send + 'static>(
+    slot: &Slot,
+    mailbox: &EventQueue<Event<M>>,
+    message: M,
+) -> Result<(), Closed<M>> {
+    match mailbox.push(Event::Message(message)) {
+        Ok(pushed) => {
+            slot.count_sent();
+            if pushed == Pushed::Wake {
+                crate::scheduler::wake(slot);
+            }
+            Ok(())
+        }
+        Err(Closed(Event::Message(message))) => Err(Closed(message)),
+        Err(Closed(Event::System(_))) => unreachable!("what was pushed comes back"),
+    }
+}

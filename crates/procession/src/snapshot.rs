@@ -1,0 +1,335 @@
+//! What all workers and processes are doing: always available, read without stopping anything.
+//!
+//! Each number is true at some moment during the call; they are not of the same moment. What the running side pays is stated in
+//! `docs/BENCHMARKS.md`: counters are plain stores by the one thread that writes them.
+
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::Pid;
+use crate::scheduler::{Shared, Stats};
+use crate::slot::Slot;
+use crate::state::{ProcessState, WaitFor};
+
+/// What a waiting process waits for: any of several things at once.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Waiting(u8);
+
+impl Waiting {
+    pub(crate) const MESSAGE: Self = Self(1);
+    pub(crate) const TIMER: Self = Self(1 << 1);
+    pub(crate) const PROCESS: Self = Self(1 << 2);
+    pub(crate) const REPLY: Self = Self(1 << 3);
+    pub(crate) const COMPLETION: Self = Self(1 << 4);
+    pub(crate) const CANCEL: Self = Self(1 << 5);
+    /// Not shown: a waker was left to be woken before the next step.
+    pub(crate) const FOREIGN: Self = Self(1 << 7);
+
+    const NAMES: [(Self, &str); 6] = [
+        (Self::MESSAGE, "message"),
+        (Self::TIMER, "timer"),
+        (Self::PROCESS, "end of a process"),
+        (Self::REPLY, "reply"),
+        (Self::COMPLETION, "completion"),
+        (Self::CANCEL, "cancel"),
+    ];
+
+    pub(crate) fn bits(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) fn wait_for(self) -> WaitFor {
+        if self.has(Self::MESSAGE) { WaitFor::Messages } else { WaitFor::Others }
+    }
+
+    /// For messages.
+    pub fn for_messages(self) -> bool {
+        self.has(Self::MESSAGE)
+    }
+
+    /// For a timer.
+    pub fn for_timer(self) -> bool {
+        self.has(Self::TIMER)
+    }
+
+    /// For another process to end.
+    pub fn for_process(self) -> bool {
+        self.has(Self::PROCESS)
+    }
+
+    /// For the reply to a call.
+    pub fn for_reply(self) -> bool {
+        self.has(Self::REPLY)
+    }
+
+    /// For the completion of a command.
+    pub fn for_completion(self) -> bool {
+        self.has(Self::COMPLETION)
+    }
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (waiting, name) in Self::NAMES {
+            if self.has(waiting) {
+                write!(f, "{separator}{name}")?;
+                separator = ", ";
+            }
+        }
+        // A future that is none of the runtime's.
+        if separator.is_empty() { f.write_str("a waker") } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Waiting({self})")
+    }
+}
+
+/// The state of a scheduler.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Each worker, in the order of their numbers.
+    pub workers: Vec<WorkerSnapshot>,
+    /// Each process that has not been forgotten: the ended ones whose result waits, too. In the order of their slots.
+    pub processes: Vec<ProcessSnapshot>,
+    /// Processes in the global queue.
+    pub global_queue: usize,
+    /// Processes ever started.
+    pub spawned: u64,
+    /// Processes that have ended.
+    pub ended: u64,
+    /// Processes that ended by a panic.
+    pub panicked: u64,
+    /// Messages put into mailboxes.
+    pub messages_sent: u64,
+    /// Messages received by processes that have ended since. Those of living processes are in [`ProcessSnapshot::received`].
+    pub messages_received: u64,
+    /// Messages that were in the mailboxes of processes when those ended.
+    pub messages_discarded: u64,
+    /// Timers of all workers together, and those set by other threads.
+    pub timers: TimerSnapshot,
+    /// Threads started for workers.
+    pub threads_started: u32,
+    /// Threads that the system refused.
+    pub threads_refused: u32,
+}
+
+/// The timers of a scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TimerSnapshot {
+    /// Ever set: each has fired, was cancelled, or is pending.
+    pub armed: u64,
+    /// Fired for the last time.
+    pub fired: u64,
+    /// Cancelled before they fired.
+    pub cancelled: u64,
+    /// Not fired yet.
+    pub pending: u64,
+}
+
+/// The state of a worker.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WorkerSnapshot {
+    /// Steps that it ran.
+    pub dispatches: u64,
+    /// Times it took work from another worker.
+    pub steals: u64,
+    /// Times another worker took work from it.
+    pub stolen: u64,
+    /// Times it parked.
+    pub parks: u64,
+    /// Times it looked at all others.
+    pub searches: u64,
+    /// Processes in its deque.
+    pub deque: usize,
+    /// Processes in its FIFO ring.
+    pub fifo: usize,
+    /// Processes bound to it that are ready.
+    pub bound: usize,
+    /// Whether its next slot holds a process.
+    pub next_slot: bool,
+    /// How long its current step has lasted at least: since the first snapshot that found it in this step. Workers read no clock for
+    /// this. `None` if it is in no step.
+    pub step_age: Option<Duration>,
+}
+
+/// The state of a process.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ProcessSnapshot {
+    /// Its PID.
+    pub pid: Pid,
+    /// Who spawned it, if a process of the same scheduler did.
+    pub parent: Option<Pid>,
+    /// Its label, if it has one.
+    pub label: Option<String>,
+    /// Where it was spawned.
+    pub location: &'static Location<'static>,
+    /// `async`, `machine` or `thread`.
+    pub kind: &'static str,
+    /// Where it is.
+    pub state: ProcessState,
+    /// What it waits for, if it waits.
+    pub waiting: Waiting,
+    /// Messages sent to it and not received. With a reader, a writer and this one at once, it may be off by those under way.
+    pub mailbox: u32,
+    /// The longest that the mailbox was when the process looked into it, or now.
+    pub mailbox_high_water: u32,
+    /// Messages that it has received.
+    pub received: u32,
+    /// Steps that it has made.
+    pub steps: u32,
+}
+
+/// A process that waits, as [`Scheduler::run_until_idle`](crate::Scheduler::run_until_idle) finds it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WaitingProcess {
+    /// Its PID.
+    pub pid: Pid,
+    /// Its label, if it has one.
+    pub label: Option<String>,
+    /// Where it was spawned.
+    pub location: &'static Location<'static>,
+    /// What it waits for.
+    pub waiting: Waiting,
+}
+
+/// A process that had not ended when the time was over, as [`Scheduler::shutdown`](crate::Scheduler::shutdown) finds it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct UnfinishedProcess {
+    /// Its PID.
+    pub pid: Pid,
+    /// Its label, if it has one.
+    pub label: Option<String>,
+    /// Where it was spawned.
+    pub location: &'static Location<'static>,
+    /// Where it is. `Running` is a step, or a `Drop`, that has not returned.
+    pub state: ProcessState,
+}
+
+/// The odd step numbers in which snapshots found the workers, and when they first did.
+pub(crate) type Ages = Vec<(u64, u64)>;
+
+fn label(slot: &Slot) -> Option<String> {
+    slot.extra().and_then(|extra| extra.label.as_deref()).map(str::to_owned)
+}
+
+fn each<R>(shared: &Shared, mut of: impl FnMut(&Slot, ProcessState) -> Option<R>) -> Vec<R> {
+    let pinned = (0..shared.table().made()).filter_map(|index| shared.table().pin_any(index));
+    pinned.filter_map(|slot| of(&slot, slot.state.see().phase())).collect()
+}
+
+pub(crate) fn waiting(shared: &Shared) -> Vec<WaitingProcess> {
+    each(shared, |slot, state| {
+        matches!(state, ProcessState::Blocked | ProcessState::Idle).then(|| WaitingProcess {
+            pid: slot.pid(),
+            label: label(slot),
+            location: slot.location(),
+            waiting: slot.waiting(),
+        })
+    })
+}
+
+pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<UnfinishedProcess> {
+    each(shared, |slot, state| {
+        (state != ProcessState::Complete && Some(slot.pid()) != except).then(|| UnfinishedProcess {
+            pid: slot.pid(),
+            label: label(slot),
+            location: slot.location(),
+            state,
+        })
+    })
+}
+
+pub(crate) fn take(shared: &Shared) -> Snapshot {
+    let total = |count: fn(&Stats) -> &crate::scheduler::Count| shared.totals(count);
+    let ended = total(|stats| &stats.ended);
+    Snapshot {
+        workers: workers(shared),
+        processes: each(shared, |slot, state| Some(process(slot, state))),
+        global_queue: shared.global.len(),
+        ended,
+        spawned: total(|stats| &stats.spawned),
+        panicked: total(|stats| &stats.panics),
+        messages_sent: total(|stats| &stats.sent),
+        messages_received: total(|stats| &stats.received),
+        messages_discarded: total(|stats| &stats.discarded),
+        timers: timers(shared),
+        threads_started: shared.threads().0,
+        threads_refused: shared.threads().1,
+    }
+}
+
+fn timers(shared: &Shared) -> TimerSnapshot {
+    let all = shared.all_seats().iter().map(|seat| &seat.timers).chain([&shared.outside]);
+    all.map(|timers| timers.counts()).fold(TimerSnapshot::default(), |sum, counts| TimerSnapshot {
+        armed: sum.armed + counts.armed,
+        fired: sum.fired + counts.fired,
+        cancelled: sum.cancelled + counts.cancelled,
+        pending: sum.pending + counts.pending,
+    })
+}
+
+fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {
+    let now = shared.world.now();
+    let mut ages = shared.ages.lock().expect("nothing that can panic runs under this lock");
+    ages.resize(shared.all_seats().len(), (0, 0));
+    let seats = shared.all_seats().iter().zip(ages.iter_mut());
+    seats
+        .map(|(seat, age)| {
+            let step = seat.step.load(Relaxed);
+            if age.0 != step {
+                *age = (step, now);
+            }
+            let in_step = step % 2 == 1;
+            WorkerSnapshot {
+                dispatches: step.div_ceil(2),
+                steals: seat.stats.steals.get(),
+                stolen: seat.stats.stolen.get(),
+                parks: seat.stats.parks.get(),
+                searches: seat.stats.searches.get(),
+                deque: seat.deque.len(),
+                fifo: seat.fifo.len(),
+                bound: seat.bound.len(),
+                next_slot: !seat.next.look().is_null(),
+                step_age: in_step.then(|| Duration::from_nanos(now.saturating_sub(age.1))),
+            }
+        })
+        .collect()
+}
+
+fn process(slot: &Slot, state: ProcessState) -> ProcessSnapshot {
+    let waits = matches!(state, ProcessState::Blocked | ProcessState::Idle);
+    ProcessSnapshot {
+        pid: slot.pid(),
+        parent: slot.parent(),
+        label: label(slot),
+        location: slot.location(),
+        kind: slot.kind().name,
+        state,
+        waiting: if waits { slot.waiting() } else { Waiting::default() },
+        mailbox: slot.mailbox_length(),
+        mailbox_high_water: slot.high_water(),
+        received: slot.received(),
+        steps: slot.steps.load(Relaxed),
+    }
+}

@@ -1,0 +1,249 @@
+//! Starting processes.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::body::{AsyncBody, Body};
+use crate::command::Value;
+use crate::context::Context;
+use crate::handle::{Child, Handle};
+use crate::process::{InitError, MachineBody, Process};
+use crate::scheduler::{self, Scheduler};
+use crate::slot::{self, Birth, Extra, HandleShare, Kind, Pin, Ready};
+use crate::worker::{self, Hold, Origin};
+
+/// What a process without a mailbox receives: nothing.
+enum Nothing {}
+
+/// Why a process could not be started; it holds what was to run.
+pub struct SpawnError<T> {
+    /// What was to run.
+    pub refused: T,
+    kind: SpawnErrorKind,
+}
+
+#[derive(Debug)]
+enum SpawnErrorKind {
+    Limit,
+    Closing,
+    Init(InitError),
+    Affinity { worker: u32, width: u32 },
+}
+
+impl<T> SpawnError<T> {
+    /// Whether the scheduler has reached its limit of processes.
+    pub fn is_limit(&self) -> bool {
+        matches!(self.kind, SpawnErrorKind::Limit)
+    }
+
+    /// Whether the scheduler is shutting down.
+    pub fn is_closing(&self) -> bool {
+        matches!(self.kind, SpawnErrorKind::Closing)
+    }
+
+    /// What the state machine's `init` answered, if it refused.
+    pub fn init_error(&self) -> Option<&InitError> {
+        match &self.kind {
+            SpawnErrorKind::Init(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl<T> fmt::Debug for SpawnError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpawnError").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for SpawnError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cannot start a process: ")?;
+        match &self.kind {
+            SpawnErrorKind::Limit => f.write_str("the scheduler has reached its limit of processes"),
+            SpawnErrorKind::Closing => f.write_str("the scheduler is shutting down"),
+            SpawnErrorKind::Init(error) => error.fmt(f),
+            SpawnErrorKind::Affinity { worker, width } => {
+                write!(f, "it is bound to worker {worker}, but there are only {width}, from 0")
+            }
+        }
+    }
+}
+
+impl<T> Error for SpawnError<T> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.init_error().and_then(|error| error.source())
+    }
+}
+
+/// What a new process is to be like, besides what it runs.
+///
+/// ```
+/// use procession::SpawnOptions;
+///
+/// procession::run(async {
+///     let handle = SpawnOptions::new().label("answer").spawn(async { 42 });
+///     assert_eq!(handle.await, Ok(42));
+/// });
+/// ```
+#[derive(Debug, Default)]
+#[must_use]
+pub struct SpawnOptions {
+    scheduler: Option<Scheduler>,
+    label: Option<Box<str>>,
+    affinity: Option<u32>,
+}
+
+impl SpawnOptions {
+    /// No label, any worker, and the scheduler of the calling process or thread; the default scheduler if there is none.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The scheduler that the process belongs to.
+    pub fn on(mut self, scheduler: &Scheduler) -> Self {
+        self.scheduler = Some(scheduler.clone());
+        self
+    }
+
+    /// A name for people, shown in snapshots and reports. It need not be unique.
+    pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Binds the process to one worker, counted from 0: no other ever runs it, even if that one is busy or blocked.
+    pub fn affinity(mut self, worker: u32) -> Self {
+        self.affinity = Some(worker);
+        self
+    }
+
+    /// Starts a process that runs `future`. See [`spawn`](crate::spawn()).
+    #[track_caller]
+    pub fn spawn<F>(self, future: F) -> Handle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.try_spawn(future).unwrap_or_else(|_| Handle::refused())
+    }
+
+    /// As [`spawn`](Self::spawn), but gives the future back if it is refused.
+    ///
+    /// # Errors
+    /// [`SpawnError`]: the scheduler is at its limit or shutting down, or there is no worker of the number given.
+    #[track_caller]
+    pub fn try_spawn<F>(self, future: F) -> Result<Handle<F::Output>, SpawnError<F>>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let location = scheduler::caller();
+        self.launch(&Kinds::<Nothing>::ASYNC, location, future, |future, _| Ok(Box::new(AsyncBody::new(future))))
+            .map(Handle::new)
+    }
+
+    /// Starts a process with a mailbox. See [`start`](crate::start()).
+    #[track_caller]
+    pub fn start<M, F, P>(self, process: F) -> Child<M, P::Output>
+    where
+        M: Send + 'static,
+        F: FnOnce(Context<M>) -> P + Send + 'static,
+        P: Future + Send + 'static,
+        P::Output: Send + 'static,
+    {
+        self.try_start(process).unwrap_or_else(|_| Child::refused())
+    }
+
+    /// As [`start`](Self::start), but gives the closure back if it is refused.
+    ///
+    /// # Errors
+    /// As for [`try_spawn`](Self::try_spawn).
+    #[track_caller]
+    pub fn try_start<M, F, P>(self, process: F) -> Result<Child<M, P::Output>, SpawnError<F>>
+    where
+        M: Send + 'static,
+        F: FnOnce(Context<M>) -> P + Send + 'static,
+        P: Future + Send + 'static,
+        P::Output: Send + 'static,
+    {
+        let location = scheduler::caller();
+        self.launch(&Kinds::<M>::ASYNC, location, process, |process, slot| {
+            let context = Context::new(Pin::again(slot));
+            // The closure runs in the first step, so its panic is the process's.
+            Ok(Box::new(AsyncBody::new(async move { process(context).await })))
+        })
+        .map(Child::new)
+    }
+
+    /// Starts a state machine. See [`spawn_process`](crate::spawn_process).
+    ///
+    /// # Errors
+    /// As for [`try_spawn`](Self::try_spawn), and what `init` answers.
+    #[track_caller]
+    pub fn spawn_process<P: Process>(
+        self,
+        process: P,
+        method: &str,
+        input: Value,
+    ) -> Result<Child<P::Message, P::Output>, SpawnError<P>> {
+        let location = scheduler::caller();
+        self.launch(&Kinds::<P::Message>::MACHINE, location, process, |process, _| {
+            MachineBody::init(process, method, input).map(|body| Box::new(body) as Box<dyn Body>)
+        })
+        .map(Child::new)
+    }
+
+    /// Puts a process into a slot, and queues it.
+    fn launch<T>(
+        self,
+        kind: &'static Kind,
+        location: &'static Location<'static>,
+        content: T,
+        body: impl FnOnce(T, &Pin) -> Result<Box<dyn Body>, (T, InitError)>,
+    ) -> Result<HandleShare, SpawnError<T>> {
+        let shared = match &self.scheduler {
+            Some(scheduler) => Hold::Shared(Arc::clone(scheduler.shared())),
+            None => scheduler::here(),
+        };
+        let refuse = |refused, kind| Err(SpawnError { refused, kind });
+        let parent = worker::parent_in(&shared);
+        if !shared.takes_processes(parent.is_some()) {
+            return refuse(content, SpawnErrorKind::Closing);
+        }
+        if let Some(worker) = self.affinity.filter(|&worker| worker >= shared.seats()) {
+            return refuse(content, SpawnErrorKind::Affinity { worker, width: shared.seats() });
+        }
+        let Some(free) = worker::free_slot(&shared) else {
+            return refuse(content, SpawnErrorKind::Limit);
+        };
+        let extra = (self.label.is_some() || self.affinity.is_some())
+            .then(|| Box::new(Extra { label: self.label, affinity: self.affinity }));
+        let slot = slot::occupy(free, Birth { kind, location, parent, extra });
+        let body = match body(content, &slot) {
+            Ok(body) => body,
+            Err((refused, error)) => {
+                slot.close_mailbox();
+                return refuse(refused, SpawnErrorKind::Init(error));
+            }
+        };
+        shared.count_spawned();
+        let share = slot::install(slot, body);
+        shared.catch_up(share.slot());
+        // SAFETY: new processes are READY, and this one was not queued yet.
+        #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
+        worker::enqueue(unsafe { Ready::new(share.slot()) }, Origin::Spawned);
+        Ok(share)
+    }
+}
+
+struct Kinds<M>(PhantomData<M>);
+
+impl<M: Send + 'static> Kinds<M> {
+    const ASYNC: Kind = Kind::of::<M>("async");
+    const MACHINE: Kind = Kind::of::<M>("machine");
+}

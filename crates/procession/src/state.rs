@@ -1,0 +1,307 @@
+//! The state word of a process: where it is, and what happened to it meanwhile.
+//!
+//! # State protocol
+//!
+//! ## Problem
+//! A wake-up arrives while the process runs. Its worker then finds that the process waits, and puts it away: nobody
+//! queues it again. Or two wakers both queue a process that waits, and it runs twice at once.
+//!
+//! ## States
+//! One word. The low bits are the phase; the flags are below, each with its rule.
+//!
+//! | phase | queue entries | who owns the body |
+//! |---|---|---|
+//! | `READY` | exactly one | nobody: whoever takes the entry |
+//! | `RUNNING` | none | the worker that took the entry |
+//! | `BLOCKED` (waits, but not for messages) | none | nobody |
+//! | `IDLE` (waits for messages among others) | none | nobody |
+//! | `COMPLETE`, for ever | none | the handle, while `HANDLE` is set |
+//!
+//! ## Steps: event x phase
+//! | event | `READY` | `RUNNING` | `BLOCKED`, `IDLE` | `COMPLETE` |
+//! |---|---|---|---|---|
+//! | `wake` | nothing | sets `WOKEN` | `READY`, caller queues it | nothing |
+//! | `cancel`, `terminate` | set their flag | set it and `WOKEN` | set it; `READY`, caller queues it | nothing |
+//! | `start` (entry taken) | `RUNNING` | - | - | - |
+//! | `give_way` (step ended, wants to go on) | - | `READY`, clears `WOKEN`, caller queues it | - | - |
+//! | `wait` (step ended, waits) | - | `WOKEN` unset: `BLOCKED` or `IDLE`; set: as `give_way` | - | - |
+//! | `complete` | - | `COMPLETE` | - | - |
+//! | `watch` (the handle left a waker) | sets `WAITER` | sets it | sets it | answers: complete |
+//! | `release_handle` | clears `HANDLE` | clears | clears | clears, answers: complete |
+//!
+//! A `-` cannot happen: only the worker that holds the entry causes those events, and debug builds assert it.
+//!
+//! ## Why it works
+//! Every event is one read-modify-write of one word, so events are totally ordered. A wake ordered before `wait` sets
+//! `WOKEN`, which `wait` sees; one ordered after sees that the process waits, and of several only one makes it `READY`.
+//! `complete` and `release_handle` are ordered too: the first sees `HANDLE` set and leaves the body to the second, which sees
+//! `COMPLETE`; or the other way round. Exactly one of them disposes of the body.
+//!
+//! ## Allowed
+//! A process may run once more than needed: `WOKEN` says that something happened, not that it is still news.
+//!
+//! ## Checked by
+//! `models::*` below; the table is walked through by `tests::every_event_in_every_phase`.
+
+use procession_sync::atomic::AtomicU32;
+use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+const PHASE: u32 = 0b111;
+const READY: u32 = 0;
+const RUNNING: u32 = 1;
+const BLOCKED: u32 = 2;
+const IDLE: u32 = 3;
+const COMPLETE: u32 = 4;
+
+/// Woken while `RUNNING`. Set only in that phase; cleared by whatever ends it.
+const WOKEN: u32 = 1 << 3;
+/// Asked to end. Set in any phase but `COMPLETE`; never cleared.
+const CANCEL: u32 = 1 << 4;
+/// To be ended between two steps. Set in any phase but `COMPLETE`; never cleared.
+const TERMINATE: u32 = 1 << 5;
+/// A handle exists, which takes the result. Set from the start; cleared when the handle goes.
+const HANDLE: u32 = 1 << 6;
+/// The handle left a waker. Set only while `HANDLE` is; never cleared before `COMPLETE`.
+const WAITER: u32 = 1 << 7;
+
+/// The defects that canary models plant, one at a time.
+pub(crate) mod mutation {
+    pub(crate) const SOUND: u8 = 0;
+    /// `wait` stores the phase without looking at `WOKEN`.
+    #[cfg(all(test, procession_loom))]
+    pub(crate) const WAIT_WITHOUT_LOOKING: u8 = 1;
+    /// `wake` loads the word and stores the new phase.
+    #[cfg(all(test, procession_loom))]
+    pub(crate) const WAKE_WITHOUT_CAS: u8 = 2;
+    /// `complete` does not release what the process left.
+    #[cfg(all(test, procession_loom))]
+    pub(crate) const COMPLETE_RELAXED: u8 = 3;
+
+    pub(super) const fn planted(mutation: u8, defect: u8) -> bool {
+        cfg!(procession_loom) && mutation == defect
+    }
+}
+
+/// What the caller of a wake-up owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Wake {
+    /// The process became `READY`: put it into a run queue.
+    Enqueue,
+    /// Nothing.
+    Nothing,
+}
+
+/// What became of a process whose step ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Wait {
+    /// It waits; a wake-up will queue it.
+    Parked,
+    /// It was woken meanwhile and is `READY`: put it into a run queue.
+    Enqueue,
+}
+
+/// What a process that waits, waits for, as far as its phase tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitFor {
+    /// Not for messages.
+    Others,
+    /// For messages, perhaps among others.
+    Messages,
+}
+
+/// Where a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ProcessState {
+    /// In a run queue.
+    Ready,
+    /// In a step.
+    Running,
+    /// Waiting, but not for messages.
+    Blocked,
+    /// Waiting for messages, perhaps among others.
+    Idle,
+    /// Ended; its handle has not taken the result yet.
+    Complete,
+}
+
+/// The word at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen(u32);
+
+impl Seen {
+    pub(crate) fn is_cancelled(self) -> bool {
+        self.0 & (CANCEL | TERMINATE) != 0
+    }
+
+    pub(crate) fn is_terminated(self) -> bool {
+        self.0 & TERMINATE != 0
+    }
+
+    pub(crate) fn is_complete(self) -> bool {
+        self.0 & PHASE == COMPLETE
+    }
+
+    pub(crate) fn has_handle(self) -> bool {
+        self.0 & HANDLE != 0
+    }
+
+    pub(crate) fn has_waiter(self) -> bool {
+        self.0 & WAITER != 0
+    }
+
+    pub(crate) fn phase(self) -> ProcessState {
+        match self.0 & PHASE {
+            READY => ProcessState::Ready,
+            RUNNING => ProcessState::Running,
+            BLOCKED => ProcessState::Blocked,
+            IDLE => ProcessState::Idle,
+            _ => ProcessState::Complete,
+        }
+    }
+}
+
+/// The state word.
+#[derive(Debug)]
+pub(crate) struct State<const MUTATION: u8 = { mutation::SOUND }>(AtomicU32);
+
+impl<const MUTATION: u8> State<MUTATION> {
+    /// A new process with a handle, to be queued by its maker.
+    #[cfg(test)]
+    fn ready() -> Self {
+        let state = Self::vacant();
+        state.renew();
+        state
+    }
+
+    /// Makes the word that of a new process. Only the thread that takes the slot into use may.
+    pub(crate) fn renew(&self) {
+        // Relaxed: published with the pin that makes the slot reachable.
+        self.0.store(READY | HANDLE, Relaxed);
+    }
+
+    /// The word of a slot that holds no process.
+    pub(crate) fn vacant() -> Self {
+        Self(AtomicU32::new(COMPLETE))
+    }
+
+    /// The word now; Acquire pairs with the Release of `complete`, for who finds it complete.
+    pub(crate) fn see(&self) -> Seen {
+        Seen(self.0.load(Acquire))
+    }
+
+    /// Whether cancelled, as far as this thread can see.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        // Relaxed: nothing is read on the strength of it.
+        Seen(self.0.load(Relaxed)).is_cancelled()
+    }
+
+    #[inline]
+    pub(crate) fn wake(&self) -> Wake {
+        self.raise(0)
+    }
+
+    pub(crate) fn cancel(&self) -> Wake {
+        self.raise(CANCEL)
+    }
+
+    pub(crate) fn terminate(&self) -> Wake {
+        self.raise(TERMINATE)
+    }
+
+    #[inline]
+    fn raise(&self, flag: u32) -> Wake {
+        let mut old = self.0.load(Relaxed);
+        // Each failure means that another event was ordered first.
+        loop {
+            let (new, wake) = match old & PHASE {
+                READY => (old | flag, Wake::Nothing),
+                RUNNING => (old | flag | WOKEN, Wake::Nothing),
+                BLOCKED | IDLE => (old & !PHASE | READY | flag, Wake::Enqueue),
+                _ => return Wake::Nothing,
+            };
+            if mutation::planted(MUTATION, 2) {
+                self.0.store(new, Release);
+                return wake;
+            }
+            // Ordering: AcqRel. Release pairs with the Acquire of `start`: the step sees what the waker did, also when the word
+            // does not change. Acquire pairs with the Release of `wait`: the entry is queued after the step has ended.
+            match self.0.compare_exchange_weak(old, new, AcqRel, Relaxed) {
+                Ok(_) => return wake,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// The entry was taken from a run queue.
+    #[inline]
+    pub(crate) fn start(&self) -> Seen {
+        // Ordering: AcqRel. Acquire pairs with the Release of `raise` and of the last `wait` or `give_way`, on whatever worker that
+        // was. Release, so that `release_handle` never frees a body in use.
+        let old = self.0.fetch_add(RUNNING - READY, AcqRel);
+        debug_assert_eq!(old & PHASE, READY, "[entry] one queue entry for a ready process");
+        Seen(old)
+    }
+
+    /// The step ended, and the process wants to go on: the caller queues it.
+    #[inline]
+    pub(crate) fn give_way(&self) {
+        // Ordering: Release pairs with the Acquire of the next `start`.
+        let old = self.0.fetch_and(!(PHASE | WOKEN), AcqRel);
+        debug_assert_eq!(old & PHASE, RUNNING, "[running] ended by who started it");
+    }
+
+    /// The step ended, and the process waits.
+    #[inline]
+    pub(crate) fn wait(&self, wait_for: WaitFor) -> Wait {
+        let phase = match wait_for {
+            WaitFor::Others => BLOCKED,
+            WaitFor::Messages => IDLE,
+        };
+        let mut old = self.0.load(Relaxed);
+        debug_assert_eq!(old & PHASE, RUNNING, "[running] ended by who started it");
+        if mutation::planted(MUTATION, 1) {
+            self.0.store(old & !(PHASE | WOKEN) | phase, Release);
+            return Wait::Parked;
+        }
+        while old & WOKEN == 0 {
+            // Ordering: Release pairs with the Acquire of `raise`, and so of the next `start`.
+            match self.0.compare_exchange_weak(old, old & !PHASE | phase, AcqRel, Relaxed) {
+                Ok(_) => return Wait::Parked,
+                Err(now) => old = now,
+            }
+        }
+        self.give_way();
+        Wait::Enqueue
+    }
+
+    /// The process ended, and left its result in the body: tells whether a handle takes it, and whether one waits.
+    pub(crate) fn complete(&self) -> Seen {
+        // COMPLETE - RUNNING turns one phase into the other; WOKEN is left, since nobody reads it any more.
+        // Ordering: Release pairs with the Acquire of `watch` and `release_handle`: the result is visible to the handle. Acquire pairs
+        // with their Release: the waker that a handle left is visible here.
+        let order = if mutation::planted(MUTATION, 3) { Relaxed } else { AcqRel };
+        let old = self.0.fetch_add(COMPLETE - RUNNING, order);
+        debug_assert_eq!(old & PHASE, RUNNING, "[running] ended by who started it");
+        Seen(old)
+    }
+
+    /// The handle has left a waker where `complete` looks for it; says whether that was too late.
+    pub(crate) fn watch(&self) -> Seen {
+        // Ordering: as in `complete`, the other way round.
+        Seen(self.0.fetch_or(WAITER, AcqRel))
+    }
+
+    /// The handle goes; if the process is complete, the body is its to dispose of.
+    pub(crate) fn release_handle(&self) -> Seen {
+        // Ordering: as in `complete`, the other way round.
+        Seen(self.0.fetch_and(!HANDLE, AcqRel))
+    }
+}
+
+#[cfg(all(test, procession_loom))]
+mod models;
+#[cfg(all(test, not(procession_loom)))]
+mod tests;

@@ -1,0 +1,117 @@
+use procession_sync::atomic::AtomicU32;
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::cell::UnsafeCell;
+use procession_sync::{Arc, thread};
+
+use super::{State, Wait, WaitFor, Wake, mutation};
+
+fn explore(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.check(body);
+}
+
+/// A process looks for a message, finds none, and waits, while two others leave one each and wake it.
+fn wakes_against_wait<const MUTATION: u8>() {
+    explore(|| {
+        let shared = Arc::new((State::<MUTATION>::ready(), AtomicU32::new(0)));
+        let wakers = [(); 2].map(|()| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                // Relaxed: the state word publishes it.
+                shared.1.fetch_add(1, Relaxed);
+                u32::from(shared.0.wake() == Wake::Enqueue)
+            })
+        });
+        let (state, messages) = &*shared;
+        let mut entries = 0;
+        let _ = state.start();
+        let seen = messages.load(Relaxed);
+        if seen < 2 {
+            entries += u32::from(state.wait(WaitFor::Messages) == Wait::Enqueue);
+        } else {
+            state.give_way();
+            entries += 1;
+        }
+        for waker in wakers {
+            entries += waker.join().expect("the waker does not panic");
+        }
+        assert_eq!(entries, 1, "a process that was woken has one queue entry");
+        let _ = state.start();
+        assert_eq!(messages.load(Relaxed), 2, "a step sees what its wakers did");
+    });
+}
+
+#[test]
+fn wake_against_wait() {
+    wakes_against_wait::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "one queue entry")]
+fn canary_wait_without_looking() {
+    wakes_against_wait::<{ mutation::WAIT_WITHOUT_LOOKING }>();
+}
+
+#[test]
+#[should_panic(expected = "one queue entry")]
+fn canary_wake_without_cas() {
+    wakes_against_wait::<{ mutation::WAKE_WITHOUT_CAS }>();
+}
+
+/// A process ends while its handle is dropped, and somebody wakes it.
+fn end_against_handle<const MUTATION: u8>() {
+    explore(|| {
+        let shared = Arc::new((State::<MUTATION>::ready(), UnsafeCell::new(0)));
+        let handle = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let disposes = shared.0.release_handle().is_complete();
+                if disposes {
+                    // SAFETY: [running] complete, so the body is the handle's.
+                    shared.1.with(|result| assert_eq!(unsafe { *result }, 7));
+                }
+                u32::from(disposes)
+            })
+        };
+        let waker = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || assert_eq!(shared.0.wake(), Wake::Nothing, "it never waits"))
+        };
+        let (state, body) = &*shared;
+        let _ = state.start();
+        // SAFETY: [running]
+        body.with_mut(|result| unsafe { *result = 7 });
+        let disposes = u32::from(!state.complete().has_handle());
+        let disposed = disposes + handle.join().expect("the handle does not panic");
+        waker.join().expect("the waker does not panic");
+        assert_eq!(disposed, 1, "the body is disposed of once");
+    });
+}
+
+#[test]
+fn complete_against_handle_and_wake() {
+    end_against_handle::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn canary_complete_relaxed() {
+    end_against_handle::<{ mutation::COMPLETE_RELAXED }>();
+}
+
+/// A handle leaves its waker while the process ends: it is woken, or sees the end itself.
+#[test]
+fn watch_against_complete() {
+    explore(|| {
+        let state = Arc::new(State::<{ mutation::SOUND }>::ready());
+        let handle = {
+            let state = Arc::clone(&state);
+            thread::spawn(move || state.watch().is_complete())
+        };
+        let _ = state.start();
+        let woken = state.complete().has_waiter();
+        let saw_the_end = handle.join().expect("the handle does not panic");
+        assert!(woken != saw_the_end, "exactly one of them acts");
+    });
+}

@@ -1,0 +1,80 @@
+//! Goal: the table of the module documentation, cell by cell. Method: bring a word into each phase, let each event happen, and look.
+
+use super::ProcessState::{self, Blocked, Complete, Idle, Ready, Running};
+use super::{State, Wait, WaitFor, Wake};
+
+type Word = State<0>;
+
+const PHASES: [ProcessState; 5] = [Ready, Running, Blocked, Idle, Complete];
+
+fn in_phase(phase: ProcessState) -> Word {
+    let state = Word::ready();
+    if phase != Ready {
+        let _ = state.start();
+    }
+    match phase {
+        Blocked => assert_eq!(state.wait(WaitFor::Others), Wait::Parked),
+        Idle => assert_eq!(state.wait(WaitFor::Messages), Wait::Parked),
+        Complete => assert!(state.complete().has_handle()),
+        _ => {}
+    }
+    assert_eq!(state.see().phase(), phase);
+    state
+}
+
+#[test]
+fn every_event_in_every_phase() {
+    for phase in PHASES {
+        let (after, wake) = match phase {
+            Blocked | Idle => (Ready, Wake::Enqueue),
+            other => (other, Wake::Nothing),
+        };
+        let events = [
+            (Word::wake as fn(&Word) -> Wake, false, false),
+            (Word::cancel, true, false),
+            (Word::terminate, true, true),
+        ];
+        for (event, cancels, terminates) in events {
+            let state = in_phase(phase);
+            assert_eq!(event(&state), wake, "{phase:?}");
+            let seen = state.see();
+            assert_eq!(seen.phase(), after, "{phase:?}");
+            assert_eq!(seen.is_cancelled(), cancels && phase != Complete, "{phase:?}");
+            assert_eq!(seen.is_terminated(), terminates && phase != Complete, "{phase:?}");
+        }
+        let state = in_phase(phase);
+        assert_eq!(state.watch().is_complete(), phase == Complete);
+        assert!(state.see().has_waiter());
+        assert_eq!(state.release_handle().is_complete(), phase == Complete);
+        assert!(!state.see().has_handle());
+        assert_eq!(state.see().phase(), phase, "handles do not move a process");
+    }
+}
+
+#[test]
+fn a_process_woken_in_its_step_does_not_wait() {
+    for wait_for in [WaitFor::Others, WaitFor::Messages] {
+        let state = in_phase(Running);
+        assert_eq!(state.wake(), Wake::Nothing);
+        assert_eq!(state.wait(wait_for), Wait::Enqueue);
+        assert_eq!(state.see().phase(), Ready);
+        let _ = state.start();
+        assert_eq!(state.wait(wait_for), Wait::Parked, "the wake-up counts for one wait");
+    }
+}
+
+#[test]
+fn giving_way_uses_up_a_wake() {
+    let state = in_phase(Running);
+    assert_eq!(state.wake(), Wake::Nothing);
+    state.give_way();
+    let _ = state.start();
+    assert_eq!(state.wait(WaitFor::Others), Wait::Parked);
+}
+
+#[test]
+fn of_several_wakes_one_queues() {
+    let state = in_phase(Idle);
+    let queued = [state.wake(), state.cancel(), state.terminate(), state.wake()];
+    assert_eq!(queued, [Wake::Enqueue, Wake::Nothing, Wake::Nothing, Wake::Nothing]);
+}

@@ -1,0 +1,473 @@
+//! Time for processes: sleeps, timeouts, intervals.
+
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::num::NonZeroU64;
+use std::ops::{Add, Sub};
+use std::pin::Pin as StdPin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::Duration;
+
+use crate::action::Action;
+use crate::idle::SeatId;
+use crate::scheduler::{self, Shared};
+use crate::slot::Pin;
+use crate::timer::{TimerId, Timers};
+use crate::world::nanoseconds;
+use crate::{Waiting, worker};
+
+/// A moment on a scheduler's clock. Instants of schedulers with the real clock compare; those of a test clock are its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// A moment that no clock reaches: 584 years after the program's start.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// What the clock of this thread's scheduler shows; outside, that of the default scheduler.
+    pub fn now() -> Self {
+        Self(scheduler::here().world.now())
+    }
+
+    pub(crate) fn from_nanoseconds(nanoseconds: u64) -> Self {
+        Self(nanoseconds)
+    }
+
+    /// The time from `earlier` to this moment; zero if that is later.
+    pub fn saturating_duration_since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    /// Saturates at [`Instant::NEVER`].
+    fn add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(nanoseconds(duration)))
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+
+    /// As [`saturating_duration_since`](Self::saturating_duration_since).
+    fn sub(self, earlier: Self) -> Duration {
+        self.saturating_duration_since(earlier)
+    }
+}
+
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Instant({:?})", Duration::from_nanos(self.0))
+    }
+}
+
+/// The scheduler has reached its limit of timers; this holds what was to be timed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TimerLimit<T>(pub T);
+
+impl<T> fmt::Debug for TimerLimit<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TimerLimit(..)")
+    }
+}
+
+impl<T> fmt::Display for TimerLimit<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the scheduler has reached its limit of timers")
+    }
+}
+
+impl<T> Error for TimerLimit<T> {}
+
+/// Which timers of a scheduler.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Seat(SeatId),
+    Outside,
+}
+
+impl Place {
+    fn timers(self, shared: &Shared) -> &Timers<Action> {
+        match self {
+            Self::Seat(seat) => &shared.seat(seat).timers,
+            Self::Outside => &shared.outside,
+        }
+    }
+
+    /// A running worker looks at its own timers before it parks. What another thread sets must be told.
+    fn note_earliest(self, shared: &Shared, earliest: bool, when: u64) {
+        let own = match self {
+            Self::Seat(seat) => worker::with_local(|local| {
+                local.is_some_and(|local| std::ptr::eq(&*local.shared, shared) && local.seat == seat)
+            }),
+            Self::Outside => false,
+        };
+        if earliest && !own {
+            shared.outside_timer_set(when);
+        }
+    }
+}
+
+/// A timer that was set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Armed {
+    place: Place,
+    id: TimerId,
+}
+
+/// Sets a timer of `shared`: on this worker if it is one of its workers.
+pub(crate) fn arm(
+    shared: &Shared,
+    when: u64,
+    period: Option<NonZeroU64>,
+    action: Action,
+) -> Result<Armed, TimerLimit<Action>> {
+    let place = worker::with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
+        Some(local) => Place::Seat(local.seat),
+        None => Place::Outside,
+    });
+    match place.timers(shared).add(when, period, action) {
+        Ok(armed) => {
+            place.note_earliest(shared, armed.earliest, when);
+            Ok(Armed { place, id: armed.id })
+        }
+        Err(refused) => Err(TimerLimit(refused.0)),
+    }
+}
+
+/// Waits for `duration`, counted from now. Never shorter; as long as the scheduler is busy, longer.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let scheduler = procession::Scheduler::builder().width(1).test_clock().build()?;
+/// let slept = scheduler.block_on(async {
+///     let before = procession::Instant::now();
+///     procession::sleep(Duration::from_secs(3600)).await;
+///     procession::Instant::now() - before
+/// });
+/// assert_eq!(slept, Duration::from_secs(3600)); // On the test clock, at once.
+/// # Ok::<(), procession::BuildError>(())
+/// ```
+pub fn sleep(duration: Duration) -> Sleep {
+    sleep_until(Instant::now() + duration)
+}
+
+/// Waits until a moment; not at all if it has passed.
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep { deadline, armed: None }
+}
+
+pub(crate) fn sleep_until_nanoseconds(deadline: u64) -> Sleep {
+    sleep_until(Instant(deadline))
+}
+
+/// The future of [`sleep`] and [`sleep_until`]. It sets a timer when it is first polled and has to wait; dropping it removes the timer.
+///
+/// If the scheduler has reached its limit of timers, it waits by giving way again and again.
+#[must_use = "futures do nothing unless awaited"]
+pub struct Sleep {
+    deadline: Instant,
+    armed: Option<ArmedSleep>,
+}
+
+struct ArmedSleep {
+    keeps: Keeps,
+    timer: Armed,
+    /// Which waker the timer holds, and so keeps at its address.
+    waker: (usize, usize),
+}
+
+impl ArmedSleep {
+    fn timers(&self) -> &Timers<Action> {
+        self.timer.place.timers(self.keeps.shared())
+    }
+}
+
+/// What keeps the scheduler of a timer.
+enum Keeps {
+    /// A process of it, whose slot nobody else writes just now; the scheduler's own count is one word for all workers.
+    Process(Pin),
+    Scheduler(Arc<Shared>),
+}
+
+impl Keeps {
+    fn here() -> Self {
+        worker::current().map_or_else(|| Self::Scheduler(Arc::clone(&scheduler::here())), Self::Process)
+    }
+
+    fn shared(&self) -> &Shared {
+        match self {
+            Self::Process(slot) => slot.shared(),
+            Self::Scheduler(shared) => shared,
+        }
+    }
+}
+
+/// Tells wakers apart as long as they live.
+fn identity(waker: &Waker) -> (usize, usize) {
+    (waker.data().addr(), std::ptr::from_ref(waker.vtable()).addr())
+}
+
+impl Sleep {
+    /// When it is over.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Whether it is over.
+    pub fn is_elapsed(&self) -> bool {
+        self.deadline <= Instant::now()
+    }
+
+    /// Sets another end; to later this is one store.
+    pub fn reset(self: StdPin<&mut Self>, deadline: Instant) {
+        let sleep = self.get_mut();
+        sleep.deadline = deadline;
+        if let Some(armed) = &sleep.armed {
+            match armed.timers().reset(armed.timer.id, deadline.0) {
+                Some(rearmed) => armed.timer.place.note_earliest(armed.keeps.shared(), rearmed.earliest, deadline.0),
+                // It has fired: set anew at the next poll.
+                None => sleep.armed = None,
+            }
+        }
+    }
+
+    fn disarm(&mut self) {
+        if let Some(armed) = self.armed.take() {
+            drop(armed.timers().delete(armed.timer.id));
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<()> {
+        let sleep = self.get_mut();
+        if !worker::charge(task) {
+            return Poll::Pending;
+        }
+        let deadline = sleep.deadline.0;
+        let waker = identity(task.waker());
+        if let Some(armed) = &mut sleep.armed {
+            let shared = armed.keeps.shared();
+            if deadline <= shared.world.now() {
+                sleep.disarm();
+                return Poll::Ready(());
+            }
+            worker::note_waiting(Waiting::TIMER);
+            if armed.waker == waker {
+                return Poll::Pending;
+            }
+            let action = Action::Wake(task.waker().clone());
+            if let Ok(modified) = armed.timers().modify(armed.timer.id, deadline, None, action) {
+                armed.timer.place.note_earliest(shared, modified.earliest, deadline);
+                armed.waker = waker;
+                drop(modified.replaced);
+                return Poll::Pending;
+            }
+        }
+        let keeps = Keeps::here();
+        let shared = keeps.shared();
+        if deadline <= shared.world.now() {
+            return Poll::Ready(());
+        }
+        worker::note_waiting(Waiting::TIMER);
+        match arm(shared, deadline, None, Action::Wake(task.waker().clone())) {
+            Ok(timer) => sleep.armed = Some(ArmedSleep { keeps, timer, waker }),
+            Err(_) => worker::give_way(task),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.disarm();
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+/// The time was over before the future was complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed;
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the time is over")
+    }
+}
+
+impl Error for Elapsed {}
+
+/// Waits for `future`, but at most for `patience`. The future is polled first, so one that is complete at once is so even with no patience.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::{Elapsed, timeout};
+///
+/// procession::run(async {
+///     assert_eq!(timeout(Duration::ZERO, async { 1 }).await, Ok(1));
+///     assert_eq!(timeout(Duration::from_millis(1), std::future::pending::<()>()).await, Err(Elapsed));
+/// });
+/// ```
+pub fn timeout<F: IntoFuture>(patience: Duration, future: F) -> Timeout<F::IntoFuture> {
+    Timeout { sleep: sleep(patience), future: future.into_future() }
+}
+
+/// The future of [`timeout`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Timeout<F> {
+    future: F,
+    sleep: Sleep,
+}
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        // SAFETY: [in place] both fields stay where they are.
+        #[expect(unsafe_code, reason = "a projection")]
+        let timeout = unsafe { self.get_unchecked_mut() };
+        // SAFETY: [in place] as above.
+        #[expect(unsafe_code, reason = "a projection")]
+        let future = unsafe { StdPin::new_unchecked(&mut timeout.future) };
+        if let Poll::Ready(output) = future.poll(task) {
+            return Poll::Ready(Ok(output));
+        }
+        StdPin::new(&mut timeout.sleep).poll(task).map(|()| Err(Elapsed))
+    }
+}
+
+/// What an interval does about ticks that it missed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissedTicks {
+    /// Leaves them out, and keeps to the multiples of the period.
+    #[default]
+    Skip,
+    /// Makes up for them, one at once after the other.
+    Burst,
+    /// Counts the period from the late tick.
+    Delay,
+}
+
+/// A tick every `period`, the first one period from now, until it is dropped. A period of zero is taken as one nanosecond.
+pub fn interval(period: Duration) -> Interval {
+    let period = nanoseconds(period).max(1);
+    Interval { period, missed: MissedTicks::Skip, sleep: Box::pin(sleep(Duration::from_nanos(period))) }
+}
+
+/// Ticks; see [`interval()`].
+#[derive(Debug)]
+pub struct Interval {
+    period: u64,
+    missed: MissedTicks,
+    sleep: StdPin<Box<Sleep>>,
+}
+
+impl Interval {
+    /// What to do about missed ticks. Default: [`MissedTicks::Skip`].
+    #[must_use]
+    pub fn missed(mut self, missed: MissedTicks) -> Self {
+        self.missed = missed;
+        self
+    }
+
+    /// Waits for the next tick; returns when it was due.
+    ///
+    /// # Cancellation
+    /// Dropped before it is complete, no tick is lost.
+    pub async fn tick(&mut self) -> Instant {
+        self.sleep.as_mut().await;
+        let due = self.sleep.deadline();
+        let now = Instant::now();
+        let next = match self.missed {
+            MissedTicks::Burst => due.0.saturating_add(self.period),
+            MissedTicks::Delay => now.0.saturating_add(self.period),
+            MissedTicks::Skip => {
+                let periods = now.0.saturating_sub(due.0) / self.period + 1;
+                due.0.saturating_add(self.period.saturating_mul(periods))
+            }
+        };
+        self.sleep.as_mut().reset(Instant(next));
+        due
+    }
+}
+
+/// Runs a function after `delay`, on a worker, outside all locks; it must not block. A panic ends there.
+///
+/// # Errors
+/// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers.
+pub fn run_after<F: FnOnce() + Send + 'static>(delay: Duration, function: F) -> Result<Timer, TimerLimit<F>> {
+    let shared = scheduler::here();
+    let when = shared.world.now().saturating_add(nanoseconds(delay));
+    let function = Arc::new(procession_sync::Mutex::new(Some(function)));
+    let fired = Arc::clone(&function);
+    let take = |cell: &procession_sync::Mutex<Option<F>>| {
+        cell.lock().expect("nothing that can panic runs under this lock").take()
+    };
+    let action = Action::Call(Arc::new(move || {
+        if let Some(function) = take(&fired) {
+            function();
+        }
+    }));
+    match arm(&shared, when, None, action) {
+        Ok(armed) => Ok(Timer { shared: Arc::clone(&shared), armed }),
+        Err(_) => Err(TimerLimit(take(&function).expect("the timer was refused, so it has not fired"))),
+    }
+}
+
+/// Runs a function every `period`, the first time one period from now, on a worker, outside all locks; it must not block. What was
+/// missed is left out; the phase is kept. A period of zero is taken as one nanosecond.
+///
+/// # Errors
+/// [`TimerLimit`] if the scheduler has reached its limit of timers.
+pub fn run_every<F: Fn() + Send + Sync + 'static>(period: Duration, function: F) -> Result<Timer, TimerLimit<()>> {
+    let shared = scheduler::here();
+    let period = NonZeroU64::new(nanoseconds(period)).unwrap_or(NonZeroU64::MIN);
+    let when = shared.world.now().saturating_add(period.get());
+    match arm(&shared, when, Some(period), Action::Call(Arc::new(function))) {
+        Ok(armed) => Ok(Timer { shared: Arc::clone(&shared), armed }),
+        Err(_) => Err(TimerLimit(())),
+    }
+}
+
+/// A timer set by [`run_after`] or [`run_every`]. Dropping it leaves the timer as it is.
+#[derive(Clone)]
+pub struct Timer {
+    shared: Arc<Shared>,
+    armed: Armed,
+}
+
+impl Timer {
+    /// Removes the timer. Says whether this prevented its next firing: if so, the function does not run again.
+    pub fn cancel(&self) -> bool {
+        self.armed.place.timers(&self.shared).delete(self.armed.id).is_some()
+    }
+
+    /// Sets another moment for the next firing. Says whether the timer was still pending.
+    pub fn reset(&self, when: Instant) -> bool {
+        let reset = self.armed.place.timers(&self.shared).reset(self.armed.id, when.0);
+        if let Some(rearmed) = &reset {
+            self.armed.place.note_earliest(&self.shared, rearmed.earliest, when.0);
+        }
+        reset.is_some()
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Timer").field(&self.armed).finish()
+    }
+}

@@ -1,0 +1,919 @@
+//! A worker: one thread in one seat of a scheduler, running processes.
+//!
+//! # The search for work
+//!
+//! For each dispatch a worker looks, in this order, at
+//! 1. fairness: every 61st dispatch the global queue first, every 61st (20 later) the oldest of its deque, every 61st (40 later) the
+//!    oldest of its FIFO ring, and due timers with the first of these;
+//! 2. processes bound to it, if any;
+//! 3. its next slot, at most three times in a row while other local work waits;
+//! 4. its deque, newest first; 5. its FIFO ring, oldest first;
+//! 6. the global queue: one to run, and a share of the rest;
+//! 7. due timers; 8. the other workers: half of a deque or of a FIFO ring, in random order; in the last rounds also their next
+//!    slots, if they are old, and their due timers.
+//!
+//! Then it parks (`idle.rs`).
+//!
+//! # Starvation bound
+//!
+//! A ready process with k entries before it in the order of age runs after at most 61 (k + 1) dispatches: of its worker, if it is
+//! in a deque or a ring (k < 256); of all workers together, if it is in the global queue. A process in a next slot runs after at
+//! most three dispatches of its worker, or is stolen after 100 us. A dispatch lasts one step, which ends at the latest when its
+//! budget is spent, if it calls the runtime at all.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::mem;
+use std::ops::Deref;
+use std::pin::pin;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Wake as StdWake, Waker};
+
+use procession_queue::{Steal, deque, fifo};
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use procession_sync::{hint, thread};
+
+use crate::body::{Step, drop_guarded, guarded};
+use crate::idle::SeatId;
+use crate::keeper::NEVER;
+use crate::scheduler::{Count, Shared, Stats};
+use crate::slot::{self, CACHE, Pin, Ready, Slot};
+use crate::state::Wait;
+use crate::waker;
+use crate::world::Parker;
+use crate::{Exit, Waiting};
+
+/// Dispatches between two of the same fairness tick; the number is Go's, prime so that it does not beat with a program's own periods.
+const FAIRNESS: u32 = 61;
+const FAIRNESS_DEQUE: u32 = 20;
+const FAIRNESS_FIFO: u32 = 40;
+
+/// Runs in a row out of the next slot while other local work waits; tokio's number.
+const NEXT_IN_A_ROW: u32 = 3;
+
+/// What a step may spend: tokio's number, which at some 50 ns for each operation is a slice of some microseconds.
+pub(crate) const BUDGET: u32 = 128;
+
+/// Rounds over the other workers: tight ones, then yielding ones, then the worker parks.
+const ROUNDS_TIGHT: u32 = 4;
+const ROUNDS: u32 = 16;
+
+/// What a shuffled batch takes beside the process to run: as many as one that is not.
+const SHUFFLED: u32 = 16;
+
+/// How old an entry in a next slot must be before another worker takes it: Kotlin's number.
+const NEXT_AGE: u64 = 100_000;
+/// How long a parking worker waits at most to look at the next slots again, once they keep changing.
+const NEXT_AGE_MAX: u64 = 10_000_000;
+
+/// What a worker keeps to itself; it stays in its seat while no thread works there.
+pub(crate) struct Core {
+    deque: deque::Owner<Ready>,
+    fifo: fifo::Owner<Ready>,
+    generator: RefCell<fastrand::Rng>,
+    tick: Cell<u32>,
+    /// Free slots, so that most spawns take no lock.
+    slots: RefCell<Vec<NonNull<Slot>>>,
+}
+
+// SAFETY: the cached slots are free, [free] the core's owner alone touches them; all else is Send.
+unsafe impl Send for Core {}
+
+impl Core {
+    pub(crate) fn new(generator: fastrand::Rng) -> (Self, deque::Stealer<Ready>, fifo::Stealer<Ready>) {
+        let (deque, deque_stealer) = deque::new();
+        let (fifo, fifo_stealer) = fifo::new();
+        let core = Self {
+            deque,
+            fifo,
+            generator: RefCell::new(generator),
+            tick: Cell::new(0),
+            slots: RefCell::new(Vec::with_capacity(CACHE + 1)),
+        };
+        (core, deque_stealer, fifo_stealer)
+    }
+
+    /// Some free slots of the worker's own, taken from the table in batches.
+    fn free_slot(&self, shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
+        let mut slots = self.slots.borrow_mut();
+        if slots.is_empty() {
+            let batch = (shared.table().cache() / 2).max(1);
+            shared.table().take_free(shared, batch, &mut slots);
+        }
+        slots.pop()
+    }
+
+    pub(crate) fn return_slots(&self, shared: &Shared) {
+        let mut slots = mem::take(&mut *self.slots.borrow_mut());
+        shared.table().return_free(&mut slots, true);
+    }
+}
+
+/// A thread's seat.
+pub(crate) struct Local {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) seat: SeatId,
+    core: Core,
+    /// The process whose step runs.
+    current: Cell<Option<NonNull<Slot>>>,
+    /// What its step may still spend; a process run out of the next slot goes on with what its waker left.
+    budget: Cell<u32>,
+    /// Whether the step asked for its turn to end.
+    gives_way: Cell<bool>,
+    next_in_a_row: Cell<u32>,
+    /// Whether the process to run came out of the next slot.
+    inherits: Cell<bool>,
+    /// Whether the FIFO ring has got something that nobody was woken for.
+    unannounced: Cell<bool>,
+    /// Whether this worker is counted as searching.
+    searching: Cell<bool>,
+    /// The next slots of the others, as they were at the last look.
+    seen_next: RefCell<Vec<Seen>>,
+    /// How long to park before looking at them again.
+    patience: Cell<u64>,
+}
+
+/// Which scheduler the calling thread belongs to.
+enum Here {
+    /// A worker.
+    Seat(Rc<Local>),
+    /// A thread in `block_on`.
+    Outside(Arc<Shared>),
+}
+
+thread_local! {
+    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
+}
+
+/// Runs `with` on the worker that this thread is, if it is one.
+#[inline]
+pub(crate) fn with_local<R>(with: impl FnOnce(Option<&Local>) -> R) -> R {
+    // Not there any more while the thread's locals are destroyed: then it is no worker.
+    let mut with = Some(with);
+    let in_place = HERE.try_with(|here| {
+        let here = here.borrow();
+        let with = with.take().expect("called once");
+        match &*here {
+            Some(Here::Seat(local)) => with(Some(local)),
+            _ => with(None),
+        }
+    });
+    match in_place {
+        Ok(result) => result,
+        Err(_) => with.take().expect("not called")(None),
+    }
+}
+
+/// A scheduler, held without counting if this thread is one of its workers: the count is one word for all of them.
+pub(crate) enum Hold {
+    Seat(Rc<Local>),
+    Shared(Arc<Shared>),
+}
+
+impl Deref for Hold {
+    type Target = Arc<Shared>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Shared> {
+        match self {
+            Self::Seat(local) => &local.shared,
+            Self::Shared(shared) => shared,
+        }
+    }
+}
+
+/// The scheduler that this thread works for or waits in.
+#[inline]
+pub(crate) fn here() -> Option<Hold> {
+    let here = HERE.try_with(|here| match &*here.borrow() {
+        Some(Here::Seat(local)) => Some(Hold::Seat(Rc::clone(local))),
+        Some(Here::Outside(shared)) => Some(Hold::Shared(Arc::clone(shared))),
+        None => None,
+    });
+    here.ok().flatten()
+}
+
+/// Puts a thread into a place until the guard goes.
+struct Entered(Option<Here>);
+
+impl Entered {
+    fn enter(here: Here) -> Self {
+        Self(HERE.with(|place| place.replace(Some(here))))
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let before = self.0.take();
+        drop(HERE.with(|place| place.replace(before)));
+    }
+}
+
+/// The process whose step runs on this thread.
+pub(crate) fn current() -> Option<Pin> {
+    with_local(|local| {
+        let slot = local?.current.get()?;
+        // SAFETY: [running] a process in its step has its life pin.
+        Some(Pin::again(unsafe { slot.as_ref() }))
+    })
+}
+
+/// Whether `slot` holds the process whose step runs on this thread.
+#[inline]
+pub(crate) fn is_current(slot: &Slot) -> bool {
+    with_local(|local| local.is_some_and(|local| local.current.get() == Some(NonNull::from(slot))))
+}
+
+/// Charges the running step for one operation. Says whether it may go on; if not, it has been asked to give way.
+#[inline]
+pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
+    let goes_on = with_local(|local| {
+        let Some(local) = local.filter(|local| local.current.get().is_some()) else {
+            return true;
+        };
+        local.spend();
+        local.budget.get() > 0
+    });
+    if !goes_on {
+        give_way(task);
+    }
+    goes_on
+}
+
+/// Charges the running step for a message, and counts it.
+#[inline]
+pub(crate) fn charge_send(slot: &Slot) {
+    with_local(|local| {
+        if let Some(local) = local {
+            local.spend();
+        }
+    });
+    count(slot.shared(), |stats| &stats.sent, 1);
+}
+
+/// Counts something for `shared`: on this thread's own counter if it is one of its workers.
+#[inline]
+pub(crate) fn count(shared: &Shared, which: impl Fn(&Stats) -> &Count, more: u64) {
+    with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
+        Some(local) => which(&local.shared.seat(local.seat).stats).add(more),
+        None => which(&shared.outside_stats).add_shared(more),
+    });
+}
+
+/// Makes the running process ready again behind all others, once its step ends.
+pub(crate) fn give_way(task: &TaskContext<'_>) {
+    let own = with_local(|local| {
+        let Some(local) = local else { return false };
+        let Some(slot) = local.current.get() else { return false };
+        if !waker::is_of(task.waker(), slot) {
+            return false;
+        }
+        local.gives_way.set(true);
+        true
+    });
+    if !own {
+        task.waker().wake_by_ref();
+    }
+}
+
+/// Keeps a free slot for this worker's next spawn, if it is one of its scheduler and has room.
+pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
+    with_local(|local| {
+        // SAFETY: [type-stable]
+        let shared = unsafe { slot.as_ref() }.shared();
+        let Some(local) = local.filter(|local| std::ptr::eq(&*local.shared, shared)) else {
+            return false;
+        };
+        let Ok(mut slots) = local.core.slots.try_borrow_mut() else {
+            return false;
+        };
+        let cache = shared.table().cache();
+        if slots.len() >= cache {
+            let mut half = slots.split_off(cache / 2);
+            half.push(slot);
+            shared.table().return_free(&mut half, true);
+            return true;
+        }
+        slots.push(slot);
+        true
+    })
+}
+
+/// A free slot for a new process of `shared`.
+pub(crate) fn free_slot(shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
+    with_local(|local| match local.filter(|local| Arc::ptr_eq(&local.shared, shared)) {
+        Some(local) => local.core.free_slot(shared),
+        None => {
+            let mut slots = Vec::with_capacity(1);
+            shared.table().take_free(shared, 1, &mut slots);
+            slots.pop()
+        }
+    })
+}
+
+/// The process whose step runs on this thread, as the parent of a new one of the same scheduler.
+pub(crate) fn parent_in(shared: &Arc<Shared>) -> Option<slot::Parent> {
+    with_local(|local| {
+        let current = local.filter(|local| Arc::ptr_eq(&local.shared, shared))?.current.get()?;
+        // SAFETY: [running] a process in its step has its life pin.
+        unsafe { current.as_ref() }.as_parent()
+    })
+}
+
+/// Adds to what the running process waits for.
+pub(crate) fn note_waiting(waiting: Waiting) {
+    with_local(|local| {
+        if let Some(slot) = local.and_then(|local| local.current.get()) {
+            // SAFETY: [running] a process in its step has its life pin.
+            unsafe { slot.as_ref() }.note_waiting(waiting);
+        }
+    });
+}
+
+/// Where an entry comes from decides where it goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Woken by somebody.
+    Woken,
+    /// Newly spawned.
+    Spawned,
+}
+
+/// Queues a process that became ready, and wakes a worker for it if need be.
+#[inline]
+pub(crate) fn enqueue(ready: Ready, origin: Origin) {
+    let slot = ready.slot();
+    let shared = slot.shared();
+    if let Some(seat) = slot.extra().and_then(|extra| extra.affinity) {
+        return shared.enqueue_bound(SeatId(seat), ready);
+    }
+    with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
+        Some(local) if origin == Origin::Woken && local.current.get().is_some() => local.set_next(ready),
+        Some(local) => local.push(ready),
+        None => {
+            shared.global.push(ready);
+            shared.announce();
+        }
+    });
+}
+
+/// What a thread in a seat is there for.
+enum Stay<'a> {
+    /// To run processes until the scheduler has ended.
+    Always,
+    /// To run processes until this future is complete.
+    Root(&'a Root, &'a mut dyn FnMut() -> bool),
+    /// To run processes until none can run.
+    Idle,
+}
+
+/// What became of a thread that found no work.
+enum Parked {
+    Woken,
+    /// Nothing can run in the whole scheduler, unless time passes or the outside acts.
+    AllIdle,
+}
+
+impl Local {
+    fn spend(&self) {
+        self.budget.set(self.budget.get().saturating_sub(1));
+    }
+
+    /// Puts an entry into the deque, and wakes a worker for it.
+    fn push(&self, ready: Ready) {
+        self.core.deque.push_overflowing(ready, &self.shared.global);
+        self.shared.announce();
+    }
+
+    /// Puts an entry into the next slot. That wakes nobody; the entry that was there goes into the deque.
+    fn set_next(&self, ready: Ready) {
+        if self.shared.is_shuffled() && self.core.generator.borrow_mut().bool() {
+            return self.push(ready);
+        }
+        if let Some(before) = self.shared.seat(self.seat).next.set(ready.as_raw()) {
+            self.push(Ready::from_raw(before));
+        }
+    }
+
+    /// Puts what ran, or fell due, behind what waits.
+    fn push_fifo(&self, ready: Ready) {
+        match ready.slot().extra().and_then(|extra| extra.affinity) {
+            Some(seat) => self.shared.enqueue_bound(SeatId(seat), ready),
+            None => {
+                self.core.fifo.push_overflowing(ready, &self.shared.global);
+                self.unannounced.set(true);
+            }
+        }
+    }
+
+    /// Runs processes until `stay` is over.
+    fn work(&self, mut stay: Stay<'_>) {
+        loop {
+            match &mut stay {
+                Stay::Always if self.shared.has_ended() => return self.stop_searching(),
+                Stay::Root(root, poll) if root.take_token() => {
+                    // The root may compute for long: it must not count as somebody who finds what others queue.
+                    self.stop_searching();
+                    if poll() {
+                        return;
+                    }
+                }
+                _ => {}
+            }
+            if let Some(ready) = self.find_work() {
+                self.run(ready);
+            } else if matches!((self.park(&stay), &stay), (Parked::AllIdle, Stay::Idle)) {
+                return;
+            }
+        }
+    }
+
+    /// Leaves the search, if in it; the last to leave it with something to do wakes the next.
+    #[inline]
+    fn stop_searching(&self) {
+        if self.searching.take() && self.shared.idle.stop_searching() {
+            self.shared.announce();
+        }
+    }
+
+    fn find_work(&self) -> Option<Ready> {
+        let tick = self.core.tick.get().wrapping_add(1);
+        self.core.tick.set(tick);
+        let found = self.fair(tick).or_else(|| self.find_local()).or_else(|| self.find_shared());
+        if found.is_some() {
+            self.stop_searching();
+        }
+        found
+    }
+
+    /// What a fairness tick puts first.
+    #[inline]
+    fn fair(&self, tick: u32) -> Option<Ready> {
+        match tick % FAIRNESS {
+            0 => {
+                self.fire_due();
+                self.shared.global.pop()
+            }
+            FAIRNESS_DEQUE => self.core.deque.pop_oldest(),
+            FAIRNESS_FIFO => self.core.fifo.pop(),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn find_local(&self) -> Option<Ready> {
+        let seat = self.shared.seat(self.seat);
+        if !seat.bound.is_empty()
+            && let Some(ready) = seat.bound.pop()
+        {
+            return Some(ready);
+        }
+        let may_take_next = self.next_in_a_row.get() < NEXT_IN_A_ROW || !self.has_queued();
+        let mut found = if may_take_next { self.take_next() } else { None };
+        if found.is_none() {
+            self.next_in_a_row.set(0);
+            found = self.core.deque.pop();
+        }
+        if found.is_some() {
+            if self.unannounced.take() && self.has_queued() {
+                self.shared.announce();
+            }
+            return found;
+        }
+        // The next slot once more, in case it was passed over for something that a thief took meanwhile.
+        let found = self.core.fifo.pop().or_else(|| self.take_next());
+        if self.unannounced.take() && !self.core.fifo.is_empty() {
+            self.shared.announce_in_sight();
+        }
+        found
+    }
+
+    fn has_queued(&self) -> bool {
+        !self.core.deque.is_empty() || !self.core.fifo.is_empty()
+    }
+
+    #[inline]
+    fn take_next(&self) -> Option<Ready> {
+        let next = self.shared.seat(self.seat).next.take()?;
+        self.next_in_a_row.set(self.next_in_a_row.get() + 1);
+        self.inherits.set(true);
+        Some(Ready::from_raw(next))
+    }
+
+    /// Global queue, timers, other workers.
+    fn find_shared(&self) -> Option<Ready> {
+        self.pop_global().or_else(|| if self.fire_due() { self.find_local() } else { None }).or_else(|| self.search())
+    }
+
+    fn pop_global(&self) -> Option<Ready> {
+        let ready = if self.shared.is_shuffled() {
+            self.pop_shuffled()?
+        } else {
+            self.shared.global.pop_share(&self.core.deque, self.shared.width())?
+        };
+        // What was taken beside it is for others, too.
+        if !self.core.deque.is_empty() {
+            self.shared.announce();
+        }
+        Some(ready)
+    }
+
+    /// A batch in an order of chance.
+    fn pop_shuffled(&self) -> Option<Ready> {
+        let mut batch: Vec<Ready> = (0..=SHUFFLED).map_while(|_| self.shared.global.pop()).collect();
+        self.core.generator.borrow_mut().shuffle(&mut batch);
+        let ready = batch.pop();
+        for other in batch {
+            self.core.deque.push_overflowing(other, &self.shared.global);
+        }
+        ready
+    }
+
+    /// Fires what is due here and in the timers of threads that are no workers; says whether anything was.
+    fn fire_due(&self) -> bool {
+        let shared = &*self.shared;
+        let own = shared.fire(&shared.seat(self.seat).timers);
+        shared.fire(&shared.outside) || own
+    }
+
+    /// Looks at the other workers, unless enough others do.
+    fn search(&self) -> Option<Ready> {
+        let shared = &*self.shared;
+        if shared.seats() == 1 {
+            return None;
+        }
+        if !self.searching.get() {
+            if !shared.idle.start_searching() {
+                return None;
+            }
+            self.searching.set(true);
+        }
+        let stats = &shared.seat(self.seat).stats;
+        stats.searches.add(1);
+        for round in 0..ROUNDS {
+            let last = round + 1 == ROUNDS || shared.world.is_test();
+            let mut lost = false;
+            for victim in self.others() {
+                let found = match self.steal(victim, &mut lost) {
+                    None if last => self.steal_late(victim),
+                    found => found,
+                };
+                if found.is_some() {
+                    stats.steals.add(1);
+                    shared.seat(victim).stats.stolen.add_shared(1);
+                    return found;
+                }
+            }
+            if let Some(ready) = self.pop_global() {
+                return Some(ready);
+            }
+            if last && !lost {
+                break;
+            }
+            if round < ROUNDS_TIGHT { hint::spin_loop() } else { thread::yield_now() }
+        }
+        None
+    }
+
+    /// The other seats, in random order.
+    fn others(&self) -> impl Iterator<Item = SeatId> + use<> {
+        let seats = self.shared.seats();
+        let (start, stride) = {
+            let mut generator = self.core.generator.borrow_mut();
+            let strides = self.shared.strides();
+            (generator.u32(0..seats), strides[generator.usize(0..strides.len())])
+        };
+        let own = self.seat;
+        // A stride that is coprime to their number visits each once.
+        (0..seats)
+            .map(move |i| SeatId(((u64::from(start) + u64::from(i) * u64::from(stride)) % u64::from(seats)) as u32))
+            .filter(move |&seat| seat != own)
+    }
+
+    fn steal(&self, victim: SeatId, lost: &mut bool) -> Option<Ready> {
+        let victim = self.shared.seat(victim);
+        // An empty queue is told by two loads, without a read-modify-write.
+        let from_deque = self.core.deque.steal_half(&victim.deque);
+        let stolen = match from_deque {
+            Steal::Success(_) => from_deque,
+            _ => {
+                *lost |= from_deque.is_retry();
+                self.core.fifo.steal_half(&victim.fifo)
+            }
+        };
+        *lost |= stolen.is_retry();
+        let ready = stolen.success()?;
+        if self.has_queued() {
+            self.shared.announce();
+        }
+        Some(ready)
+    }
+
+    /// What is taken from another worker only when nothing else is left: its next slot, if that is old, and its due timers.
+    fn steal_late(&self, victim: SeatId) -> Option<Ready> {
+        let shared = &*self.shared;
+        let seat = shared.seat(victim);
+        if shared.fire(&seat.timers)
+            && let Some(ready) = self.find_local()
+        {
+            return Some(ready);
+        }
+        let mut seen = self.seen_next.borrow_mut();
+        let seen = &mut seen[victim.0 as usize];
+        let entry = seat.next.look();
+        let step = seat.step.load(Relaxed);
+        if entry.is_null() {
+            *seen = Seen::default();
+            return None;
+        }
+        let now = shared.world.now();
+        if (seen.entry, seen.step) != (entry, step) {
+            *seen = Seen { entry, step, since: now };
+            return None;
+        }
+        if now - seen.since < NEXT_AGE {
+            return None;
+        }
+        *seen = Seen::default();
+        seat.next.steal(entry).map(Ready::from_raw)
+    }
+
+    /// How long to park at most because a running worker's next slot is full, so that it is looked at again.
+    fn next_slots_until(&self) -> u64 {
+        let full = self.seen_next.borrow().iter().any(|seen| !seen.entry.is_null());
+        if !full || self.shared.world.is_test() || self.shared.idle.counts().0 > 0 {
+            self.patience.set(NEXT_AGE);
+            return NEVER;
+        }
+        let patience = self.patience.get();
+        self.patience.set((patience * 2).min(NEXT_AGE_MAX));
+        self.shared.world.now().saturating_add(patience)
+    }
+
+    /// Parks until there is something to do (`idle.rs`).
+    fn park(&self, stay: &Stay<'_>) -> Parked {
+        let shared = &*self.shared;
+        let seat = shared.seat(self.seat);
+        seat.stats.parks.add(1);
+        // What others left in the heap is put right while there is nothing else to do.
+        seat.timers.adjust();
+        seat.timers.clean();
+        if shared.idle.announce(self.seat, self.searching.replace(false)) {
+            shared.tell_all_idle();
+        }
+        let look_again = self.next_slots_until();
+        loop {
+            let deadline = shared.next_deadline();
+            let due = deadline <= shared.world.now();
+            if due || shared.has_queued() || !seat.bound.is_empty() || self.is_over(stay) {
+                self.searching.set(true);
+                // If this fails, a waker has taken it back, with the same count; its token wakes once too often.
+                shared.idle.take_back(self.seat);
+                break;
+            }
+            if matches!(stay, Stay::Idle) && shared.outstanding() == 0 && shared.idle.take_back_if_all_parked(self.seat)
+            {
+                self.searching.set(true);
+                self.stop_searching();
+                return Parked::AllIdle;
+            }
+            if shared.may_advance() && deadline != NEVER && shared.idle.take_back_if_all_parked(self.seat) {
+                self.searching.set(true);
+                shared.world.advance_to(deadline);
+                break;
+            }
+            let until = shared.keep_time(self.seat, deadline);
+            shared.world.park(&seat.parker, until.min(look_again));
+            if !shared.idle.is_parked(self.seat) {
+                // A waker took it off, and counted it as searching.
+                self.searching.set(true);
+                break;
+            }
+            if shared.world.now() >= look_again && shared.idle.take_back(self.seat) {
+                self.searching.set(true);
+                break;
+            }
+        }
+        shared.leave_keeping(self.seat);
+        Parked::Woken
+    }
+
+    /// Whether what this thread is there for has something for it, or is over.
+    fn is_over(&self, stay: &Stay<'_>) -> bool {
+        match stay {
+            Stay::Always => self.shared.has_ended(),
+            Stay::Root(root, _) => root.has_token(),
+            Stay::Idle => false,
+        }
+    }
+
+    /// Runs one step of a process.
+    fn run(&self, ready: Ready) {
+        let slot = ready.slot();
+        let seat = self.shared.seat(self.seat);
+        let seen = slot.state.start();
+        // Only this worker writes these, so no read-modify-writes.
+        seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
+        slot.steps.store(slot.steps.load(Relaxed).wrapping_add(1), Relaxed);
+        if !self.inherits.take() {
+            self.budget.set(BUDGET);
+        }
+        self.gives_way.set(false);
+        self.current.set(Some(ready.as_raw()));
+        for waker in slot.take_foreign_wakers() {
+            drop(guarded(|| waker.wake()));
+        }
+        slot.clear_waiting();
+        let step = if seen.is_terminated() {
+            Err(Exit::Killed)
+        } else {
+            let waker = waker::borrowed(slot);
+            let mut task = TaskContext::from_waker(&waker);
+            // SAFETY: [running] `start` made this the worker that runs it.
+            guarded(|| unsafe { slot.with_body(|body| body.as_mut().map(|body| body.step(slot, &mut task))) })
+                .map(|step| step.unwrap_or(Step::Ended))
+        };
+        match step {
+            Ok(Step::Waits(wait_for)) if !self.gives_way.get() => {
+                self.current.set(None);
+                if slot.state.wait(wait_for) == Wait::Enqueue {
+                    self.push_fifo(ready);
+                }
+            }
+            Ok(Step::Waits(_) | Step::GoesOn) => {
+                self.current.set(None);
+                slot.state.give_way();
+                self.push_fifo(ready);
+            }
+            Ok(Step::Ended) => self.complete(ready),
+            Err(exit) => {
+                if exit.is_panic() {
+                    seat.stats.panics.add(1);
+                }
+                // SAFETY: [running] as above.
+                let ended = guarded(|| unsafe { slot.with_body(|body| body.as_mut().map(|body| body.end(exit))) });
+                // A second panic, of a `Drop`: the state is gone all the same, and the first exit stands.
+                drop(ended);
+                self.complete(ready);
+            }
+        }
+        self.current.set(None);
+        seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Ends a process whose result is in its body.
+    fn complete(&self, ready: Ready) {
+        let slot = ready.slot();
+        drop_guarded(slot.take_foreign_wakers());
+        let stats = &self.shared.seat(self.seat).stats;
+        stats.discarded.add(u64::from(slot.close_mailbox()));
+        stats.received.add(u64::from(slot.received()));
+        // Once complete, the slot belongs to the handle, if there is one: this keeps it until its waker is woken.
+        let kept = slot.state.see().has_handle().then(|| Pin::again(slot));
+        let seen = slot.state.complete();
+        if !seen.has_handle() {
+            // SAFETY: [running] the handle was gone, so the body is still this worker's.
+            drop_guarded(unsafe { slot.with_body(Option::take) });
+            // SAFETY: [pinned] the life pin, of which the process was the last owner.
+            drop(unsafe { Pin::from_raw(ready.as_raw()) });
+        } else if seen.has_waiter()
+            && let Some(waiter) = kept.as_ref().and_then(|slot| slot.take_waiter())
+        {
+            drop(guarded(|| waiter.wake()));
+        }
+        drop(kept);
+        stats.ended.add(1);
+        self.shared.note_end();
+    }
+}
+
+/// The next slot of another worker, as it was seen.
+#[derive(Clone, Copy)]
+struct Seen {
+    entry: *mut Slot,
+    step: u64,
+    since: u64,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { entry: std::ptr::null_mut(), step: 0, since: 0 }
+    }
+}
+
+/// Sits down with a core, which the caller took off its seat, works, and leaves the seat as it was.
+fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Stay<'_>) {
+    let seats = shared.seats() as usize;
+    let local = Rc::new(Local {
+        shared,
+        seat,
+        core,
+        current: Cell::new(None),
+        budget: Cell::new(BUDGET),
+        gives_way: Cell::new(false),
+        next_in_a_row: Cell::new(0),
+        inherits: Cell::new(false),
+        unannounced: Cell::new(false),
+        searching: Cell::new(searching),
+        seen_next: RefCell::new(vec![Seen::default(); seats]),
+        patience: Cell::new(NEXT_AGE),
+    });
+    let entered = Entered::enter(Here::Seat(Rc::clone(&local)));
+    local.work(stay);
+    drop(entered);
+    let Some(local) = Rc::into_inner(local) else { unreachable!("nobody else on this thread keeps its seat") };
+    local.core.return_slots(&local.shared);
+    local.shared.vacate(seat, local.core);
+}
+
+/// The body of a worker's thread, which was started for a seat that a waker claimed.
+pub(crate) fn run_thread(shared: Arc<Shared>, seat: SeatId, core: Core) {
+    sit(shared, seat, core, true, Stay::Always);
+}
+
+/// What wakes a root future: a future that a thread waits for, and which is no process.
+struct Root {
+    shared: Arc<Shared>,
+    token: AtomicBool,
+    /// Where the thread parks while it has no seat.
+    parker: Parker,
+}
+
+impl Root {
+    fn take_token(&self) -> bool {
+        // Ordering: Acquire pairs with the Release of `wake`. A load first: this is looked at before every dispatch.
+        self.token.load(Relaxed) && self.token.swap(false, Acquire)
+    }
+
+    fn has_token(&self) -> bool {
+        self.token.load(Acquire)
+    }
+}
+
+impl StdWake for Root {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Ordering: Release pairs with the Acquire of `take_token`.
+        if !self.token.swap(true, AcqRel) {
+            self.parker.unpark();
+            if self.shared.callers_drive() {
+                // It may be this thread that sits there.
+                self.shared.seat(SeatId(0)).parker.unpark();
+            }
+        }
+    }
+}
+
+/// Polls `future` on this thread until it is complete. If the scheduler is driven by its callers, the thread works there meanwhile,
+/// as soon as the seat is free.
+pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut output = None;
+    let root = Arc::new(Root { shared: Arc::clone(shared), token: AtomicBool::new(true), parker: Parker::default() });
+    let waker = Waker::from(Arc::clone(&root));
+    let mut poll = || match future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
+        Poll::Ready(value) => {
+            output = Some(value);
+            true
+        }
+        Poll::Pending => false,
+    };
+    loop {
+        if let Some((seat, core)) = shared.take_callers_seat() {
+            sit(Arc::clone(shared), seat, core, false, Stay::Root(&root, &mut poll));
+            break;
+        }
+        let _entered = Entered::enter(Here::Outside(Arc::clone(shared)));
+        if root.take_token() && poll() {
+            break;
+        }
+        if shared.callers_drive() {
+            shared.wait_for_seat(waker.clone());
+            if shared.has_free_seat() {
+                continue;
+            }
+        }
+        // This thread fires the timers of threads that are no workers itself, whatever the workers do.
+        if !shared.fire(&shared.outside) && !root.has_token() {
+            shared.world.park(&root.parker, shared.outside.next());
+        }
+    }
+    output.expect("the loop ends when the future is complete")
+}
+
+/// Runs processes on this thread until none can run; the scheduler is driven by its callers. Says whether the seat was free.
+pub(crate) fn run_until_idle(shared: &Arc<Shared>) -> bool {
+    match shared.take_callers_seat() {
+        Some((seat, core)) => {
+            sit(Arc::clone(shared), seat, core, false, Stay::Idle);
+            true
+        }
+        None => false,
+    }
+}

@@ -1,0 +1,126 @@
+//! What the runtime knows of the world: time, chance, threads, and waiting in the kernel. Nothing else touches them.
+//!
+//! One concrete type with a real and a test mode. In the test mode time stands still until the scheduler moves it, which it does only
+//! when nothing can run; and every choice is drawn from the seed, in both modes.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant as RealInstant};
+
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::{Condvar, Mutex, thread};
+
+use crate::keeper::NEVER;
+
+/// Nanoseconds of a duration, at most `NEVER`.
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(NEVER)
+}
+
+/// What all real worlds count time from, so that their instants compare.
+fn origin() -> RealInstant {
+    static ORIGIN: OnceLock<RealInstant> = OnceLock::new();
+    #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
+    *ORIGIN.get_or_init(RealInstant::now)
+}
+
+#[derive(Debug)]
+pub(crate) struct World {
+    /// The test clock in nanoseconds; `None` is the real one.
+    test_clock: Option<AtomicU64>,
+    seed: u64,
+}
+
+impl World {
+    /// The real clock. Without a seed, one is drawn.
+    pub(crate) fn real(seed: Option<u64>) -> Self {
+        // The first reading is before any deadline, so that the origin lies before it.
+        origin();
+        Self { test_clock: None, seed: seed.unwrap_or_else(|| RandomState::new().hash_one(0)) }
+    }
+
+    /// A clock that starts at 0 and is moved by the scheduler.
+    pub(crate) fn test(seed: u64) -> Self {
+        Self { test_clock: Some(AtomicU64::new(0)), seed }
+    }
+
+    pub(crate) fn is_test(&self) -> bool {
+        self.test_clock.is_some()
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Nanoseconds since the origin.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        match &self.test_clock {
+            // Relaxed: moved only while nothing runs, and handed on by what wakes the first process after.
+            Some(clock) => clock.load(Relaxed),
+            None => {
+                #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
+                let now = RealInstant::now();
+                nanoseconds(now.saturating_duration_since(origin()))
+            }
+        }
+    }
+
+    /// Moves the test clock forward; never back.
+    pub(crate) fn advance_to(&self, now: u64) {
+        if let Some(clock) = &self.test_clock {
+            clock.fetch_max(now, Relaxed);
+        }
+    }
+
+    /// A generator of its own for each purpose, all drawn from the seed.
+    pub(crate) fn generator(&self, purpose: u64) -> fastrand::Rng {
+        let mut seeds = fastrand::Rng::with_seed(self.seed.wrapping_add(purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        fastrand::Rng::with_seed(seeds.u64(..))
+    }
+
+    /// Starts a thread that nobody joins.
+    pub(crate) fn start_thread(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        #[expect(clippy::disallowed_methods, reason = "the world is the home of threads")]
+        thread::Builder::new().name(name).spawn(body).map(drop)
+    }
+
+    /// Parks the calling thread until the token comes or, on the real clock, the deadline; takes the token.
+    pub(crate) fn park(&self, parker: &Parker, deadline: u64) {
+        let mut token = parker.token.lock().expect("nothing that can panic runs under this lock");
+        while !*token {
+            if self.is_test() || deadline == NEVER {
+                token = parker.arrival.wait(token).expect("nothing that can panic runs under this lock");
+                continue;
+            }
+            let now = self.now();
+            if now >= deadline {
+                break;
+            }
+            let (again, _) = parker
+                .arrival
+                .wait_timeout(token, Duration::from_nanos(deadline - now))
+                .expect("nothing that can panic runs under this lock");
+            token = again;
+        }
+        *token = false;
+    }
+}
+
+/// Where one thread parks. A token that comes first is kept; more than one are the same as one.
+#[derive(Debug, Default)]
+pub(crate) struct Parker {
+    token: Mutex<bool>,
+    arrival: Condvar,
+}
+
+impl Parker {
+    pub(crate) fn unpark(&self) {
+        let mut token = self.token.lock().expect("nothing that can panic runs under this lock");
+        *token = true;
+        drop(token);
+        self.arrival.notify_one();
+    }
+}

@@ -1,0 +1,4 @@
+//! The public interface, by area.
+#![cfg(not(procession_loom))]
+
+mod basics;
