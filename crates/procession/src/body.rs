@@ -14,6 +14,7 @@ use crate::Exit;
 use crate::command::CommandResult;
 use crate::slot::Slot;
 use crate::state::WaitFor;
+use crate::time::Armed;
 
 /// What a mailbox holds.
 pub(crate) enum Event<M> {
@@ -26,6 +27,8 @@ pub(crate) enum Event<M> {
 pub(crate) enum System {
     /// A command that the process yielded is done.
     Completion { tag: u64, result: CommandResult },
+    /// So is its sleep, of which this was the timer.
+    Slept { tag: u64, timer: Armed },
 }
 
 /// How a step left its process.
@@ -44,7 +47,7 @@ pub(crate) trait Body: Send {
     fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step;
 
     /// Ends the process from outside, or after a panic. The state is dropped; may unwind.
-    fn end(&mut self, exit: Exit);
+    fn end(&mut self, slot: &Slot, exit: Exit);
 
     /// After the end: moves the result into `result`, a `&mut Option<Result<T, Exit>>`.
     fn take_result(&mut self, result: &mut dyn Any);
@@ -86,7 +89,7 @@ where
         }
     }
 
-    fn end(&mut self, exit: Exit) {
+    fn end(&mut self, _: &Slot, exit: Exit) {
         self.0 = Stage::Ended(Err(exit));
     }
 

@@ -13,7 +13,8 @@
 //!
 //! ## Steps
 //! Shutdown: `Enter` raise the word · `EnterFence` fence(SeqCst) · `Walk` all slots. Spawner: look at the word · `Publish` the slot ·
-//! `PublishFence` fence(SeqCst) · `CatchUp` look at the word again, and terminate the newcomer if it says so.
+//! `PublishFence` fence(SeqCst) · `CatchUp` look at the word again; if it says so, end the newcomer at once, without queueing it: the
+//! workers may have left.
 //! Waiter: `Leave` its waker · fence(SeqCst) · look whether all have ended. Ending process: count itself as ended · fence(SeqCst) ·
 //! take the wakers left.
 //!
@@ -22,7 +23,7 @@
 //! for the waiter: either it sees the count, or the ending process sees its waker.
 //!
 //! ## Allowed
-//! A newcomer may be terminated twice, which is the same as once.
+//! A newcomer may be found by the walk, too, which marks it; whoever holds its entry ends it, once.
 //!
 //! ## Checked by
 //! `models::spawn_against_terminate`, `models::canary_without_fence`.

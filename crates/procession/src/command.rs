@@ -7,11 +7,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession_sync::Mutex;
+
 use crate::BuildError;
 use crate::action::Action;
 use crate::body::{System, guarded};
 use crate::slot::{Pin, Slot};
-use crate::time::arm;
+use crate::time::{Armed, arm};
 use crate::world::nanoseconds;
 
 /// What goes into and comes out of a command, and into a state machine's start: any value, to be downcast.
@@ -129,8 +131,10 @@ pub(crate) struct Registry(BTreeMap<CommandId, Arc<dyn Handler>>);
 impl Registry {
     pub(crate) fn new(handlers: Vec<(CommandId, Arc<dyn Handler>)>) -> Result<Self, BuildError> {
         let mut registry = Self(BTreeMap::new());
-        registry.0.insert(CommandId::SLEEP, Arc::new(sleep));
         for (id, handler) in handlers {
+            if id < CommandId::FIRST_FREE {
+                return Err(BuildError::Invalid(format!("{id} has a handler, but those below 256 are the runtime's")));
+            }
             if registry.0.insert(id, handler).is_some() {
                 return Err(BuildError::DuplicateCommand(id));
             }
@@ -138,36 +142,43 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Has a command served for the process in `slot`.
-    pub(crate) fn dispatch(&self, slot: &Slot, id: CommandId, tag: u64, input: Value) {
+    /// Has a command served for the process in `slot`; a sleep's timer is the process's to cancel.
+    pub(crate) fn dispatch(&self, slot: &Slot, id: CommandId, tag: u64, input: Value) -> Option<Armed> {
+        if id == CommandId::SLEEP {
+            return match sleep(slot, tag, input) {
+                Ok(timer) => Some(timer),
+                Err(error) => {
+                    slot.push_system(Box::new(System::Completion { tag, result: Err(error) }));
+                    None
+                }
+            };
+        }
         let completion = Completion::new(slot, tag);
         match self.0.get(&id) {
             // A panic drops the completion, which completes the command with an error.
             Some(handler) => drop(guarded(|| handler.handle(input, completion))),
             None => completion.complete(Err(CommandError::Unknown(id))),
         }
+        None
     }
 }
 
-fn sleep(input: Value, completion: Completion) {
-    let Ok(duration) = input.downcast::<Duration>() else {
-        return completion.complete(Err(CommandError::WrongInput("Duration")));
-    };
-    let slot = completion.slot.clone();
+fn sleep(slot: &Slot, tag: u64, input: Value) -> Result<Armed, CommandError> {
+    let duration = input.downcast::<Duration>().map_err(|_| CommandError::WrongInput("Duration"))?;
     let shared = slot.shared();
-    // The clock moves for a sleep, so it is not outstanding.
-    shared.end_outstanding();
     let when = shared.world.now().saturating_add(nanoseconds(*duration));
-    let completion = procession_sync::Mutex::new(Some(completion));
+    let sleeper = Pin::again(slot);
+    // Which timer it is, is known once it is set; it cannot fire before, since only this worker looks at its own heap meanwhile, or
+    // finds the cell locked.
+    let timer = Arc::new(Mutex::new(None));
+    let set = Arc::clone(&timer);
+    let mut timer = timer.lock().expect("nothing that can panic runs under this lock");
     let fire = Action::Call(Arc::new(move || {
-        let taken = completion.lock().expect("nothing that can panic runs under this lock").take();
-        if let Some(completion) = taken {
-            completion.slot.shared().begin_outstanding();
-            completion.complete(Ok(Box::new(())));
+        if let Some(timer) = *set.lock().expect("nothing that can panic runs under this lock") {
+            sleeper.push_system(Box::new(System::Slept { tag, timer }));
         }
     }));
-    // A refused timer drops the action, and with it the completion.
-    if arm(shared, when, None, fire).is_err() {
-        shared.begin_outstanding();
-    }
+    let armed = arm(shared, when, None, fire).map_err(|_| CommandError::TimerLimit)?;
+    *timer = Some(armed);
+    Ok(armed)
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use procession_queue::{Batch, Closed};
 
 use crate::action::Action;
-use crate::body::Event;
+use crate::body::{Event, drop_guarded};
 use crate::call::{CallError, Reply, call};
 use crate::scheduler;
 use crate::slot::{Pin, push_message};
@@ -153,8 +153,15 @@ impl<M: Send + 'static> Context<M> {
 
 impl<M> Drop for Context<M> {
     fn drop(&mut self) {
-        let left = std::mem::take(&mut self.taken);
-        let messages = left.map(|event| u64::from(matches!(event, Event::Message(_)))).sum();
+        // Each by itself: a `Drop` that panics must not keep the others from being dropped, nor meet another panic.
+        let mut messages = 0;
+        for event in std::mem::take(&mut self.taken) {
+            messages += u64::from(matches!(event, Event::Message(_)));
+            drop_guarded(event);
+        }
+        for message in self.skipped.take().into_iter().flat_map(|skipped| *skipped) {
+            drop_guarded(message);
+        }
         worker::count(self.slot.shared(), |stats| &stats.discarded, messages);
     }
 }

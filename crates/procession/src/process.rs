@@ -7,11 +7,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Context as TaskContext;
 
-use crate::body::{Body, Event as Queued, Step, System, guarded};
+use crate::body::{Body, Event as Queued, Step, System, drop_guarded, guarded};
 use crate::command::{CommandId, CommandResult, Value};
 use crate::slot::Slot;
 use crate::state::WaitFor;
-use crate::{Exit, Waiting};
+use crate::time::Armed;
+use crate::{Exit, Waiting, worker};
 
 /// A process as a state machine: it is told what happened, does a step, and says what it waits for. See [`spawn_process`](crate::spawn_process).
 ///
@@ -172,6 +173,8 @@ pub(crate) struct MachineBody<P: Process> {
     yields: Vec<(CommandId, u64, Value)>,
     /// Completions to come, or come and not delivered.
     outstanding: usize,
+    /// The timers of its sleeps, which end with it.
+    sleeps: Vec<Armed>,
     waiting_for: Option<WaitingFor>,
     told_cancel: bool,
 }
@@ -209,6 +212,7 @@ impl<P: Process> MachineBody<P> {
             completions: 0,
             yields: Vec::new(),
             outstanding: 0,
+            sleeps: Vec::new(),
             waiting_for: None,
             told_cancel: false,
         })
@@ -230,12 +234,17 @@ impl<P: Process> MachineBody<P> {
                     self.messages += 1;
                     Event::Message(message)
                 }
-                Queued::System(system) => match *system {
-                    System::Completion { tag, result } => {
-                        self.completions += 1;
-                        Event::Completion { tag, result }
-                    }
-                },
+                Queued::System(system) => {
+                    self.completions += 1;
+                    let (tag, result) = match *system {
+                        System::Completion { tag, result } => (tag, result),
+                        System::Slept { tag, timer } => {
+                            self.sleeps.retain(|&sleep| sleep != timer);
+                            (tag, Ok(Box::new(()) as Value))
+                        }
+                    };
+                    Event::Completion { tag, result }
+                }
             });
         }
     }
@@ -254,7 +263,14 @@ impl<P: Process> MachineBody<P> {
         }
     }
 
-    fn end_with(&mut self, result: Result<P::Output, Exit>) -> Step {
+    /// Ends the process: what it was not told is dropped, each by itself, and its sleeps are cancelled.
+    fn end_with(&mut self, slot: &Slot, result: Result<P::Output, Exit>) -> Step {
+        for sleep in self.sleeps.drain(..) {
+            drop_guarded(sleep.delete(slot.shared()));
+        }
+        self.events.0.drain(..).for_each(drop_guarded);
+        self.yields.drain(..).for_each(drop_guarded);
+        worker::count(slot.shared(), |stats| &stats.discarded, self.messages as u64);
         // The result is in place even if the process's `Drop` panics.
         self.stage = Stage::Ended(result);
         Step::Ended
@@ -294,30 +310,30 @@ impl<P: Process> Body for MachineBody<P> {
         self.messages = 0;
         self.completions = 0;
         let status = process.0.step(&mut self.events, &mut Yields(&mut self.yields));
-        self.events.0.clear();
+        self.events.0.drain(..).for_each(drop_guarded);
         if self.events.0.capacity() > EVENTS_KEPT {
             self.events.0 = VecDeque::new();
         }
         let waiting_for = match status {
-            Ok(Status::Done(output)) => return self.end_with(Ok(output)),
-            Err(error) => return self.end_with(Err(Exit::Failed(error.to_string().into()))),
+            Ok(Status::Done(output)) => return self.end_with(slot, Ok(output)),
+            Err(error) => return self.end_with(slot, Err(Exit::Failed(error.to_string().into()))),
             Ok(Status::Continue) => None,
             Ok(Status::Wait(waiting_for)) => Some(waiting_for),
         };
         self.waiting_for = waiting_for;
         self.outstanding += self.yields.len();
         for (command, tag, input) in self.yields.drain(..) {
-            slot.shared().handlers().dispatch(slot, command, tag, input);
+            self.sleeps.extend(slot.shared().handlers().dispatch(slot, command, tag, input));
         }
         match waiting_for {
             None => Step::GoesOn,
-            Some(WaitingFor::Completions) if self.outstanding == 0 => self.end_with(Err(Exit::WaitsForNothing)),
+            Some(WaitingFor::Completions) if self.outstanding == 0 => self.end_with(slot, Err(Exit::WaitsForNothing)),
             Some(waiting_for) => self.wait(slot, waiting_for),
         }
     }
 
-    fn end(&mut self, exit: Exit) {
-        self.stage = Stage::Ended(Err(exit));
+    fn end(&mut self, slot: &Slot, exit: Exit) {
+        self.end_with(slot, Err(exit));
     }
 
     fn take_result(&mut self, result: &mut dyn Any) {

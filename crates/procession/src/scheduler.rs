@@ -13,7 +13,7 @@ use std::time::Duration;
 use procession_queue::{Global, deque, fifo};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
+use procession_sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use crate::action::Action;
 use crate::closing::{self, Closing};
@@ -36,7 +36,7 @@ use crate::{Pid, Process};
 /// Processes at once, unless the builder says otherwise: 2 GiB of control blocks.
 const PROCESSES_DEFAULT: u32 = 1 << 24;
 /// Pending timers of each worker, unless the builder says otherwise.
-const TIMERS_DEFAULT: u32 = 1 << 26;
+const TIMERS_DEFAULT: u32 = 1 << 24;
 /// Workers at most: far beyond the CPUs that one machine has, and small enough that each may look at all others.
 const WIDTH_MAX: usize = 1024;
 /// What a shutdown keeps back from its deadline to terminate those who have not ended: a tenth, and at most this.
@@ -116,10 +116,10 @@ pub(crate) struct Shared {
     /// Whether the first seat is for threads in `block_on`.
     callers_drive: bool,
     closing: Closing,
-    /// Set while the test clock must stand still: somebody waits until all is idle.
-    holds_clock: AtomicBool,
-    /// Who waits until all is idle.
-    idle_watcher: Parker,
+    /// How many threads wait until all is idle: the test clock stands still for them.
+    idle_waits: AtomicU32,
+    /// Those of them that do not drive.
+    idle_watchers: Mutex<Vec<Arc<Parker>>>,
     /// Completions that are out: the test clock stands still for them.
     outstanding: AtomicU32,
     keeper: Keeper,
@@ -266,7 +266,7 @@ impl Shared {
         }
         if for_callers {
             // Those who wait without a seat: one of them sits down now.
-            self.idle_watcher.unpark();
+            self.unpark_idle_watchers();
             for caller in self.callers.lock().expect("nothing that can panic runs under this lock").drain(..) {
                 caller.wake();
             }
@@ -340,7 +340,7 @@ impl Shared {
 
     /// Whether the test clock may move when all is idle.
     pub(crate) fn may_advance(&self) -> bool {
-        self.world.is_test() && !self.holds_clock.load(Relaxed) && self.outstanding() == 0
+        self.world.is_test() && self.idle_waits.load(Relaxed) == 0 && self.outstanding() == 0
     }
 
     pub(crate) fn outstanding(&self) -> u32 {
@@ -365,20 +365,33 @@ impl Shared {
     /// The last worker has parked.
     #[cold]
     pub(crate) fn tell_all_idle(&self) {
-        self.idle_watcher.unpark();
+        self.unpark_idle_watchers();
         if self.callers_drive {
             self.seat(SeatId(0)).parker.unpark();
         }
     }
 
+    fn unpark_idle_watchers(&self) {
+        let watchers = self.idle_watchers.lock().expect("nothing that can panic runs under this lock");
+        watchers.iter().for_each(|watcher| watcher.unpark());
+    }
+
     fn run_until_idle(self: &Arc<Self>) {
-        self.holds_clock.store(true, Relaxed);
+        self.idle_waits.fetch_add(1, Relaxed);
+        let watcher = Arc::new(Parker::default());
+        let watchers = || self.idle_watchers.lock().expect("nothing that can panic runs under this lock");
+        watchers().push(Arc::clone(&watcher));
         // If somebody else drives, or threads do, this waits until they are idle, or until the seat is free.
         let is_idle = || self.idle.all_parked() && !self.has_work() && self.outstanding() == 0;
         while !(worker::run_until_idle(self) || is_idle()) {
-            self.world.park(&self.idle_watcher, NEVER);
+            self.world.park(&watcher, NEVER);
         }
-        self.holds_clock.store(false, Relaxed);
+        watchers().retain(|other| !Arc::ptr_eq(other, &watcher));
+        self.idle_waits.fetch_sub(1, Relaxed);
+        if self.world.is_test() {
+            // The clock may move again, if somebody else drives.
+            self.announce();
+        }
     }
 
     pub(crate) fn totals(&self, count: impl Fn(&Stats) -> &Count) -> u64 {
@@ -450,12 +463,10 @@ impl Shared {
         }
     }
 
-    /// After a process was made reachable: ends it if the scheduler began to terminate all meanwhile.
-    pub(crate) fn catch_up(&self, slot: &Slot) {
-        if self.closing.phase_after_publishing() >= closing::TERMINATING {
-            // It is READY, and its maker queues it.
-            let _ = slot.state.terminate();
-        }
+    /// After a process was counted and made reachable: whether the scheduler began to terminate all meanwhile. Its workers may have left
+    /// already, so the process must not be queued.
+    pub(crate) fn terminates(&self) -> bool {
+        self.closing.phase_after_publishing() >= closing::TERMINATING
     }
 
     fn each_process(&self, mut each: impl FnMut(&Slot)) {
@@ -597,7 +608,7 @@ impl Builder {
         self
     }
 
-    /// How many timers may be pending at once on each worker, 1 to 2^30. Default: 2^26.
+    /// How many timers may be pending at once on each worker, 1 to 2^30. Default: 2^24.
     pub fn timers(mut self, limit: u32) -> Self {
         self.timers = limit;
         self
@@ -680,8 +691,8 @@ impl Builder {
             shuffled: self.shuffled,
             callers_drive: self.callers_drive,
             closing: Closing::open(),
-            holds_clock: AtomicBool::new(false),
-            idle_watcher: Parker::default(),
+            idle_waits: AtomicU32::new(0),
+            idle_watchers: Mutex::new(Vec::new()),
             outstanding: AtomicU32::new(0),
             keeper: Keeper::none(),
             callers: Mutex::new(Vec::new()),

@@ -396,9 +396,10 @@ impl fmt::Debug for Pin {
 fn recycle(slot: NonNull<Slot>, reusable: bool) {
     // SAFETY: [type-stable]
     let shared = unsafe { slot.as_ref() }.shared;
-    // SAFETY: [type-stable] the scheduler is there until the slot is in the free list, which the caller has still to do.
-    let shared = unsafe { shared.as_ref() };
-    shared.table().give_back(slot, reusable);
+    // SAFETY: [type-stable] the scheduler is there until the slot is in the free list.
+    let released = unsafe { shared.as_ref() }.table().give_back(slot, reusable);
+    // Only here, where nothing refers into the scheduler any more, since this may free it.
+    drop(released);
 }
 
 /// A process that is ready: its one queue entry. Whoever takes it out of a run queue runs the process.
@@ -516,27 +517,27 @@ impl Table {
     }
 
     /// Puts a slot back that nobody can name any more, or takes it out of use.
-    fn give_back(&self, slot: NonNull<Slot>, reusable: bool) {
+    fn give_back(&self, slot: NonNull<Slot>, reusable: bool) -> Option<Arc<Shared>> {
+        // SAFETY: [type-stable]
+        let fields = unsafe { slot.as_ref() };
         // SAFETY: [free] the caller dropped the last pin.
-        let extra = unsafe { slot.as_ref() }.extra.with_mut(|extra| unsafe { (*extra).take() });
-        drop(extra);
+        drop(fields.extra.with_mut(|extra| unsafe { (*extra).take() }));
         if reusable && crate::worker::cache_slot(slot) {
-            return;
+            return None;
         }
-        self.return_free(&mut vec![slot], reusable);
+        self.return_free(&mut vec![slot], reusable)
     }
 
-    /// Returns slots to the free list. This may free the scheduler if the caller does not hold it.
-    pub(crate) fn return_free(&self, slots: &mut Vec<NonNull<Slot>>, reusable: bool) {
-        let released = self.free(|free| {
+    /// Returns slots to the free list. With the last one comes what kept the scheduler, to be dropped when nothing refers into it.
+    #[must_use]
+    pub(crate) fn return_free(&self, slots: &mut Vec<NonNull<Slot>>, reusable: bool) -> Option<Arc<Shared>> {
+        self.free(|free| {
             free.out -= slots.len() as u32;
             if reusable {
                 free.slots.append(slots);
             }
             if free.out == 0 { free.keep.take() } else { None }
-        });
-        // Not under the lock: it lies in what this may free.
-        drop(released);
+        })
     }
 
     /// The slot of this index, whatever process is in it, if it was ever made.
@@ -640,15 +641,16 @@ impl HandleShare {
 impl Drop for HandleShare {
     fn drop(&mut self) {
         let slot = self.slot();
-        let seen = slot.state.release_handle();
-        if !seen.is_complete() {
-            // The waker that may be left here is dropped with the slot's next use, or by `complete`.
+        // Before the share is gone, and with it the right to touch the slot. Only the handle sets this flag.
+        if slot.state.see().has_waiter() {
+            crate::body::drop_guarded(slot.take_waiter());
+        }
+        if !slot.state.release_handle().is_complete() {
             return;
         }
         // SAFETY: [running] complete, and the process's half is gone.
         let body = unsafe { slot.with_body(Option::take) };
         crate::body::drop_guarded(body);
-        crate::body::drop_guarded(slot.take_waiter());
         // SAFETY: [pinned] the life pin, of which this was the last owner.
         drop(unsafe { Pin::from_raw(self.0) });
     }

@@ -233,10 +233,14 @@ impl SpawnOptions {
         };
         shared.count_spawned();
         let share = slot::install(slot, body);
-        shared.catch_up(share.slot());
         // SAFETY: new processes are READY, and this one was not queued yet.
         #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
-        worker::enqueue(unsafe { Ready::new(share.slot()) }, Origin::Spawned);
+        let ready = unsafe { Ready::new(share.slot()) };
+        if shared.terminates() {
+            worker::end_unqueued(&shared, ready);
+        } else {
+            worker::enqueue(ready, Origin::Spawned);
+        }
         Ok(share)
     }
 }

@@ -84,7 +84,7 @@ impl<T> fmt::Display for TimerLimit<T> {
 impl<T> Error for TimerLimit<T> {}
 
 /// Which timers of a scheduler.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Seat(SeatId),
     Outside,
@@ -113,10 +113,17 @@ impl Place {
 }
 
 /// A timer that was set.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Armed {
     place: Place,
     id: TimerId,
+}
+
+impl Armed {
+    /// Removes the timer; its action, if that prevented its firing.
+    pub(crate) fn delete(self, shared: &Shared) -> Option<Action> {
+        self.place.timers(shared).delete(self.id)
+    }
 }
 
 /// Sets a timer of `shared`: on this worker if it is one of its workers.

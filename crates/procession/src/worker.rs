@@ -5,7 +5,7 @@
 //! For each dispatch a worker looks, in this order, at
 //! 1. fairness: every 61st dispatch the global queue first, every 61st (20 later) the oldest of its deque, every 61st (40 later) the
 //!    oldest of its FIFO ring, and due timers with the first of these;
-//! 2. processes bound to it, if any;
+//! 2. processes bound to it, at every other dispatch;
 //! 3. its next slot, at most three times in a row while other local work waits;
 //! 4. its deque, newest first; 5. its FIFO ring, oldest first;
 //! 6. the global queue: one to run, and a share of the rest;
@@ -25,6 +25,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::mem;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -108,7 +109,8 @@ impl Core {
 
     pub(crate) fn return_slots(&self, shared: &Shared) {
         let mut slots = mem::take(&mut *self.slots.borrow_mut());
-        shared.table().return_free(&mut slots, true);
+        // The caller keeps the scheduler itself.
+        drop(shared.table().return_free(&mut slots, true));
     }
 }
 
@@ -126,6 +128,8 @@ pub(crate) struct Local {
     next_in_a_row: Cell<u32>,
     /// Whether the process to run came out of the next slot.
     inherits: Cell<bool>,
+    /// Whether the last process from here was a bound one.
+    ran_bound: Cell<bool>,
     /// Whether the FIFO ring has got something that nobody was woken for.
     unannounced: Cell<bool>,
     /// Whether this worker is counted as searching.
@@ -294,7 +298,8 @@ pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
         if slots.len() >= cache {
             let mut half = slots.split_off(cache / 2);
             half.push(slot);
-            shared.table().return_free(&mut half, true);
+            // The worker keeps the scheduler itself.
+            drop(shared.table().return_free(&mut half, true));
             return true;
         }
         slots.push(slot);
@@ -465,10 +470,9 @@ impl Local {
 
     #[inline]
     fn find_local(&self) -> Option<Ready> {
-        let seat = self.shared.seat(self.seat);
-        if !seat.bound.is_empty()
-            && let Some(ready) = seat.bound.pop()
-        {
+        // Bound processes have every other turn: they starve nobody, and nobody starves them.
+        let bound_turn = !self.ran_bound.replace(false);
+        if bound_turn && let Some(ready) = self.pop_bound() {
             return Some(ready);
         }
         let may_take_next = self.next_in_a_row.get() < NEXT_IN_A_ROW || !self.has_queued();
@@ -484,11 +488,18 @@ impl Local {
             return found;
         }
         // The next slot once more, in case it was passed over for something that a thief took meanwhile.
-        let found = self.core.fifo.pop().or_else(|| self.take_next());
+        let found = self.core.fifo.pop().or_else(|| self.take_next()).or_else(|| self.pop_bound());
         if self.unannounced.take() && !self.core.fifo.is_empty() {
             self.shared.announce_in_sight();
         }
         found
+    }
+
+    #[inline]
+    fn pop_bound(&self) -> Option<Ready> {
+        let ready = self.shared.seat(self.seat).bound.pop()?;
+        self.ran_bound.set(true);
+        Some(ready)
     }
 
     fn has_queued(&self) -> bool {
@@ -714,6 +725,10 @@ impl Local {
     fn run(&self, ready: Ready) {
         let slot = ready.slot();
         let seat = self.shared.seat(self.seat);
+        // While the process is READY: these wakers wake it, which must not count as news.
+        for waker in slot.take_foreign_wakers() {
+            drop(guarded(|| waker.wake()));
+        }
         let seen = slot.state.start();
         // Only this worker writes these, so no read-modify-writes.
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
@@ -723,9 +738,6 @@ impl Local {
         }
         self.gives_way.set(false);
         self.current.set(Some(ready.as_raw()));
-        for waker in slot.take_foreign_wakers() {
-            drop(guarded(|| waker.wake()));
-        }
         slot.clear_waiting();
         let step = if seen.is_terminated() {
             Err(Exit::Killed)
@@ -748,46 +760,55 @@ impl Local {
                 slot.state.give_way();
                 self.push_fifo(ready);
             }
-            Ok(Step::Ended) => self.complete(ready),
+            Ok(Step::Ended) => complete(&self.shared, ready),
             Err(exit) => {
                 if exit.is_panic() {
                     seat.stats.panics.add(1);
                 }
                 // SAFETY: [running] as above.
-                let ended = guarded(|| unsafe { slot.with_body(|body| body.as_mut().map(|body| body.end(exit))) });
+                let ended =
+                    guarded(|| unsafe { slot.with_body(|body| body.as_mut().map(|body| body.end(slot, exit))) });
                 // A second panic, of a `Drop`: the state is gone all the same, and the first exit stands.
                 drop(ended);
-                self.complete(ready);
+                complete(&self.shared, ready);
             }
         }
         self.current.set(None);
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
     }
+}
 
-    /// Ends a process whose result is in its body.
-    fn complete(&self, ready: Ready) {
-        let slot = ready.slot();
-        drop_guarded(slot.take_foreign_wakers());
-        let stats = &self.shared.seat(self.seat).stats;
-        stats.discarded.add(u64::from(slot.close_mailbox()));
-        stats.received.add(u64::from(slot.received()));
-        // Once complete, the slot belongs to the handle, if there is one: this keeps it until its waker is woken.
-        let kept = slot.state.see().has_handle().then(|| Pin::again(slot));
-        let seen = slot.state.complete();
-        if !seen.has_handle() {
-            // SAFETY: [running] the handle was gone, so the body is still this worker's.
-            drop_guarded(unsafe { slot.with_body(Option::take) });
-            // SAFETY: [pinned] the life pin, of which the process was the last owner.
-            drop(unsafe { Pin::from_raw(ready.as_raw()) });
-        } else if seen.has_waiter()
-            && let Some(waiter) = kept.as_ref().and_then(|slot| slot.take_waiter())
-        {
-            drop(guarded(|| waiter.wake()));
-        }
-        drop(kept);
-        stats.ended.add(1);
-        self.shared.note_end();
+/// Ends a process whose result is in its body; the caller runs it.
+fn complete(shared: &Shared, ready: Ready) {
+    let slot = ready.slot();
+    drop_guarded(slot.take_foreign_wakers());
+    count(shared, |stats| &stats.discarded, slot.close_mailbox().into());
+    count(shared, |stats| &stats.received, slot.received().into());
+    // Once complete, the slot belongs to the handle, if there is one: this keeps it until its waker is woken.
+    let kept = slot.state.see().has_handle().then(|| Pin::again(slot));
+    let seen = slot.state.complete();
+    if !seen.has_handle() {
+        // SAFETY: [running] the handle was gone, so the body is still the caller's.
+        drop_guarded(unsafe { slot.with_body(Option::take) });
+        // SAFETY: [pinned] the life pin, of which the process was the last owner.
+        drop(unsafe { Pin::from_raw(ready.as_raw()) });
+    } else if seen.has_waiter()
+        && let Some(waiter) = kept.as_ref().and_then(|slot| slot.take_waiter())
+    {
+        drop(guarded(|| waiter.wake()));
     }
+    drop(kept);
+    count(shared, |stats| &stats.ended, 1);
+    shared.note_end();
+}
+
+/// Ends a process that was never queued: its maker holds its entry.
+pub(crate) fn end_unqueued(shared: &Shared, ready: Ready) {
+    let slot = ready.slot();
+    let _ = slot.state.start();
+    // SAFETY: [running] `start` made the caller the one that runs it.
+    drop(guarded(|| unsafe { slot.with_body(|body| body.as_mut().map(|body| body.end(slot, Exit::Killed))) }));
+    complete(shared, ready);
 }
 
 /// The next slot of another worker, as it was seen.
@@ -816,17 +837,22 @@ fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Sta
         gives_way: Cell::new(false),
         next_in_a_row: Cell::new(0),
         inherits: Cell::new(false),
+        ran_bound: Cell::new(false),
         unannounced: Cell::new(false),
         searching: Cell::new(searching),
         seen_next: RefCell::new(vec![Seen::default(); seats]),
         patience: Cell::new(NEXT_AGE),
     });
     let entered = Entered::enter(Here::Seat(Rc::clone(&local)));
-    local.work(stay);
+    // The root future is the user's: its panic goes on once the seat is left in order.
+    let worked = catch_unwind(AssertUnwindSafe(|| local.work(stay)));
     drop(entered);
     let Some(local) = Rc::into_inner(local) else { unreachable!("nobody else on this thread keeps its seat") };
     local.core.return_slots(&local.shared);
     local.shared.vacate(seat, local.core);
+    if let Err(panic) = worked {
+        resume_unwind(panic);
+    }
 }
 
 /// The body of a worker's thread, which was started for a seat that a waker claimed.

@@ -1,0 +1,94 @@
+//! Look at `step`: a state machine is told what happened, and says what it waits for. It never waits itself.
+//!
+//! `Sum` yields one `SQUARE` for each number. The handler of that command must not block its worker, so it hands each one to a
+//! plain thread, which completes it in its own time and order. The tag tells the machine which of its yields is done.
+#![expect(clippy::print_stdout, reason = "an example shows its output")]
+
+use std::error::Error;
+use std::sync::mpsc;
+use std::thread;
+
+use procession::{
+    CommandId, Completion, Event, Events, InitError, Process, Scheduler, Status, Value, WaitingFor, Yields,
+};
+
+const SQUARE: CommandId = CommandId::FIRST_FREE;
+
+#[derive(Debug, Default)]
+struct Sum {
+    numbers: Vec<u64>,
+    outstanding: usize,
+    sum: u64,
+}
+
+impl Process for Sum {
+    type Message = ();
+    type Output = u64;
+
+    fn init(&mut self, method: &str, input: Value) -> Result<(), InitError> {
+        match (method, input.downcast::<Vec<u64>>()) {
+            ("sum of squares", Ok(numbers)) => self.numbers = *numbers,
+            ("sum of squares", Err(_)) => return Err(InitError::Refused("it sums a Vec<u64>".into())),
+            _ => return Err(InitError::unknown_method(method)),
+        }
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        events: &mut Events<()>,
+        yields: &mut Yields<'_>,
+    ) -> Result<Status<u64>, Box<dyn Error + Send + Sync>> {
+        for number in self.numbers.drain(..) {
+            yields.command(SQUARE, number, number);
+            self.outstanding += 1;
+        }
+        for event in events {
+            match event {
+                Event::Completion { tag, result } => {
+                    let square = result?.downcast::<u64>().map_err(|_| "a square is a u64")?;
+                    println!("{tag} * {tag} = {square}");
+                    self.outstanding -= 1;
+                    self.sum += *square;
+                }
+                Event::Cancel => return Err("cancelled".into()),
+                _ => {}
+            }
+        }
+        Ok(if self.outstanding == 0 { Status::Done(self.sum) } else { Status::Wait(WaitingFor::Completions) })
+    }
+}
+
+/// A plain thread that squares what it gets, in reverse, until nobody is left to give it anything.
+fn square_all(jobs: &mpsc::Receiver<(u64, Completion)>) {
+    while let Ok(first) = jobs.recv() {
+        let mut batch: Vec<_> = std::iter::once(first).chain(jobs.try_iter()).collect();
+        while let Some((number, completion)) = batch.pop() {
+            completion.complete(Ok(Box::new(number * number)));
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let (to_thread, jobs) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || square_all(&jobs));
+        let square = move |input: Value, completion: Completion| {
+            // A number of the wrong type drops the completion, and so does a thread that is gone: an error for the machine.
+            if let Ok(number) = input.downcast::<u64>() {
+                drop(to_thread.send((*number, completion)));
+            }
+        };
+        // The handler, and with it the way to the thread, goes with this scheduler.
+        let scheduler = Scheduler::builder().width(2).handler(SQUARE, square).build()?;
+
+        let sum = scheduler.spawn_process(Sum::default(), "sum of squares", Box::new(vec![1_u64, 2, 3, 4]))?.join()?;
+        println!("together {sum}");
+        assert_eq!(sum, 30);
+
+        let refused = scheduler.spawn_process(Sum::default(), "product", Box::new(())).expect_err("it only sums");
+        println!("{refused}");
+        assert!(matches!(refused.init_error(), Some(InitError::UnknownMethod(method)) if &**method == "product"));
+        Ok(())
+    })
+}
