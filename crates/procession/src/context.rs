@@ -300,7 +300,8 @@ impl<M: Send + 'static> Address<M> {
         };
         let shared = slot.shared();
         let when = shared.world.now().saturating_add(nanoseconds(delay));
-        let address = self.clone();
+        // By PID: a pin in a timer would keep the scheduler that keeps the timer.
+        let pid = slot.pid();
         let message = Arc::new(procession_sync::Mutex::new(Some(message)));
         let fired = Arc::clone(&message);
         let take = |cell: &procession_sync::Mutex<Option<M>>| {
@@ -309,7 +310,7 @@ impl<M: Send + 'static> Address<M> {
         let action = Action::Call(Arc::new(move || {
             if let Some(message) = take(&fired) {
                 // Ignored: nobody waits to be told that the process has ended.
-                drop(address.send(message));
+                drop(send(pid, message));
             }
         }));
         match arm(shared, when, None, action) {

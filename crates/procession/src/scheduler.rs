@@ -13,7 +13,7 @@ use std::time::Duration;
 use procession_queue::{Global, deque, fifo};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use procession_sync::atomic::{AtomicU32, AtomicU64, fence};
+use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
 use crate::action::Action;
 use crate::closing::{self, Closing};
@@ -123,6 +123,9 @@ pub(crate) struct Shared {
     /// Completions that are out: the test clock stands still for them.
     outstanding: AtomicU32,
     keeper: Keeper,
+    /// Sleeps for which there was no timer, and whether there are any.
+    timer_waiters: Mutex<Vec<Waker>>,
+    has_timer_waiters: AtomicBool,
     /// Callers without a seat.
     callers: Mutex<Vec<Waker>>,
     /// Who waits for processes to end.
@@ -310,7 +313,35 @@ impl Shared {
             return false;
         }
         let now = self.world.now();
-        next <= now && timers.run(now, &mut |action: Action| action.fire()).fired > 0
+        let fired = next <= now && timers.run(now, &mut |action: Action| action.fire()).fired > 0;
+        if fired {
+            self.note_timer_room();
+        }
+        fired
+    }
+
+    /// A sleep found no timer left: it is woken when there may be one.
+    pub(crate) fn wait_for_timer(&self, waker: Waker) {
+        self.timer_waiters.lock().expect("nothing that can panic runs under this lock").push(waker);
+        self.has_timer_waiters.store(true, SeqCst);
+    }
+
+    /// There may be room for a timer again.
+    #[inline]
+    pub(crate) fn note_timer_room(&self) {
+        if self.has_timer_waiters.load(SeqCst) {
+            self.wake_timer_waiters();
+        }
+    }
+
+    #[cold]
+    fn wake_timer_waiters(&self) {
+        self.has_timer_waiters.store(false, SeqCst);
+        let waiters =
+            std::mem::take(&mut *self.timer_waiters.lock().expect("nothing that can panic runs under this lock"));
+        for waiter in waiters {
+            drop(crate::body::guarded(|| waiter.wake()));
+        }
     }
 
     /// A thread that is no worker set a timer for `when`: whoever keeps the time must know.
@@ -695,6 +726,8 @@ impl Builder {
             idle_watchers: Mutex::new(Vec::new()),
             outstanding: AtomicU32::new(0),
             keeper: Keeper::none(),
+            timer_waiters: Mutex::new(Vec::new()),
+            has_timer_waiters: AtomicBool::new(false),
             callers: Mutex::new(Vec::new()),
             end_waiters: Mutex::new(Vec::new()),
             threads_refused: AtomicU32::new(0),

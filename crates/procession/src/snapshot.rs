@@ -12,7 +12,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::Pid;
 use crate::scheduler::{Shared, Stats};
 use crate::slot::Slot;
-use crate::state::{ProcessState, WaitFor};
+use crate::state::{ProcessState, Seen, WaitFor};
 
 /// What a waiting process waits for: any of several things at once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -222,7 +222,7 @@ pub struct UnfinishedProcess {
     pub label: Option<String>,
     /// Where it was spawned.
     pub location: &'static Location<'static>,
-    /// Where it is. `Running` is a step, or a `Drop`, that has not returned.
+    /// Where it is. `Running` is a step, or a `Drop`, that has not returned; `Complete` is the `Drop` of its result.
     pub state: ProcessState,
 }
 
@@ -233,14 +233,14 @@ fn label(slot: &Slot) -> Option<String> {
     slot.extra().and_then(|extra| extra.label.as_deref()).map(str::to_owned)
 }
 
-fn each<R>(shared: &Shared, mut of: impl FnMut(&Slot, ProcessState) -> Option<R>) -> Vec<R> {
+fn each<R>(shared: &Shared, mut of: impl FnMut(&Slot, Seen) -> Option<R>) -> Vec<R> {
     let pinned = (0..shared.table().made()).filter_map(|index| shared.table().pin_any(index));
-    pinned.filter_map(|slot| of(&slot, slot.state.see().phase())).collect()
+    pinned.filter_map(|slot| of(&slot, slot.state.see())).collect()
 }
 
 pub(crate) fn waiting(shared: &Shared) -> Vec<WaitingProcess> {
-    each(shared, |slot, state| {
-        matches!(state, ProcessState::Blocked | ProcessState::Idle).then(|| WaitingProcess {
+    each(shared, |slot, seen| {
+        matches!(seen.phase(), ProcessState::Blocked | ProcessState::Idle).then(|| WaitingProcess {
             pid: slot.pid(),
             label: label(slot),
             location: slot.location(),
@@ -250,12 +250,14 @@ pub(crate) fn waiting(shared: &Shared) -> Vec<WaitingProcess> {
 }
 
 pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<UnfinishedProcess> {
-    each(shared, |slot, state| {
-        (state != ProcessState::Complete && Some(slot.pid()) != except).then(|| UnfinishedProcess {
+    each(shared, |slot, seen| {
+        // Complete with a handle, it has ended: the result is the handle's. Without one, the result is just being dropped.
+        let has_ended = seen.is_complete() && seen.has_handle();
+        (!has_ended && Some(slot.pid()) != except).then(|| UnfinishedProcess {
             pid: slot.pid(),
             label: label(slot),
             location: slot.location(),
-            state,
+            state: seen.phase(),
         })
     })
 }
@@ -265,7 +267,10 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
     let ended = total(|stats| &stats.ended);
     Snapshot {
         workers: workers(shared),
-        processes: each(shared, |slot, state| Some(process(slot, state))),
+        processes: each(shared, |slot, seen| {
+            // Complete without a handle, it has been forgotten, even if somebody keeps an address.
+            (!seen.is_complete() || seen.has_handle()).then(|| process(slot, seen.phase()))
+        }),
         global_queue: shared.global.len(),
         ended,
         spawned: total(|stats| &stats.spawned),

@@ -122,7 +122,9 @@ pub(crate) struct Armed {
 impl Armed {
     /// Removes the timer; its action, if that prevented its firing.
     pub(crate) fn delete(self, shared: &Shared) -> Option<Action> {
-        self.place.timers(shared).delete(self.id)
+        let action = self.place.timers(shared).delete(self.id);
+        shared.note_timer_room();
+        action
     }
 }
 
@@ -175,7 +177,7 @@ pub(crate) fn sleep_until_nanoseconds(deadline: u64) -> Sleep {
 
 /// The future of [`sleep`] and [`sleep_until`]. It sets a timer when it is first polled and has to wait; dropping it removes the timer.
 ///
-/// If the scheduler has reached its limit of timers, it waits by giving way again and again.
+/// If the scheduler has reached its limit of timers, it waits until there is one for it, and so perhaps longer.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
     deadline: Instant,
@@ -246,7 +248,7 @@ impl Sleep {
 
     fn disarm(&mut self) {
         if let Some(armed) = self.armed.take() {
-            drop(armed.timers().delete(armed.timer.id));
+            drop(armed.timer.delete(armed.keeps.shared()));
         }
     }
 }
@@ -287,7 +289,13 @@ impl Future for Sleep {
         worker::note_waiting(Waiting::TIMER);
         match arm(shared, deadline, None, Action::Wake(task.waker().clone())) {
             Ok(timer) => sleep.armed = Some(ArmedSleep { keeps, timer, waker }),
-            Err(_) => worker::give_way(task),
+            Err(_) => {
+                shared.wait_for_timer(task.waker().clone());
+                // Once more, for a timer that went before this waker was there.
+                if let Ok(timer) = arm(shared, deadline, None, Action::Wake(task.waker().clone())) {
+                    sleep.armed = Some(ArmedSleep { keeps, timer, waker });
+                }
+            }
         }
         Poll::Pending
     }
@@ -412,7 +420,8 @@ impl Interval {
     }
 }
 
-/// Runs a function after `delay`, on a worker, outside all locks; it must not block. A panic ends there.
+/// Runs a function after `delay`, on a worker, outside all locks; it must not block. A panic ends there. A function that has an
+/// [`Address`](crate::Address) of its own scheduler in it keeps what remains of that until it has run.
 ///
 /// # Errors
 /// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers.
@@ -460,7 +469,7 @@ pub struct Timer {
 impl Timer {
     /// Removes the timer. Says whether this prevented its next firing: if so, the function does not run again.
     pub fn cancel(&self) -> bool {
-        self.armed.place.timers(&self.shared).delete(self.armed.id).is_some()
+        self.armed.delete(&self.shared).is_some()
     }
 
     /// Sets another moment for the next firing. Says whether the timer was still pending.

@@ -356,8 +356,13 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         return shared.enqueue_bound(SeatId(seat), ready);
     }
     with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
-        Some(local) if origin == Origin::Woken && local.current.get().is_some() => local.set_next(ready),
-        Some(local) => local.push(ready),
+        Some(local) if origin == Origin::Spawned => local.push(ready),
+        Some(local) if local.current.get().is_some() => local.set_next(ready),
+        Some(local) => {
+            // Woken by what the worker does between two steps: timers, in the order in which they fell due.
+            local.push_fifo(ready);
+            shared.announce();
+        }
         None => {
             shared.global.push(ready);
             shared.announce();

@@ -68,10 +68,10 @@ impl World {
         }
     }
 
-    /// Moves the test clock forward; never back.
+    /// Moves the test clock forward; never back, and never to the moment that no clock reaches.
     pub(crate) fn advance_to(&self, now: u64) {
         if let Some(clock) = &self.test_clock {
-            clock.fetch_max(now, Relaxed);
+            clock.fetch_max(now.min(NEVER - 1), Relaxed);
         }
     }
 
