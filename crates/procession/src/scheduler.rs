@@ -494,10 +494,26 @@ impl Shared {
         }
     }
 
-    /// After a process was counted and made reachable: whether the scheduler began to terminate all meanwhile. Its workers may have left
-    /// already, so the process must not be queued.
-    pub(crate) fn terminates(&self) -> bool {
-        self.closing.phase_after_publishing() >= closing::TERMINATING
+    /// After a process was counted and made reachable: what is to become of it, if a shutdown began meanwhile. `inside` if one of the
+    /// scheduler's own processes spawned it.
+    pub(crate) fn after_publishing(&self, slot: &Slot, inside: bool) -> Newcomer {
+        match self.closing.phase_after_publishing() {
+            closing::OPEN => Newcomer::Runs,
+            closing::STOPPING => {
+                if !inside {
+                    // It was taken before the shutdown began, which may have passed its slot. It is READY, and its maker queues it.
+                    let _ = slot.state.cancel();
+                }
+                Newcomer::Runs
+            }
+            // The workers may have left already.
+            _ => Newcomer::Ends,
+        }
+    }
+
+    /// Whether who drives this scheduler must end its processes before he goes: nobody else may come.
+    pub(crate) fn must_be_drained(&self) -> bool {
+        self.callers_drive && self.closing.phase() == closing::TERMINATING
     }
 
     fn each_process(&self, mut each: impl FnMut(&Slot)) {
@@ -528,6 +544,14 @@ impl Shared {
             self.end();
         }
     }
+}
+
+/// What is to become of a process that was just made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Newcomer {
+    Runs,
+    Ends,
 }
 
 /// Wakes a process.
@@ -840,15 +864,16 @@ impl Scheduler {
         }
     }
 
-    /// The default scheduler, made at its first use with the builder's defaults.
-    ///
-    /// # Panics
-    /// If the system refuses its first thread. A program that must survive that builds a scheduler of its own.
+    /// The default scheduler, made at its first use with the builder's defaults. If the system refuses its first thread, it is driven by its
+    /// callers instead ([`Builder::callers_drive`]).
     pub fn global() -> &'static Self {
         static GLOBAL: OnceLock<Scheduler> = OnceLock::new();
-        GLOBAL.get_or_init(|| match Self::builder().build() {
-            Ok(scheduler) => scheduler,
-            Err(error) => panic!("{error}: {}", error.source().map(ToString::to_string).unwrap_or_default()),
+        GLOBAL.get_or_init(|| {
+            let driven = |_| Self::builder().callers_drive().build();
+            Self::builder()
+                .build()
+                .or_else(driven)
+                .expect("the defaults are in range, and this is one of the first schedulers")
         })
     }
 

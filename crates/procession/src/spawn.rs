@@ -12,7 +12,7 @@ use crate::command::Value;
 use crate::context::Context;
 use crate::handle::{Child, Handle};
 use crate::process::{InitError, MachineBody, Process};
-use crate::scheduler::{self, Scheduler};
+use crate::scheduler::{self, Newcomer, Scheduler};
 use crate::slot::{self, Birth, Extra, HandleShare, Kind, Pin, Ready};
 use crate::worker::{self, Hold, Origin};
 
@@ -236,10 +236,9 @@ impl SpawnOptions {
         // SAFETY: new processes are READY, and this one was not queued yet.
         #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
         let ready = unsafe { Ready::new(share.slot()) };
-        if shared.terminates() {
-            worker::end_unqueued(&shared, ready);
-        } else {
-            worker::enqueue(ready, Origin::Spawned);
+        match shared.after_publishing(share.slot(), parent.is_some()) {
+            Newcomer::Runs => worker::enqueue(ready, Origin::Spawned),
+            Newcomer::Ends => worker::end_unqueued(&shared, ready),
         }
         Ok(share)
     }

@@ -918,6 +918,9 @@ pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output 
     loop {
         if let Some((seat, core)) = shared.take_callers_seat() {
             sit(Arc::clone(shared), seat, core, false, Stay::Root(&root, &mut poll));
+            if shared.must_be_drained() {
+                run_until_idle(shared);
+            }
             break;
         }
         let _entered = Entered::enter(Here::Outside(Arc::clone(shared)));
