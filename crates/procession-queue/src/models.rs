@@ -17,7 +17,9 @@
 //! | `refill_while_half_is_copied` | `canary_done_before_copy` |
 //! | `refill_while_two_thieves_copy` | `canary_head_before_done` |
 //! | `overflow_while_stolen` | `canary_overflow_without_cas` |
-//! | `fifo_ring_against_thief` | `canary_oldest_without_cas`, `canary_publish_relaxed` |
+//! | `fifo_ring_against_thief` | `canary_oldest_without_cas` |
+//! | `push_against_steal` | `canary_publish_relaxed` |
+//! | `never_seen_empty` | `canary_claim_relaxed` |
 //! | `close_against_push` | `canary_push_without_check` |
 //! | `item_visible_to_its_taker` | `canary_event_published_relaxed` |
 //! | `arm_against_push` | `canary_arm_without_cas` |
@@ -270,10 +272,52 @@ fn canary_oldest_without_cas() {
     fifo_against_thief::<{ mutation::OLDEST_WITHOUT_CAS }>();
 }
 
+/// A thief takes the very item that is being pushed.
+fn push_against_thief<const MUTATION: u8>() {
+    explore(|| {
+        let owner = Owned::<u32, CAPACITY, MUTATION>::new();
+        let victim = Arc::clone(owner.ring());
+        let thief = thread::spawn(move || victim.steal_one().success());
+        push_all(&owner, 0..2);
+        let mut taken: Vec<u32> = drain(&owner).collect();
+        taken.extend(thief.join().expect("the thief does not panic"));
+        assert_each_once(taken, 2);
+    });
+}
+
+#[test]
+fn push_against_steal() {
+    push_against_thief::<{ mutation::SOUND }>();
+}
+
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn canary_publish_relaxed() {
-    fifo_against_thief::<{ mutation::PUBLISH_RELAXED }>();
+    push_against_thief::<{ mutation::PUBLISH_RELAXED }>();
+}
+
+/// A ring that holds an item throughout is never seen empty, whatever is pushed and popped above it.
+fn looked_at_while_used<const MUTATION: u8>() {
+    explore(|| {
+        let owner = Owned::<u32, CAPACITY, MUTATION>::new();
+        push_all(&owner, 0..1);
+        let watched = Arc::clone(owner.ring());
+        let watcher = thread::spawn(move || watched.len());
+        push_all(&owner, 1..2);
+        assert_eq!(owner.pop_newest(), Some(1));
+        assert_ne!(watcher.join().expect("the watcher does not panic"), 0, "it was seen empty");
+    });
+}
+
+#[test]
+fn never_seen_empty() {
+    looked_at_while_used::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "it was seen empty")]
+fn canary_claim_relaxed() {
+    looked_at_while_used::<{ mutation::CLAIM_RELAXED }>();
 }
 
 /// Two pushers against a close: each message is in a batch or was returned.

@@ -33,9 +33,8 @@
 //!   ends, so the claims are totally ordered and each was made against the ends that its predecessor left.
 //! - *Nothing unwritten is claimed.* A successful `Claim` proves that no pop came between `Look` and it, so every
 //!   push since `Look` only added to the end: an index that was below `pushes - pops` then is in the queue now.
-//!   If `pushes` was read older than `pops`, the computed length is too small, never too large: tail - pops of an
-//!   earlier moment, less the pops since, is a bound below which the tail has not dipped in between, hence
-//!   below which no slot has been rewritten. If it comes out negative it reads as more than the capacity.
+//!   `pushes` is read at least as new as `pops`, which every claim releases. Read after more pushes and pops it may make the length
+//!   too great, but then the `Claim` fails; a length over the capacity is not even tried.
 //! - *Nothing is read before it is written.* `Publish` releases the slot, `Look` acquires it.
 //! - *Nothing is overwritten while it is copied.* `done + taken <= head` always. Reading `done` first, then
 //!   finding head equal to the sum, means that at the first of the two reads nobody was copying; and `Done`
@@ -49,7 +48,8 @@
 //! - A thief preempted between `Claim` and `Done` delays only capacity: pushes find the ring full, other thieves
 //!   are not hindered.
 //! - A thief that sleeps between `Look` and `Claim` through an exact multiple of 2^32 pops, while no other
-//!   thief claims, is fooled. At 5 ns a pop that is a sleep of 21 s, times a chance of one in 2^32.
+//!   thief claims, is fooled. At 5 ns a pop that is a sleep of 21 s, times a chance of one in 2^32. Likewise an owner that makes
+//!   exactly a multiple of 2^32 pushes without one pop, while thieves take them all.
 //!
 //! ## Rejected
 //! - A private part of the deque that only its owner sees (split deque: 1.3 ns per push and pop instead of 5.6):
@@ -97,6 +97,8 @@ pub(crate) mod mutation {
     pub(crate) const CLAIM_WITHOUT_CAS: u8 = 7;
     /// A wrap of `pops` carries into `head`.
     pub(crate) const POPS_CARRY: u8 = 8;
+    /// A claim does not release the pushes before it.
+    pub(crate) const CLAIM_RELAXED: u8 = 9;
 }
 
 /// `head:32 | pops:32`. Shifting and masking happen here only.
@@ -165,9 +167,9 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Ring<T, CAPACITY, MUTATION> {
 
     /// The indices in the queue, as a thief sees them; `None` if the two reads do not fit together.
     fn look(&self) -> Option<(Claims, u32)> {
-        // Ordering: Relaxed, because the CAS that follows verifies it. Whatever `pushes` it is paired with is
-        // either sound or recognisably stale (module docs, *Nothing unwritten is claimed*).
-        let claims = Claims(self.claims.0.load(Relaxed));
+        // Ordering: Acquire pairs with the Release of the claims; the `pushes` that is read next is at least as new as these `pops`, so
+        // a ring that never was empty is not seen so.
+        let claims = Claims(self.claims.0.load(Acquire));
         // Ordering: Acquire pairs with the Release of `Publish`; makes the slots below `pushes` visible.
         let pushes = self.pushes.0.load(Acquire);
         let length = pushes.wrapping_sub(claims.pops()).wrapping_sub(claims.head());
@@ -197,9 +199,10 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Ring<T, CAPACITY, MUTATION> {
             self.claims.0.store(new.0, Relaxed);
             return Ok(());
         }
-        // Ordering: Relaxed. The slots of a claim were acquired through `pushes`, and are given back through `done`;
-        // the word itself only decides whose they are.
-        match self.claims.0.compare_exchange(old.0, new.0, Relaxed, Relaxed) {
+        // Ordering: Release pairs with the Acquire of `Look`. Not Acquire: the slots of a claim were acquired through `pushes`, and
+        // are given back through `done`; the word itself only decides whose they are.
+        let order = if MUTATION == mutation::CLAIM_RELAXED { Relaxed } else { Release };
+        match self.claims.0.compare_exchange(old.0, new.0, order, Relaxed) {
             Ok(_) => Ok(()),
             Err(now) => Err(Claims(now)),
         }
@@ -230,10 +233,12 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Ring<T, CAPACITY, MUTATION> {
     /// How many items there are, at some moment during the call.
     pub(crate) fn len(&self) -> usize {
         loop {
-            if let Some((_, length)) = self.look() {
+            // Unchanged claims mean that the two reads fit together. Another round means that somebody popped or stole.
+            if let Some((claims, length)) = self.look()
+                && Claims(self.claims.0.load(Relaxed)) == claims
+            {
                 return length as usize;
             }
-            // Somebody pushed and popped between the two reads: bounded by their progress.
             procession_sync::hint::spin_loop();
         }
     }

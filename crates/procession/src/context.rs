@@ -233,6 +233,7 @@ impl<M: Send + 'static> Drop for Receive<'_, M> {
             // SAFETY: [typed] a context is made for a process of this message type.
             #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
             unsafe { self.context.slot.mailbox::<M>() }.disarm();
+            self.context.slot.forget_waiting(Waiting::MESSAGE);
         }
     }
 }

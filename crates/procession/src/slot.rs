@@ -34,10 +34,11 @@ use std::task::Waker;
 use procession_queue::{Closed, EventQueue, Pushed};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use procession_sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
+use procession_sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32};
 use procession_sync::cell::UnsafeCell;
 
 use crate::body::{Body, Event, System};
+use crate::idle::SeatId;
 use crate::pins::{Pins, Unpinned};
 use crate::scheduler::Shared;
 use crate::state::State;
@@ -109,6 +110,8 @@ pub(crate) struct Slot {
     received: AtomicU32,
     high_water: AtomicU32,
     waiting: AtomicU8,
+    /// Whether `extra` names a worker: on this cache line, since every wake-up asks.
+    is_bound: AtomicBool,
     body: UnsafeCell<Option<Box<dyn Body>>>,
     /// Fixed for the slot's life.
     shared: NonNull<Shared>,
@@ -148,6 +151,7 @@ impl Slot {
             received: AtomicU32::new(0),
             high_water: AtomicU32::new(0),
             waiting: AtomicU8::new(0),
+            is_bound: AtomicBool::new(false),
             body: UnsafeCell::new(None),
             shared,
             index,
@@ -194,6 +198,16 @@ impl Slot {
     pub(crate) fn extra(&self) -> Option<&Extra> {
         // SAFETY: [pinned], and the reference lives no longer than that of the slot, which is pinned as long.
         self.extra.with(|extra| unsafe { (*extra).as_deref() })
+    }
+
+    /// The worker that alone may run the process, if there is one.
+    #[inline]
+    pub(crate) fn bound_to(&self) -> Option<SeatId> {
+        // Relaxed: fixed while occupied, like `extra`.
+        if !self.is_bound.load(Relaxed) {
+            return None;
+        }
+        self.extra().and_then(|extra| extra.affinity).map(SeatId)
     }
 
     /// The mailbox, with its type.
@@ -257,6 +271,11 @@ impl Slot {
     #[inline]
     pub(crate) fn note_waiting(&self, waiting: Waiting) {
         self.waiting.store(self.waiting.load(Relaxed) | waiting.bits(), Relaxed);
+    }
+
+    /// Takes from what this step waits for; only the process itself does.
+    pub(crate) fn forget_waiting(&self, waiting: Waiting) {
+        self.waiting.store(self.waiting.load(Relaxed) & !waiting.bits(), Relaxed);
     }
 
     pub(crate) fn waiting(&self) -> Waiting {
@@ -593,6 +612,7 @@ pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth) -> Pin {
     fields.received.store(0, Relaxed);
     fields.high_water.store(0, Relaxed);
     fields.clear_waiting();
+    fields.is_bound.store(birth.extra.as_ref().is_some_and(|extra| extra.affinity.is_some()), Relaxed);
     // SAFETY: [free], as for all writes here: the caller took the slot off the free list.
     fields.mailbox.with_mut(|mailbox| unsafe { *mailbox = EventQueue::new() });
     // SAFETY: [free]

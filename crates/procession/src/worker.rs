@@ -18,8 +18,12 @@
 //!
 //! A ready process with k entries before it in the order of age runs after at most 61 (k + 1) dispatches: of its worker, if it is
 //! in a deque or a ring (k < 256); of all workers together, if it is in the global queue. A process in a next slot runs after at
-//! most three dispatches of its worker, or is stolen after 100 us. A dispatch lasts one step, which ends at the latest when its
-//! budget is spent, if it calls the runtime at all.
+//! most three dispatches of its worker. A dispatch lasts one step, which ends at the latest when its budget is spent, if it calls
+//! the runtime at all.
+//!
+//! If a step lasts long, other workers take what is queued behind it, at once if they are awake or were woken for it. The next slot they
+//! take when it has not changed for 100 us; one that is about to park and sees it full looks again after 100 us, then at growing
+//! intervals up to 10 ms. One that had parked before it was filled does not: setting it wakes nobody.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -352,8 +356,8 @@ pub(crate) enum Origin {
 pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     let slot = ready.slot();
     let shared = slot.shared();
-    if let Some(seat) = slot.extra().and_then(|extra| extra.affinity) {
-        return shared.enqueue_bound(SeatId(seat), ready);
+    if let Some(seat) = slot.bound_to() {
+        return shared.enqueue_bound(seat, ready);
     }
     with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
         Some(local) if origin == Origin::Spawned => local.push(ready),
@@ -410,8 +414,8 @@ impl Local {
 
     /// Puts what ran, or fell due, behind what waits.
     fn push_fifo(&self, ready: Ready) {
-        match ready.slot().extra().and_then(|extra| extra.affinity) {
-            Some(seat) => self.shared.enqueue_bound(SeatId(seat), ready),
+        match ready.slot().bound_to() {
+            Some(seat) => self.shared.enqueue_bound(seat, ready),
             None => {
                 self.core.fifo.push_overflowing(ready, &self.shared.global);
                 self.unannounced.set(true);
@@ -854,6 +858,10 @@ fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Sta
     drop(entered);
     let Some(local) = Rc::into_inner(local) else { unreachable!("nobody else on this thread keeps its seat") };
     local.core.return_slots(&local.shared);
+    if let Some(next) = local.shared.seat(seat).next.take() {
+        // Nobody may sit here again soon.
+        local.shared.global.push(Ready::from_raw(next));
+    }
     local.shared.vacate(seat, local.core);
     if let Err(panic) = worked {
         resume_unwind(panic);

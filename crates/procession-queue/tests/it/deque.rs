@@ -6,12 +6,16 @@ use std::thread;
 use procession_queue::deque::{self as kind, Owner};
 use procession_queue::{Global, Steal};
 
+use self::battery::{drain, filled, steal_until_the_end};
 use crate::tally::{Pushers, Tally};
 
 #[expect(clippy::duplicate_mod, reason = "the same tests for both rings")]
 #[path = "battery.rs"]
 mod battery;
-use battery::{drain, filled};
+
+#[expect(clippy::duplicate_mod, reason = "the same tests for both rings")]
+#[path = "halves.rs"]
+mod halves;
 
 /// What an owner does to a plain deque whose front is the oldest end.
 mod model {
@@ -85,18 +89,12 @@ fn pop_oldest_against_thieves() {
             }
         });
         let mut oldest = None;
-        loop {
-            let last = pushers.have_left();
-            match stealer.steal() {
-                Steal::Success(item) => {
-                    assert!(Some(item) > oldest, "the oldest end moves on");
-                    oldest = Some(item);
-                    tally.note(item);
-                }
-                Steal::Empty if last => break,
-                Steal::Empty | Steal::Retry => thread::yield_now(),
-            }
-        }
+        let receive = |item| {
+            assert!(Some(item) > oldest, "the oldest end moves on");
+            oldest = Some(item);
+            tally.note(item);
+        };
+        steal_until_the_end(pushers, || stealer.steal(), receive);
     });
     tally.assert_each_once();
 }

@@ -5,10 +5,15 @@ use std::iter;
 use procession_queue::fifo as kind;
 use procession_queue::{Global, Steal};
 
+use self::battery::{drain, filled};
+
 #[expect(clippy::duplicate_mod, reason = "the same tests for both rings")]
 #[path = "battery.rs"]
 mod battery;
-use battery::{drain, filled};
+
+#[expect(clippy::duplicate_mod, reason = "the same tests for both rings")]
+#[path = "halves.rs"]
+mod halves;
 
 /// What an owner does to a plain deque whose front is the oldest end.
 mod model {

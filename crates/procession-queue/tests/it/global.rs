@@ -276,7 +276,7 @@ fn large_items() {
         });
         let own = deque::Owner::<Large, 8>::new();
         let take = || own.pop().or_else(|| global.pop_share(&own, 2));
-        take_until_the_end(&pushers, take, |item| tally.note(item.number()));
+        take_until_the_end(&pushers, take, |item| tally.note_each(item.number()));
     });
     tally.assert_each_once();
 }

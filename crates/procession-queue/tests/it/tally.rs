@@ -68,10 +68,9 @@ impl Large {
         Self([number; 1024])
     }
 
-    #[track_caller]
-    pub(crate) fn number(&self) -> usize {
-        assert!(self.0.iter().all(|word| *word == self.0[0]), "an item of 8 KiB is torn");
-        self.0[0]
+    /// The number it was made with, unless it is torn.
+    pub(crate) fn number(&self) -> Option<usize> {
+        self.0.iter().all(|word| *word == self.0[0]).then_some(self.0[0])
     }
 }
 
