@@ -15,12 +15,13 @@
 //! Shutdown: `Enter` raise the word · `EnterFence` fence(SeqCst) · `Walk` all slots. Spawner: look at the word · `Publish` the slot ·
 //! `PublishFence` fence(SeqCst) · `CatchUp` look at the word again; if it says so, end the newcomer at once, without queueing it: the
 //! workers may have left.
-//! Waiter: `Leave` its waker · fence(SeqCst) · look whether all have ended. Ending process: count itself as ended · fence(SeqCst) ·
-//! take the wakers left.
+//! Waiter: `Leave` its waker · fence(SeqCst) · look whether all have ended. Ending process: count itself as ended · look at the word; unless
+//! it is `OPEN`: fence(SeqCst) · take the wakers left. A worker that parks does the same after its `ParkFence`.
 //!
 //! ## Why it works
 //! The two fences are totally ordered. If `EnterFence` is first, `CatchUp` sees the word. If `PublishFence` is first, `Walk` sees the slot. The same
-//! for the waiter: either it sees the count, or the ending process sees its waker.
+//! for the waiter: either it sees the count, or the ending process sees its waker. If that one saw the word still `OPEN`, for want of a
+//! fence that every end would pay for, its worker goes on, and comes to park when nothing is left: behind that fence it sees the word.
 //!
 //! ## Allowed
 //! A newcomer may be found by the walk, too, which marks it; whoever holds its entry ends it, once.

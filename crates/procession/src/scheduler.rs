@@ -253,6 +253,14 @@ impl Shared {
         self.idle.has_absent()
     }
 
+    /// Wakes who sits in the seat for callers, if he is parked.
+    pub(crate) fn wake_caller(&self) {
+        let seat = SeatId(0);
+        if self.idle.claim_this(seat) {
+            self.seat(seat).parker.unpark();
+        }
+    }
+
     pub(crate) fn callers_drive(&self) -> bool {
         self.callers_drive
     }
@@ -296,7 +304,7 @@ impl Shared {
     }
 
     /// Whether anything is queued at all.
-    fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         self.has_queued() || self.seats.iter().any(|seat| !seat.bound.is_empty() || !seat.next.look().is_null())
     }
 
@@ -457,6 +465,14 @@ impl Shared {
     #[inline]
     pub(crate) fn note_end(&self) {
         if self.closing.phase() != closing::OPEN {
+            self.note_end_while_closing();
+        }
+    }
+
+    /// The same again, by a worker that parks, after its `ParkFence`: `note_end` looks at the phase without a fence, which every end would pay
+    /// for, and may so miss that a shutdown has just begun.
+    pub(crate) fn note_end_at_leisure(&self) {
+        if !matches!(self.closing.phase(), closing::OPEN | closing::ENDED) {
             self.note_end_while_closing();
         }
     }
@@ -1001,7 +1017,7 @@ impl Scheduler {
         shared.wait_for_ends(left, now.saturating_add(deadline - kept_back)).await;
         shared.terminate_all(caller);
         shared.wait_for_ends(left, now.saturating_add(deadline)).await;
-        if shared.alive() <= left { Vec::new() } else { snapshot::unfinished(shared, caller) }
+        snapshot::unfinished(shared, caller)
     }
 }
 

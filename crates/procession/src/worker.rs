@@ -663,7 +663,7 @@ impl Local {
 
     /// How long to park at most because a running worker's next slot is full, so that it is looked at again.
     fn next_slots_until(&self) -> u64 {
-        let full = self.seen_next.borrow().iter().any(|seen| !seen.entry.is_null());
+        let full = self.shared.all_seats().iter().any(|seat| !seat.next.look().is_null());
         if !full || self.shared.world.is_test() || self.shared.idle.counts().0 > 0 {
             self.patience.set(NEXT_AGE);
             return NEVER;
@@ -684,6 +684,7 @@ impl Local {
         if shared.idle.announce(self.seat, self.searching.replace(false)) {
             shared.tell_all_idle();
         }
+        shared.note_end_at_leisure();
         let look_again = self.next_slots_until();
         loop {
             let deadline = shared.next_deadline();
@@ -694,15 +695,20 @@ impl Local {
                 shared.idle.take_back(self.seat);
                 break;
             }
-            if matches!(stay, Stay::Idle) && shared.outstanding() == 0 && shared.idle.take_back_if_all_parked(self.seat)
-            {
+            let may_leave = matches!(stay, Stay::Idle) && shared.outstanding() == 0;
+            let may_advance = shared.may_advance() && deadline != NEVER;
+            if (may_leave || may_advance) && shared.idle.take_back_if_all_parked(self.seat) {
                 self.searching.set(true);
-                self.stop_searching();
-                return Parked::AllIdle;
-            }
-            if shared.may_advance() && deadline != NEVER && shared.idle.take_back_if_all_parked(self.seat) {
-                self.searching.set(true);
-                shared.world.advance_to(deadline);
+                // Only now nobody else runs: what was read before may be old.
+                let idle = !shared.has_work() && !self.is_over(stay) && shared.outstanding() == 0;
+                let deadline = shared.next_deadline();
+                if idle && may_leave && deadline > shared.world.now() {
+                    self.stop_searching();
+                    return Parked::AllIdle;
+                }
+                if idle && may_advance && deadline != NEVER {
+                    shared.world.advance_to(deadline);
+                }
                 break;
             }
             let until = shared.keep_time(self.seat, deadline);
@@ -795,6 +801,11 @@ fn complete(shared: &Shared, ready: Ready) {
     count(shared, |stats| &stats.received, slot.received().into());
     // Once complete, the slot belongs to the handle, if there is one: this keeps it until its waker is woken.
     let kept = slot.state.see().has_handle().then(|| Pin::again(slot));
+    // Whoever gets the result finds it counted. What nobody waits for has ended when its result is dropped.
+    let counted = kept.is_some();
+    if counted {
+        count(shared, |stats| &stats.ended, 1);
+    }
     let seen = slot.state.complete();
     if !seen.has_handle() {
         // SAFETY: [running] the handle was gone, so the body is still the caller's.
@@ -807,7 +818,9 @@ fn complete(shared: &Shared, ready: Ready) {
         drop(guarded(|| waiter.wake()));
     }
     drop(kept);
-    count(shared, |stats| &stats.ended, 1);
+    if !counted {
+        count(shared, |stats| &stats.ended, 1);
+    }
     shared.note_end();
 }
 
@@ -902,8 +915,8 @@ impl StdWake for Root {
         if !self.token.swap(true, AcqRel) {
             self.parker.unpark();
             if self.shared.callers_drive() {
-                // It may be this thread that sits there.
-                self.shared.seat(SeatId(0)).parker.unpark();
+                // It may be this thread that sits there. Taken off the sleepers, it counts as running: the test clock waits for it.
+                self.shared.wake_caller();
             }
         }
     }

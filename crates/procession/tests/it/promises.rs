@@ -64,7 +64,6 @@ fn trace_of(seed: u64, shuffled: bool) -> Vec<String> {
     };
     let root = scheduler.spawn(traffic(7, note));
     root.join().expect("it ends");
-    scheduler.run_until_idle();
     assert_conserved(&scheduler);
     let trace = trace.lock().expect("no note panics").clone();
     assert_eq!(trace.len(), 200, "each message was received once");
@@ -215,8 +214,6 @@ fn nothing_is_lost_or_doubled_under_stress() {
         let runs: Vec<_> = (0..20).map(|seed| scheduler.spawn(traffic(seed, |_| {}))).collect();
         let sum: u64 = runs.into_iter().map(|run| run.join().expect("it ends")).sum();
         assert_eq!(sum, 20 * (199 * 200 / 2));
-        // A handle resolves a moment before its process is counted as ended.
-        scheduler.run_until_idle();
         let snapshot = scheduler.snapshot();
         assert_eq!(snapshot.spawned, 20 * 21);
         let timers = snapshot.timers;
@@ -332,6 +329,10 @@ fn an_idle_scheduler_makes_no_wake_ups() {
         })
         .collect();
     scheduler.run_until_idle();
+    // Parked by their own account; asleep a moment later.
+    while switches().iter().any(|(_, state, _)| !state.contains("S (sleeping)")) {
+        std::thread::yield_now();
+    }
     let parks = || scheduler.snapshot().workers.iter().map(|worker| worker.parks).collect::<Vec<_>>();
     let before = (parks(), switches());
     // Ten seconds of nothing are what is measured.
@@ -341,15 +342,16 @@ fn an_idle_scheduler_makes_no_wake_ups() {
     drop(waiting);
 }
 
-/// How often the workers' threads have given up the processor, by name: other tests run beside this one.
-fn switches() -> Vec<(String, String)> {
+/// The workers' threads, by name, since other tests run beside this one: which, in what state, and how often they have given up the
+/// processor.
+fn switches() -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc/self/task").expect("this is Linux").flatten() {
         let read = |name: &str| std::fs::read_to_string(entry.path().join(name)).unwrap_or_default();
         let status = read("status");
-        let count = status.lines().find(|line| line.starts_with("voluntary")).unwrap_or_default().to_owned();
+        let line = |name: &str| status.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
         if read("comm").starts_with("idle-probe") {
-            found.push((entry.file_name().to_string_lossy().into_owned(), count));
+            found.push((entry.file_name().to_string_lossy().into_owned(), line("State"), line("voluntary")));
         }
     }
     found
@@ -403,4 +405,25 @@ fn who_waits_for_what_is_told() {
         ("lost", "a waker"),
     ];
     assert_eq!(told, expected);
+}
+
+#[test]
+fn the_test_clock_stops_at_every_timer() {
+    // Two workers: one may read the deadlines while the other sets an earlier timer and parks.
+    let scheduler = Scheduler::builder().width(2).test_clock().build().expect("the system has threads");
+    scheduler.block_on(async {
+        let far = spawn(sleep(Duration::from_secs(1_000_000_000)));
+        for round in 0..5000_u32 {
+            let before = procession::Instant::now();
+            let other = SpawnOptions::new().affinity(1).spawn(async move {
+                for _ in 0..(round * 7 % 400) {
+                    std::hint::spin_loop();
+                }
+                sleep(Duration::from_secs(1)).await;
+            });
+            assert_eq!(other.await, Ok(()));
+            assert_eq!(procession::Instant::now() - before, Duration::from_secs(1), "round {round}");
+        }
+        drop(far);
+    });
 }

@@ -1,0 +1,52 @@
+//! What many tests start from.
+
+use std::fmt::Debug;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use procession::{ProcessSnapshot, ProcessState, Scheduler, Snapshot};
+
+/// One worker, which is the calling thread, and a clock that moves when nothing else can.
+pub(crate) fn driven() -> Scheduler {
+    Scheduler::builder().width(1).test_clock().build().expect("it starts no thread")
+}
+
+/// Workers on threads of their own, and the real clock.
+pub(crate) fn threaded(width: usize) -> Scheduler {
+    Scheduler::builder().width(width).build().expect("the system has threads")
+}
+
+/// The next of what another thread sends. How long it takes decides nothing but how soon a hang is reported.
+#[track_caller]
+pub(crate) fn soon<T>(from: &Receiver<T>) -> T {
+    from.recv_timeout(Duration::from_secs(20)).expect("it comes soon")
+}
+
+/// Waits until every sender is gone.
+#[track_caller]
+pub(crate) fn soon_closed<T: Debug>(from: &Receiver<T>) {
+    let end = from.recv_timeout(Duration::from_secs(20));
+    assert_eq!(end.expect_err("nothing more is sent").to_string(), "channel is empty and sending half is closed");
+}
+
+/// Panics as `panic!` does, but prints nothing.
+pub(crate) fn panic_quietly(text: &str) -> ! {
+    std::panic::resume_unwind(Box::new(text.to_owned()))
+}
+
+/// The processes that have not ended.
+pub(crate) fn alive(snapshot: &Snapshot) -> impl Iterator<Item = &ProcessSnapshot> {
+    snapshot.processes.iter().filter(|process| process.state != ProcessState::Complete)
+}
+
+/// Processes and messages are conserved, once nothing runs: an end is counted after the handle was woken for it.
+#[track_caller]
+pub(crate) fn assert_conserved(scheduler: &Scheduler) {
+    scheduler.run_until_idle();
+    let snapshot = scheduler.snapshot();
+    let living: Vec<_> = alive(&snapshot).collect();
+    assert_eq!(snapshot.spawned, snapshot.ended + living.len() as u64, "spawned = ended + alive");
+    let theirs: u64 = living.iter().map(|process| u64::from(process.received) + u64::from(process.mailbox)).sum();
+    let accounted = snapshot.messages_received + snapshot.messages_discarded + theirs;
+    assert_eq!(snapshot.messages_sent, accounted, "sent = received + discarded + in mailboxes");
+}
