@@ -148,7 +148,8 @@ pub(crate) fn arm(
     }
 }
 
-/// Waits for `duration`, counted from now. Never shorter; as long as the scheduler is busy, longer.
+/// Waits for `duration`, counted from now; if this thread belongs to no scheduler, from the first poll, on the clock of the scheduler that
+/// polls. Never shorter; as long as the scheduler is busy, longer.
 ///
 /// ```
 /// use std::time::Duration;
@@ -163,12 +164,15 @@ pub(crate) fn arm(
 /// # Ok::<(), procession::BuildError>(())
 /// ```
 pub fn sleep(duration: Duration) -> Sleep {
-    sleep_until(Instant::now() + duration)
+    match worker::here() {
+        Some(here) => sleep_until(Instant(here.world.now()) + duration),
+        None => Sleep { deadline: Instant::NEVER, after: Some(duration), armed: None },
+    }
 }
 
 /// Waits until a moment; not at all if it has passed.
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep { deadline, armed: None }
+    Sleep { deadline, after: None, armed: None }
 }
 
 pub(crate) fn sleep_until_nanoseconds(deadline: u64) -> Sleep {
@@ -181,6 +185,8 @@ pub(crate) fn sleep_until_nanoseconds(deadline: u64) -> Sleep {
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
     deadline: Instant,
+    /// How long after the first poll, until that.
+    after: Option<Duration>,
     armed: Option<ArmedSleep>,
 }
 
@@ -223,20 +229,21 @@ fn identity(waker: &Waker) -> (usize, usize) {
 }
 
 impl Sleep {
-    /// When it is over.
+    /// When it is over; if it counts from the first poll, as if that were now.
     pub fn deadline(&self) -> Instant {
-        self.deadline
+        self.after.map_or(self.deadline, |after| Instant::now() + after)
     }
 
     /// Whether it is over.
     pub fn is_elapsed(&self) -> bool {
-        self.deadline <= Instant::now()
+        self.deadline() <= Instant::now()
     }
 
     /// Sets another end; to later this is one store.
     pub fn reset(self: StdPin<&mut Self>, deadline: Instant) {
         let sleep = self.get_mut();
         sleep.deadline = deadline;
+        sleep.after = None;
         if let Some(armed) = &sleep.armed {
             match armed.timers().reset(armed.timer.id, deadline.0) {
                 Some(rearmed) => armed.timer.place.note_earliest(armed.keeps.shared(), rearmed.earliest, deadline.0),
@@ -260,6 +267,9 @@ impl Future for Sleep {
         let sleep = self.get_mut();
         if !worker::charge(task) {
             return Poll::Pending;
+        }
+        if let Some(after) = sleep.after.take() {
+            sleep.deadline = Instant::now() + after;
         }
         let deadline = sleep.deadline.0;
         let waker = identity(task.waker());
@@ -467,7 +477,7 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Removes the timer. Says whether this prevented its next firing: if so, the function does not run again.
+    /// Removes the timer. Says whether this prevented its next firing. A firing that another thread has begun goes on.
     pub fn cancel(&self) -> bool {
         self.armed.delete(&self.shared).is_some()
     }

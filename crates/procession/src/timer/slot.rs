@@ -1,80 +1,52 @@
-//! A timer's slot: the state word with its transitions, the deadline, the actions; and the pages that slots live in.
+//! A timer's slot: the state word with its transitions, the deadline, the actions; and the pages that slots lie in.
 //!
-//! The protocol, and the invariants that are named in brackets here, are in the documentation of the parent module.
+//! The protocol, its steps and the invariants in brackets are described in the documentation of the parent module.
 
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::sync::OnceLock;
 
-use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use procession_sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use procession_sync::atomic::{AtomicU32, AtomicU64};
 use procession_sync::cell::UnsafeCell;
 
 use super::heap::NEVER;
 use super::mutation;
 
-/// The state word, `generation:32 | edition:24 | flags:8`. Shifting and masking happen here only.
-///
-/// The *generation* counts the timers that the slot has held; an id names one. The *edition* counts the replacements of this
-/// timer's action, and its lowest bit says which of the two cells holds the current one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word(u64);
-
-/// The timer will fire, and the current cell holds its action. Set by `arm`; cleared by whoever takes the action for good.
+/// The timer will fire. Set by `Arm`; cleared by `End` and `Fire`.
 const PENDING: u64 = 1;
-/// The other cell holds the action of a periodic timer's next tick. Never without `PENDING`. Cleared by the thread that takes the
-/// tick, set again when it has made another clone.
+/// The other cell holds the action of the next tick. Never without `PENDING`. Cleared by `Tick`, set again by `Return`.
 const SPARE: u64 = 1 << 1;
-/// A thread without the lock is about to store a deadline. Set and cleared by that thread.
+/// A thread without the lock is storing a deadline. Set by `Begin`, cleared by `Leave` of the same thread.
 const RESETTING: u64 = 1 << 2;
-/// A thread without the lock is moving the actions out. Never with `PENDING`. Set and cleared by that thread.
+/// A thread without the lock is moving the actions out. Never with `PENDING`. Set by `End`, cleared by `Leave` of the same thread.
 const TAKING: u64 = 1 << 3;
-/// The slot is in the inbox or in the backlog, or the thread that set this is about to push it. Cleared by `settle`.
+/// The slot is in the inbox or the backlog, or the thread that set this is about to push it. Set by `Leave`, cleared by `Unqueue`.
 const QUEUED: u64 = 1 << 4;
 
 const FLAGS: u64 = 0xff;
 const EDITION_ONE: u64 = FLAGS + 1;
-const EDITION: u64 = (1 << 32) - EDITION_ONE;
 const GENERATION_ONE: u64 = 1 << 32;
+const EDITION: u64 = GENERATION_ONE - EDITION_ONE;
 
-/// The generation that no timer has: a slot that reaches it is used up.
+/// The generation that no timer has: a slot that comes to it is retired.
 const EXHAUSTED: u32 = u32::MAX;
+
+/// `generation:32 | edition:24 | flags:8`. Shifting and masking happen here only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word(u64);
 
 impl Word {
     fn free(generation: u32) -> Self {
         Self(u64::from(generation) << 32)
     }
 
-    pub(super) fn generation(self) -> u32 {
+    fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// Which cell holds the current action.
-    fn current(self) -> usize {
-        (self.0 & EDITION_ONE != 0).into()
-    }
-
-    /// Whether this is still the timer of that generation.
-    pub(super) fn is_pending(self, generation: u32) -> bool {
-        self.generation() == generation && self.0 & PENDING != 0
-    }
-
-    /// Pending, and nobody without the lock changes or has changed its deadline since it was settled.
-    pub(super) fn is_settled(self) -> bool {
-        self.0 & (PENDING | RESETTING | QUEUED) == PENDING
-    }
-
-    pub(super) fn is_resetting(self) -> bool {
-        self.0 & RESETTING != 0
-    }
-
-    /// Nothing is left of the slot's last timer: nobody is at it, and no list holds it.
-    pub(super) fn is_free(self) -> bool {
-        self.0 & (PENDING | RESETTING | TAKING | QUEUED) == 0
-    }
-
-    fn has_spare(self) -> bool {
-        self.0 & SPARE != 0
+    fn has(self, flags: u64) -> bool {
+        self.0 & flags != 0
     }
 
     fn with(self, flag: u64) -> Self {
@@ -85,9 +57,9 @@ impl Word {
         Self(self.0 & !flag)
     }
 
-    /// The next generation, with no timer. Who is at the slot, and whether it is queued, stays.
-    fn ended(self) -> Self {
-        Self((self.0 & !(FLAGS | EDITION)).wrapping_add(GENERATION_ONE) | self.0 & (RESETTING | QUEUED))
+    /// The cell that holds the action; the other one is for the spare.
+    fn current(self) -> usize {
+        (self.0 & EDITION_ONE != 0).into()
     }
 
     /// The next edition.
@@ -95,53 +67,96 @@ impl Word {
         Self(self.0 & !EDITION | self.0.wrapping_add(EDITION_ONE) & EDITION)
     }
 
-    /// Whether the slot can hold another timer.
-    pub(super) fn is_reusable(self) -> bool {
-        self.generation() != EXHAUSTED
+    /// The next generation, without a timer. Who is at the slot, and whether it is queued, stays.
+    fn ended(self) -> Self {
+        let next = (self.0 & !(EDITION | FLAGS)) + GENERATION_ONE;
+        Self(next | self.0 & (RESETTING | QUEUED))
+    }
+
+    pub(super) fn has_timer(self) -> bool {
+        self.has(PENDING)
+    }
+
+    /// Whether the timer of that generation will fire.
+    pub(super) fn is_pending(self, generation: u32) -> bool {
+        self.generation() == generation && self.has(PENDING)
+    }
+
+    /// Pending, and what threads without the lock did is known under the lock.
+    pub(super) fn is_settled(self) -> bool {
+        self.0 & (PENDING | RESETTING | QUEUED) == PENDING
+    }
+
+    /// Whether a slot without a timer may go to the free list.
+    fn is_free(self) -> bool {
+        !self.has(PENDING | RESETTING | TAKING | QUEUED) && self.generation() != EXHAUSTED
     }
 }
 
-/// What a timer held when it ended.
+/// What a timer left when it ended.
 #[derive(Debug)]
 pub(super) struct Ended<A> {
     pub(super) action: A,
-    /// The clone for the next tick, which goes with it.
+    /// The spare, which goes with it.
     pub(super) spare: Option<A>,
-    /// The word that the end left.
-    pub(super) word: Word,
+    /// Whether the slot goes to the free list now.
+    pub(super) is_free: bool,
 }
 
 /// What came of a replacement.
 #[derive(Debug)]
 pub(super) struct Replaced<A> {
-    /// The action that was replaced; the new one if the timer was pending no more.
+    /// The old action or, if the timer was not pending any more, the new one.
     pub(super) action: Result<A, A>,
-    /// Clones that are of no use any more, to be dropped when the lock is released.
+    /// Spares without use, to be dropped when the lock is free.
     pub(super) rest: [Option<A>; 2],
 }
 
-/// A place for one timer after another.
+/// What came of the attempt to begin a reset without the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Begun {
+    Yes,
+    /// Another thread is in the middle of one: this one counts as the earlier, and is done.
+    Overtaken,
+    /// The timer is not pending any more.
+    Stale,
+}
+
+/// What a slot is found to be when it is taken out of the backlog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Settled {
+    /// Its timer is pending, with the deadline that `when` says.
+    Pending,
+    /// It has none. If it is not free, it is retired, or some thread is at it, which will push it again.
+    Ended { is_free: bool },
+}
+
+/// A tick that was taken: the timer, and the edition of its action.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tick(Word);
+
+/// Where one timer after another lives.
 #[repr(C)]
 pub(super) struct Slot<A, const MUTATION: u8> {
     word: AtomicU64,
-    /// The deadline. Stored under the lock, or by the thread that set `RESETTING`.
+    /// Stored under the lock, or by the thread that set `RESETTING`.
     when: AtomicU64,
-    /// 0 if it fires once. Read and stored under the lock.
+    /// 0 if the timer fires once. Used under the lock.
     period: AtomicU64,
-    /// Which timer of this heap it is, for the order of equal deadlines. Read and stored under the lock.
+    /// The order of equal deadlines. Used under the lock.
     sequence: AtomicU32,
-    /// The slot queued before this one, plus 1. Stored by the thread that set `QUEUED`.
+    /// The link of the slot that was pushed before this. Stored by the thread that set `QUEUED`.
     pub(super) next: AtomicU32,
     cells: [UnsafeCell<MaybeUninit<A>>; 2],
 }
 
-// The fields beside the actions take half a line, so that a slot with actions of two words is one line.
+// With actions of two words, as a waker is, a slot is a cache line.
 #[cfg(not(procession_loom))]
-const _: () = assert!(size_of::<Slot<[usize; 2], { mutation::SOUND }>>() == 64);
+const _: () = assert!(size_of::<Slot<[u64; 2], { mutation::SOUND }>>() == 64);
 
-// SAFETY: [cells] one thread at a time touches a cell, and actions only move between threads.
-unsafe impl<A: Send, const MUTATION: u8> Send for Slot<A, MUTATION> {}
-// SAFETY: as above; no reference to an action is shared.
+// SAFETY: [cells] lets one thread at a time touch a cell, and the actions only move.
 unsafe impl<A: Send, const MUTATION: u8> Sync for Slot<A, MUTATION> {}
 
 impl<A, const MUTATION: u8> Slot<A, MUTATION> {
@@ -152,53 +167,52 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
             period: AtomicU64::new(0),
             sequence: AtomicU32::new(0),
             next: AtomicU32::new(0),
-            cells: [const { MaybeUninit::uninit() }; 2].map(UnsafeCell::new),
+            cells: [(); 2].map(|()| UnsafeCell::new(MaybeUninit::uninit())),
         }
     }
 
-    /// The word, to be verified by the transition that is made of it.
     #[inline]
     pub(super) fn word(&self) -> Word {
-        // Relaxed: whoever acts on it does so by a compare-and-swap, or under the lock.
+        // Relaxed: what follows from it is verified by a transition, or is under the lock.
         Word(self.word.load(Relaxed))
     }
 
-    /// The deadline; under the lock, that of a settled timer is the last that was set.
+    /// Under the lock: the deadline. That of a settled timer is the last that was set.
     #[inline]
     pub(super) fn when(&self) -> u64 {
         // Relaxed: stored under the lock, or acquired by `unqueue`.
         self.when.load(Relaxed)
     }
 
-    /// Under the lock: changes the deadline.
+    /// Under the lock: sets the deadline.
     pub(super) fn set_when(&self, when: u64) {
         // Relaxed: read under the lock.
         self.when.store(when, Relaxed);
     }
 
-    /// Under the lock: moves the deadline of a periodic timer, unless it has been reset meanwhile.
+    /// Under the lock: moves the deadline on, unless another thread sets it meanwhile.
     pub(super) fn advance(&self, from: u64, to: u64) -> bool {
+        if MUTATION == mutation::ADVANCE_WITHOUT_CAS {
+            self.when.store(to, Relaxed);
+            return true;
+        }
         // Relaxed: read under the lock.
         self.when.compare_exchange(from, to, Relaxed, Relaxed).is_ok()
-    }
-
-    pub(super) fn sequence(&self) -> u32 {
-        self.sequence.load(Relaxed)
     }
 
     pub(super) fn period(&self) -> Option<NonZeroU64> {
         NonZeroU64::new(self.period.load(Relaxed))
     }
 
-    pub(super) fn set_period(&self, period: Option<NonZeroU64>) {
-        self.period.store(period.map_or(0, NonZeroU64::get), Relaxed);
+    pub(super) fn sequence(&self) -> u32 {
+        self.sequence.load(Relaxed)
     }
 
-    /// Makes the one change from `old` to `new`. Relaxed on failure: what was seen is only tried again.
+    /// Changes the word. Relaxed on failure: what was seen is tried next, or given up.
     #[inline]
-    fn swap(&self, old: Word, new: Word, order: procession_sync::atomic::Ordering) -> Result<Word, Word> {
-        match self.word.compare_exchange(old.0, new.0, order, Relaxed) {
-            Ok(_) => Ok(new),
+    fn swap(&self, old: Word, new: Word, success: Ordering) -> Result<(), Word> {
+        match self.word.compare_exchange(old.0, new.0, success, Relaxed) {
+            Ok(_) => Ok(()),
             Err(now) => Err(Word(now)),
         }
     }
@@ -206,29 +220,29 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
     /// Moves the content of a cell out.
     ///
     /// # Safety
-    /// `[cells]`: the caller's transition made the cell its own, filled.
+    /// `[cells]`: the cell is filled, and the caller's.
     #[inline]
     unsafe fn take(&self, cell: usize) -> A {
         // SAFETY: [cells], passed on by the caller.
         let content = self.cells[cell].with_mut(|cell| unsafe { cell.read() });
-        // SAFETY: [cells] it is filled.
+        // SAFETY: as above.
         unsafe { content.assume_init() }
     }
 
     /// Fills a cell.
     ///
     /// # Safety
-    /// `[cells]`: the cell is the caller's, and empty.
+    /// `[cells]`: the cell is empty, and the caller's.
     #[inline]
     unsafe fn fill(&self, cell: usize, action: A) {
         // SAFETY: [cells], passed on by the caller.
         self.cells[cell].with_mut(|cell| unsafe { cell.write(MaybeUninit::new(action)) });
     }
 
-    /// Under the lock: puts a timer into a free slot. Returns its generation.
+    /// Under the lock, `Arm`: puts a timer in. Returns its generation.
     ///
     /// # Safety
-    /// `[free]`: the caller took the slot off the free list.
+    /// `[free]`: the caller took the slot off the free list, or it is new.
     #[inline]
     pub(super) unsafe fn arm(
         &self,
@@ -239,11 +253,12 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         spare: Option<A>,
     ) -> u32 {
         let free = self.word();
-        debug_assert!(free.is_free() && free.is_reusable(), "[free] only such slots are in the list");
-        self.set_when(when);
-        self.set_period(period);
+        debug_assert!(free.is_free(), "[free] nobody is at the slot");
+        let mut armed = free.with(PENDING);
+        // Relaxed, all three: used under the lock.
+        self.when.store(when, Relaxed);
+        self.period.store(period.map_or(0, NonZeroU64::get), Relaxed);
         self.sequence.store(sequence, Relaxed);
-        let mut armed = Word::free(free.generation()).with(PENDING);
         // SAFETY: [free]
         unsafe { self.fill(armed.current(), action) };
         if let Some(spare) = spare {
@@ -252,281 +267,269 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
             armed = armed.with(SPARE);
         }
         let order = if MUTATION == mutation::ARM_RELAXED { Relaxed } else { Release };
-        // Ordering: Release pairs with the Acquire of `cancel_apart` and `begin_reset`; makes the cells and the deadline visible
-        // to a thread that comes without the lock. A store: while the slot is free, no transition of another thread can succeed.
+        // Ordering: Release pairs with the Acquire of `cancel_apart`, which makes the cells visible, and with that of `begin_reset`,
+        // whose deadline comes after this one. A store: no other thread changes the word of a free slot.
         self.word.store(armed.0, order);
         armed.generation()
     }
 
-    /// Ends the timer and moves its actions out, if it is still the one of that generation. With `flag` they are moved by a
-    /// thread without the lock.
+    /// `End`: ends the timer of that generation and moves its actions out.
     #[inline]
-    fn end(&self, generation: u32, flag: u64, order: procession_sync::atomic::Ordering) -> Option<Ended<A>> {
+    fn end(&self, generation: u32, taking: u64, success: Ordering) -> Option<Ended<A>> {
         let mut word = self.word();
-        loop {
-            if !word.is_pending(generation) && MUTATION != mutation::DELETE_ANY_GENERATION || word.0 & PENDING == 0 {
-                return None;
+        // As many rounds as other threads change the slot.
+        while word.is_pending(generation) || MUTATION == mutation::END_ANY_GENERATION && word.has_timer() {
+            let mut ended = word.ended().with(taking);
+            if MUTATION == mutation::END_FORGETS_RESETTING {
+                ended = ended.without(RESETTING);
             }
-            match self.swap(word, word.ended().with(flag), order) {
-                Err(now) => word = now,
-                Ok(left) => {
-                    // SAFETY: [cells] the swap above ended the timer, so both cells are this thread's.
-                    let action = unsafe { self.take(word.current()) };
-                    // SAFETY: [cells] as above; SPARE says that it is filled.
-                    let spare = word.has_spare().then(|| unsafe { self.take(1 - word.current()) });
-                    return Some(Ended { action, spare, word: left });
-                }
+            if let Err(now) = self.swap(word, ended, success) {
+                word = now;
+                continue;
             }
+            // SAFETY: [cells] this thread ended the timer.
+            let action = unsafe { self.take(word.current()) };
+            // SAFETY: as above.
+            let spare = word.has(SPARE).then(|| unsafe { self.take(1 - word.current()) });
+            return Some(Ended { action, spare, is_free: ended.is_free() });
         }
+        None
     }
 
-    /// Under the lock: ends the timer, if it is still the one of that generation.
+    /// Under the lock: ends the timer of that generation.
     #[inline]
     pub(super) fn cancel(&self, generation: u32) -> Option<Ended<A>> {
-        // Ordering: Relaxed; the cells were filled under the lock.
+        // Ordering: Relaxed; cells are filled under the lock.
         self.end(generation, 0, Relaxed)
     }
 
-    /// Without the lock: ends the timer, if it is still the one of that generation. The caller must `leave_taking` next.
+    /// Without the lock: ends the timer of that generation. If there was one, `end_taking` is next.
     pub(super) fn cancel_apart(&self, generation: u32) -> Option<Ended<A>> {
-        let flag = if MUTATION == mutation::TAKING_UNMARKED { 0 } else { TAKING };
-        // Ordering: Acquire pairs with the Release of `arm`, `replace` and `put_spare`; makes the cells visible.
-        self.end(generation, flag, Acquire)
+        let taking = if MUTATION == mutation::TAKING_UNMARKED { 0 } else { TAKING };
+        // Ordering: Acquire pairs with the Release of `arm`, `replace` and `return_spare`; makes the cells visible.
+        self.end(generation, taking, Acquire)
     }
 
-    /// Under the lock: ends a settled timer that fires once; fails if the word has changed since it was read.
+    /// Under the lock, `Fire`: ends a settled timer that fires once, unless the word has changed.
     #[inline]
     pub(super) fn fire(&self, word: Word) -> Option<Ended<A>> {
+        debug_assert!(!word.has(SPARE), "only a periodic timer has one");
+        let ended = word.ended();
         if MUTATION == mutation::FIRE_WITHOUT_CAS {
-            self.word.store(word.ended().0, Relaxed);
+            self.word.store(ended.0, Relaxed);
         } else {
-            // Ordering: Relaxed; the cells were filled under the lock.
-            self.swap(word, word.ended(), Relaxed).ok()?;
+            // Ordering: Relaxed; cells are filled under the lock.
+            self.swap(word, ended, Relaxed).ok()?;
         }
-        // SAFETY: [cells] the swap above ended the timer, so both cells are this thread's.
+        // SAFETY: [cells] this thread ended the timer.
         let action = unsafe { self.take(word.current()) };
-        Some(Ended { action, spare: None, word: word.ended() })
+        Some(Ended { action, spare: None, is_free: ended.is_free() })
     }
 
-    /// Under the lock: takes the tick of a settled periodic timer. Fails if the word has changed since it was read; the tick is
-    /// `None` if the thread that took the one before is still making a clone.
-    pub(super) fn tick(&self, word: Word) -> Result<Option<(A, Tick)>, Word> {
-        if !word.has_spare() && MUTATION != mutation::TICK_WITHOUT_SPARE {
-            return Ok(None);
+    /// Under the lock, `Tick`: takes the spare of a settled timer, unless the word has changed. The tick is `None` if there is no spare:
+    /// the thread that took the last one has not returned it.
+    pub(super) fn tick(&self, word: Word) -> Option<Option<(Tick, A)>> {
+        if !word.has(SPARE) && MUTATION != mutation::TICK_WITHOUT_SPARE {
+            return Some(None);
         }
-        // Ordering: Relaxed; the cells were filled under the lock.
-        let left = self.swap(word, word.without(SPARE), Relaxed)?;
-        // SAFETY: [cells] the swap above made the spare's cell this thread's.
+        let ticking = word.without(SPARE);
+        // Ordering: Release pairs with the Acquire of `begin_reset`; its deadline is not the one that was read before this.
+        self.swap(word, ticking, Release).ok()?;
+        // SAFETY: [cells] this thread cleared SPARE.
         let action = unsafe { self.take(1 - word.current()) };
-        Ok(Some((action, Tick { generation: left.generation(), edition: left.0 & EDITION })))
+        Some(Some((Tick(ticking), action)))
     }
 
-    /// Under the lock: gives the spare of a tick back. Returns it if the timer ended or got another action meanwhile.
-    pub(super) fn put_spare(&self, tick: Tick, spare: A) -> Result<(), A> {
-        let mut word = self.word();
+    /// Under the lock, `Return`: puts the spare of a tick back. Refused if the timer has ended, or has another action.
+    pub(super) fn return_spare(&self, tick: Tick, spare: A) -> Result<(), A> {
         let is_its = |word: Word| {
-            let same_edition = word.0 & EDITION == tick.edition || MUTATION == mutation::SPARE_OF_ANY_EDITION;
-            word.is_pending(tick.generation) && same_edition && !word.has_spare()
+            let is_timer = word.is_pending(tick.0.generation()) || MUTATION == mutation::RETURN_ANY_GENERATION;
+            let is_edition = (word.0 ^ tick.0.0) & EDITION == 0 || MUTATION == mutation::RETURN_ANY_EDITION;
+            is_timer && is_edition && !word.has(SPARE)
         };
+        let mut word = self.word();
         if !is_its(word) {
             return Err(spare);
         }
         let other = 1 - word.current();
-        // SAFETY: [cells] without SPARE, the other cell is empty and belongs to whoever holds the lock.
+        // SAFETY: [cells] without SPARE, the other cell is empty, and the lock's.
         unsafe { self.fill(other, spare) };
+        let order = if MUTATION == mutation::RETURN_RELAXED { Relaxed } else { Release };
         while is_its(word) {
             // Ordering: Release pairs with the Acquire of `cancel_apart`; makes the cell visible.
-            match self.swap(word, word.with(SPARE), Release) {
-                Ok(_) => return Ok(()),
+            match self.swap(word, word.with(SPARE), order) {
+                Ok(()) => return Ok(()),
                 Err(now) => word = now,
             }
         }
-        // SAFETY: [cells] filled above; whoever ended the timer took no spare, since SPARE was not set.
+        // SAFETY: [cells] filled above; whoever ended the timer saw no SPARE.
         Err(unsafe { self.take(other) })
     }
 
-    /// Under the lock: replaces action and spare, if the timer is still the one of that generation.
-    pub(super) fn replace(&self, generation: u32, action: A, spare: Option<A>) -> Replaced<A> {
+    /// Under the lock, `Replace`: gives the timer of that generation another action and period.
+    pub(super) fn replace(
+        &self,
+        generation: u32,
+        period: Option<NonZeroU64>,
+        action: A,
+        spare: Option<A>,
+    ) -> Replaced<A> {
         let mut word = self.word();
-        // The other cell has to be empty before the new action can be put there.
-        let old_spare = loop {
-            if !word.is_pending(generation) {
-                return Replaced { action: Err(action), rest: [spare, None] };
-            }
-            if !word.has_spare() {
-                break None;
-            }
-            // Ordering: Relaxed; the cells were filled under the lock.
+        // The old spare makes room.
+        let mut old_spare = None;
+        while word.has(SPARE) && word.is_pending(generation) {
+            // Ordering: Relaxed; cells are filled under the lock.
             match self.swap(word, word.without(SPARE), Relaxed) {
                 Err(now) => word = now,
-                Ok(left) => {
-                    word = left;
-                    // SAFETY: [cells] the swap made the spare's cell this thread's.
-                    break Some(unsafe { self.take(1 - left.current()) });
+                Ok(()) => {
+                    word = word.without(SPARE);
+                    // SAFETY: [cells] this thread cleared SPARE.
+                    old_spare = Some(unsafe { self.take(1 - word.current()) });
                 }
             }
-        };
+        }
+        if !word.is_pending(generation) {
+            return Replaced { action: Err(action), rest: [spare, old_spare] };
+        }
         let (old, new) = (word.current(), 1 - word.current());
-        // SAFETY: [cells] without SPARE, the other cell is empty and belongs to whoever holds the lock.
+        // SAFETY: [cells] without SPARE, the other cell is empty, and the lock's.
         unsafe { self.fill(new, action) };
         loop {
             if !word.is_pending(generation) {
-                // SAFETY: [cells] filled above; whoever ended the timer took the other one.
+                // SAFETY: [cells] filled above; whoever ended the timer saw no SPARE.
                 let action = unsafe { self.take(new) };
                 return Replaced { action: Err(action), rest: [spare, old_spare] };
             }
             if MUTATION == mutation::REPLACE_WITHOUT_CAS {
                 self.word.store(word.replaced().0, Release);
-                word = word.replaced();
                 break;
             }
             // Ordering: Release pairs with the Acquire of `cancel_apart`; makes the cell visible.
             match self.swap(word, word.replaced(), Release) {
+                Ok(()) => break,
                 Err(now) => word = now,
-                Ok(left) => {
-                    word = left;
-                    break;
-                }
             }
         }
-        // SAFETY: [cells] since the swap above, this is the other cell, filled, without SPARE.
-        let action = unsafe { self.take(old) };
-        let Some(spare) = spare else {
-            return Replaced { action: Ok(action), rest: [old_spare, None] };
-        };
-        // SAFETY: [cells] as above, and empty.
+        word = word.replaced();
+        // Relaxed: used under the lock.
+        self.period.store(period.map_or(0, NonZeroU64::get), Relaxed);
+        // SAFETY: [cells] it is the other cell by now, filled, without SPARE.
+        let action = Ok(unsafe { self.take(old) });
+        let Some(spare) = spare else { return Replaced { action, rest: [None, old_spare] } };
+        // SAFETY: [cells] without SPARE, the other cell is empty, and the lock's.
         unsafe { self.fill(old, spare) };
         while word.is_pending(generation) {
             // Ordering: Release as above.
             match self.swap(word, word.with(SPARE), Release) {
-                Ok(_) => return Replaced { action: Ok(action), rest: [old_spare, None] },
+                Ok(()) => return Replaced { action, rest: [None, old_spare] },
                 Err(now) => word = now,
             }
         }
-        // SAFETY: [cells] filled above; whoever ended the timer took no spare, since SPARE was not set.
+        // SAFETY: [cells] filled above; whoever ended the timer saw no SPARE.
         let spare = unsafe { self.take(old) };
-        Replaced { action: Ok(action), rest: [old_spare, Some(spare)] }
+        Replaced { action, rest: [Some(spare), old_spare] }
     }
 
-    /// Without the lock: begins a change of the deadline, if the timer is still the one of that generation.
+    /// Without the lock, `Begin`: claims the deadline of the timer of that generation. If that succeeds, `end_reset` is next.
     pub(super) fn begin_reset(&self, generation: u32) -> Begun {
         let mut word = self.word();
         loop {
             if !word.is_pending(generation) {
                 return Begun::Stale;
             }
-            if word.is_resetting() {
+            if word.has(RESETTING) && MUTATION != mutation::BEGIN_TWICE {
                 return Begun::Overtaken;
             }
-            if MUTATION == mutation::RESET_WITHOUT_CLAIM {
+            if MUTATION == mutation::RESET_WITHOUT_BEGIN {
                 return Begun::Yes;
             }
-            // Ordering: Acquire pairs with the Release of `arm`; the deadline that this thread stores comes after that one.
+            // Ordering: Acquire pairs with the Release of `arm` and `tick`, as they say.
             match self.swap(word, word.with(RESETTING), Acquire) {
-                Ok(_) => return Begun::Yes,
+                Ok(()) => return Begun::Yes,
                 Err(now) => word = now,
             }
         }
     }
 
-    /// Ends what `begin_reset` began: `leave` with the deadline stored.
+    /// Without the lock: stores the deadline, and leaves. Says whether the caller must push the slot.
     pub(super) fn end_reset(&self, when: u64) -> bool {
-        // Relaxed: released by the swap that follows.
-        self.when.store(when, Relaxed);
+        // Relaxed: released by `leave`. A swap, though the old value is of no use: that a store cannot come between the halves of
+        // `advance` is true, but loom does not know.
+        self.when.swap(when, Relaxed);
         self.leave(RESETTING)
     }
 
-    /// Ends what `cancel_apart` began.
-    pub(super) fn leave_taking(&self) -> bool {
+    /// Without the lock, after `cancel_apart`: leaves. Says whether the caller must push the slot.
+    pub(super) fn end_taking(&self) -> bool {
         self.leave(TAKING)
     }
 
-    /// Clears the flag of a thread without the lock. Says whether the caller must push the slot into the inbox.
+    /// `Leave`.
     fn leave(&self, flag: u64) -> bool {
+        let order = if MUTATION == mutation::LEAVE_RELAXED { Relaxed } else { Release };
         let mut word = self.word();
-        loop {
-            let order = if MUTATION == mutation::LEAVE_RELAXED { Relaxed } else { Release };
-            // Ordering: Release pairs with the Acquire of `unqueue`; what this thread did at the slot is done.
-            match self.swap(word, word.without(flag).with(QUEUED), order) {
-                Ok(_) => return word.0 & QUEUED == 0,
-                Err(now) => word = now,
-            }
+        // Ordering: Release pairs with the Acquire of `unqueue`; makes the deadline visible, or the cells free to be filled.
+        while let Err(now) = self.swap(word, word.without(flag).with(QUEUED), order) {
+            word = now;
         }
+        !word.has(QUEUED)
     }
 
-    /// Under the lock: takes the slot out of the backlog. Returns the word as it is then, and whether somebody without the lock is
-    /// at the slot, who will push it again.
-    pub(super) fn unqueue(&self) -> (Word, bool) {
+    /// Under the lock, `Unqueue`: takes the slot out of the backlog.
+    pub(super) fn unqueue(&self) -> Settled {
         let mut word = self.word();
-        loop {
-            debug_assert!(word.0 & QUEUED != 0, "the backlog holds slots that are queued");
-            // Ordering: Acquire pairs with the Release of `leave`; makes the deadline visible, or the cells empty.
-            match self.swap(word, word.without(QUEUED), Acquire) {
-                Ok(left) => return (left, left.0 & (RESETTING | TAKING) != 0),
-                Err(now) => word = now,
-            }
+        // Ordering: Acquire pairs with the Release of `leave`, as it says.
+        while let Err(now) = self.swap(word, word.without(QUEUED), Acquire) {
+            word = now;
         }
+        debug_assert!(word.has(QUEUED), "only such slots are in the backlog");
+        let word = word.without(QUEUED);
+        if word.has_timer() { Settled::Pending } else { Settled::Ended { is_free: word.is_free() } }
     }
 
-    /// Moves out what a dropped table still holds.
+    /// Moves out what is left in a dropped table.
     fn take_rest(&mut self) -> impl Iterator<Item = A> + use<A, MUTATION> {
         let word = self.word();
-        self.word.store(word.ended().0, Relaxed);
-        // SAFETY: [cells] the slot is exclusively ours, and PENDING says that the cell is filled.
-        let action = (word.0 & PENDING != 0).then(|| unsafe { self.take(word.current()) });
-        // SAFETY: [cells] as above, with SPARE.
-        let spare = word.has_spare().then(|| unsafe { self.take(1 - word.current()) });
+        // Relaxed: nobody else has the slot.
+        self.word.store(word.without(PENDING | SPARE).0, Relaxed);
+        // SAFETY: [cells] this thread ended the timer.
+        let action = word.has_timer().then(|| unsafe { self.take(word.current()) });
+        // SAFETY: as above.
+        let spare = word.has(SPARE).then(|| unsafe { self.take(1 - word.current()) });
         action.into_iter().chain(spare)
     }
 }
 
-/// The tick that a thread took.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Tick {
-    generation: u32,
-    edition: u64,
-}
-
-/// What came of an attempt to begin a reset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Begun {
-    Yes,
-    /// Another thread is in the middle of a reset.
-    Overtaken,
-    Stale,
-}
-
-/// Slots that lie together; 16, so that a row is small enough to be made on the stack of a coroutine.
+/// Slots that lie in a row: 1 KiB, which can be made on the stack of a coroutine.
 const ROW: usize = if cfg!(procession_loom) { 2 } else { 16 };
 
-/// Rows made at once. With actions of two words, 64 KiB.
-const PAGE: usize = if cfg!(procession_loom) { 1 } else { 64 };
+/// Rows that are made at once: 64 KiB.
+const PAGE: usize = if cfg!(procession_loom) { 2 } else { 64 };
 
-/// Its alignment makes a slot of one line lie in one.
+/// Aligned, so that a slot of one cache line does not lie in two.
 #[repr(align(64))]
 struct Row<A, const MUTATION: u8>([Slot<A, MUTATION>; ROW]);
 
 type Page<A, const MUTATION: u8> = Box<[Row<A, MUTATION>; PAGE]>;
 
-/// The slots of one heap. They are made in pages and never move.
+/// All slots, which are made in pages and never move.
 pub(super) struct Table<A, const MUTATION: u8> {
     pages: Box<[OnceLock<Page<A, MUTATION>>]>,
-    /// The generation of a slot's first timer.
-    first: u32,
+    /// How many timers each slot has had when it is made.
+    generation: u32,
 }
 
 impl<A, const MUTATION: u8> Table<A, MUTATION> {
-    /// A table for at most `limit` slots, none of which is made.
-    pub(super) fn new(limit: u32, first: u32) -> Self {
+    pub(super) fn new(limit: u32, generation: u32) -> Self {
         let pages = (limit as usize).div_ceil(ROW * PAGE);
-        Self { pages: (0..pages).map(|_| OnceLock::new()).collect(), first }
+        Self { pages: (0..pages).map(|_| OnceLock::new()).collect(), generation }
     }
 
-    /// Makes the page of this slot, if it is not there. Returns how many slots there are up to its end.
-    pub(super) fn make(&self, slot: u32) -> usize {
-        let page = slot as usize / (ROW * PAGE);
+    /// Makes this slot, and all others of its page, if they are not there. Returns how many there are then.
+    pub(super) fn make(&self, number: u32) -> usize {
+        let page = number as usize / (ROW * PAGE);
         self.pages[page].get_or_init(|| {
-            let row = |_| Row(std::array::from_fn(|_| Slot::new(self.first)));
+            let row = |_| Row(std::array::from_fn(|_| Slot::new(self.generation)));
             let rows: Box<[_]> = (0..PAGE).map(row).collect();
             let Ok(rows) = rows.try_into() else { unreachable!("collected from as many") };
             rows
@@ -534,12 +537,12 @@ impl<A, const MUTATION: u8> Table<A, MUTATION> {
         (page + 1) * ROW * PAGE
     }
 
-    /// The slot of this number, if it has been made.
+    /// The slot of this number, if it was made.
     #[inline]
-    pub(super) fn get(&self, slot: u32) -> Option<&Slot<A, MUTATION>> {
-        let slot = slot as usize;
-        let page = self.pages.get(slot / (ROW * PAGE))?.get()?;
-        Some(&page[slot / ROW % PAGE].0[slot % ROW])
+    pub(super) fn get(&self, number: u32) -> Option<&Slot<A, MUTATION>> {
+        let number = number as usize;
+        let page = self.pages.get(number / (ROW * PAGE))?.get()?;
+        Some(&page[number / ROW % PAGE].0[number % ROW])
     }
 }
 
@@ -550,14 +553,12 @@ impl<A, const MUTATION: u8> Drop for Table<A, MUTATION> {
     }
 }
 
-/// The actions in a dropped table. If the `Drop` of one panics, the others are dropped all the same.
+/// The actions that a dropped table still holds. If the `Drop` of one panics, the others are dropped all the same.
 struct Rest<I: Iterator>(I);
 
 impl<I: Iterator> Rest<I> {
     fn drop_each(&mut self) {
-        for action in self.0.by_ref() {
-            drop(action);
-        }
+        self.0.by_ref().for_each(drop);
     }
 }
 
