@@ -1,7 +1,7 @@
 //! Look at `step`: a state machine is told what happened, and says what it waits for. It never waits itself.
 //!
 //! `Sum` yields one `SQUARE` for each number. The handler of that command must not block its worker, so it hands each one to a
-//! plain thread, which completes it in its own time and order. The tag tells the machine which of its yields is done.
+//! plain thread, which completes them in its own time and order. The tag tells the machine which of its yields is done.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::error::Error;
@@ -59,27 +59,24 @@ impl Process for Sum {
     }
 }
 
-/// A plain thread that squares what it gets, in reverse, until nobody is left to give it anything.
-fn square_all(jobs: &mpsc::Receiver<(u64, Completion)>) {
-    while let Ok(first) = jobs.recv() {
-        let mut batch: Vec<_> = std::iter::once(first).chain(jobs.try_iter()).collect();
-        while let Some((number, completion)) = batch.pop() {
-            completion.complete(Ok(Box::new(number * number)));
-        }
+/// What a plain thread does: it takes four numbers, and squares the last one first.
+fn square_four(jobs: &mpsc::Receiver<(u64, Completion)>) {
+    let mut taken: Vec<_> = jobs.iter().take(4).collect();
+    while let Some((number, completion)) = taken.pop() {
+        completion.complete(Ok(Box::new(number * number)));
     }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (to_thread, jobs) = mpsc::channel();
     thread::scope(|scope| {
-        scope.spawn(move || square_all(&jobs));
+        scope.spawn(move || square_four(&jobs));
         let square = move |input: Value, completion: Completion| {
-            // A number of the wrong type drops the completion, and so does a thread that is gone: an error for the machine.
+            // An input of another type drops the completion, and so does a thread that is gone: for the machine that is an error.
             if let Ok(number) = input.downcast::<u64>() {
                 drop(to_thread.send((*number, completion)));
             }
         };
-        // The handler, and with it the way to the thread, goes with this scheduler.
         let scheduler = Scheduler::builder().width(2).handler(SQUARE, square).build()?;
 
         let sum = scheduler.spawn_process(Sum::default(), "sum of squares", Box::new(vec![1_u64, 2, 3, 4]))?.join()?;

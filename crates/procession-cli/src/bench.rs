@@ -1,0 +1,120 @@
+//! `procession bench`: the table of workloads, and what runs it.
+//!
+//! `workload.rs`, `meter.rs` and `latch.rs` know nothing of the runtime. The peers in `bench/` are built with these very files, so
+//! that all do and count the same.
+
+mod latch;
+mod memory;
+mod messages;
+mod meter;
+mod processes;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod workload;
+
+use std::future::Future;
+use std::io::Write;
+use std::num::NonZero;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use procession::{Exit, Scheduler};
+
+use crate::run::Failure;
+use workload::{Outcome, Report, Workload};
+
+pub(crate) use workload::{Failed, ROUNDS_MAX, Scale};
+
+/// In the order of the help, and of a run of all.
+pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
+    Workload { definition: &workload::SPAWN, run: |scheduler, scale| inside(scheduler, processes::spawn(scale)) },
+    Workload { definition: &workload::SKYNET, run: |scheduler, scale| inside(scheduler, processes::skynet(scale)) },
+    Workload { definition: &workload::PINGPONG, run: |scheduler, scale| inside(scheduler, messages::pingpong(scale)) },
+    Workload { definition: &workload::RING, run: |scheduler, scale| inside(scheduler, messages::ring(scale)) },
+    Workload { definition: &workload::FANIN, run: |scheduler, scale| inside(scheduler, messages::fanin(scale)) },
+    Workload { definition: &workload::YIELD, run: |scheduler, scale| inside(scheduler, processes::yields(scale)) },
+    Workload { definition: &workload::STEP, run: |scheduler, scale| inside(scheduler, processes::step(scale)) },
+    Workload {
+        definition: &workload::STEP_YIELD,
+        run: |scheduler, scale| inside(scheduler, processes::step_yield(scale)),
+    },
+    Workload { definition: &workload::IDLE_MEM, run: |_, scale| meter::in_fresh_program(&memory::arguments(scale)) },
+    Workload { definition: &workload::TIMERS_CANCEL, run: timers::cancel },
+    Workload { definition: &workload::TIMERS_FIRE, run: |scheduler, scale| inside(scheduler, timers::fire(scale)) },
+    Workload { definition: &workload::TIMERS_RESET, run: |scheduler, scale| inside(scheduler, timers::reset(scale)) },
+];
+
+#[derive(Debug)]
+pub(crate) struct BenchArgs {
+    /// All, if none is named.
+    pub(crate) workloads: Vec<&'static Workload<Scheduler>>,
+    pub(crate) rounds: usize,
+    pub(crate) json: bool,
+    pub(crate) scale: Scale,
+}
+
+impl Default for BenchArgs {
+    fn default() -> Self {
+        Self { workloads: Vec::new(), rounds: workload::ROUNDS, json: false, scale: Scale::Full }
+    }
+}
+
+/// Measures, and prints each figure as soon as it is known.
+pub(crate) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let report = Report { runtime: "procession", json: args.json };
+    let chosen = if args.workloads.is_empty() { WORKLOADS.iter().collect() } else { args.workloads.clone() };
+    for workload in chosen {
+        let failure = |failed| Failure::Bench(workload.definition.name, failed);
+        let scheduler = scheduler().map_err(failure)?;
+        let spreads = workload.measure(&scheduler, args.rounds, args.scale).map_err(failure)?;
+        report.print(workload.definition, &spreads, out)?;
+    }
+    Ok(())
+}
+
+/// What `idle_mem` starts a fresh program for.
+pub(crate) fn idle_memory_here(scale: Scale, out: &mut impl Write) -> Result<(), Failure> {
+    let failure = |failed| Failure::Bench(workload::IDLE_MEM.name, failed);
+    let scheduler = scheduler().map_err(failure)?;
+    let bytes = inside(&scheduler, memory::idle(scale)).map_err(failure)?;
+    Ok(writeln!(out, "{}", bytes[0])?)
+}
+
+/// Workers, on a machine that has as many CPUs.
+const WIDTH: usize = 2;
+
+fn scheduler() -> Result<Scheduler, Failed> {
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    let builder = Scheduler::builder().name("bench").width(cpus.min(WIDTH));
+    builder.handler(processes::ECHO, processes::echo).build().map_err(Failed::error)
+}
+
+/// How long a workload may take: far more than any does, even on a busy machine. A lost wake-up must be reported, not waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs `workload` as a process.
+fn inside(scheduler: &Scheduler, workload: impl Future<Output = Outcome> + Send + 'static) -> Outcome {
+    // A channel, because a join with a timeout would have the workers look at a timer.
+    let (to_here, outcome) = mpsc::sync_channel(1);
+    let process = scheduler.spawn(async move { to_here.send(workload.await) });
+    match outcome.recv_timeout(PATIENCE) {
+        Ok(outcome) => outcome,
+        Err(RecvTimeoutError::Timeout) => Err(Failed::Late(PATIENCE)),
+        // It has panicked.
+        Err(RecvTimeoutError::Disconnected) => Err(process.join().expect_err("it has sent nothing").into()),
+    }
+}
+
+impl From<Exit> for Failed {
+    fn from(exit: Exit) -> Self {
+        Self::error(exit)
+    }
+}
+
+impl<M: Send + Sync + 'static> From<procession::SendError<M>> for Failed {
+    fn from(error: procession::SendError<M>) -> Self {
+        Self::error(error)
+    }
+}

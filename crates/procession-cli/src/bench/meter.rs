@@ -1,0 +1,42 @@
+//! What the system tells: time, and memory.
+
+use std::io;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs};
+
+use rustix::param::page_size;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::workload::{Failed, Outcome};
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the real clock")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// The CPU time of all threads of this program.
+pub(crate) fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+/// The memory of this program that is in RAM, in bytes.
+pub(crate) fn resident() -> Result<u64, Failed> {
+    let failed = |cause| Failed::System { act: "read /proc/self/statm", cause };
+    let statm = fs::read_to_string("/proc/self/statm").map_err(failed)?;
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    Ok(pages.ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))? * page_size() as u64)
+}
+
+/// The number that this program prints when it is started with `arguments`, in which allocator and scheduler are cold.
+pub(crate) fn in_fresh_program(arguments: &[&str]) -> Outcome {
+    let failed = |cause| Failed::System { act: "start a fresh program", cause };
+    let program = env::current_exe().map_err(failed)?;
+    let output = Command::new(program).args(arguments).stderr(Stdio::inherit()).output().map_err(failed)?;
+    let number = String::from_utf8_lossy(&output.stdout).trim().parse();
+    match number {
+        Ok(number) if output.status.success() => Ok(vec![number]),
+        _ => Err(failed(io::Error::other(format!("it ended with {}", output.status)))),
+    }
+}

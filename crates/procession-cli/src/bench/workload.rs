@@ -1,0 +1,257 @@
+//! What is measured, and how: the same for all runtimes.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+/// What a workload is.
+#[derive(Debug)]
+pub(crate) struct Definition {
+    pub(crate) name: &'static str,
+    /// For people who read the help.
+    pub(crate) what: &'static str,
+    pub(crate) figures: &'static [Figure],
+}
+
+/// What a workload measures.
+#[derive(Debug)]
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) per: &'static str,
+}
+
+pub(crate) const SPAWN: Definition = Definition {
+    name: "spawn",
+    what: "1 M empty processes are spawned by one, until all have ended",
+    figures: &[Figure { name: "spawn", unit: "ns", per: "process" }],
+};
+pub(crate) const SPAWN_COUNT: u64 = 1_000_000;
+
+pub(crate) const SKYNET: Definition = Definition {
+    name: "skynet",
+    what: "each process spawns ten, down to 1 M leaves; they add up the leaves' numbers",
+    figures: &[Figure { name: "skynet", unit: "ns", per: "leaf" }],
+};
+/// A power of the children.
+pub(crate) const SKYNET_LEAVES: u64 = 1_000_000;
+pub(crate) const SKYNET_CHILDREN: usize = 10;
+
+pub(crate) const PINGPONG: Definition = Definition {
+    name: "pingpong",
+    what: "two processes send each other a number, 1 M times there and back",
+    figures: &[Figure { name: "pingpong", unit: "ns", per: "round trip" }],
+};
+pub(crate) const PINGPONG_ROUND_TRIPS: u64 = 1_000_000;
+
+pub(crate) const RING: Definition = Definition {
+    name: "ring",
+    what: "503 processes in a ring pass a number on, 2 M times",
+    figures: &[Figure { name: "ring", unit: "ns", per: "hop" }],
+};
+pub(crate) const RING_PROCESSES: usize = 503;
+pub(crate) const RING_HOPS: u64 = 2_000_000;
+
+pub(crate) const FANIN: Definition = Definition {
+    name: "fanin",
+    what: "8 processes send 4 M messages to one, whose mailbox is unbounded",
+    figures: &[Figure { name: "fanin", unit: "ns", per: "message" }],
+};
+pub(crate) const FANIN_SENDERS: u64 = 8;
+pub(crate) const FANIN_MESSAGES: u64 = 4_000_000;
+
+pub(crate) const YIELD: Definition = Definition {
+    name: "yield",
+    what: "1000 processes give way 1000 times each",
+    figures: &[Figure { name: "yield", unit: "ns", per: "yield" }],
+};
+pub(crate) const YIELD_PROCESSES: u64 = 1000;
+pub(crate) const YIELD_COUNT: u64 = 1000;
+
+pub(crate) const STEP: Definition = Definition {
+    name: "step",
+    what: "processes of one step are started and joined, one after the other, 1 M times",
+    figures: &[Figure { name: "step", unit: "ns", per: "process" }],
+};
+pub(crate) const STEP_COUNT: u64 = 1_000_000;
+
+pub(crate) const STEP_YIELD: Definition = Definition {
+    name: "step_yield",
+    what: "the same with a command before the result, which its handler completes at once",
+    figures: &[Figure { name: "step_yield", unit: "ns", per: "process" }],
+};
+
+pub(crate) const IDLE_MEM: Definition = Definition {
+    name: "idle_mem",
+    what: "100 k processes wait for messages in a fresh program; their addresses are kept",
+    figures: &[Figure { name: "idle_mem", unit: "bytes", per: "process" }],
+};
+pub(crate) const IDLE_MEM_PROCESSES: u64 = 100_000;
+
+pub(crate) const TIMERS_CANCEL: Definition = Definition {
+    name: "timers_cancel",
+    what: "2 processes with 32 k timers each set one more and cancel that of 1000 before",
+    figures: &[Figure { name: "timers_cancel", unit: "ns", per: "arm and cancel" }],
+};
+pub(crate) const TIMERS_CANCEL_PROCESSES: u64 = 2;
+pub(crate) const TIMERS_CANCEL_LIVE: u64 = 32_768;
+pub(crate) const TIMERS_CANCEL_DELAYED: usize = 1000;
+pub(crate) const TIMERS_CANCEL_COUNT: u64 = 1_000_000;
+/// Random within these, in milliseconds.
+pub(crate) const TIMERS_CANCEL_AFTER_MS: std::ops::Range<u64> = 1_000..30_000;
+
+pub(crate) const TIMERS_FIRE: Definition = Definition {
+    name: "timers_fire",
+    what: "1 M processes are spawned, sleep for up to 1 s, and are joined; also in CPU time",
+    figures: &[
+        Figure { name: "timers_fire", unit: "ns", per: "firing" },
+        Figure { name: "timers_fire_cpu", unit: "ns", per: "firing" },
+    ],
+};
+pub(crate) const TIMERS_FIRE_COUNT: u64 = 1_000_000;
+/// What is slept at most, in microseconds; scaled with the count.
+pub(crate) const TIMERS_FIRE_WITHIN_US: u64 = 1_000_000;
+
+pub(crate) const TIMERS_RESET: Definition = Definition {
+    name: "timers_reset",
+    what: "a pending sleep is set to 30 s from now and polled, 1 M times",
+    figures: &[Figure { name: "timers_reset", unit: "ns", per: "reset and poll" }],
+};
+pub(crate) const TIMERS_RESET_COUNT: u64 = 1_000_000;
+pub(crate) const TIMERS_RESET_AFTER: Duration = Duration::from_secs(30);
+
+/// Polls of a timer between two yields: less than the operations that a step may do in Procession, and a task in tokio (128). A poll
+/// beyond them would not set the timer.
+pub(crate) const TIMERS_BETWEEN_YIELDS: u64 = 64;
+
+/// How much of the work is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scale {
+    Full,
+    /// A hundredth. The figures mean nothing.
+    Tiny,
+}
+
+impl Scale {
+    pub(crate) fn of(self, count: u64) -> u64 {
+        match self {
+            Self::Full => count,
+            Self::Tiny => count.div_ceil(100),
+        }
+    }
+}
+
+/// A workload on the runtime `R`.
+#[derive(Debug)]
+pub(crate) struct Workload<R> {
+    pub(crate) definition: &'static Definition,
+    /// Does it once.
+    pub(crate) run: fn(&R, Scale) -> Outcome,
+}
+
+/// A value for each figure of the definition.
+pub(crate) type Outcome = Result<Vec<f64>, Failed>;
+
+/// Why a workload has no figures.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    Wrong {
+        what: &'static str,
+        expected: u64,
+        found: u64,
+    },
+    /// It did not end in time.
+    Late(Duration),
+    /// A sleep ended before its time.
+    Early,
+    System {
+        act: &'static str,
+        cause: io::Error,
+    },
+    /// Whatever the runtime says.
+    Runtime(Box<dyn Error + Send + Sync>),
+}
+
+impl Failed {
+    pub(crate) fn error(error: impl Error + Send + Sync + 'static) -> Self {
+        Self::Runtime(Box::new(error))
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wrong { what, expected, found } => write!(f, "{what}: {found} instead of {expected}"),
+            Self::Late(patience) => write!(f, "it did not end within {} s", patience.as_secs()),
+            Self::Early => f.write_str("a sleep ended before its time"),
+            Self::System { act, cause } => write!(f, "cannot {act}: {cause}"),
+            Self::Runtime(error) => error.fmt(f),
+        }
+    }
+}
+
+pub(crate) fn check(what: &'static str, expected: u64, found: u64) -> Result<(), Failed> {
+    if expected == found { Ok(()) } else { Err(Failed::Wrong { what, expected, found }) }
+}
+
+/// Nanoseconds for each of `count`, since `start`.
+pub(crate) fn each(start: Instant, count: u64) -> f64 {
+    start.elapsed().as_nanos() as f64 / count as f64
+}
+
+/// Rounds, unless the user says otherwise.
+pub(crate) const ROUNDS: usize = 5;
+/// More would take an hour.
+pub(crate) const ROUNDS_MAX: usize = 1000;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spread {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Spread {
+    pub(crate) fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let middle = values.len() / 2;
+        // Of an even number, the mean of the two in the middle.
+        let median = (values[middle] + values[(values.len() - 1) / 2]) / 2.0;
+        Self { median, min: values[0], max: values[values.len() - 1] }
+    }
+}
+
+impl<R> Workload<R> {
+    /// Measures in rounds, after one that does not count.
+    pub(crate) fn measure(&self, runtime: &R, rounds: usize, scale: Scale) -> Result<Vec<Spread>, Failed> {
+        (self.run)(runtime, scale)?;
+        let outcomes = (0..rounds).map(|_| (self.run)(runtime, scale)).collect::<Result<Vec<_>, _>>()?;
+        let of_figure = |figure: usize| outcomes.iter().map(|outcome| outcome[figure]).collect();
+        Ok((0..self.definition.figures.len()).map(|figure| Spread::of(of_figure(figure))).collect())
+    }
+}
+
+/// How figures are printed.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) runtime: &'static str,
+    pub(crate) json: bool,
+}
+
+impl Report {
+    pub(crate) fn print(&self, definition: &Definition, spreads: &[Spread], out: &mut impl Write) -> io::Result<()> {
+        for (figure, spread) in definition.figures.iter().zip(spreads) {
+            let Figure { name, unit, per } = figure;
+            let Spread { median, min, max } = spread;
+            if self.json {
+                let runtime = self.runtime;
+                writeln!(out, r#"{{"workload":"{name}","runtime":"{runtime}","value":{median:.2},"unit":"{unit}"}}"#)?;
+            } else {
+                let what = format!("{unit} per {per}");
+                writeln!(out, "{name:<16} {median:>9.1} {what:<20} {min:.1}..{max:.1}")?;
+            }
+        }
+        out.flush()
+    }
+}

@@ -1,0 +1,37 @@
+//! The `procession` command. `flags.rs` says what it understands, `run.rs` what it does.
+//!
+//! # Exit codes
+//! 0: all went well, also if whoever read the output went away. 1: a workload gave a wrong result or could not run, or the output
+//! could not be written. 2: the command line makes no sense.
+#![forbid(unsafe_code)]
+
+#[cfg(not(procession_loom))]
+mod bench;
+#[cfg(not(procession_loom))]
+mod flags;
+#[cfg(not(procession_loom))]
+mod run;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[cfg(not(procession_loom))]
+fn main() -> std::process::ExitCode {
+    use std::io::{self, Write};
+
+    let mut out = io::stdout().lock();
+    let parsed = flags::parse(std::env::args_os().skip(1)).map_err(run::Failure::Usage);
+    match parsed.and_then(|args| run::run(args, &mut out)) {
+        Ok(()) => 0.into(),
+        Err(failure) if failure.is_closed_pipe() => 0.into(),
+        Err(failure) => {
+            // Ignored: with standard error closed, the exit code must do.
+            let _ = writeln!(io::stderr(), "procession: {failure}");
+            failure.exit_code().into()
+        }
+    }
+}
+
+/// A build for models has no runtime to command.
+#[cfg(procession_loom)]
+fn main() {}

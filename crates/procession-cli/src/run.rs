@@ -1,0 +1,57 @@
+//! What the command does, and how it fails.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use crate::bench::{self, Failed};
+use crate::flags::{LowArgs, UsageError};
+
+pub(crate) fn run(args: LowArgs, out: &mut impl Write) -> Result<(), Failure> {
+    match args {
+        LowArgs::Help(text) => out.write_all(text.as_bytes())?,
+        LowArgs::Version => writeln!(out, "procession {}", env!("CARGO_PKG_VERSION"))?,
+        LowArgs::Bench(args) => bench::run(&args, out)?,
+        LowArgs::IdleMemory(scale) => bench::idle_memory_here(scale, out)?,
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Why the command did not do what it was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Usage(UsageError),
+    /// The name of a workload, and what went wrong.
+    Bench(&'static str, Failed),
+    Output(io::Error),
+}
+
+impl Failure {
+    /// Whether the reader of the output went away, which is its right.
+    pub(crate) fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Bench(..) | Self::Output(_) => 1,
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(error) => error.fmt(f),
+            Self::Bench(workload, failed) => write!(f, "cannot measure {workload}: {failed}"),
+            Self::Output(error) => write!(f, "cannot write to standard output: {error}"),
+        }
+    }
+}

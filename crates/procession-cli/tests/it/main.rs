@@ -1,0 +1,152 @@
+//! The command from outside: arguments in; standard output, standard error and exit code out.
+#![cfg(not(procession_loom))]
+
+use std::collections::BTreeSet;
+use std::io::pipe;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+fn procession(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_procession"));
+    command.args(arguments.split_whitespace());
+    command
+}
+
+/// Runs the command, and compares all that it says.
+fn check(arguments: &str, expected: &str) {
+    let output = procession(arguments).output().expect("the command can be started");
+    let said = format!(
+        "{}{}exit code: {}\n",
+        String::from_utf8(output.stdout).expect("the output is text"),
+        String::from_utf8(output.stderr).expect("the errors are text"),
+        output.status.code().expect("it was not killed"),
+    );
+    assert_eq!(said, expected, "procession {arguments}, which said:\n{said}");
+}
+
+#[test]
+fn help_tells_commands_and_exit_codes() {
+    check("--help", include_str!("snapshots/help.txt"));
+    check("-h", include_str!("snapshots/help.txt"));
+}
+
+#[test]
+fn help_of_bench_tells_workloads() {
+    check("bench --help", include_str!("snapshots/bench_help.txt"));
+}
+
+#[test]
+fn help_is_heard_beside_mistakes() {
+    check("bench --rounds many nonsense --nonsense --tiny=3 -h", include_str!("snapshots/bench_help.txt"));
+    check("nonsense --help", include_str!("snapshots/help.txt"));
+}
+
+#[test]
+fn version() {
+    check("--version", &format!("procession {}\nexit code: 0\n", env!("CARGO_PKG_VERSION")));
+    check("bench -V", &format!("procession {}\nexit code: 0\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn mistakes_are_told_before_anything_runs() {
+    check("", "procession: no command given: the commands are bench; see --help\nexit code: 2\n");
+    check("bunch", "procession: unknown command 'bunch': the commands are bench\nexit code: 2\n");
+    check("bench --round 3", "procession: unknown option '--round': see --help\nexit code: 2\n");
+    check("bench -x", "procession: unknown option '-x': see --help\nexit code: 2\n");
+    check("bench --tiny=3", "procession: unexpected argument for option '--tiny': \"3\"\nexit code: 2\n");
+    check(
+        "bench spawn foo",
+        "procession: unknown workload 'foo': the workloads are spawn, skynet, pingpong, ring, fanin, yield, step, \
+         step_yield, idle_mem, timers_cancel, timers_fire, timers_reset\nexit code: 2\n",
+    );
+}
+
+#[test]
+fn a_number_of_rounds_is_checked() {
+    for rounds in ["0", "1001", "-1", "many"] {
+        check(
+            &format!("bench --tiny --rounds {rounds}"),
+            &format!("procession: invalid number of rounds '{rounds}': it must be from 1 to 1000\nexit code: 2\n"),
+        );
+    }
+    check("bench --rounds", "procession: missing argument for option '--rounds'\nexit code: 2\n");
+}
+
+/// The objects that a tiny run prints, one on each line.
+fn json(arguments: &str) -> Vec<Value> {
+    let output = procession(arguments).stderr(Stdio::inherit()).output().expect("the command can be started");
+    assert!(output.status.success(), "procession {arguments}: {}", output.status);
+    let text = String::from_utf8(output.stdout).expect("the output is text");
+    text.lines().map(|line| serde_json::from_str(line).expect("each line is an object")).collect()
+}
+
+#[test]
+fn every_workload_runs_and_prints_its_figures_as_json() {
+    let figures = json("bench --tiny --rounds 1 --json");
+    for figure in &figures {
+        let keys: BTreeSet<_> = figure.as_object().expect("a figure is an object").keys().map(String::as_str).collect();
+        assert_eq!(keys, BTreeSet::from(["workload", "runtime", "value", "unit"]));
+        assert_eq!(figure["runtime"], "procession");
+        assert!(figure["value"].as_f64().is_some_and(|value| value >= 0.0), "{figure}");
+    }
+    let units: Vec<_> = figures.iter().map(|figure| (figure["workload"].as_str(), figure["unit"].as_str())).collect();
+    let expected = [
+        ("spawn", "ns"),
+        ("skynet", "ns"),
+        ("pingpong", "ns"),
+        ("ring", "ns"),
+        ("fanin", "ns"),
+        ("yield", "ns"),
+        ("step", "ns"),
+        ("step_yield", "ns"),
+        ("idle_mem", "bytes"),
+        ("timers_cancel", "ns"),
+        ("timers_fire", "ns"),
+        ("timers_fire_cpu", "ns"),
+        ("timers_reset", "ns"),
+    ];
+    assert_eq!(units, expected.map(|(name, unit)| (Some(name), Some(unit))));
+}
+
+#[test]
+fn workloads_run_in_the_order_given() {
+    let figures = json("bench --rounds 2 ring --tiny yield ring --json");
+    let names: Vec<_> = figures.iter().map(|figure| figure["workload"].as_str()).collect();
+    assert_eq!(names, [Some("ring"), Some("yield"), Some("ring")]);
+}
+
+#[test]
+fn people_get_the_median_and_the_range() {
+    let output = procession("bench pingpong --tiny").output().expect("the command can be started");
+    let text = String::from_utf8(output.stdout).expect("the output is text");
+    let words: Vec<_> = text.split_whitespace().collect();
+    assert_eq!((words[0], &words[2..6]), ("pingpong", &["ns", "per", "round", "trip"][..]), "{text}");
+    let (min, max) = words[6].split_once("..").expect("the range is two numbers");
+    let [min, median, max] = [min, words[1], max].map(|number| number.parse::<f64>().expect("a figure is a number"));
+    assert!(min <= median && median <= max, "{text}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    for arguments in ["--help", "bench --tiny --rounds 1 ring yield"] {
+        let (reader, writer) = pipe().expect("the system gives a pipe");
+        drop(reader);
+        let output = procession(arguments).stdout(writer).stderr(Stdio::piped()).spawn();
+        let output = output.and_then(|child| child.wait_with_output()).expect("the command can be started");
+        assert!(output.status.success(), "procession {arguments}: {}", output.status);
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "procession {arguments}");
+    }
+}
+
+#[test]
+fn an_output_that_takes_nothing_is_a_failure() {
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("there is a device that is always full");
+    let output = procession("--version").stdout(full).stderr(Stdio::piped()).spawn();
+    let output = output.and_then(|child| child.wait_with_output()).expect("the command can be started");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "procession: cannot write to standard output: No space left on device (os error 28)\n"
+    );
+}
