@@ -987,7 +987,7 @@ impl Scheduler {
         find(pid).map(|slot| cancel(&slot)).is_some()
     }
 
-    /// Ends a process between two of its steps, with [`Exit::Killed`]. Says whether the process was there. A step that never returns cannot be
+    /// Ends a process between two of its steps, with [`Exit::Killed`](crate::Exit::Killed). Says whether the process was there. A step that never returns cannot be
     /// ended.
     pub fn terminate(&self, pid: Pid) -> bool {
         find(pid).map(|slot| terminate(&slot)).is_some()
