@@ -120,7 +120,7 @@ pub(crate) struct Shared {
     idle_waits: AtomicU32,
     /// Those of them that do not drive.
     idle_watchers: Mutex<Vec<Arc<Parker>>>,
-    /// Completions that are out: the test clock stands still for them.
+    /// Completions that are out, and root futures that were woken: the test clock stands still for them.
     outstanding: AtomicU32,
     keeper: Keeper,
     /// Sleeps for which there was no timer, and whether there are any.
@@ -251,6 +251,15 @@ impl Shared {
 
     pub(crate) fn has_free_seat(&self) -> bool {
         self.idle.has_absent()
+    }
+
+    /// A root future was woken: until it has been polled, it is as if something ran. Counted as a completion that is out, on the test clock only.
+    pub(crate) fn count_ready_root(&self) {
+        self.begin_outstanding();
+    }
+
+    pub(crate) fn uncount_ready_root(&self) {
+        self.end_outstanding();
     }
 
     /// Wakes who sits in the seat for callers, if he is parked.

@@ -164,8 +164,8 @@ pub(crate) fn arm(
 /// # Ok::<(), procession::BuildError>(())
 /// ```
 pub fn sleep(duration: Duration) -> Sleep {
-    match worker::here() {
-        Some(here) => sleep_until(Instant(here.world.now()) + duration),
+    match worker::now_here() {
+        Some(now) => sleep_until(Instant(now) + duration),
         None => Sleep { deadline: Instant::NEVER, after: Some(duration), armed: None },
     }
 }
@@ -293,7 +293,7 @@ impl Future for Sleep {
         }
         let keeps = Keeps::here();
         let shared = keeps.shared();
-        if deadline <= shared.world.now() {
+        if deadline <= worker::recent_now(shared) {
             return Poll::Ready(());
         }
         worker::note_waiting(Waiting::TIMER);

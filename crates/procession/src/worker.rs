@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake as StdWake, Waker};
 
 use procession_queue::{Steal, deque, fifo};
-use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::AtomicU8;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use procession_sync::{hint, thread};
 
@@ -127,6 +127,8 @@ pub(crate) struct Local {
     current: Cell<Option<NonNull<Slot>>>,
     /// What its step may still spend; a process run out of the next slot goes on with what its waker left.
     budget: Cell<u32>,
+    /// The last reading of the clock that its step made for a sleep; `NEVER` if none.
+    step_now: Cell<u64>,
     /// Whether the step asked for its turn to end.
     gives_way: Cell<bool>,
     next_in_a_row: Cell<u32>,
@@ -227,6 +229,25 @@ pub(crate) fn current() -> Option<Pin> {
         // SAFETY: [running] a process in its step has its life pin.
         Some(Pin::again(unsafe { slot.as_ref() }))
     })
+}
+
+/// The time now for a sleep that begins here, if this thread belongs to a scheduler; its step remembers it.
+pub(crate) fn now_here() -> Option<u64> {
+    let here = here()?;
+    let now = here.world.now();
+    if let Hold::Seat(local) = &here {
+        local.step_now.set(now);
+    }
+    Some(now)
+}
+
+/// The time, or one earlier in this step: a sleep that is polled just after it was made need not read the clock again. One that is over
+/// since is set all the same, and fires at once.
+pub(crate) fn recent_now(shared: &Shared) -> u64 {
+    let recent = with_local(|local| {
+        local.filter(|local| std::ptr::eq(&*local.shared, shared)).map_or(NEVER, |local| local.step_now.get())
+    });
+    if recent == NEVER { shared.world.now() } else { recent }
 }
 
 /// Whether `slot` holds the process whose step runs on this thread.
@@ -428,10 +449,10 @@ impl Local {
         loop {
             match &mut stay {
                 Stay::Always if self.shared.has_ended() => return self.stop_searching(),
-                Stay::Root(root, poll) if root.take_token() => {
+                Stay::Root(root, poll) if root.is_ready() => {
                     // The root may compute for long: it must not count as somebody who finds what others queue.
                     self.stop_searching();
-                    if poll() {
+                    if root.poll_if_ready(poll) {
                         return;
                     }
                 }
@@ -700,7 +721,7 @@ impl Local {
             if (may_leave || may_advance) && shared.idle.take_back_if_all_parked(self.seat) {
                 self.searching.set(true);
                 // Only now nobody else runs: what was read before may be old.
-                let idle = !shared.has_work() && !self.is_over(stay) && shared.outstanding() == 0;
+                let idle = !shared.has_work() && shared.outstanding() == 0;
                 let deadline = shared.next_deadline();
                 if idle && may_leave && deadline > shared.world.now() {
                     self.stop_searching();
@@ -731,7 +752,7 @@ impl Local {
     fn is_over(&self, stay: &Stay<'_>) -> bool {
         match stay {
             Stay::Always => self.shared.has_ended(),
-            Stay::Root(root, _) => root.has_token(),
+            Stay::Root(root, _) => root.is_ready(),
             Stay::Idle => false,
         }
     }
@@ -752,6 +773,7 @@ impl Local {
             self.budget.set(BUDGET);
         }
         self.gives_way.set(false);
+        self.step_now.set(NEVER);
         self.current.set(Some(ready.as_raw()));
         slot.clear_waiting();
         let step = if seen.is_terminated() {
@@ -856,6 +878,7 @@ fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Sta
         core,
         current: Cell::new(None),
         budget: Cell::new(BUDGET),
+        step_now: Cell::new(NEVER),
         gives_way: Cell::new(false),
         next_in_a_row: Cell::new(0),
         inherits: Cell::new(false),
@@ -887,21 +910,65 @@ pub(crate) fn run_thread(shared: Arc<Shared>, seat: SeatId, core: Core) {
 }
 
 /// What wakes a root future: a future that a thread waits for, and which is no process.
+///
+/// A root that is `READY` is counted by its scheduler from its wake-up until it has been polled: the test clock stands still for it, also
+/// while its thread has not woken up yet.
 struct Root {
     shared: Arc<Shared>,
-    token: AtomicBool,
+    state: AtomicU8,
     /// Where the thread parks while it has no seat.
     parker: Parker,
 }
 
+mod root {
+    pub(super) const WAITS: u8 = 0;
+    /// Woken, and to be polled; counted.
+    pub(super) const READY: u8 = 1;
+    /// Complete: nobody polls it any more.
+    pub(super) const GONE: u8 = 2;
+}
+
 impl Root {
-    fn take_token(&self) -> bool {
-        // Ordering: Acquire pairs with the Release of `wake`. A load first: this is looked at before every dispatch.
-        self.token.load(Relaxed) && self.token.swap(false, Acquire)
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.count_ready_root();
+        Self { shared: Arc::clone(shared), state: AtomicU8::new(root::READY), parker: Parker::default() }
     }
 
-    fn has_token(&self) -> bool {
-        self.token.load(Acquire)
+    #[inline]
+    fn is_ready(&self) -> bool {
+        // Ordering: Acquire pairs with the Release of `wake`.
+        self.state.load(Acquire) == root::READY
+    }
+
+    /// Polls the future if it was woken; says whether it is complete.
+    #[inline]
+    fn poll_if_ready(&self, poll: &mut dyn FnMut() -> bool) -> bool {
+        // Ordering: Acquire pairs with the Release of `wake`. A load first: this is looked at before every dispatch.
+        if !self.is_ready() || self.state.compare_exchange(root::READY, root::WAITS, Acquire, Relaxed).is_err() {
+            return false;
+        }
+        let _counted = Counted(&self.shared);
+        poll()
+    }
+}
+
+/// A root that is counted as ready while it is polled, also if the poll panics.
+struct Counted<'a>(&'a Shared);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.uncount_ready_root();
+    }
+}
+
+/// The thread's own hold of the root: when it goes, the root is `GONE`.
+struct RootHold(Arc<Root>);
+
+impl Drop for RootHold {
+    fn drop(&mut self) {
+        if self.0.state.swap(root::GONE, AcqRel) == root::READY {
+            self.0.shared.uncount_ready_root();
+        }
     }
 }
 
@@ -911,13 +978,16 @@ impl StdWake for Root {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Ordering: Release pairs with the Acquire of `take_token`.
-        if !self.token.swap(true, AcqRel) {
-            self.parker.unpark();
-            if self.shared.callers_drive() {
-                // It may be this thread that sits there. Taken off the sleepers, it counts as running: the test clock waits for it.
-                self.shared.wake_caller();
-            }
+        // Before it is seen to be ready, so that the count is never too small.
+        self.shared.count_ready_root();
+        // Ordering: Release pairs with the Acquire of `poll_if_ready`.
+        if self.state.compare_exchange(root::WAITS, root::READY, AcqRel, Acquire).is_err() {
+            return self.shared.uncount_ready_root();
+        }
+        self.parker.unpark();
+        if self.shared.callers_drive() {
+            // It may be this thread that sits there.
+            self.shared.wake_caller();
         }
     }
 }
@@ -927,8 +997,9 @@ impl StdWake for Root {
 pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
     let mut future = pin!(future);
     let mut output = None;
-    let root = Arc::new(Root { shared: Arc::clone(shared), token: AtomicBool::new(true), parker: Parker::default() });
-    let waker = Waker::from(Arc::clone(&root));
+    let root = RootHold(Arc::new(Root::new(shared)));
+    let root = &root.0;
+    let waker = Waker::from(Arc::clone(root));
     let mut poll = || match future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
         Poll::Ready(value) => {
             output = Some(value);
@@ -938,14 +1009,14 @@ pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output 
     };
     loop {
         if let Some((seat, core)) = shared.take_callers_seat() {
-            sit(Arc::clone(shared), seat, core, false, Stay::Root(&root, &mut poll));
+            sit(Arc::clone(shared), seat, core, false, Stay::Root(root, &mut poll));
             if shared.must_be_drained() {
                 run_until_idle(shared);
             }
             break;
         }
         let _entered = Entered::enter(Here::Outside(Arc::clone(shared)));
-        if root.take_token() && poll() {
+        if root.poll_if_ready(&mut poll) {
             break;
         }
         if shared.callers_drive() {
@@ -955,7 +1026,7 @@ pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output 
             }
         }
         // This thread fires the timers of threads that are no workers itself, whatever the workers do.
-        if !shared.fire(&shared.outside) && !root.has_token() {
+        if !shared.fire(&shared.outside) && !root.is_ready() {
             shared.world.park(&root.parker, shared.outside.next());
         }
     }

@@ -2,3 +2,10 @@
 #![cfg(not(procession_loom))]
 
 mod basics;
+mod fairness;
+mod machines;
+mod messages;
+mod panics;
+mod promises;
+mod scene;
+mod spawn;

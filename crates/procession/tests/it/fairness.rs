@@ -1,0 +1,501 @@
+//! Nobody who is ready waits for ever, whatever keeps itself ready beside him.
+//!
+//! Method: one worker. Every step of everybody is counted, by a future around what each runs; a test notes how many steps of others were
+//! made between the moment when somebody became ready and his turn, and compares with the bound in the documentation of the worker.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use procession::{
+    Context, Events, InitError, Pid, Process, Scheduler, SpawnOptions, Status, Value, WaitingFor, Yields, yield_now,
+};
+use procession_sync::Mutex;
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicBool, AtomicU64};
+
+use crate::scene::{driven, soon, threaded};
+
+/// Dispatches between two looks at the oldest of a queue: the documented bound for one with nothing older before it.
+const FAIRNESS: u64 = 61;
+
+/// The steps that have been made, and whether the hogs are to stop.
+#[derive(Clone, Default)]
+struct Steps(Arc<(AtomicU64, AtomicBool)>);
+
+impl Steps {
+    fn made(&self) -> u64 {
+        self.0.0.load(Relaxed)
+    }
+
+    fn note(&self) -> u64 {
+        self.0.0.fetch_add(1, Relaxed)
+    }
+
+    /// Counts each step of `future`.
+    async fn count<F: Future>(self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|task| {
+            self.note();
+            future.as_mut().poll(task)
+        })
+        .await
+    }
+
+    fn stop(&self) {
+        self.0.1.store(true, Relaxed);
+    }
+
+    fn go_on(&self) -> bool {
+        // A bound far beyond all that are tested, so that a starved process makes its test fail and not hang.
+        !self.0.1.load(Relaxed) && self.made() < 100_000
+    }
+
+    /// A process that spawns its successor, and so on: the deque always has something newer.
+    fn flood(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let steps = self.clone();
+        Box::pin(async move {
+            steps.note();
+            if steps.go_on() {
+                drop(procession::spawn(steps.flood()));
+            }
+        })
+    }
+
+    /// A process that is always ready.
+    async fn yields(self) {
+        let steps = self.clone();
+        self.count(async move {
+            while steps.go_on() {
+                yield_now().await;
+            }
+        })
+        .await;
+    }
+}
+
+/// Who had to wait, and for how many steps of others.
+#[derive(Clone, Default)]
+struct Waits(Arc<Mutex<Vec<(usize, u64)>>>);
+
+impl Waits {
+    fn note(&self, who: usize, steps: u64) {
+        self.0.lock().expect("nobody panics").push((who, steps));
+    }
+
+    #[track_caller]
+    fn assert_within(&self, count: usize, bound: impl Fn(usize) -> u64) {
+        let waits = self.0.lock().expect("nobody panics");
+        assert_eq!(waits.len(), count, "all had their turn");
+        for &(who, steps) in &*waits {
+            assert!(steps <= bound(who), "number {who} had to wait for {steps} steps of others: {waits:?}");
+        }
+    }
+}
+
+#[test]
+fn old_processes_in_the_deque_run_beside_a_flood_of_new_ones() {
+    let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
+    let root = scheduler.spawn({
+        let (steps, waits) = (steps.clone(), waits.clone());
+        async move {
+            for who in 0..10 {
+                let (steps, waits, ready) = (steps.clone(), waits.clone(), steps.made());
+                drop(procession::spawn(async move { waits.note(who, steps.note() - ready) }));
+            }
+            for _ in 0..3 {
+                drop(procession::spawn(steps.flood()));
+            }
+        }
+    });
+    root.join().expect("it ends");
+    scheduler.run_until_idle();
+    waits.assert_within(10, |who| FAIRNESS * (who as u64 + 1));
+}
+
+#[test]
+fn a_deque_that_overflows_keeps_the_bound() {
+    // The flood is so broad that the old ones are moved to the global queue, before all that overflows later.
+    let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
+    let root = scheduler.spawn({
+        let (steps, waits) = (steps.clone(), waits.clone());
+        async move {
+            for who in 0..10 {
+                let (steps, waits, ready) = (steps.clone(), waits.clone(), steps.made());
+                drop(procession::spawn(async move { waits.note(who, steps.note() - ready) }));
+            }
+            for _ in 0..1000 {
+                drop(procession::spawn(steps.flood()));
+            }
+        }
+    });
+    root.join().expect("it ends");
+    scheduler.run_until_idle();
+    waits.assert_within(10, |who| FAIRNESS * (who as u64 + 1));
+}
+
+#[test]
+fn a_process_that_gave_way_runs_beside_a_flood_of_new_ones() {
+    const TURNS: usize = 20;
+    let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
+    let root = scheduler.spawn({
+        let (steps, waits) = (steps.clone(), waits.clone());
+        async move {
+            drop(procession::spawn(steps.flood()));
+            for turn in 0..TURNS {
+                let ready = steps.made();
+                yield_now().await;
+                waits.note(turn, steps.made() - ready);
+            }
+            steps.stop();
+        }
+    });
+    root.join().expect("it ends");
+    waits.assert_within(TURNS, |_| FAIRNESS);
+    let waited = waits.0.lock().expect("nobody panics").iter().map(|wait| wait.1).sum::<u64>();
+    assert!(waited > TURNS as u64, "the flood ran, too");
+}
+
+#[test]
+fn the_global_queue_is_served_beside_hogs() {
+    let hogs: [fn(Steps); 3] = [
+        |steps| drop(procession::spawn(steps.flood())),
+        |steps| drop(procession::spawn(steps.yields())),
+        |steps| drop(SpawnOptions::new().affinity(0).spawn(steps.yields())),
+    ];
+    for hog in hogs {
+        let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
+        let root = scheduler.spawn({
+            let (steps, waits, scheduler) = (steps.clone(), waits.clone(), scheduler.clone());
+            async move {
+                hog(steps.clone());
+                hog(steps.clone());
+                // Let them begin.
+                yield_now().await;
+                // What another thread spawns goes through the global queue.
+                std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        for who in 0..10 {
+                            let (steps, waits, ready) = (steps.clone(), waits.clone(), steps.made());
+                            drop(scheduler.spawn(async move { waits.note(who, steps.note() - ready) }));
+                        }
+                    });
+                });
+            }
+        });
+        root.join().expect("it ends");
+        scheduler.run_until_idle();
+        waits.assert_within(10, |who| FAIRNESS * (who as u64 + 1));
+    }
+}
+
+#[test]
+fn a_process_that_was_woken_runs_next_whoever_else_is_ready() {
+    let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
+    let woken = scheduler.start({
+        let (steps, waits) = (steps.clone(), waits.clone());
+        move |mut cx: Context<u64>| async move {
+            for turn in 0..100 {
+                let sent = cx.receive().await.expect("it is not cancelled");
+                waits.note(turn, steps.note() - sent);
+            }
+            steps.stop();
+        }
+    });
+    scheduler.run_until_idle();
+    let address = woken.address().clone();
+    let root = scheduler.spawn({
+        let steps = steps.clone();
+        async move {
+            drop(procession::spawn(steps.flood()));
+            drop(procession::spawn(steps.clone().yields()));
+            drop(SpawnOptions::new().affinity(0).spawn(steps.clone().yields()));
+            while steps.go_on() {
+                // Ignored: it ends before this does.
+                drop(address.send(steps.made()));
+                yield_now().await;
+            }
+        }
+    });
+    root.join().expect("it ends");
+    woken.join().expect("it ends");
+    // Three, and a fairness tick.
+    waits.assert_within(100, |_| 4);
+}
+
+#[test]
+fn two_who_wake_each_other_let_a_third_run() {
+    const TURNS: usize = 100;
+    let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
+    // Each receives a ball and sends it back.
+    let [left, right] = [(); 2].map(|()| {
+        let steps = steps.clone();
+        scheduler.start(move |mut cx: Context<Pid>| {
+            steps.clone().count(async move {
+                while let Some(other) = cx.receive().await {
+                    // Ignored: the other may have ended first.
+                    if !steps.go_on() || procession::send(other, cx.pid()).is_err() {
+                        break;
+                    }
+                }
+            })
+        })
+    });
+    let root = scheduler.spawn({
+        let (steps, waits) = (steps.clone(), waits.clone());
+        let (left, right) = (left.address().clone(), right.pid());
+        async move {
+            left.send(right).expect("it lives");
+            for turn in 0..TURNS {
+                let ready = steps.made();
+                yield_now().await;
+                waits.note(turn, steps.made() - ready);
+            }
+            steps.stop();
+            steps.made()
+        }
+    });
+    let made = root.join().expect("it ends");
+    assert!(made >= TURNS as u64, "the pair played on: {made} steps");
+    // A hand-over in progress, three in a row, and the one that is not in the next slot.
+    waits.assert_within(TURNS, |_| 3);
+    left.cancel();
+    right.cancel();
+}
+
+#[test]
+fn those_who_give_way_take_turns() {
+    const PROCESSES: usize = 50;
+    const TURNS: usize = 20;
+    let scheduler = driven();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&order);
+    let root = scheduler.spawn(async move {
+        let turns = |who| {
+            let order = Arc::clone(&noted);
+            async move {
+                for _ in 0..TURNS {
+                    order.lock().expect("nobody panics").push(who);
+                    yield_now().await;
+                }
+            }
+        };
+        let handles: Vec<_> = (0..PROCESSES).map(|who| procession::spawn(turns(who))).collect();
+        for handle in handles {
+            handle.await.expect("it ends");
+        }
+    });
+    root.join().expect("it ends");
+    let order = order.lock().expect("nobody panics");
+    assert_eq!(order.len(), PROCESSES * TURNS);
+    // Once all have begun, and until the first ends, they come round in one order.
+    for (turn, who) in order.iter().enumerate().take((TURNS - 2) * PROCESSES).skip(2 * PROCESSES) {
+        assert_eq!(*who, order[turn + PROCESSES], "turn {turn}");
+    }
+}
+
+#[test]
+fn a_bound_process_that_is_always_ready_takes_every_other_turn() {
+    let (steps, scheduler) = (Steps::default(), driven());
+    let turns = Arc::new(AtomicU64::new(0));
+    let bound = SpawnOptions::new().on(&scheduler).affinity(0).spawn(steps.clone().yields());
+    let root = scheduler.spawn({
+        let (turns, steps) = (Arc::clone(&turns), steps.clone());
+        async move {
+            for _ in 0..200 {
+                let before = steps.made();
+                yield_now().await;
+                turns.fetch_max(steps.made() - before, Relaxed);
+            }
+            steps.stop();
+        }
+    });
+    root.join().expect("it ends");
+    bound.join().expect("it ends");
+    assert_eq!(turns.load(Relaxed), 1, "turns of the bound one between two of another");
+}
+
+#[test]
+fn a_bound_process_has_its_turn_beside_a_flood() {
+    let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
+    let bound = SpawnOptions::new().on(&scheduler).affinity(0).spawn({
+        let (steps, waits) = (steps.clone(), waits.clone());
+        async move {
+            drop(procession::spawn(steps.flood()));
+            drop(procession::spawn(steps.clone().yields()));
+            for turn in 0..100 {
+                let ready = steps.made();
+                yield_now().await;
+                waits.note(turn, steps.made() - ready);
+            }
+            steps.stop();
+        }
+    });
+    bound.join().expect("it ends");
+    // One, and a fairness tick.
+    waits.assert_within(100, |_| 2);
+}
+
+#[test]
+fn a_backlog_of_messages_is_received_in_portions() {
+    const MESSAGES: u64 = 10_000;
+    let scheduler = driven();
+    let received = Arc::new(AtomicU64::new(0));
+    let child = scheduler.start({
+        let received = Arc::clone(&received);
+        move |mut cx: Context<()>| async move {
+            while cx.receive().await.is_some() {
+                received.fetch_add(1, Relaxed);
+            }
+        }
+    });
+    for _ in 0..MESSAGES {
+        child.send(()).expect("it lives");
+    }
+    child.cancel();
+    let other = scheduler.spawn({
+        let received = Arc::clone(&received);
+        async move {
+            let mut most = 0;
+            let mut before = received.load(Relaxed);
+            while before < MESSAGES {
+                yield_now().await;
+                let now = received.load(Relaxed);
+                most = most.max(now - before);
+                before = now;
+            }
+            most
+        }
+    });
+    let most = other.join().expect("it ends");
+    assert!((1..=128).contains(&most), "{most} messages in one step, the budget is 128");
+    child.join().expect("it ends");
+}
+
+#[test]
+fn a_timer_fires_beside_a_process_that_is_always_ready() {
+    for bound in [false, true] {
+        let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
+        let sleeper = scheduler.spawn({
+            let (steps, waits) = (steps.clone(), waits.clone());
+            async move {
+                procession::sleep(Duration::from_secs(1)).await;
+                waits.note(0, steps.made());
+                steps.stop();
+            }
+        });
+        scheduler.run_until_idle();
+        let options = SpawnOptions::new().on(&scheduler);
+        let options = if bound { options.affinity(0) } else { options };
+        let hog = options.spawn({
+            let scheduler = scheduler.clone();
+            async move {
+                scheduler.advance(Duration::from_secs(1));
+                steps.yields().await;
+            }
+        });
+        hog.join().expect("it ends");
+        sleeper.join().expect("it ends");
+        waits.assert_within(1, |_| FAIRNESS + 1);
+    }
+}
+
+#[test]
+fn a_machine_that_continues_for_ever_lets_others_run() {
+    struct Restless(Steps);
+    impl Process for Restless {
+        type Message = ();
+        type Output = ();
+
+        fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+            Ok(())
+        }
+
+        fn step(
+            &mut self,
+            _: &mut Events<()>,
+            _: &mut Yields<'_>,
+        ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
+            self.0.note();
+            Ok(if self.0.go_on() { Status::Continue } else { Status::Wait(WaitingFor::Messages) })
+        }
+    }
+    let (steps, scheduler) = (Steps::default(), driven());
+    let machine = scheduler.spawn_process(Restless(steps.clone()), "", Box::new(())).expect("it accepts everything");
+    let other = scheduler.spawn({
+        let steps = steps.clone();
+        async move {
+            for _ in 0..100 {
+                yield_now().await;
+            }
+            steps.stop();
+            steps.made()
+        }
+    });
+    let made = other.join().expect("it ends");
+    assert!((50..=200).contains(&made), "{made} steps beside 100");
+    drop(machine);
+}
+
+#[test]
+fn a_root_future_and_processes_take_turns() {
+    let (steps, scheduler) = (Steps::default(), driven());
+    let hog = scheduler.spawn(steps.clone().yields());
+    // The root's own turn comes between two dispatches.
+    let most = scheduler.block_on(async {
+        let mut most = 0;
+        for _ in 0..100 {
+            let before = steps.made();
+            yield_now().await;
+            most = most.max(steps.made() - before);
+        }
+        most
+    });
+    assert_eq!(most, 1);
+    steps.stop();
+    hog.join().expect("it ends");
+}
+
+#[test]
+fn what_is_queued_behind_a_long_step_is_run_by_others() {
+    let scheduler: Scheduler = threaded(2);
+    for _ in 0..100 {
+        // The step ends only after what it has spawned has run, and what that has spawned, too.
+        let long = scheduler.spawn(async {
+            let (tell, told) = mpsc::channel();
+            drop(procession::spawn(async move {
+                drop(procession::spawn(async move { tell.send(()) }));
+            }));
+            soon(&told);
+        });
+        assert_eq!(long.join(), Ok(()));
+    }
+}
+
+#[test]
+fn what_has_given_way_is_run_by_others_during_a_long_step() {
+    let scheduler = threaded(2);
+    for _ in 0..100 {
+        let (tell, told) = mpsc::channel();
+        let handles = scheduler.block_on(async {
+            procession::spawn(async move {
+                let yields = procession::spawn(async move {
+                    for _ in 0..10 {
+                        yield_now().await;
+                    }
+                    tell.send(()).expect("the other waits");
+                });
+                let waits = procession::spawn(async move {
+                    yield_now().await;
+                    soon(&told);
+                });
+                [yields, waits]
+            })
+            .await
+        });
+        for handle in handles.expect("it ends") {
+            assert_eq!(handle.join(), Ok(()));
+        }
+    }
+}

@@ -1,0 +1,670 @@
+//! Panics in all that the user hands to the runtime: they end one process, or none; everybody else goes on, and the counts stay right.
+//!
+//! Method: [`survives`] runs a provocation amid processes that know nothing of it, with one worker and with several, and looks at
+//! what is left. Expected panics print nothing, except for one that is made by `panic!`.
+
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, mpsc};
+use std::task::{Context as Task, Poll, RawWaker, RawWakerVTable, Waker};
+use std::time::Duration;
+
+use procession::{
+    CommandId, Completion, Context, Events, Exit, InitError, Process, Reply, Scheduler, Status, Value, WaitingFor,
+    Yields,
+};
+use procession_sync::Mutex;
+
+use crate::scene::{assert_conserved, driven, panic_quietly, soon, threaded};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Panics when it is dropped, if armed.
+struct Bomb(bool);
+
+const BOMB: Bomb = Bomb(true);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.0 {
+            panic_quietly("a bomb was dropped");
+        }
+    }
+}
+
+fn panicked<T>(text: &str) -> Result<T, Exit> {
+    Err(Exit::Panicked(text.into()))
+}
+
+/// Runs `provoke` beside innocents; `panics` processes are counted as panicked by it.
+#[track_caller]
+fn survives(panics: u64, provoke: impl Fn(&Scheduler)) {
+    for scheduler in [driven(), threaded(1), threaded(2)] {
+        let partner = scheduler.start(|mut cx: Context<Reply<u32>>| async move {
+            let mut replied = 0;
+            while let Some(reply) = cx.receive().await {
+                replied += 1;
+                reply.send(replied);
+            }
+            replied
+        });
+        let address = partner.address().clone();
+        let innocent = scheduler.spawn(async move {
+            let mut sum = 0;
+            for _ in 0..50 {
+                sum += address.call(|reply| reply, HOUR).await.expect("it replies");
+                procession::yield_now().await;
+            }
+            sum
+        });
+        provoke(&scheduler);
+        assert_eq!(innocent.join(), Ok(50 * 51 / 2));
+        partner.cancel();
+        assert_eq!(partner.join(), Ok(50));
+        assert_eq!(scheduler.spawn(async { 1 }).join(), Ok(1), "every worker goes on");
+        assert_conserved(&scheduler);
+        let snapshot = scheduler.snapshot();
+        assert_eq!(snapshot.panicked, panics);
+        assert_eq!(snapshot.spawned, snapshot.ended, "all have ended");
+        assert_eq!(snapshot.timers.pending, 0);
+        assert_eq!(snapshot.processes.len(), 0, "all slots are free");
+    }
+}
+
+#[test]
+fn a_poll_panics() {
+    survives(3, |scheduler| {
+        #[expect(clippy::unused_unit, reason = "the type of a future that panics")]
+        let plain = scheduler.spawn(async { panic!("by the macro, as {}", "usual") });
+        let plain: procession::Handle<()> = plain;
+        assert_eq!(plain.join(), panicked("by the macro, as usual"));
+        let after_a_wait = scheduler.spawn(async {
+            procession::sleep(Duration::from_nanos(1)).await;
+            panic_quietly("after a wait")
+        });
+        let after_a_wait: procession::Handle<()> = after_a_wait;
+        assert_eq!(after_a_wait.join(), panicked("after a wait"));
+        // Nobody waits for it.
+        drop::<procession::Handle<()>>(scheduler.spawn(async { panic_quietly("unheard") }));
+    });
+}
+
+#[test]
+fn the_drop_of_a_future_panics() {
+    /// Is ready at its second poll with `Some`, or never.
+    struct Fragile(Option<u32>, u32, #[expect(dead_code, reason = "its drop panics")] Bomb);
+    impl Future for Fragile {
+        type Output = u32;
+        fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<u32> {
+            self.1 += 1;
+            task.waker().wake_by_ref();
+            self.0.filter(|_| self.1 > 1).map_or(Poll::Pending, Poll::Ready)
+        }
+    }
+    survives(2, |scheduler| {
+        let ready = scheduler.spawn(Fragile(Some(1), 0, BOMB));
+        assert_eq!(ready.join(), panicked("a bomb was dropped"), "its result is not to be had");
+        drop(scheduler.spawn(Fragile(Some(1), 0, BOMB)));
+        let terminated = scheduler.spawn(Fragile(None, 0, BOMB));
+        scheduler.terminate(terminated.pid().expect("it never ends"));
+        assert_eq!(terminated.join(), Err(Exit::Killed), "it had been killed before");
+    });
+}
+
+#[test]
+fn the_drops_of_messages_panic() {
+    survives(2, |scheduler| {
+        // Some in the mailbox, some taken out of it, some skipped.
+        let receive_some = |then_panic: bool| {
+            move |mut cx: Context<(u32, Bomb)>| async move {
+                let own = cx.address();
+                for _ in 0..2 {
+                    let received = cx.receive_matching(|message| message.0 % 3 == 2).await;
+                    std::mem::forget(received);
+                }
+                for n in 0..3 {
+                    assert!(own.send((n, BOMB)).is_ok());
+                }
+                if then_panic {
+                    panic_quietly("with bombs in the mailbox");
+                }
+            }
+        };
+        for then_panic in [false, true] {
+            let child = scheduler.start(receive_some(then_panic));
+            for n in 0..8 {
+                assert!(child.send((n, BOMB)).is_ok());
+            }
+            let expected = if then_panic { panicked("with bombs in the mailbox") } else { Ok(()) };
+            assert_eq!(child.join(), expected);
+        }
+        // Never looked at.
+        let child = scheduler.start(|_: Context<Bomb>| async { procession::yield_now().await });
+        for _ in 0..3 {
+            assert!(child.send(BOMB).is_ok());
+        }
+        assert_eq!(child.join(), Ok(()));
+        let child = scheduler.start(|cx: Context<Bomb>| async move {
+            std::future::pending::<()>().await;
+            drop(cx);
+        });
+        for _ in 0..3 {
+            assert!(child.send(BOMB).is_ok());
+        }
+        scheduler.terminate(child.pid());
+        assert_eq!(child.join(), Err(Exit::Killed));
+        // Received and dropped by the process: this is its own fault.
+        let child = scheduler.start(|mut cx: Context<Bomb>| async move { drop(cx.receive().await) });
+        assert!(child.send(BOMB).is_ok());
+        assert_eq!(child.join(), panicked("a bomb was dropped"));
+    });
+}
+
+#[test]
+fn the_drop_of_an_output_panics() {
+    survives(0, |scheduler| {
+        drop(scheduler.spawn(async { BOMB }));
+        // Dropped after the end.
+        let handle = scheduler.spawn(async { BOMB });
+        scheduler.run_until_idle();
+        drop(handle);
+        // By a process that has a handle in its hand when it ends, and by one that is terminated.
+        let keeper = scheduler.spawn(async {
+            let kept = procession::spawn(async { BOMB });
+            procession::yield_now().await;
+            drop(kept);
+        });
+        assert_eq!(keeper.join(), Ok(()));
+    });
+}
+
+/// Wakers with one function that panics, and which number it has: clone, wake, wake by reference, drop.
+fn faulty<const PANICS: u8>() -> Waker {
+    fn check<const PANICS: u8>(function: u8) {
+        if PANICS == function {
+            panic_quietly("a faulty waker");
+        }
+    }
+    fn clone<const PANICS: u8>(_: *const ()) -> RawWaker {
+        check::<PANICS>(0);
+        RawWaker::new(
+            std::ptr::null(),
+            const {
+                &RawWakerVTable::new(
+                    clone::<PANICS>,
+                    check_wake::<PANICS>,
+                    check_by_ref::<PANICS>,
+                    check_drop::<PANICS>,
+                )
+            },
+        )
+    }
+    fn check_wake<const PANICS: u8>(_: *const ()) {
+        check::<PANICS>(1);
+    }
+    fn check_by_ref<const PANICS: u8>(_: *const ()) {
+        check::<PANICS>(2);
+    }
+    fn check_drop<const PANICS: u8>(_: *const ()) {
+        check::<PANICS>(3);
+    }
+    let waker = const {
+        &RawWakerVTable::new(clone::<PANICS>, check_wake::<PANICS>, check_by_ref::<PANICS>, check_drop::<PANICS>)
+    };
+    // SAFETY: the functions touch no data, and may be called by any thread.
+    unsafe { Waker::new(std::ptr::null(), waker) }
+}
+
+const FAULTY: [fn() -> Waker; 4] = [faulty::<0>, faulty::<1>, faulty::<2>, faulty::<3>];
+
+/// Polls with a faulty waker; says whether that panicked.
+fn poll_faulty<F: Future>(future: Pin<&mut F>, waker: fn() -> Waker) -> Option<Poll<F::Output>> {
+    // Never dropped: that is the poller's own affair.
+    let waker = std::mem::ManuallyDrop::new(waker());
+    catch_unwind(AssertUnwindSafe(|| future.poll(&mut Task::from_waker(&waker)))).ok()
+}
+
+#[test]
+fn the_waker_given_to_a_handle_panics() {
+    survives(0, |scheduler| {
+        for waker in FAULTY {
+            let child = scheduler.start(|mut cx: Context<()>| async move { cx.receive().await });
+            let (address, mut handle) = child.into_parts();
+            for _ in 0..2 {
+                let polled = poll_faulty(Pin::new(&mut handle), waker);
+                assert!(polled.is_none_or(|polled| polled.is_pending()));
+            }
+            // Replaced by another, which drops it.
+            let polled = poll_faulty(Pin::new(&mut handle), || Waker::noop().clone());
+            assert!(polled.is_none_or(|polled| polled.is_pending()));
+            let polled = poll_faulty(Pin::new(&mut handle), waker);
+            assert!(polled.is_none_or(|polled| polled.is_pending()));
+            address.send(()).expect("it lives");
+            scheduler.run_until_idle();
+            assert_eq!(handle.join(), Ok(Some(())));
+
+            // And dropped with the handle, before the end and after.
+            for end_first in [false, true] {
+                let child = scheduler.start(|mut cx: Context<()>| async move { cx.receive().await });
+                let (address, mut handle) = child.into_parts();
+                let polled = poll_faulty(Pin::new(&mut handle), waker);
+                assert!(polled.is_none_or(|polled| polled.is_pending()));
+                if end_first {
+                    address.send(()).expect("it lives");
+                    scheduler.run_until_idle();
+                }
+                drop(catch_unwind(AssertUnwindSafe(|| drop(handle))));
+                if !end_first {
+                    address.send(()).expect("it lives");
+                    scheduler.run_until_idle();
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn the_waker_of_a_caller_panics() {
+    survives(0, |scheduler| {
+        for waker in FAULTY {
+            for reply_at_all in [true, false] {
+                let server = scheduler.start(move |mut cx: Context<Reply<u32>>| async move {
+                    let mut served = 0;
+                    while let Some(reply) = cx.receive().await {
+                        served += 1;
+                        if reply_at_all {
+                            reply.send(served);
+                        }
+                    }
+                    served
+                });
+                let address = server.address().clone();
+                let mut call = Box::pin(async move { address.call(|reply| reply, HOUR).await });
+                let polled = scheduler.block_on(async { poll_faulty(call.as_mut(), waker) });
+                assert!(polled.is_none_or(|polled| polled.is_pending()));
+                server.cancel();
+                assert_eq!(server.join(), Ok(1), "it is not its fault");
+                drop(catch_unwind(AssertUnwindSafe(|| drop(call))));
+            }
+        }
+    });
+}
+
+#[test]
+fn the_waker_of_a_sleep_panics() {
+    survives(0, |scheduler| {
+        for waker in FAULTY {
+            let (tell, told) = mpsc::channel();
+            let sleeper = scheduler.spawn(async move {
+                let nap = Duration::from_nanos(1);
+                let mut sleep = Box::pin(procession::sleep(nap));
+                let polled = poll_faulty(sleep.as_mut(), waker);
+                procession::sleep(nap * 2).await;
+                // The poller's own affair, too: its waker lies in its sleep.
+                drop(catch_unwind(AssertUnwindSafe(|| drop(sleep))));
+                tell.send(polled.is_none_or(|polled| polled.is_pending() || polled.is_ready()))
+                    .expect("the test waits");
+            });
+            assert_eq!(sleeper.join(), Ok(()));
+            assert!(soon(&told));
+        }
+    });
+}
+
+#[test]
+fn the_waker_of_a_combinator_panics_when_a_message_comes() {
+    for waker in [FAULTY[1], FAULTY[2]] {
+        survives(0, |scheduler| {
+            let child = scheduler.start(move |mut cx: Context<u32>| async move {
+                for _ in 0..3 {
+                    let polled = poll_faulty(Box::pin(cx.receive()).as_mut(), waker);
+                    assert!(polled.is_some_and(|polled| polled.is_pending()));
+                    procession::yield_now().await;
+                }
+                cx.receive().await
+            });
+            scheduler.run_until_idle();
+            child.send(1).expect("it lives");
+            assert_eq!(child.join(), Ok(Some(1)));
+        });
+    }
+}
+
+/// Panics when it is dropped, with a payload that panics when that is dropped, and so on, as often as it says.
+struct Russian(u32);
+
+impl Drop for Russian {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            std::panic::resume_unwind(Box::new(Russian(self.0 - 1)));
+        }
+    }
+}
+
+#[test]
+fn the_drop_of_a_panics_payload_panics() {
+    survives(5, |scheduler| {
+        for depth in 0..5 {
+            let handle = scheduler.spawn(async move { std::panic::resume_unwind(Box::new(Russian(depth))) });
+            let handle: procession::Handle<()> = handle;
+            assert_eq!(handle.join(), panicked("a value that is no text"));
+            // And where no process can be blamed.
+            drop(scheduler.spawn(async move { Russian(depth) }));
+        }
+    });
+}
+
+#[test]
+fn a_predicate_panics() {
+    survives(2, |scheduler| {
+        for skip in [0, 3] {
+            let child = scheduler.start(move |mut cx: Context<u32>| async move {
+                let caught = cx.receive_matching(|&n| if n == skip { panic_quietly("choosy") } else { false }).await;
+                assert_eq!(caught, None);
+            });
+            for n in 0..5 {
+                child.send(n).expect("it lives");
+            }
+            assert_eq!(child.join(), panicked("choosy"));
+        }
+    });
+}
+
+#[test]
+fn a_predicate_that_panics_loses_at_most_its_message() {
+    let scheduler = driven();
+    let child = scheduler.start(|mut cx: Context<u32>| async move {
+        let mut choosy = Box::pin(cx.receive_matching(|&n| if n == 2 { panic_quietly("choosy") } else { false }));
+        let caught =
+            poll_fn(|task| Poll::Ready(catch_unwind(AssertUnwindSafe(|| choosy.as_mut().poll(task))).is_err())).await;
+        drop(choosy);
+        let mut rest = Vec::new();
+        while let Some(message) = cx.receive().await {
+            rest.push(message);
+        }
+        (caught, rest)
+    });
+    for n in 0..5 {
+        child.send(n).expect("it lives");
+    }
+    child.cancel();
+    assert_eq!(child.join(), Ok((true, vec![0, 1, 3, 4])));
+}
+
+/// A machine that panics where it is told to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Where {
+    Init,
+    Step,
+    StepWithEvents,
+    Close,
+    Drop,
+    CloseAndDrop,
+    ErrorText,
+    Nowhere,
+}
+
+struct Fragile(Where, u32);
+
+impl Process for Fragile {
+    type Message = Bomb;
+    type Output = u32;
+
+    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+        if self.0 == Where::Init {
+            self.0 = Where::Nowhere;
+            panic_quietly("in init");
+        }
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        events: &mut Events<Bomb>,
+        yields: &mut Yields<'_>,
+    ) -> Result<Status<u32>, Box<dyn Error + Send + Sync>> {
+        /// An error that does not want to be shown.
+        #[derive(Debug)]
+        struct Shy;
+        impl fmt::Display for Shy {
+            fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+                panic_quietly("in an error's text")
+            }
+        }
+        impl Error for Shy {}
+
+        match self.0 {
+            Where::Step => panic_quietly("in a step"),
+            Where::StepWithEvents if events.len() > 0 => {
+                yields.command(CommandId(300), 1, BOMB);
+                panic_quietly("in a step")
+            }
+            Where::StepWithEvents => Ok(Status::Wait(WaitingFor::Messages)),
+            Where::ErrorText => Err(Box::new(Shy)),
+            _ if events.len() > 0 => {
+                // Three of them, none of which is looked at.
+                assert!(events.len() == 3);
+                yields.command(CommandId(300), 1, BOMB);
+                yields.command(CommandId(300), 2, BOMB);
+                Ok(Status::Done(self.1))
+            }
+            _ => Ok(Status::Wait(WaitingFor::Messages)),
+        }
+    }
+
+    fn close(&mut self) {
+        if matches!(self.0, Where::Close | Where::CloseAndDrop) {
+            panic_quietly("in close");
+        }
+    }
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        if matches!(self.0, Where::Drop | Where::CloseAndDrop) {
+            panic_quietly("in a machine's drop");
+        }
+    }
+}
+
+#[test]
+fn a_machine_panics() {
+    let cases = [
+        (Where::Step, "in a step"),
+        (Where::StepWithEvents, "in a step"),
+        (Where::Close, "in close"),
+        (Where::Drop, "in a machine's drop"),
+        (Where::CloseAndDrop, "in close"),
+        (Where::ErrorText, "in an error's text"),
+        (Where::Nowhere, ""),
+    ];
+    survives(cases.len() as u64 - 1, |scheduler| {
+        let machine =
+            |place| scheduler.spawn_process(Fragile(place, 7), "", Box::new(())).expect("it accepts everything");
+        for (place, text) in cases {
+            let child = machine(place);
+            scheduler.run_until_idle();
+            if !matches!(place, Where::Step | Where::ErrorText) {
+                // All at once, so that one step is told of all.
+                let messages: Vec<_> = [BOMB, BOMB, BOMB].into();
+                let address = child.address().clone();
+                let sends = async move { messages.into_iter().all(|message| address.send(message).is_ok()) };
+                assert_eq!(procession::SpawnOptions::new().on(scheduler).affinity(0).spawn(sends).join(), Ok(true));
+            }
+            let expected = if text.is_empty() { Ok(7) } else { panicked(text) };
+            assert_eq!(child.join(), expected, "{place:?}");
+        }
+        // Where it is killed, that stands.
+        for place in [Where::Close, Where::Drop, Where::CloseAndDrop] {
+            let child = machine(place);
+            scheduler.run_until_idle();
+            scheduler.terminate(child.pid());
+            assert_eq!(child.join(), Err(Exit::Killed), "{place:?}");
+        }
+        let refused = scheduler.spawn_process(Fragile(Where::Init, 7), "", Box::new(())).expect_err("it panics");
+        assert_eq!(refused.to_string(), "cannot start a process: its init panicked: in init");
+        assert!(matches!(refused.init_error(), Some(InitError::Panicked(text)) if **text == *"in init"));
+    });
+}
+
+/// Yields commands with inputs that panic when they are dropped, and counts what comes of them.
+struct Yielder(Vec<CommandId>, usize);
+
+impl Process for Yielder {
+    type Message = ();
+    type Output = usize;
+
+    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        events: &mut Events<()>,
+        yields: &mut Yields<'_>,
+    ) -> Result<Status<usize>, Box<dyn Error + Send + Sync>> {
+        self.1 += events.count();
+        for command in self.0.drain(..) {
+            yields.command(command, 1, BOMB);
+        }
+        Ok(if self.1 == 3 { Status::Done(self.1) } else { Status::Wait(WaitingFor::Completions) })
+    }
+}
+
+#[test]
+fn handlers_and_what_they_are_given_panic() {
+    for clock in [true, false] {
+        let builder = Scheduler::builder()
+            .width(1)
+            .handler(CommandId(300), |_input: Value, _: Completion| panic_quietly("a handler"))
+            .handler(CommandId(301), |input: Value, completion: Completion| completion.complete(Ok(input)));
+        let builder = if clock { builder.test_clock() } else { builder };
+        let scheduler = builder.build().expect("each command has one handler");
+        // Unknown, panicking, and giving the bomb back.
+        for command in [CommandId(299), CommandId(300), CommandId(301)] {
+            let machine = Yielder(vec![command; 3], 0);
+            let child = scheduler.spawn_process(machine, "", Box::new(())).expect("it accepts everything");
+            // Either it lives, or what its own values do is its own fault.
+            let result = child.join();
+            assert!(result == Ok(3) || result == panicked("a bomb was dropped"), "{command}: {result:?}");
+        }
+        assert_eq!(scheduler.spawn(async { 1 }).join(), Ok(1));
+        scheduler.block_on(procession::sleep(Duration::from_nanos(1)));
+        assert_conserved(&scheduler);
+    }
+}
+
+#[test]
+fn the_result_of_a_late_completion_panics() {
+    let (hold, held) = mpsc::channel();
+    let hold = Mutex::new(hold);
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .test_clock()
+        .handler(CommandId(300), move |input: Value, completion: Completion| {
+            std::mem::forget(input);
+            hold.lock().expect("nobody panics").send(completion).expect("the test waits");
+        })
+        .build()
+        .expect("each command has one handler");
+    let machine = Yielder(vec![CommandId(300)], 0);
+    let child = scheduler.spawn_process(machine, "", Box::new(())).expect("it accepts everything");
+    // Without an end of this, the clock stands still.
+    let address = child.address().clone();
+    scheduler.spawn(async { procession::yield_now().await }).join().expect("it ends");
+    scheduler.terminate(child.pid());
+    assert_eq!(child.join(), Err(Exit::Killed));
+    let late: Completion = soon(&held);
+    // Whether the thread hears of it or not, the clock goes on.
+    drop(catch_unwind(AssertUnwindSafe(|| late.complete(Ok(Box::new(BOMB))))));
+    assert!(!address.is_alive());
+    scheduler.block_on(procession::sleep(HOUR));
+    scheduler.run_until_idle();
+}
+
+#[test]
+fn timer_functions_panic() {
+    survives(0, |scheduler| {
+        let (tell, told) = mpsc::channel();
+        let shared = Mutex::new(tell.clone());
+        scheduler.block_on(async {
+            let nap = Duration::from_nanos(10);
+            let bomb = BOMB;
+            procession::run_after(nap, move || {
+                tell.send("once").expect("the test waits");
+                let _moved = &bomb;
+                panic_quietly("in a function of a timer")
+            })
+            .expect("there is room");
+            let every = procession::run_every(nap, move || {
+                // Ignored: the test hears it often enough.
+                drop(shared.lock().map(|tell| tell.send("again")));
+                panic_quietly("in a function of a timer")
+            })
+            .expect("there is room");
+            for _ in 0..3 {
+                procession::sleep(nap * 3).await;
+            }
+            every.cancel();
+        });
+        let heard: Vec<_> = std::iter::from_fn(|| told.recv_timeout(Duration::ZERO).ok()).collect();
+        assert_eq!(heard.iter().filter(|heard| **heard == "once").count(), 1);
+        assert!(heard.contains(&"again"));
+    });
+}
+
+#[test]
+fn a_delayed_message_that_nobody_takes_panics() {
+    survives(0, |scheduler| {
+        let child = scheduler.start(|_: Context<Bomb>| async {});
+        let nap = Duration::from_nanos(10);
+        let (address, handle) = child.into_parts();
+        assert!(address.send_after(nap, BOMB).is_ok());
+        assert_eq!(handle.join(), Ok(()));
+        scheduler.block_on(procession::sleep(nap * 2));
+        drop(address);
+        scheduler.run_until_idle();
+    });
+}
+
+#[test]
+fn a_root_future_panics() {
+    for scheduler in [driven(), threaded(1)] {
+        let child = scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await });
+        for _ in 0..3 {
+            let address = child.address().clone();
+            let root = async move {
+                procession::spawn(async {}).await.expect("it ends");
+                address.send(1).expect("it lives");
+                panic_quietly("in the root")
+            };
+            let caught = catch_unwind(AssertUnwindSafe(|| scheduler.block_on(root)));
+            let text =
+                caught.map(|()| ()).expect_err("it panics").downcast::<String>().expect("the text comes through");
+            assert_eq!(*text, "in the root");
+            assert_eq!(procession::current_pid(), None);
+            // The seat is free for others.
+            assert_eq!(scheduler.spawn(async { 1 }).join(), Ok(1));
+            if !child.is_alive() {
+                break;
+            }
+        }
+        assert_eq!(child.join(), Ok(Some(1)));
+        assert_conserved(&scheduler);
+    }
+}
+
+#[test]
+fn the_closure_of_a_call_panics() {
+    survives(1, |scheduler| {
+        let server = scheduler.start(|mut cx: Context<Reply<u32>>| async move { cx.receive().await.is_none() });
+        let address = server.address().clone();
+        let caller = scheduler.spawn(async move { address.call(|_| panic_quietly("at the phone"), HOUR).await });
+        assert_eq!(caller.join(), panicked("at the phone"));
+        server.cancel();
+        assert_eq!(server.join(), Ok(true));
+    });
+}
