@@ -12,6 +12,14 @@ pub(crate) enum Action {
 }
 
 impl Action {
+    /// The timer will not fire: whoever waits must look again, and a function is dropped.
+    pub(crate) fn give_up(self) {
+        match self {
+            Self::Wake(_) => self.fire(),
+            Self::Call(function) => drop_guarded(function),
+        }
+    }
+
     /// Runs outside all locks; a panic of the user's code ends here.
     pub(crate) fn fire(self) {
         match self {

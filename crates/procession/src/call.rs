@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use procession_sync::Mutex;
 
+use crate::body::guarded;
 use crate::time::timeout;
 use crate::{Waiting, worker};
 
@@ -36,9 +37,9 @@ impl<T> Cell<T> {
         let waker = waker.take();
         *state = end;
         drop(state);
-        // Outside the lock: waking is the user's code.
+        // Outside the lock, and guarded: waking is the caller's code, and must not harm who replies.
         if let Some(waker) = waker {
-            waker.wake();
+            drop(guarded(|| waker.wake()));
         }
         None
     }

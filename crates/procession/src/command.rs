@@ -11,7 +11,7 @@ use procession_sync::Mutex;
 
 use crate::BuildError;
 use crate::action::Action;
-use crate::body::{System, guarded};
+use crate::body::{System, drop_guarded, guarded};
 use crate::slot::{Pin, Slot};
 use crate::time::{Armed, arm};
 use crate::world::nanoseconds;
@@ -157,14 +157,20 @@ impl Registry {
         match self.0.get(&id) {
             // A panic drops the completion, which completes the command with an error.
             Some(handler) => drop(guarded(|| handler.handle(input, completion))),
-            None => completion.complete(Err(CommandError::Unknown(id))),
+            None => {
+                drop_guarded(input);
+                completion.complete(Err(CommandError::Unknown(id)));
+            }
         }
         None
     }
 }
 
 fn sleep(slot: &Slot, tag: u64, input: Value) -> Result<Armed, CommandError> {
-    let duration = input.downcast::<Duration>().map_err(|_| CommandError::WrongInput("Duration"))?;
+    let duration = input.downcast::<Duration>().map_err(|input| {
+        drop_guarded(input);
+        CommandError::WrongInput("Duration")
+    })?;
     let shared = slot.shared();
     let when = shared.world.now().saturating_add(nanoseconds(*duration));
     let sleeper = Pin::again(slot);

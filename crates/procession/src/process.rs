@@ -30,7 +30,7 @@ use crate::{Exit, Waiting, worker};
 ///
 /// Yields of the step that returns `Done` or an error are dropped. A cancel is an event of its own, is delivered once, and ends every wait.
 ///
-/// A panic in any of the methods ends the process with [`Exit::Panicked`].
+/// A panic in `init` goes to the starter, one in `step` ends the process with [`Exit::Panicked`]. One in `close` changes nothing any more.
 pub trait Process: Send + 'static {
     /// What it receives.
     type Message: Send + 'static;
@@ -190,7 +190,8 @@ struct Closing<P: Process>(P);
 
 impl<P: Process> Drop for Closing<P> {
     fn drop(&mut self) {
-        self.0.close();
+        // Guarded, so that it does not meet a panic of the process's own `Drop`.
+        drop(guarded(|| self.0.close()));
     }
 }
 

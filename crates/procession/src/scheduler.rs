@@ -508,6 +508,10 @@ impl Shared {
         for seat in &self.seats {
             seat.parker.unpark();
         }
+        // What pending functions hold may hold this scheduler. A sleep of a root future is woken, and sets its timer anew.
+        for timers in self.seats.iter().map(|seat| &seat.timers).chain([&self.outside]) {
+            timers.clear(&mut |action: Action| action.give_up());
+        }
     }
 
     /// Whether a new process is taken; `inside` if one of the scheduler's own processes spawns it.

@@ -64,7 +64,13 @@ impl Kind {
             message_name: std::any::type_name::<M>,
             push_system: |slot, system| {
                 // SAFETY: [typed] this kind is of M.
-                unsafe { slot.mailbox::<M>() }.push(Event::System(system)).ok()
+                match unsafe { slot.mailbox::<M>() }.push(Event::System(system)) {
+                    Ok(pushed) => Some(pushed),
+                    Err(refused) => {
+                        crate::body::drop_guarded(refused);
+                        None
+                    }
+                }
             },
             close: |slot| {
                 // SAFETY: [typed] this kind is of M.

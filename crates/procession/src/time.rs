@@ -128,13 +128,16 @@ impl Armed {
     }
 }
 
-/// Sets a timer of `shared`: on this worker if it is one of its workers.
+/// Sets a timer of `shared`: on this worker if it is one of its workers. A scheduler that has ended runs no functions any more.
 pub(crate) fn arm(
     shared: &Shared,
     when: u64,
     period: Option<NonZeroU64>,
     action: Action,
 ) -> Result<Armed, TimerLimit<Action>> {
+    if matches!(action, Action::Call(_)) && shared.has_ended() {
+        return Err(TimerLimit(action));
+    }
     let place = worker::with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
         Some(local) => Place::Seat(local.seat),
         None => Place::Outside,
@@ -280,7 +283,8 @@ impl Future for Sleep {
                 return Poll::Ready(());
             }
             worker::note_waiting(Waiting::TIMER);
-            if armed.waker == waker {
+            // The timers of a scheduler that has ended were given up.
+            if armed.waker == waker && !shared.has_ended() {
                 return Poll::Pending;
             }
             let action = Action::Wake(task.waker().clone());
@@ -430,11 +434,11 @@ impl Interval {
     }
 }
 
-/// Runs a function after `delay`, on a worker, outside all locks; it must not block. A panic ends there. A function that has an
-/// [`Address`](crate::Address) of its own scheduler in it keeps what remains of that until it has run.
+/// Runs a function after `delay`, on a worker, outside all locks; it must not block. A panic ends there. When the scheduler ends first, the
+/// function is dropped.
 ///
 /// # Errors
-/// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers.
+/// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers, or has ended.
 pub fn run_after<F: FnOnce() + Send + 'static>(delay: Duration, function: F) -> Result<Timer, TimerLimit<F>> {
     let shared = scheduler::here();
     let when = shared.world.now().saturating_add(nanoseconds(delay));
@@ -458,7 +462,7 @@ pub fn run_after<F: FnOnce() + Send + 'static>(delay: Duration, function: F) -> 
 /// missed is left out; the phase is kept. A period of zero is taken as one nanosecond.
 ///
 /// # Errors
-/// [`TimerLimit`] if the scheduler has reached its limit of timers.
+/// [`TimerLimit`] if the scheduler has reached its limit of timers, or has ended.
 pub fn run_every<F: Fn() + Send + Sync + 'static>(period: Duration, function: F) -> Result<Timer, TimerLimit<()>> {
     let shared = scheduler::here();
     let period = NonZeroU64::new(nanoseconds(period)).unwrap_or(NonZeroU64::MIN);

@@ -3,6 +3,10 @@
 //! The threads meet in the transitions of the state word, which are read-modify-writes. Whoever works without the lock calls the
 //! functions for that, whether the lock is held or not; the protocol allows it at any time.
 //!
+//! Three orderings are there by argument only, because loom finds no fault without them: the Acquire of `begin_reset`, with the Release
+//! of `tick` (loom lets no load see a store that comes later), and the Release of `Lower` with the Acquire of `Raise` (loom lets
+//! a swap see the last change of a word, known or not).
+//!
 //! | model | canaries |
 //! |---|---|
 //! | `delete_against_fire` | `canary_fire_without_cas` |

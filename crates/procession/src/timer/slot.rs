@@ -1,6 +1,7 @@
 //! A timer's slot: the state word with its transitions, the deadline, the actions; and the pages that slots lie in.
 //!
-//! The protocol, its steps and the invariants in brackets are described in the documentation of the parent module.
+//! The protocol, its steps and the invariants in brackets are described in the documentation of the parent module. What has to be
+//! done under the lock takes the ledger, which nobody has without it.
 
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
@@ -11,7 +12,7 @@ use procession_sync::atomic::{AtomicU32, AtomicU64};
 use procession_sync::cell::UnsafeCell;
 
 use super::heap::NEVER;
-use super::mutation;
+use super::{Ledger, mutation};
 
 /// The timer will fire. Set by `Arm`; cleared by `End` and `Fire`.
 const PENDING: u64 = 1;
@@ -41,7 +42,7 @@ impl Word {
         Self(u64::from(generation) << 32)
     }
 
-    fn generation(self) -> u32 {
+    pub(super) fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
@@ -298,7 +299,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
 
     /// Under the lock: ends the timer of that generation.
     #[inline]
-    pub(super) fn cancel(&self, generation: u32) -> Option<Ended<A>> {
+    pub(super) fn cancel(&self, _lock: &Ledger, generation: u32) -> Option<Ended<A>> {
         // Ordering: Relaxed; cells are filled under the lock.
         self.end(generation, 0, Relaxed)
     }
@@ -312,7 +313,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
 
     /// Under the lock, `Fire`: ends a settled timer that fires once, unless the word has changed.
     #[inline]
-    pub(super) fn fire(&self, word: Word) -> Option<Ended<A>> {
+    pub(super) fn fire(&self, _lock: &Ledger, word: Word) -> Option<Ended<A>> {
         debug_assert!(!word.has(SPARE), "only a periodic timer has one");
         let ended = word.ended();
         if MUTATION == mutation::FIRE_WITHOUT_CAS {
@@ -328,7 +329,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
 
     /// Under the lock, `Tick`: takes the spare of a settled timer, unless the word has changed. The tick is `None` if there is no spare:
     /// the thread that took the last one has not returned it.
-    pub(super) fn tick(&self, word: Word) -> Option<Option<(Tick, A)>> {
+    pub(super) fn tick(&self, _lock: &Ledger, word: Word) -> Option<Option<(Tick, A)>> {
         if !word.has(SPARE) && MUTATION != mutation::TICK_WITHOUT_SPARE {
             return Some(None);
         }
@@ -341,7 +342,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
     }
 
     /// Under the lock, `Return`: puts the spare of a tick back. Refused if the timer has ended, or has another action.
-    pub(super) fn return_spare(&self, tick: Tick, spare: A) -> Result<(), A> {
+    pub(super) fn return_spare(&self, _lock: &Ledger, tick: Tick, spare: A) -> Result<(), A> {
         let is_its = |word: Word| {
             let is_timer = word.is_pending(tick.0.generation()) || MUTATION == mutation::RETURN_ANY_GENERATION;
             let is_edition = (word.0 ^ tick.0.0) & EDITION == 0 || MUTATION == mutation::RETURN_ANY_EDITION;
@@ -352,7 +353,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
             return Err(spare);
         }
         let other = 1 - word.current();
-        // SAFETY: [cells] without SPARE, the other cell is empty, and the lock's.
+        // SAFETY: [cells], [lock] without SPARE, the other cell is empty, and this thread's.
         unsafe { self.fill(other, spare) };
         let order = if MUTATION == mutation::RETURN_RELAXED { Relaxed } else { Release };
         while is_its(word) {
@@ -369,6 +370,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
     /// Under the lock, `Replace`: gives the timer of that generation another action and period.
     pub(super) fn replace(
         &self,
+        _lock: &Ledger,
         generation: u32,
         period: Option<NonZeroU64>,
         action: A,
@@ -392,7 +394,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
             return Replaced { action: Err(action), rest: [spare, old_spare] };
         }
         let (old, new) = (word.current(), 1 - word.current());
-        // SAFETY: [cells] without SPARE, the other cell is empty, and the lock's.
+        // SAFETY: [cells], [lock] without SPARE, the other cell is empty, and this thread's.
         unsafe { self.fill(new, action) };
         loop {
             if !word.is_pending(generation) {
@@ -416,7 +418,7 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         // SAFETY: [cells] it is the other cell by now, filled, without SPARE.
         let action = Ok(unsafe { self.take(old) });
         let Some(spare) = spare else { return Replaced { action, rest: [None, old_spare] } };
-        // SAFETY: [cells] without SPARE, the other cell is empty, and the lock's.
+        // SAFETY: [cells], [lock] without SPARE, the other cell is empty, and this thread's.
         unsafe { self.fill(old, spare) };
         while word.is_pending(generation) {
             // Ordering: Release as above.
