@@ -132,6 +132,9 @@ pub(crate) async fn call<T>(patience: Duration, send: impl FnOnce(Reply<T>) -> b
         return Err(CallError::Ended);
     }
     let replied = poll_fn(|task| {
+        if !worker::charge(task) {
+            return Poll::Pending;
+        }
         let new = task.waker().clone();
         let mut state = caller.0.state.lock().expect("nothing that can panic runs under this lock");
         if let State::Waits(waker) = &mut *state {

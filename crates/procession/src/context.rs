@@ -92,6 +92,7 @@ impl<M: Send + 'static> Context<M> {
 
     /// Receives the next message if there is one.
     pub fn try_receive(&mut self) -> Option<M> {
+        worker::spend();
         self.take_skipped().or_else(|| self.take_next())
     }
 
@@ -103,6 +104,9 @@ impl<M: Send + 'static> Context<M> {
     /// Waits until this process is asked to end.
     pub async fn cancelled(&self) {
         poll_fn(|task| {
+            if !worker::charge(task) {
+                return Poll::Pending;
+            }
             if self.is_cancelled() {
                 return Poll::Ready(());
             }

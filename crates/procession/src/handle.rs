@@ -91,6 +91,9 @@ impl<T: Send + 'static> Future for Handle<T> {
     /// # Panics
     /// Never. Polled again after its result was taken, it answers [`Exit::Refused`].
     fn poll(mut self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        if !worker::charge(task) {
+            return Poll::Pending;
+        }
         let Some(joined) = &mut self.0 else {
             return Poll::Ready(Err(Exit::Refused));
         };

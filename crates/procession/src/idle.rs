@@ -134,7 +134,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         if counts.searching() > 0 || counts.parked() == 0 { None } else { self.claim() }
     }
 
-    /// `Claim`, whoever searches: for a batch of entries, which wants as many workers.
+    /// `Claim`, whoever searches.
     #[cold]
     pub(crate) fn claim(&self) -> Option<SeatId> {
         self.change(|sleepers| {

@@ -25,7 +25,7 @@ use crate::{Exit, Waiting, worker};
 /// | [`Wait`](Status::Wait) for messages | steps when a message comes; completions are kept until then | likewise |
 /// | `Wait` for completions | steps when one comes; messages are kept until then | ends with [`Exit::WaitsForNothing`] |
 /// | `Wait` for either | steps when either comes | steps when a message comes |
-/// | [`Done`](Status::Done) | ends; commands still outstanding go on, their completions are ignored | ends |
+/// | [`Done`](Status::Done) | ends; its sleeps are cancelled, other commands go on, and their completions are ignored | ends |
 /// | an error | ends with [`Exit::Failed`] | likewise |
 ///
 /// Yields of the step that returns `Done` or an error are dropped. A cancel is an event of its own, is delivered once, and ends every wait.
@@ -266,13 +266,17 @@ impl<P: Process> MachineBody<P> {
 
     /// Ends the process: what it was not told is dropped, each by itself, and its sleeps are cancelled.
     fn end_with(&mut self, slot: &Slot, result: Result<P::Output, Exit>) -> Step {
-        for sleep in self.sleeps.drain(..) {
+        while let Some(sleep) = self.sleeps.pop() {
             drop_guarded(sleep.delete(slot.shared()));
         }
-        self.events.0.drain(..).for_each(drop_guarded);
-        self.yields.drain(..).for_each(drop_guarded);
+        while let Some(event) = self.events.0.pop_front() {
+            drop_guarded(event);
+        }
+        while let Some(command) = self.yields.pop() {
+            drop_guarded(command);
+        }
         worker::count(slot.shared(), |stats| &stats.discarded, self.messages as u64);
-        // The result is in place even if the process's `Drop` panics.
+        // A panic of the process's `Drop` replaces the result: it ends with `Exit::Panicked`.
         self.stage = Stage::Ended(result);
         Step::Ended
     }
@@ -311,7 +315,9 @@ impl<P: Process> Body for MachineBody<P> {
         self.messages = 0;
         self.completions = 0;
         let status = process.0.step(&mut self.events, &mut Yields(&mut self.yields));
-        self.events.0.drain(..).for_each(drop_guarded);
+        while let Some(event) = self.events.0.pop_front() {
+            drop_guarded(event);
+        }
         if self.events.0.capacity() > EVENTS_KEPT {
             self.events.0 = VecDeque::new();
         }

@@ -27,7 +27,7 @@ use crate::slot::{Pin, Ready, Slot, Table};
 use crate::snapshot::{self, Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::spawn::{SpawnError, SpawnOptions};
 use crate::state::Wake;
-use crate::time::{Instant, sleep_until_nanoseconds};
+use crate::time::{Instant, sleep_on};
 use crate::timer::Timers;
 use crate::worker::{self, Core, Hold, Origin};
 use crate::world::{Parker, World, nanoseconds};
@@ -719,7 +719,8 @@ impl Builder {
         self
     }
 
-    /// Shakes out assumptions about order: every other wake-up is refused the next slot. For tests.
+    /// Shakes out assumptions about order: a wake-up is refused the next slot at random, and what is taken from the global queue together is
+    /// shuffled. For tests.
     pub fn shuffled(mut self) -> Self {
         self.shuffled = true;
         self
@@ -1036,8 +1037,8 @@ impl Scheduler {
 
 impl Shared {
     /// Waits until no more than `left` processes are alive, or until `deadline`.
-    async fn wait_for_ends(&self, left: u64, deadline: u64) {
-        let mut sleep = std::pin::pin!(sleep_until_nanoseconds(deadline));
+    async fn wait_for_ends(self: &Arc<Self>, left: u64, deadline: u64) {
+        let mut sleep = std::pin::pin!(sleep_on(Arc::clone(self), deadline));
         poll_fn(|task| {
             self.end_waiters.lock().expect("nothing that can panic runs under this lock").push(task.waker().clone());
             // `Leave` of the closing protocol.

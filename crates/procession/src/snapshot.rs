@@ -194,7 +194,7 @@ pub struct ProcessSnapshot {
     pub mailbox_high_water: u32,
     /// Messages that it has received.
     pub received: u32,
-    /// Steps that it has made.
+    /// How often it was dispatched: its steps, and those in which a state machine found nothing that it waits for.
     pub steps: u32,
 }
 

@@ -210,6 +210,7 @@ impl SpawnOptions {
             Some(scheduler) => Hold::Shared(Arc::clone(scheduler.shared())),
             None => scheduler::here(),
         };
+        worker::spend();
         let refuse = |refused, kind| Err(SpawnError { refused, kind });
         let parent = worker::parent_in(&shared);
         if !shared.takes_processes(parent.is_some()) {

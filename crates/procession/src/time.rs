@@ -169,17 +169,18 @@ pub(crate) fn arm(
 pub fn sleep(duration: Duration) -> Sleep {
     match worker::now_here() {
         Some(now) => sleep_until(Instant(now) + duration),
-        None => Sleep { deadline: Instant::NEVER, after: Some(duration), armed: None },
+        None => Sleep { deadline: Instant::NEVER, after: Some(duration), on: None, armed: None },
     }
 }
 
 /// Waits until a moment; not at all if it has passed.
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep { deadline, after: None, armed: None }
+    Sleep { deadline, after: None, on: None, armed: None }
 }
 
-pub(crate) fn sleep_until_nanoseconds(deadline: u64) -> Sleep {
-    sleep_until(Instant(deadline))
+/// Waits until a moment on the clock of a certain scheduler.
+pub(crate) fn sleep_on(shared: Arc<Shared>, deadline: u64) -> Sleep {
+    Sleep { deadline: Instant(deadline), after: None, on: Some(shared), armed: None }
 }
 
 /// The future of [`sleep`] and [`sleep_until`]. It sets a timer when it is first polled and has to wait; dropping it removes the timer.
@@ -190,6 +191,8 @@ pub struct Sleep {
     deadline: Instant,
     /// How long after the first poll, until that.
     after: Option<Duration>,
+    /// The scheduler whose clock counts, if not that of whoever polls.
+    on: Option<Arc<Shared>>,
     armed: Option<ArmedSleep>,
 }
 
@@ -278,13 +281,14 @@ impl Future for Sleep {
         let waker = identity(task.waker());
         if let Some(armed) = &mut sleep.armed {
             let shared = armed.keeps.shared();
-            if deadline <= shared.world.now() {
+            // A timer that is pending has not fired, whatever the clock says; so the clock need not be read.
+            let pending = armed.timers().is_pending(armed.timer.id);
+            if !pending && deadline <= shared.world.now() {
                 sleep.disarm();
                 return Poll::Ready(());
             }
             worker::note_waiting(Waiting::TIMER);
-            // The timers of a scheduler that has ended were given up.
-            if armed.waker == waker && !shared.has_ended() {
+            if pending && armed.waker == waker {
                 return Poll::Pending;
             }
             let action = Action::Wake(task.waker().clone());
@@ -295,7 +299,7 @@ impl Future for Sleep {
                 return Poll::Pending;
             }
         }
-        let keeps = Keeps::here();
+        let keeps = sleep.on.clone().map_or_else(Keeps::here, Keeps::Scheduler);
         let shared = keeps.shared();
         if deadline <= worker::recent_now(shared) {
             return Poll::Ready(());
@@ -462,14 +466,19 @@ pub fn run_after<F: FnOnce() + Send + 'static>(delay: Duration, function: F) -> 
 /// missed is left out; the phase is kept. A period of zero is taken as one nanosecond.
 ///
 /// # Errors
-/// [`TimerLimit`] if the scheduler has reached its limit of timers, or has ended.
-pub fn run_every<F: Fn() + Send + Sync + 'static>(period: Duration, function: F) -> Result<Timer, TimerLimit<()>> {
+/// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers, or has ended.
+pub fn run_every<F: Fn() + Send + Sync + 'static>(period: Duration, function: F) -> Result<Timer, TimerLimit<F>> {
     let shared = scheduler::here();
     let period = NonZeroU64::new(nanoseconds(period)).unwrap_or(NonZeroU64::MIN);
     let when = shared.world.now().saturating_add(period.get());
-    match arm(&shared, when, Some(period), Action::Call(Arc::new(function))) {
+    let function = Arc::new(function);
+    let called = Arc::clone(&function);
+    match arm(&shared, when, Some(period), Action::Call(called)) {
         Ok(armed) => Ok(Timer { shared: Arc::clone(&shared), armed }),
-        Err(_) => Err(TimerLimit(())),
+        Err(TimerLimit(action)) => {
+            drop(action);
+            Err(TimerLimit(Arc::into_inner(function).expect("the timer was refused, so nobody else has the function")))
+        }
     }
 }
 

@@ -633,6 +633,12 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         settled
     }
 
+    /// Whether this timer will still fire, as far as this thread can see.
+    #[inline]
+    pub(crate) fn is_pending(&self, id: TimerId) -> bool {
+        self.table.get(id.slot).is_some_and(|slot| slot.word().is_pending(id.generation))
+    }
+
     /// Deletes all timers, and hands their actions out. One that is added meanwhile may stay.
     pub(crate) fn clear(&self, take: &mut dyn FnMut(A)) {
         let made = self.lock().made;

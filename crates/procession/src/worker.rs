@@ -18,8 +18,8 @@
 //!
 //! A ready process with k entries before it in the order of age runs after at most 61 (k + 1) dispatches: of its worker, if it is
 //! in a deque or a ring (k < 256); of all workers together, if it is in the global queue. A process in a next slot runs after at
-//! most three dispatches of its worker. A dispatch lasts one step, which ends at the latest when its budget is spent, if it calls
-//! the runtime at all.
+//! most three dispatches of its worker. A dispatch lasts one step. Every operation of the runtime charges the step's budget; those that
+//! are awaited end it when the budget is spent. A step that only sends, or never calls the runtime, is not ended by anybody.
 //!
 //! If a step lasts long, other workers take what is queued behind it, at once if they are awake or were woken for it. The next slot they
 //! take when it has not changed for 100 us; one that is about to park and sees it full looks again after 100 us, then at growing
@@ -62,7 +62,9 @@ const NEXT_IN_A_ROW: u32 = 3;
 /// What a step may spend: tokio's number, which at some 50 ns for each operation is a slice of some microseconds.
 pub(crate) const BUDGET: u32 = 128;
 
-/// Rounds over the other workers: tight ones, then yielding ones, then the worker parks.
+/// Rounds over the other workers: tight ones, then yielding ones, then the worker parks. After a search that found nothing, the next is
+/// half as long: under a trickle of work, which another worker does alone, full searches took a whole CPU (`timers_fire`: 1.7 CPUs
+/// busy, 30 % of it in `sched_yield`).
 const ROUNDS_TIGHT: u32 = 4;
 const ROUNDS: u32 = 16;
 
@@ -140,6 +142,8 @@ pub(crate) struct Local {
     unannounced: Cell<bool>,
     /// Whether this worker is counted as searching.
     searching: Cell<bool>,
+    /// How many rounds the next search makes.
+    rounds: Cell<u32>,
     /// The next slots of the others, as they were at the last look.
     seen_next: RefCell<Vec<Seen>>,
     /// How long to park before looking at them again.
@@ -272,14 +276,20 @@ pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
     goes_on
 }
 
-/// Charges the running step for a message, and counts it.
+/// Charges the running step for an operation that is not awaited.
 #[inline]
-pub(crate) fn charge_send(slot: &Slot) {
+pub(crate) fn spend() {
     with_local(|local| {
         if let Some(local) = local {
             local.spend();
         }
     });
+}
+
+/// Charges the running step for a message, and counts it.
+#[inline]
+pub(crate) fn charge_send(slot: &Slot) {
+    spend();
     count(slot.shared(), |stats| &stats.sent, 1);
 }
 
@@ -383,11 +393,9 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
         Some(local) if origin == Origin::Spawned => local.push(ready),
         Some(local) if local.current.get().is_some() => local.set_next(ready),
-        Some(local) => {
-            // Woken by what the worker does between two steps: timers, in the order in which they fell due.
-            local.push_fifo(ready);
-            shared.announce();
-        }
+        // Woken by what the worker does between two steps: timers, in the order in which they fell due. It is about to look for work: if
+        // there is more than it runs itself, it announces that then.
+        Some(local) => local.push_fifo(ready),
         None => {
             shared.global.push(ready);
             shared.announce();
@@ -477,7 +485,11 @@ impl Local {
     fn find_work(&self) -> Option<Ready> {
         let tick = self.core.tick.get().wrapping_add(1);
         self.core.tick.set(tick);
-        let found = self.fair(tick).or_else(|| self.find_local()).or_else(|| self.find_shared());
+        let fair = self.fair(tick);
+        if fair.is_some() {
+            self.announce_queued();
+        }
+        let found = fair.or_else(|| self.find_local()).or_else(|| self.find_shared());
         if found.is_some() {
             self.stop_searching();
         }
@@ -512,9 +524,7 @@ impl Local {
             found = self.core.deque.pop();
         }
         if found.is_some() {
-            if self.unannounced.take() && self.has_queued() {
-                self.shared.announce();
-            }
+            self.announce_queued();
             return found;
         }
         // The next slot once more, in case it was passed over for something that a thief took meanwhile.
@@ -523,6 +533,14 @@ impl Local {
             self.shared.announce_in_sight();
         }
         found
+    }
+
+    /// Before something else runs: what was pushed onto the FIFO ring since the last time is for others, too.
+    #[inline]
+    fn announce_queued(&self) {
+        if self.unannounced.take() && self.has_queued() {
+            self.shared.announce();
+        }
     }
 
     #[inline]
@@ -594,8 +612,9 @@ impl Local {
         }
         let stats = &shared.seat(self.seat).stats;
         stats.searches.add(1);
-        for round in 0..ROUNDS {
-            let last = round + 1 == ROUNDS || shared.world.is_test();
+        let rounds = self.rounds.get();
+        for round in 0..rounds {
+            let last = round + 1 == rounds || shared.world.is_test();
             let mut lost = false;
             for victim in self.others() {
                 let found = match self.steal(victim, &mut lost) {
@@ -603,6 +622,7 @@ impl Local {
                     found => found,
                 };
                 if found.is_some() {
+                    self.rounds.set(ROUNDS);
                     stats.steals.add(1);
                     shared.seat(victim).stats.stolen.add_shared(1);
                     return found;
@@ -616,6 +636,7 @@ impl Local {
             }
             if round < ROUNDS_TIGHT { hint::spin_loop() } else { thread::yield_now() }
         }
+        self.rounds.set((rounds / 2).max(1));
         None
     }
 
@@ -885,6 +906,7 @@ fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Sta
         ran_bound: Cell::new(false),
         unannounced: Cell::new(false),
         searching: Cell::new(searching),
+        rounds: Cell::new(ROUNDS),
         seen_next: RefCell::new(vec![Seen::default(); seats]),
         patience: Cell::new(NEXT_AGE),
     });

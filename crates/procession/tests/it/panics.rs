@@ -8,7 +8,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::task::{Context as Task, Poll, RawWaker, RawWakerVTable, Waker};
 use std::time::Duration;
 
@@ -136,7 +136,8 @@ fn the_drops_of_messages_panic() {
         for then_panic in [false, true] {
             let child = scheduler.start(receive_some(then_panic));
             for n in 0..8 {
-                assert!(child.send((n, BOMB)).is_ok());
+                // With several workers it may have ended by now; a bomb that comes back is the sender's.
+                child.send((n, BOMB)).unwrap_or_else(std::mem::forget);
             }
             let expected = if then_panic { panicked("with bombs in the mailbox") } else { Ok(()) };
             assert_eq!(child.join(), expected);
@@ -144,7 +145,7 @@ fn the_drops_of_messages_panic() {
         // Never looked at.
         let child = scheduler.start(|_: Context<Bomb>| async { procession::yield_now().await });
         for _ in 0..3 {
-            assert!(child.send(BOMB).is_ok());
+            child.send(BOMB).unwrap_or_else(std::mem::forget);
         }
         assert_eq!(child.join(), Ok(()));
         let child = scheduler.start(|cx: Context<Bomb>| async move {
@@ -271,20 +272,26 @@ fn the_waker_of_a_caller_panics() {
     survives(0, |scheduler| {
         for waker in FAULTY {
             for reply_at_all in [true, false] {
-                let server = scheduler.start(move |mut cx: Context<Reply<u32>>| async move {
-                    let mut served = 0;
-                    while let Some(reply) = cx.receive().await {
-                        served += 1;
-                        if reply_at_all {
-                            reply.send(served);
-                        }
+                // It replies when it is told to, so that the caller waits.
+                let server = scheduler.start(move |mut cx: Context<Option<Reply<u32>>>| async move {
+                    let mut kept = Vec::new();
+                    while let Some(Some(reply)) = cx.receive().await {
+                        kept.push(reply);
                     }
+                    let served = kept.len();
+                    if reply_at_all {
+                        kept.into_iter().for_each(|reply| reply.send(1));
+                    } else {
+                        drop(kept);
+                    }
+                    cx.receive().await;
                     served
                 });
                 let address = server.address().clone();
-                let mut call = Box::pin(async move { address.call(|reply| reply, HOUR).await });
+                let mut call = Box::pin(async move { address.call(Some, HOUR).await });
                 let polled = scheduler.block_on(async { poll_faulty(call.as_mut(), waker) });
                 assert!(polled.is_none_or(|polled| polled.is_pending()));
+                server.send(None).expect("it lives");
                 server.cancel();
                 assert_eq!(server.join(), Ok(1), "it is not its fault");
                 drop(catch_unwind(AssertUnwindSafe(|| drop(call))));
@@ -366,7 +373,8 @@ fn a_predicate_panics() {
                 assert_eq!(caught, None);
             });
             for n in 0..5 {
-                child.send(n).expect("it lives");
+                // Ignored: with several workers it may have ended by now.
+                drop(child.send(n));
             }
             assert_eq!(child.join(), panicked("choosy"));
         }
@@ -475,13 +483,14 @@ fn a_machine_panics() {
     let cases = [
         (Where::Step, "in a step"),
         (Where::StepWithEvents, "in a step"),
-        (Where::Close, "in close"),
         (Where::Drop, "in a machine's drop"),
-        (Where::CloseAndDrop, "in close"),
+        (Where::CloseAndDrop, "in a machine's drop"),
         (Where::ErrorText, "in an error's text"),
+        // What it has worked out stands.
+        (Where::Close, ""),
         (Where::Nowhere, ""),
     ];
-    survives(cases.len() as u64 - 1, |scheduler| {
+    survives(cases.len() as u64 - 2, |scheduler| {
         let machine =
             |place| scheduler.spawn_process(Fragile(place, 7), "", Box::new(())).expect("it accepts everything");
         for (place, text) in cases {
@@ -539,7 +548,10 @@ fn handlers_and_what_they_are_given_panic() {
     for clock in [true, false] {
         let builder = Scheduler::builder()
             .width(1)
-            .handler(CommandId(300), |_input: Value, _: Completion| panic_quietly("a handler"))
+            .handler(CommandId(300), |input: Value, _: Completion| {
+                std::mem::forget(input);
+                panic_quietly("in a handler")
+            })
             .handler(CommandId(301), |input: Value, completion: Completion| completion.complete(Ok(input)));
         let builder = if clock { builder.test_clock() } else { builder };
         let scheduler = builder.build().expect("each command has one handler");
@@ -588,31 +600,30 @@ fn the_result_of_a_late_completion_panics() {
 #[test]
 fn timer_functions_panic() {
     survives(0, |scheduler| {
-        let (tell, told) = mpsc::channel();
-        let shared = Mutex::new(tell.clone());
-        scheduler.block_on(async {
-            let nap = Duration::from_nanos(10);
+        let nap = Duration::from_nanos(10);
+        let mut inbox = scheduler.attach::<&str>();
+        let (once, again) = (inbox.address().clone(), inbox.address().clone());
+        let every = scheduler.block_on(async {
+            let panics = move || {
+                once.send("once").expect("the test waits");
+                panic_quietly("in a function of a timer")
+            };
+            procession::run_after(nap, panics).expect("there is room");
             let bomb = BOMB;
-            procession::run_after(nap, move || {
-                tell.send("once").expect("the test waits");
-                let _moved = &bomb;
-                panic_quietly("in a function of a timer")
-            })
-            .expect("there is room");
-            let every = procession::run_every(nap, move || {
+            procession::run_after(nap, move || drop(bomb)).expect("there is room");
+            let panics = move || {
                 // Ignored: the test hears it often enough.
-                drop(shared.lock().map(|tell| tell.send("again")));
+                drop(again.send("again"));
                 panic_quietly("in a function of a timer")
-            })
-            .expect("there is room");
-            for _ in 0..3 {
-                procession::sleep(nap * 3).await;
-            }
-            every.cancel();
+            };
+            procession::run_every(nap, panics).expect("there is room")
         });
-        let heard: Vec<_> = std::iter::from_fn(|| told.recv_timeout(Duration::ZERO).ok()).collect();
+        let mut heard = Vec::new();
+        while !heard.contains(&"once") || heard.iter().filter(|heard| **heard == "again").count() < 3 {
+            heard.extend(inbox.receive());
+        }
         assert_eq!(heard.iter().filter(|heard| **heard == "once").count(), 1);
-        assert!(heard.contains(&"again"));
+        every.cancel();
     });
 }
 
@@ -662,7 +673,8 @@ fn the_closure_of_a_call_panics() {
     survives(1, |scheduler| {
         let server = scheduler.start(|mut cx: Context<Reply<u32>>| async move { cx.receive().await.is_none() });
         let address = server.address().clone();
-        let caller = scheduler.spawn(async move { address.call(|_| panic_quietly("at the phone"), HOUR).await });
+        let caller =
+            scheduler.spawn(async move { address.call(|_: Reply<u32>| panic_quietly("at the phone"), HOUR).await });
         assert_eq!(caller.join(), panicked("at the phone"));
         server.cancel();
         assert_eq!(server.join(), Ok(true));
