@@ -73,6 +73,8 @@ pub(crate) struct Stats {
     pub(crate) stolen: Count,
     pub(crate) spawned: Count,
     pub(crate) ended: Count,
+    /// Of both: spawns that came to nothing.
+    pub(crate) refused: Count,
     pub(crate) panics: Count,
     pub(crate) sent: Count,
     pub(crate) received: Count,
@@ -128,8 +130,9 @@ pub(crate) struct Shared {
     has_timer_waiters: AtomicBool,
     /// Callers without a seat.
     callers: Mutex<Vec<Waker>>,
-    /// Who waits for processes to end.
-    end_waiters: Mutex<Vec<Waker>>,
+    /// Who waits for processes to end, by number: until how many are left, and whom to wake then.
+    end_waiters: Mutex<BTreeMap<u64, (u64, Waker)>>,
+    last_end_waiter: AtomicU64,
     threads_refused: AtomicU32,
     threads_started: AtomicU32,
     pub(crate) ages: Mutex<snapshot::Ages>,
@@ -209,6 +212,10 @@ impl Shared {
             let vacant = place.core.lock().expect("nothing that can panic runs under this lock").is_some();
             if !vacant {
                 return place.parker.unpark();
+            }
+            if self.has_ended() {
+                // Nothing is left to do, and the last thread to leave would start the next.
+                return self.idle.decline(seat);
             }
             if self.start_thread(seat) {
                 return;
@@ -466,6 +473,13 @@ impl Shared {
         worker::count(self, |stats| &stats.spawned, 1);
     }
 
+    /// A process that was counted as spawned was refused: it counts as ended for who waits, and as neither for who looks.
+    pub(crate) fn count_refused(&self) {
+        worker::count(self, |stats| &stats.refused, 1);
+        worker::count(self, |stats| &stats.ended, 1);
+        self.note_end();
+    }
+
     pub(crate) fn arc(&self) -> Arc<Self> {
         self.me.upgrade().expect("[type-stable] a scheduler is there while a slot of it is occupied")
     }
@@ -488,12 +502,16 @@ impl Shared {
 
     #[cold]
     fn note_end_while_closing(&self) {
-        if self.closing.phase_after_publishing() == closing::TERMINATING && self.alive() == 0 {
+        let phase = self.closing.phase_after_publishing();
+        let alive = self.alive();
+        if phase == closing::TERMINATING && alive == 0 {
             self.end();
         }
-        let waiters =
-            std::mem::take(&mut *self.end_waiters.lock().expect("nothing that can panic runs under this lock"));
-        for waiter in waiters {
+        // Only those who find what they wait for: one who looks in vain and waits again would be woken again, and so on.
+        let mut waiters = self.end_waiters.lock().expect("nothing that can panic runs under this lock");
+        let woken: Vec<_> = waiters.extract_if(.., |_, (left, _)| alive <= *left).collect();
+        drop(waiters);
+        for (_, (_, waiter)) in woken {
             drop(crate::body::guarded(|| waiter.wake()));
         }
     }
@@ -516,7 +534,8 @@ impl Shared {
 
     /// Whether a new process is taken; `inside` if one of the scheduler's own processes spawns it.
     pub(crate) fn takes_processes(&self, inside: bool) -> bool {
-        match self.closing.phase() {
+        // After the count: either a shutdown sees that, or this sees the shutdown.
+        match self.closing.phase_after_publishing() {
             closing::OPEN => true,
             closing::STOPPING => inside,
             _ => false,
@@ -783,7 +802,8 @@ impl Builder {
             timer_waiters: Mutex::new(Vec::new()),
             has_timer_waiters: AtomicBool::new(false),
             callers: Mutex::new(Vec::new()),
-            end_waiters: Mutex::new(Vec::new()),
+            end_waiters: Mutex::default(),
+            last_end_waiter: AtomicU64::new(0),
             threads_refused: AtomicU32::new(0),
             threads_started: AtomicU32::new(0),
             ages: Mutex::default(),
@@ -1031,7 +1051,7 @@ impl Scheduler {
         shared.wait_for_ends(left, now.saturating_add(deadline - kept_back)).await;
         shared.terminate_all(caller);
         shared.wait_for_ends(left, now.saturating_add(deadline)).await;
-        snapshot::unfinished(shared, caller)
+        if shared.alive() <= left { Vec::new() } else { snapshot::unfinished(shared, caller) }
     }
 }
 
@@ -1039,13 +1059,38 @@ impl Shared {
     /// Waits until no more than `left` processes are alive, or until `deadline`.
     async fn wait_for_ends(self: &Arc<Self>, left: u64, deadline: u64) {
         let mut sleep = std::pin::pin!(sleep_on(Arc::clone(self), deadline));
+        let waiter = EndWaiter { shared: self, number: self.last_end_waiter.fetch_add(1, Relaxed) };
         poll_fn(|task| {
-            self.end_waiters.lock().expect("nothing that can panic runs under this lock").push(task.waker().clone());
+            waiter.leave(left, task.waker());
             // `Leave` of the closing protocol.
             fence(SeqCst);
             if self.alive() <= left { Poll::Ready(()) } else { sleep.as_mut().poll(task) }
         })
         .await;
+    }
+}
+
+/// Somebody who waits for processes to end; forgotten when he goes, since his waker may hold the scheduler.
+struct EndWaiter<'a> {
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl EndWaiter<'_> {
+    fn change<R>(&self, change: impl FnOnce(&mut BTreeMap<u64, (u64, Waker)>) -> R) -> R {
+        change(&mut self.shared.end_waiters.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    fn leave(&self, left: u64, waker: &Waker) {
+        // Cloned and dropped outside the lock: both are the user's code.
+        let new = waker.clone();
+        drop(self.change(|waiters| waiters.insert(self.number, (left, new))));
+    }
+}
+
+impl Drop for EndWaiter<'_> {
+    fn drop(&mut self) {
+        drop(self.change(|waiters| waiters.remove(&self.number)));
     }
 }
 

@@ -25,6 +25,8 @@ impl Waiting {
     pub(crate) const REPLY: Self = Self(1 << 3);
     pub(crate) const COMPLETION: Self = Self(1 << 4);
     pub(crate) const CANCEL: Self = Self(1 << 5);
+    /// Not shown: the `Drop` of its result runs.
+    pub(crate) const DROP: Self = Self(1 << 6);
     /// Not shown: a waker was left to be woken before the next step.
     pub(crate) const FOREIGN: Self = Self(1 << 7);
 
@@ -251,8 +253,7 @@ pub(crate) fn waiting(shared: &Shared) -> Vec<WaitingProcess> {
 
 pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<UnfinishedProcess> {
     each(shared, |slot, seen| {
-        // Complete with a handle, it has ended: the result is the handle's. Without one, the result is just being dropped.
-        let has_ended = seen.is_complete() && seen.has_handle();
+        let has_ended = seen.is_complete() && !slot.waiting().has(Waiting::DROP);
         (!has_ended && Some(slot.pid()) != except).then(|| UnfinishedProcess {
             pid: slot.pid(),
             label: label(slot),
@@ -264,7 +265,9 @@ pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<Unfinished
 
 pub(crate) fn take(shared: &Shared) -> Snapshot {
     let total = |count: fn(&Stats) -> &crate::scheduler::Count| shared.totals(count);
-    let ended = total(|stats| &stats.ended);
+    // In this order, so that none of the differences is too small.
+    let refused = total(|stats| &stats.refused);
+    let ended = total(|stats| &stats.ended).saturating_sub(refused);
     Snapshot {
         workers: workers(shared),
         processes: each(shared, |slot, seen| {
@@ -273,7 +276,7 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
         }),
         global_queue: shared.global.len(),
         ended,
-        spawned: total(|stats| &stats.spawned),
+        spawned: total(|stats| &stats.spawned).saturating_sub(refused),
         panicked: total(|stats| &stats.panics),
         messages_sent: total(|stats| &stats.sent),
         messages_received: total(|stats| &stats.received),

@@ -213,13 +213,18 @@ impl SpawnOptions {
         worker::spend();
         let refuse = |refused, kind| Err(SpawnError { refused, kind });
         let parent = worker::parent_in(&shared);
+        // Counted before the look at the phase: a shutdown that has not begun then waits for this process.
+        shared.count_spawned();
         if !shared.takes_processes(parent.is_some()) {
+            shared.count_refused();
             return refuse(content, SpawnErrorKind::Closing);
         }
         if let Some(worker) = self.affinity.filter(|&worker| worker >= shared.seats()) {
+            shared.count_refused();
             return refuse(content, SpawnErrorKind::Affinity { worker, width: shared.seats() });
         }
         let Some(free) = worker::free_slot(&shared) else {
+            shared.count_refused();
             return refuse(content, SpawnErrorKind::Limit);
         };
         let extra = (self.label.is_some() || self.affinity.is_some())
@@ -229,10 +234,10 @@ impl SpawnOptions {
             Ok(body) => body,
             Err((refused, error)) => {
                 slot.close_mailbox();
+                shared.count_refused();
                 return refuse(refused, SpawnErrorKind::Init(error));
             }
         };
-        shared.count_spawned();
         let share = slot::install(slot, body);
         // SAFETY: new processes are READY, and this one was not queued yet.
         #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]

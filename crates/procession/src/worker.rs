@@ -129,8 +129,6 @@ pub(crate) struct Local {
     current: Cell<Option<NonNull<Slot>>>,
     /// What its step may still spend; a process run out of the next slot goes on with what its waker left.
     budget: Cell<u32>,
-    /// The last reading of the clock that its step made for a sleep; `NEVER` if none.
-    step_now: Cell<u64>,
     /// Whether the step asked for its turn to end.
     gives_way: Cell<bool>,
     next_in_a_row: Cell<u32>,
@@ -233,25 +231,6 @@ pub(crate) fn current() -> Option<Pin> {
         // SAFETY: [running] a process in its step has its life pin.
         Some(Pin::again(unsafe { slot.as_ref() }))
     })
-}
-
-/// The time now for a sleep that begins here, if this thread belongs to a scheduler; its step remembers it.
-pub(crate) fn now_here() -> Option<u64> {
-    let here = here()?;
-    let now = here.world.now();
-    if let Hold::Seat(local) = &here {
-        local.step_now.set(now);
-    }
-    Some(now)
-}
-
-/// The time, or one earlier in this step: a sleep that is polled just after it was made need not read the clock again. One that is over
-/// since is set all the same, and fires at once.
-pub(crate) fn recent_now(shared: &Shared) -> u64 {
-    let recent = with_local(|local| {
-        local.filter(|local| std::ptr::eq(&*local.shared, shared)).map_or(NEVER, |local| local.step_now.get())
-    });
-    if recent == NEVER { shared.world.now() } else { recent }
 }
 
 /// Whether `slot` holds the process whose step runs on this thread.
@@ -794,7 +773,6 @@ impl Local {
             self.budget.set(BUDGET);
         }
         self.gives_way.set(false);
-        self.step_now.set(NEVER);
         self.current.set(Some(ready.as_raw()));
         slot.clear_waiting();
         let step = if seen.is_terminated() {
@@ -851,8 +829,10 @@ fn complete(shared: &Shared, ready: Ready) {
     }
     let seen = slot.state.complete();
     if !seen.has_handle() {
+        slot.note_waiting(Waiting::DROP);
         // SAFETY: [running] the handle was gone, so the body is still the caller's.
         drop_guarded(unsafe { slot.with_body(Option::take) });
+        slot.clear_waiting();
         // SAFETY: [pinned] the life pin, of which the process was the last owner.
         drop(unsafe { Pin::from_raw(ready.as_raw()) });
     } else if seen.has_waiter()
@@ -899,7 +879,6 @@ fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Sta
         core,
         current: Cell::new(None),
         budget: Cell::new(BUDGET),
-        step_now: Cell::new(NEVER),
         gives_way: Cell::new(false),
         next_in_a_row: Cell::new(0),
         inherits: Cell::new(false),

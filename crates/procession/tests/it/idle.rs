@@ -1,0 +1,215 @@
+//! What costs nothing: waiting. Wake-ups are counted by the workers themselves and, for their threads, by the system.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use procession::{Context, Instant, Scheduler, interval, run_after, run_every, sleep, spawn, yield_now};
+use procession_sync::thread;
+
+use crate::scene::soon;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The threads of the schedulers whose names begin so, by number: their states, and how often they gave up the processor.
+fn threads_of(name: &str) -> BTreeMap<String, (String, String)> {
+    let mut threads = BTreeMap::new();
+    for thread in fs::read_dir("/proc/self/task").expect("this is Linux") {
+        let thread = thread.expect("the list of threads can be read").path();
+        // Threads of other tests come and go meanwhile.
+        let read = |file| fs::read_to_string(thread.join(file)).unwrap_or_default();
+        if read("comm").starts_with(name) {
+            let status = read("status");
+            let field = |name| {
+                let value = status.lines().find_map(|line| line.strip_prefix(name));
+                value.map(|value| value.trim().to_owned()).unwrap_or_default()
+            };
+            let number = thread.file_name().expect("it is named by its number").to_string_lossy().into_owned();
+            threads.insert(number, (field("State:"), field("voluntary_ctxt_switches:")));
+        }
+    }
+    threads
+}
+
+/// What tells of each wake-up: the parks and searches of the workers.
+fn wake_ups(schedulers: &[Scheduler]) -> Vec<(u64, u64, u64)> {
+    let workers = schedulers.iter().flat_map(|scheduler| scheduler.snapshot().workers);
+    workers.map(|worker| (worker.parks, worker.searches, worker.dispatches)).collect()
+}
+
+/// A scheduler of that many workers, and in it a thousand processes that wait for messages and a thousand with far timers.
+fn crowded(width: usize) -> Scheduler {
+    let scheduler = Scheduler::builder().name(format!("silent{width}")).width(width).build();
+    let scheduler = scheduler.expect("the system has threads");
+    for n in 0..1000 {
+        drop(scheduler.spawn(async move { sleep(HOUR + Duration::from_millis(n)).await }));
+        drop(scheduler.start(|mut cx: Context<()>| async move { cx.receive().await }));
+    }
+    scheduler
+}
+
+/// Makes it work on all workers, so that it is idle again after a good deal of parking and waking.
+fn stir(scheduler: &Scheduler) {
+    let stirred: Vec<_> = (0..100)
+        .map(|n| {
+            scheduler.spawn(async move {
+                for _ in 0..10 {
+                    yield_now().await;
+                    sleep(Duration::from_micros(n * 7)).await;
+                    spawn(async {}).await.expect("it ends");
+                }
+            })
+        })
+        .collect();
+    for process in stirred {
+        process.join().expect("it ends");
+    }
+}
+
+/// Goal: an idle scheduler wakes nobody, whatever waits in it. Method: schedulers of several kinds, all idle for ten seconds; waiting for
+/// these to pass is what is measured.
+#[test]
+fn what_waits_wakes_nobody_for_ten_seconds() {
+    let schedulers = [1, 2, 4].map(crowded);
+    schedulers.iter().for_each(stir);
+    for scheduler in &schedulers {
+        // Timers of all other kinds: with functions, periodic, cancelled, reset, and set by a thread that is no worker.
+        scheduler.block_on(async {
+            run_after(HOUR, || {}).map(drop).unwrap_or_else(|_| unreachable!("the limit is not reached"));
+            run_every(HOUR, || {}).map(drop).expect("the limit is not reached");
+            let soon = Duration::from_secs(1);
+            let timer = run_after(soon, || {}).unwrap_or_else(|_| unreachable!("the limit is not reached"));
+            assert!(timer.cancel());
+            let timer = run_after(soon, || {}).unwrap_or_else(|_| unreachable!("the limit is not reached"));
+            assert!(timer.reset(Instant::now() + HOUR));
+        });
+        drop(scheduler.spawn(async {
+            let mut slept = Box::pin(sleep(Duration::from_secs(2)));
+            std::future::poll_fn(|task| {
+                assert!(slept.as_mut().poll(task).is_pending());
+                std::task::Poll::Ready(())
+            })
+            .await;
+            slept.as_mut().reset(Instant::now() + HOUR);
+            slept.await;
+        }));
+        drop(scheduler.spawn(async { interval(HOUR).tick().await }));
+    }
+    // A thread that waits for a process waits in the kernel, too.
+    let last = schedulers[2].spawn(async { sleep(Duration::from_secs(1200)).await });
+    let pid = last.pid().expect("it is alive");
+    std::thread::scope(|scope| {
+        scope.spawn(move || last.join().expect_err("it is terminated"));
+        for scheduler in &schedulers {
+            scheduler.run_until_idle();
+        }
+        // Parked by their own account, asleep a moment later; the keys of cancelled and reset timers may cost one wake-up each.
+        let (_silent, silence) = mpsc::channel::<()>();
+        assert!(silence.recv_timeout(Duration::from_secs(3)).is_err());
+        while threads_of("silent").values().any(|(state, _)| !state.starts_with('S')) {
+            thread::yield_now();
+        }
+        let before = (wake_ups(&schedulers), threads_of("silent"));
+        assert!(silence.recv_timeout(Duration::from_secs(10)).is_err());
+        assert_eq!((wake_ups(&schedulers), threads_of("silent")), before);
+        assert!((1 + 2 + 4) >= before.1.len() && before.1.len() >= 3, "the threads were found");
+        assert!(schedulers[2].terminate(pid));
+    });
+}
+
+fn parks(scheduler: &Scheduler) -> u64 {
+    scheduler.run_until_idle();
+    scheduler.snapshot().workers.iter().map(|worker| worker.parks).sum()
+}
+
+/// One after the other: each finds all workers parked, and needs one; that one wakes another to search in its place.
+const WAKE_UPS: u64 = 4;
+
+#[test]
+fn a_message_wakes_few_of_many_workers() {
+    const MESSAGES: u64 = 200;
+    let scheduler = crowded(8);
+    stir(&scheduler);
+    let echo = scheduler.start(|mut cx: Context<mpsc::Sender<()>>| async move {
+        while let Some(reply) = cx.receive().await {
+            reply.send(()).expect("the test listens");
+        }
+    });
+    let before = parks(&scheduler);
+    for _ in 0..MESSAGES {
+        let (reply, replied) = mpsc::channel();
+        echo.send(reply).expect("it is alive");
+        soon(&replied);
+        scheduler.run_until_idle();
+    }
+    let parks = parks(&scheduler) - before;
+    assert!((MESSAGES..=WAKE_UPS * MESSAGES).contains(&parks), "{parks} parks for {MESSAGES} messages");
+}
+
+#[test]
+fn a_timer_wakes_few_of_many_workers() {
+    const TIMERS: u64 = 200;
+    let scheduler = crowded(8);
+    stir(&scheduler);
+    let before = parks(&scheduler);
+    let sleepers: Vec<_> =
+        (1..=TIMERS).map(|n| scheduler.spawn(async move { sleep(Duration::from_millis(n)).await })).collect();
+    let (told, tells) = mpsc::channel();
+    drop(scheduler.spawn(async move {
+        for sleeper in sleepers {
+            sleeper.await.expect("it ends");
+        }
+        told.send(()).expect("the test listens");
+    }));
+    soon(&tells);
+    let parks = parks(&scheduler) - before;
+    assert!(parks <= WAKE_UPS * TIMERS + 100, "{parks} parks for {TIMERS} timers");
+}
+
+#[test]
+fn the_threads_of_a_dropped_scheduler_leave() {
+    for width in [1, 4] {
+        let name = format!("leaving{width}");
+        let scheduler = Scheduler::builder().name(&*name).width(width).build().expect("the system has threads");
+        stir(&scheduler);
+        assert!(!threads_of(&name).is_empty());
+        drop(scheduler);
+        // A hang if they stay.
+        while !threads_of(&name).is_empty() {
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn the_threads_of_a_scheduler_that_was_shut_down_leave() {
+    for width in [1, 4] {
+        let name = format!("ended{width}");
+        let scheduler = Scheduler::builder().name(&*name).width(width).build().expect("the system has threads");
+        stir(&scheduler);
+        assert!(scheduler.block_on(scheduler.shutdown(HOUR)).is_empty());
+        while !threads_of(&name).is_empty() {
+            thread::yield_now();
+        }
+        // Nothing brings them back.
+        scheduler.spawn(async {}).join().expect_err("it is refused");
+        scheduler.block_on(async { sleep(Duration::from_millis(1)).await });
+        assert!(threads_of(&name).is_empty());
+    }
+}
+
+#[test]
+fn a_driven_scheduler_of_one_worker_starts_no_thread() {
+    for test_clock in [true, false] {
+        let builder = Scheduler::builder().name("driven-only").width(1);
+        let builder = if test_clock { builder.test_clock() } else { builder.callers_drive() };
+        let scheduler = builder.build().expect("it starts no thread");
+        let before_it_is_driven = scheduler.spawn(async {});
+        assert!(!before_it_is_driven.is_finished());
+        stir(&scheduler);
+        assert!(before_it_is_driven.is_finished());
+        assert!(threads_of("driven-only").is_empty());
+        assert_eq!(scheduler.snapshot().threads_started, 0);
+    }
+}

@@ -1,0 +1,38 @@
+//! The end of a scheduler: in order, by a deadline, or by being dropped.
+
+mod after;
+mod deadline;
+mod dropped;
+mod load;
+mod orderly;
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use procession::{Builder, CommandId, Completion, Scheduler, UnfinishedProcess, Value};
+
+/// A deadline that is never reached, unless something hangs.
+const AMPLE: Duration = Duration::from_secs(60);
+
+/// The real clock, with that many workers; or, with none, the test clock and the calling thread.
+fn builder(width: usize) -> Builder {
+    let builder = Scheduler::builder().width(width.max(1)).processes(1 << 17).timers(1 << 17);
+    if width == 0 { builder.test_clock() } else { builder }
+}
+
+fn scheduler(width: usize) -> Scheduler {
+    builder(width).build().expect("the system has threads")
+}
+
+/// A scheduler, and what is disconnected once nothing of it is left.
+fn mortal(width: usize) -> (Scheduler, mpsc::Receiver<()>) {
+    let (alive, freed) = mpsc::channel();
+    let handler = move |_: Value, _: Completion| alive.send(()).expect("the test listens");
+    let scheduler = builder(width).handler(CommandId::FIRST_FREE, handler).build();
+    (scheduler.expect("the system has threads"), freed)
+}
+
+/// Shuts down from this thread, with time enough.
+fn shut_down(scheduler: &Scheduler) -> Vec<UnfinishedProcess> {
+    scheduler.block_on(scheduler.shutdown(AMPLE))
+}

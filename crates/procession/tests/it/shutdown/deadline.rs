@@ -1,0 +1,269 @@
+//! Shutdowns that somebody does not obey: who is terminated, when, and who is reported.
+
+use std::future::pending;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use procession::{Context, Exit, Instant, ProcessState, SpawnOptions, sleep, spawn, yield_now};
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::hint;
+
+use super::{mortal, scheduler, shut_down};
+use crate::scene::{soon, soon_closed};
+
+/// Far more than a shutdown may need beyond its deadline; what is stuck here is so until the test releases it.
+const SLACK: Duration = Duration::from_secs(30);
+
+/// Says when it was dropped.
+struct Dropped(mpsc::Sender<Instant>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.send(Instant::now()).expect("the test listens");
+    }
+}
+
+/// Its drop returns when nobody can release it any more.
+struct Stuck(mpsc::Receiver<()>);
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        self.0.recv().expect_err("nothing is sent");
+    }
+}
+
+#[test]
+fn who_swallows_the_cancel_is_terminated_shortly_before_the_deadline() {
+    let milliseconds = Duration::from_millis;
+    // A tenth is kept back for that, and at most 100 ms.
+    let cases = [(10_000, 9_900), (1_000, 900), (500, 450), (10, 9), (0, 0)];
+    for (deadline, terminated) in cases.map(|(deadline, terminated)| (milliseconds(deadline), milliseconds(terminated)))
+    {
+        let scheduler = scheduler(0);
+        let begin = scheduler.now();
+        let (dropped, drops) = mpsc::channel();
+        let sleeper = Dropped(dropped.clone());
+        let sleeper = scheduler.spawn(async move {
+            sleep(Duration::from_secs(3600)).await;
+            drop(sleeper);
+        });
+        let waiter = Dropped(dropped);
+        let waiter = scheduler.start(|mut cx: Context<()>| async move {
+            cx.receive().await;
+            pending::<()>().await;
+            drop(waiter);
+        });
+        let unfinished = scheduler.block_on(scheduler.shutdown(deadline));
+        if deadline > Duration::ZERO {
+            assert!(unfinished.is_empty(), "{unfinished:?}");
+            assert_eq!(scheduler.now() - begin, terminated, "all have ended, so it waits no longer");
+        } else {
+            assert_eq!(unfinished.len(), 2, "there was no time");
+        }
+        assert_eq!(sleeper.join(), Err(Exit::Killed));
+        assert_eq!(waiter.join(), Err(Exit::Killed));
+        assert!(drops.iter().map(|moment| moment - begin).eq([terminated; 2]));
+    }
+}
+
+#[test]
+fn who_is_busy_with_swallowing_the_cancel_is_terminated_between_two_steps() {
+    for width in [1, 2] {
+        let (scheduler, freed) = mortal(width);
+        let yielding = scheduler.spawn(async {
+            loop {
+                yield_now().await;
+            }
+        });
+        let receiving = scheduler.start(|mut cx: Context<()>| async move {
+            loop {
+                // At once, once cancelled; each charges the budget.
+                cx.receive().await;
+            }
+        });
+        let waiting = scheduler.start(|cx: Context<()>| async move {
+            loop {
+                cx.cancelled().await;
+                spawn(async {}).await.expect("who cleans up may spawn");
+            }
+        });
+        let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(200)));
+        // On a slow machine, 20 ms may be too short to end them all, but then they are told of.
+        assert!(unfinished.iter().all(|process| process.state != ProcessState::Complete));
+        let results: [Result<(), Exit>; 3] = [yielding.join(), receiving.join(), waiting.join()];
+        assert!(results.iter().all(|result| *result == Err(Exit::Killed)), "{results:?}");
+        drop(scheduler);
+        soon_closed(&freed);
+    }
+}
+
+#[test]
+fn a_step_that_does_not_return_is_reported_by_the_deadline() {
+    for width in [1, 2, 4] {
+        // Done by itself, or between two steps after the stuck one.
+        for ends in [true, false] {
+            let (scheduler, freed) = mortal(width);
+            let release = Arc::new(AtomicBool::new(false));
+            let (began, begins) = mpsc::channel();
+            let released = Arc::clone(&release);
+            let line = line!() + 1;
+            let stuck = SpawnOptions::new().on(&scheduler).label("stuck").spawn(async move {
+                began.send(()).expect("the test listens");
+                while !released.load(Relaxed) {
+                    hint::spin_loop();
+                }
+                if !ends {
+                    pending::<()>().await;
+                }
+                "done"
+            });
+            soon(&begins);
+            let begin = scheduler.now();
+            let deadline = Duration::from_millis(100);
+            let unfinished = scheduler.block_on(scheduler.shutdown(deadline));
+            let took = scheduler.now() - begin;
+            assert!(deadline <= took && took < deadline + SLACK, "{took:?}");
+            let [process] = &unfinished[..] else { unreachable!("{unfinished:?}") };
+            assert_eq!(Some(process.pid), stuck.pid());
+            assert_eq!((process.label.as_deref(), process.state), (Some("stuck"), ProcessState::Running));
+            assert_eq!((process.location.file(), process.location.line()), (file!(), line));
+            release.store(true, Relaxed);
+            assert_eq!(stuck.join(), if ends { Ok("done") } else { Err(Exit::Killed) });
+            drop(scheduler);
+            soon_closed(&freed);
+        }
+    }
+}
+
+#[test]
+fn who_stands_behind_a_stuck_step_is_reported_too() {
+    let (scheduler, freed) = mortal(1);
+    let release = Arc::new(AtomicBool::new(false));
+    let (began, begins) = mpsc::channel();
+    let released = Arc::clone(&release);
+    let stuck = scheduler.spawn(async move {
+        began.send(()).expect("the test listens");
+        while !released.load(Relaxed) {
+            hint::spin_loop();
+        }
+    });
+    soon(&begins);
+    let behind = [(); 3].map(|()| scheduler.spawn(async {}));
+    let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(50)));
+    let pids: Vec<_> = unfinished.iter().map(|process| Some(process.pid)).collect();
+    assert_eq!(unfinished.len(), 4);
+    assert!(pids.contains(&stuck.pid()) && behind.iter().all(|process| pids.contains(&process.pid())));
+    let running = unfinished.iter().filter(|process| process.state == ProcessState::Running);
+    assert!(running.map(|process| Some(process.pid)).eq([stuck.pid()]));
+    release.store(true, Relaxed);
+    assert_eq!(stuck.join(), Ok(()));
+    for process in behind {
+        assert_eq!(process.join(), Err(Exit::Killed), "it was terminated before its first step");
+    }
+    drop(scheduler);
+    soon_closed(&freed);
+}
+
+#[test]
+fn a_drop_that_does_not_return_is_reported_by_the_deadline() {
+    #[derive(Clone, Copy, Debug)]
+    enum Of {
+        Future,
+        DetachedResult,
+        Message,
+    }
+    for width in [1, 2] {
+        for of in [Of::Future, Of::DetachedResult, Of::Message] {
+            let (scheduler, freed) = mortal(width);
+            let (release, released) = mpsc::channel::<()>();
+            let stuck = Stuck(released);
+            let pid = match of {
+                Of::Future => {
+                    let process = scheduler.spawn(async move {
+                        pending::<()>().await;
+                        drop(stuck);
+                    });
+                    process.pid()
+                }
+                Of::DetachedResult => {
+                    let process = scheduler.start(|cx: Context<()>| async move {
+                        cx.cancelled().await;
+                        stuck
+                    });
+                    Some(process.pid())
+                }
+                Of::Message => {
+                    let process = scheduler.start(|_: Context<Stuck>| pending::<()>());
+                    process.send(stuck).unwrap_or_else(|_| unreachable!("it is alive"));
+                    Some(process.pid())
+                }
+            };
+            let begin = scheduler.now();
+            let deadline = Duration::from_millis(100);
+            let unfinished = scheduler.block_on(scheduler.shutdown(deadline));
+            let took = scheduler.now() - begin;
+            assert!(deadline <= took && took < deadline + SLACK, "{took:?}");
+            assert!(unfinished.iter().map(|process| Some(process.pid)).eq([pid]), "{of:?} {unfinished:?}");
+            drop(release);
+            drop(scheduler);
+            soon_closed(&freed);
+        }
+    }
+}
+
+#[test]
+fn a_process_that_shuts_down_is_told_of_others_but_not_of_itself() {
+    let scheduler = scheduler(2);
+    let release = Arc::new(AtomicBool::new(false));
+    let (began, begins) = mpsc::channel();
+    let released = Arc::clone(&release);
+    let stuck = scheduler.spawn(async move {
+        began.send(()).expect("the test listens");
+        while !released.load(Relaxed) {
+            hint::spin_loop();
+        }
+    });
+    soon(&begins);
+    let own = scheduler.clone();
+    let caller = scheduler.spawn(async move { own.shutdown(Duration::from_millis(100)).await });
+    let unfinished = caller.join().expect("it is not terminated");
+    assert!(unfinished.iter().map(|process| Some(process.pid)).eq([stuck.pid()]), "{unfinished:?}");
+    release.store(true, Relaxed);
+    assert_eq!(stuck.join(), Ok(()));
+}
+
+#[test]
+fn without_any_time_everybody_is_terminated_and_reported() {
+    for width in [1, 2] {
+        let (scheduler, freed) = mortal(width);
+        let processes: Vec<_> = (0..100).map(|_| scheduler.spawn(pending::<()>())).collect();
+        scheduler.run_until_idle();
+        let unfinished = scheduler.block_on(scheduler.shutdown(Duration::ZERO));
+        assert!(unfinished.len() <= 100, "some may have ended already");
+        for process in processes {
+            assert_eq!(process.join(), Err(Exit::Killed));
+        }
+        assert!(shut_down(&scheduler).is_empty());
+        drop(scheduler);
+        soon_closed(&freed);
+    }
+}
+
+#[test]
+fn a_second_shutdown_reports_who_is_still_there() {
+    let scheduler = scheduler(2);
+    let (release, released) = mpsc::channel();
+    let stuck = Stuck(released);
+    let process = scheduler.spawn(async move {
+        pending::<()>().await;
+        drop(stuck);
+    });
+    for _ in 0..2 {
+        let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(20)));
+        assert!(unfinished.iter().map(|process| Some(process.pid)).eq([process.pid()]));
+    }
+    drop(release);
+    assert!(shut_down(&scheduler).is_empty());
+    assert_eq!(process.join(), Err(Exit::Killed));
+}

@@ -1,0 +1,184 @@
+//! Shutdowns and drops of schedulers that are busy, or large.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use procession::{
+    Address, Context, Exit, Scheduler, SpawnOptions, interval, run_every, sleep, spawn, start, yield_now,
+};
+
+use super::{mortal, scheduler, shut_down};
+use crate::scene::{assert_conserved, soon, soon_closed};
+
+enum Play {
+    Opponent(Address<Play>),
+    Ball,
+}
+
+async fn player(mut cx: Context<Play>) {
+    let Some(Play::Opponent(opponent)) = cx.receive().await else { return };
+    while opponent.send(Play::Ball).is_ok() {
+        if cx.receive().await.is_none() {
+            break;
+        }
+    }
+}
+
+fn play(scheduler: &Scheduler) {
+    let players = [scheduler.start(player), scheduler.start(player)];
+    for (own, other) in [(0, 1), (1, 0)] {
+        // Ignored: the scheduler may be closing.
+        drop(players[own].send(Play::Opponent(players[other].address().clone())));
+    }
+}
+
+/// Spawns for ever, and takes no notice of a cancel.
+async fn storm() {
+    loop {
+        let child = start(|mut cx: Context<u32>| async move {
+            let sum = cx.receive().await.unwrap_or_default() + cx.receive().await.unwrap_or_default();
+            sleep(Duration::from_micros(200)).await;
+            sum
+        });
+        // Ignored: it may have been refused.
+        drop(child.send(1));
+        drop(child.send(2));
+        yield_now().await;
+        if spawn(async {}).await == Err(Exit::Refused) {
+            yield_now().await;
+        }
+    }
+}
+
+/// All sorts of processes that are at work.
+fn busy(scheduler: &Scheduler) {
+    for n in 0..8 {
+        play(scheduler);
+        drop(scheduler.spawn(storm()));
+        drop(scheduler.spawn(async move {
+            let mut ticks = interval(Duration::from_micros(100 + n));
+            loop {
+                ticks.tick().await;
+            }
+        }));
+        drop(scheduler.start(|mut cx: Context<()>| async move {
+            while cx.receive_timeout(Duration::from_micros(50)).await != Ok(None) {}
+        }));
+        drop(scheduler.attach::<u32>());
+    }
+    scheduler.block_on(async {
+        let function = || drop(spawn(async {}));
+        run_every(Duration::from_micros(500), function).expect("the limit is not reached");
+    });
+}
+
+#[test]
+fn a_busy_scheduler_is_shut_down_by_its_deadline() {
+    for width in [1, 2, 4] {
+        let (scheduler, freed) = mortal(width);
+        busy(&scheduler);
+        // Until it is well under way.
+        let probe = scheduler.spawn(async { sleep(Duration::from_millis(20)).await });
+        assert_eq!(probe.join(), Ok(()));
+        let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(400)));
+        // What remains, on a slow machine, has been terminated, and ends.
+        assert!(unfinished.len() < 1 << 17);
+        assert!(shut_down(&scheduler).is_empty());
+        let snapshot = scheduler.snapshot();
+        assert_eq!(snapshot.spawned, snapshot.ended);
+        assert!(snapshot.spawned > 100, "it was busy");
+        assert!(snapshot.processes.is_empty());
+        assert_eq!(snapshot.timers.pending, 1, "all but the periodic function");
+        assert_conserved(&scheduler);
+        drop(scheduler);
+        soon_closed(&freed);
+    }
+}
+
+#[test]
+fn a_busy_scheduler_is_dropped() {
+    for width in [1, 2, 4] {
+        let (scheduler, freed) = mortal(width);
+        busy(&scheduler);
+        let probe = scheduler.spawn(async { sleep(Duration::from_millis(20)).await });
+        assert_eq!(probe.join(), Ok(()));
+        drop(scheduler);
+        soon_closed(&freed);
+    }
+}
+
+#[test]
+fn a_hundred_thousand_idle_processes_end_in_order() {
+    for width in [1, 2] {
+        let scheduler = scheduler(width);
+        let (ended, ends) = mpsc::channel();
+        for _ in 0..100_000 {
+            let ended = ended.clone();
+            drop(scheduler.start(|mut cx: Context<()>| async move {
+                cx.receive().await;
+                ended.send(()).expect("the test listens");
+            }));
+        }
+        drop(ended);
+        assert!(shut_down(&scheduler).is_empty());
+        assert_eq!(ends.iter().count(), 100_000);
+        let snapshot = scheduler.snapshot();
+        assert_eq!((snapshot.spawned, snapshot.ended), (100_000, 100_000));
+    }
+}
+
+/// Goal: no end of a scheduler is missed or hangs, whoever ends it, whatever is just then going on. Method: many small ones.
+#[test]
+fn many_schedulers_end_in_many_ways() {
+    let mut random = fastrand::Rng::with_seed(17);
+    for round in 0..200 {
+        let width = random.usize(0..3);
+        let (scheduler, freed) = mortal(width);
+        let handles: Vec<_> = (0..random.u32(0..8))
+            .map(|_| {
+                let yields = random.u32(0..4);
+                SpawnOptions::new().on(&scheduler).try_start(move |mut cx: Context<()>| async move {
+                    for _ in 0..yields {
+                        yield_now().await;
+                    }
+                    cx.receive().await;
+                })
+            })
+            .collect();
+        let way = random.u32(0..5);
+        match way {
+            0 => assert!(shut_down(&scheduler).is_empty()),
+            1 => {
+                let own = scheduler.clone();
+                let shutting_down = scheduler.spawn(async move { own.shutdown(super::AMPLE).await.len() });
+                assert_eq!(shutting_down.join(), Ok(0));
+            }
+            2 => {
+                let last = scheduler.clone();
+                drop(scheduler.spawn(async move { drop(last) }));
+            }
+            3 => {
+                let (told, tells) = mpsc::channel();
+                let last = scheduler.clone();
+                scheduler.block_on(async {
+                    drop(spawn(async move {
+                        yield_now().await;
+                        told.send(()).expect("the test listens");
+                        drop(last);
+                    }));
+                    yield_now().await;
+                });
+                if width > 0 {
+                    soon(&tells);
+                }
+            }
+            _ => {}
+        }
+        drop(scheduler);
+        for handle in handles.into_iter().flatten() {
+            let exit = handle.join();
+            assert!(matches!(exit, Ok(()) | Err(Exit::Killed)), "round {round}, way {way}: {exit:?}");
+        }
+        soon_closed(&freed);
+    }
+}

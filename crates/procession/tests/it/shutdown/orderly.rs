@@ -1,0 +1,420 @@
+//! Shutdowns in which all processes end by themselves.
+
+use std::error::Error;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use procession::{
+    CommandId, Context, Elapsed, Event, Events, Exit, InitError, Instant, Process, SpawnOptions, Status, Value,
+    WaitingFor, Yields, sleep, spawn, start, timeout, yield_now,
+};
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use super::{AMPLE, mortal, scheduler, shut_down};
+use crate::scene::{assert_conserved, panic_quietly, soon, soon_closed};
+
+const MOMENT: Duration = Duration::from_millis(1);
+
+#[test]
+fn processes_clean_up_with_all_that_the_runtime_has() {
+    const WORKERS: u32 = 20;
+    for width in [0, 1, 2, 4] {
+        let (scheduler, freed) = mortal(width);
+        let begin = scheduler.now();
+        let ledger = scheduler.start(|mut cx: Context<u32>| async move {
+            let mut entries = Vec::new();
+            while entries.len() < WORKERS as usize {
+                match cx.receive().await {
+                    Some(entry) => entries.push(entry),
+                    // Cancelled, but the others have yet to report.
+                    None => sleep(MOMENT).await,
+                }
+            }
+            assert!(cx.is_cancelled());
+            entries
+        });
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|number| {
+                let ledger = ledger.address().clone();
+                scheduler.start(move |cx: Context<()>| async move {
+                    cx.cancelled().await;
+                    for _ in 0..3 {
+                        yield_now().await;
+                    }
+                    sleep(MOMENT * number).await;
+                    assert_eq!(timeout(MOMENT, std::future::pending::<()>()).await, Err(Elapsed));
+                    let helper = start(|mut cx: Context<u32>| async move {
+                        let number = cx.receive().await.expect("it is sent one before it could be cancelled");
+                        spawn(async move { number }).await.expect("it ends")
+                    });
+                    helper.send(number).expect("it waits");
+                    ledger.send(helper.await.expect("it ends")).expect("it waits for all");
+                })
+            })
+            .collect();
+        assert!(shut_down(&scheduler).is_empty(), "width {width}");
+        assert!(scheduler.now() - begin < AMPLE);
+        for worker in workers {
+            assert_eq!(worker.join(), Ok(()));
+        }
+        let mut entries = ledger.join().expect("it ends by itself");
+        entries.sort_unstable();
+        assert!(entries.into_iter().eq(0..WORKERS));
+        assert_conserved(&scheduler);
+        drop(scheduler);
+        soon_closed(&freed);
+    }
+}
+
+#[test]
+fn a_shutdown_takes_as_long_as_the_slowest_and_no_longer() {
+    let scheduler = scheduler(0);
+    let begin = scheduler.now();
+    for delay in [1, 3, 2] {
+        drop(scheduler.start(move |cx: Context<()>| async move {
+            cx.cancelled().await;
+            sleep(Duration::from_secs(delay)).await;
+        }));
+    }
+    assert!(shut_down(&scheduler).is_empty());
+    assert_eq!(scheduler.now() - begin, Duration::from_secs(3));
+}
+
+#[test]
+fn a_shutdown_of_nobody_is_over_at_once() {
+    for width in [0, 1, 2] {
+        let (scheduler, freed) = mortal(width);
+        let begin = scheduler.now();
+        assert!(shut_down(&scheduler).is_empty());
+        assert!(scheduler.now() - begin < AMPLE / 2);
+        if width == 0 {
+            assert_eq!(scheduler.now(), begin);
+        }
+        drop(scheduler);
+        soon_closed(&freed);
+    }
+}
+
+#[test]
+fn messages_that_came_first_are_received_first() {
+    for width in [0, 1, 2] {
+        let scheduler = scheduler(width);
+        let children: Vec<_> = (0..10)
+            .map(|_| {
+                scheduler.start(|mut cx: Context<u32>| async move {
+                    let mut received = Vec::new();
+                    while let Some(message) = cx.receive().await {
+                        received.push(message);
+                        yield_now().await;
+                    }
+                    received
+                })
+            })
+            .collect();
+        for child in &children {
+            (0..100).for_each(|message| child.send(message).expect("it is alive"));
+        }
+        assert!(shut_down(&scheduler).is_empty());
+        for child in children {
+            assert!(child.join().expect("it ends by itself").into_iter().eq(0..100));
+        }
+        assert_conserved(&scheduler);
+    }
+}
+
+#[test]
+fn who_has_not_run_yet_sees_the_cancel_in_the_first_step() {
+    let scheduler = scheduler(0);
+    let child = scheduler.start(|cx: Context<()>| async move { cx.is_cancelled() });
+    assert!(shut_down(&scheduler).is_empty());
+    assert_eq!(child.join(), Ok(true));
+}
+
+/// Sleeps once more when it is cancelled.
+struct Machine {
+    cancels: u32,
+}
+
+impl Process for Machine {
+    type Message = ();
+    type Output = u32;
+
+    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        events: &mut Events<()>,
+        yields: &mut Yields<'_>,
+    ) -> Result<Status<u32>, Box<dyn Error + Send + Sync>> {
+        for event in events {
+            match event {
+                Event::Cancel => {
+                    self.cancels += 1;
+                    yields.command(CommandId::SLEEP, 0, MOMENT);
+                }
+                Event::Completion { result, .. } => {
+                    result?;
+                    return Ok(Status::Done(self.cancels));
+                }
+                other => unreachable!("{other:?}"),
+            }
+        }
+        Ok(Status::Wait(WaitingFor::Either))
+    }
+}
+
+#[test]
+fn a_state_machine_cleans_up_after_one_cancel() {
+    for width in [0, 1, 2] {
+        let scheduler = scheduler(width);
+        let machine = scheduler.spawn_process(Machine { cancels: 0 }, "", Box::new(())).expect("it accepts all");
+        assert!(shut_down(&scheduler).is_empty());
+        assert_eq!(machine.join(), Ok(1));
+    }
+}
+
+#[test]
+fn a_panic_in_the_clean_up_ends_that_process_alone() {
+    let scheduler = scheduler(2);
+    let children = [true, false].map(|panics| {
+        scheduler.start(move |cx: Context<()>| async move {
+            cx.cancelled().await;
+            sleep(MOMENT).await;
+            if panics {
+                panic_quietly("in the clean-up");
+            }
+        })
+    });
+    assert!(shut_down(&scheduler).is_empty());
+    let [panicking, other] = children.map(|child| child.join());
+    assert_eq!(panicking, Err(Exit::Panicked("in the clean-up".into())));
+    assert_eq!(other, Ok(()));
+}
+
+#[test]
+fn from_the_first_moment_nobody_else_can_spawn_and_what_is_refused_comes_back() {
+    for width in [1, 2] {
+        let (closing, other) = (scheduler(width), scheduler(1));
+        let (began, begins) = mpsc::channel();
+        let release = Arc::new(AtomicBool::new(false));
+        let child = closing.start({
+            let release = Arc::clone(&release);
+            move |cx: Context<()>| async move {
+                cx.cancelled().await;
+                began.send(()).expect("the test listens");
+                while !release.load(Relaxed) {
+                    yield_now().await;
+                }
+                spawn(async { "its own" }).await
+            }
+        });
+        std::thread::scope(|scope| {
+            let (closing, other) = (&closing, &other);
+            let shutting_down = scope.spawn(move || shut_down(closing));
+            soon(&begins);
+            let on_closing = || SpawnOptions::new().on(closing);
+
+            let refused = on_closing().try_spawn(async { 1 }).expect_err("it is closing");
+            assert!(refused.is_closing() && !refused.is_limit());
+            assert_eq!(refused.to_string(), "cannot start a process: the scheduler is shutting down");
+            assert_eq!(other.spawn(refused.refused).join(), Ok(1), "the future is whole");
+
+            let refused =
+                on_closing().try_start(|cx: Context<u32>| async move { cx.pid() }).expect_err("it is closing");
+            assert!(other.start(refused.refused).join().is_ok(), "the closure is whole");
+
+            let machine = Machine { cancels: 7 };
+            let refused = closing.spawn_process(machine, "", Box::new(())).expect_err("it is closing");
+            assert!(refused.is_closing());
+            assert_eq!(refused.refused.cancels, 7);
+
+            assert_eq!(closing.spawn(async { 1 }).join(), Err(Exit::Refused));
+            let nobody = closing.start(|mut cx: Context<u32>| async move { cx.receive().await });
+            assert_eq!(nobody.send(5).map_err(|error| (error.is_ended(), error.message)), Err((true, 5)));
+            assert_eq!(nobody.join(), Err(Exit::Refused));
+
+            // Neither a future that a thread waits for, nor a process of another scheduler, is one of its processes.
+            assert_eq!(closing.block_on(async { spawn(async { 1 }).await }), Err(Exit::Refused));
+            let stranger = closing.clone();
+            let strange = other.spawn(async move { stranger.spawn(async { 1 }).await });
+            assert_eq!(strange.join(), Ok(Err(Exit::Refused)));
+
+            release.store(true, Relaxed);
+            assert!(shutting_down.join().expect("it does not panic").is_empty());
+        });
+        assert_eq!(child.join(), Ok(Ok("its own")), "who cleans up may spawn");
+    }
+}
+
+#[test]
+fn a_process_may_shut_its_own_scheduler_down() {
+    for width in [0, 1, 2, 4] {
+        let (scheduler, freed) = mortal(width);
+        let others: Vec<_> = (0..10)
+            .map(|_| {
+                scheduler.start(|cx: Context<()>| async move {
+                    cx.cancelled().await;
+                    sleep(MOMENT).await;
+                })
+            })
+            .collect();
+        let own = scheduler.clone();
+        let caller = scheduler.start(move |mut cx: Context<u32>| async move {
+            assert!(own.shutdown(AMPLE).await.is_empty());
+            assert!(!cx.is_cancelled(), "the caller is excluded");
+            for other in others {
+                assert_eq!(other.await, Ok(()));
+            }
+            // The rest of its life is as before, but for new processes.
+            sleep(MOMENT).await;
+            cx.address().send(3).expect("it is alive");
+            assert_eq!(cx.receive().await, Some(3));
+            assert_eq!(spawn(async {}).await, Err(Exit::Refused));
+            let snapshot = own.snapshot();
+            assert_eq!((snapshot.spawned, snapshot.ended), (11, 10));
+            drop(own);
+            yield_now().await;
+        });
+        assert_eq!(caller.join(), Ok(()), "width {width}");
+        drop(scheduler);
+        soon_closed(&freed);
+    }
+}
+
+#[test]
+fn the_last_scheduler_may_be_dropped_by_the_process_that_shut_it_down() {
+    for width in [0, 1, 2] {
+        let (scheduler, freed) = mortal(width);
+        let (told, tells) = mpsc::channel();
+        let own = scheduler.clone();
+        let caller = scheduler.spawn(async move {
+            let unfinished = own.shutdown(AMPLE).await;
+            told.send(unfinished.len()).expect("the test listens");
+            drop(own);
+        });
+        drop(scheduler);
+        let result = caller.join();
+        assert!(result == Ok(()) || result == Err(Exit::Killed), "{result:?}");
+        assert_eq!(soon(&tells), 0);
+        soon_closed(&freed);
+    }
+}
+
+#[test]
+fn a_second_shutdown_is_over_at_once() {
+    for width in [0, 1, 2] {
+        let scheduler = scheduler(width);
+        drop(scheduler.start(|cx: Context<()>| async move { cx.cancelled().await }));
+        assert!(shut_down(&scheduler).is_empty());
+        let again = scheduler.now();
+        assert!(shut_down(&scheduler).is_empty());
+        assert!(scheduler.now() - again < AMPLE / 2);
+    }
+}
+
+#[test]
+fn several_threads_may_shut_down_at_once() {
+    for width in [1, 2, 4] {
+        let (scheduler, freed) = mortal(width);
+        for _ in 0..100 {
+            drop(scheduler.start(|cx: Context<()>| async move {
+                cx.cancelled().await;
+                sleep(MOMENT).await;
+            }));
+        }
+        let begin = scheduler.now();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| assert!(shut_down(&scheduler).is_empty()));
+            }
+        });
+        assert!(scheduler.now() - begin < AMPLE / 2);
+        drop(scheduler);
+        soon_closed(&freed);
+    }
+}
+
+#[test]
+fn of_two_processes_that_shut_down_the_first_deadline_decides() {
+    let scheduler = scheduler(0);
+    let begin = scheduler.now();
+    let callers = [100, 50].map(|deadline| {
+        let own = scheduler.clone();
+        scheduler.spawn(async move {
+            let unfinished = own.shutdown(Duration::from_secs(deadline)).await;
+            (unfinished.len(), Instant::now() - begin)
+        })
+    });
+    let [later, sooner] = callers.map(|caller| caller.join());
+    assert_eq!(later, Err(Exit::Killed), "for the other, it is one who has not ended");
+    assert_eq!(sooner, Ok((0, Duration::from_millis(49_900))));
+}
+
+#[test]
+fn a_shutdown_that_is_given_up_can_be_taken_up_again() {
+    let scheduler = scheduler(0);
+    let begin = scheduler.now();
+    let child = scheduler.start(|cx: Context<()>| async move {
+        cx.cancelled().await;
+        sleep(Duration::from_secs(5)).await;
+    });
+    scheduler.block_on(async {
+        assert!(timeout(Duration::from_secs(1), scheduler.shutdown(AMPLE)).await.is_err());
+        assert_eq!(spawn(async {}).await, Err(Exit::Refused), "it goes on closing");
+        assert!(scheduler.shutdown(AMPLE).await.is_empty());
+    });
+    assert_eq!(scheduler.now() - begin, Duration::from_secs(5));
+    assert_eq!(child.join(), Ok(()));
+}
+
+#[test]
+fn with_all_the_time_in_the_world_a_shutdown_ends_with_the_last_process() {
+    for width in [0, 1, 2] {
+        let scheduler = scheduler(width);
+        let cleaned_up = Arc::new(AtomicBool::new(false));
+        let clean_up = Arc::clone(&cleaned_up);
+        drop(scheduler.start(|cx: Context<()>| async move {
+            cx.cancelled().await;
+            sleep(MOMENT).await;
+            clean_up.store(true, SeqCst);
+        }));
+        assert!(scheduler.block_on(scheduler.shutdown(Duration::MAX)).is_empty());
+        assert!(cleaned_up.load(SeqCst));
+    }
+}
+
+/// What is accepted while a shutdown begins is either refused or asked to end, and never left to be terminated.
+#[test]
+fn what_is_accepted_at_the_last_moment_is_cancelled() {
+    for round in 0..100 {
+        let scheduler = scheduler(2);
+        std::thread::scope(|scope| {
+            let (began, begins) = mpsc::channel();
+            let spawning = scope.spawn({
+                let scheduler = &scheduler;
+                move || {
+                    let mut children = Vec::new();
+                    let cooperative = || |cx: Context<()>| async move { cx.cancelled().await };
+                    while let Ok(child) = SpawnOptions::new().on(scheduler).try_start(cooperative()) {
+                        children.push(child);
+                        if children.len() == 10 {
+                            began.send(()).expect("the test listens");
+                        }
+                    }
+                    children
+                }
+            });
+            soon(&begins);
+            for _ in 0..round * 50 {
+                procession_sync::hint::spin_loop();
+            }
+            assert!(shut_down(&scheduler).is_empty());
+            for child in spawning.join().expect("it does not panic") {
+                assert_eq!(child.join(), Ok(()), "round {round}");
+            }
+        });
+    }
+}

@@ -1,0 +1,626 @@
+//! Many of everything at once, on the real clock: nothing is lost, doubled, leaked or left behind.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Barrier, mpsc};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use procession::{Address, CommandId, Completion, Context, Exit, Handle, Pid, Scheduler, SpawnOptions, Value};
+use procession_sync::Mutex;
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicBool, AtomicU64};
+
+use crate::scene::{assert_conserved, driven, panic_quietly, soon, soon_closed, threaded};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn messages_are_conserved_while_receivers_end_in_every_way() {
+    const SENDERS: u64 = 4;
+    const EACH: u64 = 10_000;
+    for width in [1, 2, 4] {
+        let scheduler = threaded(width);
+        // At any moment sixteen receivers; who ends is replaced. Some are idle, some slow, some end by themselves.
+        let receivers: Vec<Mutex<Address<u64>>> =
+            (0..16).map(|number| Mutex::new(receiver(&scheduler, number))).collect();
+        let (accepted, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for seed in 0..SENDERS {
+                let (scheduler, receivers, accepted, refused) = (&scheduler, &receivers, &accepted, &refused);
+                scope.spawn(move || {
+                    let mut chance = fastrand::Rng::with_seed(seed);
+                    for n in 0..EACH {
+                        let place = chance.usize(0..receivers.len());
+                        let address = receivers[place].lock().expect("nobody panics").clone();
+                        let sent = if chance.bool() { address.send(n) } else { procession::send(address.pid(), n) };
+                        match sent {
+                            Ok(()) => accepted.fetch_add(1, Relaxed),
+                            Err(error) => {
+                                assert_eq!(error.message, n, "it comes back");
+                                refused.fetch_add(1, Relaxed)
+                            }
+                        };
+                        match chance.u32(0..400) {
+                            0 => drop(scheduler.terminate(address.pid())),
+                            1 => drop(scheduler.cancel(address.pid())),
+                            2..20 if !address.is_alive() => {
+                                *receivers[place].lock().expect("nobody panics") = receiver(scheduler, chance.u64(..));
+                            }
+                            _ => {}
+                        }
+                    }
+                });
+            }
+        });
+        let (accepted, refused) = (accepted.into_inner(), refused.into_inner());
+        assert_eq!(accepted + refused, SENDERS * EACH);
+        assert!(refused > 0, "some came too late");
+        for address in &receivers {
+            scheduler.terminate(address.lock().expect("nobody panics").pid());
+        }
+        assert_conserved(&scheduler);
+        let snapshot = scheduler.snapshot();
+        assert_eq!(snapshot.messages_sent, accepted);
+        assert_eq!(snapshot.messages_received + snapshot.messages_discarded, accepted, "all receivers have ended");
+        assert_eq!(snapshot.spawned, snapshot.ended);
+    }
+}
+
+/// A receiver of some kind.
+fn receiver(scheduler: &Scheduler, kind: u64) -> Address<u64> {
+    let child = scheduler.start(move |mut cx: Context<u64>| async move {
+        let mut received = 0_u64;
+        loop {
+            match kind % 4 {
+                0 => drop(cx.receive_matching(|n| n % 3 == 0).await),
+                1 => drop(cx.receive_timeout(Duration::from_nanos(100)).await),
+                2 => procession::yield_now().await,
+                _ => {}
+            }
+            if cx.receive().await.is_none() {
+                return;
+            }
+            received += 1;
+            match (kind / 4 % 4, received) {
+                (0, 100) => return,
+                (1, 100) => panic_quietly("as it happens"),
+                _ => {}
+            }
+        }
+    });
+    child.into_parts().0
+}
+
+#[test]
+fn two_hundred_thousand_are_alive_at_once() {
+    const THREADS: u32 = 2;
+    const EACH: u32 = 100_000;
+    let scheduler = threaded(2);
+    let sum = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (scheduler, sum) = (&scheduler, &sum);
+            scope.spawn(move || {
+                let children: Vec<_> = (0..EACH)
+                    .map(|_| scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await }))
+                    .collect();
+                for (n, child) in (0..).zip(&children) {
+                    child.send(thread * EACH + n).expect("it lives");
+                }
+                let results = children.into_iter().map(|child| child.join().expect("it ends").expect("a message"));
+                sum.fetch_add(results.map(u64::from).sum(), Relaxed);
+            });
+        }
+    });
+    let all = u64::from(THREADS * EACH);
+    assert_eq!(sum.into_inner(), all * (all - 1) / 2);
+    assert_conserved(&scheduler);
+    let snapshot = scheduler.snapshot();
+    assert_eq!((snapshot.spawned, snapshot.ended, snapshot.messages_received), (all, all, all));
+    assert_eq!(snapshot.processes.len(), 0);
+}
+
+#[test]
+fn late_sends_by_pid_reach_nobody_else() {
+    // A few slots, used again and again by processes of different types, while threads keep what named their forerunners.
+    for width in [1, 2] {
+        let builder = Scheduler::builder().width(width).processes(24);
+        let scheduler = builder.build().expect("the system has threads");
+        let pids: Mutex<Vec<Pid>> = Mutex::default();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for seed in 0..2 {
+                let (scheduler, pids, over) = (&scheduler, &pids, &over);
+                scope.spawn(move || {
+                    let mut chance = fastrand::Rng::with_seed(seed);
+                    while !over.load(Relaxed) {
+                        let pid = {
+                            let pids = pids.lock().expect("nobody panics");
+                            if pids.is_empty() {
+                                continue;
+                            }
+                            pids[chance.usize(0..pids.len())]
+                        };
+                        // By its PID each process knows what is meant for it.
+                        let named = pid.to_string();
+                        match chance.u32(0..4) {
+                            0 => drop(procession::send(pid, named)),
+                            1 => drop(procession::send(pid, named.into_bytes())),
+                            2 => drop(procession::send(pid, named.into_boxed_str())),
+                            _ => drop(scheduler.snapshot()),
+                        }
+                    }
+                });
+            }
+            let mut chance = fastrand::Rng::with_seed(9);
+            for round in 0..3000 {
+                let started = match round % 3 {
+                    0 => listener(&scheduler, |named: &String| named.clone()),
+                    1 => listener(&scheduler, |named: &Vec<u8>| String::from_utf8_lossy(named).into_owned()),
+                    _ => listener(&scheduler, |named: &Box<str>| named.to_string()),
+                };
+                // Refused ones leave some time to the others.
+                let Some(pid) = started else { continue };
+                let mut pids = pids.lock().expect("nobody panics");
+                if pids.len() < 64 {
+                    pids.push(pid);
+                } else {
+                    let place = chance.usize(0..64);
+                    pids[place] = pid;
+                }
+            }
+            over.store(true, Relaxed);
+        });
+        assert_conserved(&scheduler);
+        assert_eq!(scheduler.snapshot().panicked, 0, "nobody has heard what was for another");
+    }
+}
+
+/// A process that lives for a few steps, and panics if it hears what is meant for another.
+fn listener<M: Send + 'static>(scheduler: &Scheduler, name: fn(&M) -> String) -> Option<Pid> {
+    let started = SpawnOptions::new().on(scheduler).try_start(move |mut cx: Context<M>| async move {
+        let own = cx.pid().to_string();
+        for _ in 0..3 {
+            while let Some(message) = cx.try_receive() {
+                assert_eq!(name(&message), own);
+            }
+            procession::yield_now().await;
+        }
+    });
+    started.ok().map(|child| child.pid())
+}
+
+#[test]
+fn spurious_wake_ups_change_nothing() {
+    for width in [1, 2, 4] {
+        let scheduler = threaded(width);
+        let wakers: Mutex<Vec<Waker>> = Mutex::default();
+        let wakers = Arc::new(wakers);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for seed in 0..2 {
+                let (wakers, over) = (&wakers, &over);
+                scope.spawn(move || {
+                    let mut chance = fastrand::Rng::with_seed(seed);
+                    while !over.load(Relaxed) {
+                        let waker = {
+                            let wakers = wakers.lock().expect("nobody panics");
+                            if wakers.is_empty() {
+                                continue;
+                            }
+                            wakers[chance.usize(0..wakers.len())].clone()
+                        };
+                        match chance.bool() {
+                            true => waker.wake_by_ref(),
+                            false => waker.wake(),
+                        }
+                    }
+                });
+            }
+            let players: Vec<_> = (0..8_u32)
+                .map(|_| {
+                    let wakers = Arc::clone(&wakers);
+                    scheduler.start(move |mut cx: Context<(u32, Address<u32>)>| async move {
+                        let own = poll_fn(|task| Poll::Ready(task.waker().clone())).await;
+                        wakers.lock().expect("nobody panics").push(own);
+                        let mut served = 0;
+                        while let Some((n, back)) = cx.receive().await {
+                            procession::sleep(Duration::from_nanos(u64::from(n) % 3)).await;
+                            back.send(n + 1).expect("it waits");
+                            served += 1;
+                        }
+                        served
+                    })
+                })
+                .collect();
+            let rounds: Vec<_> = players
+                .iter()
+                .map(|player| {
+                    let address = player.address().clone();
+                    let wakers = Arc::clone(&wakers);
+                    scheduler.start(move |mut cx: Context<u32>| async move {
+                        let own = poll_fn(|task| Poll::Ready(task.waker().clone())).await;
+                        wakers.lock().expect("nobody panics").push(own);
+                        let mut n = 0;
+                        while n < 500 {
+                            address.send((n, cx.address())).expect("it serves");
+                            let reply = cx.receive().await.expect("it is not cancelled");
+                            assert_eq!(reply, n + 1);
+                            n = reply;
+                        }
+                        n
+                    })
+                })
+                .collect();
+            for round in rounds {
+                assert_eq!(round.join(), Ok(500));
+            }
+            for player in players {
+                player.cancel();
+                assert_eq!(player.join(), Ok(500));
+            }
+            over.store(true, Relaxed);
+        });
+        assert_conserved(&scheduler);
+        // Of processes that have ended.
+        for waker in wakers.lock().expect("nobody panics").drain(..) {
+            waker.wake();
+        }
+        assert_eq!(scheduler.snapshot().processes.len(), 0);
+    }
+}
+
+#[test]
+fn schedulers_message_each_other() {
+    const PAIRS: u32 = 20;
+    const ROUNDS: u32 = 500;
+    for (left_width, right_width) in [(1, 1), (2, 1), (2, 2)] {
+        let [left, right] = [threaded(left_width), threaded(right_width)];
+        let handles: Vec<_> = (0..PAIRS)
+            .map(|_| {
+                let echo = right.start(|mut cx: Context<(u32, Pid)>| async move {
+                    let mut echoed = 0;
+                    while let Some((n, back)) = cx.receive().await {
+                        procession::send(back, n + 1).expect("it waits for this");
+                        echoed += 1;
+                    }
+                    echoed
+                });
+                let to = echo.address().clone();
+                let caller = left.start(move |mut cx: Context<u32>| async move {
+                    let mut n = 0;
+                    while n < ROUNDS {
+                        to.send((n, cx.pid())).expect("it serves");
+                        n = cx.receive().await.expect("it is not cancelled");
+                    }
+                    n
+                });
+                (caller, echo)
+            })
+            .collect();
+        for (caller, echo) in handles {
+            // Each is waited for by a process of the other scheduler.
+            assert_eq!(right.spawn(caller).join(), Ok(Ok(ROUNDS)));
+            echo.cancel();
+            assert_eq!(left.spawn(echo).join(), Ok(Ok(ROUNDS)));
+        }
+        for scheduler in [&left, &right] {
+            assert_conserved(scheduler);
+            assert_eq!(scheduler.snapshot().messages_received, u64::from(PAIRS * ROUNDS));
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_what_is_listed_on_every_scheduler() {
+    for scheduler in [driven(), threaded(1), threaded(4)] {
+        let child = scheduler.start(|mut cx: Context<()>| async move { cx.receive().await });
+        let (address, handle) = child.into_parts();
+        let server = scheduler.start(|mut cx: Context<procession::Reply<()>>| async move {
+            let _kept = cx.receive().await;
+            std::future::pending::<()>().await;
+        });
+        let server_address = server.address().clone();
+        let options = |label: &str| SpawnOptions::new().on(&scheduler).label(label);
+        let (tell, told) = mpsc::channel();
+        drop(options("a sleeper").spawn(procession::sleep_until(scheduler.now() + HOUR)));
+        drop(options("a joiner").spawn(handle));
+        drop(options("a caller").spawn(async move { server_address.call(|reply| reply, HOUR).await }));
+        drop(
+            options("a patient one").start(|mut cx: Context<()>| async move { cx.receive_timeout(HOUR).await.is_ok() }),
+        );
+        drop(options("one who will be cancelled").start(|cx: Context<()>| async move { cx.cancelled().await }));
+        drop(options("a dreamer").spawn(std::future::pending::<()>()));
+        drop(options("one who ends").spawn(async move { tell.send(()) }));
+        let waiting = scheduler.run_until_idle();
+        soon(&told);
+        let mut listed: Vec<_> =
+            waiting.iter().filter_map(|waits| Some((waits.label.as_deref()?, waits.waiting.to_string()))).collect();
+        listed.sort();
+        let expected = [
+            ("a caller", "timer, reply"),
+            ("a dreamer", "a waker"),
+            ("a joiner", "end of a process"),
+            ("a patient one", "message, timer"),
+            ("a sleeper", "timer"),
+            ("one who will be cancelled", "cancel"),
+        ];
+        assert_eq!(listed, expected.map(|(label, waiting)| (label, waiting.to_owned())));
+        assert_eq!(waiting.len(), 8);
+        assert!(waiting.iter().all(|waits| waits.location.file() == file!()));
+        address.send(()).expect("it lives");
+        assert!(!scheduler.run_until_idle().iter().any(|waits| waits.label.as_deref() == Some("a joiner")));
+    }
+}
+
+#[test]
+fn several_threads_wait_until_all_is_idle() {
+    for round in 0..200 {
+        let scheduler = if round % 2 == 0 { threaded(2) } else { driven() };
+        let begin = Barrier::new(4);
+        let ended = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let (tell, told) = mpsc::channel();
+            for _ in 0..3 {
+                let (begin, scheduler, ended, tell) = (&begin, &scheduler, &ended, tell.clone());
+                scope.spawn(move || {
+                    begin.wait();
+                    scheduler.run_until_idle();
+                    // What was spawned before the barrier has run.
+                    tell.send(ended.load(Relaxed).max(scheduler.snapshot().ended)).expect("the test waits");
+                });
+            }
+            let chain = |depth: u64| async move {
+                for _ in 0..depth {
+                    procession::spawn(procession::yield_now()).await.expect("it ends");
+                }
+            };
+            let handles: Vec<_> = (0..4).map(|depth| scheduler.spawn(chain(depth * 5))).collect();
+            begin.wait();
+            for _ in 0..3 {
+                assert_eq!(soon(&told), 4 + 30, "in round {round}");
+            }
+            assert!(handles.iter().all(Handle::is_finished));
+        });
+    }
+}
+
+#[test]
+fn threads_and_processes_crowd_one_thread_mailbox() {
+    const EACH: u32 = 2000;
+    for scheduler in [driven(), threaded(1), threaded(2)] {
+        let mut inbox = scheduler.attach::<(u32, u32)>();
+        std::thread::scope(|scope| {
+            for sender in 0..4 {
+                let address = inbox.address().clone();
+                if sender % 2 == 0 {
+                    scope
+                        .spawn(move || (0..EACH).for_each(|n| address.send((sender, n)).expect("the thread is there")));
+                } else {
+                    drop(scheduler.spawn(async move {
+                        for n in 0..EACH {
+                            procession::send(address.pid(), (sender, n)).expect("the thread is there");
+                            if n % 64 == 0 {
+                                procession::yield_now().await;
+                            }
+                        }
+                    }));
+                }
+            }
+            let mut next = [0; 4];
+            for _ in 0..4 * EACH {
+                let (sender, n) = inbox.receive().expect("the scheduler is there");
+                assert_eq!(n, next[sender as usize], "sender {sender}");
+                next[sender as usize] += 1;
+            }
+        });
+        drop(inbox);
+        assert_conserved(&scheduler);
+    }
+}
+
+/// Dropped when its thread ends.
+struct ThreadEnd(#[expect(dead_code, reason = "its drop is the message")] mpsc::Sender<()>);
+
+thread_local! {
+    static THREAD_ENDS: RefCell<Vec<ThreadEnd>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A scheduler on which something happens, and which reports its own end: when its last thread has ended, and when it is freed.
+fn observed(width: usize, driven: bool) -> (Scheduler, mpsc::Receiver<()>, mpsc::Receiver<()>) {
+    let (held_by_scheduler, freed) = mpsc::channel::<()>();
+    let (held_by_threads, threads_ended) = mpsc::channel();
+    let held_by_scheduler = Mutex::new(held_by_scheduler);
+    let builder = Scheduler::builder().width(width).handler(CommandId(256), move |_: Value, _: Completion| {
+        drop(held_by_scheduler.lock());
+    });
+    let builder = if driven { builder.callers_drive() } else { builder };
+    let scheduler = builder.build().expect("the system has threads");
+    for worker in 0..width as u32 {
+        let ends = ThreadEnd(held_by_threads.clone());
+        if driven && worker == 0 {
+            // That is this thread.
+            continue;
+        }
+        let bound = SpawnOptions::new().on(&scheduler).affinity(worker).spawn(async move {
+            THREAD_ENDS.with_borrow_mut(|all| all.push(ends));
+        });
+        assert_eq!(bound.join(), Ok(()));
+    }
+    (scheduler, threads_ended, freed)
+}
+
+#[test]
+fn schedulers_come_and_go() {
+    for round in 0..200_usize {
+        let width = [1, 2, 4][round % 3];
+        let (scheduler, threads_ended, freed) = observed(width, round % 2 == 1);
+        let (held, processes_ended) = mpsc::channel::<()>();
+        // Some wait for messages, some sleep, some keep themselves ready.
+        let mut children: Vec<_> = (0..5_u32)
+            .map(|kind| {
+                let held = held.clone();
+                scheduler.start(move |mut cx: Context<u32>| async move {
+                    let _held = held;
+                    match kind {
+                        0 => drop(cx.receive().await),
+                        1 => procession::sleep(HOUR).await,
+                        2 => loop {
+                            procession::yield_now().await;
+                        },
+                        3 => cx.cancelled().await,
+                        _ => std::future::pending().await,
+                    }
+                })
+            })
+            .collect();
+        drop(held);
+        if round % 4 < 2 {
+            // Let them begin; one keeps itself ready, so that idle is never.
+            assert_eq!(scheduler.spawn(procession::yield_now()).join(), Ok(()));
+        }
+        let keeps = round % 5 < 2;
+        let mut kept: Vec<Address<u32>> = Vec::new();
+        if keeps {
+            kept.extend(children.iter().map(|child| child.address().clone()));
+        }
+        if round % 7 == 0 {
+            children.clear();
+        }
+        drop(scheduler);
+        soon_closed(&processes_ended);
+        soon_closed(&threads_ended);
+        for child in children {
+            let address = child.address().clone();
+            assert_eq!(child.join(), Err(Exit::Killed));
+            assert!(!address.is_alive());
+        }
+        for address in kept {
+            assert_eq!(address.send(7).expect_err("it has been terminated").message, 7);
+            assert!(procession::send(address.pid(), 7_u32).expect_err("it has been terminated").is_ended());
+            assert!(!address.is_alive());
+        }
+        soon_closed(&freed);
+    }
+}
+
+#[test]
+fn a_scheduler_is_dropped_by_one_of_its_own_processes() {
+    for round in 0..60_usize {
+        let width = [1, 2, 4][round % 3];
+        let (scheduler, threads_ended, freed) = observed(width, round % 2 == 1);
+        let (held, processes_ended) = mpsc::channel::<()>();
+        for _ in 0..10 {
+            let held = held.clone();
+            drop(scheduler.start(move |mut cx: Context<()>| async move {
+                let _held = held;
+                cx.receive().await;
+            }));
+        }
+        drop(held);
+        let (last, go) = scheduler
+            .start(|mut cx: Context<Scheduler>| async move {
+                let scheduler = cx.receive().await;
+                let refused = |scheduler: Option<&Scheduler>| {
+                    let options =
+                        scheduler.map_or_else(SpawnOptions::new, |scheduler| SpawnOptions::new().on(scheduler));
+                    options.try_spawn(async {}).is_err_and(|error| error.is_closing())
+                };
+                let before = refused(scheduler.as_ref());
+                drop(scheduler);
+                // Its own step goes on to its end; it is the last.
+                (before, refused(None))
+            })
+            .into_parts();
+        last.send(scheduler).expect("it lives");
+        assert_eq!(go.join(), Ok((false, true)));
+        soon_closed(&processes_ended);
+        soon_closed(&threads_ended);
+        assert!(!last.is_alive());
+        drop(last);
+        soon_closed(&freed);
+    }
+}
+
+#[test]
+fn spawning_against_a_shutdown_loses_nobody() {
+    for round in 0..300 {
+        let scheduler = if round % 3 == 0 { driven() } else { threaded(round % 3) };
+        let begin = Barrier::new(2);
+        std::thread::scope(|scope| {
+            let spawner = scope.spawn(|| {
+                begin.wait();
+                (0..30).map(|n| scheduler.spawn(async move { n })).collect::<Vec<_>>()
+            });
+            begin.wait();
+            assert!(scheduler.block_on(scheduler.shutdown(HOUR)).is_empty());
+            let handles = spawner.join().expect("no panic");
+            for (n, handle) in (0..).zip(handles) {
+                let result = handle.join_timeout(Duration::from_secs(20)).expect("it has ended, or was refused");
+                assert!(result == Ok(n) || matches!(result, Err(Exit::Killed | Exit::Refused)), "{result:?}");
+            }
+        });
+        let snapshot = scheduler.snapshot();
+        assert_eq!(snapshot.spawned, snapshot.ended, "in round {round}");
+    }
+}
+
+#[test]
+fn handles_that_are_dropped_joined_or_polled_race_with_the_end() {
+    for width in [1, 2] {
+        let scheduler = threaded(width);
+        let drops = Arc::new(AtomicU64::new(0));
+        /// Counts its drop.
+        struct Output(Arc<AtomicU64>);
+        impl Drop for Output {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Relaxed);
+            }
+        }
+        const ROUNDS: u64 = 4000;
+        for round in 0..ROUNDS {
+            let output = Output(Arc::clone(&drops));
+            let mut handle = scheduler.spawn(async move {
+                if round % 3 == 0 {
+                    procession::yield_now().await;
+                }
+                output
+            });
+            match round % 4 {
+                0 => drop(handle),
+                1 => assert!(handle.join().is_ok()),
+                2 => drop(handle.join_timeout(Duration::from_nanos(1))),
+                _ => {
+                    let polled = Pin::new(&mut handle).poll(&mut std::task::Context::from_waker(Waker::noop()));
+                    drop((polled, handle));
+                }
+            }
+        }
+        assert_conserved(&scheduler);
+        assert_eq!(drops.load(Relaxed), ROUNDS, "each output is dropped once");
+        assert_eq!(scheduler.snapshot().processes.len(), 0);
+    }
+}
+
+#[test]
+fn a_handle_that_was_polled_and_dropped_keeps_nobodys_slot() {
+    let scheduler = Scheduler::builder().width(1).test_clock().processes(64).build().expect("it starts no thread");
+    // Each parent polls the handle of its child, and ends before the child does.
+    let children: Vec<_> = (0..30)
+        .map(|_| {
+            let parent = scheduler.spawn(async move {
+                let mut child = procession::start(|mut cx: Context<()>| async move { cx.receive().await });
+                poll_fn(|task| Poll::Ready(Pin::new(&mut child).poll(task).is_pending())).await.then_some(child.pid())
+            });
+            parent.join().expect("it ends").expect("its child waits")
+        })
+        .collect();
+    assert_eq!(scheduler.snapshot().processes.len(), 30, "the parents' slots are free");
+    for child in children {
+        procession::send(child, ()).expect("it lives");
+    }
+    scheduler.run_until_idle();
+    assert_eq!(scheduler.snapshot().processes.len(), 0);
+}

@@ -1,0 +1,53 @@
+//! Time: sleeps, intervals, timers that run functions or send messages, and the test clock.
+
+mod clock;
+mod extremes;
+mod functions;
+mod model;
+mod sleeps;
+mod stress;
+mod ticks;
+mod wakers;
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use procession::{Handle, Scheduler, TimerSnapshot};
+
+/// Only a hang takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn on_test_clock(width: usize) -> Scheduler {
+    let builder = Scheduler::builder().width(width).processes(1 << 16).timers(1 << 16);
+    builder.test_clock().build().expect("the system has threads")
+}
+
+fn on_real_clock(width: usize) -> Scheduler {
+    let builder = Scheduler::builder().width(width).processes(1 << 16).timers(1 << 16);
+    builder.build().expect("the system has threads")
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// The result of a process that must end soon, and not by a panic.
+fn joined<T: Send + 'static>(handle: Handle<T>) -> T {
+    handle.join_timeout(PATIENCE).expect("it does not hang").expect("it does not panic")
+}
+
+/// Polls a future once, with the waker of the calling process.
+async fn polled<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    poll_fn(|task| Poll::Ready(future.as_mut().poll(task))).await
+}
+
+/// The counts of the timers, which must balance.
+fn timers(scheduler: &Scheduler) -> TimerSnapshot {
+    let timers = scheduler.snapshot().timers;
+    assert_eq!(timers.armed, timers.fired + timers.cancelled + timers.pending);
+    timers
+}

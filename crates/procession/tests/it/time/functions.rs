@@ -1,0 +1,523 @@
+//! Timers that run functions or send messages: results, order, limits.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use procession::{Context, Elapsed, Instant, Scheduler, Timer, TimerLimit, run_after, run_every, sleep, sleep_until};
+use procession_sync::Mutex;
+use procession_sync::atomic::AtomicU32;
+use procession_sync::atomic::Ordering::SeqCst;
+
+use crate::scene::soon_closed;
+
+use super::{HOUR, joined, on_test_clock, seconds, timers};
+
+/// A function that counts its calls, and the count.
+fn counting() -> (impl Fn() + Send + Sync + 'static, impl Fn() -> u32) {
+    let count = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&count);
+    let call = move || {
+        counted.fetch_add(1, SeqCst);
+    };
+    (call, move || count.load(SeqCst))
+}
+
+fn set<T, E>(timer: Result<T, E>) -> T {
+    timer.unwrap_or_else(|_| panic!("the limit is not reached"))
+}
+
+#[test]
+fn a_function_runs_once_when_its_time_has_come() {
+    let scheduler = on_test_clock(1);
+    scheduler.block_on(async {
+        let (call, calls) = counting();
+        let timer = set(run_after(seconds(10), call));
+        sleep(Duration::from_nanos(9_999_999_999)).await;
+        assert_eq!(calls(), 0);
+        sleep(Duration::from_nanos(1)).await;
+        assert_eq!(calls(), 1);
+        assert!(!timer.cancel() && !timer.reset(Instant::now() + HOUR), "it is over");
+        sleep(HOUR * 2).await;
+        assert_eq!(calls(), 1);
+    });
+    assert_eq!(timers(&scheduler).pending, 0);
+}
+
+#[test]
+fn a_cancelled_function_never_runs() {
+    let scheduler = on_test_clock(1);
+    scheduler.block_on(async {
+        let (call, calls) = counting();
+        let held = Arc::new(());
+        let timer = set(run_after(seconds(10), {
+            let held = Arc::clone(&held);
+            move || {
+                call();
+                drop(held);
+            }
+        }));
+        let clone = timer.clone();
+        sleep(seconds(9)).await;
+        assert!(timer.cancel());
+        assert_eq!(Arc::strong_count(&held), 1, "what the function held is free at once");
+        assert!(!timer.cancel() && !clone.cancel() && !clone.reset(Instant::now() + HOUR), "cancelled once");
+        sleep(HOUR * 2).await;
+        assert_eq!(calls(), 0);
+    });
+    let timers = timers(&scheduler);
+    assert_eq!((timers.cancelled, timers.pending), (1, 0));
+}
+
+#[test]
+fn a_reset_moves_a_function() {
+    for (to, runs_at) in [(5, 5), (10, 10), (20, 20), (1, 2), (2, 2)] {
+        on_test_clock(1).block_on(async {
+            let start = Instant::now();
+            let (ran, runs) = mpsc::channel();
+            let timer = set(run_after(seconds(10), move || ran.send(Instant::now()).expect("the test listens")));
+            sleep(seconds(2)).await;
+            assert!(timer.reset(start + seconds(to)));
+            drop(timer);
+            sleep(seconds(100)).await;
+            let runs: Vec<_> = runs.iter().collect();
+            assert_eq!(runs, [start + seconds(runs_at)], "reset to {to}");
+        });
+    }
+}
+
+#[test]
+fn a_periodic_function_keeps_phase_until_it_is_cancelled() {
+    let scheduler = on_test_clock(1);
+    scheduler.block_on(async {
+        let start = Instant::now();
+        let (ran, runs) = mpsc::channel();
+        let ran = Mutex::new(ran);
+        let log = move || {
+            let second = (Instant::now() - start).as_secs();
+            ran.lock().expect("no holder panics").send(second).expect("the test listens");
+        };
+        let timer = set(run_every(seconds(10), log));
+        sleep(seconds(35)).await;
+        assert!(runs.try_iter().eq([10, 20, 30]));
+        assert!(timer.reset(start + seconds(36)));
+        sleep(seconds(30)).await;
+        assert!(runs.try_iter().eq([36, 46, 56]), "the reset moves the phase");
+        assert!(timer.cancel());
+        assert!(!timer.cancel() && !timer.reset(Instant::now()));
+        sleep(HOUR).await;
+        assert!(runs.iter().eq([0; 0]), "the function is gone, too");
+    });
+    let timers = timers(&scheduler);
+    assert_eq!((timers.cancelled, timers.pending), (1, 0));
+}
+
+#[test]
+fn a_periodic_function_leaves_out_what_it_missed() {
+    let scheduler = on_test_clock(1);
+    let (call, calls) = counting();
+    let timer = scheduler.block_on(async { set(run_every(seconds(10), call)) });
+    scheduler.advance(seconds(45));
+    scheduler.run_until_idle();
+    assert_eq!(calls(), 1);
+    scheduler.advance(seconds(4));
+    scheduler.run_until_idle();
+    assert_eq!(calls(), 1);
+    scheduler.advance(seconds(1));
+    scheduler.run_until_idle();
+    assert_eq!(calls(), 2, "at second 50");
+    assert!(timer.cancel());
+}
+
+#[test]
+fn functions_with_one_deadline_run_in_the_order_of_their_making() {
+    // More than fire in one pass, set by a process and by threads that are no workers.
+    for inside in [true, false] {
+        let scheduler = on_test_clock(1);
+        let (ran, runs) = mpsc::channel();
+        let start = scheduler.now();
+        let deadline = start + seconds(10);
+        let set_all = async move {
+            let mut timers = Vec::new();
+            for n in 0..1000 {
+                let ran = ran.clone();
+                timers.push(set(run_after(seconds(10), move || ran.send(n).expect("the test listens"))));
+            }
+            // Some of them take a detour.
+            for timer in timers.iter().step_by(3) {
+                assert!(timer.reset(deadline + seconds(5)) && timer.reset(deadline));
+            }
+            for timer in timers.iter().step_by(5) {
+                assert!(timer.reset(start + seconds(5)) && timer.reset(deadline));
+            }
+        };
+        if inside {
+            joined(scheduler.spawn(set_all));
+        } else {
+            std::thread::scope(|scope| {
+                // A second thread in `block_on`: the first sits in the callers' seat.
+                let (seated, is_seated) = mpsc::channel();
+                let (over, is_over) = mpsc::channel::<()>();
+                scope.spawn({
+                    let scheduler = &scheduler;
+                    move || {
+                        scheduler.block_on(async move {
+                            seated.send(()).expect("the test listens");
+                            is_over.recv().expect_err("nothing is sent");
+                        });
+                    }
+                });
+                is_seated.recv().expect("the other thread sits");
+                scheduler.block_on(set_all);
+                drop(over);
+            });
+        }
+        assert_eq!(timers(&scheduler).pending, 1000);
+        scheduler.block_on(async { sleep_until(deadline).await });
+        scheduler.run_until_idle();
+        assert!(runs.iter().eq(0..1000), "inside: {inside}");
+    }
+}
+
+#[test]
+fn functions_fire_in_the_order_of_their_deadlines_in_one_advance() {
+    let scheduler = on_test_clock(1);
+    let (ran, runs) = mpsc::channel();
+    scheduler.block_on(async {
+        let mut delays: Vec<u64> = (1..=500).collect();
+        fastrand::Rng::with_seed(1).shuffle(&mut delays);
+        for delay in delays {
+            let ran = ran.clone();
+            set(run_after(seconds(delay), move || ran.send(delay).expect("the test listens")));
+        }
+    });
+    scheduler.advance(seconds(400));
+    scheduler.run_until_idle();
+    assert!(runs.try_iter().eq(1..=400));
+    scheduler.advance(seconds(100));
+    scheduler.run_until_idle();
+    assert!(runs.try_iter().eq(401..=500));
+}
+
+#[test]
+fn a_function_that_panics_harms_nobody() {
+    struct PanicsInDrop;
+    impl Drop for PanicsInDrop {
+        fn drop(&mut self) {
+            panic!("dropped by a timer");
+        }
+    }
+    for width in [1, 2] {
+        let scheduler = on_test_clock(width);
+        scheduler.block_on(async {
+            let (call, calls) = counting();
+            let (tick, ticks) = counting();
+            set(run_after(seconds(1), || panic!("run by a timer")));
+            let bomb = PanicsInDrop;
+            set(run_after(seconds(1), move || drop(bomb)));
+            set(run_after(seconds(1), call));
+            let periodic = set(run_every(seconds(1), move || {
+                tick();
+                panic!("run by a periodic timer");
+            }));
+            sleep(seconds(5)).await;
+            sleep(Duration::from_millis(500)).await;
+            assert_eq!((calls(), ticks()), (1, 5), "width {width}");
+            assert!(periodic.cancel());
+        });
+        assert_eq!(timers(&scheduler).pending, 0);
+    }
+}
+
+#[test]
+fn a_function_may_set_and_cancel_timers() {
+    let scheduler = on_test_clock(1);
+    scheduler.block_on(async {
+        let start = Instant::now();
+        let (ran, runs) = mpsc::channel();
+        fn chain(left: u32, ran: mpsc::Sender<Instant>) {
+            ran.send(Instant::now()).expect("the test listens");
+            if left > 0 {
+                set(run_after(seconds(1), move || chain(left - 1, ran)));
+            }
+        }
+        set(run_after(seconds(1), move || chain(99, ran)));
+        let (call, calls) = counting();
+        let victim = set(run_after(seconds(50), call));
+        set(run_after(seconds(49), move || assert!(victim.cancel())));
+        sleep(seconds(101)).await;
+        assert!(runs.iter().eq((1..=100).map(|n| start + seconds(n))));
+        assert_eq!(calls(), 0);
+    });
+    assert_eq!(timers(&scheduler).pending, 0);
+}
+
+#[test]
+fn a_function_may_set_timers_that_are_due_at_once() {
+    let scheduler = on_test_clock(1);
+    scheduler.block_on(async {
+        let start = Instant::now();
+        let (ended, has_ended) = mpsc::channel();
+        fn chain(left: u32, ended: mpsc::Sender<Instant>) {
+            if left > 0 {
+                set(run_after(Duration::ZERO, move || chain(left - 1, ended)));
+            } else {
+                ended.send(Instant::now()).expect("the test listens");
+            }
+        }
+        chain(1000, ended);
+        sleep(seconds(1)).await;
+        assert_eq!(has_ended.recv(), Ok(start));
+    });
+}
+
+/// Where a function finds its own timer.
+type Own = Arc<Mutex<Option<Timer>>>;
+
+fn own(timer: &Own) -> Timer {
+    timer.lock().expect("no holder panics").clone().expect("it is put there before the first firing")
+}
+
+#[test]
+fn a_function_that_cancels_its_own_timer_is_not_prevented_any_more() {
+    on_test_clock(1).block_on(async {
+        let timer = Own::default();
+        let (told, tells) = mpsc::channel();
+        let itself = Arc::clone(&timer);
+        let set_timer = set(run_after(seconds(1), move || {
+            let itself = own(&itself);
+            told.send((itself.cancel(), itself.reset(Instant::now()))).expect("the test listens");
+        }));
+        *timer.lock().expect("no holder panics") = Some(set_timer);
+        sleep(seconds(2)).await;
+        assert!(tells.iter().eq([(false, false)]));
+    });
+}
+
+#[test]
+fn a_periodic_function_that_cancels_its_own_timer_runs_no_more() {
+    let scheduler = on_test_clock(1);
+    scheduler.block_on(async {
+        let timer = Own::default();
+        let (call, calls) = counting();
+        let itself = Arc::clone(&timer);
+        let set_timer = set(run_every(seconds(1), move || {
+            call();
+            if calls() == 3 {
+                assert!(own(&itself).cancel());
+            }
+            assert!(calls() <= 3);
+        }));
+        *timer.lock().expect("no holder panics") = Some(set_timer);
+        sleep(seconds(10)).await;
+        assert!(!own(&timer).cancel());
+        // Breaks the cycle of the timer and its function.
+        timer.lock().expect("no holder panics").take();
+    });
+    let timers = timers(&scheduler);
+    assert_eq!((timers.cancelled, timers.pending), (1, 0));
+}
+
+#[test]
+fn a_periodic_function_may_reset_its_own_timer() {
+    on_test_clock(1).block_on(async {
+        let start = Instant::now();
+        let timer = Own::default();
+        let (ran, runs) = mpsc::channel();
+        let ran = Mutex::new(ran);
+        let itself = Arc::clone(&timer);
+        let set_timer = set(run_every(seconds(10), move || {
+            ran.lock().expect("no holder panics").send((Instant::now() - start).as_secs()).expect("the test listens");
+            if Instant::now() == start + seconds(20) {
+                assert!(own(&itself).reset(start + seconds(21)));
+            }
+        }));
+        *timer.lock().expect("no holder panics") = Some(set_timer);
+        sleep(seconds(45)).await;
+        assert!(runs.try_iter().eq([10, 20, 21, 31, 41]));
+        assert!(own(&timer).cancel());
+    });
+}
+
+#[test]
+fn delayed_messages_arrive_by_deadline_and_then_in_the_order_of_their_sending() {
+    let scheduler = on_test_clock(1);
+    let start = scheduler.now();
+    let receiver = scheduler.start(|mut cx: Context<(u64, u32)>| async move {
+        let mut log = Vec::new();
+        while log.len() < 300 {
+            let message = cx.receive().await.expect("nobody cancels it");
+            log.push((Instant::now(), message));
+        }
+        log
+    });
+    for number in 0..100 {
+        for delay in [30, 10, 20] {
+            set(receiver.send_after(seconds(delay), (delay, number)));
+        }
+    }
+    let log = receiver.join().expect("it does not panic");
+    let wanted = [10, 20, 30].into_iter().flat_map(|delay| (0..100).map(move |number| (delay, number)));
+    assert!(log.into_iter().eq(wanted.map(|(delay, number)| (start + seconds(delay), (delay, number)))));
+}
+
+#[test]
+fn a_delayed_message_to_a_process_that_has_ended_is_dropped() {
+    let scheduler = on_test_clock(1);
+    let held = Arc::new(());
+    let receiver = scheduler.start(|mut cx: Context<Arc<()>>| async move {
+        cx.receive().await;
+    });
+    let address = receiver.address().clone();
+    set(address.send_after(seconds(1), Arc::clone(&held)));
+    set(address.send_after(seconds(2), Arc::clone(&held)));
+    assert_eq!(receiver.join(), Ok(()));
+    set(address.send_after(seconds(3), Arc::clone(&held)));
+    assert!(Arc::strong_count(&held) > 1);
+    scheduler.block_on(async { sleep(seconds(10)).await });
+    assert_eq!(Arc::strong_count(&held), 1);
+    let snapshot = scheduler.snapshot();
+    assert_eq!((snapshot.messages_sent, snapshot.timers.pending), (1, 0), "late ones count as never sent");
+}
+
+#[test]
+fn a_receive_with_timeout_gets_what_comes_in_time() {
+    let scheduler = on_test_clock(1);
+    let start = scheduler.now();
+    let receiver = scheduler.start(move |mut cx: Context<u32>| async move {
+        let address = cx.address();
+        set(address.send_after(seconds(5), 1));
+        assert_eq!(cx.receive_timeout(seconds(4)).await, Err(Elapsed));
+        assert_eq!(Instant::now() - start, seconds(4));
+        assert_eq!(cx.receive_timeout(seconds(4)).await, Ok(Some(1)));
+        assert_eq!(Instant::now() - start, seconds(5));
+        set(address.send_after(seconds(1), 2));
+        assert_eq!(cx.receive_timeout(seconds(1)).await, Ok(Some(2)), "the message was due first");
+        set(address.send_after(seconds(2), 3));
+        for _ in 0..4 {
+            assert_eq!(cx.receive_timeout(Duration::from_millis(400)).await, Err(Elapsed));
+        }
+        assert_eq!(cx.receive_timeout(HOUR).await, Ok(Some(3)), "it was not lost");
+        assert_eq!(Instant::now() - start, seconds(8));
+        set(address.send_after(seconds(1), 4));
+        sleep(seconds(2)).await;
+        assert_eq!(cx.receive_timeout(Duration::ZERO).await, Ok(Some(4)), "it is there already");
+    });
+    let pid = receiver.pid();
+    assert_eq!(receiver.join(), Ok(()));
+    assert!(!scheduler.cancel(pid));
+    assert_eq!(timers(&scheduler).pending, 0);
+}
+
+#[test]
+fn a_cancel_ends_a_receive_with_timeout() {
+    let scheduler = on_test_clock(1);
+    let receiver = scheduler.start(|mut cx: Context<()>| async move { cx.receive_timeout(HOUR).await });
+    let start = scheduler.now();
+    scheduler.run_until_idle();
+    receiver.cancel();
+    assert_eq!(receiver.join(), Ok(Ok(None)));
+    assert_eq!(scheduler.now(), start);
+}
+
+#[test]
+fn timers_that_are_pending_go_with_their_scheduler() {
+    for (width, on_test_clock) in [(1, true), (1, false), (2, false)] {
+        let (held, freed) = mpsc::channel::<()>();
+        let builder = Scheduler::builder().width(width);
+        let scheduler = if on_test_clock { builder.test_clock() } else { builder }.build().expect("it has threads");
+        let receiver = scheduler.start(|mut cx: Context<mpsc::Sender<()>>| async move {
+            let own = cx.address();
+            while let Some(message) = cx.receive().await {
+                set(own.send_after(HOUR, message));
+            }
+        });
+        receiver.send(held.clone()).expect("it is alive");
+        set(receiver.send_after(HOUR, held.clone()));
+        scheduler.block_on(async {
+            let also_held = held.clone();
+            set(run_after(HOUR, move || drop(also_held)));
+            set(run_every(HOUR, move || held.send(()).expect("the test listens")));
+        });
+        scheduler.run_until_idle();
+        assert_eq!(timers(&scheduler).pending, 4);
+        drop((receiver, scheduler));
+        soon_closed(&freed);
+    }
+}
+
+fn with_one_timer() -> Scheduler {
+    Scheduler::builder().width(1).timers(1).build().expect("the system has threads")
+}
+
+#[test]
+fn beyond_the_limit_what_was_to_be_timed_comes_back() {
+    let scheduler = with_one_timer();
+    let receiver = scheduler.start(|mut cx: Context<&str>| async move {
+        let only = set(run_after(HOUR, || {}));
+        assert!(run_every(HOUR, || {}).is_err());
+        let (call, calls) = counting();
+        let Err(TimerLimit(function)) = run_after(HOUR, call) else { unreachable!("there is one already") };
+        assert_eq!(calls(), 0);
+        function();
+        assert_eq!(calls(), 1);
+        let refused = cx.address().send_after(HOUR, "message");
+        assert_eq!(refused, Err(TimerLimit("message")));
+        let text = "the scheduler has reached its limit of timers";
+        assert_eq!(refused.map_err(|error| error.to_string()), Err(text.to_owned()));
+        assert!(only.cancel());
+        set(cx.address().send_after(Duration::ZERO, "there is room again"));
+        cx.receive().await
+    });
+    assert_eq!(receiver.join(), Ok(Some("there is room again")));
+    let timers = timers(&scheduler);
+    assert_eq!((timers.armed, timers.pending), (2, 0), "what is refused was not armed");
+}
+
+#[test]
+fn beyond_the_limit_a_sleep_is_neither_lost_nor_early() {
+    let scheduler = with_one_timer();
+    let sleepers: Vec<_> = (0..20)
+        .map(|n| {
+            scheduler.spawn(async move {
+                let before = Instant::now();
+                let wanted = Duration::from_millis(n);
+                sleep(wanted).await;
+                assert!(Instant::now() - before >= wanted);
+            })
+        })
+        .collect();
+    sleepers.into_iter().for_each(joined);
+    assert_eq!(timers(&scheduler).pending, 0);
+}
+
+#[test]
+fn beyond_the_limit_the_test_clock_still_moves() {
+    let scheduler = Scheduler::builder().width(1).timers(1).test_clock().build().expect("it starts no thread");
+    scheduler.block_on(async {
+        let start = Instant::now();
+        let sleepers: Vec<_> = (1..=20)
+            .map(|n| {
+                procession::spawn(async move {
+                    sleep(seconds(n)).await;
+                    assert!(Instant::now() >= start + seconds(n));
+                })
+            })
+            .collect();
+        for sleeper in sleepers {
+            sleeper.await.expect("it is not early");
+        }
+    });
+    assert_eq!(timers(&scheduler).pending, 0);
+}
+
+#[test]
+fn each_worker_and_the_outside_have_a_limit_of_their_own() {
+    let scheduler = with_one_timer();
+    let receiver = scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await });
+    set(receiver.send_after(HOUR, 1));
+    assert_eq!(receiver.send_after(HOUR, 2), Err(TimerLimit(2)));
+    let address = receiver.address().clone();
+    let inside = joined(scheduler.spawn(async move { (address.send_after(HOUR, 3), address.send_after(HOUR, 4)) }));
+    assert_eq!(inside, (Ok(()), Err(TimerLimit(4))));
+    assert_eq!(timers(&scheduler).pending, 2);
+}
