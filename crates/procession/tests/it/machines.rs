@@ -169,7 +169,7 @@ impl Play {
         let told = Arc::new(Mutex::new(Vec::new()));
         let closed = Arc::new(AtomicUsize::new(0));
         let machine =
-            Scripted { turns: turns.to_vec().into_iter(), told: Arc::clone(&told), closed: Arc::clone(&closed) };
+            Scripted { turns: Vec::from(turns).into_iter(), told: Arc::clone(&told), closed: Arc::clone(&closed) };
         let child = scheduler.spawn_process(machine, "play", Box::new(())).expect("it has this method");
         scheduler.run_until_idle();
         Self { scheduler, held, kept: Vec::new(), child, told, closed }
@@ -554,7 +554,10 @@ impl Process for Sleeper {
     }
 }
 
-fn sleeper(scheduler: &Scheduler, inputs: Vec<Value>) -> (Child<(), ()>, mpsc::Receiver<(u64, String, Duration)>) {
+/// What a sleeper tells: tag, result, and when.
+type Slept = (u64, String, Duration);
+
+fn sleeper(scheduler: &Scheduler, inputs: Vec<Value>) -> (Child<(), ()>, mpsc::Receiver<Slept>) {
     let (over, told) = mpsc::channel();
     let machine = Sleeper { inputs, begin: scheduler.now(), over };
     (scheduler.spawn_process(machine, "", Box::new(())).expect("it accepts everything"), told)

@@ -1,5 +1,13 @@
 //! The public interface, by area.
 #![cfg(not(procession_loom))]
+#![expect(
+    clippy::type_complexity,
+    clippy::redundant_async_block,
+    clippy::borrowed_box,
+    clippy::needless_range_loop,
+    clippy::async_yields_async,
+    reason = "tables of cases, and cases that are about just these types"
+)]
 
 mod basics;
 mod fairness;

@@ -77,7 +77,6 @@ fn survives(panics: u64, provoke: impl Fn(&Scheduler)) {
 #[test]
 fn a_poll_panics() {
     survives(3, |scheduler| {
-        #[expect(clippy::unused_unit, reason = "the type of a future that panics")]
         let plain = scheduler.spawn(async { panic!("by the macro, as {}", "usual") });
         let plain: procession::Handle<()> = plain;
         assert_eq!(plain.join(), panicked("by the macro, as usual"));
@@ -653,8 +652,7 @@ fn a_root_future_panics() {
                 panic_quietly("in the root")
             };
             let caught = catch_unwind(AssertUnwindSafe(|| scheduler.block_on(root)));
-            let text =
-                caught.map(|()| ()).expect_err("it panics").downcast::<String>().expect("the text comes through");
+            let text = caught.expect_err("it panics").downcast::<String>().expect("the text comes through");
             assert_eq!(*text, "in the root");
             assert_eq!(procession::current_pid(), None);
             // The seat is free for others.

@@ -85,7 +85,8 @@ fn who_is_busy_with_swallowing_the_cancel_is_terminated_between_two_steps() {
         let waiting = scheduler.start(|cx: Context<()>| async move {
             loop {
                 cx.cancelled().await;
-                spawn(async {}).await.expect("who cleans up may spawn");
+                // Ignored: what it spawns may be terminated before it is itself.
+                drop(spawn(async {}).await);
             }
         });
         let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(200)));

@@ -47,8 +47,8 @@ impl Crowd {
                 pending::<()>().await;
                 drop(two);
             });
-            receiving.send(held()).ok().expect("it is alive");
-            receiving.send(held()).ok().expect("it is alive");
+            receiving.send(held()).expect("it is alive");
+            receiving.send(held()).expect("it is alive");
             handles.push(receiving.into_parts().1);
             handles.push(scheduler.spawn(async move {
                 loop {
