@@ -20,11 +20,16 @@
 //! a push to the sleepers · `ParkFence` fence(SeqCst) · `Recheck` every queue and the next deadline · found: `TakeBack`
 //! the announcement and search; else block.
 //! Searcher that finds work: searching - 1; the last one wakes the next (`ReadIdle` again).
+//! Who wants to know whether all is idle: `Survey` under the lock, whether all are parked and no queue has anything.
 //!
 //! ## Why it works
 //! The two fences are totally ordered. If `PublishFence` is first, `Recheck` sees the entry. If `ParkFence` is first, `ReadIdle` sees
 //! the announcement. If `ReadIdle` saw a searcher instead, that searcher has not yet left the count, so it either finds
 //! the entry, or leaves by its own `Announce`, and its `Recheck` comes after; or finds other work, and wakes the next.
+//!
+//! `Survey`: a worker takes entries only while it is not parked, and cannot take its announcement back while the lock is held. So an
+//! entry that was queued before is in its queue, or has run. Looking into the queues after the lock is given back, one may find that
+//! all were parked, and then that nothing is queued, since a worker has taken its announcement back and the entry out meanwhile.
 //!
 //! ## Details that look wrong and are not
 //! The waker, not the woken, takes the worker off the count: between the two the word would promise a sleeper who is
@@ -42,7 +47,8 @@
 //! somebody parks or is woken, which costs a system call anyway. The stack wakes the one that parked last, whose caches are warm.
 //!
 //! ## Checked by
-//! `models::publish_against_park`, `models::canary_without_recheck`, `models::canary_without_fence`.
+//! `models::publish_against_park`, `models::canary_without_recheck`, `models::canary_without_fence`, `models::survey_against_recheck`,
+//! `models::canary_survey_in_two`.
 
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -53,6 +59,8 @@ pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
     /// No `PublishFence`, no `ParkFence`.
     pub(crate) const WITHOUT_FENCE: u8 = 1;
+    /// `Survey` looks into the queues after it has given the lock back.
+    pub(crate) const SURVEY_IN_TWO: u8 = 2;
 }
 
 /// A worker's place: its number in the scheduler.
@@ -240,8 +248,12 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.change(|sleepers| sleepers.stack.contains(&seat))
     }
 
-    pub(crate) fn all_parked(&self) -> bool {
-        self.change(|sleepers| sleepers.are_all(self.seats))
+    /// `Survey`: whether every seat is parked and nothing is queued, both at one moment.
+    pub(crate) fn all_parked_and(&self, nothing_queued: impl Fn() -> bool) -> bool {
+        if MUTATION == mutation::SURVEY_IN_TWO {
+            return self.change(|sleepers| sleepers.are_all(self.seats)) && nothing_queued();
+        }
+        self.change(|sleepers| sleepers.are_all(self.seats) && nothing_queued())
     }
 
     /// How many seats search and are parked now.
@@ -292,6 +304,42 @@ mod models {
         });
     }
 
+    /// A worker parks, and finds in its `Recheck` what was queued before; meanwhile somebody asks whether all is idle.
+    fn survey<const MUTATION: u8>() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(2));
+        builder.check(|| {
+            // Whether the entry is queued, and whether it has run.
+            let shared = Arc::new((Idle::<MUTATION>::new(1, true), AtomicU32::new(1), AtomicU32::new(0)));
+            assert!(shared.0.claim_absent().is_some(), "the worker has taken its seat");
+            shared.0.announce(SeatId(0), false);
+            let worker = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    assert!(shared.0.take_back(SeatId(0)), "nobody claims it");
+                    // Relaxed: the lock orders it.
+                    shared.1.fetch_sub(1, Relaxed);
+                    shared.2.fetch_add(1, Relaxed);
+                })
+            };
+            if shared.0.all_parked_and(|| shared.1.fetch_add(0, Relaxed) == 0) {
+                assert_eq!(shared.2.fetch_add(0, Relaxed), 1, "it was called idle while a process ran");
+            }
+            worker.join().expect("the worker does not panic");
+        });
+    }
+
+    #[test]
+    fn survey_against_recheck() {
+        survey::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "it was called idle while a process ran")]
+    fn canary_survey_in_two() {
+        survey::<{ mutation::SURVEY_IN_TWO }>();
+    }
+
     #[test]
     fn publish_against_park() {
         publish::<{ mutation::SOUND }, true>();
@@ -336,11 +384,11 @@ mod tests {
     #[test]
     fn an_absent_seat_is_not_woken_and_does_not_run() {
         let idle: Idle = Idle::new(1, true);
-        assert!(idle.all_parked());
+        assert!(idle.all_parked_and(|| true));
         assert_eq!(idle.claim_one(), None);
         assert_eq!(idle.claim_absent(), Some(SeatId(0)));
         assert_eq!(idle.claim_absent(), None, "one caller sits there");
-        assert!(!idle.all_parked());
+        assert!(!idle.all_parked_and(|| true));
         assert!(idle.leave(SeatId(0), true));
         assert_eq!(idle.claim_absent(), Some(SeatId(0)));
     }

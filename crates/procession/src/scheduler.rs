@@ -437,7 +437,7 @@ impl Shared {
         let watchers = || self.idle_watchers.lock().expect("nothing that can panic runs under this lock");
         watchers().push(Arc::clone(&watcher));
         // If somebody else drives, or threads do, this waits until they are idle, or until the seat is free.
-        let is_idle = || self.idle.all_parked() && !self.has_work() && self.outstanding() == 0;
+        let is_idle = || self.idle.all_parked_and(|| !self.has_work() && self.outstanding() == 0);
         while !(worker::run_until_idle(self) || is_idle()) {
             self.world.park(&watcher, NEVER);
         }
@@ -732,7 +732,8 @@ impl Builder {
     }
 
     /// Lets the threads that call [`block_on`](Scheduler::block_on) and [`run_until_idle`](Scheduler::run_until_idle) be the first worker
-    /// while they do. With a width of 1 the scheduler starts no thread: nothing runs between those calls.
+    /// while they do. With a width of 1 the scheduler starts no thread: nothing runs between those calls. So a process that keeps the last
+    /// [`Scheduler`] handle, and is driven by nobody any more, keeps the scheduler for ever.
     pub fn callers_drive(mut self) -> Self {
         self.callers_drive = true;
         self

@@ -499,3 +499,55 @@ fn what_has_given_way_is_run_by_others_during_a_long_step() {
         }
     }
 }
+
+#[test]
+fn who_awaits_what_is_there_already_gives_way() {
+    const HANDLES: usize = 1000;
+    let scheduler = driven();
+    let finished: Vec<_> = (0..HANDLES).map(|n| scheduler.spawn(async move { n })).collect();
+    scheduler.run_until_idle();
+    let awaited = Arc::new(AtomicU64::new(0));
+    let awaits = scheduler.spawn({
+        let awaited = Arc::clone(&awaited);
+        async move {
+            for (n, handle) in finished.into_iter().enumerate() {
+                assert_eq!(handle.await, Ok(n));
+                awaited.fetch_add(1, Relaxed);
+            }
+        }
+    });
+    let other = scheduler.spawn({
+        async move {
+            let mut most = 0;
+            let mut before = awaited.load(Relaxed);
+            while before < HANDLES as u64 {
+                yield_now().await;
+                let now = awaited.load(Relaxed);
+                most = most.max(now - before);
+                before = now;
+            }
+            most
+        }
+    });
+    let most = other.join().expect("it ends");
+    assert!(most <= 128, "{most} in one step, the budget is 128");
+    awaits.join().expect("it ends");
+}
+
+#[test]
+fn what_a_caller_leaves_in_its_next_slot_is_run_by_others() {
+    let scheduler = Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
+    for _ in 0..100 {
+        let (tell, told) = mpsc::channel();
+        let woken = scheduler.start(move |mut cx: Context<()>| async move {
+            cx.receive().await;
+            tell.send(()).expect("the test waits");
+        });
+        scheduler.run_until_idle();
+        let address = woken.address().clone();
+        // This thread runs it, and leaves as soon as it has ended.
+        let wakes = SpawnOptions::new().on(&scheduler).affinity(0).spawn(async move { address.send(()).is_ok() });
+        assert_eq!(wakes.join(), Ok(true));
+        soon(&told);
+    }
+}

@@ -12,9 +12,90 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64};
 
-use crate::scene::{assert_conserved, driven, soon, soon_closed, threaded};
+use crate::scene::{assert_conserved, driven, panic_quietly, soon, soon_closed, threaded};
 
 const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn messages_are_conserved_while_receivers_end_in_every_way() {
+    const SENDERS: u64 = 4;
+    const EACH: u64 = 10_000;
+    for (width, shuffled) in [(1, false), (2, false), (4, false), (2, true)] {
+        let builder = Scheduler::builder().width(width);
+        let scheduler = if shuffled { builder.shuffled() } else { builder }.build().expect("the system has threads");
+        // At any moment sixteen receivers; who ends is replaced. Some are idle, some slow, some end by themselves.
+        let receivers: Vec<Mutex<Address<u64>>> =
+            (0..16).map(|number| Mutex::new(receiver(&scheduler, number))).collect();
+        let (accepted, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for seed in 0..SENDERS {
+                let (scheduler, receivers, accepted, refused) = (&scheduler, &receivers, &accepted, &refused);
+                scope.spawn(move || {
+                    let mut chance = fastrand::Rng::with_seed(seed);
+                    for n in 0..EACH {
+                        let place = chance.usize(0..receivers.len());
+                        let address = receivers[place].lock().expect("nobody panics").clone();
+                        let sent = if chance.bool() { address.send(n) } else { procession::send(address.pid(), n) };
+                        match sent {
+                            Ok(()) => accepted.fetch_add(1, Relaxed),
+                            Err(error) => {
+                                assert_eq!(error.message, n, "it comes back");
+                                refused.fetch_add(1, Relaxed)
+                            }
+                        };
+                        match chance.u32(0..400) {
+                            0 => drop(scheduler.terminate(address.pid())),
+                            1 => drop(scheduler.cancel(address.pid())),
+                            2..20 => {
+                                let mut place = receivers[place].lock().expect("nobody panics");
+                                if !place.is_alive() {
+                                    *place = receiver(scheduler, chance.u64(..));
+                                }
+                            }
+                            _ => {}
+                        }
+                    }
+                });
+            }
+        });
+        let (accepted, refused) = (accepted.into_inner(), refused.into_inner());
+        assert_eq!(accepted + refused, SENDERS * EACH);
+        assert!(refused > 0, "some came too late");
+        for address in &receivers {
+            scheduler.terminate(address.lock().expect("nobody panics").pid());
+        }
+        assert_conserved(&scheduler);
+        let snapshot = scheduler.snapshot();
+        assert_eq!(snapshot.messages_sent, accepted);
+        assert_eq!(snapshot.messages_received + snapshot.messages_discarded, accepted, "all receivers have ended");
+        assert_eq!(snapshot.spawned, snapshot.ended);
+    }
+}
+
+/// A receiver of some kind.
+fn receiver(scheduler: &Scheduler, kind: u64) -> Address<u64> {
+    let child = scheduler.start(move |mut cx: Context<u64>| async move {
+        let mut received = 0_u64;
+        loop {
+            match kind % 4 {
+                0 => drop(cx.receive_matching(|n| n % 3 == 0).await),
+                1 => drop(cx.receive_timeout(Duration::from_nanos(100)).await),
+                2 => procession::yield_now().await,
+                _ => {}
+            }
+            if cx.receive().await.is_none() {
+                return;
+            }
+            received += 1;
+            match (kind / 4 % 4, received) {
+                (0, 100) => return,
+                (1, 100) => panic_quietly("as it happens"),
+                _ => {}
+            }
+        }
+    });
+    child.into_parts().0
+}
 
 #[test]
 fn two_hundred_thousand_are_alive_at_once() {
@@ -547,4 +628,38 @@ fn a_handle_that_was_polled_and_dropped_keeps_nobodys_slot() {
     }
     scheduler.run_until_idle();
     assert_eq!(scheduler.snapshot().processes.len(), 0);
+}
+
+#[test]
+fn callers_and_threads_share_a_scheduler() {
+    // The first seat belongs to whoever waits, and is given from one to the next; some processes run there only.
+    for width in [1, 2, 4] {
+        let scheduler = Scheduler::builder().width(width).callers_drive().build().expect("the system has threads");
+        std::thread::scope(|scope| {
+            for caller in 0..3_u32 {
+                let scheduler = &scheduler;
+                scope.spawn(move || {
+                    for n in 0..300 {
+                        let options = SpawnOptions::new().on(scheduler);
+                        let options = if n % 2 == 0 { options.affinity(0) } else { options };
+                        let echo = options.start(|mut cx: Context<Address<u32>>| async move {
+                            let back = cx.receive().await.expect("it is not cancelled");
+                            procession::yield_now().await;
+                            back.send(7).expect("it waits")
+                        });
+                        let to = echo.address().clone();
+                        let waits = SpawnOptions::new().on(scheduler).affinity(caller % width as u32).start(
+                            |mut cx: Context<u32>| async move {
+                                to.send(cx.address()).expect("it waits");
+                                cx.receive().await
+                            },
+                        );
+                        assert_eq!(waits.join(), Ok(Some(7)));
+                        assert_eq!(echo.join(), Ok(()));
+                    }
+                });
+            }
+        });
+        assert_conserved(&scheduler);
+    }
 }

@@ -124,3 +124,55 @@ fn a_hundred_thousand_idle_processes_end_in_order() {
         assert_eq!((snapshot.spawned, snapshot.ended), (100_000, 100_000));
     }
 }
+
+/// Goal: no end of a scheduler is missed or hangs, whoever ends it, whatever is just then going on. Method: many small ones.
+#[test]
+fn many_schedulers_end_in_many_ways() {
+    let mut random = fastrand::Rng::with_seed(17);
+    for round in 0..200 {
+        let width = random.usize(0..3);
+        let (scheduler, freed) = mortal(width);
+        let mut handles: Vec<_> = (0..random.u32(0..8))
+            .map(|_| {
+                let yields = random.u32(0..4);
+                scheduler.start(move |mut cx: Context<()>| async move {
+                    for _ in 0..yields {
+                        yield_now().await;
+                    }
+                    cx.receive().await;
+                })
+            })
+            .collect();
+        let way = random.u32(0..5);
+        match way {
+            0 => assert!(shut_down(&scheduler).is_empty()),
+            1 => {
+                let own = scheduler.clone();
+                let shutting_down = scheduler.spawn(async move { own.shutdown(super::AMPLE).await.len() });
+                assert_eq!(shutting_down.join(), Ok(0));
+            }
+            2 => {
+                // Joined below: of a driven scheduler that nobody drives any more, the process would keep the handle.
+                let last = scheduler.clone();
+                handles.push(scheduler.start(move |_: Context<()>| async move { drop(last) }));
+            }
+            3 => {
+                let last = scheduler.clone();
+                scheduler.block_on(async {
+                    handles.push(start(move |_: Context<()>| async move {
+                        yield_now().await;
+                        drop(last);
+                    }));
+                    yield_now().await;
+                });
+            }
+            _ => {}
+        }
+        drop(scheduler);
+        for handle in handles {
+            let exit = handle.join();
+            assert!(matches!(exit, Ok(()) | Err(Exit::Killed)), "round {round}, way {way}: {exit:?}");
+        }
+        soon_closed(&freed);
+    }
+}
