@@ -22,7 +22,7 @@ pub use crate::time::{
     sleep_until, timeout,
 };
 
-use crate::worker;
+use crate::here;
 
 /// Runs `future` on this thread until it is complete, beside the processes of the default scheduler. See [`Scheduler::block_on`].
 ///
@@ -138,7 +138,7 @@ pub async fn yield_now() {
         if std::mem::replace(&mut gave_way, true) {
             return Poll::Ready(());
         }
-        worker::give_way(task);
+        here::give_way(task);
         Poll::Pending
     })
     .await;
@@ -146,5 +146,5 @@ pub async fn yield_now() {
 
 /// The PID of the running process; `None` in a thread that runs none.
 pub fn current_pid() -> Option<Pid> {
-    worker::current().map(|slot| slot.pid())
+    here::current().map(|slot| slot.pid())
 }

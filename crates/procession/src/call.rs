@@ -11,7 +11,7 @@ use procession_sync::Mutex;
 
 use crate::body::guarded;
 use crate::time::timeout;
-use crate::{Waiting, worker};
+use crate::{Waiting, here};
 
 struct Cell<T> {
     state: Mutex<State<T>>,
@@ -132,7 +132,7 @@ pub(crate) async fn call<T>(patience: Duration, send: impl FnOnce(Reply<T>) -> b
         return Err(CallError::Ended);
     }
     let replied = poll_fn(|task| {
-        if !worker::charge(task) {
+        if !here::charge(task) {
             return Poll::Pending;
         }
         let new = task.waker().clone();
@@ -141,7 +141,7 @@ pub(crate) async fn call<T>(patience: Duration, send: impl FnOnce(Reply<T>) -> b
             let old = waker.replace(new);
             drop(state);
             drop(old);
-            worker::note_waiting(Waiting::REPLY);
+            here::note_waiting(Waiting::REPLY);
             return Poll::Pending;
         }
         let end = std::mem::replace(&mut *state, State::Gone);

@@ -16,11 +16,11 @@ use procession_queue::{Batch, Closed};
 use crate::action::Action;
 use crate::body::{Event, drop_guarded};
 use crate::call::{CallError, Reply, call};
-use crate::scheduler;
+use crate::shared;
 use crate::slot::{Pin, push_message};
 use crate::time::{Timeout, arm};
 use crate::world::nanoseconds;
-use crate::{Pid, TimerLimit, Waiting, worker};
+use crate::{Pid, TimerLimit, Waiting, here};
 
 /// What a process with a mailbox works with: [`receive`](Self::receive), and what it is.
 ///
@@ -92,7 +92,7 @@ impl<M: Send + 'static> Context<M> {
 
     /// Receives the next message if there is one.
     pub fn try_receive(&mut self) -> Option<M> {
-        worker::spend();
+        here::spend();
         self.take_skipped().or_else(|| self.take_next())
     }
 
@@ -104,7 +104,7 @@ impl<M: Send + 'static> Context<M> {
     /// Waits until this process is asked to end.
     pub async fn cancelled(&self) {
         poll_fn(|task| {
-            if !worker::charge(task) {
+            if !here::charge(task) {
                 return Poll::Pending;
             }
             if self.is_cancelled() {
@@ -114,7 +114,7 @@ impl<M: Send + 'static> Context<M> {
             if self.is_cancelled() {
                 return Poll::Ready(());
             }
-            worker::note_waiting(Waiting::CANCEL);
+            here::note_waiting(Waiting::CANCEL);
             Poll::Pending
         })
         .await;
@@ -166,7 +166,7 @@ impl<M> Drop for Context<M> {
         for message in self.skipped.take().into_iter().flat_map(|skipped| *skipped) {
             drop_guarded(message);
         }
-        worker::count(self.slot.shared(), |stats| &stats.discarded, messages);
+        here::count(self.slot.shared(), |stats| &stats.discarded, messages);
     }
 }
 
@@ -193,7 +193,7 @@ impl<M: Send + 'static> Receive<'_, M> {
 
     #[inline]
     fn poll_mailbox(&mut self, task: &mut TaskContext<'_>) -> Poll<Option<M>> {
-        if !worker::charge(task) {
+        if !here::charge(task) {
             return Poll::Pending;
         }
         loop {
@@ -202,7 +202,7 @@ impl<M: Send + 'static> Receive<'_, M> {
                 return Poll::Ready(Some(message));
             }
             let slot = &self.context.slot;
-            assert!(worker::is_current(slot), "a context receives in its own process only");
+            assert!(here::is_current(slot), "a context receives in its own process only");
             if slot.state.is_cancelled() {
                 return Poll::Ready(None);
             }
@@ -287,7 +287,7 @@ impl<M: Send + 'static> Address<M> {
         let mailbox = unsafe { slot.mailbox::<M>() };
         match push_message(slot, mailbox, message) {
             Ok(()) => {
-                worker::charge_send(slot);
+                here::charge_send(slot);
                 Ok(())
             }
             Err(Closed(message)) => Err(SendError { message, pid: slot.pid(), kind: SendErrorKind::Ended }),
@@ -419,7 +419,7 @@ impl<M> Error for SendError<M> {}
 /// # Ok::<(), procession::SendError<u32>>(())
 /// ```
 pub fn send<M: Send + 'static>(pid: Pid, message: M) -> Result<(), SendError<M>> {
-    let Some(slot) = scheduler::find(pid) else {
+    let Some(slot) = shared::find(pid) else {
         return Err(SendError { message, pid, kind: SendErrorKind::Ended });
     };
     let Some(mailbox) = slot.mailbox_checked::<M>() else {
@@ -428,7 +428,7 @@ pub fn send<M: Send + 'static>(pid: Pid, message: M) -> Result<(), SendError<M>>
     };
     match push_message(&slot, mailbox, message) {
         Ok(()) => {
-            worker::charge_send(&slot);
+            here::charge_send(&slot);
             Ok(())
         }
         Err(Closed(message)) => Err(SendError { message, pid, kind: SendErrorKind::Ended }),

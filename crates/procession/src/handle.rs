@@ -10,10 +10,10 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use crate::context::Address;
-use crate::scheduler;
+use crate::shared;
 use crate::slot::{HandleShare, Pin};
 use crate::time::timeout;
-use crate::{Exit, Pid, Waiting, worker};
+use crate::{Exit, Pid, Waiting, here, root};
 
 /// A handle to the result of a process: a future of it, which threads can [`join`](Self::join).
 ///
@@ -51,7 +51,7 @@ impl<T: Send + 'static> Handle<T> {
     /// Asks the process to end (see [`Scheduler::cancel`](crate::Scheduler::cancel)).
     pub fn cancel(&self) {
         if let Some(joined) = &self.0 {
-            scheduler::cancel(joined.owner.slot());
+            shared::cancel(joined.owner.slot());
         }
     }
 
@@ -64,7 +64,7 @@ impl<T: Send + 'static> Handle<T> {
     /// Blocks the thread; in a process, await the handle instead.
     pub fn join(self) -> Result<T, Exit> {
         match self.0.as_ref().map(|joined| joined.owner.slot().shared().arc()) {
-            Some(shared) => worker::block_on(&shared, self),
+            Some(shared) => root::block_on(&shared, self),
             None => Err(Exit::Refused),
         }
     }
@@ -78,7 +78,7 @@ impl<T: Send + 'static> Handle<T> {
             return Ok(Err(Exit::Refused));
         };
         let shared = joined.owner.slot().shared().arc();
-        match worker::block_on(&shared, async { timeout(patience, &mut self).await }) {
+        match root::block_on(&shared, async { timeout(patience, &mut self).await }) {
             Ok(result) => Ok(result),
             Err(_) => Err(self),
         }
@@ -91,7 +91,7 @@ impl<T: Send + 'static> Future for Handle<T> {
     /// # Panics
     /// Never. Polled again after its result was taken, it answers [`Exit::Refused`].
     fn poll(mut self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        if !worker::charge(task) {
+        if !here::charge(task) {
             return Poll::Pending;
         }
         let Some(joined) = &mut self.0 else {
@@ -101,7 +101,7 @@ impl<T: Send + 'static> Future for Handle<T> {
         if !slot.state.see().is_complete() {
             slot.leave_waiter(task.waker());
             if !slot.state.watch().is_complete() {
-                worker::note_waiting(Waiting::PROCESS);
+                here::note_waiting(Waiting::PROCESS);
                 return Poll::Pending;
             }
         }

@@ -87,11 +87,18 @@ mod exit;
 #[cfg(not(procession_loom))]
 mod handle;
 #[cfg(not(procession_loom))]
+#[expect(unsafe_code, reason = "the running process is pinned by its worker")]
+mod here;
+#[cfg(not(procession_loom))]
 mod pid;
 #[cfg(not(procession_loom))]
 mod process;
 #[cfg(not(procession_loom))]
+mod root;
+#[cfg(not(procession_loom))]
 mod scheduler;
+#[cfg(not(procession_loom))]
+mod shared;
 #[cfg(not(procession_loom))]
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 mod slot;

@@ -12,7 +12,7 @@ use crate::command::{CommandId, CommandResult, Value};
 use crate::slot::Slot;
 use crate::state::WaitFor;
 use crate::time::Armed;
-use crate::{Exit, Waiting, worker};
+use crate::{Exit, Waiting, here};
 
 /// A process as a state machine: it is told what happened, does a step, and says what it waits for. See [`spawn_process`](crate::spawn_process).
 ///
@@ -275,7 +275,7 @@ impl<P: Process> MachineBody<P> {
         while let Some(command) = self.yields.pop() {
             drop_guarded(command);
         }
-        worker::count(slot.shared(), |stats| &stats.discarded, self.messages as u64);
+        here::count(slot.shared(), |stats| &stats.discarded, self.messages as u64);
         // A panic of the process's `Drop` replaces the result: it ends with `Exit::Panicked`.
         self.stage = Stage::Ended(result);
         Step::Ended

@@ -40,7 +40,7 @@ use procession_sync::cell::UnsafeCell;
 use crate::body::{Body, Event, System};
 use crate::idle::SeatId;
 use crate::pins::{Pins, Unpinned};
-use crate::scheduler::Shared;
+use crate::shared::Shared;
 use crate::state::State;
 use crate::{Pid, Waiting};
 
@@ -331,7 +331,7 @@ impl Slot {
     pub(crate) fn push_system(&self, system: Box<System>) -> bool {
         let pushed = (self.kind().push_system)(self, system).is_some();
         if pushed {
-            crate::scheduler::wake(self);
+            crate::shared::wake(self);
         }
         pushed
     }
@@ -546,7 +546,7 @@ impl Table {
         let fields = unsafe { slot.as_ref() };
         // SAFETY: [free] the caller dropped the last pin.
         drop(fields.extra.with_mut(|extra| unsafe { (*extra).take() }));
-        if reusable && crate::worker::cache_slot(slot) {
+        if reusable && crate::here::cache_slot(slot) {
             return None;
         }
         self.return_free(&mut vec![slot], reusable)
@@ -692,7 +692,7 @@ pub(crate) fn push_message<M: Send + 'static>(
         Ok(pushed) => {
             slot.count_sent();
             if pushed == Pushed::Wake {
-                crate::scheduler::wake(slot);
+                crate::shared::wake(slot);
             }
             Ok(())
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::Pid;
-use crate::scheduler::{Shared, Stats};
+use crate::shared::{Shared, Stats};
 use crate::slot::Slot;
 use crate::state::{ProcessState, Seen, WaitFor};
 
@@ -264,7 +264,7 @@ pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<Unfinished
 }
 
 pub(crate) fn take(shared: &Shared) -> Snapshot {
-    let total = |count: fn(&Stats) -> &crate::scheduler::Count| shared.totals(count);
+    let total = |count: fn(&Stats) -> &crate::shared::Count| shared.totals(count);
     // In this order, so that none of the differences is too small.
     let refused = total(|stats| &stats.refused);
     let ended = total(|stats| &stats.ended).saturating_sub(refused);

@@ -11,10 +11,12 @@ use crate::body::{AsyncBody, Body};
 use crate::command::Value;
 use crate::context::Context;
 use crate::handle::{Child, Handle};
+use crate::here::{self, Hold, Origin};
 use crate::process::{InitError, MachineBody, Process};
-use crate::scheduler::{self, Newcomer, Scheduler};
+use crate::scheduler::{self, Scheduler};
+use crate::shared::Newcomer;
 use crate::slot::{self, Birth, Extra, HandleShare, Kind, Pin, Ready};
-use crate::worker::{self, Hold, Origin};
+use crate::worker;
 
 /// What a process without a mailbox receives: nothing.
 enum Nothing {}
@@ -210,9 +212,9 @@ impl SpawnOptions {
             Some(scheduler) => Hold::Shared(Arc::clone(scheduler.shared())),
             None => scheduler::here(),
         };
-        worker::spend();
+        here::spend();
         let refuse = |refused, kind| Err(SpawnError { refused, kind });
-        let parent = worker::parent_in(&shared);
+        let parent = here::parent_in(&shared);
         // Counted before the look at the phase: a shutdown that has not begun then waits for this process.
         shared.count_spawned();
         if !shared.takes_processes(parent.is_some()) {
@@ -223,7 +225,7 @@ impl SpawnOptions {
             shared.count_refused();
             return refuse(content, SpawnErrorKind::Affinity { worker, width: shared.seats() });
         }
-        let Some(free) = worker::free_slot(&shared) else {
+        let Some(free) = here::free_slot(&shared) else {
             shared.count_refused();
             return refuse(content, SpawnErrorKind::Limit);
         };
@@ -243,7 +245,7 @@ impl SpawnOptions {
         #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
         let ready = unsafe { Ready::new(share.slot()) };
         match shared.after_publishing(share.slot(), parent.is_some()) {
-            Newcomer::Runs => worker::enqueue(ready, Origin::Spawned),
+            Newcomer::Runs => here::enqueue(ready, Origin::Spawned),
             Newcomer::Ends => worker::end_unqueued(&shared, ready),
         }
         Ok(share)

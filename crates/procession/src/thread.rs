@@ -12,7 +12,7 @@ use procession_sync::Mutex;
 use crate::context::{Address, Context};
 use crate::scheduler::Scheduler;
 use crate::time::timeout;
-use crate::{Child, Elapsed, Pid, SpawnOptions, worker};
+use crate::{Child, Elapsed, Pid, SpawnOptions, root};
 
 /// What a thread that is no process has, to be sent messages: a PID and a mailbox of its own. See [`Scheduler::attach`].
 ///
@@ -96,7 +96,7 @@ impl<M: Send + 'static> ThreadMailbox<M> {
     /// # Blocking
     /// Blocks the thread.
     pub fn receive(&mut self) -> Option<M> {
-        worker::block_on(self.scheduler.shared(), poll_fn(|task| self.poll_receive(task.waker())))
+        root::block_on(self.scheduler.shared(), poll_fn(|task| self.poll_receive(task.waker())))
     }
 
     /// As [`receive`](Self::receive), for at most `patience`.
@@ -105,7 +105,7 @@ impl<M: Send + 'static> ThreadMailbox<M> {
     /// [`Elapsed`] if nothing came in time.
     pub fn receive_timeout(&mut self, patience: Duration) -> Result<Option<M>, Elapsed> {
         let shared = Arc::clone(self.scheduler.shared());
-        worker::block_on(&shared, async { timeout(patience, poll_fn(|task| self.poll_receive(task.waker()))).await })
+        root::block_on(&shared, async { timeout(patience, poll_fn(|task| self.poll_receive(task.waker()))).await })
     }
 
     fn poll_receive(&self, waker: &Waker) -> Poll<Option<M>> {

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use crate::action::Action;
 use crate::idle::SeatId;
-use crate::scheduler::{self, Shared};
+use crate::scheduler;
+use crate::shared::Shared;
 use crate::slot::Pin;
 use crate::timer::{TimerId, Timers};
 use crate::world::nanoseconds;
-use crate::{Waiting, worker};
+use crate::{Waiting, here};
 
 /// A moment on a scheduler's clock. Instants of schedulers with the real clock compare; those of a test clock are its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,7 +102,7 @@ impl Place {
     /// A running worker looks at its own timers before it parks. What another thread sets must be told.
     fn note_earliest(self, shared: &Shared, earliest: bool, when: u64) {
         let own = match self {
-            Self::Seat(seat) => worker::with_local(|local| {
+            Self::Seat(seat) => here::with_local(|local| {
                 local.is_some_and(|local| std::ptr::eq(&*local.shared, shared) && local.seat == seat)
             }),
             Self::Outside => false,
@@ -138,7 +139,7 @@ pub(crate) fn arm(
     if matches!(action, Action::Call(_)) && shared.has_ended() {
         return Err(TimerLimit(action));
     }
-    let place = worker::with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
+    let place = here::with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
         Some(local) => Place::Seat(local.seat),
         None => Place::Outside,
     });
@@ -168,7 +169,7 @@ pub(crate) fn arm(
 /// ```
 pub fn sleep(duration: Duration) -> Sleep {
     let mut sleep = sleep_until(Instant::NEVER);
-    match worker::here() {
+    match here::here() {
         Some(here) => {
             sleep.deadline = Instant(here.world.now()) + duration;
             sleep.fresh = !duration.is_zero();
@@ -228,7 +229,7 @@ enum Keeps {
 
 impl Keeps {
     fn here() -> Self {
-        worker::current().map_or_else(|| Self::Scheduler(Arc::clone(&scheduler::here())), Self::Process)
+        here::current().map_or_else(|| Self::Scheduler(Arc::clone(&scheduler::here())), Self::Process)
     }
 
     fn shared(&self) -> &Shared {
@@ -282,7 +283,7 @@ impl Future for Sleep {
 
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<()> {
         let sleep = self.get_mut();
-        if !worker::charge(task) {
+        if !here::charge(task) {
             return Poll::Pending;
         }
         if let Some(after) = sleep.after.take() {
@@ -298,7 +299,7 @@ impl Future for Sleep {
                 sleep.disarm();
                 return Poll::Ready(());
             }
-            worker::note_waiting(Waiting::TIMER);
+            here::note_waiting(Waiting::TIMER);
             if pending && armed.waker == waker {
                 return Poll::Pending;
             }
@@ -315,7 +316,7 @@ impl Future for Sleep {
         if !std::mem::take(&mut sleep.fresh) && deadline <= shared.world.now() {
             return Poll::Ready(());
         }
-        worker::note_waiting(Waiting::TIMER);
+        here::note_waiting(Waiting::TIMER);
         match arm(shared, deadline, None, Action::Wake(task.waker().clone())) {
             Ok(timer) => sleep.armed = Some(ArmedSleep { keeps, timer, waker }),
             Err(_) => {

@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-use crate::scheduler::wake;
+use crate::shared::wake;
 use crate::slot::{Pin, Slot};
 
 /// ## Invariants

@@ -26,29 +26,26 @@
 //! intervals up to 10 ms. One that had parked before it was filled does not: setting it wakes nobody.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
 use std::mem;
-use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::pin;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll, Wake as StdWake, Waker};
+use std::task::Context as TaskContext;
 
 use procession_queue::{Steal, deque, fifo};
-use procession_sync::atomic::AtomicU8;
-use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{hint, thread};
 
 use crate::body::{Step, drop_guarded, guarded};
+use crate::here::{Entered, Here, count};
 use crate::idle::SeatId;
 use crate::keeper::NEVER;
-use crate::scheduler::{Count, Shared, Stats};
-use crate::slot::{self, CACHE, Pin, Ready, Slot};
+use crate::root::Root;
+use crate::shared::Shared;
+use crate::slot::{CACHE, Pin, Ready, Slot};
 use crate::state::Wait;
 use crate::waker;
-use crate::world::Parker;
 use crate::{Exit, Waiting};
 
 /// Dispatches between two of the same fairness tick; the number is Go's, prime so that it does not beat with a program's own periods.
@@ -83,7 +80,7 @@ pub(crate) struct Core {
     generator: RefCell<fastrand::Rng>,
     tick: Cell<u32>,
     /// Free slots, so that most spawns take no lock.
-    slots: RefCell<Vec<NonNull<Slot>>>,
+    pub(crate) slots: RefCell<Vec<NonNull<Slot>>>,
 }
 
 // SAFETY: the cached slots are free, [free] the core's owner alone touches them; all else is Send.
@@ -104,7 +101,7 @@ impl Core {
     }
 
     /// Some free slots of the worker's own, taken from the table in batches.
-    fn free_slot(&self, shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
+    pub(crate) fn free_slot(&self, shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
         let mut slots = self.slots.borrow_mut();
         if slots.is_empty() {
             let batch = (shared.table().cache() / 2).max(1);
@@ -124,13 +121,13 @@ impl Core {
 pub(crate) struct Local {
     pub(crate) shared: Arc<Shared>,
     pub(crate) seat: SeatId,
-    core: Core,
+    pub(crate) core: Core,
     /// The process whose step runs.
-    current: Cell<Option<NonNull<Slot>>>,
+    pub(crate) current: Cell<Option<NonNull<Slot>>>,
     /// What its step may still spend; a process run out of the next slot goes on with what its waker left.
-    budget: Cell<u32>,
+    pub(crate) budget: Cell<u32>,
     /// Whether the step asked for its turn to end.
-    gives_way: Cell<bool>,
+    pub(crate) gives_way: Cell<bool>,
     next_in_a_row: Cell<u32>,
     /// Whether the process to run came out of the next slot.
     inherits: Cell<bool>,
@@ -148,242 +145,8 @@ pub(crate) struct Local {
     patience: Cell<u64>,
 }
 
-/// Which scheduler the calling thread belongs to.
-enum Here {
-    /// A worker.
-    Seat(Rc<Local>),
-    /// A thread in `block_on`.
-    Outside(Arc<Shared>),
-}
-
-thread_local! {
-    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
-}
-
-/// Runs `with` on the worker that this thread is, if it is one.
-#[inline]
-pub(crate) fn with_local<R>(with: impl FnOnce(Option<&Local>) -> R) -> R {
-    // Not there any more while the thread's locals are destroyed: then it is no worker.
-    let mut with = Some(with);
-    let in_place = HERE.try_with(|here| {
-        let here = here.borrow();
-        let with = with.take().expect("called once");
-        match &*here {
-            Some(Here::Seat(local)) => with(Some(local)),
-            _ => with(None),
-        }
-    });
-    match in_place {
-        Ok(result) => result,
-        Err(_) => with.take().expect("not called")(None),
-    }
-}
-
-/// A scheduler, held without counting if this thread is one of its workers: the count is one word for all of them.
-pub(crate) enum Hold {
-    Seat(Rc<Local>),
-    Shared(Arc<Shared>),
-}
-
-impl Deref for Hold {
-    type Target = Arc<Shared>;
-
-    #[inline]
-    fn deref(&self) -> &Arc<Shared> {
-        match self {
-            Self::Seat(local) => &local.shared,
-            Self::Shared(shared) => shared,
-        }
-    }
-}
-
-/// The scheduler that this thread works for or waits in.
-#[inline]
-pub(crate) fn here() -> Option<Hold> {
-    let here = HERE.try_with(|here| match &*here.borrow() {
-        Some(Here::Seat(local)) => Some(Hold::Seat(Rc::clone(local))),
-        Some(Here::Outside(shared)) => Some(Hold::Shared(Arc::clone(shared))),
-        None => None,
-    });
-    here.ok().flatten()
-}
-
-/// Puts a thread into a place until the guard goes.
-struct Entered(Option<Here>);
-
-impl Entered {
-    fn enter(here: Here) -> Self {
-        Self(HERE.with(|place| place.replace(Some(here))))
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        let before = self.0.take();
-        drop(HERE.with(|place| place.replace(before)));
-    }
-}
-
-/// The process whose step runs on this thread.
-pub(crate) fn current() -> Option<Pin> {
-    with_local(|local| {
-        let slot = local?.current.get()?;
-        // SAFETY: [running] a process in its step has its life pin.
-        Some(Pin::again(unsafe { slot.as_ref() }))
-    })
-}
-
-/// Whether `slot` holds the process whose step runs on this thread.
-#[inline]
-pub(crate) fn is_current(slot: &Slot) -> bool {
-    with_local(|local| local.is_some_and(|local| local.current.get() == Some(NonNull::from(slot))))
-}
-
-/// Charges the running step for one operation. Says whether it may go on; if not, it has been asked to give way.
-#[inline]
-pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
-    let goes_on = with_local(|local| {
-        let Some(local) = local.filter(|local| local.current.get().is_some()) else {
-            return true;
-        };
-        local.spend();
-        local.budget.get() > 0
-    });
-    if !goes_on {
-        give_way(task);
-    }
-    goes_on
-}
-
-/// Charges the running step for an operation that is not awaited.
-#[inline]
-pub(crate) fn spend() {
-    with_local(|local| {
-        if let Some(local) = local {
-            local.spend();
-        }
-    });
-}
-
-/// Charges the running step for a message, and counts it.
-#[inline]
-pub(crate) fn charge_send(slot: &Slot) {
-    spend();
-    count(slot.shared(), |stats| &stats.sent, 1);
-}
-
-/// Counts something for `shared`: on this thread's own counter if it is one of its workers.
-#[inline]
-pub(crate) fn count(shared: &Shared, which: impl Fn(&Stats) -> &Count, more: u64) {
-    with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
-        Some(local) => which(&local.shared.seat(local.seat).stats).add(more),
-        None => which(&shared.outside_stats).add_shared(more),
-    });
-}
-
-/// Makes the running process ready again behind all others, once its step ends.
-pub(crate) fn give_way(task: &TaskContext<'_>) {
-    let own = with_local(|local| {
-        let Some(local) = local else { return false };
-        let Some(slot) = local.current.get() else { return false };
-        if !waker::is_of(task.waker(), slot) {
-            return false;
-        }
-        local.gives_way.set(true);
-        true
-    });
-    if !own {
-        task.waker().wake_by_ref();
-    }
-}
-
-/// Keeps a free slot for this worker's next spawn, if it is one of its scheduler and has room.
-pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
-    with_local(|local| {
-        // SAFETY: [type-stable]
-        let shared = unsafe { slot.as_ref() }.shared();
-        let Some(local) = local.filter(|local| std::ptr::eq(&*local.shared, shared)) else {
-            return false;
-        };
-        let Ok(mut slots) = local.core.slots.try_borrow_mut() else {
-            return false;
-        };
-        let cache = shared.table().cache();
-        if slots.len() >= cache {
-            let mut half = slots.split_off(cache / 2);
-            half.push(slot);
-            // The worker keeps the scheduler itself.
-            drop(shared.table().return_free(&mut half, true));
-            return true;
-        }
-        slots.push(slot);
-        true
-    })
-}
-
-/// A free slot for a new process of `shared`.
-pub(crate) fn free_slot(shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
-    with_local(|local| match local.filter(|local| Arc::ptr_eq(&local.shared, shared)) {
-        Some(local) => local.core.free_slot(shared),
-        None => {
-            let mut slots = Vec::with_capacity(1);
-            shared.table().take_free(shared, 1, &mut slots);
-            slots.pop()
-        }
-    })
-}
-
-/// The process whose step runs on this thread, as the parent of a new one of the same scheduler.
-pub(crate) fn parent_in(shared: &Arc<Shared>) -> Option<slot::Parent> {
-    with_local(|local| {
-        let current = local.filter(|local| Arc::ptr_eq(&local.shared, shared))?.current.get()?;
-        // SAFETY: [running] a process in its step has its life pin.
-        unsafe { current.as_ref() }.as_parent()
-    })
-}
-
-/// Adds to what the running process waits for.
-pub(crate) fn note_waiting(waiting: Waiting) {
-    with_local(|local| {
-        if let Some(slot) = local.and_then(|local| local.current.get()) {
-            // SAFETY: [running] a process in its step has its life pin.
-            unsafe { slot.as_ref() }.note_waiting(waiting);
-        }
-    });
-}
-
-/// Where an entry comes from decides where it goes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// Woken by somebody.
-    Woken,
-    /// Newly spawned.
-    Spawned,
-}
-
-/// Queues a process that became ready, and wakes a worker for it if need be.
-#[inline]
-pub(crate) fn enqueue(ready: Ready, origin: Origin) {
-    let slot = ready.slot();
-    let shared = slot.shared();
-    if let Some(seat) = slot.bound_to() {
-        return shared.enqueue_bound(seat, ready);
-    }
-    with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
-        Some(local) if origin == Origin::Spawned => local.push(ready),
-        Some(local) if local.current.get().is_some() => local.set_next(ready),
-        // Woken by what the worker does between two steps: timers, in the order in which they fell due. It is about to look for work: if
-        // there is more than it runs itself, it announces that then.
-        Some(local) => local.push_fifo(ready),
-        None => {
-            shared.global.push(ready);
-            shared.announce();
-        }
-    });
-}
-
 /// What a thread in a seat is there for.
-enum Stay<'a> {
+pub(crate) enum Stay<'a> {
     /// To run processes until the scheduler has ended.
     Always,
     /// To run processes until this future is complete.
@@ -400,18 +163,18 @@ enum Parked {
 }
 
 impl Local {
-    fn spend(&self) {
+    pub(crate) fn spend(&self) {
         self.budget.set(self.budget.get().saturating_sub(1));
     }
 
     /// Puts an entry into the deque, and wakes a worker for it.
-    fn push(&self, ready: Ready) {
+    pub(crate) fn push(&self, ready: Ready) {
         self.core.deque.push_overflowing(ready, &self.shared.global);
         self.shared.announce();
     }
 
     /// Puts an entry into the next slot. That wakes nobody; the entry that was there goes into the deque.
-    fn set_next(&self, ready: Ready) {
+    pub(crate) fn set_next(&self, ready: Ready) {
         if self.shared.is_shuffled() && self.core.generator.borrow_mut().bool() {
             return self.push(ready);
         }
@@ -421,7 +184,7 @@ impl Local {
     }
 
     /// Puts what ran, or fell due, behind what waits.
-    fn push_fifo(&self, ready: Ready) {
+    pub(crate) fn push_fifo(&self, ready: Ready) {
         match ready.slot().bound_to() {
             Some(seat) => self.shared.enqueue_bound(seat, ready),
             None => {
@@ -871,7 +634,7 @@ impl Default for Seen {
 }
 
 /// Sits down with a core, which the caller took off its seat, works, and leaves the seat as it was.
-fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Stay<'_>) {
+pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Stay<'_>) {
     let seats = shared.seats() as usize;
     let local = Rc::new(Local {
         shared,
@@ -908,139 +671,4 @@ fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Sta
 /// The body of a worker's thread, which was started for a seat that a waker claimed.
 pub(crate) fn run_thread(shared: Arc<Shared>, seat: SeatId, core: Core) {
     sit(shared, seat, core, true, Stay::Always);
-}
-
-/// What wakes a root future: a future that a thread waits for, and which is no process.
-///
-/// A root that is `READY` is counted by its scheduler from its wake-up until it has been polled: the test clock stands still for it, also
-/// while its thread has not woken up yet.
-struct Root {
-    shared: Arc<Shared>,
-    state: AtomicU8,
-    /// Where the thread parks while it has no seat.
-    parker: Parker,
-}
-
-mod root {
-    pub(super) const WAITS: u8 = 0;
-    /// Woken, and to be polled; counted.
-    pub(super) const READY: u8 = 1;
-    /// Complete: nobody polls it any more.
-    pub(super) const GONE: u8 = 2;
-}
-
-impl Root {
-    fn new(shared: &Arc<Shared>) -> Self {
-        shared.count_ready_root();
-        Self { shared: Arc::clone(shared), state: AtomicU8::new(root::READY), parker: Parker::default() }
-    }
-
-    #[inline]
-    fn is_ready(&self) -> bool {
-        // Ordering: Acquire pairs with the Release of `wake`.
-        self.state.load(Acquire) == root::READY
-    }
-
-    /// Polls the future if it was woken; says whether it is complete.
-    #[inline]
-    fn poll_if_ready(&self, poll: &mut dyn FnMut() -> bool) -> bool {
-        // Ordering: Acquire pairs with the Release of `wake`. A load first: this is looked at before every dispatch.
-        if !self.is_ready() || self.state.compare_exchange(root::READY, root::WAITS, Acquire, Relaxed).is_err() {
-            return false;
-        }
-        let _counted = Counted(&self.shared);
-        poll()
-    }
-}
-
-/// A root that is counted as ready while it is polled, also if the poll panics.
-struct Counted<'a>(&'a Shared);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.uncount_ready_root();
-    }
-}
-
-/// The thread's own hold of the root: when it goes, the root is `GONE`.
-struct RootHold(Arc<Root>);
-
-impl Drop for RootHold {
-    fn drop(&mut self) {
-        if self.0.state.swap(root::GONE, AcqRel) == root::READY {
-            self.0.shared.uncount_ready_root();
-        }
-    }
-}
-
-impl StdWake for Root {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        // Before it is seen to be ready, so that the count is never too small.
-        self.shared.count_ready_root();
-        // Ordering: Release pairs with the Acquire of `poll_if_ready`.
-        if self.state.compare_exchange(root::WAITS, root::READY, AcqRel, Acquire).is_err() {
-            return self.shared.uncount_ready_root();
-        }
-        self.parker.unpark();
-        if self.shared.callers_drive() {
-            // It may be this thread that sits there.
-            self.shared.wake_caller();
-        }
-    }
-}
-
-/// Polls `future` on this thread until it is complete. If the scheduler is driven by its callers, the thread works there meanwhile,
-/// as soon as the seat is free.
-pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
-    let mut future = pin!(future);
-    let mut output = None;
-    let root = RootHold(Arc::new(Root::new(shared)));
-    let root = &root.0;
-    let waker = Waker::from(Arc::clone(root));
-    let mut poll = || match future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
-        Poll::Ready(value) => {
-            output = Some(value);
-            true
-        }
-        Poll::Pending => false,
-    };
-    loop {
-        if let Some((seat, core)) = shared.take_callers_seat() {
-            sit(Arc::clone(shared), seat, core, false, Stay::Root(root, &mut poll));
-            if shared.must_be_drained() {
-                run_until_idle(shared);
-            }
-            break;
-        }
-        let _entered = Entered::enter(Here::Outside(Arc::clone(shared)));
-        if root.poll_if_ready(&mut poll) {
-            break;
-        }
-        if shared.callers_drive() {
-            shared.wait_for_seat(waker.clone());
-            if shared.has_free_seat() {
-                continue;
-            }
-        }
-        // This thread fires the timers of threads that are no workers itself, whatever the workers do.
-        if !shared.fire(&shared.outside) && !root.is_ready() {
-            shared.world.park(&root.parker, shared.outside.next());
-        }
-    }
-    output.expect("the loop ends when the future is complete")
-}
-
-/// Runs processes on this thread until none can run; the scheduler is driven by its callers. Says whether the seat was free.
-pub(crate) fn run_until_idle(shared: &Arc<Shared>) -> bool {
-    match shared.take_callers_seat() {
-        Some((seat, core)) => {
-            sit(Arc::clone(shared), seat, core, false, Stay::Idle);
-            true
-        }
-        None => false,
-    }
 }

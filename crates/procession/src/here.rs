@@ -1,0 +1,253 @@
+//! Which scheduler and which process the calling thread works for, and what it does on their behalf.
+
+//!
+//! If a step lasts long, other workers take what is queued behind it, at once if they are awake or were woken for it. The next slot they
+//! take when it has not changed for 100 us; one that is about to park and sees it full looks again after 100 us, then at growing
+//! intervals up to 10 ms. One that had parked before it was filled does not: setting it wakes nobody.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Context as TaskContext;
+
+use crate::Waiting;
+use crate::shared::{Count, Shared, Stats};
+use crate::slot::{self, Pin, Ready, Slot};
+use crate::waker;
+use crate::worker::Local;
+
+/// Which scheduler the calling thread belongs to.
+pub(crate) enum Here {
+    /// A worker.
+    Seat(Rc<Local>),
+    /// A thread in `block_on`.
+    Outside(Arc<Shared>),
+}
+
+thread_local! {
+    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
+}
+
+/// Runs `with` on the worker that this thread is, if it is one.
+#[inline]
+pub(crate) fn with_local<R>(with: impl FnOnce(Option<&Local>) -> R) -> R {
+    // Not there any more while the thread's locals are destroyed: then it is no worker.
+    let mut with = Some(with);
+    let in_place = HERE.try_with(|here| {
+        let here = here.borrow();
+        let with = with.take().expect("called once");
+        match &*here {
+            Some(Here::Seat(local)) => with(Some(local)),
+            _ => with(None),
+        }
+    });
+    match in_place {
+        Ok(result) => result,
+        Err(_) => with.take().expect("not called")(None),
+    }
+}
+
+/// A scheduler, held without counting if this thread is one of its workers: the count is one word for all of them.
+pub(crate) enum Hold {
+    Seat(Rc<Local>),
+    Shared(Arc<Shared>),
+}
+
+impl Deref for Hold {
+    type Target = Arc<Shared>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Shared> {
+        match self {
+            Self::Seat(local) => &local.shared,
+            Self::Shared(shared) => shared,
+        }
+    }
+}
+
+/// The scheduler that this thread works for or waits in.
+#[inline]
+pub(crate) fn here() -> Option<Hold> {
+    let here = HERE.try_with(|here| match &*here.borrow() {
+        Some(Here::Seat(local)) => Some(Hold::Seat(Rc::clone(local))),
+        Some(Here::Outside(shared)) => Some(Hold::Shared(Arc::clone(shared))),
+        None => None,
+    });
+    here.ok().flatten()
+}
+
+/// Puts a thread into a place until the guard goes.
+pub(crate) struct Entered(Option<Here>);
+
+impl Entered {
+    pub(crate) fn enter(here: Here) -> Self {
+        Self(HERE.with(|place| place.replace(Some(here))))
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let before = self.0.take();
+        drop(HERE.with(|place| place.replace(before)));
+    }
+}
+
+/// The process whose step runs on this thread.
+pub(crate) fn current() -> Option<Pin> {
+    with_local(|local| {
+        let slot = local?.current.get()?;
+        // SAFETY: [running] a process in its step has its life pin.
+        Some(Pin::again(unsafe { slot.as_ref() }))
+    })
+}
+
+/// Whether `slot` holds the process whose step runs on this thread.
+#[inline]
+pub(crate) fn is_current(slot: &Slot) -> bool {
+    with_local(|local| local.is_some_and(|local| local.current.get() == Some(NonNull::from(slot))))
+}
+
+/// Charges the running step for one operation. Says whether it may go on; if not, it has been asked to give way.
+#[inline]
+pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
+    let goes_on = with_local(|local| {
+        let Some(local) = local.filter(|local| local.current.get().is_some()) else {
+            return true;
+        };
+        local.spend();
+        local.budget.get() > 0
+    });
+    if !goes_on {
+        give_way(task);
+    }
+    goes_on
+}
+
+/// Charges the running step for an operation that is not awaited.
+#[inline]
+pub(crate) fn spend() {
+    with_local(|local| {
+        if let Some(local) = local {
+            local.spend();
+        }
+    });
+}
+
+/// Charges the running step for a message, and counts it.
+#[inline]
+pub(crate) fn charge_send(slot: &Slot) {
+    spend();
+    count(slot.shared(), |stats| &stats.sent, 1);
+}
+
+/// Counts something for `shared`: on this thread's own counter if it is one of its workers.
+#[inline]
+pub(crate) fn count(shared: &Shared, which: impl Fn(&Stats) -> &Count, more: u64) {
+    with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
+        Some(local) => which(&local.shared.seat(local.seat).stats).add(more),
+        None => which(&shared.outside_stats).add_shared(more),
+    });
+}
+
+/// Makes the running process ready again behind all others, once its step ends.
+pub(crate) fn give_way(task: &TaskContext<'_>) {
+    let own = with_local(|local| {
+        let Some(local) = local else { return false };
+        let Some(slot) = local.current.get() else { return false };
+        if !waker::is_of(task.waker(), slot) {
+            return false;
+        }
+        local.gives_way.set(true);
+        true
+    });
+    if !own {
+        task.waker().wake_by_ref();
+    }
+}
+
+/// Keeps a free slot for this worker's next spawn, if it is one of its scheduler and has room.
+pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
+    with_local(|local| {
+        // SAFETY: [type-stable]
+        let shared = unsafe { slot.as_ref() }.shared();
+        let Some(local) = local.filter(|local| std::ptr::eq(&*local.shared, shared)) else {
+            return false;
+        };
+        let Ok(mut slots) = local.core.slots.try_borrow_mut() else {
+            return false;
+        };
+        let cache = shared.table().cache();
+        if slots.len() >= cache {
+            let mut half = slots.split_off(cache / 2);
+            half.push(slot);
+            // The worker keeps the scheduler itself.
+            drop(shared.table().return_free(&mut half, true));
+            return true;
+        }
+        slots.push(slot);
+        true
+    })
+}
+
+/// A free slot for a new process of `shared`.
+pub(crate) fn free_slot(shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
+    with_local(|local| match local.filter(|local| Arc::ptr_eq(&local.shared, shared)) {
+        Some(local) => local.core.free_slot(shared),
+        None => {
+            let mut slots = Vec::with_capacity(1);
+            shared.table().take_free(shared, 1, &mut slots);
+            slots.pop()
+        }
+    })
+}
+
+/// The process whose step runs on this thread, as the parent of a new one of the same scheduler.
+pub(crate) fn parent_in(shared: &Arc<Shared>) -> Option<slot::Parent> {
+    with_local(|local| {
+        let current = local.filter(|local| Arc::ptr_eq(&local.shared, shared))?.current.get()?;
+        // SAFETY: [running] a process in its step has its life pin.
+        unsafe { current.as_ref() }.as_parent()
+    })
+}
+
+/// Adds to what the running process waits for.
+pub(crate) fn note_waiting(waiting: Waiting) {
+    with_local(|local| {
+        if let Some(slot) = local.and_then(|local| local.current.get()) {
+            // SAFETY: [running] a process in its step has its life pin.
+            unsafe { slot.as_ref() }.note_waiting(waiting);
+        }
+    });
+}
+
+/// Where an entry comes from decides where it goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Woken by somebody.
+    Woken,
+    /// Newly spawned.
+    Spawned,
+}
+
+/// Queues a process that became ready, and wakes a worker for it if need be.
+#[inline]
+pub(crate) fn enqueue(ready: Ready, origin: Origin) {
+    let slot = ready.slot();
+    let shared = slot.shared();
+    if let Some(seat) = slot.bound_to() {
+        return shared.enqueue_bound(seat, ready);
+    }
+    with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
+        Some(local) if origin == Origin::Spawned => local.push(ready),
+        Some(local) if local.current.get().is_some() => local.set_next(ready),
+        // Woken by what the worker does between two steps: timers, in the order in which they fell due. It is about to look for work: if
+        // there is more than it runs itself, it announces that then.
+        Some(local) => local.push_fifo(ready),
+        None => {
+            shared.global.push(ready);
+            shared.announce();
+        }
+    });
+}

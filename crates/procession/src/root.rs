@@ -1,0 +1,154 @@
+//! Futures that threads wait for, and which are no processes.
+
+//!
+//! If a step lasts long, other workers take what is queued behind it, at once if they are awake or were woken for it. The next slot they
+//! take when it has not changed for 100 us; one that is about to park and sees it full looks again after 100 us, then at growing
+//! intervals up to 10 ms. One that had parked before it was filled does not: setting it wakes nobody.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Wake as StdWake, Waker};
+
+use procession_sync::atomic::AtomicU8;
+use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use crate::here::{Entered, Here};
+use crate::shared::Shared;
+use crate::worker::{Stay, sit};
+use crate::world::Parker;
+
+/// What wakes a root future: a future that a thread waits for, and which is no process.
+///
+/// A root that is `READY` is counted by its scheduler from its wake-up until it has been polled: the test clock stands still for it, also
+/// while its thread has not woken up yet.
+pub(crate) struct Root {
+    shared: Arc<Shared>,
+    state: AtomicU8,
+    /// Where the thread parks while it has no seat.
+    parker: Parker,
+}
+
+mod phase {
+    pub(super) const WAITS: u8 = 0;
+    /// Woken, and to be polled; counted.
+    pub(super) const READY: u8 = 1;
+    /// Complete: nobody polls it any more.
+    pub(super) const GONE: u8 = 2;
+}
+
+impl Root {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.count_ready_root();
+        Self { shared: Arc::clone(shared), state: AtomicU8::new(phase::READY), parker: Parker::default() }
+    }
+
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        // Ordering: Acquire pairs with the Release of `wake`.
+        self.state.load(Acquire) == phase::READY
+    }
+
+    /// Polls the future if it was woken; says whether it is complete.
+    #[inline]
+    pub(crate) fn poll_if_ready(&self, poll: &mut dyn FnMut() -> bool) -> bool {
+        // Ordering: Acquire pairs with the Release of `wake`. A load first: this is looked at before every dispatch.
+        if !self.is_ready() || self.state.compare_exchange(phase::READY, phase::WAITS, Acquire, Relaxed).is_err() {
+            return false;
+        }
+        let _counted = Counted(&self.shared);
+        poll()
+    }
+}
+
+/// A root that is counted as ready while it is polled, also if the poll panics.
+struct Counted<'a>(&'a Shared);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.uncount_ready_root();
+    }
+}
+
+/// The thread's own hold of the root: when it goes, the root is `GONE`.
+struct RootHold(Arc<Root>);
+
+impl Drop for RootHold {
+    fn drop(&mut self) {
+        if self.0.state.swap(phase::GONE, AcqRel) == phase::READY {
+            self.0.shared.uncount_ready_root();
+        }
+    }
+}
+
+impl StdWake for Root {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Before it is seen to be ready, so that the count is never too small.
+        self.shared.count_ready_root();
+        // Ordering: Release pairs with the Acquire of `poll_if_ready`.
+        if self.state.compare_exchange(phase::WAITS, phase::READY, AcqRel, Acquire).is_err() {
+            return self.shared.uncount_ready_root();
+        }
+        self.parker.unpark();
+        if self.shared.callers_drive() {
+            // It may be this thread that sits there.
+            self.shared.wake_caller();
+        }
+    }
+}
+
+/// Polls `future` on this thread until it is complete. If the scheduler is driven by its callers, the thread works there meanwhile,
+/// as soon as the seat is free.
+pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut output = None;
+    let root = RootHold(Arc::new(Root::new(shared)));
+    let root = &root.0;
+    let waker = Waker::from(Arc::clone(root));
+    let mut poll = || match future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
+        Poll::Ready(value) => {
+            output = Some(value);
+            true
+        }
+        Poll::Pending => false,
+    };
+    loop {
+        if let Some((seat, core)) = shared.take_callers_seat() {
+            sit(Arc::clone(shared), seat, core, false, Stay::Root(root, &mut poll));
+            if shared.must_be_drained() {
+                run_until_idle(shared);
+            }
+            break;
+        }
+        let _entered = Entered::enter(Here::Outside(Arc::clone(shared)));
+        if root.poll_if_ready(&mut poll) {
+            break;
+        }
+        if shared.callers_drive() {
+            shared.wait_for_seat(waker.clone());
+            if shared.has_free_seat() {
+                continue;
+            }
+        }
+        // This thread fires the timers of threads that are no workers itself, whatever the workers do.
+        if !shared.fire(&shared.outside) && !root.is_ready() {
+            shared.world.park(&root.parker, shared.outside.next());
+        }
+    }
+    output.expect("the loop ends when the future is complete")
+}
+
+/// Runs processes on this thread until none can run; the scheduler is driven by its callers. Says whether the seat was free.
+pub(crate) fn run_until_idle(shared: &Arc<Shared>) -> bool {
+    match shared.take_callers_seat() {
+        Some((seat, core)) => {
+            sit(Arc::clone(shared), seat, core, false, Stay::Idle);
+            true
+        }
+        None => false,
+    }
+}

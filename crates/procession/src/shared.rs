@@ -1,0 +1,705 @@
+//! What the workers of a scheduler, and everybody who knows one of its processes, share.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::sync::{Arc, Weak};
+use std::task::{Poll, Waker};
+
+use procession_queue::{Global, deque, fifo};
+use procession_sync::Mutex;
+use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
+
+use crate::Pid;
+use crate::action::Action;
+use crate::closing::{self, Closing};
+use crate::command::Registry;
+use crate::here::{self, Hold, Origin};
+use crate::idle::{Idle, SeatId};
+use crate::keeper::{Keeper, Kept, NEVER, Owed};
+use crate::next::Next;
+use crate::root;
+use crate::slot::{Pin, Ready, Slot, Table};
+use crate::snapshot::{self};
+use crate::state::Wake;
+use crate::time::sleep_on;
+use crate::timer::Timers;
+use crate::worker::{self, Core};
+use crate::world::{Parker, World};
+
+/// A number that one thread counts and all may read.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Only the count's owner may call this: it is no read-modify-write.
+    #[inline]
+    pub(crate) fn add(&self, more: u64) {
+        // Ordering: Release pairs with the Acquire of `get`: what was counted before is seen by who sees this.
+        self.0.store(self.0.load(Relaxed).wrapping_add(more), Release);
+    }
+
+    /// Anybody may call this, if nobody calls `add`.
+    pub(crate) fn add_shared(&self, more: u64) {
+        self.0.fetch_add(more, Release);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Acquire)
+    }
+}
+
+/// What a worker counts. Each number has one writer, but for `stolen`.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    pub(crate) parks: Count,
+    pub(crate) searches: Count,
+    pub(crate) steals: Count,
+    pub(crate) stolen: Count,
+    pub(crate) spawned: Count,
+    pub(crate) ended: Count,
+    /// Of both: spawns that came to nothing.
+    pub(crate) refused: Count,
+    pub(crate) panics: Count,
+    pub(crate) sent: Count,
+    pub(crate) received: Count,
+    pub(crate) discarded: Count,
+}
+
+/// A worker's place, as the others see it.
+pub(crate) struct Seat {
+    pub(crate) deque: deque::Stealer<Ready>,
+    pub(crate) fifo: fifo::Stealer<Ready>,
+    pub(crate) next: Next<Slot>,
+    /// Processes that run here only.
+    pub(crate) bound: Global<Ready>,
+    pub(crate) timers: Timers<Action>,
+    /// Odd while a step runs: twice the number of steps that have ended. Written by the worker without a read-modify-write.
+    pub(crate) step: AtomicU64,
+    pub(crate) parker: Parker,
+    pub(crate) stats: Stats,
+    /// What the worker keeps to itself, while no thread sits here.
+    core: Mutex<Option<Core>>,
+}
+
+impl Seat {
+    pub(crate) fn new(generator: fastrand::Rng, timers: u32) -> Self {
+        let (core, deque, fifo) = Core::new(generator);
+        Self {
+            deque,
+            fifo,
+            next: Next::empty(),
+            bound: Global::new(),
+            timers: Timers::new(timers),
+            step: AtomicU64::new(0),
+            parker: Parker::default(),
+            stats: Stats::default(),
+            core: Mutex::new(Some(core)),
+        }
+    }
+}
+
+/// What the workers of a scheduler, and everybody who knows one of its processes, share.
+pub(crate) struct Shared {
+    pub(crate) me: Weak<Self>,
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) world: World,
+    pub(crate) table: Table,
+    pub(crate) global: Global<Ready>,
+    pub(crate) idle: Idle,
+    pub(crate) seats: Box<[Seat]>,
+    /// Numbers coprime to that of the seats.
+    pub(crate) strides: Box<[u32]>,
+    /// Timers set by threads that are no workers.
+    pub(crate) outside: Timers<Action>,
+    /// What threads that are no workers count.
+    pub(crate) outside_stats: Stats,
+    pub(crate) handlers: Registry,
+    pub(crate) shuffled: bool,
+    /// Whether the first seat is for threads in `block_on`.
+    pub(crate) callers_drive: bool,
+    pub(crate) closing: Closing,
+    /// How many threads wait until all is idle: the test clock stands still for them.
+    pub(crate) idle_waits: AtomicU32,
+    /// Those of them that do not drive.
+    pub(crate) idle_watchers: Mutex<Vec<Arc<Parker>>>,
+    /// Completions that are out, and root futures that were woken: the test clock stands still for them.
+    pub(crate) outstanding: AtomicU32,
+    pub(crate) keeper: Keeper,
+    /// Sleeps for which there was no timer, and whether there are any.
+    pub(crate) timer_waiters: Mutex<Vec<Waker>>,
+    pub(crate) has_timer_waiters: AtomicBool,
+    /// Callers without a seat.
+    pub(crate) callers: Mutex<Vec<Waker>>,
+    /// Who waits for processes to end, by number: until how many are left, and whom to wake then.
+    pub(crate) end_waiters: Mutex<BTreeMap<u64, (u64, Waker)>>,
+    pub(crate) last_end_waiter: AtomicU64,
+    pub(crate) threads_refused: AtomicU32,
+    pub(crate) threads_started: AtomicU32,
+    pub(crate) ages: Mutex<snapshot::Ages>,
+    /// Wakers of combinators inside processes, by slot, to be woken at the beginning of the next step. Few processes leave any.
+    pub(crate) foreign: Mutex<BTreeMap<u32, Vec<Waker>>>,
+}
+
+impl Shared {
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    #[inline]
+    pub(crate) fn seat(&self, seat: SeatId) -> &Seat {
+        &self.seats[seat.0 as usize]
+    }
+
+    pub(crate) fn all_seats(&self) -> &[Seat] {
+        &self.seats
+    }
+
+    pub(crate) fn seats(&self) -> u32 {
+        self.seats.len() as u32
+    }
+
+    /// How many workers may run at once.
+    pub(crate) fn width(&self) -> usize {
+        self.seats.len()
+    }
+
+    pub(crate) fn strides(&self) -> &[u32] {
+        &self.strides
+    }
+
+    pub(crate) fn is_shuffled(&self) -> bool {
+        self.shuffled
+    }
+
+    pub(crate) fn handlers(&self) -> &Registry {
+        &self.handlers
+    }
+
+    pub(crate) fn threads(&self) -> (u32, u32) {
+        (self.threads_started.load(Relaxed), self.threads_refused.load(Relaxed))
+    }
+
+    /// Wakes a worker for something just queued, if none searches.
+    #[inline]
+    pub(crate) fn announce(&self) {
+        if let Some(seat) = self.idle.claim_one() {
+            self.wake_seat(seat);
+        }
+    }
+
+    /// As `announce`, for what this worker will come to itself.
+    #[inline]
+    pub(crate) fn announce_in_sight(&self) {
+        if let Some(seat) = self.idle.claim_one_in_sight() {
+            self.wake_seat(seat);
+        }
+    }
+
+    /// Brings a seat to work that was claimed: unparks its thread, or starts one.
+    #[cold]
+    fn wake_seat(&self, mut seat: SeatId) {
+        // At most once for each seat: one that cannot be brought to work is put where it is claimed last.
+        for _ in 0..self.seats.len() {
+            let place = self.seat(seat);
+            let vacant = place.core.lock().expect("nothing that can panic runs under this lock").is_some();
+            if !vacant {
+                return place.parker.unpark();
+            }
+            if self.has_ended() {
+                // Nothing is left to do, and the last thread to leave would start the next.
+                return self.idle.decline(seat);
+            }
+            if self.start_thread(seat) {
+                return;
+            }
+            self.idle.decline(seat);
+            match self.idle.claim_one() {
+                Some(next) if next != seat => seat = next,
+                Some(same) => return self.idle.decline(same),
+                None => return,
+            }
+        }
+    }
+
+    /// Starts a thread for a claimed, vacant seat, unless the system refuses.
+    fn start_thread(&self, seat: SeatId) -> bool {
+        let Some(shared) = self.me.upgrade() else {
+            return false;
+        };
+        let name = format!("{}-{}", self.name, seat.0);
+        let started = self.world.start_thread(name, move || {
+            let core = shared.take_core(seat).expect("[seat] a claimed seat's core is left where it is");
+            worker::run_thread(shared, seat, core);
+        });
+        match started {
+            Ok(()) => self.threads_started.fetch_add(1, Relaxed),
+            Err(_) => self.threads_refused.fetch_add(1, Relaxed),
+        };
+        started.is_ok()
+    }
+
+    /// The first thread is started at once, so that a system that refuses threads says so when it can be handled.
+    pub(crate) fn start_first_thread(self: &Arc<Self>) -> io::Result<()> {
+        let seat = SeatId(0);
+        if !self.idle.claim_this(seat) {
+            return Ok(());
+        }
+        let shared = Arc::clone(self);
+        self.threads_started.fetch_add(1, Relaxed);
+        self.world.start_thread(format!("{}-0", self.name), move || {
+            let core = shared.take_core(seat).expect("[seat] a claimed seat's core is left where it is");
+            worker::run_thread(shared, seat, core);
+        })
+    }
+
+    fn take_core(&self, seat: SeatId) -> Option<Core> {
+        self.seat(seat).core.lock().expect("nothing that can panic runs under this lock").take()
+    }
+
+    /// The seat for callers, if there is one and no other caller sits there.
+    pub(crate) fn take_callers_seat(&self) -> Option<(SeatId, Core)> {
+        let seat = self.idle.claim_absent()?;
+        Some((seat, self.take_core(seat).expect("[seat] an absent seat's core is left where it is")))
+    }
+
+    pub(crate) fn has_free_seat(&self) -> bool {
+        self.idle.has_absent()
+    }
+
+    /// A root future was woken: until it has been polled, it is as if something ran. Counted as a completion that is out, on the test clock only.
+    pub(crate) fn count_ready_root(&self) {
+        self.begin_outstanding();
+    }
+
+    pub(crate) fn uncount_ready_root(&self) {
+        self.end_outstanding();
+    }
+
+    /// Wakes who sits in the seat for callers, if he is parked.
+    pub(crate) fn wake_caller(&self) {
+        let seat = SeatId(0);
+        if self.idle.claim_this(seat) {
+            self.seat(seat).parker.unpark();
+        }
+    }
+
+    pub(crate) fn callers_drive(&self) -> bool {
+        self.callers_drive
+    }
+
+    /// A thread leaves its seat. What is queued there is for the others, or for who sits there next.
+    pub(crate) fn vacate(&self, seat: SeatId, core: Core) {
+        *self.seat(seat).core.lock().expect("nothing that can panic runs under this lock") = Some(core);
+        let for_callers = self.callers_drive && seat.0 == 0;
+        if self.idle.leave(seat, for_callers) {
+            self.tell_all_idle();
+        }
+        if self.has_queued() {
+            self.announce();
+        }
+        if for_callers {
+            // Those who wait without a seat: one of them sits down now.
+            self.unpark_idle_watchers();
+            for caller in self.callers.lock().expect("nothing that can panic runs under this lock").drain(..) {
+                caller.wake();
+            }
+        }
+    }
+
+    /// A caller waits without a seat, and wants to know when it is free.
+    pub(crate) fn wait_for_seat(&self, caller: Waker) {
+        self.callers.lock().expect("nothing that can panic runs under this lock").push(caller);
+    }
+
+    /// Queues a process that runs on one worker only, and wakes that one.
+    pub(crate) fn enqueue_bound(&self, seat: SeatId, ready: Ready) {
+        self.seat(seat).bound.push(ready);
+        fence(SeqCst);
+        if self.idle.claim_this(seat) {
+            self.wake_seat(seat);
+        }
+    }
+
+    /// Whether anything is queued that any worker may take, next slots apart.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.global.is_empty() || self.seats.iter().any(|seat| !seat.deque.is_empty() || !seat.fifo.is_empty())
+    }
+
+    /// Whether anything is queued at all.
+    pub(crate) fn has_work(&self) -> bool {
+        self.has_queued() || self.seats.iter().any(|seat| !seat.bound.is_empty() || !seat.next.look().is_null())
+    }
+
+    /// The earliest of all deadlines.
+    pub(crate) fn next_deadline(&self) -> u64 {
+        self.seats.iter().map(|seat| seat.timers.next()).fold(self.outside.next(), u64::min)
+    }
+
+    /// Fires what is due in `timers`; says whether anything was.
+    pub(crate) fn fire(&self, timers: &Timers<Action>) -> bool {
+        // The clock is read only if there is a deadline.
+        let next = timers.next();
+        if next == NEVER {
+            return false;
+        }
+        let now = self.world.now();
+        let fired = next <= now && timers.run(now, &mut |action: Action| action.fire()).fired > 0;
+        if fired {
+            self.note_timer_room();
+        }
+        fired
+    }
+
+    /// A sleep found no timer left: it is woken when there may be one.
+    pub(crate) fn wait_for_timer(&self, waker: Waker) {
+        self.timer_waiters.lock().expect("nothing that can panic runs under this lock").push(waker);
+        self.has_timer_waiters.store(true, SeqCst);
+    }
+
+    /// There may be room for a timer again.
+    #[inline]
+    pub(crate) fn note_timer_room(&self) {
+        if self.has_timer_waiters.load(SeqCst) {
+            self.wake_timer_waiters();
+        }
+    }
+
+    #[cold]
+    fn wake_timer_waiters(&self) {
+        self.has_timer_waiters.store(false, SeqCst);
+        let waiters =
+            std::mem::take(&mut *self.timer_waiters.lock().expect("nothing that can panic runs under this lock"));
+        for waiter in waiters {
+            drop(crate::body::guarded(|| waiter.wake()));
+        }
+    }
+
+    /// A thread that is no worker set a timer for `when`: whoever keeps the time must know.
+    pub(crate) fn outside_timer_set(&self, when: u64) {
+        match self.keeper.timer_set(when) {
+            Owed::Nothing => {}
+            Owed::Nudge(seat) => self.seat(seat).parker.unpark(),
+            Owed::Wake => self.announce(),
+        }
+    }
+
+    /// Until when a worker is to park that found `earliest` to be the next deadline.
+    pub(crate) fn keep_time(&self, seat: SeatId, earliest: u64) -> u64 {
+        match self.keeper.keep(seat, earliest) {
+            Kept::Until(deadline) => deadline,
+            Kept::ByAnother => NEVER,
+            Kept::ByNudged(keeper) => {
+                self.seat(keeper).parker.unpark();
+                NEVER
+            }
+        }
+    }
+
+    pub(crate) fn leave_keeping(&self, seat: SeatId) {
+        self.keeper.leave(seat);
+    }
+
+    /// Whether the test clock may move when all is idle.
+    pub(crate) fn may_advance(&self) -> bool {
+        self.world.is_test() && self.idle_waits.load(Relaxed) == 0 && self.outstanding() == 0
+    }
+
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.outstanding.load(Acquire)
+    }
+
+    /// A completion is out.
+    pub(crate) fn begin_outstanding(&self) {
+        if self.world.is_test() {
+            self.outstanding.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A completion has come in, or was dropped.
+    pub(crate) fn end_outstanding(&self) {
+        if self.world.is_test() && self.outstanding.fetch_sub(1, Release) == 1 {
+            // Somebody must look whether the clock may move now.
+            self.announce();
+        }
+    }
+
+    /// The last worker has parked.
+    #[cold]
+    pub(crate) fn tell_all_idle(&self) {
+        self.unpark_idle_watchers();
+        if self.callers_drive {
+            self.seat(SeatId(0)).parker.unpark();
+        }
+    }
+
+    fn unpark_idle_watchers(&self) {
+        let watchers = self.idle_watchers.lock().expect("nothing that can panic runs under this lock");
+        watchers.iter().for_each(|watcher| watcher.unpark());
+    }
+
+    pub(crate) fn run_until_idle(self: &Arc<Self>) {
+        self.idle_waits.fetch_add(1, Relaxed);
+        let watcher = Arc::new(Parker::default());
+        let watchers = || self.idle_watchers.lock().expect("nothing that can panic runs under this lock");
+        watchers().push(Arc::clone(&watcher));
+        // If somebody else drives, or threads do, this waits until they are idle, or until the seat is free.
+        let is_idle = || self.idle.all_parked_and(|| !self.has_work() && self.outstanding() == 0);
+        while !(root::run_until_idle(self) || is_idle()) {
+            self.world.park(&watcher, NEVER);
+        }
+        watchers().retain(|other| !Arc::ptr_eq(other, &watcher));
+        self.idle_waits.fetch_sub(1, Relaxed);
+        if self.world.is_test() {
+            // The clock may move again, if somebody else drives.
+            self.announce();
+        }
+    }
+
+    pub(crate) fn totals(&self, count: impl Fn(&Stats) -> &Count) -> u64 {
+        self.seats.iter().map(|seat| count(&seat.stats).get()).sum::<u64>() + count(&self.outside_stats).get()
+    }
+
+    /// Processes that have not ended.
+    pub(crate) fn alive(&self) -> u64 {
+        // Ended first: each of those was spawned before, so the difference is never too small, and 0 is right.
+        let ended = self.totals(|stats| &stats.ended);
+        self.totals(|stats| &stats.spawned) - ended
+    }
+
+    pub(crate) fn leave_foreign(&self, slot: u32, waker: Waker) {
+        self.foreign.lock().expect("nothing that can panic runs under this lock").entry(slot).or_default().push(waker);
+    }
+
+    pub(crate) fn take_foreign(&self, slot: u32) -> Vec<Waker> {
+        let mut foreign = self.foreign.lock().expect("nothing that can panic runs under this lock");
+        foreign.remove(&slot).unwrap_or_default()
+    }
+
+    pub(crate) fn count_spawned(&self) {
+        here::count(self, |stats| &stats.spawned, 1);
+    }
+
+    /// A process that was counted as spawned was refused: it counts as ended for who waits, and as neither for who looks.
+    pub(crate) fn count_refused(&self) {
+        here::count(self, |stats| &stats.refused, 1);
+        here::count(self, |stats| &stats.ended, 1);
+        self.note_end();
+    }
+
+    pub(crate) fn arc(&self) -> Arc<Self> {
+        self.me.upgrade().expect("[type-stable] a scheduler is there while a slot of it is occupied")
+    }
+
+    /// A process has ended.
+    #[inline]
+    pub(crate) fn note_end(&self) {
+        if self.closing.phase() != closing::OPEN {
+            self.note_end_while_closing();
+        }
+    }
+
+    /// The same again, by a worker that parks, after its `ParkFence`: `note_end` looks at the phase without a fence, which every end would pay
+    /// for, and may so miss that a shutdown has just begun.
+    pub(crate) fn note_end_at_leisure(&self) {
+        if !matches!(self.closing.phase(), closing::OPEN | closing::ENDED) {
+            self.note_end_while_closing();
+        }
+    }
+
+    #[cold]
+    fn note_end_while_closing(&self) {
+        let phase = self.closing.phase_after_publishing();
+        let alive = self.alive();
+        if phase == closing::TERMINATING && alive == 0 {
+            self.end();
+        }
+        // Only those who find what they wait for: one who looks in vain and waits again would be woken again, and so on.
+        let mut waiters = self.end_waiters.lock().expect("nothing that can panic runs under this lock");
+        let woken: Vec<_> = waiters.extract_if(.., |_, (left, _)| alive <= *left).collect();
+        drop(waiters);
+        for (_, (_, waiter)) in woken {
+            drop(crate::body::guarded(|| waiter.wake()));
+        }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.closing.phase() == closing::ENDED
+    }
+
+    /// No process is left, and none comes: the threads leave.
+    fn end(&self) {
+        self.closing.enter(closing::ENDED);
+        for seat in &self.seats {
+            seat.parker.unpark();
+        }
+        // What pending functions hold may hold this scheduler. A sleep of a root future is woken, and sets its timer anew.
+        for timers in self.seats.iter().map(|seat| &seat.timers).chain([&self.outside]) {
+            timers.clear(&mut |action: Action| action.give_up());
+        }
+    }
+
+    /// Whether a new process is taken; `inside` if one of the scheduler's own processes spawns it.
+    pub(crate) fn takes_processes(&self, inside: bool) -> bool {
+        // After the count: either a shutdown sees that, or this sees the shutdown.
+        match self.closing.phase_after_publishing() {
+            closing::OPEN => true,
+            closing::STOPPING => inside,
+            _ => false,
+        }
+    }
+
+    /// After a process was counted and made reachable: what is to become of it, if a shutdown began meanwhile. `inside` if one of the
+    /// scheduler's own processes spawned it.
+    pub(crate) fn after_publishing(&self, slot: &Slot, inside: bool) -> Newcomer {
+        match self.closing.phase_after_publishing() {
+            closing::OPEN => Newcomer::Runs,
+            closing::STOPPING => {
+                if !inside {
+                    // It was taken before the shutdown began, which may have passed its slot. It is READY, and its maker queues it.
+                    let _ = slot.state.cancel();
+                }
+                Newcomer::Runs
+            }
+            // The workers may have left already.
+            _ => Newcomer::Ends,
+        }
+    }
+
+    /// Whether who drives this scheduler must end its processes before he goes: nobody else may come.
+    pub(crate) fn must_be_drained(&self) -> bool {
+        self.callers_drive && self.closing.phase() == closing::TERMINATING
+    }
+
+    fn each_process(&self, mut each: impl FnMut(&Slot)) {
+        for index in 0..self.table.made() {
+            if let Some(pin) = self.table.pin_any(index) {
+                each(&pin);
+            }
+        }
+    }
+
+    pub(crate) fn cancel_all(&self, except: Option<Pid>) {
+        self.closing.enter(closing::STOPPING);
+        self.each_process(|slot| {
+            if Some(slot.pid()) != except {
+                cancel(slot);
+            }
+        });
+    }
+
+    pub(crate) fn terminate_all(&self, except: Option<Pid>) {
+        self.closing.enter(closing::TERMINATING);
+        self.each_process(|slot| {
+            if Some(slot.pid()) != except {
+                terminate(slot);
+            }
+        });
+        if self.alive() == 0 {
+            self.end();
+        }
+    }
+}
+
+/// What is to become of a process that was just made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Newcomer {
+    Runs,
+    Ends,
+}
+
+/// Wakes a process.
+#[inline]
+pub(crate) fn wake(slot: &Slot) {
+    queue_if(slot, slot.state.wake());
+}
+
+pub(crate) fn cancel(slot: &Slot) {
+    queue_if(slot, slot.state.cancel());
+}
+
+pub(crate) fn terminate(slot: &Slot) {
+    queue_if(slot, slot.state.terminate());
+}
+
+#[inline]
+fn queue_if(slot: &Slot, wake: Wake) {
+    if wake == Wake::Enqueue {
+        // SAFETY: the event made it READY.
+        #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
+        here::enqueue(unsafe { Ready::new(slot) }, Origin::Woken);
+    }
+}
+
+/// Schedulers that may still be reached by PID.
+static REACHABLE: Mutex<BTreeMap<u32, Weak<Shared>>> = Mutex::new(BTreeMap::new());
+
+/// Makes a scheduler reachable by PID.
+pub(crate) fn make_reachable(shared: &Arc<Shared>) {
+    let mut reachable = REACHABLE.lock().expect("nothing that can panic runs under this lock");
+    reachable.retain(|_, shared| shared.strong_count() > 0);
+    reachable.insert(shared.id, Arc::downgrade(shared));
+}
+
+/// Pins the process of a PID, if it is on this node and has not ended.
+pub(crate) fn find(pid: Pid) -> Option<Pin> {
+    if pid.node() != 0 {
+        return None;
+    }
+    let here = here::here().filter(|shared| shared.id == pid.scheduler());
+    let shared = here.or_else(|| {
+        let reachable = REACHABLE.lock().expect("nothing that can panic runs under this lock");
+        reachable.get(&pid.scheduler())?.upgrade().map(Hold::Shared)
+    })?;
+    shared.table.pin(pid.slot(), pid.generation()).filter(|slot| !slot.state.see().is_complete())
+}
+
+impl Shared {
+    /// Waits until no more than `left` processes are alive, or until `deadline`.
+    pub(crate) async fn wait_for_ends(self: &Arc<Self>, left: u64, deadline: u64) {
+        let mut sleep = std::pin::pin!(sleep_on(Arc::clone(self), deadline));
+        let waiter = EndWaiter { shared: self, number: self.last_end_waiter.fetch_add(1, Relaxed) };
+        poll_fn(|task| {
+            waiter.leave(left, task.waker());
+            // `Leave` of the closing protocol.
+            fence(SeqCst);
+            if self.alive() <= left { Poll::Ready(()) } else { sleep.as_mut().poll(task) }
+        })
+        .await;
+    }
+}
+
+/// Somebody who waits for processes to end; forgotten when he goes, since his waker may hold the scheduler.
+struct EndWaiter<'a> {
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl EndWaiter<'_> {
+    fn change<R>(&self, change: impl FnOnce(&mut BTreeMap<u64, (u64, Waker)>) -> R) -> R {
+        change(&mut self.shared.end_waiters.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    fn leave(&self, left: u64, waker: &Waker) {
+        // Cloned and dropped outside the lock: both are the user's code.
+        let new = waker.clone();
+        drop(self.change(|waiters| waiters.insert(self.number, (left, new))));
+    }
+}
+
+impl Drop for EndWaiter<'_> {
+    fn drop(&mut self) {
+        drop(self.change(|waiters| waiters.remove(&self.number)));
+    }
+}
