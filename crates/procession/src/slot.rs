@@ -34,7 +34,7 @@ use std::task::Waker;
 use procession_queue::{Closed, EventQueue, Pushed};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use procession_sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32};
+use procession_sync::atomic::{AtomicPtr, AtomicU16, AtomicU32};
 use procession_sync::cell::UnsafeCell;
 
 use crate::body::{Body, Event, System};
@@ -115,9 +115,10 @@ pub(crate) struct Slot {
     sent: AtomicU32,
     received: AtomicU32,
     high_water: AtomicU32,
-    waiting: AtomicU8,
-    /// Whether `extra` names a worker: on this cache line, since every wake-up asks.
-    is_bound: AtomicBool,
+    waiting: AtomicU16,
+    /// The worker that alone may run the process, counted from 1; 0 is any. On this cache line, since every wake-up asks. Written while the
+    /// slot is free, and by the worker that binds the process to itself in a step.
+    bound: AtomicU16,
     body: UnsafeCell<Option<Box<dyn Body>>>,
     /// Fixed for the slot's life.
     shared: NonNull<Shared>,
@@ -156,8 +157,8 @@ impl Slot {
             sent: AtomicU32::new(0),
             received: AtomicU32::new(0),
             high_water: AtomicU32::new(0),
-            waiting: AtomicU8::new(0),
-            is_bound: AtomicBool::new(false),
+            waiting: AtomicU16::new(0),
+            bound: AtomicU16::new(0),
             body: UnsafeCell::new(None),
             shared,
             index,
@@ -209,11 +210,11 @@ impl Slot {
     /// The worker that alone may run the process, if there is one.
     #[inline]
     pub(crate) fn bound_to(&self) -> Option<SeatId> {
-        // Relaxed: fixed while occupied, like `extra`.
-        if !self.is_bound.load(Relaxed) {
-            return None;
+        // Relaxed: who queues the process made it READY, or is its maker, and so sees what its steps did.
+        match self.bound.load(Relaxed) {
+            0 => None,
+            seat => Some(SeatId(u32::from(seat) - 1)),
         }
-        self.extra().and_then(|extra| extra.affinity).map(SeatId)
     }
 
     /// The mailbox, with its type.
@@ -617,7 +618,9 @@ pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth) -> Pin {
     fields.received.store(0, Relaxed);
     fields.high_water.store(0, Relaxed);
     fields.clear_waiting();
-    fields.is_bound.store(birth.extra.as_ref().is_some_and(|extra| extra.affinity.is_some()), Relaxed);
+    // Seats are at most 1024.
+    let affinity = birth.extra.as_ref().and_then(|extra| extra.affinity);
+    fields.bound.store(affinity.map_or(0, |seat| seat as u16 + 1), Relaxed);
     // SAFETY: [free], as for all writes here: the caller took the slot off the free list.
     fields.mailbox.with_mut(|mailbox| unsafe { *mailbox = EventQueue::new() });
     // SAFETY: [free]

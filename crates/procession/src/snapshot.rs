@@ -16,7 +16,7 @@ use crate::state::{ProcessState, Seen, WaitFor};
 
 /// What a waiting process waits for: any of several things at once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Waiting(u8);
+pub struct Waiting(u16);
 
 impl Waiting {
     pub(crate) const MESSAGE: Self = Self(1);
@@ -29,21 +29,27 @@ impl Waiting {
     pub(crate) const DROP: Self = Self(1 << 6);
     /// Not shown: a waker was left to be woken before the next step.
     pub(crate) const FOREIGN: Self = Self(1 << 7);
+    pub(crate) const CHANNEL: Self = Self(1 << 8);
+    pub(crate) const LOCK: Self = Self(1 << 9);
+    pub(crate) const TOKEN: Self = Self(1 << 10);
 
-    const NAMES: [(Self, &str); 6] = [
+    const NAMES: [(Self, &str); 9] = [
         (Self::MESSAGE, "message"),
         (Self::TIMER, "timer"),
         (Self::PROCESS, "end of a process"),
         (Self::REPLY, "reply"),
         (Self::COMPLETION, "completion"),
         (Self::CANCEL, "cancel"),
+        (Self::CHANNEL, "channel"),
+        (Self::LOCK, "lock"),
+        (Self::TOKEN, "token"),
     ];
 
-    pub(crate) fn bits(self) -> u8 {
+    pub(crate) fn bits(self) -> u16 {
         self.0
     }
 
-    pub(crate) fn from_bits(bits: u8) -> Self {
+    pub(crate) fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
 
@@ -78,6 +84,21 @@ impl Waiting {
     /// For the completion of a command.
     pub fn for_completion(self) -> bool {
         self.has(Self::COMPLETION)
+    }
+
+    /// For a channel: a message to receive, or room to send one.
+    pub fn for_channel(self) -> bool {
+        self.has(Self::CHANNEL)
+    }
+
+    /// For a lock or something else that others hold: a mutex, a permit, a condition.
+    pub fn for_lock(self) -> bool {
+        self.has(Self::LOCK)
+    }
+
+    /// For its suspension to be ended by a wake token.
+    pub fn for_token(self) -> bool {
+        self.has(Self::TOKEN)
     }
 }
 
