@@ -1,0 +1,157 @@
+//! The guard below each stack: memory that faults when a stack overflows into it.
+//!
+//! `MADV_GUARD_INSTALL` (Linux 6.13) puts guards into the page tables. They split no mapping, so there may be as many as there are stacks.
+//! Where a probe finds that the kernel has none, a guard is a mapping of its own, made by `mprotect`: each costs two of the
+//! mappings that a process may have (`vm.max_map_count`, 65530 by default), and when those are used up `malloc` fails, too. So those guards
+//! have a budget, and a stack beyond it is refused.
+//!
+//! ## Rejected
+//! - Stacks without guards beyond the budget: an overflow would be silent corruption of another stack.
+//! - Asking for the kernel's version: gVisor and back-ported kernels make it lie in both directions; `mlockall` refuses guards whatever
+//!   the version.
+//!
+//! ## Invariants
+//! - `[mapped]` callers give ranges of whole pages inside a mapping of their own.
+
+use std::io;
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+
+use procession_sync::atomic::AtomicUsize;
+use procession_sync::atomic::Ordering::Relaxed;
+
+/// `MADV_GUARD_INSTALL`.
+#[cfg(target_os = "linux")]
+const GUARD_INSTALL: i32 = 102;
+
+/// The share of a process's mappings that guards may use, in hundredths: the rest is for everything else in the program. Picked to leave the
+/// larger part.
+const BUDGET_PERCENT: usize = 40;
+/// What a guard costs: it splits the mapping around it.
+const MAPPINGS_PER_GUARD: usize = 2;
+/// Mappings that a process may have, if the system does not say: Linux's default.
+const MAPPINGS_DEFAULT: usize = 65530;
+
+/// `mprotect` guards of all slabs of this program.
+static PROTECTED: AtomicUsize = AtomicUsize::new(0);
+
+/// How a guard was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    InPageTables,
+    Protected,
+}
+
+#[derive(Debug)]
+pub(crate) enum GuardError {
+    /// The budget of `mprotect` guards is used up; this is how many that is.
+    Budget(usize),
+    System(io::Error),
+}
+
+pub(crate) fn page_size() -> usize {
+    static PAGE: OnceLock<usize> = OnceLock::new();
+    *PAGE.get_or_init(|| {
+        // SAFETY: it has no preconditions.
+        let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        usize::try_from(size).unwrap_or(4096)
+    })
+}
+
+/// Whether this kernel puts guards into page tables: found out by making one.
+pub(crate) fn has_page_table_guards() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| {
+        let length = page_size();
+        let Ok(page) = map(length) else { return false };
+        let made = install(page, length).is_ok();
+        // SAFETY: [mapped] just made, and used for nothing else.
+        unsafe { unmap(page, length) };
+        made
+    })
+}
+
+/// Makes a guard of `length` bytes; `wanted` says in which way first.
+///
+/// # Safety
+/// `[mapped]`, and nobody uses the range.
+pub(crate) unsafe fn make(start: NonNull<u8>, length: usize, wanted: Made) -> Result<Made, GuardError> {
+    // A mapping that is locked into memory refuses guards that others take.
+    if wanted == Made::InPageTables && install(start, length).is_ok() {
+        return Ok(Made::InPageTables);
+    }
+    let budget = budget();
+    if PROTECTED.fetch_add(1, Relaxed) >= budget {
+        PROTECTED.fetch_sub(1, Relaxed);
+        return Err(GuardError::Budget(budget));
+    }
+    // SAFETY: [mapped] by the caller.
+    if unsafe { libc::mprotect(start.as_ptr().cast(), length, libc::PROT_NONE) } == 0 {
+        return Ok(Made::Protected);
+    }
+    PROTECTED.fetch_sub(1, Relaxed);
+    Err(GuardError::System(io::Error::last_os_error()))
+}
+
+/// Guards by `mprotect` are gone with their mapping.
+pub(crate) fn give_back(protected: usize) {
+    PROTECTED.fetch_sub(protected, Relaxed);
+}
+
+fn budget() -> usize {
+    static BUDGET: OnceLock<usize> = OnceLock::new();
+    *BUDGET.get_or_init(|| {
+        let stated = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
+        let mappings = stated.and_then(|text| text.trim().parse().ok()).unwrap_or(MAPPINGS_DEFAULT);
+        mappings / 100 * BUDGET_PERCENT / MAPPINGS_PER_GUARD
+    })
+}
+
+#[cfg(target_os = "linux")]
+fn install(start: NonNull<u8>, length: usize) -> io::Result<()> {
+    // SAFETY: [mapped] by the callers, all in this file.
+    match unsafe { libc::madvise(start.as_ptr().cast(), length, GUARD_INSTALL) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn install(_: NonNull<u8>, _: usize) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Maps fresh memory that costs nothing until it is touched, in pages of the normal size.
+pub(crate) fn map(length: usize) -> io::Result<NonNull<u8>> {
+    #[cfg(target_os = "linux")]
+    const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
+    #[cfg(not(target_os = "linux"))]
+    const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANON;
+    // SAFETY: a fresh mapping touches nothing that exists.
+    let start = unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, FLAGS, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // A huge page would make one touched page of a stack cost two megabytes. Ignored: kernels without huge pages refuse the advice.
+    #[cfg(target_os = "linux")]
+    // SAFETY: [mapped] just made.
+    let _ = unsafe { libc::madvise(start, length, libc::MADV_NOHUGEPAGE) };
+    Ok(NonNull::new(start.cast()).expect("the system maps nothing at address 0 unless asked to"))
+}
+
+/// # Safety
+/// `[mapped]`, and nothing in the range is used any more.
+pub(crate) unsafe fn unmap(start: NonNull<u8>, length: usize) {
+    // SAFETY: by the caller. Ignored: the system refuses only ranges that are not pages.
+    let _ = unsafe { libc::munmap(start.as_ptr().cast(), length) };
+}
+
+/// Gives the memory of a range back; it reads as zeros when it is next touched, or, if lazily, as zeros or as it was.
+///
+/// # Safety
+/// `[mapped]`, and nothing in the range is used any more.
+pub(crate) unsafe fn release(start: NonNull<u8>, length: usize, lazily: bool) {
+    let advice = if lazily { libc::MADV_FREE } else { libc::MADV_DONTNEED };
+    // SAFETY: by the caller. Ignored: memory that is not given back is only dear.
+    let _ = unsafe { libc::madvise(start.as_ptr().cast(), length, advice) };
+}

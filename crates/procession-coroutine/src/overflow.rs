@@ -1,0 +1,241 @@
+//! The report of a stack overflow.
+//!
+//! std's own handler knows the stack of its thread only: a fault on another guard is to it a fault like any other, and the program dies without
+//! a word. This handler looks whether the fault is in the guard of a stack of ours; if so it writes which coroutine that is, and aborts.
+//! All else goes to the handler that was there before.
+//!
+//! ## Invariants
+//! - `[range]` an entry of `RANGES` whose `end` is not 0 names a mapping of stacks that are `span` bytes apart, each with its guard
+//!   lowest. It is taken out before the mapping goes.
+//! - `[signal]` the handler allocates nothing, takes no lock and calls only what signal handlers may call.
+//!
+//! ## Rejected
+//! Unwinding the coroutine out of the handler, so that only it dies: frames between the fault and the guard hold locks and half-made
+//! values, and no landing pad is where the fault was.
+
+use std::cell::Cell;
+use std::fmt::{self, Write};
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+
+use procession_sync::Mutex;
+use procession_sync::atomic::AtomicUsize;
+use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::guard;
+use crate::header::Header;
+
+/// Mappings of stacks in one program: with the sizes that `stacks.rs` maps, sixteen million stacks of the smallest size.
+const RANGES_MAX: usize = 4096;
+
+/// What a thread without a signal stack gets: room for the handler and one that it passes the signal on to.
+const SIGNAL_STACK: usize = 64 << 10;
+
+/// The longest report.
+const REPORT_MAX: usize = 512;
+
+struct Range {
+    start: AtomicUsize,
+    /// 0 while the entry is unused.
+    end: AtomicUsize,
+    span: AtomicUsize,
+    guard: AtomicUsize,
+}
+
+static RANGES: [Range; RANGES_MAX] = [const {
+    Range {
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        span: AtomicUsize::new(0),
+        guard: AtomicUsize::new(0),
+    }
+}; RANGES_MAX];
+
+/// Who changes `RANGES`.
+static CHANGES: Mutex<()> = Mutex::new(());
+
+/// What handled the signals before: set before the handler that reads it is installed.
+static PREVIOUS: [OnceLock<libc::sigaction>; 2] = [const { OnceLock::new() }; 2];
+
+const SIGNALS: [i32; 2] = [libc::SIGSEGV, libc::SIGBUS];
+
+/// Makes a mapping known; says whether there was room.
+pub(crate) fn add(start: usize, length: usize, span: usize, guard: usize) -> bool {
+    let _changes = CHANGES.lock().expect("nothing that can panic runs under this lock");
+    let Some(range) = RANGES.iter().find(|range| range.end.load(Relaxed) == 0) else {
+        return false;
+    };
+    range.start.store(start, Relaxed);
+    range.span.store(span, Relaxed);
+    range.guard.store(guard, Relaxed);
+    // Ordering: Release pairs with the Acquire of `find`: the rest is there.
+    range.end.store(start + length, Release);
+    true
+}
+
+/// Forgets a mapping.
+pub(crate) fn remove(start: usize) {
+    let _changes = CHANGES.lock().expect("nothing that can panic runs under this lock");
+    let found = RANGES.iter().find(|range| range.end.load(Relaxed) != 0 && range.start.load(Relaxed) == start);
+    if let Some(range) = found {
+        range.end.store(0, Release);
+    }
+}
+
+/// The end of the stack in whose guard the address is, and how many bytes the stack has above it.
+fn find(address: usize) -> Option<(usize, usize)> {
+    RANGES.iter().find_map(|range| {
+        // Ordering: Acquire pairs with the Release of `add`.
+        let end = range.end.load(Acquire);
+        let start = range.start.load(Relaxed);
+        if !(start..end).contains(&address) {
+            return None;
+        }
+        let (span, guard) = (range.span.load(Relaxed), range.guard.load(Relaxed));
+        let bottom = address - (address - start) % span;
+        (address - bottom < guard).then_some((bottom + span, span - guard))
+    })
+}
+
+/// Installs the handler, once for the program.
+pub(crate) fn install() {
+    static INSTALLED: Mutex<bool> = Mutex::new(false);
+    let mut installed = INSTALLED.lock().expect("nothing that can panic runs under this lock");
+    if *installed {
+        return;
+    }
+    for (i, signal) in SIGNALS.into_iter().enumerate() {
+        let mut previous = MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: asks only; the place is large enough.
+        if unsafe { libc::sigaction(signal, ptr::null(), previous.as_mut_ptr()) } != 0 {
+            continue;
+        }
+        // SAFETY: the system filled it in.
+        let previous = unsafe { previous.assume_init() };
+        PREVIOUS[i].get_or_init(|| previous);
+        // SAFETY: all zeros is an action without flags.
+        let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = handle;
+        action.sa_sigaction = handler as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // SAFETY: [signal] the handler keeps the rules of handlers. Ignored: without it an overflow is only less eloquent.
+        let _ = unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
+    }
+    *installed = true;
+}
+
+extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the system gives a valid one.
+    let fault = unsafe { &*info };
+    // SAFETY: both signals tell an address.
+    let address = unsafe { fault.si_addr() }.addr();
+    if let Some((end, size)) = find(address)
+        && let Some(end) = NonNull::new(end as *mut u8)
+    {
+        // SAFETY: [range] a stack of a mapping that is there; its header was touched when the coroutine was made.
+        report(unsafe { Header::at(end) }, size);
+    }
+    pass_on(signal, info, context);
+}
+
+/// Text on the signal's stack; what does not fit is left out.
+struct Line {
+    text: [u8; REPORT_MAX],
+    length: usize,
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = REPORT_MAX - self.length;
+        let more = &text.as_bytes()[..text.len().min(room)];
+        self.text[self.length..self.length + more.len()].copy_from_slice(more);
+        self.length += more.len();
+        Ok(())
+    }
+}
+
+fn report(header: &Header, size: usize) -> ! {
+    let mut line = Line { text: [0; REPORT_MAX], length: 0 };
+    // Ignored: a `Line` takes everything, and a `Tell` that fails has said less.
+    let _ = line.write_str("\n");
+    let _ = header.write(&mut line);
+    let _ = writeln!(line, " has overflowed its stack of {} KiB; aborting", size >> 10);
+    // SAFETY: [signal] `write` may be called; the text is there. Ignored: there is nobody left to tell.
+    let _ = unsafe { libc::write(libc::STDERR_FILENO, line.text.as_ptr().cast(), line.length) };
+    // SAFETY: [signal] `abort` may be called.
+    unsafe { libc::abort() }
+}
+
+/// Does what would have happened without this handler.
+fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let Some(previous) = PREVIOUS[usize::from(signal == SIGNALS[1])].get() else {
+        return;
+    };
+    match previous.sa_sigaction {
+        // Ignoring a fault would repeat it for ever, and the system does not do it either.
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: all zeros is the default action.
+            let default: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+            // SAFETY: [signal] may be called. The fault repeats, and ends the program as it would have.
+            unsafe { libc::sigaction(signal, &raw const default, ptr::null_mut()) };
+        }
+        handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: the flag says that it is of this type.
+            let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
+                unsafe { std::mem::transmute(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: without the flag it is of this type.
+            let handler: extern "C" fn(i32) = unsafe { std::mem::transmute(handler) };
+            handler(signal);
+        }
+    }
+}
+
+/// A signal stack that this crate gave to its thread.
+struct SignalStack(Cell<Option<NonNull<u8>>>);
+
+impl Drop for SignalStack {
+    fn drop(&mut self) {
+        let Some(stack) = self.0.take() else { return };
+        // SAFETY: all zeros is valid for it.
+        let mut disabled: libc::stack_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        disabled.ss_flags = libc::SS_DISABLE;
+        // SAFETY: no handler runs on it: this thread is in its destructors.
+        unsafe { libc::sigaltstack(&raw const disabled, ptr::null_mut()) };
+        // SAFETY: it was mapped for this, and is out of use.
+        unsafe { guard::unmap(stack, SIGNAL_STACK) };
+    }
+}
+
+thread_local! {
+    static SIGNAL_STACK_HERE: SignalStack = const { SignalStack(Cell::new(None)) };
+    static PREPARED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Sees to it that this thread has a stack for signal handlers. std gives its threads one; those of other languages may have none.
+#[inline]
+pub(crate) fn prepare_thread() {
+    if !PREPARED.try_with(|prepared| prepared.replace(true)).unwrap_or(true) {
+        prepare_thread_once();
+    }
+}
+
+#[cold]
+fn prepare_thread_once() {
+    // SAFETY: all zeros is valid for it.
+    let mut current: libc::stack_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    // SAFETY: asks only.
+    let asked = unsafe { libc::sigaltstack(ptr::null(), &raw mut current) };
+    if asked != 0 || current.ss_flags & libc::SS_DISABLE == 0 {
+        return;
+    }
+    let Ok(stack) = guard::map(SIGNAL_STACK) else { return };
+    let given = libc::stack_t { ss_sp: stack.as_ptr().cast(), ss_flags: 0, ss_size: SIGNAL_STACK };
+    // SAFETY: the memory is there until the thread ends, and nobody else uses it.
+    if unsafe { libc::sigaltstack(&raw const given, ptr::null_mut()) } == 0 {
+        SIGNAL_STACK_HERE.with(|here| here.0.set(Some(stack)));
+    }
+}
