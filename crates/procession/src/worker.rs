@@ -488,6 +488,8 @@ impl Local {
                 let deadline = shared.next_deadline();
                 if idle && may_leave && deadline > shared.world.now() {
                     self.stop_searching();
+                    // It may have kept the time while another ran; whoever sets a timer must not rely on it any more.
+                    shared.leave_keeping(self.seat);
                     return Parked::AllIdle;
                 }
                 if idle && may_advance && deadline != NEVER {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use procession::{Handle, Scheduler, TimerSnapshot};
 
 /// Only a hang takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 const HOUR: Duration = Duration::from_secs(3600);
 

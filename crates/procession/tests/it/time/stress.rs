@@ -5,11 +5,14 @@ use std::thread;
 use std::time::Duration;
 
 use procession::{
-    Address, Child, Context, Elapsed, Handle, Instant, Scheduler, interval, run_after, sleep, timeout, yield_now,
+    Address, Child, Context, Elapsed, Handle, Instant, Scheduler, SpawnOptions, interval, run_after, sleep, timeout,
+    yield_now,
 };
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32};
 use procession_sync::hint;
+
+use crate::scene::soon;
 
 use super::{HOUR, PATIENCE, joined, on_real_clock, timers};
 
@@ -231,7 +234,42 @@ fn an_earlier_timer_of_a_thread_is_not_lost_on_a_worker_that_keeps_a_later_one()
         let (reply, replied) = mpsc::channel();
         let delay = Duration::from_nanos(random.u64(0..300_000));
         receiver.send_after(delay, reply).expect("the limit is not reached");
-        replied.recv_timeout(PATIENCE).expect("it is not lost");
+        let came = replied.recv_timeout(PATIENCE);
+        assert!(came.is_ok(), "it is lost: {:#?}", scheduler.snapshot());
+    }
+    assert!(!far.is_finished());
+}
+
+#[test]
+fn a_caller_that_found_all_idle_keeps_the_time_no_longer() {
+    let scheduler = Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
+    let far = scheduler.spawn(async { sleep(HOUR).await });
+    let receiver =
+        SpawnOptions::new().on(&scheduler).affinity(1).start(|mut cx: Context<mpsc::Sender<()>>| async move {
+            while let Some(reply) = cx.receive().await {
+                reply.send(()).expect("the test listens");
+            }
+        });
+    for _ in 0..10 {
+        // The other worker is busy until the caller has parked, and keeps the time for both.
+        let (release, released) = mpsc::channel();
+        let parks = || scheduler.snapshot().workers[0].parks;
+        let before = parks();
+        let busy = SpawnOptions::new().on(&scheduler).affinity(1).spawn(async move { released.recv() });
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while parks() == before {
+                    thread::yield_now();
+                }
+                release.send(()).expect("it waits");
+            });
+            scheduler.run_until_idle();
+        });
+        assert!(busy.is_finished());
+        drop(busy);
+        let (reply, replied) = mpsc::channel();
+        receiver.send_after(Duration::from_micros(100), reply).expect("the limit is not reached");
+        soon(&replied);
     }
     assert!(!far.is_finished());
 }
