@@ -56,7 +56,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let error = counter.send(Count::Add(7)).expect_err("it has ended");
         println!("{error}");
         assert!(error.is_ended() && matches!(error.message, Count::Add(7)));
-        assert_eq!(counter.call(Count::Get, Duration::from_secs(1)).await, Err(CallError::Ended));
+        let error = counter.call(Count::Get, Duration::from_secs(1)).await.expect_err("it has ended");
+        assert!(matches!(error, CallError::Refused(error) if error.is_ended()));
         Ok(())
     })
 }

@@ -5,11 +5,15 @@ use std::task::Poll;
 
 pub use crate::call::{CallError, Reply};
 pub use crate::command::{CommandError, CommandId, CommandResult, Completion, Handler, Value};
-pub use crate::context::{Address, Context, Receive, SendError, send};
-pub use crate::exit::Exit;
+pub use crate::context::{Address, Context, Receive, SendError, SendWait, send};
+pub use crate::dead::{DeadCause, DeadLetter};
+pub use crate::exit::{Exit, exit};
 pub use crate::handle::{Child, Handle};
+pub use crate::mailbox::{MailboxSnapshot, WhenFull};
+pub use crate::names::{Named, RegisterError, register, whereis};
 pub use crate::pid::{ParsePidError, Pid};
 pub use crate::process::{Event, Events, InitError, Process, Status, WaitingFor, Yields};
+pub use crate::relations::{Down, ExitSignal, MonitorRef, link, send_exit, unlink};
 pub use crate::scheduler::{BuildError, Builder, Scheduler};
 pub use crate::snapshot::{
     ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess, Waiting, WaitingProcess, WorkerSnapshot,

@@ -12,6 +12,8 @@ use std::task::{Context as TaskContext, Poll};
 
 use crate::Exit;
 use crate::command::CommandResult;
+use crate::exit::Exiting;
+use crate::relations::Signal;
 use crate::slot::Slot;
 use crate::state::WaitFor;
 use crate::time::Armed;
@@ -29,6 +31,8 @@ pub(crate) enum System {
     Completion { tag: u64, result: CommandResult },
     /// So is its sleep, of which this was the timer.
     Slept { tag: u64, timer: Armed },
+    /// Another process ended, or sent an exit signal.
+    Signal(Signal),
 }
 
 /// How a step left its process.
@@ -37,8 +41,8 @@ pub(crate) enum Step {
     Waits(WaitFor),
     /// It wants to go on.
     GoesOn,
-    /// It ended; its result is in the body.
-    Ended,
+    /// It ended in this way; its result is in the body.
+    Ended(Exit),
 }
 
 /// The type-erased content of a process. All calls but the last are by the worker that runs it.
@@ -76,14 +80,14 @@ where
     #[inline]
     fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
         let Stage::Runs(future) = &mut self.0 else {
-            return Step::Ended;
+            return Step::Ended(Exit::Normal);
         };
         // SAFETY: [in place]
         match unsafe { StdPin::new_unchecked(future) }.poll(task) {
             Poll::Ready(output) => {
                 // Drops the future in place.
                 self.0 = Stage::Ended(Ok(output));
-                Step::Ended
+                Step::Ended(Exit::Normal)
             }
             Poll::Pending => Step::Waits(slot.waiting().wait_for()),
         }
@@ -102,9 +106,13 @@ where
     }
 }
 
-/// Runs user code; a panic becomes the exit that it causes.
+/// Runs user code; a panic becomes the exit that it causes, as does a process's wish to end.
 pub(crate) fn guarded<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
     catch_unwind(AssertUnwindSafe(user_code)).map_err(|payload| {
+        let payload = match payload.downcast::<Exiting>() {
+            Ok(exiting) => return exiting.0,
+            Err(payload) => payload,
+        };
         let message: Arc<str> = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
             (Some(text), _) => Arc::from(*text),
             (_, Some(text)) => Arc::from(text.as_str()),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use procession_sync::Mutex;
 
 use crate::body::guarded;
+use crate::context::{Address, SendError};
 use crate::time::timeout;
 use crate::{Waiting, here};
 
@@ -89,28 +90,61 @@ impl<T> fmt::Debug for Reply<T> {
 }
 
 /// Why a call gave no reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum CallError {
-    /// The process had ended before the call.
-    Ended,
+pub enum CallError<M> {
+    /// The message was refused; it is in the error, and the reply in it will never be used.
+    Refused(SendError<M>),
     /// The process dropped the reply, or ended before it replied.
     NoReply,
     /// No reply came in time.
     Elapsed,
 }
 
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ended => "cannot call: the process has ended",
-            Self::NoReply => "the process gave no reply",
-            Self::Elapsed => "no reply came in time",
-        })
+impl<M> CallError<M> {
+    /// Whether the message was refused.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
+
+    /// Whether the process dropped the reply, or ended before it replied.
+    pub fn is_no_reply(&self) -> bool {
+        matches!(self, Self::NoReply)
+    }
+
+    /// Whether no reply came in time.
+    pub fn is_elapsed(&self) -> bool {
+        matches!(self, Self::Elapsed)
     }
 }
 
-impl Error for CallError {}
+impl<M> fmt::Debug for CallError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(error) => f.debug_tuple("Refused").field(error).finish(),
+            Self::NoReply => f.write_str("NoReply"),
+            Self::Elapsed => f.write_str("Elapsed"),
+        }
+    }
+}
+
+impl<M> fmt::Display for CallError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(_) => f.write_str("cannot call: the message was refused"),
+            Self::NoReply => f.write_str("the process gave no reply"),
+            Self::Elapsed => f.write_str("no reply came in time"),
+        }
+    }
+}
+
+impl<M: 'static> Error for CallError<M> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Refused(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// The caller's side; marks the call as given up when it goes.
 struct Caller<T>(Arc<Cell<T>>);
@@ -125,31 +159,44 @@ impl<T> Drop for Caller<T> {
     }
 }
 
-/// Hands a reply to `send`, which says whether the message was taken, and waits for it.
-pub(crate) async fn call<T>(patience: Duration, send: impl FnOnce(Reply<T>) -> bool) -> Result<T, CallError> {
+/// Sends a message with a reply in it, and waits for the reply.
+pub(crate) async fn call<M: Send + 'static, T>(
+    address: &Address<M>,
+    message: impl FnOnce(Reply<T>) -> M,
+    patience: Duration,
+) -> Result<T, CallError<M>> {
     let caller = Caller(Arc::new(Cell { state: Mutex::new(State::Waits(None)) }));
-    if !send(Reply(Some(Arc::clone(&caller.0)))) {
-        return Err(CallError::Ended);
-    }
-    let replied = poll_fn(|task| {
-        if !here::charge(task) {
-            return Poll::Pending;
-        }
-        let new = task.waker().clone();
-        let mut state = caller.0.state.lock().expect("nothing that can panic runs under this lock");
-        if let State::Waits(waker) = &mut *state {
-            let old = waker.replace(new);
-            drop(state);
-            drop(old);
-            here::note_waiting(Waiting::REPLY);
-            return Poll::Pending;
-        }
-        let end = std::mem::replace(&mut *state, State::Gone);
-        drop(state);
-        Poll::Ready(match end {
-            State::Replied(value) => Ok(value),
-            _ => Err(CallError::NoReply),
-        })
-    });
+    let message = message(Reply(Some(Arc::clone(&caller.0))));
+    let replied = async {
+        address.send_wait(message).await.map_err(CallError::Refused)?;
+        caller.replied().await.ok_or(CallError::NoReply)
+    };
     timeout(patience, replied).await.unwrap_or(Err(CallError::Elapsed))
+}
+
+impl<T> Caller<T> {
+    /// The reply; `None` if it was dropped.
+    async fn replied(&self) -> Option<T> {
+        poll_fn(|task| {
+            if !here::charge(task) {
+                return Poll::Pending;
+            }
+            let new = task.waker().clone();
+            let mut state = self.0.state.lock().expect("nothing that can panic runs under this lock");
+            if let State::Waits(waker) = &mut *state {
+                let old = waker.replace(new);
+                drop(state);
+                drop(old);
+                here::note_waiting(Waiting::REPLY);
+                return Poll::Pending;
+            }
+            let end = std::mem::replace(&mut *state, State::Gone);
+            drop(state);
+            Poll::Ready(match end {
+                State::Replied(value) => Some(value),
+                _ => None,
+            })
+        })
+        .await
+    }
 }

@@ -11,32 +11,48 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use procession_queue::{Batch, Closed};
+use procession_queue::Batch;
 
 use crate::action::Action;
-use crate::body::{Event, drop_guarded};
+use crate::body::{Event as Queued, System, drop_guarded};
 use crate::call::{CallError, Reply, call};
+use crate::dead::{self, DeadCause};
+use crate::mailbox::{Offered, Standing, Stood, WhenFull};
+use crate::process::Event;
+use crate::relations::{self, Down, MonitorRef, Signal};
 use crate::shared;
-use crate::slot::{Pin, push_message};
+use crate::slot::{self, BoundedMailbox, Mailbox, Pin, Refused, push_message};
 use crate::time::{Timeout, arm};
 use crate::world::nanoseconds;
-use crate::{Pid, TimerLimit, Waiting, here};
+use crate::{Pid, Waiting, here, root};
 
-/// What a process with a mailbox works with: [`receive`](Self::receive), and what it is.
+/// What a process with a mailbox works with: [`receive`](Self::receive), its relations to others, and what it is.
 ///
 /// It belongs to its process: receiving elsewhere panics.
-pub struct Context<M> {
+pub struct Context<M: Send + 'static> {
     slot: Pin,
-    /// Taken out of the mailbox, not received yet; behind `skipped`.
-    taken: Batch<Event<M>>,
-    /// Looked at by `receive_matching`, and left; oldest first. Boxed, since few processes have any, and each pays for the field.
-    #[expect(clippy::box_collection, reason = "three words less in every process with a mailbox")]
-    skipped: Option<Box<VecDeque<M>>>,
+    /// Taken out of an unbounded mailbox, not received yet; behind `aside`.
+    taken: Batch<Queued<M>>,
+    /// Looked at, and left for another kind of receive. Boxed, since few processes have any, and each pays for the field.
+    aside: Option<Box<Aside<M>>>,
+}
+
+/// What was left, each kind oldest first, with numbers that order both.
+struct Aside<M> {
+    messages: VecDeque<(u64, M)>,
+    signals: VecDeque<(u64, Signal)>,
+    last: u64,
+}
+
+impl<M> Default for Aside<M> {
+    fn default() -> Self {
+        Self { messages: VecDeque::new(), signals: VecDeque::new(), last: 0 }
+    }
 }
 
 impl<M: Send + 'static> Context<M> {
     pub(crate) fn new(slot: Pin) -> Self {
-        Self { slot, taken: Batch::new(), skipped: None }
+        Self { slot, taken: Batch::new(), aside: None }
     }
 
     /// The PID of this process.
@@ -56,6 +72,8 @@ impl<M: Send + 'static> Context<M> {
 
     /// Receives the next message, the oldest first. `None` only after this process was cancelled, once its mailbox is empty.
     ///
+    /// What it is told of other processes stays, in its order, for [`receive_event`](Self::receive_event) and [`down`](Self::down).
+    ///
     /// # Cancellation
     /// A receive that is dropped before it is complete has taken no message.
     pub fn receive(&mut self) -> Receive<'_, M> {
@@ -70,30 +88,125 @@ impl<M: Send + 'static> Context<M> {
         crate::time::timeout(patience, self.receive())
     }
 
+    /// Receives the next event: a message, or what it is told of other processes, in the order in which they came. `None` only after this
+    /// process was cancelled, once its mailbox is empty.
+    ///
+    /// # Cancellation
+    /// Dropped before it is complete, it has taken nothing.
+    pub async fn receive_event(&mut self) -> Option<Event<M>> {
+        if let Some(event) = self.take_aside() {
+            return Some(event);
+        }
+        self.receive().first(Self::take_event).await
+    }
+
+    /// Receives the answer of one monitor; whatever else comes stays. `None` only after this process was cancelled, once the answer is not
+    /// in the mailbox. A monitor that is not pending is never answered.
+    ///
+    /// # Cancellation
+    /// Dropped before it is complete, it has taken nothing.
+    pub async fn down(&mut self, monitor: MonitorRef) -> Option<Down> {
+        let is_it = |signal: &Signal| matches!(signal, Signal::Down(down) if down.monitor == monitor);
+        if let Some(aside) = &mut self.aside
+            && let Some(place) = aside.signals.iter().position(|(_, signal)| is_it(signal))
+            && let Some((_, Signal::Down(down))) = aside.signals.remove(place)
+        {
+            return Some(down);
+        }
+        let pick = |context: &mut Self| {
+            while let Some(event) = context.take_event() {
+                match event {
+                    Event::Down(down) if down.monitor == monitor => return Some(down),
+                    other => context.put_aside(other),
+                }
+            }
+            None
+        };
+        self.receive().first(pick).await
+    }
+
     /// Receives the oldest message that `wanted` accepts. The others stay, in their order, for later receives; each is looked at once.
     /// `None` only after this process was cancelled, once nothing in the mailbox is wanted.
     ///
     /// # Cancellation
     /// Dropped before it is complete, it has taken no message.
     pub async fn receive_matching(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<M> {
-        if let Some(skipped) = &mut self.skipped
-            && let Some(found) = skipped.iter().position(&mut wanted)
+        if let Some(aside) = &mut self.aside
+            && let Some(place) = aside.messages.iter().position(|(_, message)| wanted(message))
+            && let Some((_, found)) = aside.messages.remove(place)
         {
-            return skipped.remove(found);
+            self.slot.count_received(1);
+            return Some(found);
         }
-        loop {
-            let message = Receive { context: &mut *self, waits: false }.newest_end().await?;
-            if wanted(&message) {
-                return Some(message);
+        let pick = |context: &mut Self| {
+            while let Some(event) = context.take_event() {
+                match event {
+                    Event::Message(message) if wanted(&message) => return Some(message),
+                    other => context.put_aside(other),
+                }
             }
-            self.skipped.get_or_insert_default().push_back(message);
-        }
+            None
+        };
+        self.receive().first(pick).await
     }
 
     /// Receives the next message if there is one.
     pub fn try_receive(&mut self) -> Option<M> {
         here::spend();
-        self.take_skipped().or_else(|| self.take_next())
+        self.take_message_aside().or_else(|| self.take_message())
+    }
+
+    /// Monitors another process: when it ends, however it ends, this one is told, once ([`Event::Down`], [`down`](Self::down)). If it has
+    /// ended, this one is told at once, with [`Exit::NoProcess`](crate::Exit::NoProcess). There may be many monitors of one process.
+    ///
+    /// ```
+    /// use procession::{Context, Exit, spawn, start};
+    ///
+    /// procession::run(async {
+    ///     let watcher = start(|mut cx: Context<()>| async move {
+    ///         let worker = spawn(async { panic!("broken") });
+    ///         let monitor = cx.monitor(worker.pid().expect("it was taken"));
+    ///         drop(worker);
+    ///         cx.down(monitor).await.map(|down| down.exit)
+    ///     });
+    ///     assert_eq!(watcher.await, Ok(Some(Exit::Panicked("broken".into()))));
+    /// });
+    /// ```
+    pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
+        here::spend();
+        relations::monitor(&self.slot, pid)
+    }
+
+    /// Ends a monitor. Says whether it had not been answered yet; then it never is, even if the answer is on its way.
+    pub fn demonitor(&mut self, monitor: MonitorRef) -> bool {
+        here::spend();
+        if let Some(aside) = &mut self.aside {
+            // Accepted from the mailbox, but not seen by the process.
+            let before = aside.signals.len();
+            aside.signals.retain(|(_, signal)| !matches!(signal, Signal::Down(down) if down.monitor == monitor));
+            if aside.signals.len() < before {
+                return true;
+            }
+        }
+        relations::demonitor(&self.slot, monitor)
+    }
+
+    /// Links this process and another. See [`link`](crate::link()).
+    pub fn link(&mut self, pid: Pid) {
+        here::spend();
+        relations::link_to(&self.slot, pid);
+    }
+
+    /// Ends a link.
+    pub fn unlink(&mut self, pid: Pid) {
+        here::spend();
+        relations::unlink_from(&self.slot, pid);
+    }
+
+    /// Whether exit signals come as [`Event::Exit`] from now on, instead of ending this process; whether they did so before.
+    /// [`Scheduler::terminate`](crate::Scheduler::terminate) cannot be trapped.
+    pub fn trap_exits(&mut self, traps: bool) -> bool {
+        relations::trap_exits(&self.slot, traps)
     }
 
     /// Whether this process was asked to end.
@@ -120,57 +233,118 @@ impl<M: Send + 'static> Context<M> {
         .await;
     }
 
-    fn take_skipped(&mut self) -> Option<M> {
-        let skipped = self.skipped.as_mut()?;
-        let message = skipped.pop_front();
-        if skipped.is_empty() {
-            self.skipped = None;
+    #[cold]
+    fn put_aside(&mut self, event: Event<M>) {
+        let aside = self.aside.get_or_insert_default();
+        aside.last += 1;
+        match event {
+            Event::Message(message) => {
+                // Not received after all.
+                self.slot.count_received(1_u32.wrapping_neg());
+                aside.messages.push_back((aside.last, message));
+            }
+            Event::Down(down) => aside.signals.push_back((aside.last, Signal::Down(down))),
+            Event::Exit(exit) => aside.signals.push_back((aside.last, Signal::Exit(exit))),
+            Event::Completion { .. } | Event::Cancel => unreachable!("a state machine is told these"),
         }
-        message
     }
 
-    /// The next message that is in the mailbox, behind what was skipped.
+    /// The oldest of what was put aside.
+    fn take_aside(&mut self) -> Option<Event<M>> {
+        let aside = self.aside.as_mut()?;
+        let first = |number: Option<&u64>| number.copied().unwrap_or(u64::MAX);
+        let message = first(aside.messages.front().map(|(number, _)| number));
+        let signal = first(aside.signals.front().map(|(number, _)| number));
+        if signal < message {
+            return aside.signals.pop_front().map(|(_, signal)| signal.into());
+        }
+        self.take_message_aside().map(Event::Message)
+    }
+
     #[inline]
-    fn take_next(&mut self) -> Option<M> {
+    fn take_message_aside(&mut self) -> Option<M> {
+        let aside = self.aside.as_mut()?;
+        let message = aside.messages.pop_front();
+        if aside.messages.is_empty() && aside.signals.is_empty() {
+            self.aside = None;
+        }
+        let (_, message) = message?;
+        self.slot.count_received(1);
+        Some(message)
+    }
+
+    /// The next message in the mailbox, behind what was put aside.
+    #[inline]
+    fn take_message(&mut self) -> Option<M> {
         loop {
-            match self.taken.next() {
-                Some(Event::Message(message)) => {
-                    self.slot.count_received(1);
-                    return Some(message);
-                }
-                // An async process yields no commands.
-                Some(Event::System(_)) => {}
-                None => {
-                    // SAFETY: [typed] a context is made for a process of this message type.
-                    #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
-                    let more = unsafe { self.slot.mailbox::<M>() }.take();
-                    if more.len() == 0 {
-                        return None;
+            match self.take_event()? {
+                Event::Message(message) => return Some(message),
+                other => self.put_aside(other),
+            }
+        }
+    }
+
+    /// The next event in the mailbox, behind what was put aside.
+    #[inline]
+    fn take_event(&mut self) -> Option<Event<M>> {
+        loop {
+            let queued = match self.taken.next() {
+                Some(queued) => queued,
+                // SAFETY: [typed] a context is made for a process of this message type.
+                #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
+                None => match unsafe { self.slot.mailbox::<M>() } {
+                    Mailbox::Unbounded(queue) => {
+                        let more = queue.take();
+                        if more.len() == 0 {
+                            return None;
+                        }
+                        self.slot.note_length();
+                        self.taken = more;
+                        continue;
                     }
-                    self.slot.note_length();
-                    self.taken = more;
+                    Mailbox::Bounded(ring) => slot::take_bounded(&self.slot, ring)?,
+                },
+            };
+            match queued {
+                Queued::Message(message) => {
+                    self.slot.count_received(1);
+                    return Some(Event::Message(message));
+                }
+                Queued::System(system) => {
+                    // An async process yields no commands.
+                    let System::Signal(signal) = *system else { continue };
+                    if let Some(signal) = relations::accept(&self.slot, signal) {
+                        return Some(signal.into());
+                    }
                 }
             }
         }
     }
 }
 
-impl<M> Drop for Context<M> {
+impl<M: Send + 'static> Drop for Context<M> {
     fn drop(&mut self) {
         // Each by itself: a `Drop` that panics must not keep the others from being dropped, nor meet another panic.
-        let mut messages = 0;
+        let shared = self.slot.shared();
+        let mut discarded = 0;
+        let mut discard = |message: M| {
+            discarded += 1;
+            dead::bury(shared, self.slot.pid(), DeadCause::Ended, message);
+        };
+        for (_, message) in self.aside.take().into_iter().flat_map(|aside| aside.messages) {
+            discard(message);
+        }
         for event in std::mem::take(&mut self.taken) {
-            messages += u64::from(matches!(event, Event::Message(_)));
-            drop_guarded(event);
+            match event {
+                Queued::Message(message) => discard(message),
+                Queued::System(system) => drop_guarded(system),
+            }
         }
-        for message in self.skipped.take().into_iter().flat_map(|skipped| *skipped) {
-            drop_guarded(message);
-        }
-        here::count(self.slot.shared(), |stats| &stats.discarded, messages);
+        here::count(shared, |stats| &stats.discarded, discarded);
     }
 }
 
-impl<M> fmt::Debug for Context<M> {
+impl<M: Send + 'static> fmt::Debug for Context<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Context").field(&self.slot).finish()
     }
@@ -186,23 +360,31 @@ pub struct Receive<'a, M: Send + 'static> {
 }
 
 impl<M: Send + 'static> Receive<'_, M> {
-    /// As the future, but passes over what was skipped.
-    async fn newest_end(mut self) -> Option<M> {
-        poll_fn(|task| self.poll_mailbox(task)).await
+    /// As the future, for what `pick` takes out of the mailbox; it answers `None` once there is nothing in it.
+    async fn first<R>(mut self, mut pick: impl FnMut(&mut Context<M>) -> Option<R>) -> Option<R> {
+        poll_fn(|task| self.poll_mailbox(task, &mut pick)).await
     }
 
     #[inline]
-    fn poll_mailbox(&mut self, task: &mut TaskContext<'_>) -> Poll<Option<M>> {
+    fn poll_mailbox<R>(
+        &mut self,
+        task: &mut TaskContext<'_>,
+        mut pick: impl FnMut(&mut Context<M>) -> Option<R>,
+    ) -> Poll<Option<R>> {
         if !here::charge(task) {
             return Poll::Pending;
         }
         loop {
-            if let Some(message) = self.context.take_next() {
+            if let Some(picked) = pick(self.context) {
                 self.waits = false;
-                return Poll::Ready(Some(message));
+                return Poll::Ready(Some(picked));
             }
             let slot = &self.context.slot;
             assert!(here::is_current(slot), "a context receives in its own process only");
+            if slot.state.is_terminated() {
+                // It is ended as soon as this step is; its exit is not to be taken for an end of its own accord.
+                return Poll::Pending;
+            }
             if slot.state.is_cancelled() {
                 return Poll::Ready(None);
             }
@@ -223,10 +405,10 @@ impl<M: Send + 'static> Future for Receive<'_, M> {
 
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<M>> {
         let receive = self.get_mut();
-        if let Some(message) = receive.context.take_skipped() {
+        if let Some(message) = receive.context.take_message_aside() {
             return Poll::Ready(Some(message));
         }
-        receive.poll_mailbox(task)
+        receive.poll_mailbox(task, Context::take_message)
     }
 }
 
@@ -252,13 +434,19 @@ pub struct Address<M> {
 impl<M> Address<M> {
     /// The PID of the process; that of nobody, `p0.0.1`, if it was refused ([`Exit::Refused`](crate::Exit::Refused)).
     pub fn pid(&self) -> Pid {
-        self.slot.as_ref().map_or_else(|| Pid::local(0, 0, 1), |slot| slot.pid())
+        self.slot.as_ref().map_or(Pid::NOBODY, |slot| slot.pid())
     }
 }
 
 impl<M: Send + 'static> Address<M> {
     pub(crate) fn new(slot: Pin) -> Self {
         Self { slot: Some(slot), message: PhantomData }
+    }
+
+    /// The address of a process, if it receives messages of this type.
+    pub(crate) fn of(slot: Pin) -> Option<Self> {
+        slot.mailbox_checked::<M>()?;
+        Some(Self::new(slot))
     }
 
     pub(crate) fn nobody() -> Self {
@@ -272,36 +460,80 @@ impl<M: Send + 'static> Address<M> {
 
     /// Puts a message into the mailbox. Messages of one sender arrive in their order.
     ///
-    /// Never blocks. The mailbox is unbounded; see [`Snapshot`](crate::Snapshot) for its length.
+    /// Never blocks. A mailbox is unbounded unless it was [bounded](crate::SpawnOptions::mailbox) at the start; what a bounded one does when
+    /// it is full is its [policy](WhenFull).
     ///
     /// # Errors
-    /// [`SendError`] gives the message back if the process has ended. A message that was taken by the mailbox is discarded if the process
-    /// ends before it receives it.
+    /// [`SendError`] gives the message back if the process has ended, or its mailbox is full. A message that was taken by the mailbox is
+    /// discarded if the process ends before it receives it.
     #[inline]
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         let Some(slot) = &self.slot else {
-            return Err(SendError { message, pid: self.pid(), kind: SendErrorKind::Ended });
+            return Err(SendError::ended(message, self.pid()));
         };
         // SAFETY: [typed] an address is made for a process of this message type.
         #[expect(unsafe_code, reason = "the address is typed, its slot is not")]
         let mailbox = unsafe { slot.mailbox::<M>() };
-        match push_message(slot, mailbox, message) {
-            Ok(()) => {
-                here::charge_send(slot);
-                Ok(())
-            }
-            Err(Closed(message)) => Err(SendError { message, pid: slot.pid(), kind: SendErrorKind::Ended }),
+        finish_send(slot, push_message(slot, mailbox, message))
+    }
+
+    /// As [`send`](Self::send), but whatever the policy of a full mailbox, the message comes back: nothing is dropped, and nobody ended.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub fn try_send(&self, message: M) -> Result<(), SendError<M>> {
+        if let Some((slot, ring)) = self.bounded() {
+            return finish_send(slot, slot::finish_offer(slot, ring.offer_politely(message)));
+        }
+        self.send(message)
+    }
+
+    /// Puts a message into the mailbox; if that is full and its policy is [`WhenFull::Wait`], waits for room, first come, first served.
+    /// With any other policy it is as [`send`](Self::send).
+    ///
+    /// # Errors
+    /// [`SendError`] gives the message back if the process has ended or ends meanwhile; or if the process waits for room in its own full
+    /// mailbox, which it would do for ever.
+    ///
+    /// # Cancellation
+    /// Dropped before it is complete, it takes the message back, unless the mailbox has just taken it.
+    pub fn send_wait(&self, message: M) -> SendWait<'_, M> {
+        SendWait { address: self, message: Some(message), number: None }
+    }
+
+    /// As [`send_wait`](Self::send_wait), for plain threads.
+    ///
+    /// # Errors
+    /// As for [`send_wait`](Self::send_wait).
+    ///
+    /// # Blocking
+    /// Blocks the thread while the mailbox is full; in a process, await instead.
+    pub fn send_blocking(&self, message: M) -> Result<(), SendError<M>> {
+        match self.slot.as_ref().map(|slot| slot.shared().arc()) {
+            Some(shared) => root::block_on(&shared, self.send_wait(message)),
+            None => self.send(message),
         }
     }
 
-    /// Sends the message after `delay`, which is counted from now; nothing happens if the process has ended by then. The timer is one of
-    /// the scheduler's, and is not cancelled with the calling process.
+    /// The slot and mailbox, if that is bounded.
+    fn bounded(&self) -> Option<(&Pin, &BoundedMailbox<M>)> {
+        let slot = self.slot.as_ref()?;
+        // SAFETY: [typed] an address is made for a process of this message type.
+        #[expect(unsafe_code, reason = "the address is typed, its slot is not")]
+        match unsafe { slot.mailbox::<M>() } {
+            Mailbox::Unbounded(_) => None,
+            Mailbox::Bounded(ring) => Some((slot, ring)),
+        }
+    }
+
+    /// Sends the message after `delay`, which is counted from now. If it is refused then, it is a [dead letter](crate::DeadLetter). The
+    /// timer is one of the scheduler's, and is not cancelled with the calling process.
     ///
     /// # Errors
-    /// [`TimerLimit`] gives the message back if the scheduler has reached its limit of timers.
-    pub fn send_after(&self, delay: Duration, message: M) -> Result<(), TimerLimit<M>> {
-        let Some(slot) = &self.slot else {
-            return Ok(());
+    /// [`SendError`] gives the message back if the process has ended, or the scheduler has reached its limit of timers.
+    pub fn send_after(&self, delay: Duration, message: M) -> Result<(), SendError<M>> {
+        let Some(slot) = self.slot.as_ref().filter(|slot| !slot.state.see().is_complete()) else {
+            return Err(SendError::ended(message, self.pid()));
         };
         let shared = slot.shared();
         let when = shared.world.now().saturating_add(nanoseconds(delay));
@@ -312,31 +544,125 @@ impl<M: Send + 'static> Address<M> {
         let take = |cell: &procession_sync::Mutex<Option<M>>| {
             cell.lock().expect("nothing that can panic runs under this lock").take()
         };
+        let me = shared.weak();
         let action = Action::Call(Arc::new(move || {
-            if let Some(message) = take(&fired) {
-                // Ignored: nobody waits to be told that the process has ended.
-                drop(send(pid, message));
+            if let Some(message) = take(&fired)
+                && let Err(error) = send(pid, message)
+                && let Some(shared) = me.upgrade()
+            {
+                dead::bury(&shared, pid, DeadCause::Late, error.message);
             }
         }));
         match arm(shared, when, None, action) {
             Ok(_) => Ok(()),
-            Err(_) => Err(TimerLimit(take(&message).expect("the timer was refused, so it has not fired"))),
+            Err(_) => {
+                let message = take(&message).expect("the timer was refused, so it has not fired");
+                Err(SendError { message, pid, kind: SendErrorKind::TimerLimit })
+            }
         }
     }
 
-    /// Sends a message with a [`Reply`] in it, and waits for the reply, at most for `patience`.
+    /// Sends a message with a [`Reply`] in it, and waits for the reply, at most for `patience`. That includes the wait for room, if the
+    /// mailbox is bounded and [waits](WhenFull::Wait).
     ///
     /// # Errors
-    /// [`CallError`]: the process has ended, it ended or dropped the reply without using it, or the time is over.
+    /// [`CallError`]: the message was refused, and is in the error; the process ended or dropped the reply without using it; or the time is
+    /// over.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it has sent the message; the reply is discarded.
+    /// Dropped before it is complete, it has sent the message, or not; a reply is discarded, and never comes into a mailbox.
     pub async fn call<T: Send + 'static>(
         &self,
         message: impl FnOnce(Reply<T>) -> M,
         patience: Duration,
-    ) -> Result<T, CallError> {
-        call(patience, |reply| self.send(message(reply)).is_ok()).await
+    ) -> Result<T, CallError<M>> {
+        call(self, message, patience).await
+    }
+}
+
+/// Charges and counts a message that was taken.
+#[inline]
+fn finish_send<M>(slot: &Pin, pushed: Result<(), Refused<M>>) -> Result<(), SendError<M>> {
+    match pushed {
+        Ok(()) => {
+            here::charge_send(slot);
+            Ok(())
+        }
+        Err(Refused::Ended(message)) => Err(SendError::ended(message, slot.pid())),
+        Err(Refused::Full(message)) => Err(SendError { message, pid: slot.pid(), kind: SendErrorKind::Full }),
+    }
+}
+
+/// The future of [`Address::send_wait`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct SendWait<'a, M: Send + 'static> {
+    address: &'a Address<M>,
+    /// Until it has been offered.
+    message: Option<M>,
+    /// While it waits.
+    number: Option<u64>,
+}
+
+impl<M: Send + 'static> Unpin for SendWait<'_, M> {}
+
+impl<M: Send + 'static> Future for SendWait<'_, M> {
+    type Output = Result<(), SendError<M>>;
+
+    /// # Panics
+    /// If it is polled again after it was complete.
+    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let wait = self.get_mut();
+        if !here::charge(task) {
+            return Poll::Pending;
+        }
+        let Some((slot, ring)) = wait.address.bounded().filter(|(_, ring)| ring.when_full() == WhenFull::Wait) else {
+            let message = wait.message.take().expect("a future is not polled after it is complete");
+            return Poll::Ready(wait.address.send(message));
+        };
+        // Cloned and dropped outside the mailbox's lock: both are the user's code.
+        let waker = task.waker().clone();
+        if let Some(number) = wait.number {
+            let (standing, old) = ring.standing(number, waker);
+            drop(old);
+            if !matches!(standing, Standing::Waits) {
+                wait.number = None;
+            }
+            return match standing {
+                Standing::Waits => {
+                    here::note_waiting(Waiting::ROOM);
+                    Poll::Pending
+                }
+                Standing::Taken => Poll::Ready(Ok(())),
+                Standing::Closed(message) => Poll::Ready(Err(SendError::ended(message, slot.pid()))),
+            };
+        }
+        let message = wait.message.take().expect("a future is not polled after it is complete");
+        if here::is_current(slot) {
+            let sent = wait.address.try_send(message);
+            return Poll::Ready(sent.map_err(|error| SendError { kind: SendErrorKind::OwnFull, ..error }));
+        }
+        match ring.stand(message, waker) {
+            Stood::Queued { wake } => {
+                Poll::Ready(finish_send(slot, slot::finish_offer(slot, Offered::Queued { wake })))
+            }
+            Stood::Closed(message) => Poll::Ready(Err(SendError::ended(message, slot.pid()))),
+            Stood::Waits(number) => {
+                wait.number = Some(number);
+                here::note_waiting(Waiting::ROOM);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<M: Send + 'static> Drop for SendWait<'_, M> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number
+            && let Some((_, ring)) = self.address.bounded()
+        {
+            drop(ring.withdraw(number));
+        }
     }
 }
 
@@ -353,6 +679,7 @@ impl<M> fmt::Debug for Address<M> {
 }
 
 /// The error of a send; it holds the refused message.
+#[derive(Clone, PartialEq, Eq)]
 pub struct SendError<M> {
     /// The refused message.
     pub message: M,
@@ -360,13 +687,39 @@ pub struct SendError<M> {
     kind: SendErrorKind,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendErrorKind {
     Ended,
-    WrongType { sent: &'static str, wanted: &'static str },
+    Full,
+    /// A process waits for room in its own mailbox.
+    OwnFull,
+    TimerLimit,
+    WrongType {
+        sent: &'static str,
+        wanted: &'static str,
+    },
 }
 
 impl<M> SendError<M> {
+    pub(crate) fn ended(message: M, pid: Pid) -> Self {
+        Self { message, pid, kind: SendErrorKind::Ended }
+    }
+
+    /// The process that it was sent to.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Whether the mailbox is full.
+    pub fn is_full(&self) -> bool {
+        matches!(self.kind, SendErrorKind::Full | SendErrorKind::OwnFull)
+    }
+
+    /// Whether the scheduler has reached its limit of timers.
+    pub fn is_timer_limit(&self) -> bool {
+        matches!(self.kind, SendErrorKind::TimerLimit)
+    }
+
     /// Whether the process has ended, or never was.
     pub fn is_ended(&self) -> bool {
         matches!(self.kind, SendErrorKind::Ended)
@@ -388,6 +741,13 @@ impl<M> fmt::Display for SendError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
             SendErrorKind::Ended => write!(f, "cannot send to {}: the process has ended", self.pid),
+            SendErrorKind::Full => write!(f, "cannot send to {}: its mailbox is full", self.pid),
+            SendErrorKind::OwnFull => {
+                write!(f, "cannot wait for room in the mailbox of {}: it is the process's own, and full", self.pid)
+            }
+            SendErrorKind::TimerLimit => {
+                write!(f, "cannot send to {} later: the scheduler has reached its limit of timers", self.pid)
+            }
             SendErrorKind::WrongType { sent, wanted } => {
                 write!(
                     f,
@@ -420,17 +780,11 @@ impl<M> Error for SendError<M> {}
 /// ```
 pub fn send<M: Send + 'static>(pid: Pid, message: M) -> Result<(), SendError<M>> {
     let Some(slot) = shared::find(pid) else {
-        return Err(SendError { message, pid, kind: SendErrorKind::Ended });
+        return Err(SendError::ended(message, pid));
     };
     let Some(mailbox) = slot.mailbox_checked::<M>() else {
         let wanted = (slot.kind().message_name)();
         return Err(SendError { message, pid, kind: SendErrorKind::WrongType { sent: type_name::<M>(), wanted } });
     };
-    match push_message(&slot, mailbox, message) {
-        Ok(()) => {
-            here::charge_send(&slot);
-            Ok(())
-        }
-        Err(Closed(message)) => Err(SendError { message, pid, kind: SendErrorKind::Ended }),
-    }
+    finish_send(&slot, push_message(&slot, mailbox, message))
 }

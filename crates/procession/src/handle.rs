@@ -10,6 +10,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use crate::context::Address;
+use crate::relations::MonitorRef;
 use crate::shared;
 use crate::slot::{HandleShare, Pin};
 use crate::time::timeout;
@@ -24,13 +25,14 @@ pub struct Handle<T>(Option<Joined<T>>);
 
 struct Joined<T> {
     owner: HandleShare,
+    monitor: Option<MonitorRef>,
     result: PhantomData<fn() -> T>,
 }
 
 impl<T: Send + 'static> Handle<T> {
     /// The handle of a process that was just made; there is one for each.
-    pub(crate) fn new(owner: HandleShare) -> Self {
-        Self(Some(Joined { owner, result: PhantomData }))
+    pub(crate) fn new(owner: HandleShare, monitor: Option<MonitorRef>) -> Self {
+        Self(Some(Joined { owner, monitor, result: PhantomData }))
     }
 
     /// The handle of a process that was not taken.
@@ -41,6 +43,11 @@ impl<T: Send + 'static> Handle<T> {
     /// The process. `None` if it was refused ([`Exit::Refused`]), or after its result was taken.
     pub fn pid(&self) -> Option<Pid> {
         self.0.as_ref().map(|joined| joined.owner.slot().pid())
+    }
+
+    /// The monitor with which it was spawned ([`SpawnOptions::monitor`](crate::SpawnOptions::monitor)).
+    pub fn monitor_ref(&self) -> Option<MonitorRef> {
+        self.0.as_ref()?.monitor
     }
 
     /// Whether the process has ended, and the result waits to be taken.
@@ -127,9 +134,9 @@ pub struct Child<M, T> {
 }
 
 impl<M: Send + 'static, T: Send + 'static> Child<M, T> {
-    pub(crate) fn new(owner: HandleShare) -> Self {
+    pub(crate) fn new(owner: HandleShare, monitor: Option<MonitorRef>) -> Self {
         let address = Address::new(Pin::again(owner.slot()));
-        Self { address, handle: Handle::new(owner) }
+        Self { address, handle: Handle::new(owner, monitor) }
     }
 
     pub(crate) fn refused() -> Self {
@@ -141,6 +148,11 @@ impl<M: Send + 'static, T: Send + 'static> Child<M, T> {
         &self.address
     }
 
+    /// The monitor with which it was spawned ([`SpawnOptions::monitor`](crate::SpawnOptions::monitor)).
+    pub fn monitor_ref(&self) -> Option<MonitorRef> {
+        self.handle.monitor_ref()
+    }
+
     /// Both parts, by themselves.
     pub fn into_parts(self) -> (Address<M>, Handle<T>) {
         (self.address, self.handle)
@@ -149,6 +161,20 @@ impl<M: Send + 'static, T: Send + 'static> Child<M, T> {
     /// Asks the process to end (see [`Scheduler::cancel`](crate::Scheduler::cancel)).
     pub fn cancel(&self) {
         self.handle.cancel();
+    }
+
+    /// Detaches the process, and keeps its address.
+    pub fn detach(self) -> Address<M> {
+        self.address
+    }
+
+    /// As [`Handle::join_timeout`].
+    ///
+    /// # Errors
+    /// This itself, if the time is over first.
+    pub fn join_timeout(self, patience: Duration) -> Result<Result<T, Exit>, Self> {
+        let Self { address, handle } = self;
+        handle.join_timeout(patience).map_err(|handle| Self { address, handle })
     }
 
     /// Waits for the result on a plain thread. See [`Handle::join`].

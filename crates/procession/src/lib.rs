@@ -65,9 +65,11 @@
 mod closing;
 mod idle;
 mod keeper;
+mod mailbox;
 mod next;
 mod pins;
 mod state;
+mod ties;
 #[cfg_attr(not(procession_loom), expect(unsafe_code, reason = "slots are shared by protocol"))]
 mod timer;
 
@@ -83,6 +85,8 @@ mod command;
 #[cfg(not(procession_loom))]
 mod context;
 #[cfg(not(procession_loom))]
+mod dead;
+#[cfg(not(procession_loom))]
 mod exit;
 #[cfg(not(procession_loom))]
 mod handle;
@@ -90,9 +94,13 @@ mod handle;
 #[expect(unsafe_code, reason = "the running process is pinned by its worker")]
 mod here;
 #[cfg(not(procession_loom))]
+mod names;
+#[cfg(not(procession_loom))]
 mod pid;
 #[cfg(not(procession_loom))]
 mod process;
+#[cfg(not(procession_loom))]
+mod relations;
 #[cfg(not(procession_loom))]
 mod root;
 #[cfg(not(procession_loom))]

@@ -29,6 +29,9 @@ pub struct Pid {
 }
 
 impl Pid {
+    /// Of nobody, and never of anybody.
+    pub(crate) const NOBODY: Self = Self { node: 0, scheduler: 0, slot: 0, generation: NonZeroU32::MIN };
+
     pub(crate) fn local(scheduler: u32, slot: u32, generation: u32) -> Self {
         let generation = NonZeroU32::new(generation).expect("[generation] generations start at 1");
         Self { node: 0, scheduler, slot, generation }

@@ -9,10 +9,11 @@ use std::task::Context as TaskContext;
 
 use crate::body::{Body, Event as Queued, Step, System, drop_guarded, guarded};
 use crate::command::{CommandId, CommandResult, Value};
-use crate::slot::Slot;
+use crate::relations::{self, Down, ExitSignal, MonitorRef, Signal};
+use crate::slot::{self, Mailbox, Slot};
 use crate::state::WaitFor;
 use crate::time::Armed;
-use crate::{Exit, Waiting, here};
+use crate::{Exit, Pid, Waiting, here};
 
 /// A process as a state machine: it is told what happened, does a step, and says what it waits for. See [`spawn_process`](crate::spawn_process).
 ///
@@ -27,6 +28,8 @@ use crate::{Exit, Waiting, here};
 /// | `Wait` for either | steps when either comes | steps when a message comes |
 /// | [`Done`](Status::Done) | ends; its sleeps are cancelled, other commands go on, and their completions are ignored | ends |
 /// | an error | ends with [`Exit::Failed`] | likewise |
+///
+/// What it is told of other processes ([`Event::Down`], [`Event::Exit`]) comes as messages do. An error that is an [`Exit`] is how it ends.
 ///
 /// Yields of the step that returns `Done` or an error are dropped. A cancel is an event of its own, is delivered once, and ends every wait.
 ///
@@ -94,6 +97,10 @@ pub enum Event<M> {
     },
     /// It was asked to end.
     Cancel,
+    /// A process that it monitors has ended.
+    Down(Down),
+    /// An exit signal that it traps.
+    Exit(ExitSignal),
 }
 
 /// What happened since the last step, oldest first.
@@ -114,14 +121,52 @@ impl<M> Iterator for Events<M> {
 
 impl<M> ExactSizeIterator for Events<M> {}
 
-/// Where a step puts the commands that it yields.
-#[derive(Debug)]
-pub struct Yields<'a>(&'a mut Vec<(CommandId, u64, Value)>);
+/// Where a step puts the commands that it yields; and its process's relations to others.
+pub struct Yields<'a> {
+    commands: &'a mut Vec<(CommandId, u64, Value)>,
+    slot: &'a Slot,
+}
 
 impl Yields<'_> {
     /// Yields a command. Its completion will carry `tag`; tags may be used again, also at the same time.
     pub fn command(&mut self, command: CommandId, tag: u64, input: impl Any + Send) {
-        self.0.push((command, tag, Box::new(input)));
+        self.commands.push((command, tag, Box::new(input)));
+    }
+
+    /// The PID of the process.
+    pub fn pid(&self) -> Pid {
+        self.slot.pid()
+    }
+
+    /// Monitors another process: at its end an [`Event::Down`] comes. See [`Context::monitor`](crate::Context::monitor).
+    pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
+        relations::monitor(self.slot, pid)
+    }
+
+    /// Ends a monitor. See [`Context::demonitor`](crate::Context::demonitor).
+    pub fn demonitor(&mut self, monitor: MonitorRef) -> bool {
+        relations::demonitor(self.slot, monitor)
+    }
+
+    /// Links the process and another. See [`link`](crate::link()).
+    pub fn link(&mut self, pid: Pid) {
+        relations::link_to(self.slot, pid);
+    }
+
+    /// Ends a link.
+    pub fn unlink(&mut self, pid: Pid) {
+        relations::unlink_from(self.slot, pid);
+    }
+
+    /// Whether exit signals come as [`Event::Exit`] from now on, instead of ending the process; whether they did so before.
+    pub fn trap_exits(&mut self, traps: bool) -> bool {
+        relations::trap_exits(self.slot, traps)
+    }
+}
+
+impl fmt::Debug for Yields<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Yields").field(&self.commands).finish()
     }
 }
 
@@ -170,6 +215,7 @@ pub(crate) struct MachineBody<P: Process> {
     /// Events of each kind in `events`.
     messages: usize,
     completions: usize,
+    signals: usize,
     yields: Vec<(CommandId, u64, Value)>,
     /// Completions to come, or come and not delivered.
     outstanding: usize,
@@ -211,6 +257,7 @@ impl<P: Process> MachineBody<P> {
             events: Events(VecDeque::new()),
             messages: 0,
             completions: 0,
+            signals: 0,
             yields: Vec::new(),
             outstanding: 0,
             sleeps: Vec::new(),
@@ -224,30 +271,43 @@ impl<P: Process> MachineBody<P> {
         let Some(mailbox) = slot.mailbox_checked::<P::Message>() else {
             unreachable!("[typed] the slot was made for this process")
         };
-        let taken = mailbox.take();
-        if taken.len() == 0 {
-            return;
-        }
-        slot.note_length();
-        for event in taken {
-            self.events.0.push_back(match event {
-                Queued::Message(message) => {
-                    self.messages += 1;
-                    Event::Message(message)
+        match mailbox {
+            Mailbox::Unbounded(queue) => {
+                let taken = queue.take();
+                if taken.len() > 0 {
+                    slot.note_length();
+                    taken.for_each(|event| self.note(slot, event));
                 }
-                Queued::System(system) => {
-                    self.completions += 1;
-                    let (tag, result) = match *system {
-                        System::Completion { tag, result } => (tag, result),
-                        System::Slept { tag, timer } => {
-                            self.sleeps.retain(|&sleep| sleep != timer);
-                            (tag, Ok(Box::new(()) as Value))
-                        }
-                    };
-                    Event::Completion { tag, result }
+            }
+            Mailbox::Bounded(ring) => {
+                while let Some(event) = slot::take_bounded(slot, ring) {
+                    self.note(slot, event);
                 }
-            });
+            }
         }
+    }
+
+    fn note(&mut self, slot: &Slot, event: Queued<P::Message>) {
+        let event = match event {
+            Queued::Message(message) => Event::Message(message),
+            Queued::System(system) => match *system {
+                System::Completion { tag, result } => Event::Completion { tag, result },
+                System::Slept { tag, timer } => {
+                    self.sleeps.retain(|&sleep| sleep != timer);
+                    Event::Completion { tag, result: Ok(Box::new(()) as Value) }
+                }
+                System::Signal(signal) => match relations::accept(slot, signal) {
+                    Some(signal) => signal.into(),
+                    None => return,
+                },
+            },
+        };
+        match event {
+            Event::Message(_) => self.messages += 1,
+            Event::Completion { .. } => self.completions += 1,
+            _ => self.signals += 1,
+        }
+        self.events.0.push_back(event);
     }
 
     /// Whether what the process waits for has come.
@@ -258,9 +318,9 @@ impl<P: Process> MachineBody<P> {
         }
         match self.waiting_for {
             None => true,
-            Some(WaitingFor::Messages) => self.messages > 0,
+            Some(WaitingFor::Messages) => self.messages + self.signals > 0,
             Some(WaitingFor::Completions) => self.completions > 0,
-            Some(WaitingFor::Either) => self.messages + self.completions > 0,
+            Some(WaitingFor::Either) => self.messages + self.signals + self.completions > 0,
         }
     }
 
@@ -277,8 +337,9 @@ impl<P: Process> MachineBody<P> {
         }
         here::count(slot.shared(), |stats| &stats.discarded, self.messages as u64);
         // A panic of the process's `Drop` replaces the result: it ends with `Exit::Panicked`.
+        let exit = result.as_ref().map_or_else(Exit::clone, |_| Exit::Normal);
         self.stage = Stage::Ended(result);
-        Step::Ended
+        Step::Ended(exit)
     }
 
     /// Waits as `waiting_for` says, if nothing has come meanwhile.
@@ -300,6 +361,23 @@ impl<P: Process> MachineBody<P> {
     }
 }
 
+/// An [`Exit`] stands for itself.
+fn exit_of(error: Box<dyn Error + Send + Sync>) -> Exit {
+    match error.downcast::<Exit>() {
+        Ok(exit) => *exit,
+        Err(error) => Exit::Failed(error.to_string().into()),
+    }
+}
+
+impl<M> From<Signal> for Event<M> {
+    fn from(signal: Signal) -> Self {
+        match signal {
+            Signal::Down(down) => Self::Down(down),
+            Signal::Exit(exit) => Self::Exit(exit),
+        }
+    }
+}
+
 impl<P: Process> Body for MachineBody<P> {
     fn step(&mut self, slot: &Slot, _: &mut TaskContext<'_>) -> Step {
         self.collect(slot);
@@ -308,13 +386,14 @@ impl<P: Process> Body for MachineBody<P> {
             return self.wait(slot, waiting_for);
         }
         let Stage::Runs(process) = &mut self.stage else {
-            return Step::Ended;
+            return Step::Ended(Exit::Normal);
         };
         slot.count_received(self.messages as u32);
         self.outstanding -= self.completions;
         self.messages = 0;
         self.completions = 0;
-        let status = process.0.step(&mut self.events, &mut Yields(&mut self.yields));
+        self.signals = 0;
+        let status = process.0.step(&mut self.events, &mut Yields { commands: &mut self.yields, slot });
         while let Some(event) = self.events.0.pop_front() {
             drop_guarded(event);
         }
@@ -323,7 +402,7 @@ impl<P: Process> Body for MachineBody<P> {
         }
         let waiting_for = match status {
             Ok(Status::Done(output)) => return self.end_with(slot, Ok(output)),
-            Err(error) => return self.end_with(slot, Err(Exit::Failed(error.to_string().into()))),
+            Err(error) => return self.end_with(slot, Err(exit_of(error))),
             Ok(Status::Continue) => None,
             Ok(Status::Wait(waiting_for)) => Some(waiting_for),
         };

@@ -16,10 +16,12 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::closing::Closing;
 use crate::command::{CommandId, Handler, Registry};
 use crate::context::Context;
+use crate::dead::{self, DeadLetter};
 use crate::handle::{Child, Handle};
 use crate::here::{self, Hold};
 use crate::idle::Idle;
 use crate::keeper::Keeper;
+use crate::names::Names;
 use crate::root;
 use crate::shared::{self, Seat, Shared, Stats};
 use crate::slot::Table;
@@ -86,6 +88,7 @@ pub struct Builder {
     callers_drive: bool,
     shuffled: bool,
     handlers: Vec<(CommandId, Arc<dyn Handler>)>,
+    dead_letters: Option<dead::Observer>,
 }
 
 impl Builder {
@@ -150,6 +153,13 @@ impl Builder {
         self
     }
 
+    /// Looks at every [dead letter](DeadLetter) before it is dropped. It runs on the thread that finds it, so it must not block; a panic
+    /// ends there. They are counted whether anybody looks or not ([`Snapshot::messages_discarded`]).
+    pub fn on_dead_letter(mut self, observer: impl Fn(DeadLetter<'_>) + Send + Sync + 'static) -> Self {
+        self.dead_letters = Some(dead::Observer(Arc::new(observer)));
+        self
+    }
+
     /// Builds the scheduler and, unless its callers drive it, starts its first thread. The others start when there is work for them; if the
     /// system refuses one then, the scheduler goes on with those it has, and counts it ([`Snapshot`]).
     ///
@@ -194,6 +204,8 @@ impl Builder {
             shuffled: self.shuffled,
             callers_drive: self.callers_drive,
             closing: Closing::open(),
+            names: Names::default(),
+            dead_letters: self.dead_letters,
             idle_waits: AtomicU32::new(0),
             idle_watchers: Mutex::new(Vec::new()),
             outstanding: AtomicU32::new(0),
@@ -274,6 +286,7 @@ impl Scheduler {
             callers_drive: false,
             shuffled: false,
             handlers: Vec::new(),
+            dead_letters: None,
         }
     }
 

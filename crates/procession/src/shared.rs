@@ -15,9 +15,11 @@ use crate::Pid;
 use crate::action::Action;
 use crate::closing::{self, Closing};
 use crate::command::Registry;
+use crate::dead;
 use crate::here::{self, Hold, Origin};
 use crate::idle::{Idle, SeatId};
 use crate::keeper::{Keeper, Kept, NEVER, Owed};
+use crate::names::Names;
 use crate::next::Next;
 use crate::root;
 use crate::slot::{Pin, Ready, Slot, Table};
@@ -121,6 +123,8 @@ pub(crate) struct Shared {
     /// Whether the first seat is for threads in `block_on`.
     pub(crate) callers_drive: bool,
     pub(crate) closing: Closing,
+    pub(crate) names: Names,
+    pub(crate) dead_letters: Option<dead::Observer>,
     /// How many threads wait until all is idle: the test clock stands still for them.
     pub(crate) idle_waits: AtomicU32,
     /// Those of them that do not drive.
@@ -180,6 +184,14 @@ impl Shared {
 
     pub(crate) fn is_shuffled(&self) -> bool {
         self.shuffled
+    }
+
+    pub(crate) fn dead_letters(&self) -> Option<&dead::Observer> {
+        self.dead_letters.as_ref()
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
     }
 
     pub(crate) fn handlers(&self) -> &Registry {
@@ -495,6 +507,10 @@ impl Shared {
         here::count(self, |stats| &stats.refused, 1);
         here::count(self, |stats| &stats.ended, 1);
         self.note_end();
+    }
+
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        self.me.clone()
     }
 
     pub(crate) fn arc(&self) -> Arc<Self> {

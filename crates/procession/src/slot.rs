@@ -33,16 +33,20 @@ use std::task::Waker;
 
 use procession_queue::{Closed, EventQueue, Pushed};
 use procession_sync::Mutex;
-use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use procession_sync::atomic::{AtomicPtr, AtomicU16, AtomicU32};
 use procession_sync::cell::UnsafeCell;
 
-use crate::body::{Body, Event, System};
+use crate::body::{Body, Event, System, drop_guarded, guarded};
+use crate::dead::{self, DeadCause};
 use crate::idle::SeatId;
+use crate::mailbox::{Bounded, Entry, MailboxSnapshot, Offered, WhenFull};
 use crate::pins::{Pins, Unpinned};
+use crate::relations::{self, Relations};
 use crate::shared::Shared;
 use crate::state::State;
-use crate::{Pid, Waiting};
+use crate::ties::Ties;
+use crate::{Exit, Pid, Waiting, here};
 
 /// What the runtime knows of a process's types.
 pub(crate) struct Kind {
@@ -50,10 +54,14 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) message: fn() -> TypeId,
     pub(crate) message_name: fn() -> &'static str,
-    /// Pushes something that is no message.
-    push_system: fn(&Slot, Box<System>) -> Option<Pushed>,
+    /// Pushes something that is no message; says whether the process was there.
+    push_system: fn(&Slot, Box<System>) -> bool,
     /// Closes the mailbox, and drops what is in it; says how many messages that were.
     close: fn(&Slot) -> u32,
+    /// A `BoundedMailbox` of this message type.
+    pub(crate) make_bounded: fn(NonZeroU32, WhenFull) -> Box<dyn Any + Send + Sync>,
+    /// Length, high-water mark and the rest of a bounded mailbox.
+    bounded: fn(&Slot) -> Option<(u32, u32, MailboxSnapshot)>,
 }
 
 impl Kind {
@@ -64,23 +72,45 @@ impl Kind {
             message_name: std::any::type_name::<M>,
             push_system: |slot, system| {
                 // SAFETY: [typed] this kind is of M.
-                match unsafe { slot.mailbox::<M>() }.push(Event::System(system)) {
-                    Ok(pushed) => Some(pushed),
-                    Err(refused) => {
-                        crate::body::drop_guarded(refused);
-                        None
-                    }
-                }
+                let refused = match unsafe { slot.mailbox::<M>() } {
+                    Mailbox::Unbounded(queue) => match queue.push(Event::System(system)) {
+                        Ok(_) => return true,
+                        Err(Closed(Event::System(system))) => system,
+                        Err(Closed(Event::Message(_))) => unreachable!("what was pushed comes back"),
+                    },
+                    Mailbox::Bounded(ring) => match ring.push_exempt(system) {
+                        Ok(_) => return true,
+                        Err(system) => system,
+                    },
+                };
+                drop_guarded(refused);
+                false
             },
             close: |slot| {
-                // SAFETY: [typed] this kind is of M.
-                let rest = unsafe { slot.mailbox::<M>() }.close();
                 let mut messages = 0;
-                for event in rest {
-                    messages += u32::from(matches!(event, Event::Message(_)));
-                    crate::body::drop_guarded(event);
+                let mut dispose = |event: Event<M>| match event {
+                    Event::Message(message) => {
+                        messages += 1;
+                        dead::bury(slot.shared(), slot.pid(), DeadCause::Ended, message);
+                    }
+                    Event::System(system) => drop_guarded(system),
+                };
+                // SAFETY: [typed] this kind is of M.
+                match unsafe { slot.mailbox::<M>() } {
+                    Mailbox::Unbounded(queue) => queue.close().for_each(dispose),
+                    Mailbox::Bounded(ring) => {
+                        let (entries, wakers) = ring.close();
+                        entries.into_iter().map(Event::from).for_each(&mut dispose);
+                        wake_all(wakers);
+                    }
                 }
                 messages
+            },
+            make_bounded: |capacity, when_full| Box::new(BoundedMailbox::<M>::new(capacity, when_full)),
+            // SAFETY: [typed] this kind is of M.
+            bounded: |slot| match unsafe { slot.mailbox::<M>() } {
+                Mailbox::Unbounded(_) => None,
+                Mailbox::Bounded(ring) => Some((ring.length(), ring.high_water(), ring.snapshot())),
             },
         }
     }
@@ -89,12 +119,67 @@ impl Kind {
 /// Stands for the type that `kind` names.
 struct Erased;
 
+/// The mailbox of a process that receives messages of type `M`.
+pub(crate) enum Mailbox<'a, M> {
+    Unbounded(&'a EventQueue<Event<M>>),
+    Bounded(&'a BoundedMailbox<M>),
+}
+
+pub(crate) type BoundedMailbox<M> = Bounded<M, Box<System>>;
+
+impl<M> Clone for Mailbox<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Mailbox<'_, M> {}
+
+impl<M> Mailbox<'_, M> {
+    /// Wants to be woken by the next push, unless there is something to take.
+    #[inline]
+    pub(crate) fn arm(self) -> bool {
+        match self {
+            Self::Unbounded(queue) => queue.arm(),
+            Self::Bounded(ring) => ring.arm(),
+        }
+    }
+
+    pub(crate) fn disarm(self) {
+        match self {
+            Self::Unbounded(queue) => queue.disarm(),
+            Self::Bounded(ring) => ring.disarm(),
+        }
+    }
+}
+
+impl<M> From<Entry<M, Box<System>>> for Event<M> {
+    fn from(entry: Entry<M, Box<System>>) -> Self {
+        match entry {
+            Entry::Message(message) => Self::Message(message),
+            Entry::Exempt(system) => Self::System(system),
+        }
+    }
+}
+
+/// Wakes who waits for room. The wakers are the user's.
+pub(crate) fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        drop(guarded(|| waker.wake()));
+    }
+}
+
 /// What few processes have.
 #[derive(Default)]
 pub(crate) struct Extra {
+    /// Fixed while occupied.
     pub(crate) label: Option<Box<str>>,
-    /// The worker that the process stays on.
+    /// The worker that the process stays on. Fixed while occupied.
     pub(crate) affinity: Option<u32>,
+    /// A `BoundedMailbox` of the process's message type, if its mailbox is bounded. Fixed while occupied.
+    pub(crate) bounded: Option<Box<dyn Any + Send + Sync>>,
+    /// Links, monitors, a name. Boxed on first use.
+    pub(crate) ties: Ties<Option<Box<Relations>>>,
 }
 
 /// The parent, which is of the same scheduler: slot and generation.
@@ -102,6 +187,9 @@ pub(crate) type Parent = (u32, NonZeroU32);
 
 // Two cache lines: what senders and workers touch, and what they do not. Measured in `bench idle_mem`.
 const _: () = assert!(size_of::<Slot>() <= 128);
+
+/// `Slot::bound`: the mailbox is bounded. Fixed while occupied.
+const HAS_BOUNDED: u16 = 1 << 15;
 
 /// A control block.
 #[repr(C, align(64))]
@@ -116,8 +204,8 @@ pub(crate) struct Slot {
     received: AtomicU32,
     high_water: AtomicU32,
     waiting: AtomicU16,
-    /// The worker that alone may run the process, counted from 1; 0 is any. On this cache line, since every wake-up asks. Written while the
-    /// slot is free, and by the worker that binds the process to itself in a step.
+    /// The worker that alone may run the process, counted from 1, 0 is any; and `HAS_BOUNDED`. On this cache line, since every wake-up and
+    /// every send asks. Written while the slot is free, and by the worker that binds the process to itself in a step.
     bound: AtomicU16,
     body: UnsafeCell<Option<Box<dyn Body>>>,
     /// Fixed for the slot's life.
@@ -127,7 +215,8 @@ pub(crate) struct Slot {
     parent: UnsafeCell<Option<Parent>>,
     kind: UnsafeCell<&'static Kind>,
     location: UnsafeCell<&'static Location<'static>>,
-    extra: UnsafeCell<Option<Box<Extra>>>,
+    /// Null until it is needed; made once while occupied.
+    extra: AtomicPtr<Extra>,
     /// The waker that the handle left.
     waiter: Mutex<Option<Waker>>,
 }
@@ -165,7 +254,7 @@ impl Slot {
             parent: UnsafeCell::new(None),
             kind: UnsafeCell::new(&NOTHING),
             location: UnsafeCell::new(Location::caller()),
-            extra: UnsafeCell::new(None),
+            extra: AtomicPtr::new(ptr::null_mut()),
             waiter: Mutex::new(None),
         }
     }
@@ -202,16 +291,38 @@ impl Slot {
         Some(Pid::local(self.shared().id(), slot, generation.get()))
     }
 
+    #[inline]
     pub(crate) fn extra(&self) -> Option<&Extra> {
-        // SAFETY: [pinned], and the reference lives no longer than that of the slot, which is pinned as long.
-        self.extra.with(|extra| unsafe { (*extra).as_deref() })
+        // Ordering: Acquire pairs with the Release of `extra_or_default`, and of `occupy`'s pin.
+        let extra = NonNull::new(self.extra.load(Acquire))?;
+        // SAFETY: [pinned] it is freed with the last pin only; the reference lives no longer than that of the slot.
+        Some(unsafe { extra.as_ref() })
+    }
+
+    /// What few processes have; this one from now on.
+    pub(crate) fn extra_or_default(&self) -> &Extra {
+        if let Some(extra) = self.extra() {
+            return extra;
+        }
+        let made = Box::into_raw(Box::<Extra>::default());
+        // Ordering: Release pairs with the Acquire of `extra`; Acquire on failure, likewise, with who was faster.
+        let extra = match self.extra.compare_exchange(ptr::null_mut(), made, AcqRel, Acquire) {
+            Ok(_) => made,
+            Err(there) => {
+                // SAFETY: made above, and never published.
+                drop(unsafe { Box::from_raw(made) });
+                there
+            }
+        };
+        // SAFETY: [pinned] as in `extra`.
+        unsafe { &*extra }
     }
 
     /// The worker that alone may run the process, if there is one.
     #[inline]
     pub(crate) fn bound_to(&self) -> Option<SeatId> {
         // Relaxed: who queues the process made it READY, or is its maker, and so sees what its steps did.
-        match self.bound.load(Relaxed) {
+        match self.bound.load(Relaxed) & !HAS_BOUNDED {
             0 => None,
             seat => Some(SeatId(u32::from(seat) - 1)),
         }
@@ -222,13 +333,23 @@ impl Slot {
     /// # Safety
     /// `[typed]`: the slot is pinned, and its `kind` is of `M`.
     #[inline]
-    pub(crate) unsafe fn mailbox<M>(&self) -> &EventQueue<Event<M>> {
+    pub(crate) unsafe fn mailbox<M: Send + 'static>(&self) -> Mailbox<'_, M> {
+        // Relaxed: fixed while occupied, like `extra`.
+        if self.bound.load(Relaxed) & HAS_BOUNDED != 0 {
+            return self.bounded_mailbox();
+        }
         // SAFETY: [typed] by the caller; an event queue is one pointer, whatever it holds.
-        self.mailbox.with(|mailbox| unsafe { &*mailbox.cast() })
+        Mailbox::Unbounded(self.mailbox.with(|mailbox| unsafe { &*mailbox.cast() }))
+    }
+
+    #[cold]
+    fn bounded_mailbox<M: Send + 'static>(&self) -> Mailbox<'_, M> {
+        let ring = self.extra().and_then(|extra| extra.bounded.as_ref()?.downcast_ref());
+        Mailbox::Bounded(ring.expect("[typed] it was made with the process, of its message type"))
     }
 
     /// The mailbox of a process of another kind is refused.
-    pub(crate) fn mailbox_checked<M: 'static>(&self) -> Option<&EventQueue<Event<M>>> {
+    pub(crate) fn mailbox_checked<M: Send + 'static>(&self) -> Option<Mailbox<'_, M>> {
         if (self.kind().message)() != TypeId::of::<M>() {
             return None;
         }
@@ -236,10 +357,10 @@ impl Slot {
         Some(unsafe { self.mailbox() })
     }
 
-    /// Counts a message that was pushed.
+    /// Counts messages that were pushed.
     #[inline]
-    pub(crate) fn count_sent(&self) {
-        self.sent.fetch_add(1, Relaxed);
+    pub(crate) fn count_sent(&self, messages: u32) {
+        self.sent.fetch_add(messages, Relaxed);
     }
 
     /// Counts messages that left the mailbox; only the process itself does.
@@ -257,7 +378,12 @@ impl Slot {
         }
     }
 
-    /// Messages in the mailbox. The counts are read one after the other, so a busy mailbox may seem a little shorter or longer.
+    /// A bounded mailbox: its length, its high-water mark, and how it is doing.
+    pub(crate) fn bounded(&self) -> Option<(u32, u32, MailboxSnapshot)> {
+        (self.kind().bounded)(self)
+    }
+
+    /// Messages in an unbounded mailbox. The counts are read one after the other, so a busy mailbox may seem a little shorter or longer.
     pub(crate) fn mailbox_length(&self) -> u32 {
         let received = self.received.load(Relaxed);
         let length = self.sent.load(Relaxed).wrapping_sub(received);
@@ -330,7 +456,7 @@ impl Slot {
 
     /// Pushes something that is no message, and wakes the process for it; says whether the process was there to receive it.
     pub(crate) fn push_system(&self, system: Box<System>) -> bool {
-        let pushed = (self.kind().push_system)(self, system).is_some();
+        let pushed = (self.kind().push_system)(self, system);
         if pushed {
             crate::shared::wake(self);
         }
@@ -545,8 +671,12 @@ impl Table {
     fn give_back(&self, slot: NonNull<Slot>, reusable: bool) -> Option<Arc<Shared>> {
         // SAFETY: [type-stable]
         let fields = unsafe { slot.as_ref() };
-        // SAFETY: [free] the caller dropped the last pin.
-        drop(fields.extra.with_mut(|extra| unsafe { (*extra).take() }));
+        // Relaxed: [free] the caller dropped the last pin, and so has seen what all others did.
+        if let Some(extra) = NonNull::new(fields.extra.load(Relaxed)) {
+            fields.extra.store(ptr::null_mut(), Relaxed);
+            // SAFETY: [free] made by a box, and nobody else refers to it any more.
+            drop(unsafe { Box::from_raw(extra.as_ptr()) });
+        }
         if reusable && crate::here::cache_slot(slot) {
             return None;
         }
@@ -618,9 +748,12 @@ pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth) -> Pin {
     fields.received.store(0, Relaxed);
     fields.high_water.store(0, Relaxed);
     fields.clear_waiting();
-    // Seats are at most 1024.
-    let affinity = birth.extra.as_ref().and_then(|extra| extra.affinity);
-    fields.bound.store(affinity.map_or(0, |seat| seat as u16 + 1), Relaxed);
+    let bound = birth.extra.as_ref().map_or(0, |extra| {
+        // WIDTH_MAX is far below HAS_BOUNDED.
+        let worker = extra.affinity.map_or(0, |seat| seat as u16 + 1);
+        if extra.bounded.is_some() { worker | HAS_BOUNDED } else { worker }
+    });
+    fields.bound.store(bound, Relaxed);
     // SAFETY: [free], as for all writes here: the caller took the slot off the free list.
     fields.mailbox.with_mut(|mailbox| unsafe { *mailbox = EventQueue::new() });
     // SAFETY: [free]
@@ -629,8 +762,8 @@ pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth) -> Pin {
     fields.kind.with_mut(|kind| unsafe { *kind = birth.kind });
     // SAFETY: [free]
     fields.location.with_mut(|location| unsafe { *location = birth.location });
-    // SAFETY: [free]
-    fields.extra.with_mut(|extra| unsafe { *extra = birth.extra });
+    // Relaxed: published with the pin.
+    fields.extra.store(birth.extra.map_or(ptr::null_mut(), Box::into_raw), Relaxed);
     fields.pins.occupy();
     Pin(slot)
 }
@@ -671,35 +804,83 @@ impl Drop for HandleShare {
         let slot = self.slot();
         // Before the share is gone, and with it the right to touch the slot. Only the handle sets this flag.
         if slot.state.see().has_waiter() {
-            crate::body::drop_guarded(slot.take_waiter());
+            drop_guarded(slot.take_waiter());
         }
         if !slot.state.release_handle().is_complete() {
             return;
         }
         // SAFETY: [running] complete, and the process's half is gone.
         let body = unsafe { slot.with_body(Option::take) };
-        crate::body::drop_guarded(body);
+        drop_guarded(body);
         // SAFETY: [pinned] the life pin, of which this was the last owner.
         drop(unsafe { Pin::from_raw(self.0) });
     }
+}
+
+/// A message that a mailbox did not take.
+pub(crate) enum Refused<M> {
+    Ended(M),
+    Full(M),
 }
 
 /// Pushes a message into a mailbox of its type, and wakes its process if it waits for one.
 #[inline]
 pub(crate) fn push_message<M: Send + 'static>(
     slot: &Slot,
-    mailbox: &EventQueue<Event<M>>,
+    mailbox: Mailbox<'_, M>,
     message: M,
-) -> Result<(), Closed<M>> {
-    match mailbox.push(Event::Message(message)) {
-        Ok(pushed) => {
-            slot.count_sent();
-            if pushed == Pushed::Wake {
+) -> Result<(), Refused<M>> {
+    match mailbox {
+        Mailbox::Unbounded(queue) => match queue.push(Event::Message(message)) {
+            Ok(pushed) => {
+                slot.count_sent(1);
+                if pushed == Pushed::Wake {
+                    crate::shared::wake(slot);
+                }
+                Ok(())
+            }
+            Err(Closed(Event::Message(message))) => Err(Refused::Ended(message)),
+            Err(Closed(Event::System(_))) => unreachable!("what was pushed comes back"),
+        },
+        Mailbox::Bounded(ring) => finish_offer(slot, ring.offer(message)),
+    }
+}
+
+/// What is to be done after a message was offered to a bounded mailbox.
+pub(crate) fn finish_offer<M: Send + 'static>(slot: &Slot, offered: Offered<M>) -> Result<(), Refused<M>> {
+    let discard = |message| {
+        here::count(slot.shared(), |stats| &stats.discarded, 1);
+        dead::bury(slot.shared(), slot.pid(), DeadCause::Full, message);
+    };
+    match offered {
+        Offered::Queued { wake } => {
+            slot.count_sent(1);
+            if wake {
                 crate::shared::wake(slot);
             }
-            Ok(())
         }
-        Err(Closed(Event::Message(message))) => Err(Closed(message)),
-        Err(Closed(Event::System(_))) => unreachable!("what was pushed comes back"),
+        Offered::Replaced(oldest) => discard(oldest),
+        Offered::Dropped(newest) => discard(newest),
+        Offered::Full(message) => return Err(Refused::Full(message)),
+        Offered::Kills(message) => {
+            relations::end_by(slot, Exit::MailboxFull);
+            return Err(Refused::Full(message));
+        }
+        Offered::Closed(message) => return Err(Refused::Ended(message)),
     }
+    Ok(())
+}
+
+/// Takes one entry out of a bounded mailbox, and lets who waits for the room in. Only the process itself does.
+#[cold]
+pub(crate) fn take_bounded<M>(slot: &Slot, ring: &BoundedMailbox<M>) -> Option<Event<M>> {
+    let (entry, wakers) = ring.take();
+    // What waited has been sent, whether its sender notices or not.
+    let admitted = wakers.len() as u32;
+    if admitted > 0 {
+        slot.count_sent(admitted);
+        here::count(slot.shared(), |stats| &stats.sent, admitted.into());
+        wake_all(wakers);
+    }
+    entry.map(Event::from)
 }

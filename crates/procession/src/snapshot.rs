@@ -10,6 +10,7 @@ use std::time::Duration;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::Pid;
+use crate::mailbox::MailboxSnapshot;
 use crate::shared::{Shared, Stats};
 use crate::slot::Slot;
 use crate::state::{ProcessState, Seen, WaitFor};
@@ -32,8 +33,9 @@ impl Waiting {
     pub(crate) const CHANNEL: Self = Self(1 << 8);
     pub(crate) const LOCK: Self = Self(1 << 9);
     pub(crate) const TOKEN: Self = Self(1 << 10);
+    pub(crate) const ROOM: Self = Self(1 << 11);
 
-    const NAMES: [(Self, &str); 9] = [
+    const NAMES: [(Self, &str); 10] = [
         (Self::MESSAGE, "message"),
         (Self::TIMER, "timer"),
         (Self::PROCESS, "end of a process"),
@@ -43,6 +45,7 @@ impl Waiting {
         (Self::CHANNEL, "channel"),
         (Self::LOCK, "lock"),
         (Self::TOKEN, "token"),
+        (Self::ROOM, "room in a mailbox"),
     ];
 
     pub(crate) fn bits(self) -> u16 {
@@ -79,6 +82,11 @@ impl Waiting {
     /// For the reply to a call.
     pub fn for_reply(self) -> bool {
         self.has(Self::REPLY)
+    }
+
+    /// For room in a mailbox.
+    pub fn for_room(self) -> bool {
+        self.has(Self::ROOM)
     }
 
     /// For the completion of a command.
@@ -217,6 +225,8 @@ pub struct ProcessSnapshot {
     pub mailbox_high_water: u32,
     /// Messages that it has received.
     pub received: u32,
+    /// How its mailbox is doing, if that is bounded.
+    pub bounded: Option<MailboxSnapshot>,
     /// How often it was dispatched: its steps, and those in which a state machine found nothing that it waits for.
     pub steps: u32,
 }
@@ -348,6 +358,7 @@ fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {
 
 fn process(slot: &Slot, state: ProcessState) -> ProcessSnapshot {
     let waits = matches!(state, ProcessState::Blocked | ProcessState::Idle);
+    let bounded = slot.bounded();
     ProcessSnapshot {
         pid: slot.pid(),
         parent: slot.parent(),
@@ -357,7 +368,8 @@ fn process(slot: &Slot, state: ProcessState) -> ProcessSnapshot {
         state,
         waiting: if waits { slot.waiting() } else { Waiting::default() },
         mailbox: slot.mailbox_length(),
-        mailbox_high_water: slot.high_water(),
+        mailbox_high_water: bounded.map_or_else(|| slot.high_water(), |(_, high_water, _)| high_water),
+        bounded: bounded.map(|(_, _, bounded)| bounded),
         received: slot.received(),
         steps: slot.steps.load(Relaxed),
     }

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::num::NonZeroU32;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -12,7 +13,9 @@ use crate::command::Value;
 use crate::context::Context;
 use crate::handle::{Child, Handle};
 use crate::here::{self, Hold, Origin};
+use crate::mailbox::WhenFull;
 use crate::process::{InitError, MachineBody, Process};
+use crate::relations::{self, MonitorRef};
 use crate::scheduler::{self, Scheduler};
 use crate::shared::Newcomer;
 use crate::slot::{self, Birth, Extra, HandleShare, Kind, Pin, Ready};
@@ -34,6 +37,8 @@ enum SpawnErrorKind {
     Closing,
     Init(InitError),
     Affinity { worker: u32, width: u32 },
+    Mailbox,
+    NoProcess,
 }
 
 impl<T> SpawnError<T> {
@@ -72,6 +77,10 @@ impl<T> fmt::Display for SpawnError<T> {
             SpawnErrorKind::Affinity { worker, width } => {
                 write!(f, "it is bound to worker {worker}, but there are only {width}, from 0")
             }
+            SpawnErrorKind::Mailbox => f.write_str("the capacity of its mailbox is 0, but must be at least 1"),
+            SpawnErrorKind::NoProcess => f.write_str(
+                "it is to be linked to, monitored by, or in the scope of the running process, but none runs here",
+            ),
         }
     }
 }
@@ -98,6 +107,10 @@ pub struct SpawnOptions {
     scheduler: Option<Scheduler>,
     label: Option<Box<str>>,
     affinity: Option<u32>,
+    mailbox: Option<(u32, WhenFull)>,
+    link: bool,
+    monitor: bool,
+    scoped: bool,
 }
 
 impl SpawnOptions {
@@ -124,6 +137,33 @@ impl SpawnOptions {
         self
     }
 
+    /// Bounds the mailbox to `capacity` messages, at least 1. Messages count until the process receives them; what the runtime tells the process,
+    /// completions, ends of others, timers of its own, does not count, and is never refused. A state machine is handed all messages at
+    /// once, so for it they count until its next step. Default: unbounded.
+    pub fn mailbox(mut self, capacity: u32, when_full: WhenFull) -> Self {
+        self.mailbox = Some((capacity, when_full));
+        self
+    }
+
+    /// Links the new process and the running one, before the new one runs: `spawn_link`. See [`link`](crate::link()).
+    pub fn link(mut self) -> Self {
+        self.link = true;
+        self
+    }
+
+    /// Has the running process monitor the new one, before that runs: `spawn_monitor`. The reference is the handle's
+    /// ([`Handle::monitor_ref`]). See [`Context::monitor`].
+    pub fn monitor(mut self) -> Self {
+        self.monitor = true;
+        self
+    }
+
+    /// Has the new process cancelled when the running one ends, however that ends.
+    pub fn scoped(mut self) -> Self {
+        self.scoped = true;
+        self
+    }
+
     /// Starts a process that runs `future`. See [`spawn`](crate::spawn()).
     #[track_caller]
     pub fn spawn<F>(self, future: F) -> Handle<F::Output>
@@ -146,7 +186,7 @@ impl SpawnOptions {
     {
         let location = scheduler::caller();
         self.launch(&Kinds::<Nothing>::ASYNC, location, future, |future, _| Ok(Box::new(AsyncBody::new(future))))
-            .map(Handle::new)
+            .map(|(share, monitor)| Handle::new(share, monitor))
     }
 
     /// Starts a process with a mailbox. See [`start`](crate::start()).
@@ -179,7 +219,7 @@ impl SpawnOptions {
             // The closure runs in the first step, so its panic is the process's.
             Ok(Box::new(AsyncBody::new(async move { process(context).await })))
         })
-        .map(Child::new)
+        .map(|(share, monitor)| Child::new(share, monitor))
     }
 
     /// Starts a state machine. See [`spawn_process`](crate::spawn_process).
@@ -197,7 +237,7 @@ impl SpawnOptions {
         self.launch(&Kinds::<P::Message>::MACHINE, location, process, |process, _| {
             MachineBody::init(process, method, input).map(|body| Box::new(body) as Box<dyn Body>)
         })
-        .map(Child::new)
+        .map(|(share, monitor)| Child::new(share, monitor))
     }
 
     /// Puts a process into a slot, and queues it.
@@ -207,7 +247,7 @@ impl SpawnOptions {
         location: &'static Location<'static>,
         content: T,
         body: impl FnOnce(T, &Pin) -> Result<Box<dyn Body>, (T, InitError)>,
-    ) -> Result<HandleShare, SpawnError<T>> {
+    ) -> Result<(HandleShare, Option<MonitorRef>), SpawnError<T>> {
         let shared = match &self.scheduler {
             Some(scheduler) => Hold::Shared(Arc::clone(scheduler.shared())),
             None => scheduler::here(),
@@ -225,12 +265,28 @@ impl SpawnOptions {
             shared.count_refused();
             return refuse(content, SpawnErrorKind::Affinity { worker, width: shared.seats() });
         }
+        let own = if self.link || self.monitor || self.scoped { here::current() } else { None };
+        if own.is_none() && (self.link || self.monitor || self.scoped) {
+            shared.count_refused();
+            return refuse(content, SpawnErrorKind::NoProcess);
+        }
+        let mailbox = match self.mailbox {
+            Some((capacity, when_full)) => match NonZeroU32::new(capacity) {
+                Some(capacity) => Some((kind.make_bounded)(capacity, when_full)),
+                None => {
+                    shared.count_refused();
+                    return refuse(content, SpawnErrorKind::Mailbox);
+                }
+            },
+            None => None,
+        };
         let Some(free) = here::free_slot(&shared) else {
             shared.count_refused();
             return refuse(content, SpawnErrorKind::Limit);
         };
-        let extra = (self.label.is_some() || self.affinity.is_some())
-            .then(|| Box::new(Extra { label: self.label, affinity: self.affinity }));
+        let extra = (self.label.is_some() || self.affinity.is_some() || mailbox.is_some()).then(|| {
+            Box::new(Extra { label: self.label, affinity: self.affinity, bounded: mailbox, ..Extra::default() })
+        });
         let slot = slot::occupy(free, Birth { kind, location, parent, extra });
         let body = match body(content, &slot) {
             Ok(body) => body,
@@ -241,6 +297,16 @@ impl SpawnOptions {
             }
         };
         let share = slot::install(slot, body);
+        let mut monitor = None;
+        if let Some(own) = own {
+            if self.link {
+                relations::link_newborn(&own, share.slot());
+            }
+            if self.scoped {
+                relations::adopt_newborn(&own, share.slot());
+            }
+            monitor = self.monitor.then(|| relations::monitor_newborn(&own, share.slot()));
+        }
         // SAFETY: new processes are READY, and this one was not queued yet.
         #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
         let ready = unsafe { Ready::new(share.slot()) };
@@ -248,7 +314,7 @@ impl SpawnOptions {
             Newcomer::Runs => here::enqueue(ready, Origin::Spawned),
             Newcomer::Ends => worker::end_unqueued(&shared, ready),
         }
-        Ok(share)
+        Ok((share, monitor))
     }
 }
 

@@ -28,6 +28,7 @@
 //! | `complete` | - | `COMPLETE` | - | - |
 //! | `watch` (the handle left a waker) | sets `WAITER` | sets it | sets it | answers: complete |
 //! | `release_handle` | clears `HANDLE` | clears | clears | clears, answers: complete |
+//! | `relate` (an entry was left, see `relations.rs`) | sets `RELATED` | sets it | sets it | answers: complete |
 //!
 //! A `-` cannot happen: only the worker that holds the entry causes those events, and debug builds assert it.
 //!
@@ -63,6 +64,8 @@ const TERMINATE: u32 = 1 << 5;
 const HANDLE: u32 = 1 << 6;
 /// The handle left a waker. Set only while `HANDLE` is; never cleared before `COMPLETE`.
 const WAITER: u32 = 1 << 7;
+/// Others may have left entries with the process, to be settled at its end. Set in any phase, by who left one; never cleared.
+const RELATED: u32 = 1 << 8;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
@@ -152,6 +155,10 @@ impl Seen {
         self.0 & WAITER != 0
     }
 
+    pub(crate) fn is_related(self) -> bool {
+        self.0 & RELATED != 0
+    }
+
     pub(crate) fn phase(self) -> ProcessState {
         match self.0 & PHASE {
             READY => ProcessState::Ready,
@@ -196,6 +203,12 @@ impl<const MUTATION: u8> State<MUTATION> {
     pub(crate) fn is_cancelled(&self) -> bool {
         // Relaxed: nothing is read on the strength of it.
         Seen(self.0.load(Relaxed)).is_cancelled()
+    }
+
+    /// Whether terminated, as far as this thread can see; then it has been woken, too.
+    pub(crate) fn is_terminated(&self) -> bool {
+        // Relaxed: as above.
+        Seen(self.0.load(Relaxed)).is_terminated()
     }
 
     #[inline]
@@ -292,6 +305,13 @@ impl<const MUTATION: u8> State<MUTATION> {
     pub(crate) fn watch(&self) -> Seen {
         // Ordering: as in `complete`, the other way round.
         Seen(self.0.fetch_or(WAITER, AcqRel))
+    }
+
+    /// Somebody has left an entry where the end of the process looks for it; says whether that was too late.
+    pub(crate) fn relate(&self) -> Seen {
+        // Ordering: Release pairs with the Acquire of `complete`, and the other way round: either the end finds the entry, or this finds
+        // the end. The entry itself is under a lock.
+        Seen(self.0.fetch_or(RELATED, AcqRel))
     }
 
     /// The handle goes; if the process is complete, the body is its to dispose of.

@@ -46,7 +46,7 @@ use crate::shared::Shared;
 use crate::slot::{CACHE, Pin, Ready, Slot};
 use crate::state::Wait;
 use crate::waker;
-use crate::{Exit, Waiting};
+use crate::{Exit, Waiting, relations};
 
 /// Dispatches between two of the same fairness tick; the number is Go's, prime so that it does not beat with a program's own periods.
 const FAIRNESS: u32 = 61;
@@ -541,13 +541,13 @@ impl Local {
         self.current.set(Some(ready.as_raw()));
         slot.clear_waiting();
         let step = if seen.is_terminated() {
-            Err(Exit::Killed)
+            Err(relations::doom(slot))
         } else {
             let waker = waker::borrowed(slot);
             let mut task = TaskContext::from_waker(&waker);
             // SAFETY: [running] `start` made this the worker that runs it.
             guarded(|| unsafe { slot.with_body(|body| body.as_mut().map(|body| body.step(slot, &mut task))) })
-                .map(|step| step.unwrap_or(Step::Ended))
+                .map(|step| step.unwrap_or(Step::Ended(Exit::Normal)))
         };
         match step {
             Ok(Step::Waits(wait_for)) if !self.gives_way.get() => {
@@ -561,17 +561,18 @@ impl Local {
                 slot.state.give_way();
                 self.push_fifo(ready);
             }
-            Ok(Step::Ended) => complete(&self.shared, ready),
+            Ok(Step::Ended(exit)) => complete(&self.shared, ready, &exit),
             Err(exit) => {
                 if exit.is_panic() {
                     seat.stats.panics.add(1);
                 }
                 // SAFETY: [running] as above.
-                let ended =
-                    guarded(|| unsafe { slot.with_body(|body| body.as_mut().map(|body| body.end(slot, exit))) });
+                let ended = guarded(|| unsafe {
+                    slot.with_body(|body| body.as_mut().map(|body| body.end(slot, exit.clone())))
+                });
                 // A second panic, of a `Drop`: the state is gone all the same, and the first exit stands.
                 drop(ended);
-                complete(&self.shared, ready);
+                complete(&self.shared, ready, &exit);
             }
         }
         self.current.set(None);
@@ -580,7 +581,7 @@ impl Local {
 }
 
 /// Ends a process whose result is in its body; the caller runs it.
-fn complete(shared: &Shared, ready: Ready) {
+fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     let slot = ready.slot();
     drop_guarded(slot.take_foreign_wakers());
     count(shared, |stats| &stats.discarded, slot.close_mailbox().into());
@@ -592,7 +593,13 @@ fn complete(shared: &Shared, ready: Ready) {
     if counted {
         count(shared, |stats| &stats.ended, 1);
     }
+    if slot.state.see().is_related() {
+        relations::release_name(slot);
+    }
     let seen = slot.state.complete();
+    if seen.is_related() {
+        relations::settle(slot, exit);
+    }
     if !seen.has_handle() {
         slot.note_waiting(Waiting::DROP);
         // SAFETY: [running] the handle was gone, so the body is still the caller's.
@@ -618,7 +625,7 @@ pub(crate) fn end_unqueued(shared: &Shared, ready: Ready) {
     let _ = slot.state.start();
     // SAFETY: [running] `start` made the caller the one that runs it.
     drop(guarded(|| unsafe { slot.with_body(|body| body.as_mut().map(|body| body.end(slot, Exit::Killed))) }));
-    complete(shared, ready);
+    complete(shared, ready, &Exit::Killed);
 }
 
 /// The next slot of another worker, as it was seen.

@@ -10,6 +10,7 @@
 )]
 
 mod basics;
+mod contracts;
 mod fairness;
 mod idle;
 mod machines;

@@ -510,17 +510,17 @@ fn a_call_is_replied_to() {
         }
     });
     // From a future that is no process, from a process, and by way of another process.
-    assert_eq!(scheduler.block_on(doubler.call(|reply| (1, reply), HOUR)), Ok(2));
+    assert_eq!(scheduler.block_on(doubler.call(|reply| (1, reply), HOUR)).ok(), Some(2));
     let address = doubler.address().clone();
     let inside = scheduler.spawn(async move { address.call(|reply| (2, reply), HOUR).await });
-    assert_eq!(inside.join(), Ok(Ok(4)));
+    assert_eq!(inside.join().expect("it ends").ok(), Some(4));
     let address = doubler.address().clone();
     let front = scheduler.start(move |mut cx: Context<Reply<u32>>| async move {
         if let Some(reply) = cx.receive().await {
             address.send((3, reply)).expect("it lives");
         }
     });
-    assert_eq!(scheduler.block_on(front.call(|reply| reply, HOUR)), Ok(6));
+    assert_eq!(scheduler.block_on(front.call(|reply| reply, HOUR)).ok(), Some(6));
     assert_eq!(scheduler.now() - procession::Instant::NEVER, Duration::ZERO);
     assert_eq!(scheduler.snapshot().timers.pending, 0);
 }
@@ -529,7 +529,7 @@ fn a_call_is_replied_to() {
 fn a_call_without_a_reply_says_why() {
     let scheduler = driven();
     let drops = scheduler.start(|mut cx: Context<Reply<u32>>| async move { while cx.receive().await.is_some() {} });
-    assert_eq!(scheduler.block_on(drops.call(|reply| reply, HOUR)), Err(CallError::NoReply));
+    assert!(matches!(scheduler.block_on(drops.call(|reply| reply, HOUR)), Err(CallError::NoReply)));
 
     let ends = scheduler.start(|mut cx: Context<Option<Reply<u32>>>| async move {
         // The reply is in the mailbox behind this, and nobody receives it.
@@ -537,15 +537,15 @@ fn a_call_without_a_reply_says_why() {
     });
     let (address, handle) = ends.into_parts();
     address.send(None).expect("it lives");
-    assert_eq!(scheduler.block_on(address.call(Some, HOUR)), Err(CallError::NoReply), "it ended");
+    assert!(matches!(scheduler.block_on(address.call(Some, HOUR)), Err(CallError::NoReply)), "it ended");
     assert_eq!(handle.join(), Ok(()));
-    assert_eq!(scheduler.block_on(address.call(Some, HOUR)), Err(CallError::Ended));
+    assert!(matches!(scheduler.block_on(address.call(Some, HOUR)), Err(CallError::Refused(_))));
 
     let panics = scheduler.start(|mut cx: Context<Reply<u32>>| async move {
         let _reply = cx.receive().await;
         panic_quietly("with the reply in hand")
     });
-    assert_eq!(scheduler.block_on(panics.call(|reply| reply, HOUR)), Err(CallError::NoReply), "it panicked");
+    assert!(matches!(scheduler.block_on(panics.call(|reply| reply, HOUR)), Err(CallError::NoReply)), "it panicked");
 
     let keeps = scheduler.start(|mut cx: Context<Reply<u32>>| async move {
         let _reply = cx.receive().await;
@@ -557,9 +557,17 @@ fn a_call_without_a_reply_says_why() {
         procession::sleep(Duration::from_secs(1)).await;
         terminator.terminate(pid);
     }));
-    assert_eq!(scheduler.block_on(keeps.call(|reply| reply, HOUR)), Err(CallError::NoReply), "it was terminated");
-    let texts = [CallError::Ended, CallError::NoReply, CallError::Elapsed].map(|error| error.to_string());
-    assert_eq!(texts, ["cannot call: the process has ended", "the process gave no reply", "no reply came in time"]);
+    assert!(
+        matches!(scheduler.block_on(keeps.call(|reply| reply, HOUR)), Err(CallError::NoReply)),
+        "it was terminated"
+    );
+    let texts = [CallError::<()>::NoReply, CallError::Elapsed].map(|error| error.to_string());
+    assert_eq!(texts, ["the process gave no reply", "no reply came in time"]);
+    let refused = scheduler.block_on(keeps.call(|reply| reply, HOUR)).expect_err("it has ended");
+    assert_eq!(refused.to_string(), "cannot call: the message was refused");
+    let CallError::Refused(error) = refused else { unreachable!("it was refused") };
+    assert!(error.to_string().ends_with("the process has ended"), "{error}");
+    assert_eq!(error.message.try_send(1), Err(1), "the message is there, its caller is not");
 }
 
 #[test]
@@ -573,7 +581,7 @@ fn a_late_reply_is_discarded() {
     });
     let (address, handle) = slow.into_parts();
     let before = scheduler.now();
-    assert_eq!(scheduler.block_on(address.call(|reply| reply, HOUR)), Err(CallError::Elapsed));
+    assert!(matches!(scheduler.block_on(address.call(|reply| reply, HOUR)), Err(CallError::Elapsed)));
     assert_eq!(scheduler.now() - before, HOUR, "not earlier, and on the test clock not later");
     assert_eq!(handle.join(), Ok((true, Err("too late".into()))), "the reply comes back");
 }
@@ -589,7 +597,7 @@ fn a_call_that_is_dropped_is_abandoned() {
     });
     let address = child.address().clone();
     let polled = scheduler.block_on(async move { poll_once(address.call(|reply| reply, HOUR)).await });
-    assert_eq!(polled, Poll::Pending);
+    assert!(polled.is_pending());
     assert_eq!(child.join(), Ok(Err(1)));
     assert!(soon(&told));
     assert_eq!(scheduler.snapshot().timers.pending, 0);
@@ -614,8 +622,10 @@ fn callers_and_repliers_on_all_workers_agree() {
                 let address = server.address().clone();
                 scheduler.spawn(async move {
                     for n in 0..200 {
-                        let expected = if n % 3 == 2 { Err(CallError::NoReply) } else { Ok(n + 1) };
-                        assert_eq!(address.call(|reply| (n, reply), HOUR).await, expected);
+                        match address.call(|reply| (n, reply), HOUR).await {
+                            Ok(reply) => assert_eq!(reply, n + 1),
+                            Err(error) => assert!(n % 3 == 2 && error.is_no_reply()),
+                        }
                     }
                 })
             })

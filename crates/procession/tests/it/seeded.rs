@@ -131,7 +131,7 @@ async fn program(trace: Trace) -> u64 {
             2 => {
                 let patience = Duration::from_nanos(chance.u64(0..300));
                 // It may have taken too long, which is what the seed decides.
-                let _: Result<u64, CallError> = worker.call(Work::Ask, patience).await;
+                let _: Result<u64, CallError<Work>> = worker.call(Work::Ask, patience).await;
             }
             _ => {
                 sent += n;

@@ -371,7 +371,9 @@ fn a_delayed_message_to_a_process_that_has_ended_is_dropped() {
     set(address.send_after(seconds(1), Arc::clone(&held)));
     set(address.send_after(seconds(2), Arc::clone(&held)));
     assert_eq!(receiver.join(), Ok(()));
-    set(address.send_after(seconds(3), Arc::clone(&held)));
+    let refused = address.send_after(seconds(3), Arc::clone(&held)).expect_err("it has ended");
+    assert!(refused.is_ended());
+    drop(refused);
     assert!(Arc::strong_count(&held) > 1);
     scheduler.block_on(async { sleep(seconds(10)).await });
     assert_eq!(Arc::strong_count(&held), 1);
@@ -461,9 +463,11 @@ fn beyond_the_limit_what_was_to_be_timed_comes_back() {
         function();
         assert_eq!(calls(), 1);
         let refused = cx.address().send_after(HOUR, "message");
-        assert_eq!(refused, Err(TimerLimit("message")));
-        let text = "the scheduler has reached its limit of timers";
-        assert_eq!(refused.map_err(|error| error.to_string()), Err(text.to_owned()));
+        let refused = refused.expect_err("there is one already");
+        assert!(refused.is_timer_limit());
+        assert_eq!(refused.message, "message");
+        let text = format!("cannot send to {} later: the scheduler has reached its limit of timers", cx.pid());
+        assert_eq!(refused.to_string(), text);
         assert!(only.cancel());
         set(cx.address().send_after(Duration::ZERO, "there is room again"));
         cx.receive().await
@@ -515,9 +519,9 @@ fn each_worker_and_the_outside_have_a_limit_of_their_own() {
     let scheduler = with_one_timer();
     let receiver = scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await });
     set(receiver.send_after(HOUR, 1));
-    assert_eq!(receiver.send_after(HOUR, 2), Err(TimerLimit(2)));
+    assert_eq!(receiver.send_after(HOUR, 2).map_err(|error| error.message), Err(2));
     let address = receiver.address().clone();
     let inside = joined(scheduler.spawn(async move { (address.send_after(HOUR, 3), address.send_after(HOUR, 4)) }));
-    assert_eq!(inside, (Ok(()), Err(TimerLimit(4))));
+    assert_eq!((inside.0, inside.1.map_err(|error| error.message)), (Ok(()), Err(4)));
     assert_eq!(timers(&scheduler).pending, 2);
 }

@@ -1,0 +1,388 @@
+//! Bounded mailboxes: what they do when they are full, and who waits for room.
+//!
+//! # Bounded-mailbox protocol
+//!
+//! ## Problem
+//! A sender finds the mailbox full. Before it has said that it waits, the receiver takes a message out and finds nobody waiting: the
+//! sender waits for ever beside an empty mailbox. Or the receiver ends meanwhile, and nobody gives the sender its message back.
+//!
+//! ## States
+//! One lock over the entries, the queue of those who wait, and what is to be given back. Messages count against the capacity from their
+//! push until they are taken out one by one; what the runtime pushes does not. `armed`: the receiver found nothing, and wants to be
+//! woken. `closed`, for ever: the receiver has ended.
+//!
+//! ## Steps
+//! Push: `Refuse` if closed; `Queue` if there is room and nobody waits; else what the policy says.
+//! Wait: as push, but behind those who wait already: `Stand` in the queue with message and waker.
+//! Take: one entry; while there is room, `Admit` the first who waits: its message goes into the mailbox, and it is woken.
+//! Withdraw (the sender gives up): out of the queue, if it still stands there; else its message has been taken.
+//! Close: everything out; who waits finds its message among the `returned`, and is woken.
+//!
+//! ## Why it works
+//! Finding no room and standing in the queue are one critical section, so every `Take` after it finds the one who waits, and moves its message
+//! itself: no permit can be lost with a sender that goes away between being woken and sending. Whoever comes while others wait stands
+//! behind them or is refused, so it is first come, first served.
+//!
+//! ## Allowed
+//! A mailbox may hold more than its capacity in what the runtime pushed: each is bounded by what the process itself asked for, monitors,
+//! links and commands.
+//!
+//! ## Checked by
+//! `models::push_against_take`, `models::push_against_close`, `models::wait_against_take`, `models::wait_against_close`,
+//! `models::canary_stand_apart`, `models::canary_close_forgets`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU32;
+use std::task::Waker;
+
+use procession_sync::Mutex;
+
+/// The defects that canary models plant, one at a time.
+pub(crate) mod mutation {
+    pub(crate) const SOUND: u8 = 0;
+    /// Who finds no room gives the lock back before it stands in the queue.
+    pub(crate) const STAND_APART: u8 = 1;
+    /// `Close` leaves those who wait where they are.
+    pub(crate) const CLOSE_FORGETS: u8 = 2;
+}
+
+/// What a bounded mailbox does with a message for which it has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// It refuses the message: the sender gets it back.
+    Reject,
+    /// As `Reject` for who cannot wait; [`Address::send_wait`](crate::Address::send_wait) waits for room, first come, first served.
+    Wait,
+    /// It drops the message that comes.
+    DropNewest,
+    /// It drops the oldest message, and takes the new one.
+    DropOldest,
+    /// The process ends, with [`Exit::MailboxFull`](crate::Exit::MailboxFull); the sender gets the message back.
+    Kill,
+}
+
+/// What became of a message.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Offered<M> {
+    /// It is in the mailbox; whether to wake the receiver.
+    Queued { wake: bool },
+    /// It is in the mailbox, in place of this one; a full mailbox has woken its receiver.
+    Replaced(M),
+    /// It is not taken, and the policy is to drop it.
+    Dropped(M),
+    /// There is no room.
+    Full(M),
+    /// There is no room, and the policy is that the receiver ends.
+    Kills(M),
+    /// The receiver has ended.
+    Closed(M),
+}
+
+/// What became of a message whose sender waits if need be.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Stood<M> {
+    Queued {
+        wake: bool,
+    },
+    /// It waits, under this number.
+    Waits(u64),
+    Closed(M),
+}
+
+/// How the waiting goes.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Standing<M> {
+    Waits,
+    Taken,
+    Closed(M),
+}
+
+/// What is in a mailbox: a message, or something of the runtime.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Entry<M, S> {
+    Message(M),
+    Exempt(S),
+}
+
+#[derive(Debug)]
+struct Waiting<M> {
+    number: u64,
+    message: M,
+    waker: Waker,
+}
+
+#[derive(Debug)]
+struct Ring<M, S> {
+    /// Allocated with the first entry.
+    entries: VecDeque<Entry<M, S>>,
+    /// Messages among them.
+    messages: u32,
+    high_water: u32,
+    armed: bool,
+    closed: bool,
+    /// Oldest first, so by number.
+    waiting: VecDeque<Waiting<M>>,
+    last_number: u64,
+    /// Of those who waited when the mailbox was closed.
+    returned: BTreeMap<u64, M>,
+    refused: u64,
+    dropped: u64,
+}
+
+/// How a bounded mailbox is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MailboxSnapshot {
+    /// Messages that it takes at most.
+    pub capacity: u32,
+    /// What it does when it is full.
+    pub when_full: WhenFull,
+    /// Senders that wait for room.
+    pub waiting: usize,
+    /// Messages that were refused.
+    pub refused: u64,
+    /// Messages that were dropped, new ones or old ones.
+    pub dropped: u64,
+}
+
+/// A bounded mailbox.
+#[derive(Debug)]
+pub(crate) struct Bounded<M, S, const MUTATION: u8 = { mutation::SOUND }> {
+    capacity: NonZeroU32,
+    when_full: WhenFull,
+    ring: Mutex<Ring<M, S>>,
+}
+
+/// What `Take` gives: an entry, and who is to be woken for the room.
+pub(crate) type Taken<M, S> = (Option<Entry<M, S>>, Vec<Waker>);
+
+impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
+    pub(crate) fn new(capacity: NonZeroU32, when_full: WhenFull) -> Self {
+        let ring = Ring {
+            entries: VecDeque::new(),
+            messages: 0,
+            high_water: 0,
+            armed: false,
+            closed: false,
+            waiting: VecDeque::new(),
+            last_number: 0,
+            returned: BTreeMap::new(),
+            refused: 0,
+            dropped: 0,
+        };
+        Self { capacity, when_full, ring: Mutex::new(ring) }
+    }
+
+    pub(crate) fn when_full(&self) -> WhenFull {
+        self.when_full
+    }
+
+    fn with<R>(&self, access: impl FnOnce(&mut Ring<M, S>) -> R) -> R {
+        access(&mut self.ring.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    fn has_room(&self, ring: &Ring<M, S>) -> bool {
+        ring.messages < self.capacity.get() && ring.waiting.is_empty()
+    }
+
+    /// Push, with what the policy says when there is no room.
+    pub(crate) fn offer(&self, message: M) -> Offered<M> {
+        self.with(|ring| {
+            if ring.closed {
+                return Offered::Closed(message);
+            }
+            if self.has_room(ring) {
+                return Offered::Queued { wake: ring.push(message) };
+            }
+            match self.when_full {
+                WhenFull::Reject | WhenFull::Wait => {
+                    ring.refused += 1;
+                    Offered::Full(message)
+                }
+                WhenFull::DropNewest => {
+                    ring.dropped += 1;
+                    Offered::Dropped(message)
+                }
+                WhenFull::DropOldest => {
+                    ring.dropped += 1;
+                    let Some(oldest) = ring.take_oldest_message() else { return Offered::Dropped(message) };
+                    let wake = ring.push(message);
+                    debug_assert!(!wake, "[armed] only an empty mailbox is armed");
+                    Offered::Replaced(oldest)
+                }
+                WhenFull::Kill => {
+                    ring.refused += 1;
+                    Offered::Kills(message)
+                }
+            }
+        })
+    }
+
+    /// Push without a policy: it is taken, or comes back.
+    pub(crate) fn offer_politely(&self, message: M) -> Offered<M> {
+        self.with(|ring| {
+            if ring.closed {
+                Offered::Closed(message)
+            } else if self.has_room(ring) {
+                Offered::Queued { wake: ring.push(message) }
+            } else {
+                ring.refused += 1;
+                Offered::Full(message)
+            }
+        })
+    }
+
+    /// Wait.
+    pub(crate) fn stand(&self, message: M, waker: Waker) -> Stood<M> {
+        if MUTATION == mutation::STAND_APART {
+            let no_room = self.with(|ring| !self.has_room(ring));
+            if no_room {
+                return self.with(|ring| Stood::Waits(ring.stand(message, waker)));
+            }
+        }
+        self.with(|ring| {
+            if ring.closed {
+                Stood::Closed(message)
+            } else if self.has_room(ring) {
+                Stood::Queued { wake: ring.push(message) }
+            } else {
+                Stood::Waits(ring.stand(message, waker))
+            }
+        })
+    }
+
+    /// How it goes with who stands under this number; it goes on standing with this waker. The old one comes back, to be dropped outside.
+    pub(crate) fn standing(&self, number: u64, mut waker: Waker) -> (Standing<M>, Waker) {
+        let standing = self.with(|ring| match ring.place(number) {
+            Some(place) => {
+                std::mem::swap(&mut ring.waiting[place].waker, &mut waker);
+                Standing::Waits
+            }
+            None => ring.returned.remove(&number).map_or(Standing::Taken, Standing::Closed),
+        });
+        (standing, waker)
+    }
+
+    /// Withdraw: the message, unless the mailbox has taken it.
+    pub(crate) fn withdraw(&self, number: u64) -> Option<M> {
+        self.with(|ring| match ring.place(number) {
+            Some(place) => ring.waiting.remove(place).map(|waiting| waiting.message),
+            None => ring.returned.remove(&number),
+        })
+    }
+
+    /// Pushes what is exempt; says whether to wake the receiver.
+    pub(crate) fn push_exempt(&self, item: S) -> Result<bool, S> {
+        self.with(|ring| {
+            if ring.closed {
+                return Err(item);
+            }
+            ring.entries.push_back(Entry::Exempt(item));
+            Ok(std::mem::take(&mut ring.armed))
+        })
+    }
+
+    /// Take.
+    pub(crate) fn take(&self) -> Taken<M, S> {
+        self.with(|ring| {
+            let entry = ring.entries.pop_front();
+            let mut wakers = Vec::new();
+            if let Some(Entry::Message(_)) = entry {
+                ring.messages -= 1;
+                while ring.messages < self.capacity.get()
+                    && let Some(first) = ring.waiting.pop_front()
+                {
+                    ring.push(first.message);
+                    wakers.push(first.waker);
+                }
+            }
+            (entry, wakers)
+        })
+    }
+
+    /// The receiver wants to be woken by the next push, unless there is something to take.
+    pub(crate) fn arm(&self) -> bool {
+        self.with(|ring| {
+            ring.armed = ring.entries.is_empty() && !ring.closed;
+            ring.armed
+        })
+    }
+
+    pub(crate) fn disarm(&self) {
+        self.with(|ring| ring.armed = false);
+    }
+
+    /// Close: what is in it, and who is to be woken.
+    pub(crate) fn close(&self) -> (VecDeque<Entry<M, S>>, Vec<Waker>) {
+        self.with(|ring| {
+            ring.closed = true;
+            ring.armed = false;
+            ring.messages = 0;
+            let mut wakers = Vec::new();
+            if MUTATION != mutation::CLOSE_FORGETS {
+                for waiting in ring.waiting.drain(..) {
+                    ring.returned.insert(waiting.number, waiting.message);
+                    wakers.push(waiting.waker);
+                }
+            }
+            (std::mem::take(&mut ring.entries), wakers)
+        })
+    }
+
+    pub(crate) fn length(&self) -> u32 {
+        self.with(|ring| ring.messages)
+    }
+
+    pub(crate) fn high_water(&self) -> u32 {
+        self.with(|ring| ring.high_water)
+    }
+
+    pub(crate) fn snapshot(&self) -> MailboxSnapshot {
+        self.with(|ring| MailboxSnapshot {
+            capacity: self.capacity.get(),
+            when_full: self.when_full,
+            waiting: ring.waiting.len(),
+            refused: ring.refused,
+            dropped: ring.dropped,
+        })
+    }
+}
+
+impl<M, S> Ring<M, S> {
+    /// Queues a message; says whether to wake the receiver.
+    fn push(&mut self, message: M) -> bool {
+        self.entries.push_back(Entry::Message(message));
+        self.messages += 1;
+        self.high_water = self.high_water.max(self.messages);
+        std::mem::take(&mut self.armed)
+    }
+
+    fn stand(&mut self, message: M, waker: Waker) -> u64 {
+        self.last_number += 1;
+        let number = self.last_number;
+        self.waiting.push_back(Waiting { number, message, waker });
+        number
+    }
+
+    fn place(&self, number: u64) -> Option<usize> {
+        self.waiting.binary_search_by_key(&number, |waiting| waiting.number).ok()
+    }
+
+    fn take_oldest_message(&mut self) -> Option<M> {
+        let place = self.entries.iter().position(|entry| matches!(entry, Entry::Message(_)))?;
+        self.messages -= 1;
+        match self.entries.remove(place)? {
+            Entry::Message(message) => Some(message),
+            Entry::Exempt(_) => None,
+        }
+    }
+}
+
+#[cfg(all(test, procession_loom))]
+mod models;
+#[cfg(all(test, not(procession_loom)))]
+mod tests;

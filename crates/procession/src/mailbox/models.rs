@@ -1,0 +1,113 @@
+//! Only decisions are modelled: who would be woken is told by what the operations answer.
+
+use std::num::NonZeroU32;
+use std::task::Waker;
+
+use procession_sync::{Arc, thread};
+
+use super::{Bounded, Entry, Offered, Standing, Stood, WhenFull, mutation};
+
+type Mailbox<const MUTATION: u8> = Bounded<u32, (), MUTATION>;
+
+fn explore(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.check(body);
+}
+
+fn mailbox<const MUTATION: u8>(when_full: WhenFull) -> Arc<Mailbox<MUTATION>> {
+    Arc::new(Bounded::new(NonZeroU32::MIN, when_full))
+}
+
+fn full<const MUTATION: u8>() -> Arc<Mailbox<MUTATION>> {
+    let mailbox = mailbox(WhenFull::Wait);
+    assert_eq!(mailbox.offer(1), Offered::Queued { wake: false });
+    mailbox
+}
+
+#[test]
+fn push_against_take() {
+    explore(|| {
+        let mailbox = mailbox::<{ mutation::SOUND }>(WhenFull::Reject);
+        let sender = {
+            let mailbox = Arc::clone(&mailbox);
+            thread::spawn(move || mailbox.offer(1) == Offered::Queued { wake: true })
+        };
+        let (taken, _) = mailbox.take();
+        let sleeps = taken.is_none() && mailbox.arm();
+        let woken = sender.join().expect("the sender does not panic");
+        assert_eq!(sleeps, woken, "who sleeps is woken, and nobody else");
+    });
+}
+
+#[test]
+fn push_against_close() {
+    explore(|| {
+        let mailbox = mailbox::<{ mutation::SOUND }>(WhenFull::Reject);
+        let sender = {
+            let mailbox = Arc::clone(&mailbox);
+            thread::spawn(move || mailbox.offer(1) == Offered::Closed(1))
+        };
+        let drained = mailbox.close().0.len() == 1;
+        let refused = sender.join().expect("the sender does not panic");
+        assert!(drained != refused, "the message is discarded or comes back");
+    });
+}
+
+/// The mailbox is full. One waits for room while the receiver takes a message out.
+fn wait<const MUTATION: u8>() {
+    explore(|| {
+        let mailbox = full::<MUTATION>();
+        let sender = {
+            let mailbox = Arc::clone(&mailbox);
+            thread::spawn(move || mailbox.stand(2, Waker::noop().clone()))
+        };
+        assert_eq!(mailbox.take().0, Some(Entry::Message(1)));
+        if let Stood::Waits(number) = sender.join().expect("the sender does not panic") {
+            let (standing, _) = mailbox.standing(number, Waker::noop().clone());
+            assert_eq!(standing, Standing::Taken, "it waits beside an empty mailbox");
+        }
+        assert_eq!(mailbox.take().0, Some(Entry::Message(2)));
+    });
+}
+
+#[test]
+fn wait_against_take() {
+    wait::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "it waits beside an empty mailbox")]
+fn canary_stand_apart() {
+    wait::<{ mutation::STAND_APART }>();
+}
+
+/// The mailbox is full. One waits for room while the receiver ends.
+fn death<const MUTATION: u8>() {
+    explore(|| {
+        let mailbox = full::<MUTATION>();
+        let sender = {
+            let mailbox = Arc::clone(&mailbox);
+            thread::spawn(move || mailbox.stand(2, Waker::noop().clone()))
+        };
+        assert_eq!(mailbox.close().0.len(), 1);
+        match sender.join().expect("the sender does not panic") {
+            Stood::Waits(number) => {
+                let (standing, _) = mailbox.standing(number, Waker::noop().clone());
+                assert_eq!(standing, Standing::Closed(2), "its message comes back");
+            }
+            stood => assert_eq!(stood, Stood::Closed(2), "its message comes back"),
+        }
+    });
+}
+
+#[test]
+fn wait_against_close() {
+    death::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "its message comes back")]
+fn canary_close_forgets() {
+    death::<{ mutation::CLOSE_FORGETS }>();
+}

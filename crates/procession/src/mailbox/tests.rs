@@ -1,0 +1,100 @@
+use std::num::NonZeroU32;
+use std::task::Waker;
+
+use super::{Bounded, Entry, Offered, Standing, Stood, WhenFull};
+
+type Mailbox = Bounded<u32, &'static str>;
+
+fn mailbox(capacity: u32, when_full: WhenFull) -> Mailbox {
+    Bounded::new(NonZeroU32::new(capacity).expect("not 0"), when_full)
+}
+
+fn fill(mailbox: &Mailbox, messages: std::ops::Range<u32>) {
+    for message in messages {
+        assert_eq!(mailbox.offer(message), Offered::Queued { wake: false });
+    }
+}
+
+fn stand(mailbox: &Mailbox, message: u32) -> u64 {
+    match mailbox.stand(message, Waker::noop().clone()) {
+        Stood::Waits(number) => number,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn messages(mailbox: &Mailbox) -> Vec<u32> {
+    let mut messages = Vec::new();
+    while let (Some(entry), _) = mailbox.take() {
+        if let Entry::Message(message) = entry {
+            messages.push(message);
+        }
+    }
+    messages
+}
+
+#[test]
+fn each_policy_does_what_it_says() {
+    for (when_full, answer, left) in [
+        (WhenFull::Reject, Offered::Full(9), vec![0, 1]),
+        (WhenFull::Wait, Offered::Full(9), vec![0, 1]),
+        (WhenFull::DropNewest, Offered::Dropped(9), vec![0, 1]),
+        (WhenFull::DropOldest, Offered::Replaced(0), vec![1, 9]),
+        (WhenFull::Kill, Offered::Kills(9), vec![0, 1]),
+    ] {
+        let mailbox = mailbox(2, when_full);
+        fill(&mailbox, 0..2);
+        assert_eq!(mailbox.offer(9), answer);
+        assert_eq!(mailbox.offer_politely(8), Offered::Full(8), "whatever the policy");
+        assert_eq!(messages(&mailbox), left, "{when_full:?}");
+    }
+}
+
+#[test]
+fn what_is_exempt_has_room_and_keeps_its_place() {
+    let mailbox = mailbox(1, WhenFull::DropOldest);
+    assert!(mailbox.arm());
+    assert_eq!(mailbox.push_exempt("a"), Ok(true), "it wakes");
+    fill(&mailbox, 0..1);
+    assert_eq!(mailbox.push_exempt("b"), Ok(false));
+    assert_eq!(mailbox.offer(1), Offered::Replaced(0));
+    let order: Vec<_> = std::iter::from_fn(|| mailbox.take().0).collect();
+    assert_eq!(order, [Entry::Exempt("a"), Entry::Exempt("b"), Entry::Message(1)]);
+}
+
+#[test]
+fn who_waits_is_served_in_order_and_is_not_overtaken() {
+    let mailbox = mailbox(2, WhenFull::Wait);
+    fill(&mailbox, 0..2);
+    let (first, second) = (stand(&mailbox, 2), stand(&mailbox, 3));
+    let (taken, wakers) = mailbox.take();
+    assert_eq!((taken, wakers.len()), (Some(Entry::Message(0)), 1));
+    assert_eq!(mailbox.standing(first, Waker::noop().clone()).0, Standing::Taken);
+    assert_eq!(mailbox.standing(second, Waker::noop().clone()).0, Standing::Waits);
+    assert_eq!(mailbox.offer(9), Offered::Full(9), "there is no room, and somebody waits");
+    assert_eq!(messages(&mailbox), [1, 2, 3]);
+}
+
+#[test]
+fn who_gives_up_gets_its_message_back_unless_it_was_taken() {
+    let mailbox = mailbox(1, WhenFull::Wait);
+    fill(&mailbox, 0..1);
+    let (first, second) = (stand(&mailbox, 1), stand(&mailbox, 2));
+    assert_eq!(mailbox.withdraw(first), Some(1));
+    assert_eq!(mailbox.take().0, Some(Entry::Message(0)));
+    assert_eq!(mailbox.withdraw(second), None, "the room went to the next");
+    assert_eq!(messages(&mailbox), [2]);
+}
+
+#[test]
+fn a_closed_mailbox_gives_everything_back() {
+    let mailbox = mailbox(1, WhenFull::Wait);
+    fill(&mailbox, 0..1);
+    let (first, second) = (stand(&mailbox, 1), stand(&mailbox, 2));
+    let (entries, wakers) = mailbox.close();
+    assert_eq!((entries.len(), wakers.len()), (1, 2));
+    assert_eq!(mailbox.standing(first, Waker::noop().clone()).0, Standing::Closed(1));
+    assert_eq!(mailbox.withdraw(second), Some(2));
+    assert_eq!(mailbox.offer(3), Offered::Closed(3));
+    assert_eq!(mailbox.push_exempt("late"), Err("late"));
+    assert!(!mailbox.arm(), "nothing will come");
+}

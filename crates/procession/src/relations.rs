@@ -1,0 +1,376 @@
+//! What processes are to each other, with the semantics of Erlang/OTP: links, monitors, exit signals, scopes.
+//!
+//! The protocol by which an end is told exactly once is in `ties.rs`. Relations name processes by PID and pin nothing, so that they reach
+//! from one scheduler to another and keep neither process nor scheduler.
+//!
+//! What a process is told comes through its mailbox, behind the messages that were sent before by the same process, or that it found there
+//! when it came. What is done to a process (it is ended, or cancelled) is a bit of its state word, and waits for no mailbox.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::body::System;
+use crate::shared::{self, find};
+use crate::slot::Slot;
+use crate::ties::{Left, Ties};
+use crate::{Exit, Pid, here};
+
+/// One monitor. No two of a program are the same.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MonitorRef(u64);
+
+impl MonitorRef {
+    fn draw() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: only that they differ matters.
+        Self(LAST.fetch_add(1, Relaxed) + 1)
+    }
+}
+
+impl fmt::Debug for MonitorRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "m{}", self.0)
+    }
+}
+
+/// A process that was monitored has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Down {
+    /// Which monitor this answers.
+    pub monitor: MonitorRef,
+    /// The process.
+    pub pid: Pid,
+    /// How it ended; [`Exit::NoProcess`] if it had ended before it was monitored.
+    pub exit: Exit,
+}
+
+/// An exit signal that was trapped: of a link, or sent by [`send_exit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExitSignal {
+    /// The process that ended, or that sent the signal; `None` if a thread that is no process sent it.
+    pub from: Option<Pid>,
+    /// How it ended, or what it sent.
+    pub exit: Exit,
+}
+
+/// What the runtime tells a process of others.
+#[derive(Debug)]
+pub(crate) enum Signal {
+    Down(Down),
+    Exit(ExitSignal),
+}
+
+/// The entries of a process. Those on both sides of a relation name each other.
+#[derive(Debug, Default)]
+pub(crate) struct Relations {
+    /// Whether exit signals are told instead of ending the process.
+    traps: bool,
+    links: BTreeSet<Pid>,
+    /// Who monitors this process.
+    watchers: BTreeMap<MonitorRef, Pid>,
+    /// Whom this process monitors, and has not been told of yet.
+    watched: BTreeMap<MonitorRef, Pid>,
+    /// Who is cancelled when this process ends.
+    scope: BTreeSet<Pid>,
+    /// Whose scope this process is in.
+    scope_of: Option<Pid>,
+    /// The name it is registered by.
+    name: Option<Arc<str>>,
+    /// How it is to end, if an exit signal ends it.
+    doom: Option<Exit>,
+}
+
+type Entries = Option<Box<Relations>>;
+
+fn ties(slot: &Slot) -> &Ties<Entries> {
+    &slot.extra_or_default().ties
+}
+
+/// Looks at the relations of a process or changes them, making them if there are none.
+fn with<R>(slot: &Slot, access: impl FnOnce(&mut Relations) -> R) -> R {
+    ties(slot).with(|entries| access(entries.get_or_insert_default()))
+}
+
+/// As `with`, but makes none.
+fn with_any<R>(slot: &Slot, access: impl FnOnce(&mut Relations) -> R) -> Option<R> {
+    slot.extra()?.ties.with(|entries| entries.as_deref_mut().map(access))
+}
+
+/// Leaves an entry with a process that may be ending.
+fn leave(slot: &Slot, enter: impl FnOnce(&mut Relations), withdraw: impl FnOnce(&mut Relations) -> bool) -> Left {
+    ties(slot).leave(
+        &slot.state,
+        |entries| enter(entries.get_or_insert_default()),
+        |entries| entries.as_deref_mut().is_some_and(withdraw),
+    )
+}
+
+/// Leaves an entry with the process itself, which is not at its end yet.
+fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) {
+    with(slot, enter);
+    let _ = slot.state.relate();
+}
+
+fn tell(slot: &Slot, signal: Signal) {
+    // Ignored: an ended process wants to know nothing.
+    slot.push_system(Box::new(System::Signal(signal)));
+}
+
+/// Links `own` and another, for ever or until either ends or unlinks. Once linked, again is nothing.
+pub(crate) fn link_to(own: &Slot, other: Pid) {
+    let pid = own.pid();
+    if pid == other {
+        return;
+    }
+    let mut fresh = false;
+    leave_own(own, |relations| fresh = relations.links.insert(other));
+    if !fresh {
+        return;
+    }
+    let left = find(other).map(|peer| {
+        leave(
+            &peer,
+            |relations| {
+                relations.links.insert(pid);
+            },
+            |relations| relations.links.remove(&pid),
+        )
+    });
+    if left != Some(Left::There) && with(own, |relations| relations.links.remove(&other)) {
+        deliver(own, Some(other), Exit::NoProcess, Cause::Link);
+    }
+}
+
+/// Links two processes of which the younger is not queued yet, and so cannot end meanwhile.
+pub(crate) fn link_newborn(own: &Slot, newborn: &Slot) {
+    leave_own(newborn, |relations| {
+        relations.links.insert(own.pid());
+    });
+    leave_own(own, |relations| {
+        relations.links.insert(newborn.pid());
+    });
+}
+
+/// Ends a link. Afterwards the end of the other has no effect, unless it has been told already.
+pub(crate) fn unlink_from(own: &Slot, other: Pid) {
+    with_any(own, |relations| relations.links.remove(&other));
+    if let Some(peer) = find(other) {
+        let pid = own.pid();
+        with_any(&peer, |relations| relations.links.remove(&pid));
+    }
+}
+
+/// Has `own` told, once, when the other ends.
+pub(crate) fn monitor(own: &Slot, other: Pid) -> MonitorRef {
+    let (monitor, pid) = (MonitorRef::draw(), own.pid());
+    leave_own(own, |relations| {
+        relations.watched.insert(monitor, other);
+    });
+    let left = find(other).map(|target| {
+        leave(
+            &target,
+            |relations| {
+                relations.watchers.insert(monitor, pid);
+            },
+            |relations| relations.watchers.remove(&monitor).is_some(),
+        )
+    });
+    if left != Some(Left::There) {
+        tell(own, Signal::Down(Down { monitor, pid: other, exit: Exit::NoProcess }));
+    }
+    monitor
+}
+
+/// As `monitor`, of a process that is not queued yet.
+pub(crate) fn monitor_newborn(own: &Slot, newborn: &Slot) -> MonitorRef {
+    let monitor = MonitorRef::draw();
+    leave_own(own, |relations| {
+        relations.watched.insert(monitor, newborn.pid());
+    });
+    leave_own(newborn, |relations| {
+        relations.watchers.insert(monitor, own.pid());
+    });
+    monitor
+}
+
+/// Ends a monitor; says whether it had not been answered. It is not answered afterwards, even if the answer is in the mailbox.
+pub(crate) fn demonitor(own: &Slot, monitor: MonitorRef) -> bool {
+    let Some(target) = with_any(own, |relations| relations.watched.remove(&monitor)).flatten() else {
+        return false;
+    };
+    if let Some(target) = find(target) {
+        with_any(&target, |relations| relations.watchers.remove(&monitor));
+    }
+    true
+}
+
+/// Takes a signal out of the mailbox of `own`; `None` if it has been called off meanwhile.
+pub(crate) fn accept(own: &Slot, signal: Signal) -> Option<Signal> {
+    if let Signal::Down(down) = &signal {
+        with_any(own, |relations| relations.watched.remove(&down.monitor)).flatten()?;
+    }
+    Some(signal)
+}
+
+/// Whether exit signals are to be told instead of ending the process; what it was before.
+pub(crate) fn trap_exits(own: &Slot, traps: bool) -> bool {
+    with(own, |relations| std::mem::replace(&mut relations.traps, traps))
+}
+
+/// Puts a process that is not queued yet into the scope of `own`.
+pub(crate) fn adopt_newborn(own: &Slot, newborn: &Slot) {
+    leave_own(newborn, |relations| relations.scope_of = Some(own.pid()));
+    leave_own(own, |relations| {
+        relations.scope.insert(newborn.pid());
+    });
+}
+
+/// Enters the name of a process; `TooLate` if it has ended, `None` if it has another already.
+pub(crate) fn name(slot: &Slot, name: &Arc<str>) -> Option<Left> {
+    let taken = Cell::new(false);
+    let left = leave(
+        slot,
+        |relations| match relations.name {
+            Some(_) => taken.set(true),
+            None => relations.name = Some(Arc::clone(name)),
+        },
+        |relations| !taken.get() && relations.name.take().is_some(),
+    );
+    (!taken.get()).then_some(left)
+}
+
+pub(crate) fn take_name(slot: &Slot) -> Option<Arc<str>> {
+    with_any(slot, |relations| relations.name.take()).flatten()
+}
+
+/// Where an exit signal comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Link,
+    Sent,
+}
+
+/// An exit signal arrives: it is told to who traps it, a normal one is nothing to others, and any other ends the process.
+pub(crate) fn deliver(slot: &Slot, from: Option<Pid>, exit: Exit, cause: Cause) {
+    enum Fate {
+        Told(Exit),
+        Ended,
+        Nothing,
+    }
+    let fate = with(slot, |relations| {
+        // A process that sends itself `normal` ends, as in OTP.
+        let to_itself = cause == Cause::Sent && from == Some(slot.pid());
+        if relations.traps {
+            Fate::Told(exit)
+        } else if exit == Exit::Normal && !to_itself {
+            Fate::Nothing
+        } else {
+            // The first one stands.
+            relations.doom.get_or_insert(exit);
+            Fate::Ended
+        }
+    });
+    match fate {
+        Fate::Told(exit) => tell(slot, Signal::Exit(ExitSignal { from, exit })),
+        Fate::Ended => shared::terminate(slot),
+        Fate::Nothing => {}
+    }
+}
+
+/// Ends a process from outside, whether it traps exits or not.
+pub(crate) fn end_by(slot: &Slot, exit: Exit) {
+    with(slot, |relations| relations.doom.get_or_insert(exit).is_normal());
+    shared::terminate(slot);
+}
+
+/// How a process ends that is terminated.
+pub(crate) fn doom(slot: &Slot) -> Exit {
+    with_any(slot, |relations| relations.doom.take()).flatten().unwrap_or(Exit::Killed)
+}
+
+/// Before a process is complete: its name is free, so that who is told of the end may give it to another.
+pub(crate) fn release_name(slot: &Slot) {
+    if let Some(name) = take_name(slot) {
+        slot.shared().names().release(&name, slot.pid());
+    }
+}
+
+/// `Settle` of the ties protocol, and the telling. As many steps as there are relations, between two steps of the worker.
+pub(crate) fn settle(slot: &Slot, exit: &Exit) {
+    release_name(slot);
+    let Some(entries) = slot.extra().and_then(|extra| extra.ties.settle()) else {
+        return;
+    };
+    let pid = slot.pid();
+    for (monitor, target) in entries.watched {
+        if let Some(target) = find(target) {
+            with_any(&target, |relations| relations.watchers.remove(&monitor));
+        }
+    }
+    for (monitor, watcher) in entries.watchers {
+        if let Some(watcher) = find(watcher) {
+            tell(&watcher, Signal::Down(Down { monitor, pid, exit: exit.clone() }));
+        }
+    }
+    for peer in entries.links {
+        if let Some(peer) = find(peer)
+            && with_any(&peer, |relations| relations.links.remove(&pid)) == Some(true)
+        {
+            deliver(&peer, Some(pid), exit.clone(), Cause::Link);
+        }
+    }
+    for child in entries.scope {
+        if let Some(child) = find(child) {
+            shared::cancel(&child);
+        }
+    }
+    if let Some(scope) = entries.scope_of.and_then(find) {
+        with_any(&scope, |relations| relations.scope.remove(&pid));
+    }
+}
+
+/// Links the running process and another: when either ends other than with [`Exit::Normal`], so does the other, unless it traps exits
+/// ([`Context::trap_exits`](crate::Context::trap_exits)). Linking twice is linking once. If the other has ended, it is as if it ended
+/// now, with [`Exit::NoProcess`].
+///
+/// Says whether there is a running process; in a thread that runs none, nothing happens.
+///
+/// ```
+/// use procession::{Exit, link, spawn, yield_now};
+///
+/// procession::run(async {
+///     let fragile = spawn(async {
+///         let worker = spawn(async { panic!("broken") });
+///         link(worker.pid().expect("it was taken"));
+///         drop(worker);
+///         std::future::pending::<()>().await
+///     });
+///     assert!(fragile.await.unwrap_err().is_panic());
+/// });
+/// ```
+pub fn link(pid: Pid) -> bool {
+    here::spend();
+    here::current().map(|own| link_to(&own, pid)).is_some()
+}
+
+/// Ends the link between the running process and another, if there is one. Says whether there is a running process.
+pub fn unlink(pid: Pid) -> bool {
+    here::spend();
+    here::current().map(|own| unlink_from(&own, pid)).is_some()
+}
+
+/// Sends an exit signal. The process ends with `exit`, unless it traps exits: then it is told. [`Exit::Normal`] does nothing to another
+/// process that does not trap. To end a process whether it traps or not, use [`Scheduler::terminate`](crate::Scheduler::terminate).
+/// Says whether the process was there.
+pub fn send_exit(pid: Pid, exit: Exit) -> bool {
+    here::spend();
+    let from = here::current().map(|slot| slot.pid());
+    find(pid).map(|slot| deliver(&slot, from, exit, Cause::Sent)).is_some()
+}

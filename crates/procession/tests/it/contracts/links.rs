@@ -1,0 +1,330 @@
+//! Links, trapping, exit signals; the outcomes are those of Erlang/OTP.
+
+use std::sync::mpsc;
+
+use procession::{
+    Context, Event, Events, Exit, InitError, Process, Scheduler, SpawnOptions, Status, Value, WaitingFor, Yields, exit,
+    link, send_exit, spawn, unlink, yield_now,
+};
+
+use super::{HOUR, ends, told, waits};
+use crate::scene::{assert_conserved, driven, panic_quietly, soon, threaded};
+
+#[test]
+fn an_end_other_than_normal_ends_who_is_linked() {
+    for (end, reason) in ends() {
+        let scheduler = driven();
+        let linked = scheduler.start(move |mut cx: Context<()>| async move {
+            drop(SpawnOptions::new().link().spawn(async move { end() }));
+            // A normal end is nothing to it.
+            cx.receive_timeout(HOUR).await.is_err()
+        });
+        let expected = if reason == Exit::Normal { Ok(true) } else { Err(reason) };
+        assert_eq!(linked.join(), expected);
+    }
+}
+
+#[test]
+fn an_end_is_told_to_who_traps() {
+    for (end, reason) in ends() {
+        let scheduler = driven();
+        let traps = scheduler.start(move |mut cx: Context<()>| async move {
+            assert!(!cx.trap_exits(true));
+            let child = SpawnOptions::new().link().spawn(async move { end() });
+            let pid = child.pid();
+            drop(child);
+            let Some(Event::Exit(signal)) = cx.receive_event().await else { return None };
+            assert_eq!(signal.from, pid);
+            Some(signal.exit)
+        });
+        assert_eq!(traps.join(), Ok(Some(reason)));
+    }
+}
+
+#[test]
+fn a_link_works_both_ways_and_through_others() {
+    let scheduler = driven();
+    // Each is linked to the one before; the last breaks.
+    let mut before = None;
+    let mut all = Vec::new();
+    for _ in 0..10 {
+        let linked = scheduler.start(move |mut cx: Context<()>| async move {
+            if let Some(pid) = before {
+                cx.link(pid);
+            }
+            cx.receive().await;
+        });
+        before = Some(linked.pid());
+        all.push(linked);
+    }
+    scheduler.run_until_idle();
+    assert!(send_exit(all[4].pid(), Exit::failed("pulled")));
+    for linked in all {
+        assert_eq!(linked.join(), Err(Exit::failed("pulled")));
+    }
+    assert_conserved(&scheduler);
+}
+
+#[test]
+fn who_is_terminated_tells_that_it_was_killed() {
+    let scheduler = driven();
+    let victim = waits(&scheduler);
+    let pid = victim.pid().expect("it was taken");
+    let traps = scheduler.start(move |mut cx: Context<()>| async move {
+        cx.trap_exits(true);
+        cx.link(pid);
+        told(&mut cx).await
+    });
+    scheduler.run_until_idle();
+    scheduler.terminate(pid);
+    assert_eq!(traps.join(), Ok(String::from("exit: the process was terminated")));
+    assert_eq!(victim.join(), Err(Exit::Killed));
+}
+
+#[test]
+fn a_link_to_nobody_is_an_exit_at_once() {
+    let scheduler = driven();
+    let gone = waits(&scheduler);
+    let pid = gone.pid().expect("it was taken");
+    scheduler.terminate(pid);
+    assert!(gone.join().is_err());
+    let dies = scheduler.spawn(async move {
+        link(pid);
+        yield_now().await;
+    });
+    assert_eq!(dies.join(), Err(Exit::NoProcess));
+    let traps = scheduler.start(move |mut cx: Context<()>| async move {
+        cx.trap_exits(true);
+        cx.link(pid);
+        told(&mut cx).await
+    });
+    assert_eq!(traps.join(), Ok(String::from("exit: there is no such process")));
+}
+
+#[test]
+fn linking_twice_is_linking_once() {
+    let scheduler = driven();
+    let traps = scheduler.start(|mut cx: Context<()>| async move {
+        cx.trap_exits(true);
+        let child = SpawnOptions::new().link().spawn(async {});
+        cx.link(child.pid().expect("it was taken"));
+        drop(child);
+        let first = told(&mut cx).await;
+        (first, cx.receive_timeout(HOUR).await.is_err(), cx.try_receive())
+    });
+    assert_eq!(traps.join(), Ok((String::from("exit: the process ended normally"), true, None)));
+}
+
+#[test]
+fn who_is_unlinked_is_told_nothing() {
+    let scheduler = driven();
+    let unlinked = scheduler.start(|mut cx: Context<()>| async move {
+        let child = SpawnOptions::new().link().spawn(async {
+            yield_now().await;
+            panic_quietly("alone")
+        });
+        unlink(child.pid().expect("it was taken"));
+        assert!(child.await.expect_err("it panics").is_panic());
+        cx.try_receive().is_none()
+    });
+    assert_eq!(unlinked.join(), Ok(true));
+}
+
+#[test]
+fn an_exit_signal_ends_who_does_not_trap_it() {
+    let scheduler = driven();
+    for (signal, expected) in [(Exit::failed("go"), Err(Exit::failed("go"))), (Exit::Normal, Ok(()))] {
+        let victim = waits(&scheduler);
+        scheduler.run_until_idle();
+        assert!(send_exit(victim.pid().expect("it was taken"), signal));
+        scheduler.run_until_idle();
+        victim.cancel();
+        assert_eq!(victim.join(), expected);
+    }
+    // Of two, the first counts.
+    let victim = waits(&scheduler);
+    let pid = victim.pid().expect("it was taken");
+    assert!(send_exit(pid, Exit::failed("first")) && send_exit(pid, Exit::failed("second")));
+    scheduler.terminate(pid);
+    assert_eq!(victim.join(), Err(Exit::failed("first")));
+    assert!(!send_exit(pid, Exit::Normal), "there is nobody");
+    // A normal one ends who sends it to itself.
+    let suicide = scheduler.start(|mut cx: Context<()>| async move {
+        send_exit(cx.pid(), Exit::Normal);
+        cx.receive().await
+    });
+    assert_eq!(suicide.join(), Err(Exit::Normal));
+}
+
+#[test]
+fn a_terminate_is_not_trapped() {
+    let scheduler = driven();
+    let traps = scheduler.start(|mut cx: Context<()>| async move {
+        cx.trap_exits(true);
+        loop {
+            told(&mut cx).await;
+        }
+    });
+    scheduler.run_until_idle();
+    assert!(send_exit(traps.pid(), Exit::failed("trapped")));
+    scheduler.run_until_idle();
+    assert!(traps.is_alive());
+    scheduler.terminate(traps.pid());
+    assert_eq!(traps.join().map(drop), Err(Exit::Killed));
+}
+
+#[test]
+fn a_process_ends_itself_and_drops_what_it_holds() {
+    let scheduler = driven();
+    let (held, dropped) = mpsc::channel::<()>();
+    let ends = scheduler.spawn(async move {
+        let _held = held;
+        yield_now().await;
+        exit(Exit::failed("enough"))
+    });
+    assert_eq!(ends.join(), Err::<(), _>(Exit::failed("enough")));
+    assert!(dropped.recv().is_err());
+    assert_eq!(scheduler.snapshot().panicked, 0, "that is no panic");
+}
+
+/// A state machine that traps, watches and links as its methods say.
+struct Machine {
+    told: Vec<String>,
+    watched: procession::Pid,
+}
+
+impl Process for Machine {
+    type Message = ();
+    type Output = Vec<String>;
+
+    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        events: &mut Events<()>,
+        yields: &mut Yields<'_>,
+    ) -> Result<Status<Vec<String>>, Box<dyn std::error::Error + Send + Sync>> {
+        if self.told.is_empty() {
+            self.told.push(String::from("started"));
+            yields.trap_exits(true);
+            yields.link(self.watched);
+            let given_up = yields.monitor(self.watched);
+            yields.monitor(self.watched);
+            assert!(yields.demonitor(given_up));
+        }
+        for event in events {
+            match event {
+                Event::Down(down) => self.told.push(format!("down: {}", down.exit)),
+                Event::Exit(signal) => self.told.push(format!("exit: {}", signal.exit)),
+                Event::Message(()) => return Ok(Status::Done(std::mem::take(&mut self.told))),
+                Event::Cancel => return Err(Box::new(Exit::Shutdown)),
+                _ => {}
+            }
+        }
+        Ok(Status::Wait(WaitingFor::Messages))
+    }
+}
+
+#[test]
+fn a_state_machine_is_told_as_well() {
+    let scheduler = driven();
+    let watched = waits(&scheduler);
+    let pid = watched.pid().expect("it was taken");
+    let machine = || Machine { told: Vec::new(), watched: pid };
+    let tells = scheduler.spawn_process(machine(), "", Box::new(())).expect("it takes any");
+    let fails = scheduler.spawn_process(machine(), "", Box::new(())).expect("it takes any");
+    scheduler.run_until_idle();
+    fails.cancel();
+    assert_eq!(fails.join(), Err(Exit::Shutdown), "an exit as the error of a step is how it ends");
+    scheduler.terminate(pid);
+    scheduler.run_until_idle();
+    assert_eq!(tells.send(()), Ok(()));
+    // In which order a link and a monitor of the same process are told is not said.
+    let told = tells.join().map(|told| told.len());
+    assert_eq!(told, Ok(3));
+}
+
+#[test]
+fn links_to_processes_that_just_end_are_told_once() {
+    let scheduler = threaded(2);
+    for round in 0..2000_u32 {
+        let (go, gone) = mpsc::channel::<()>();
+        let ends = scheduler.spawn(async move {
+            // Ignored: the other may have ended.
+            let _ = gone.try_recv();
+        });
+        let pid = ends.pid().expect("it was taken");
+        let traps = scheduler.start(move |mut cx: Context<()>| async move {
+            cx.trap_exits(true);
+            drop(go);
+            cx.link(pid);
+            told(&mut cx).await
+        });
+        let told = traps.join().expect("it ends");
+        let known = ["exit: the process ended normally", "exit: there is no such process"];
+        assert!(known.contains(&told.as_str()), "round {round}: {told}");
+        drop(ends);
+    }
+    assert_conserved(&scheduler);
+}
+
+#[test]
+fn schedulers_are_linked_across() {
+    let (one, two) = (threaded(1), threaded(1));
+    let (told_of, tells) = mpsc::channel();
+    let victim = two.start(|mut cx: Context<()>| async move { cx.receive().await });
+    let pid = victim.pid();
+    let traps = one.start(move |mut cx: Context<()>| async move {
+        cx.trap_exits(true);
+        cx.link(pid);
+        let monitor = cx.monitor(pid);
+        told_of.send(String::from("linked")).expect("the test listens");
+        let down = cx.down(monitor).await.map(|down| down.exit);
+        told_of.send(format!("{down:?}, {}", told(&mut cx).await)).expect("the test listens");
+    });
+    assert_eq!(soon(&tells), "linked");
+    two.terminate(pid);
+    assert_eq!(soon(&tells), "Some(Killed), exit: the process was terminated");
+    assert_eq!(traps.join(), Ok(()));
+    assert_eq!(victim.join(), Err(Exit::Killed));
+}
+
+#[test]
+fn a_scope_cancels_its_processes_when_it_ends() {
+    for (end, _) in ends() {
+        let scheduler = driven();
+        let (ended, tells) = mpsc::channel();
+        let parent = scheduler.spawn(async move {
+            for n in 0..3 {
+                let ended = ended.clone();
+                let child = SpawnOptions::new().scoped().start(move |mut cx: Context<()>| async move {
+                    cx.receive().await;
+                    ended.send(n).expect("the test listens");
+                });
+                drop(child);
+            }
+            // This one is nobody's.
+            drop(spawn(std::future::pending::<()>()));
+            yield_now().await;
+            end();
+        });
+        let _ = parent.join();
+        scheduler.run_until_idle();
+        let mut told: Vec<u32> = tells.try_iter().collect();
+        told.sort_unstable();
+        assert_eq!(told, [0, 1, 2]);
+        assert_eq!(scheduler.snapshot().processes.len(), 1, "the one that is nobody's");
+    }
+}
+
+#[test]
+fn what_needs_a_running_process_is_refused_without_one() {
+    let scheduler: Scheduler = driven();
+    for options in [SpawnOptions::new().link(), SpawnOptions::new().monitor(), SpawnOptions::new().scoped()] {
+        let error = options.on(&scheduler).try_spawn(async { 7 }).expect_err("no process runs on this thread");
+        assert!(error.to_string().contains("none runs here"), "{error}");
+    }
+    assert!(!link(waits(&scheduler).pid().expect("it was taken")));
+}

@@ -1,0 +1,215 @@
+//! Monitors: exactly one answer, in order.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use procession::{Context, Event, Exit, SpawnOptions, spawn, start, yield_now};
+
+use super::{HOUR, ends, told, waits};
+use crate::scene::{assert_conserved, driven, threaded};
+
+#[test]
+fn every_end_is_told() {
+    for (end, reason) in ends() {
+        let scheduler = driven();
+        let watcher = scheduler.start(move |mut cx: Context<()>| async move {
+            let child = SpawnOptions::new().monitor().spawn(async move {
+                yield_now().await;
+                end();
+            });
+            let pid = child.pid().expect("it was taken");
+            let monitors = [child.monitor_ref().expect("it was asked for"), cx.monitor(pid), cx.monitor(pid)];
+            drop(child);
+            assert!(monitors[0] != monitors[1] && monitors[1] != monitors[2], "each by itself");
+            let mut told = Vec::new();
+            for monitor in monitors.into_iter().rev() {
+                let down = cx.down(monitor).await.expect("it is not cancelled");
+                assert_eq!((down.monitor, down.pid), (monitor, pid));
+                told.push(down.exit);
+            }
+            assert!(cx.receive_timeout(HOUR).await.is_err());
+            told
+        });
+        assert_eq!(watcher.join(), Ok(vec![reason.clone(), reason.clone(), reason]));
+    }
+}
+
+#[test]
+fn nobody_is_down_at_once() {
+    let scheduler = driven();
+    let gone = scheduler.spawn(async {});
+    let pid = gone.pid().expect("it was taken");
+    assert_eq!(gone.join(), Ok(()));
+    let watcher = scheduler.start(move |mut cx: Context<()>| async move {
+        let monitor = cx.monitor(pid);
+        cx.down(monitor).await.map(|down| down.exit)
+    });
+    assert_eq!(watcher.join(), Ok(Some(Exit::NoProcess)));
+}
+
+#[test]
+fn who_has_demonitored_is_not_told() {
+    let scheduler = driven();
+    let watcher = scheduler.start(|mut cx: Context<()>| async move {
+        let mut given_up = Vec::new();
+        for wait in [false, true] {
+            let child = spawn(async { yield_now().await });
+            let monitor = cx.monitor(child.pid().expect("it was taken"));
+            if wait {
+                // Its answer is in the mailbox then.
+                child.await.expect("it ends");
+            }
+            given_up.push(cx.demonitor(monitor));
+            assert!(!cx.demonitor(monitor), "once");
+        }
+        // One that was seen, and put aside.
+        let child = start(|_: Context<()>| async {});
+        let monitor = cx.monitor(child.pid());
+        child.await.expect("it ends");
+        assert!(cx.receive_timeout(HOUR).await.is_err());
+        given_up.push(cx.demonitor(monitor));
+        assert!(cx.receive_timeout(HOUR).await.is_err());
+        given_up
+    });
+    assert_eq!(watcher.join(), Ok(vec![true, true, true]));
+}
+
+#[test]
+fn an_end_comes_behind_the_messages_sent_before() {
+    const MESSAGES: u32 = 20;
+    // A hundred thousand messages, on all workers.
+    let scheduler = threaded(2);
+    let watchers: Vec<_> = (0..50)
+        .map(|_| {
+            scheduler.start(|mut cx: Context<u32>| async move {
+                for _ in 0..100 {
+                    let to = cx.address();
+                    let sends = SpawnOptions::new().monitor().spawn(async move {
+                        for n in 0..MESSAGES {
+                            to.send(n).expect("it waits");
+                            if n % 7 == 0 {
+                                yield_now().await;
+                            }
+                        }
+                    });
+                    drop(sends);
+                    let mut next = 0;
+                    loop {
+                        match cx.receive_event().await {
+                            Some(Event::Message(n)) => {
+                                assert_eq!(n, next);
+                                next += 1;
+                            }
+                            Some(Event::Down(_)) => break,
+                            _ => unreachable!("nothing else was asked for"),
+                        }
+                    }
+                    assert_eq!(next, MESSAGES, "the end has overtaken messages");
+                }
+            })
+        })
+        .collect();
+    for watcher in watchers {
+        assert_eq!(watcher.join(), Ok(()));
+    }
+    assert_conserved(&scheduler);
+}
+
+#[test]
+fn a_receive_leaves_what_is_told_of_others() {
+    let scheduler = driven();
+    let watcher = scheduler.start(|mut cx: Context<u32>| async move {
+        let to = cx.address();
+        let child = SpawnOptions::new().monitor().spawn(async move {
+            to.send(1).expect("it waits");
+        });
+        child.await.expect("it ends");
+        cx.address().send(2).expect("it is there");
+        let messages = (cx.receive().await, cx.receive().await);
+        assert!(cx.receive_timeout(HOUR).await.is_err());
+        cx.address().send(3).expect("it is there");
+        assert_eq!(cx.receive_matching(|n| *n == 4).await, None, "it is cancelled below");
+        (messages, told(&mut cx).await, told(&mut cx).await, told(&mut cx).await)
+    });
+    scheduler.block_on(procession::sleep(HOUR * 2));
+    watcher.cancel();
+    let down = String::from("down: the process ended normally");
+    let end = String::from("end");
+    assert_eq!(watcher.join(), Ok(((Some(1), Some(2)), down, String::from("message"), end)));
+    assert_conserved(&scheduler);
+}
+
+#[test]
+fn a_watcher_that_ends_leaves_nothing_behind() {
+    let scheduler = driven();
+    let watched = waits(&scheduler);
+    let pid = watched.pid().expect("it was taken");
+    for _ in 0..100 {
+        let watcher = scheduler.start(move |mut cx: Context<()>| async move {
+            cx.monitor(pid);
+            cx.link(pid);
+        });
+        assert_eq!(watcher.join(), Ok(()));
+    }
+    scheduler.run_until_idle();
+    assert!(!watched.is_finished());
+    scheduler.terminate(pid);
+    assert_eq!(watched.join(), Err(Exit::Killed));
+    assert_conserved(&scheduler);
+}
+
+#[test]
+fn many_ends_at_once_are_all_told() {
+    const WATCHED: usize = 20_000;
+    let scheduler = threaded(2);
+    let (started, starts) = mpsc::channel();
+    let watcher = scheduler.start(move |mut cx: Context<()>| async move {
+        let children: Vec<_> = (0..WATCHED)
+            .map(|_| SpawnOptions::new().monitor().start(|mut cx: Context<()>| async move { cx.receive().await }))
+            .collect();
+        started.send(children.iter().map(|child| child.pid()).collect::<Vec<_>>()).expect("the test listens");
+        let mut killed = 0;
+        for child in &children {
+            let down = cx.down(child.monitor_ref().expect("it was asked for")).await.expect("it is not cancelled");
+            killed += usize::from(down.exit == Exit::Killed);
+        }
+        killed
+    });
+    let pids = starts.recv_timeout(Duration::from_secs(20)).expect("it starts them");
+    for pid in pids {
+        scheduler.terminate(pid);
+    }
+    assert_eq!(watcher.join(), Ok(WATCHED));
+    assert_conserved(&scheduler);
+}
+
+#[test]
+fn a_flood_of_messages_does_not_delay_a_cancel_or_an_exit() {
+    // The process counts what it receives; it is asked to end while a flood waits in its mailbox.
+    const FLOOD: u64 = 100_000;
+    for exits in [false, true] {
+        let scheduler = driven();
+        let flooded = scheduler.start(|mut cx: Context<u64>| async move {
+            let mut seen = 0;
+            while !cx.is_cancelled() {
+                match cx.receive().await {
+                    Some(_) => seen += 1,
+                    None => break,
+                }
+                yield_now().await;
+            }
+            seen
+        });
+        for n in 0..FLOOD {
+            flooded.send(n).expect("it is there");
+        }
+        if exits {
+            procession::send_exit(flooded.pid(), Exit::failed("now"));
+            assert_eq!(flooded.join(), Err(Exit::failed("now")));
+        } else {
+            flooded.cancel();
+            assert_eq!(flooded.join(), Ok(0));
+        }
+        assert_conserved(&scheduler);
+    }
+}

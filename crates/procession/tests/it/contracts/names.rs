@@ -1,0 +1,132 @@
+//! Names: one owner, free before anybody is told of the end.
+
+use std::sync::Arc;
+
+use procession::{Context, Named, RegisterError, Reply, SpawnOptions, register, start, whereis, yield_now};
+
+use super::{HOUR, waits};
+use crate::scene::{driven, panic_quietly, threaded};
+
+#[test]
+fn a_name_has_one_owner_and_a_process_one_name() {
+    let scheduler = driven();
+    let (one, two) = (waits(&scheduler), waits(&scheduler));
+    let (one, two) = (one.pid().expect("it was taken"), two.pid().expect("it was taken"));
+    assert_eq!(scheduler.register("a", one), Ok(()));
+    let name: Arc<str> = "a".into();
+    for pid in [one, two] {
+        let taken = RegisterError::Taken { name: Arc::clone(&name), owner: one };
+        assert_eq!(scheduler.register("a", pid), Err(taken));
+    }
+    let second = scheduler.register("b", one).expect_err("it has a name");
+    assert_eq!(second.to_string(), format!("cannot register {one} as \"b\": it has a name already"));
+    assert_eq!(scheduler.whereis("b"), None, "the refused name is free");
+    assert_eq!(scheduler.register("b", two), Ok(()));
+    assert_eq!(scheduler.unregister("a"), Some(one));
+    assert_eq!(scheduler.unregister("a"), None);
+    assert_eq!(scheduler.register("c", one), Ok(()), "it may have another now");
+    assert_eq!((scheduler.whereis("c"), scheduler.whereis("b")), (Some(one), Some(two)));
+}
+
+#[test]
+fn a_name_is_of_its_scheduler() {
+    let (one, two) = (driven(), driven());
+    let pid = waits(&one).pid().expect("it was taken");
+    assert!(matches!(two.register("a", pid), Err(RegisterError::Ended { .. })));
+    assert_eq!(one.register("a", pid), Ok(()));
+    assert_eq!((one.whereis("a"), two.whereis("a")), (Some(pid), None));
+}
+
+#[test]
+fn a_name_is_free_when_its_end_is_told() {
+    let scheduler = threaded(2);
+    let keeper = scheduler.start(|mut cx: Context<()>| async move {
+        cx.trap_exits(true);
+        for round in 0..500 {
+            let child = SpawnOptions::new().monitor().link().start(move |mut cx: Context<()>| async move {
+                cx.receive().await;
+                if round % 2 == 0 {
+                    panic_quietly("as it happens");
+                }
+            });
+            register("worker", child.pid()).expect("whoever had it has ended");
+            child.send(()).expect("it waits");
+            if round % 3 == 0 {
+                // Told by its handle.
+                drop(child.await);
+                assert_eq!(whereis("worker"), None);
+            } else {
+                let monitor = child.monitor_ref().expect("it was asked for");
+                cx.down(monitor).await.expect("it is not cancelled");
+                assert_eq!(whereis("worker"), None);
+            }
+        }
+    });
+    assert_eq!(keeper.join(), Ok(()));
+}
+
+#[test]
+fn a_process_that_has_ended_gets_no_name() {
+    let scheduler = threaded(2);
+    for _ in 0..2000 {
+        let child = scheduler.spawn(async {});
+        let pid = child.pid().expect("it was taken");
+        // It ends meanwhile, or did before.
+        let registered = scheduler.register("brief", pid);
+        assert!(matches!(registered, Ok(()) | Err(RegisterError::Ended { .. })), "{registered:?}");
+        assert_eq!(child.join(), Ok(()));
+        assert_eq!(scheduler.whereis("brief"), None);
+    }
+}
+
+enum Cache {
+    Get(Reply<u32>),
+    Break,
+}
+
+async fn cache(mut cx: Context<Cache>, value: u32) {
+    while let Some(message) = cx.receive().await {
+        match message {
+            Cache::Get(reply) => reply.send(value),
+            Cache::Break => panic_quietly("asked to"),
+        }
+    }
+}
+
+#[test]
+fn a_named_address_survives_a_restart() {
+    let scheduler = driven();
+    let named: Named<Cache> = Named::on(&scheduler, "cache");
+    assert!(named.send(Cache::Break).expect_err("there is none").is_ended());
+    for value in [1, 2, 3] {
+        let child = scheduler.start(move |cx| cache(cx, value));
+        scheduler.register("cache", child.pid()).expect("the name is free");
+        assert_eq!(named.pid(), Some(child.pid()));
+        let asked = scheduler.block_on(named.call(Cache::Get, HOUR));
+        assert_eq!(asked.ok(), Some(value));
+        named.send(Cache::Break).expect("it is there");
+        assert!(child.join().expect_err("it breaks").is_panic());
+    }
+    assert!(scheduler.block_on(named.call(Cache::Get, HOUR)).expect_err("there is none").is_refused());
+    // Another type under the same name is refused.
+    let other = scheduler.start(|mut cx: Context<u8>| async move { cx.receive().await });
+    scheduler.register("cache", other.pid()).expect("the name is free");
+    assert!(named.send(Cache::Break).expect_err("it receives numbers").is_wrong_type());
+    assert!(named.address().is_none());
+}
+
+#[test]
+fn names_are_of_the_running_process_scheduler() {
+    let scheduler = driven();
+    let inside = scheduler.spawn(async {
+        let child = start(|mut cx: Context<()>| async move { cx.receive().await });
+        register("child", child.pid()).expect("the name is free");
+        let found = whereis("child") == Some(child.pid());
+        let named: Named<()> = Named::new("child");
+        named.send(()).expect("it is there");
+        yield_now().await;
+        (found, child.await)
+    });
+    assert_eq!(inside.join(), Ok((true, Ok(Some(())))));
+    assert_eq!(scheduler.whereis("child"), None);
+}
