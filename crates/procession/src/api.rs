@@ -15,6 +15,7 @@ pub use crate::pid::{ParsePidError, Pid};
 pub use crate::process::{Event, Events, InitError, Process, Status, WaitingFor, Yields};
 pub use crate::relations::{Down, ExitSignal, MonitorRef, link, send_exit, unlink};
 pub use crate::scheduler::{BuildError, Builder, Scheduler};
+pub use crate::select::Select;
 pub use crate::snapshot::{
     ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess, Waiting, WaitingProcess, WorkerSnapshot,
 };
@@ -25,6 +26,8 @@ pub use crate::time::{
     Elapsed, Instant, Interval, MissedTicks, Sleep, Timeout, Timer, TimerLimit, interval, run_after, run_every, sleep,
     sleep_until, timeout,
 };
+
+pub use crate::wait::{Wait, wait};
 
 use crate::here;
 

@@ -12,6 +12,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Context as TaskContext;
 
+use procession_sync::atomic::AtomicUsize;
+use procession_sync::atomic::Ordering::Relaxed;
+
 use crate::Waiting;
 use crate::shared::{Count, Shared, Stats};
 use crate::slot::{self, Pin, Ready, Slot};
@@ -220,6 +223,19 @@ pub(crate) fn note_waiting(waiting: Waiting) {
             unsafe { slot.as_ref() }.note_waiting(waiting);
         }
     });
+}
+
+/// A number below `count`, drawn from the generator of the worker that this thread is. Plain threads draw in turn: their order is not the
+/// scheduler's choice.
+pub(crate) fn chance(count: usize) -> usize {
+    static TURN: AtomicUsize = AtomicUsize::new(0);
+    if count < 2 {
+        return 0;
+    }
+    with_local(|local| match local {
+        Some(local) => local.draw(count),
+        None => fastrand::Rng::with_seed(TURN.fetch_add(1, Relaxed) as u64).usize(..count),
+    })
 }
 
 /// Where an entry comes from decides where it goes.

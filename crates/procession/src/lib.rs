@@ -62,6 +62,11 @@
 )]
 
 // The protocols, which are built for models, too.
+#[cfg(procession_loom)]
+#[path = "channel"]
+mod channel {
+    mod core;
+}
 mod closing;
 mod idle;
 mod keeper;
@@ -69,9 +74,15 @@ mod mailbox;
 mod next;
 mod pins;
 mod state;
+#[cfg(procession_loom)]
+#[path = "sync"]
+mod sync {
+    mod gate;
+}
 mod ties;
 #[cfg_attr(not(procession_loom), expect(unsafe_code, reason = "slots are shared by protocol"))]
 mod timer;
+mod waiters;
 
 #[cfg(not(procession_loom))]
 mod action;
@@ -80,6 +91,8 @@ mod action;
 mod body;
 #[cfg(not(procession_loom))]
 mod call;
+#[cfg(not(procession_loom))]
+pub mod channel;
 #[cfg(not(procession_loom))]
 mod command;
 #[cfg(not(procession_loom))]
@@ -106,6 +119,8 @@ mod root;
 #[cfg(not(procession_loom))]
 mod scheduler;
 #[cfg(not(procession_loom))]
+mod select;
+#[cfg(not(procession_loom))]
 mod shared;
 #[cfg(not(procession_loom))]
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
@@ -115,9 +130,13 @@ mod snapshot;
 #[cfg(not(procession_loom))]
 mod spawn;
 #[cfg(not(procession_loom))]
+pub mod sync;
+#[cfg(not(procession_loom))]
 mod thread;
 #[cfg(not(procession_loom))]
 mod time;
+#[cfg(not(procession_loom))]
+mod wait;
 #[cfg(not(procession_loom))]
 #[expect(unsafe_code, reason = "wakers are raw")]
 mod waker;

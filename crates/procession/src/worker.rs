@@ -167,6 +167,11 @@ impl Local {
         self.budget.set(self.budget.get().saturating_sub(1));
     }
 
+    /// A number below `count`.
+    pub(crate) fn draw(&self, count: usize) -> usize {
+        self.core.generator.borrow_mut().usize(..count)
+    }
+
     /// Puts an entry into the deque, and wakes a worker for it.
     pub(crate) fn push(&self, ready: Ready) {
         self.core.deque.push_overflowing(ready, &self.shared.global);

@@ -10,6 +10,7 @@
 )]
 
 mod basics;
+mod channels;
 mod contracts;
 mod fairness;
 mod idle;
@@ -19,7 +20,9 @@ mod panics;
 mod promises;
 mod scene;
 mod seeded;
+mod select;
 mod shutdown;
 mod spawn;
 mod stress;
+mod sync;
 mod time;

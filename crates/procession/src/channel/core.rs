@@ -1,0 +1,308 @@
+//! # Channel protocol
+//!
+//! ## Problem
+//! A sender finds no room and goes to wait; before it has, the receiver makes room, sees nobody waiting, and never wakes it. Or the channel is
+//! closed in between. Or a receiver is handed a message and dropped before it has looked: the message is gone.
+//!
+//! ## States
+//! All under one lock: the messages in order, at most `room` of them; those who wait to send, each with his message; those who wait to
+//! receive, each with an empty place; whether the channel is closed. At most one of the two lists has anybody who can be served: who waits to
+//! receive waits because there is neither a message nor a sender.
+//!
+//! ## Steps
+//! Send: `Look` closed → refuse; somebody waits to receive → hand him the message; room → put it last; else `Enlist` in the same critical
+//! section. Receive: `Look` a message → take the first, and let the first who waits to send put his last; none, but somebody waits to send →
+//! take his; closed → end; else `Enlist`, likewise. Close: set the flag, and serve everybody who waits, with nothing.
+//! Cancel: leave the list; a receiver that was handed a message gives it to the next who waits, or puts it first. `Wake` outside the lock.
+//!
+//! ## Why it works
+//! `Look` and `Enlist` are one critical section, so whatever changes the answer comes later and finds him in the list. A message is in one place
+//! at each moment: with its sender, in the queue, or with the receiver it was handed to, whose cancel passes it on.
+//!
+//! ## Allowed
+//! A message that is passed on by a cancelled receiver may be one more than `room`; the next senders wait the longer.
+//!
+//! ## Rejected
+//! - Waking a receiver, to let it look again: another that comes in between takes the message, and under load the one that waits starves.
+//! - A lock-free ring (as of `crossbeam-channel`): 20 ns less for each message, but its waiters are threads, and a wait cannot be withdrawn
+//!   without losing the wake-up or the order.
+//!
+//! ## Checked by
+//! `models::*`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use procession_sync::Mutex;
+
+use crate::waiters::{Choice, Place, Waiters, Who, Woken};
+
+/// The defects that canary models plant, one at a time.
+pub(crate) mod mutation {
+    pub(crate) const SOUND: u8 = 0;
+    /// `Enlist` in a critical section of its own.
+    #[cfg(all(test, procession_loom))]
+    pub(crate) const ENLIST_WITHOUT_LOOK: u8 = 1;
+    /// A cancelled receiver drops what it was handed.
+    #[cfg(all(test, procession_loom))]
+    pub(crate) const CANCEL_DROPS: u8 = 2;
+}
+
+/// Why nothing was sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refused<T> {
+    Full(T),
+    Closed(T),
+}
+
+/// Why nothing was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nothing {
+    Empty,
+    Closed,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    messages: VecDeque<T>,
+    room: usize,
+    closed: bool,
+    /// With the message, until it is taken.
+    senders: Waiters<Option<T>>,
+    /// With the message, once it is handed over.
+    receivers: Waiters<Option<T>>,
+}
+
+/// A channel without its faces.
+#[derive(Debug)]
+pub(crate) struct Core<T, const MUTATION: u8 = { mutation::SOUND }>(Mutex<State<T>>);
+
+impl<T> State<T> {
+    fn send(&mut self, message: T) -> Result<Option<Who>, Refused<T>> {
+        if self.closed {
+            return Err(Refused::Closed(message));
+        }
+        let mut message = Some(message);
+        if let Some((who, ())) = self.receivers.serve(|place| *place = message.take()) {
+            return Ok(Some(who));
+        }
+        let message = message.expect("nobody took it");
+        if self.messages.len() >= self.room {
+            return Err(Refused::Full(message));
+        }
+        self.messages.push_back(message);
+        Ok(None)
+    }
+
+    fn receive(&mut self) -> Result<(T, Option<Who>), Nothing> {
+        if let Some(message) = self.messages.pop_front() {
+            let mut who = None;
+            if self.messages.len() < self.room
+                && let Some((sender, next)) = self.senders.serve(Option::take)
+            {
+                self.messages.extend(next);
+                who = Some(sender);
+            }
+            return Ok((message, who));
+        }
+        match self.senders.serve(Option::take) {
+            Some((who, message)) => Ok((message.expect("who waits to send has his message"), Some(who))),
+            None if self.closed => Err(Nothing::Closed),
+            None => Err(Nothing::Empty),
+        }
+    }
+
+    /// A message that was handed to somebody who does not want it any more.
+    fn pass_on(&mut self, message: T) -> Option<Who> {
+        let mut message = Some(message);
+        let next = self.receivers.serve(|place| *place = message.take());
+        if let Some(message) = message {
+            // Before those that came after it.
+            self.messages.push_front(message);
+        }
+        next.map(|(who, ())| who)
+    }
+}
+
+impl<T, const MUTATION: u8> Core<T, MUTATION> {
+    /// A channel that holds `room` messages that nobody waits for.
+    pub(crate) fn new(room: usize) -> Self {
+        Self(Mutex::new(State {
+            messages: VecDeque::new(),
+            room,
+            closed: false,
+            senders: Waiters::new(),
+            receivers: Waiters::new(),
+        }))
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut State<T>) -> R) -> R {
+        change(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    /// Sends, if that is possible at once; gives back who is to be woken for it.
+    pub(crate) fn try_send(&self, message: T) -> Result<Option<Who>, Refused<T>> {
+        self.change(|state| state.send(message))
+    }
+
+    /// Receives, if that is possible at once; likewise.
+    pub(crate) fn try_receive(&self) -> Result<(T, Option<Who>), Nothing> {
+        self.change(State::receive)
+    }
+
+    /// As `try_send`, or waits.
+    pub(crate) fn send_or_wait(&self, message: T, who: Who) -> Result<Sent, Refused<T>> {
+        if cfg!(procession_loom) && MUTATION == 1 {
+            return match self.try_send(message) {
+                Ok(who) => Ok(Sent::Now(who)),
+                Err(Refused::Full(message)) => {
+                    Ok(Sent::Waits(self.change(|state| state.senders.push(who, Some(message)))))
+                }
+                Err(closed) => Err(closed),
+            };
+        }
+        self.change(|state| match state.send(message) {
+            Ok(who) => Ok(Sent::Now(who)),
+            Err(Refused::Full(message)) => Ok(Sent::Waits(state.senders.push(who, Some(message)))),
+            Err(closed) => Err(closed),
+        })
+    }
+
+    /// As `try_receive`, or waits.
+    pub(crate) fn receive_or_wait(&self, who: Who) -> Result<Received<T>, Nothing> {
+        self.change(|state| match state.receive() {
+            Ok((message, who)) => Ok(Received::Now(message, who)),
+            Err(Nothing::Empty) => Ok(Received::Waits(state.receivers.push(who, None))),
+            Err(Nothing::Closed) => Err(Nothing::Closed),
+        })
+    }
+
+    /// Enlists an arm of a select, unless it is ready now. Its message goes with it, and comes back if it is.
+    pub(crate) fn enlist_sender(&self, message: T, choice: &Arc<Choice>, arm: u32) -> Result<Place, T> {
+        self.change(|state| {
+            if state.closed || state.messages.len() < state.room || state.receivers.has_other(Some(choice)) {
+                return Err(message);
+            }
+            Ok(state.senders.push(Who::Arm(Arc::clone(choice), arm), Some(message)))
+        })
+    }
+
+    /// Likewise.
+    pub(crate) fn enlist_receiver(&self, choice: &Arc<Choice>, arm: u32) -> Option<Place> {
+        self.change(|state| {
+            if state.closed || !state.messages.is_empty() || state.senders.has_other(Some(choice)) {
+                return None;
+            }
+            Some(state.receivers.push(Who::Arm(Arc::clone(choice), arm), None))
+        })
+    }
+
+    /// What became of a sender that waits; it keeps its place while it does. `waker` is the one to wake, if it is another now, and what it
+    /// replaced afterwards.
+    pub(crate) fn look_sender(&self, place: &mut Option<Place>, waker: &mut Option<Waker>) -> Option<Result<(), T>> {
+        self.change(|state| {
+            let waiting = place.take()?;
+            if !state.senders.is_served(&waiting) {
+                state.senders.set_waker(&waiting, waker);
+                *place = Some(waiting);
+                return None;
+            }
+            let (message, _) = state.senders.remove(waiting);
+            Some(message.map_or(Ok(()), Err))
+        })
+    }
+
+    /// Likewise; a receiver that was served with nothing has seen the channel close.
+    pub(crate) fn look_receiver(&self, place: &mut Option<Place>, waker: &mut Option<Waker>) -> Option<Option<T>> {
+        self.change(|state| {
+            let waiting = place.take()?;
+            if !state.receivers.is_served(&waiting) {
+                state.receivers.set_waker(&waiting, waker);
+                *place = Some(waiting);
+                return None;
+            }
+            Some(state.receivers.remove(waiting).0)
+        })
+    }
+
+    /// Whether this is the waker already that a waiting sender or receiver is woken by.
+    pub(crate) fn sender_has_waker(&self, place: &Place, waker: &Waker) -> bool {
+        self.change(|state| state.senders.has_waker(place, waker))
+    }
+
+    pub(crate) fn receiver_has_waker(&self, place: &Place, waker: &Waker) -> bool {
+        self.change(|state| state.receivers.has_waker(place, waker))
+    }
+
+    /// A sender waits no longer: its message, unless that was taken.
+    pub(crate) fn cancel_sender(&self, place: Place) -> (Option<T>, Option<Who>) {
+        self.change(|state| state.senders.remove(place))
+    }
+
+    /// A receiver waits no longer. What it was handed goes to the next, who is to be woken.
+    pub(crate) fn cancel_receiver(&self, place: Place) -> Cancelled<T> {
+        self.change(|state| {
+            let (handed, own) = state.receivers.remove(place);
+            if cfg!(procession_loom) && MUTATION == 2 {
+                return Cancelled { own, next: None, message: handed };
+            }
+            let next = handed.and_then(|message| state.pass_on(message));
+            Cancelled { own, next, message: None }
+        })
+    }
+
+    /// Closes the channel: everybody who waits is to be woken.
+    pub(crate) fn close(&self) -> Woken {
+        self.change(|state| {
+            let mut woken = Woken::default();
+            state.closed = true;
+            while let Some((who, ())) = state.senders.serve(|_| ()) {
+                woken.push(who);
+            }
+            while let Some((who, ())) = state.receivers.serve(|_| ()) {
+                woken.push(who);
+            }
+            woken
+        })
+    }
+
+    /// What nobody will receive any more.
+    pub(crate) fn drain(&self) -> VecDeque<T> {
+        self.change(|state| std::mem::take(&mut state.messages))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.change(|state| state.closed)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.change(|state| state.messages.len())
+    }
+
+    pub(crate) fn room(&self) -> usize {
+        self.change(|state| state.room)
+    }
+}
+
+/// How a send went.
+pub(crate) enum Sent {
+    Now(Option<Who>),
+    Waits(Place),
+}
+
+/// How a receive went.
+pub(crate) enum Received<T> {
+    Now(T, Option<Who>),
+    Waits(Place),
+}
+
+/// What a receiver leaves that waits no longer; dropped and woken outside the lock.
+pub(crate) struct Cancelled<T> {
+    pub(crate) own: Option<Who>,
+    pub(crate) next: Option<Who>,
+    pub(crate) message: Option<T>,
+}
+
+#[cfg(all(test, procession_loom))]
+mod models;

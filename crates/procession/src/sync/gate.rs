@@ -1,0 +1,273 @@
+//! # Hand-over protocol
+//!
+//! ## Problem
+//! Who holds a lock gives it up and wakes the next; a third takes it in between, again and again, and the next starves. Or the next was
+//! dropped between being woken and looking: nobody holds the lock, and nobody is woken for it.
+//!
+//! ## States
+//! All under one lock: the permits that are free, and those who wait, each with how many he wants and whether he has them.
+//!
+//! ## Steps
+//! Acquire: `Look` nobody waits and enough is free → take; else `Enlist` in the same critical section. Release: add, then `Grant`: while the first who waits can
+//! have what he wants, take it off the free ones for him, and let him out of the list. Cancel: leave the list; what was granted is
+//! released; and `Grant`, since he may have stood before somebody who wants less. `Wake` outside the lock.
+//!
+//! ## Why it works
+//! A permit is free, held, or granted: what is granted is its receiver's before he has looked, so nobody comes in between, and his
+//! cancel releases it. `Look` and `Enlist` are one critical section, so a release comes before it and is seen, or after it and finds him.
+//!
+//! ## Allowed
+//! Who wants many makes those behind him wait, though there may be enough for them: otherwise he might wait for ever.
+//!
+//! ## Checked by
+//! `models::hand_over_against_cancel`, `models::release_against_acquire` and their canaries.
+
+use std::task::Waker;
+
+use procession_sync::Mutex;
+
+use crate::waiters::{Place, Waiters, Who, Woken};
+
+/// The defects that canary models plant, one at a time.
+pub(crate) mod mutation {
+    pub(crate) const SOUND: u8 = 0;
+    /// `Enlist` in a critical section of its own.
+    #[cfg(all(test, procession_loom))]
+    pub(crate) const ENLIST_WITHOUT_LOOK: u8 = 1;
+    /// Cancel forgets what was granted.
+    #[cfg(all(test, procession_loom))]
+    pub(crate) const CANCEL_KEEPS: u8 = 2;
+}
+
+#[derive(Debug)]
+struct State {
+    free: usize,
+    waiters: Waiters<usize>,
+    closed: bool,
+}
+
+/// Permits, and who waits for them.
+#[derive(Debug)]
+pub(crate) struct Gate<const MUTATION: u8 = { mutation::SOUND }>(Mutex<State>);
+
+/// How an acquire went.
+pub(crate) enum Entry {
+    Granted,
+    Waits(Place),
+    Closed,
+}
+
+impl State {
+    fn take(&mut self, wanted: usize) -> bool {
+        let granted = self.waiters.is_empty() && self.free >= wanted;
+        if granted {
+            self.free -= wanted;
+        }
+        granted
+    }
+
+    /// `Grant`.
+    fn grant(&mut self) -> Woken {
+        let mut granted = Woken::default();
+        while self.waiters.front().is_some_and(|&wanted| wanted <= self.free) {
+            if let Some((who, wanted)) = self.waiters.serve(|&mut wanted| wanted) {
+                self.free -= wanted;
+                granted.push(who);
+            }
+        }
+        granted
+    }
+}
+
+impl<const MUTATION: u8> Gate<MUTATION> {
+    pub(crate) fn new(free: usize) -> Self {
+        Self(Mutex::new(State { free, waiters: Waiters::new(), closed: false }))
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        change(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    pub(crate) fn try_acquire(&self, wanted: usize) -> bool {
+        self.change(|state| !state.closed && state.take(wanted))
+    }
+
+    pub(crate) fn acquire_or_wait(&self, wanted: usize, waker: Waker) -> Entry {
+        if cfg!(procession_loom) && MUTATION == 1 {
+            return if self.try_acquire(wanted) {
+                Entry::Granted
+            } else {
+                Entry::Waits(self.change(|state| state.waiters.push(Who::Alone(waker), wanted)))
+            };
+        }
+        self.change(|state| {
+            if state.closed {
+                Entry::Closed
+            } else if state.take(wanted) {
+                Entry::Granted
+            } else {
+                Entry::Waits(state.waiters.push(Who::Alone(waker), wanted))
+            }
+        })
+    }
+
+    /// Whether what somebody waits for was granted, and if so, frees his place. `None` while it was not; `Some(false)`: the gate was closed.
+    pub(crate) fn look(&self, place: &mut Option<Place>, waker: &mut Option<Waker>) -> Option<bool> {
+        self.change(|state| {
+            let waiting = place.take()?;
+            if state.waiters.is_served(&waiting) {
+                // What is left of the wish is what was not granted: all or nothing.
+                return Some(state.waiters.remove(waiting).0 != REFUSED);
+            }
+            state.waiters.set_waker(&waiting, waker);
+            *place = Some(waiting);
+            None
+        })
+    }
+
+    pub(crate) fn has_waker(&self, place: &Place, waker: &Waker) -> bool {
+        self.change(|state| state.waiters.has_waker(place, waker))
+    }
+
+    /// Gives permits back; those who have them now are to be woken.
+    pub(crate) fn release(&self, permits: usize) -> Woken {
+        self.change(|state| {
+            state.free += permits;
+            state.grant()
+        })
+    }
+
+    /// Somebody waits no longer; his own waker is to be dropped outside the lock, the others to be woken.
+    pub(crate) fn cancel(&self, place: Place) -> (Option<Who>, Woken) {
+        self.change(|state| {
+            let was_served = state.waiters.is_served(&place);
+            let (wanted, own) = state.waiters.remove(place);
+            if was_served && wanted != REFUSED && !(cfg!(procession_loom) && MUTATION == 2) {
+                state.free += wanted;
+            }
+            (own, state.grant())
+        })
+    }
+
+    /// Joins those who wait, whatever is free: for a bell.
+    pub(crate) fn enlist(&self, waker: Waker) -> Place {
+        self.change(|state| state.waiters.push(Who::Alone(waker), 1))
+    }
+
+    /// Lets the first of those who wait out, `most` of them at most; nothing is kept for those who come later.
+    pub(crate) fn ring(&self, most: usize) -> Woken {
+        self.change(|state| {
+            state.free = most;
+            let rung = state.grant();
+            state.free = 0;
+            rung
+        })
+    }
+
+    /// As `cancel`, at a bell: who was let out, and has not seen it, lets out the next instead.
+    pub(crate) fn cancel_ring(&self, place: Place) -> (Option<Who>, Woken) {
+        let left = self.cancel(place);
+        self.change(|state| state.free = 0);
+        left
+    }
+
+    /// Nobody acquires any more: everybody who waits is to be woken.
+    pub(crate) fn close(&self) -> Woken {
+        self.change(|state| {
+            state.closed = true;
+            let mut refused = Woken::default();
+            while let Some((who, ())) = state.waiters.serve(|wanted| *wanted = REFUSED) {
+                refused.push(who);
+            }
+            refused
+        })
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.change(|state| state.closed)
+    }
+
+    pub(crate) fn free(&self) -> usize {
+        self.change(|state| state.free)
+    }
+}
+
+/// In place of what somebody wants: the gate was closed.
+const REFUSED: usize = usize::MAX;
+
+#[cfg(all(test, procession_loom))]
+mod models {
+    use std::task::Waker;
+
+    use procession_sync::{Arc, thread};
+
+    use super::{Entry, Gate, mutation};
+
+    fn waker() -> Waker {
+        Waker::noop().clone()
+    }
+
+    fn explore(model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(2));
+        builder.check(model);
+    }
+
+    /// The holder gives the lock up while the next who waits goes.
+    fn cancel<const MUTATION: u8>() {
+        explore(|| {
+            let gate = Arc::new(Gate::<MUTATION>::new(1));
+            assert!(gate.try_acquire(1));
+            let Entry::Waits(place) = gate.acquire_or_wait(1, waker()) else { unreachable!("it is held") };
+            let holder = {
+                let gate = Arc::clone(&gate);
+                thread::spawn(move || drop(gate.release(1)))
+            };
+            drop(gate.cancel(place));
+            holder.join().expect("it does not panic");
+            assert!(gate.try_acquire(1), "a permit is not lost");
+        });
+    }
+
+    #[test]
+    fn hand_over_against_cancel() {
+        cancel::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "a permit is not lost")]
+    fn canary_cancel_keeps() {
+        cancel::<{ mutation::CANCEL_KEEPS }>();
+    }
+
+    /// The holder gives the lock up while another comes for it.
+    fn release<const MUTATION: u8>() {
+        explore(|| {
+            let gate = Arc::new(Gate::<MUTATION>::new(1));
+            assert!(gate.try_acquire(1));
+            let holder = {
+                let gate = Arc::clone(&gate);
+                thread::spawn(move || drop(gate.release(1)))
+            };
+            let entry = gate.acquire_or_wait(1, waker());
+            holder.join().expect("it does not panic");
+            let granted = match entry {
+                Entry::Granted => true,
+                Entry::Waits(place) => gate.look(&mut Some(place), &mut None).is_some(),
+                Entry::Closed => false,
+            };
+            assert!(granted, "nobody waits for a lock that is free");
+        });
+    }
+
+    #[test]
+    fn release_against_acquire() {
+        release::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody waits for a lock that is free")]
+    fn canary_enlist_without_look() {
+        release::<{ mutation::ENLIST_WITHOUT_LOOK }>();
+    }
+}

@@ -1,0 +1,217 @@
+//! Select over channels, timers, the mailbox and other futures.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::Duration;
+
+use procession::channel::{self, TryReceiveError, TrySendError};
+use procession::{Context, Select, Wait, sleep, spawn, start};
+
+use crate::scene::{driven, threaded};
+
+fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut TaskContext::from_waker(Waker::noop()))
+}
+
+#[test]
+fn one_arm_acts_and_the_others_are_untouched() {
+    let (a, from_a) = channel::bounded(1);
+    let (b, from_b) = channel::bounded(1);
+    let (c, _from_c) = channel::bounded(1);
+    let mut seen = [0; 3];
+    for _ in 0..300 {
+        let _ = (a.try_send(1), b.try_send(2));
+        let chosen = Select::new()
+            .receive(&from_a, |n| n.expect("it is open"))
+            .receive(&from_b, |n| n.expect("it is open"))
+            .send(&c, 3, |sent| sent.map(|()| 3).expect("it is open"))
+            .wait();
+        seen[chosen - 1] += 1;
+        let held = [from_a.len(), from_b.len(), _from_c.len()];
+        let expected = [usize::from(chosen != 1), usize::from(chosen != 2), usize::from(chosen == 3)];
+        assert_eq!(held, expected);
+        let _ = _from_c.try_receive();
+    }
+    assert!(seen.iter().all(|&times| times > 50), "the choice is fair: {seen:?}");
+}
+
+#[test]
+fn a_select_that_waits_is_served_by_one() {
+    let (a, from_a) = channel::bounded(0);
+    let (b, from_b) = channel::bounded(0);
+    let mut select = pin!(Select::new().receive(&from_a, |n| (0, n)).receive(&from_b, |n| (1, n)));
+    assert!(poll_once(select.as_mut()).is_pending());
+    assert_eq!(b.try_send(7), Ok(()));
+    assert_eq!(a.try_send(8), Err(TrySendError::Full(8)), "it has chosen");
+    assert_eq!(b.try_send(9), Err(TrySendError::Full(9)));
+    assert_eq!(poll_once(select.as_mut()), Poll::Ready((1, Some(7))));
+    assert!(poll_once(select.as_mut()).is_pending(), "it is over");
+}
+
+#[test]
+fn a_select_that_is_dropped_loses_nothing() {
+    let (a, from_a) = channel::bounded(0);
+    let (b, from_b) = channel::bounded(0);
+    let mut select = Box::pin(Select::new().receive(&from_a, |_| ()).receive(&from_b, |_| ()));
+    assert!(poll_once(select.as_mut()).is_pending());
+    a.try_send(1).expect("it waits");
+    drop(select);
+    assert_eq!(from_a.try_receive(), Ok(1));
+    assert_eq!(b.try_send(2), Err(TrySendError::Full(2)), "nobody waits there any more");
+    assert_eq!(from_b.try_receive(), Err(TryReceiveError::Empty));
+    let mut select = Box::pin(Select::new().send(&a, 3, |_| ()).send(&b, 4, |_| ()));
+    assert!(poll_once(select.as_mut()).is_pending());
+    assert_eq!(from_b.try_receive(), Ok(4));
+    assert_eq!(from_a.try_receive(), Err(TryReceiveError::Empty), "it has chosen");
+    assert!(poll_once(select.as_mut()).is_ready());
+}
+
+#[test]
+fn a_closed_channel_is_a_ready_arm() {
+    let (a, from_a) = channel::bounded::<u32>(0);
+    let (b, from_b) = channel::bounded::<u32>(0);
+    let mut select = pin!(Select::new().receive(&from_a, |n| n.is_none()).send(&b, 1, |sent| sent.is_err()));
+    assert!(poll_once(select.as_mut()).is_pending());
+    drop(a);
+    drop(from_b);
+    assert_eq!(poll_once(select.as_mut()), Poll::Ready(true));
+}
+
+#[test]
+fn a_select_never_meets_itself() {
+    let (sender, receiver) = channel::bounded(0);
+    let mut select = pin!(Select::new().receive(&receiver, |n| n).send(&sender, 1, |_| None));
+    assert!(poll_once(select.as_mut()).is_pending());
+    assert_eq!(receiver.try_receive(), Ok(1), "another can");
+    assert_eq!(poll_once(select.as_mut()), Poll::Ready(None));
+}
+
+#[test]
+fn two_selects_meet() {
+    for width in [1, 3] {
+        threaded(width).block_on(async {
+            let (to, from) = channel::bounded(0);
+            let (other_to, other_from) = channel::bounded::<u32>(0);
+            let one = spawn(async move {
+                let mut met = Vec::new();
+                for n in 0..500 {
+                    let select = Select::new()
+                        .send(&to, n, |sent| sent.is_ok().then_some(("to", n)))
+                        .receive(&other_from, |n| n.map(|n| ("from", n)))
+                        .timeout(Duration::from_secs(20), || None);
+                    met.push(select.await.expect("they meet"));
+                }
+                met
+            });
+            let mut met = Vec::new();
+            for n in 0..500 {
+                let select = Select::new()
+                    .receive(&from, |n| n.map(|n| ("to", n)))
+                    .send(&other_to, n, |sent| sent.is_ok().then_some(("from", n)))
+                    .timeout(Duration::from_secs(20), || None);
+                met.push(select.await.expect("they meet"));
+            }
+            assert_eq!(one.await, Ok(met), "in the same channel each time");
+        });
+    }
+}
+
+#[test]
+fn a_timer_ends_a_select() {
+    driven().block_on(async {
+        let (sender, receiver) = channel::bounded(0);
+        let silence =
+            Select::new().receive(&receiver, |_: Option<u32>| false).timeout(Duration::from_secs(5), || true).await;
+        assert!(silence);
+        let sends = spawn(async move {
+            sleep(Duration::from_secs(1)).await;
+            sender.send(1).await
+        });
+        let message = Select::new().receive(&receiver, |n| n).timeout(Duration::from_secs(5), || None).await;
+        assert_eq!(message, Some(1));
+        assert_eq!(sends.await, Ok(Ok(())));
+    });
+}
+
+#[test]
+fn the_mailbox_and_the_end_of_a_process_are_arms() {
+    driven().block_on(async {
+        let (sender, receiver) = channel::bounded(0);
+        let child = start(move |mut cx: Context<&'static str>| async move {
+            let mut seen = Vec::new();
+            let ends = spawn(async { sleep(Duration::from_secs(10)).await });
+            let mut ends = Some(ends);
+            while seen.len() < 4 {
+                let mut select = Select::new()
+                    .receive(&receiver, |n: Option<u32>| format!("{n:?}"))
+                    .wait_for(cx.receive(), |message| format!("{message:?}"));
+                if let Some(handle) = &mut ends {
+                    select = select.wait_for(handle, |ended| format!("{ended:?}"));
+                }
+                let what = select.await;
+                if what == "Ok(())" {
+                    ends = None;
+                }
+                seen.push(what);
+            }
+            seen
+        });
+        sleep(Duration::from_secs(1)).await;
+        child.send("one").expect("it is there");
+        sleep(Duration::from_secs(1)).await;
+        sender.send(2).await.expect("it waits");
+        sleep(Duration::from_secs(20)).await;
+        child.send("three").expect("it is there");
+        let seen = child.await.expect("it does not panic");
+        assert_eq!(seen, ["Some(\"one\")", "Some(2)", "Ok(())", "Some(\"three\")"]);
+    });
+}
+
+#[test]
+fn many_selects_share_channels_and_lose_nothing() {
+    const MESSAGES: u32 = 300;
+    threaded(3).block_on(async {
+        let channels: Vec<_> = (0..3).map(channel::bounded::<u32>).collect();
+        let receivers: Vec<_> = (0..4)
+            .map(|_| {
+                let from: Vec<_> = channels.iter().map(|(_, receiver)| receiver.clone()).collect();
+                spawn(async move {
+                    let mut own = Vec::new();
+                    let mut ended = [false; 3];
+                    while !ended.iter().all(|&ended| ended) {
+                        let mut select = Select::new();
+                        for (number, from) in from.iter().enumerate().filter(|&(number, _)| !ended[number]) {
+                            select = select.receive(from, move |n| (number, n));
+                        }
+                        match select.await {
+                            (_, Some(n)) => own.push(n),
+                            (number, None) => ended[number] = true,
+                        }
+                    }
+                    own
+                })
+            })
+            .collect();
+        let senders: Vec<_> = channels
+            .into_iter()
+            .enumerate()
+            .map(|(number, (sender, _))| {
+                spawn(async move {
+                    for n in 0..MESSAGES {
+                        sender.send(number as u32 * MESSAGES + n).await.expect("they are there");
+                    }
+                })
+            })
+            .collect();
+        for sender in senders {
+            sender.await.expect("it does not panic");
+        }
+        let mut all = Vec::new();
+        for receiver in receivers {
+            all.extend(receiver.await.expect("it does not panic"));
+        }
+        all.sort_unstable();
+        assert_eq!(all, (0..3 * MESSAGES).collect::<Vec<_>>());
+    });
+}

@@ -1,0 +1,320 @@
+//! Locks, permits, conditions and meetings, between processes and plain threads.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::Duration;
+
+use procession::sync::{Barrier, Condvar, Mutex, OnceCell, RwLock, Semaphore, WaitGroup};
+use procession::{Wait, sleep, spawn, timeout, yield_now};
+
+use crate::scene::{driven, panic_quietly, threaded};
+
+fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut TaskContext::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_mutex_lets_one_in_at_a_time() {
+    for width in [1, 3] {
+        let scheduler = threaded(width);
+        let shared = Arc::new((Mutex::new(0_u32), std::sync::Mutex::new(())));
+        let processes: Vec<_> = (0..8)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                scheduler.spawn(async move {
+                    for _ in 0..100 {
+                        let mut count = shared.0.lock().await;
+                        let before = *count;
+                        assert!(shared.1.try_lock().is_ok(), "alone");
+                        yield_now().await;
+                        *count = before + 1;
+                    }
+                })
+            })
+            .collect();
+        // A plain thread among them.
+        for _ in 0..100 {
+            *shared.0.lock().wait() += 1;
+        }
+        for process in processes {
+            process.join().expect("it does not panic");
+        }
+        assert_eq!(*shared.0.try_lock().expect("nobody has it"), 900);
+    }
+}
+
+#[test]
+fn a_failed_try_takes_nothing() {
+    let mutex = Mutex::new(1);
+    let held = mutex.try_lock().expect("nobody has it");
+    assert!(mutex.try_lock().is_none() && mutex.try_lock().is_none());
+    drop(held);
+    let _held = mutex.try_lock().expect("nobody has it");
+    assert!(mutex.try_lock().is_none());
+    let lock = RwLock::new(1);
+    let reads = lock.try_read().expect("nobody writes");
+    assert!(lock.try_write().is_none());
+    drop(reads);
+    let writes = lock.try_write().expect("nobody has it");
+    assert!(lock.try_read().is_none() && lock.try_write().is_none());
+    drop(writes);
+    let semaphore = Semaphore::new(1);
+    let one = semaphore.try_acquire(1);
+    assert!(one.is_some() && semaphore.try_acquire(1).is_none());
+    drop(one);
+    assert_eq!(semaphore.available(), 1);
+}
+
+#[test]
+fn a_lock_is_handed_to_who_waited_longest() {
+    let mutex = Mutex::new(());
+    let held = mutex.try_lock().expect("nobody has it");
+    let mut first = Box::pin(mutex.lock());
+    let mut second = Box::pin(mutex.lock());
+    assert!(poll_once(first.as_mut()).is_pending() && poll_once(second.as_mut()).is_pending());
+    drop(held);
+    assert!(mutex.try_lock().is_none(), "it belongs to the first, who has not looked yet");
+    assert!(poll_once(second.as_mut()).is_pending());
+    drop(first);
+    let Poll::Ready(guard) = poll_once(second.as_mut()) else { panic!("the first went, so it is the second's") };
+    drop(guard);
+    assert!(mutex.try_lock().is_some());
+}
+
+#[test]
+fn a_panic_unlocks() {
+    let scheduler = threaded(1);
+    let mutex = Arc::new(Mutex::new(1));
+    let own = Arc::clone(&mutex);
+    let fails = scheduler.spawn(async move {
+        let mut value = own.lock().await;
+        *value = 2;
+        panic_quietly("with the lock")
+    });
+    let exit: Result<(), _> = fails.join();
+    assert!(exit.is_err());
+    assert_eq!(*mutex.lock().wait(), 2);
+}
+
+#[test]
+fn writers_do_not_starve_and_readers_share() {
+    let lock = RwLock::new(0);
+    let reads = lock.try_read().expect("nobody writes");
+    let more = lock.try_read().expect("readers share");
+    let mut writes = Box::pin(lock.write());
+    assert!(poll_once(writes.as_mut()).is_pending());
+    assert!(lock.try_read().is_none(), "behind who wants to write");
+    let mut late = Box::pin(lock.read());
+    assert!(poll_once(late.as_mut()).is_pending());
+    drop((reads, more));
+    let Poll::Ready(mut guard) = poll_once(writes.as_mut()) else { panic!("the readers have gone") };
+    *guard = 5;
+    drop(guard);
+    let Poll::Ready(guard) = poll_once(late.as_mut()) else { panic!("the writer has gone") };
+    assert_eq!(*guard, 5);
+}
+
+#[test]
+fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
+    let lock = RwLock::new(0);
+    let reads = lock.try_read().expect("nobody writes");
+    let mut writes = Box::pin(lock.write());
+    assert!(poll_once(writes.as_mut()).is_pending());
+    let mut late = Box::pin(lock.read());
+    assert!(poll_once(late.as_mut()).is_pending());
+    drop(writes);
+    assert!(poll_once(late.as_mut()).is_ready());
+    drop(reads);
+}
+
+#[test]
+fn permits_are_counted() {
+    driven().block_on(async {
+        let semaphore = Arc::new(Semaphore::new(3));
+        let two = semaphore.acquire(2).await.expect("it is open");
+        assert_eq!((two.count(), semaphore.available()), (2, 1));
+        let own = Arc::clone(&semaphore);
+        let wants_two = spawn(async move { own.acquire(2).await.map(|permits| permits.count()) });
+        sleep(Duration::from_nanos(1)).await;
+        assert!(semaphore.try_acquire(1).is_none(), "somebody waits for more");
+        assert!(timeout(Duration::from_secs(1), semaphore.acquire(1)).await.is_err());
+        drop(two);
+        assert_eq!(wants_two.await, Ok(Some(2)));
+        semaphore.acquire(3).await.expect("it is open").forget();
+        assert_eq!(semaphore.available(), 0);
+        semaphore.add(1);
+        assert!(semaphore.try_acquire(1).is_some());
+    });
+}
+
+#[test]
+fn a_closed_semaphore_refuses_also_those_who_wait() {
+    driven().block_on(async {
+        let semaphore = Arc::new(Semaphore::new(0));
+        let own = Arc::clone(&semaphore);
+        let waits = spawn(async move { own.acquire(1).await.is_none() });
+        sleep(Duration::from_nanos(1)).await;
+        semaphore.close();
+        assert_eq!(waits.await, Ok(true));
+        semaphore.add(1);
+        assert!(semaphore.is_closed() && semaphore.acquire(1).await.is_none() && semaphore.try_acquire(1).is_none());
+    });
+}
+
+#[test]
+fn no_permit_is_lost_by_those_who_give_up() {
+    threaded(3).block_on(async {
+        let semaphore = Arc::new(Semaphore::new(2));
+        let processes: Vec<_> = (0..6)
+            .map(|number| {
+                let semaphore = Arc::clone(&semaphore);
+                spawn(async move {
+                    for _ in 0..200 {
+                        let wanted = 1 + number % 2;
+                        if let Ok(Some(permits)) = timeout(Duration::from_micros(2), semaphore.acquire(wanted)).await {
+                            yield_now().await;
+                            drop(permits);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for process in processes {
+            process.await.expect("it does not panic");
+        }
+        assert_eq!(semaphore.available(), 2);
+    });
+}
+
+#[test]
+fn a_notice_reaches_one_or_all() {
+    driven().block_on(async {
+        let shared = Arc::new((Mutex::new(0), Condvar::new()));
+        shared.1.notify_one(); // Nobody waits, so nobody gets it.
+        let waiters: Vec<_> = (0..4)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                spawn(async move {
+                    let guard = shared.0.lock().await;
+                    let mut guard = shared.1.wait(guard).await;
+                    *guard += 1;
+                })
+            })
+            .collect();
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(*shared.0.lock().await, 0);
+        shared.1.notify_one();
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(*shared.0.lock().await, 1);
+        shared.1.notify_all();
+        for waiter in waiters {
+            waiter.await.expect("it does not panic");
+        }
+        assert_eq!(*shared.0.lock().await, 4);
+        let guard = shared.0.lock().await;
+        let (guard, notified) = shared.1.wait_timeout(guard, Duration::from_secs(5)).await;
+        assert!(!notified && *guard == 4);
+    });
+}
+
+#[test]
+fn a_notice_to_one_who_gave_up_goes_to_the_next() {
+    let (mutex, condition) = (Mutex::new(()), Condvar::new());
+    let mut first = Box::pin(condition.wait(mutex.try_lock().expect("nobody has it")));
+    assert!(poll_once(first.as_mut()).is_pending());
+    let mut second = Box::pin(condition.wait(mutex.try_lock().expect("it was unlocked")));
+    assert!(poll_once(second.as_mut()).is_pending());
+    condition.notify_one();
+    drop(first);
+    assert!(poll_once(second.as_mut()).is_ready());
+}
+
+#[test]
+fn a_value_is_made_once_even_if_its_maker_fails() {
+    driven().block_on(async {
+        let once = Arc::new(OnceCell::<u32>::new());
+        let own = Arc::clone(&once);
+        let fails = spawn(async move {
+            own.get_or_init(async {
+                sleep(Duration::from_secs(1)).await;
+                panic_quietly("no value")
+            })
+            .await
+            .to_owned()
+        });
+        sleep(Duration::from_nanos(1)).await;
+        let own = Arc::clone(&once);
+        let makes = spawn(async move { *own.get_or_init(async { 7 }).await });
+        assert!(fails.await.is_err());
+        assert_eq!(makes.await, Ok(7));
+        assert_eq!((once.get(), *once.get_or_init(async { 8 }).await), (Some(&7), 7));
+    });
+}
+
+#[test]
+fn a_group_waits_for_jobs_however_they_end() {
+    let scheduler = threaded(2);
+    let group = WaitGroup::new();
+    for number in 0..20 {
+        let job = group.job();
+        drop(scheduler.spawn(async move {
+            let _job = job;
+            yield_now().await;
+            if number % 3 == 0 {
+                panic_quietly("a job");
+            }
+        }));
+    }
+    group.wait().wait();
+    assert_eq!(group.jobs(), 0);
+    group.wait().wait();
+}
+
+#[test]
+fn a_barrier_lets_all_go_at_once_and_one_is_the_last() {
+    threaded(2).block_on(async {
+        let barrier = Arc::new(Barrier::new(4));
+        let processes: Vec<_> = (0..4)
+            .map(|_| {
+                let barrier = Arc::clone(&barrier);
+                spawn(async move {
+                    let mut last = 0;
+                    for _ in 0..50 {
+                        last += u32::from(barrier.wait().await);
+                    }
+                    last
+                })
+            })
+            .collect();
+        let mut last = 0;
+        for process in processes {
+            last += process.await.expect("it does not panic");
+        }
+        assert_eq!(last, 50);
+    });
+}
+
+#[test]
+fn who_leaves_a_barrier_has_not_come() {
+    let barrier = Barrier::new(2);
+    let mut first = Box::pin(barrier.wait());
+    assert!(poll_once(first.as_mut()).is_pending());
+    drop(first);
+    let mut second = pin!(barrier.wait());
+    assert!(poll_once(second.as_mut()).is_pending());
+    assert_eq!(poll_once(pin!(barrier.wait())), Poll::Ready(true));
+    assert_eq!(poll_once(second.as_mut()), Poll::Ready(false));
+}
+
+#[test]
+fn waiting_for_a_lock_shows_in_the_snapshot() {
+    let scheduler = driven();
+    let mutex = Arc::new(Mutex::new(()));
+    let _held = mutex.try_lock().expect("nobody has it");
+    let own = Arc::clone(&mutex);
+    drop(scheduler.spawn(async move { drop(own.lock().await) }));
+    let waiting = scheduler.run_until_idle();
+    assert!(waiting[0].waiting.for_lock());
+}
