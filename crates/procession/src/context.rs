@@ -386,7 +386,10 @@ impl<M: Send + 'static> Receive<'_, M> {
                 return Poll::Pending;
             }
             if slot.state.is_cancelled() {
-                return Poll::Ready(None);
+                // Once more: what was sent before the cancel may have come since.
+                let picked = pick(self.context);
+                self.waits &= picked.is_none();
+                return Poll::Ready(picked);
             }
             // SAFETY: [typed] a context is made for a process of this message type.
             #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
