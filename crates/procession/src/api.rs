@@ -17,7 +17,8 @@ pub use crate::relations::{Down, ExitSignal, MonitorRef, link, send_exit, unlink
 pub use crate::scheduler::{BuildError, Builder, Scheduler};
 pub use crate::select::Select;
 pub use crate::snapshot::{
-    ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess, Waiting, WaitingProcess, WorkerSnapshot,
+    DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess, Waiting, WaitingProcess,
+    WorkerSnapshot,
 };
 pub use crate::spawn::{SpawnError, SpawnOptions};
 pub use crate::state::ProcessState;

@@ -73,6 +73,7 @@ mod keeper;
 mod mailbox;
 mod next;
 mod pins;
+mod poll;
 mod state;
 #[cfg(procession_loom)]
 #[path = "sync"]
@@ -109,7 +110,11 @@ mod here;
 #[cfg(not(procession_loom))]
 mod names;
 #[cfg(not(procession_loom))]
+pub mod net;
+#[cfg(not(procession_loom))]
 mod pid;
+#[cfg(not(procession_loom))]
+mod poller;
 #[cfg(not(procession_loom))]
 mod process;
 #[cfg(not(procession_loom))]

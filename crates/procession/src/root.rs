@@ -16,7 +16,7 @@ use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::here::{Entered, Here};
 use crate::shared::Shared;
 use crate::worker::{Stay, sit};
-use crate::world::Parker;
+use crate::world::{LentThread, Parker};
 
 /// What wakes a root future: a future that a thread waits for, and which is no process.
 ///
@@ -104,6 +104,7 @@ impl StdWake for Root {
 /// Polls `future` on this thread until it is complete. If the scheduler is driven by its callers, the thread works there meanwhile,
 /// as soon as the seat is free.
 pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
+    let _lent = LentThread;
     let mut future = pin!(future);
     let mut output = None;
     let root = RootHold(Arc::new(Root::new(shared)));

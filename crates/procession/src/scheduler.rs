@@ -22,6 +22,7 @@ use crate::here::{self, Hold};
 use crate::idle::Idle;
 use crate::keeper::Keeper;
 use crate::names::Names;
+use crate::poller::Poller;
 use crate::root;
 use crate::shared::{self, Seat, Shared, Stats};
 use crate::slot::Table;
@@ -210,6 +211,7 @@ impl Builder {
             idle_watchers: Mutex::new(Vec::new()),
             outstanding: AtomicU32::new(0),
             keeper: Keeper::none(),
+            poller: Poller::closed(),
             timer_waiters: Mutex::new(Vec::new()),
             has_timer_waiters: AtomicBool::new(false),
             callers: Mutex::new(Vec::new()),

@@ -21,6 +21,7 @@ use crate::idle::{Idle, SeatId};
 use crate::keeper::{Keeper, Kept, NEVER, Owed};
 use crate::names::Names;
 use crate::next::Next;
+use crate::poller::Poller;
 use crate::root;
 use crate::slot::{Pin, Ready, Slot, Table};
 use crate::snapshot::{self};
@@ -132,6 +133,7 @@ pub(crate) struct Shared {
     /// Completions that are out, and root futures that were woken: the test clock stands still for them.
     pub(crate) outstanding: AtomicU32,
     pub(crate) keeper: Keeper,
+    pub(crate) poller: Poller,
     /// Sleeps for which there was no timer, and whether there are any.
     pub(crate) timer_waiters: Mutex<Vec<Waker>>,
     pub(crate) has_timer_waiters: AtomicBool,
@@ -215,6 +217,17 @@ impl Shared {
     pub(crate) fn announce_in_sight(&self) {
         if let Some(seat) = self.idle.claim_one_in_sight() {
             self.wake_seat(seat);
+        }
+    }
+
+    /// As `announce`, for as many entries as `count`, which others may take: each is worth a worker of its own, whoever searches.
+    pub(crate) fn announce_many(&self, count: usize) {
+        fence(SeqCst);
+        for _ in 0..count.min(self.seats.len()) {
+            match self.idle.claim() {
+                Some(seat) => self.wake_seat(seat),
+                None => return,
+            }
         }
     }
 
@@ -406,14 +419,14 @@ impl Shared {
         }
     }
 
-    /// Until when a worker is to park that found `earliest` to be the next deadline.
-    pub(crate) fn keep_time(&self, seat: SeatId, earliest: u64) -> u64 {
+    /// Until when a worker is to park that found `earliest` to be the next deadline, if it is to keep the time.
+    pub(crate) fn keep_time(&self, seat: SeatId, earliest: u64) -> Option<u64> {
         match self.keeper.keep(seat, earliest) {
-            Kept::Until(deadline) => deadline,
-            Kept::ByAnother => NEVER,
+            Kept::Until(deadline) => Some(deadline),
+            Kept::ByAnother => None,
             Kept::ByNudged(keeper) => {
                 self.seat(keeper).parker.unpark();
-                NEVER
+                None
             }
         }
     }
@@ -424,7 +437,8 @@ impl Shared {
 
     /// Whether the test clock may move when all is idle.
     pub(crate) fn may_advance(&self) -> bool {
-        self.world.is_test() && self.idle_waits.load(Relaxed) == 0 && self.outstanding() == 0
+        let nothing_is_out = || self.outstanding() == 0 && !self.poller.is_waited_for();
+        self.world.is_test() && self.idle_waits.load(Relaxed) == 0 && nothing_is_out()
     }
 
     pub(crate) fn outstanding(&self) -> u32 {
@@ -563,6 +577,7 @@ impl Shared {
         for timers in self.seats.iter().map(|seat| &seat.timers).chain([&self.outside]) {
             timers.clear(&mut |action: Action| action.give_up());
         }
+        self.give_up_descriptors();
     }
 
     /// Whether a new process is taken; `inside` if one of the scheduler's own processes spawns it.

@@ -34,8 +34,10 @@ impl Waiting {
     pub(crate) const LOCK: Self = Self(1 << 9);
     pub(crate) const TOKEN: Self = Self(1 << 10);
     pub(crate) const ROOM: Self = Self(1 << 11);
+    pub(crate) const READABLE: Self = Self(1 << 12);
+    pub(crate) const WRITABLE: Self = Self(1 << 13);
 
-    const NAMES: [(Self, &str); 10] = [
+    const NAMES: [(Self, &str); 12] = [
         (Self::MESSAGE, "message"),
         (Self::TIMER, "timer"),
         (Self::PROCESS, "end of a process"),
@@ -46,6 +48,8 @@ impl Waiting {
         (Self::LOCK, "lock"),
         (Self::TOKEN, "token"),
         (Self::ROOM, "room in a mailbox"),
+        (Self::READABLE, "readable descriptor"),
+        (Self::WRITABLE, "writable descriptor"),
     ];
 
     pub(crate) fn bits(self) -> u16 {
@@ -108,6 +112,16 @@ impl Waiting {
     pub fn for_token(self) -> bool {
         self.has(Self::TOKEN)
     }
+
+    /// For a descriptor to become readable: for data, or a connection.
+    pub fn for_readable(self) -> bool {
+        self.has(Self::READABLE)
+    }
+
+    /// For a descriptor to become writable: for room, or to be connected.
+    pub fn for_writable(self) -> bool {
+        self.has(Self::WRITABLE)
+    }
 }
 
 impl fmt::Display for Waiting {
@@ -154,6 +168,8 @@ pub struct Snapshot {
     pub messages_discarded: u64,
     /// Timers of all workers together, and those set by other threads.
     pub timers: TimerSnapshot,
+    /// Descriptors, and how often the kernel was asked about them.
+    pub descriptors: DescriptorSnapshot,
     /// Threads started for workers.
     pub threads_started: u32,
     /// Threads that the system refused.
@@ -172,6 +188,18 @@ pub struct TimerSnapshot {
     pub cancelled: u64,
     /// Not fired yet.
     pub pending: u64,
+}
+
+/// The descriptors of a scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DescriptorSnapshot {
+    /// Registered now: sockets, and what [`Readiness`](crate::net::Readiness) is asked of.
+    pub registered: usize,
+    /// How often the kernel was asked, with waiting or without.
+    pub polls: u64,
+    /// What it told: changes of descriptors.
+    pub events: u64,
 }
 
 /// The state of a worker.
@@ -313,6 +341,7 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
         messages_received: total(|stats| &stats.received),
         messages_discarded: total(|stats| &stats.discarded),
         timers: timers(shared),
+        descriptors: descriptors(shared),
         threads_started: shared.threads().0,
         threads_refused: shared.threads().1,
     }
@@ -326,6 +355,11 @@ fn timers(shared: &Shared) -> TimerSnapshot {
         cancelled: sum.cancelled + counts.cancelled,
         pending: sum.pending + counts.pending,
     })
+}
+
+fn descriptors(shared: &Shared) -> DescriptorSnapshot {
+    let (registered, polls, events) = shared.poller.counts();
+    DescriptorSnapshot { registered, polls, events }
 }
 
 fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {

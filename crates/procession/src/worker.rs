@@ -4,13 +4,14 @@
 //!
 //! For each dispatch a worker looks, in this order, at
 //! 1. fairness: every 61st dispatch the global queue first, every 61st (20 later) the oldest of its deque, every 61st (40 later) the
-//!    oldest of its FIFO ring, and due timers with the first of these;
+//!    oldest of its FIFO ring; and with the first of these due timers, and what descriptors have become ready;
 //! 2. processes bound to it, at every other dispatch;
 //! 3. its next slot, at most three times in a row while other local work waits;
 //! 4. its deque, newest first; 5. its FIFO ring, oldest first;
 //! 6. the global queue: one to run, and a share of the rest;
-//! 7. due timers; 8. the other workers: half of a deque or of a FIFO ring, in random order; in the last rounds also their next
-//!    slots, if they are old, and their due timers.
+//! 7. due timers, and descriptors that have become ready (`poller.rs`);
+//! 8. the other workers: half of a deque or of a FIFO ring, in random order; in the last rounds also their next slots, if they are
+//!    old, and their due timers.
 //!
 //! Then it parks (`idle.rs`).
 //!
@@ -41,11 +42,14 @@ use crate::body::{Step, drop_guarded, guarded};
 use crate::here::{Entered, Here, count};
 use crate::idle::SeatId;
 use crate::keeper::NEVER;
+use crate::poller::{BATCH_BUSY, Batch};
 use crate::root::Root;
 use crate::shared::Shared;
 use crate::slot::{CACHE, Pin, Ready, Slot};
 use crate::state::Wait;
 use crate::waker;
+use crate::world::LentThread;
+use crate::world::kernel::{BATCH_MAX, Kernel};
 use crate::{Exit, Waiting, relations};
 
 /// Dispatches between two of the same fairness tick; the number is Go's, prime so that it does not beat with a program's own periods.
@@ -143,6 +147,8 @@ pub(crate) struct Local {
     seen_next: RefCell<Vec<Seen>>,
     /// How long to park before looking at them again.
     patience: Cell<u64>,
+    /// What this worker polls into.
+    batch: RefCell<Batch>,
 }
 
 /// What a thread in a seat is there for.
@@ -249,6 +255,7 @@ impl Local {
         match tick % FAIRNESS {
             0 => {
                 self.fire_due();
+                self.poll(BATCH_BUSY);
                 self.shared.global.pop()
             }
             FAIRNESS_DEQUE => self.core.deque.pop_oldest(),
@@ -309,9 +316,35 @@ impl Local {
         Some(Ready::from_raw(next))
     }
 
-    /// Global queue, timers, other workers.
+    /// Global queue, timers, descriptors, other workers.
     fn find_shared(&self) -> Option<Ready> {
-        self.pop_global().or_else(|| if self.fire_due() { self.find_local() } else { None }).or_else(|| self.search())
+        let come_up = || if self.fire_due() | self.poll(BATCH_MAX) { self.find_local() } else { None };
+        self.pop_global().or_else(come_up).or_else(|| self.search())
+    }
+
+    /// Queues who waits for what has happened to descriptors; says whether there was anything.
+    #[inline]
+    fn poll(&self, most: usize) -> bool {
+        self.shared.poller.kernel().is_some() && self.poll_kernel(most)
+    }
+
+    #[cold]
+    fn poll_kernel(&self, most: usize) -> bool {
+        let mut batch = self.batch.take();
+        let found = self.shared.poll(&mut batch, most);
+        if found {
+            // This worker runs one itself.
+            self.deliver(&mut batch, 1);
+        }
+        self.batch.replace(batch);
+        found
+    }
+
+    /// Queues them, where others can take them; but for `own` of them, each is worth a worker.
+    fn deliver(&self, batch: &mut Batch, own: usize) {
+        let woken = self.shared.deliver(batch);
+        // Some of them this worker has announced already, and threads that are no workers wake themselves: at worst a few look in vain.
+        self.shared.announce_many(woken.saturating_sub(own));
     }
 
     fn pop_global(&self) -> Option<Ready> {
@@ -484,6 +517,9 @@ impl Local {
                 shared.idle.take_back(self.seat);
                 break;
             }
+            if matches!(stay, Stay::Idle) && self.poll_while_parked() {
+                break;
+            }
             let may_leave = matches!(stay, Stay::Idle) && shared.outstanding() == 0;
             let may_advance = shared.may_advance() && deadline != NEVER;
             if (may_leave || may_advance) && shared.idle.take_back_if_all_parked(self.seat) {
@@ -502,8 +538,14 @@ impl Local {
                 }
                 break;
             }
-            let until = shared.keep_time(self.seat, deadline);
-            shared.world.park(&seat.parker, until.min(look_again));
+            match (shared.keep_time(self.seat, deadline), shared.poller.kernel()) {
+                (Some(until), Some(kernel)) => {
+                    if self.wait_in_kernel(kernel, until.min(look_again)) {
+                        break;
+                    }
+                }
+                (until, _) => shared.world.park(&seat.parker, until.unwrap_or(NEVER).min(look_again)),
+            }
             if !shared.idle.is_parked(self.seat) {
                 // A waker took it off, and counted it as searching.
                 self.searching.set(true);
@@ -516,6 +558,40 @@ impl Local {
         }
         shared.leave_keeping(self.seat);
         Parked::Woken
+    }
+
+    /// Parks as the keeper, until something happens to a descriptor, too; then this worker is parked no longer.
+    fn wait_in_kernel(&self, kernel: &Arc<Kernel>, until: u64) -> bool {
+        let shared = &*self.shared;
+        let mut batch = self.batch.take();
+        let asking = shared.begin_waiting();
+        shared.world.park_in_kernel(&shared.seat(self.seat).parker, kernel, until, &mut batch.events);
+        drop(asking);
+        let found = self.found_while_parked(&mut batch);
+        self.batch.replace(batch);
+        found
+    }
+
+    /// Looks once, before this worker is called idle.
+    fn poll_while_parked(&self) -> bool {
+        let mut batch = self.batch.take();
+        self.shared.poll(&mut batch, BATCH_MAX);
+        let found = self.found_while_parked(&mut batch);
+        self.batch.replace(batch);
+        found
+    }
+
+    /// Delivers what a parked worker has polled. It is parked no longer, then, and leaves the office, so that who is woken can take it.
+    fn found_while_parked(&self, batch: &mut Batch) -> bool {
+        if batch.events.is_empty() {
+            return false;
+        }
+        self.searching.set(true);
+        // As in `park`: if this fails, a waker has taken it back.
+        self.shared.idle.take_back(self.seat);
+        self.shared.leave_keeping(self.seat);
+        self.deliver(batch, 0);
+        true
     }
 
     /// Whether what this thread is there for has something for it, or is over.
@@ -665,11 +741,14 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
         rounds: Cell::new(ROUNDS),
         seen_next: RefCell::new(vec![Seen::default(); seats]),
         patience: Cell::new(NEXT_AGE),
+        batch: RefCell::default(),
     });
     let entered = Entered::enter(Here::Seat(Rc::clone(&local)));
     // The root future is the user's: its panic goes on once the seat is left in order.
     let worked = catch_unwind(AssertUnwindSafe(|| local.work(stay)));
     drop(entered);
+    // The thread may be a caller's.
+    drop(LentThread);
     let Some(local) = Rc::into_inner(local) else { unreachable!("nobody else on this thread keeps its seat") };
     local.core.return_slots(&local.shared);
     if let Some(next) = local.shared.seat(seat).next.take() {

@@ -3,16 +3,22 @@
 //! One concrete type with a real and a test mode. In the test mode time stands still until the scheduler moves it, which it does only
 //! when nothing can run; and every choice is drawn from the seed, in both modes.
 
+pub(crate) mod kernel;
+
+use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::sync::OnceLock;
+use std::num::NonZeroU64;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant as RealInstant};
 
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::{Condvar, Mutex, thread};
+use procession_sync::{Condvar, Mutex, MutexGuard, thread};
 
 use crate::keeper::NEVER;
+use crate::poll::Event;
+use kernel::{BATCH_MAX, Kernel};
 
 /// Nanoseconds of a duration, at most `NEVER`.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
@@ -87,14 +93,20 @@ impl World {
         thread::Builder::new().name(name).spawn(body).map(drop)
     }
 
+    /// What descriptors are registered with, and what tells of them.
+    pub(crate) fn open_kernel(&self) -> io::Result<Kernel> {
+        Kernel::open()
+    }
+
     /// Parks the calling thread until the token comes or, on the real clock, the deadline; takes the token.
     pub(crate) fn park(&self, parker: &Parker, deadline: u64) {
-        let mut token = parker.token.lock().expect("nothing that can panic runs under this lock");
-        while !*token {
+        let mut token = parker.lock();
+        while !token.there {
             if self.is_test() || deadline == NEVER {
                 token = parker.arrival.wait(token).expect("nothing that can panic runs under this lock");
                 continue;
             }
+            wake_precisely();
             let now = self.now();
             if now >= deadline {
                 break;
@@ -105,22 +117,90 @@ impl World {
                 .expect("nothing that can panic runs under this lock");
             token = again;
         }
-        *token = false;
+        token.there = false;
+    }
+
+    /// As [`park`](Self::park), or until something happens to a descriptor: that is added to `events`.
+    pub(crate) fn park_in_kernel(&self, parker: &Parker, kernel: &Arc<Kernel>, deadline: u64, events: &mut Vec<Event>) {
+        let mut token = parker.lock();
+        if token.there {
+            token.there = false;
+            return;
+        }
+        token.bell = Some(Arc::clone(kernel));
+        drop(token);
+        let patience = if self.is_test() || deadline == NEVER {
+            None
+        } else {
+            wake_precisely();
+            Some(Duration::from_nanos(deadline.saturating_sub(self.now())))
+        };
+        let waited = kernel.wait(patience, BATCH_MAX, events);
+        let mut token = parker.lock();
+        token.bell = None;
+        if waited.is_err() {
+            // The descriptor is none any more, or of something else: somebody has closed what was not his. Timers go on.
+            drop(token);
+            return self.park(parker, deadline);
+        }
+        token.there = false;
+    }
+}
+
+thread_local! {
+    /// The slack that the system gave the timers of this thread, if it has been changed.
+    static SLACK_BEFORE: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// The system wakes a thread up to 50 us after its deadline, to save wake-ups, unless it is told not to. A thread that keeps the time of
+/// many is told so once.
+fn wake_precisely() {
+    if SLACK_BEFORE.get().is_none() {
+        // If the system refuses, deadlines are met a little later.
+        SLACK_BEFORE.set(Some(rustix::thread::current_timer_slack().unwrap_or(0)));
+        let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
+    }
+}
+
+/// A thread that may belong to somebody else: when this goes, it has the timer slack that it had.
+pub(crate) struct LentThread;
+
+impl Drop for LentThread {
+    fn drop(&mut self) {
+        if let Some(before) = SLACK_BEFORE.take() {
+            // As above; a slack of 0 means the one that its parent had.
+            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(before));
+        }
     }
 }
 
 /// Where one thread parks. A token that comes first is kept; more than one are the same as one.
 #[derive(Debug, Default)]
 pub(crate) struct Parker {
-    token: Mutex<bool>,
+    token: Mutex<Token>,
     arrival: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct Token {
+    there: bool,
+    /// What wakes the thread while it waits in the kernel.
+    bell: Option<Arc<Kernel>>,
+}
+
 impl Parker {
+    fn lock(&self) -> MutexGuard<'_, Token> {
+        self.token.lock().expect("nothing that can panic runs under this lock")
+    }
+
     pub(crate) fn unpark(&self) {
-        let mut token = self.token.lock().expect("nothing that can panic runs under this lock");
-        *token = true;
+        let mut token = self.lock();
+        token.there = true;
+        let bell = token.bell.take();
         drop(token);
-        self.arrival.notify_one();
+        match bell {
+            Some(kernel) => kernel.ring(),
+            None => self.arrival.notify_one(),
+        }
     }
 }

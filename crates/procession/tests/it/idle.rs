@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use procession::net::Readiness;
 use procession::{Context, Instant, Scheduler, interval, run_after, run_every, sleep, spawn, yield_now};
 use procession_sync::thread;
 
@@ -95,6 +98,12 @@ fn what_waits_wakes_nobody_for_ten_seconds() {
             slept.await;
         }));
         drop(scheduler.spawn(async { interval(HOUR).tick().await }));
+        // With a descriptor, somebody waits for it in the kernel.
+        drop(scheduler.spawn(async {
+            let (_here, there) = UnixStream::pair().expect("the system has descriptors");
+            let there = Readiness::new(there).expect("it is a socket");
+            there.read_with(|mut there| there.read(&mut [0])).await.expect("it is connected")
+        }));
     }
     // A thread that waits for a process waits in the kernel, too.
     let last = schedulers[2].spawn(async { sleep(Duration::from_secs(1200)).await });

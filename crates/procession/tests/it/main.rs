@@ -16,6 +16,7 @@ mod fairness;
 mod idle;
 mod machines;
 mod messages;
+mod net;
 mod panics;
 mod promises;
 mod scene;

@@ -1,0 +1,20 @@
+//! Sockets, and the readiness of any descriptor.
+//!
+//! Each operation is tried first. Only if the kernel has nothing to give, or no room, the process waits, and its worker runs others. Waiting
+//! is part of the workers' own search for work: there is no thread beside them.
+//!
+//! A socket belongs to the scheduler in which it was made, and works in every process and thread as long as that scheduler has not
+//! ended. The first one takes two descriptors more for the scheduler. If the system refuses them, that is the error of the call that
+//! makes the socket.
+//!
+//! # On the test clock
+//! The outside has its own time. So the test clock stands still while anybody waits for a descriptor, also if he waits for a timer beside it: with a
+//! read timeout, or in a `select` that polls the socket through one of the I/O traits and has stopped doing so. To test protocols in test time,
+//! talk over something inside the program.
+//!
+//! # Cancellation
+//! Dropping the future of an operation before it is complete leaves the socket as it was: no data are lost. The exceptions are named where they are.
+
+mod io;
+
+pub use io::Readiness;

@@ -1,0 +1,434 @@
+//! Descriptors that processes wait for: what is known of their readiness, and which of them an event of the kernel means.
+//!
+//! # Readiness protocol
+//!
+//! ## Problem
+//! The kernel tells each change of a descriptor once (edge-triggered), to whoever polls. A process calls, is told that nothing is there,
+//! and is about to note that. Just then data comes, a worker polls, and notes that the descriptor is ready. If the process' note comes
+//! last, it waits for data that is there, and no further event comes. The same between its note and its leaving a waker.
+//! And the kernel may hand out an event of a descriptor that is closed meanwhile, while its place in the table has been given to another.
+//!
+//! ## States
+//! For each direction of a descriptor a word, `edges:32 | closed:1 | used up:31`. `edges` counts the events, modulo 2^31; the direction is
+//! *ready* unless that count is equal to `used up`, which is the count at which a call found nothing more. It starts ready. `closed` is set
+//! by an event which says that the direction has come to its end (the peer has closed, or hung up), and stays.
+//! Beside the word, under a lock, the wakers of those who wait.
+//! A descriptor's token is `generation:32 | place:32`; the generation of a place grows when its descriptor is deregistered.
+//!
+//! ## Steps
+//! Caller: `See` load the word; ready: call · nothing there: `Use` CAS the count seen into `used up`, unless `edges` has changed ·
+//! not ready: `Leave` the waker, under the lock · `LookAgain` at the word; ready: again from `See`.
+//! Poller, for each event: `Find` the descriptor by its token, under the table's lock · `Edge` count it up · `Take` the wakers, under the
+//! lock. When it has given the locks back, it wakes them.
+//! Who deregisters: tell the kernel · `Remove` the descriptor from the table, and raise the generation, under the table's lock · close.
+//!
+//! ## Why it works
+//! `Use` against `Edge`: both change one word. If `Edge` comes between `See` and `Use`, `Use` fails, and the word says ready. If
+//! it comes after `Use`, it makes the word ready. What the kernel knew before the call, the call has seen.
+//! `Leave` against `Take`: if `Take` comes second, it finds the waker. If it comes first, the lock orders `Edge` before `LookAgain`.
+//! A late event: its token has the old generation, so `Find` finds nobody. If `Find` comes before `Remove`, the old descriptor
+//! gets the event, and whoever still waits for it, for the table's lock is held until the wakers are taken.
+//!
+//! ## Allowed
+//! - Somebody may be woken for nothing: he calls, finds nothing, and waits again. All who wait for a direction are woken by one event.
+//! - A call that takes as long as exactly 2^31 events.
+//! - A read that fills less than it was given is taken to have emptied the descriptor (`epoll(7)`), which spares the call that would say
+//!   so. If the peer sends urgent data, which splits what can be read, its own data may so be late until it sends more.
+//! - A place whose 2^32 - 1 generations are used up is left empty.
+//!
+//! ## Rejected
+//! - A bit for ready and not ready: `Use` cannot tell an event that came before the call from one that came after. (tokio: a tick beside the
+//!   bit, which was cut to eight bits once, and so came round.)
+//! - The address of the descriptor's record in the token: no table and no lock, but the record could not be freed before the last late event,
+//!   of which the kernel does not tell, and the code would be unsafe. One hold of the lock serves a whole batch.
+//! - Arming for one event each time (oneshot): about four system calls more for each request.
+//!
+//! ## Checked by
+//! `models::set_against_used_up`, `models::late_event_against_reuse`, and their canaries; `it::net`.
+
+#[cfg(all(test, procession_loom))]
+mod models;
+
+use std::task::Waker;
+
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use procession_sync::{Arc, Mutex};
+
+/// The defects that canary models plant, one at a time.
+pub(crate) mod mutation {
+    pub(crate) const SOUND: u8 = 0;
+    /// `Use` does not mind events that came since `See`.
+    pub(crate) const USE_ANY: u8 = 1;
+    /// Nobody looks again after `Leave`.
+    pub(crate) const WITHOUT_LOOKING: u8 = 2;
+    /// `Find` does not compare generations.
+    pub(crate) const ANY_GENERATION: u8 = 3;
+}
+
+const EDGE: u64 = 1 << 32;
+const CLOSED: u64 = 1 << 31;
+const USED_UP: u64 = CLOSED - 1;
+
+/// What a thread has seen of a direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen(u64);
+
+impl Seen {
+    fn edges(self) -> u64 {
+        (self.0 >> 32) & USED_UP
+    }
+
+    pub(crate) fn is_ready(self) -> bool {
+        self.edges() != self.0 & USED_UP
+    }
+
+    fn is_closed(self) -> bool {
+        self.0 & CLOSED != 0
+    }
+
+    fn used_up(self) -> Self {
+        Self(self.0 & !USED_UP | self.edges())
+    }
+}
+
+/// Who waits for a direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaiterId(u64);
+
+impl WaiterId {
+    /// Whoever polls a direction without a place of his own: of several, the last is woken.
+    pub(crate) const ANY: Self = Self(0);
+}
+
+#[derive(Debug, Default)]
+struct Waiters {
+    /// Most directions have one at most.
+    first: Option<(WaiterId, Waker)>,
+    others: Vec<(WaiterId, Waker)>,
+    last: u64,
+}
+
+/// Reading, or writing.
+#[derive(Debug)]
+pub(crate) struct Direction<const MUTATION: u8 = { mutation::SOUND }> {
+    word: AtomicU64,
+    waiters: Mutex<Waiters>,
+}
+
+/// What became of a waker that was left.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Left {
+    /// It will be woken; in place of an earlier one of the same waiter, if there was one.
+    Waits(Option<Waker>),
+    /// The direction has become ready: call again. The waker may be woken all the same.
+    Ready(Option<Waker>),
+}
+
+impl<const MUTATION: u8> Direction<MUTATION> {
+    fn new() -> Self {
+        Self { word: AtomicU64::new(EDGE), waiters: Mutex::default() }
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Waiters) -> R) -> R {
+        change(&mut self.waiters.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    /// `See`
+    #[inline]
+    pub(crate) fn see(&self) -> Seen {
+        // Ordering: Acquire pairs with the Release of `Edge`: what the event says is seen by the call that follows.
+        Seen(self.word.load(Acquire))
+    }
+
+    /// `Use`: a call after `seen` found nothing more.
+    pub(crate) fn use_up(&self, seen: Seen) {
+        // Relaxed: nothing is published but the word itself.
+        let mut found = Seen(self.word.load(Relaxed));
+        while MUTATION == mutation::USE_ANY || found.edges() == seen.edges() {
+            match self.word.compare_exchange_weak(found.0, found.used_up().0, AcqRel, Relaxed) {
+                Ok(_) => return,
+                Err(other) => found = Seen(other),
+            }
+        }
+    }
+
+    /// As `use_up`, for a call that gave less than it could have: then there is nothing more, but perhaps the end.
+    pub(crate) fn use_up_short(&self, seen: Seen) {
+        if !seen.is_closed() {
+            self.use_up(seen);
+        }
+    }
+
+    /// `Leave` and `LookAgain`. A waiter without a number is given one. The caller drops the earlier waker.
+    pub(crate) fn leave(&self, waiter: &mut Option<WaiterId>, waker: Waker) -> Left {
+        let before = self.change(|waiters| {
+            let waiter = *waiter.get_or_insert_with(|| {
+                waiters.last += 1;
+                WaiterId(waiters.last)
+            });
+            if let Some(place) = waiters.first.iter_mut().chain(&mut waiters.others).find(|place| place.0 == waiter) {
+                return Some(std::mem::replace(&mut place.1, waker));
+            }
+            match &mut waiters.first {
+                free @ None => *free = Some((waiter, waker)),
+                Some(_) => waiters.others.push((waiter, waker)),
+            }
+            None
+        });
+        if MUTATION != mutation::WITHOUT_LOOKING && self.see().is_ready() {
+            Left::Ready(before)
+        } else {
+            Left::Waits(before)
+        }
+    }
+
+    /// Takes back what a waiter left, if it has not been woken.
+    pub(crate) fn forget(&self, waiter: WaiterId) -> Option<Waker> {
+        self.change(|waiters| {
+            if waiters.first.as_ref().is_some_and(|first| first.0 == waiter) {
+                return waiters.first.take();
+            }
+            let place = waiters.others.iter().position(|other| other.0 == waiter)?;
+            Some(waiters.others.swap_remove(place))
+        })
+        .map(|(_, waker)| waker)
+    }
+
+    /// `Edge` and `Take`.
+    fn set(&self, closed: bool, wakers: &mut Vec<Waker>) {
+        // Ordering: Release pairs with the Acquire of `See`. Two read-modify-writes at most, of which the first publishes nothing alone.
+        if closed {
+            self.word.fetch_or(CLOSED, Relaxed);
+        }
+        self.word.fetch_add(EDGE, AcqRel);
+        self.take(wakers);
+    }
+
+    fn take(&self, wakers: &mut Vec<Waker>) {
+        self.change(|waiters| {
+            wakers.extend(waiters.first.take().into_iter().chain(waiters.others.drain(..)).map(|(_, waker)| waker));
+        });
+    }
+}
+
+/// Names a registered descriptor, for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token(u64);
+
+impl Token {
+    fn new(generation: u32, place: u32) -> Self {
+        Self(u64::from(generation) << 32 | u64::from(place))
+    }
+
+    pub(crate) fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    pub(crate) fn raw(self) -> u64 {
+        self.0
+    }
+
+    fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    fn place(self) -> usize {
+        self.0 as u32 as usize
+    }
+}
+
+/// What the kernel says of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) token: Token,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    /// There will be no more to read.
+    pub(crate) read_closed: bool,
+    /// Nobody will read what is written.
+    pub(crate) write_closed: bool,
+}
+
+/// A registered descriptor.
+#[derive(Debug)]
+pub(crate) struct Source<const MUTATION: u8 = { mutation::SOUND }> {
+    pub(crate) token: Token,
+    pub(crate) read: Direction<MUTATION>,
+    pub(crate) write: Direction<MUTATION>,
+}
+
+/// A place for one descriptor after the other.
+#[derive(Debug)]
+struct Place<const MUTATION: u8> {
+    generation: u32,
+    source: Option<Arc<Source<MUTATION>>>,
+}
+
+#[derive(Debug)]
+struct Table<const MUTATION: u8> {
+    places: Vec<Place<MUTATION>>,
+    free: Vec<u32>,
+}
+
+/// The registered descriptors of a scheduler.
+#[derive(Debug)]
+pub(crate) struct Sources<const MUTATION: u8 = { mutation::SOUND }>(Mutex<Table<MUTATION>>);
+
+impl<const MUTATION: u8> Sources<MUTATION> {
+    pub(crate) fn none() -> Self {
+        Self(Mutex::new(Table { places: Vec::new(), free: Vec::new() }))
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Table<MUTATION>) -> R) -> R {
+        change(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    pub(crate) fn add(&self) -> Arc<Source<MUTATION>> {
+        self.change(|table| {
+            let number = table.free.pop().unwrap_or_else(|| {
+                table.places.push(Place { generation: 0, source: None });
+                // There are fewer descriptors than that: the system counts them in 31 bits.
+                (table.places.len() - 1) as u32
+            });
+            let place = &mut table.places[number as usize];
+            let token = Token::new(place.generation, number);
+            let source = Arc::new(Source { token, read: Direction::new(), write: Direction::new() });
+            place.source = Some(Arc::clone(&source));
+            source
+        })
+    }
+
+    /// `Remove`. Who still waits for it is found by nobody any more: the caller owns the descriptor, and has nobody waiting.
+    pub(crate) fn remove(&self, token: Token) {
+        let removed = self.change(|table| {
+            let place = &mut table.places[token.place()];
+            if place.generation != token.generation() {
+                return None;
+            }
+            let removed = place.source.take();
+            // The last generation is no descriptor's: the token of the bell has it.
+            if place.generation < u32::MAX - 1 {
+                place.generation += 1;
+                table.free.push(token.place() as u32);
+            }
+            removed
+        });
+        drop(removed);
+    }
+
+    /// `Find`, `Edge` and `Take` for a batch of events; the caller wakes the wakers.
+    pub(crate) fn set_ready(&self, events: &[Event], wakers: &mut Vec<Waker>) {
+        self.change(|table| {
+            for event in events {
+                let place = table.places.get(event.token.place());
+                let place = place.filter(|place| {
+                    MUTATION == mutation::ANY_GENERATION || place.generation == event.token.generation()
+                });
+                let Some(source) = place.and_then(|place| place.source.as_ref()) else { continue };
+                if event.read {
+                    source.read.set(event.read_closed, wakers);
+                }
+                if event.write {
+                    source.write.set(event.write_closed, wakers);
+                }
+            }
+        });
+    }
+
+    /// Takes the wakers of all who wait for any.
+    pub(crate) fn take_all(&self, wakers: &mut Vec<Waker>) {
+        self.change(|table| {
+            for source in table.places.iter().filter_map(|place| place.source.as_ref()) {
+                source.read.take(wakers);
+                source.write.take(wakers);
+            }
+        });
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.change(|table| table.places.iter().filter(|place| place.source.is_some()).count())
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+
+    fn event(source: &Source, closed: bool) -> Event {
+        Event { token: source.token, read: true, write: false, read_closed: closed, write_closed: false }
+    }
+
+    #[test]
+    fn a_direction_is_ready_until_it_is_used_up() {
+        let sources: Sources = Sources::none();
+        let source = sources.add();
+        let before = source.read.see();
+        assert!(before.is_ready(), "the first call is tried");
+        source.read.use_up(before);
+        assert!(!source.read.see().is_ready());
+        sources.set_ready(&[event(&source, false)], &mut Vec::new());
+        assert!(source.read.see().is_ready());
+        assert!(source.write.see().is_ready(), "the other direction is its own");
+        source.read.use_up(before);
+        assert!(source.read.see().is_ready(), "what was seen before the event says nothing of it");
+    }
+
+    #[test]
+    fn a_short_read_does_not_hide_the_end() {
+        let sources: Sources = Sources::none();
+        let source = sources.add();
+        sources.set_ready(&[event(&source, true)], &mut Vec::new());
+        source.read.use_up_short(source.read.see());
+        assert!(source.read.see().is_ready());
+        source.read.use_up(source.read.see());
+        assert!(!source.read.see().is_ready(), "the call itself says that nothing is there");
+    }
+
+    #[test]
+    fn an_event_takes_all_wakers_and_a_waiter_leaves_one() {
+        let sources: Sources = Sources::none();
+        let source = sources.add();
+        source.read.use_up(source.read.see());
+        let (mut any, mut waiter) = (Some(WaiterId::ANY), None);
+        for _ in 0..2 {
+            for waiter in [&mut any, &mut waiter] {
+                assert!(matches!(source.read.leave(waiter, Waker::noop().clone()), Left::Waits(_)));
+            }
+        }
+        let mut wakers = Vec::new();
+        sources.set_ready(&[event(&source, false)], &mut wakers);
+        assert_eq!(wakers.len(), 2);
+        let number = waiter.expect("it was given one");
+        assert!(source.read.forget(number).is_none());
+        assert!(matches!(source.read.leave(&mut waiter, Waker::noop().clone()), Left::Ready(None)));
+        assert!(source.read.forget(number).is_some());
+    }
+
+    #[test]
+    fn an_old_token_finds_nobody() {
+        let sources: Sources = Sources::none();
+        let old = sources.add();
+        let late = event(&old, true);
+        sources.remove(old.token);
+        let new = sources.add();
+        assert_eq!((sources.len(), new.token.place()), (1, late.token.place()), "the place is used again");
+        new.read.use_up(new.read.see());
+        sources.set_ready(&[late], &mut Vec::new());
+        sources.remove(late.token);
+        assert!(!new.read.see().is_ready());
+        assert_eq!(sources.len(), 1);
+    }
+
+    #[test]
+    fn edges_come_round() {
+        let direction: Direction =
+            Direction { word: AtomicU64::new(u64::MAX << 32 | USED_UP), waiters: Mutex::default() };
+        assert!(!direction.see().is_ready());
+        direction.set(false, &mut Vec::new());
+        assert!(direction.see().is_ready());
+        direction.use_up(direction.see());
+        assert!(!direction.see().is_ready());
+    }
+}
