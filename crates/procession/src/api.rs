@@ -3,8 +3,11 @@
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 
-pub use crate::call::{CallError, Reply};
-pub use crate::command::{CommandError, CommandId, CommandResult, Completion, Handler, Value};
+pub use crate::call::{CallError, Reply, call_all};
+pub use crate::command::{
+    Command, CommandError, CommandId, CommandResult, Completion, Done, Handler, SendParcel, SpawnProcess, Value,
+    command, perform,
+};
 pub use crate::context::{Address, Context, Receive, SendError, SendWait, send};
 pub use crate::dead::{DeadCause, DeadLetter};
 pub use crate::exit::{Exit, exit};
@@ -14,6 +17,7 @@ pub use crate::names::{Named, RegisterError, register, whereis};
 pub use crate::pid::{ParsePidError, Pid};
 pub use crate::process::{Event, Events, InitError, Process, Status, WaitingFor, Yields};
 pub use crate::relations::{Down, ExitSignal, MonitorRef, link, send_exit, unlink};
+pub use crate::relay::{FaultyRelay, InProcess, Parcel, Relay};
 pub use crate::scheduler::{BuildError, Builder, Scheduler};
 pub use crate::select::Select;
 pub use crate::snapshot::{

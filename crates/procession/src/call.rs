@@ -2,52 +2,20 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use procession_sync::Mutex;
-
+use crate::answer::{Answer, Finished, Looked};
 use crate::body::guarded;
 use crate::context::{Address, SendError};
 use crate::time::timeout;
 use crate::{Waiting, here};
 
-struct Cell<T> {
-    state: Mutex<State<T>>,
-}
-
-enum State<T> {
-    /// Nothing yet; the caller's waker once it waits.
-    Waits(Option<Waker>),
-    Replied(T),
-    /// The reply was dropped.
-    Dropped,
-    /// The caller has gone.
-    Gone,
-}
-
-impl<T> Cell<T> {
-    /// Ends the waiting, and wakes the caller; says what the state was if nobody waits any more.
-    fn finish(&self, end: State<T>) -> Option<State<T>> {
-        let mut state = self.state.lock().expect("nothing that can panic runs under this lock");
-        let State::Waits(waker) = &mut *state else {
-            return Some(end);
-        };
-        let waker = waker.take();
-        *state = end;
-        drop(state);
-        // Outside the lock, and guarded: waking is the caller's code, and must not harm who replies.
-        if let Some(waker) = waker {
-            drop(guarded(|| waker.wake()));
-        }
-        None
-    }
-}
-
-/// The right to reply to a call, once. Dropping it tells the caller that there is no reply.
-pub struct Reply<T>(Option<Arc<Cell<T>>>);
+/// The right to reply to a call, once, from any process or thread, now or later. Dropping it tells the caller that there is no reply, so
+/// a call to a process that dies ends with it.
+pub struct Reply<T>(Option<Arc<Answer<T>>>);
 
 impl<T> Reply<T> {
     /// Replies. If the caller has gone (its time was over, or it was dropped), the value is dropped: the caller has been told so.
@@ -61,24 +29,35 @@ impl<T> Reply<T> {
     /// # Errors
     /// The value, if the caller has gone.
     pub fn try_send(mut self, value: T) -> Result<(), T> {
-        let cell = self.0.take().expect("a reply is used once");
-        match cell.finish(State::Replied(value)) {
-            Some(State::Replied(value)) => Err(value),
-            _ => Ok(()),
+        let answer = self.0.take().expect("a reply is used once");
+        match answer.finish(Some(value)) {
+            Finished::Told(waker) => {
+                wake(waker);
+                Ok(())
+            }
+            Finished::Late(value) => Err(value.expect("it comes back")),
         }
     }
 
     /// Whether the caller has gone, so that the reply need not be worked out.
     pub fn is_abandoned(&self) -> bool {
-        let state = self.0.as_ref().map(|cell| cell.state.lock().expect("nothing that can panic runs under this lock"));
-        matches!(state.as_deref(), Some(State::Gone))
+        self.0.as_ref().is_none_or(|answer| answer.is_gone())
+    }
+}
+
+/// Waking is the caller's code, and must not harm who replies.
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        drop(guarded(|| waker.wake()));
     }
 }
 
 impl<T> Drop for Reply<T> {
     fn drop(&mut self) {
-        if let Some(cell) = self.0.take() {
-            cell.finish(State::Dropped);
+        if let Some(answer) = self.0.take()
+            && let Finished::Told(waker) = answer.finish(None)
+        {
+            wake(waker);
         }
     }
 }
@@ -146,16 +125,19 @@ impl<M: 'static> Error for CallError<M> {
     }
 }
 
-/// The caller's side; marks the call as given up when it goes.
-struct Caller<T>(Arc<Cell<T>>);
+/// The caller's side; the call is given up when it goes.
+pub(crate) struct Caller<T>(Arc<Answer<T>>);
+
+/// The right to reply, and the side that waits for it.
+pub(crate) fn pair<T>() -> (Reply<T>, Caller<T>) {
+    let answer = Arc::new(Answer::new());
+    (Reply(Some(Arc::clone(&answer))), Caller(answer))
+}
 
 impl<T> Drop for Caller<T> {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock().expect("nothing that can panic runs under this lock");
-        let left = std::mem::replace(&mut *state, State::Gone);
-        drop(state);
-        // Outside the lock: a reply that came too late is the user's.
-        drop(left);
+        // Dropped outside the lock: a reply that came too late is the user's.
+        drop(self.0.give_up());
     }
 }
 
@@ -165,38 +147,77 @@ pub(crate) async fn call<M: Send + 'static, T>(
     message: impl FnOnce(Reply<T>) -> M,
     patience: Duration,
 ) -> Result<T, CallError<M>> {
-    let caller = Caller(Arc::new(Cell { state: Mutex::new(State::Waits(None)) }));
-    let message = message(Reply(Some(Arc::clone(&caller.0))));
+    let (reply, caller) = pair();
+    let message = message(reply);
     let replied = async {
         address.send_wait(message).await.map_err(CallError::Refused)?;
-        caller.replied().await.ok_or(CallError::NoReply)
+        caller.replied(Waiting::REPLY).await.ok_or(CallError::NoReply)
     };
     timeout(patience, replied).await.unwrap_or(Err(CallError::Elapsed))
 }
 
 impl<T> Caller<T> {
     /// The reply; `None` if it was dropped.
-    async fn replied(&self) -> Option<T> {
+    pub(crate) async fn replied(&self, waiting: Waiting) -> Option<T> {
         poll_fn(|task| {
             if !here::charge(task) {
                 return Poll::Pending;
             }
-            let new = task.waker().clone();
-            let mut state = self.0.state.lock().expect("nothing that can panic runs under this lock");
-            if let State::Waits(waker) = &mut *state {
-                let old = waker.replace(new);
-                drop(state);
-                drop(old);
-                here::note_waiting(Waiting::REPLY);
-                return Poll::Pending;
+            match self.0.look(task.waker().clone()) {
+                Looked::Waits(before) => {
+                    drop(before);
+                    here::note_waiting(waiting);
+                    Poll::Pending
+                }
+                Looked::Replied(value) => Poll::Ready(Some(value)),
+                Looked::Dropped => Poll::Ready(None),
             }
-            let end = std::mem::replace(&mut *state, State::Gone);
-            drop(state);
-            Poll::Ready(match end {
-                State::Replied(value) => Some(value),
-                _ => None,
-            })
         })
         .await
     }
+}
+
+/// Calls several processes at once, and waits for all of them, at most for `patience`: what each answered, in their order.
+///
+/// # Cancellation
+/// As for [`Address::call`], of each.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::{Context, Reply, call_all, start};
+///
+/// procession::run(async {
+///     let servers: Vec<_> = (1..=3)
+///         .map(|n| {
+///             let server = start(move |mut cx: Context<Reply<u32>>| async move {
+///                 if let Some(reply) = cx.receive().await {
+///                     reply.send(n);
+///                 }
+///             });
+///             server.detach()
+///         })
+///         .collect();
+///     let answers = call_all(&servers, |reply| reply, Duration::from_secs(1)).await;
+///     assert_eq!(answers.into_iter().flatten().sum::<u32>(), 6);
+/// });
+/// ```
+pub async fn call_all<M: Send + 'static, T: Send + 'static>(
+    addresses: &[Address<M>],
+    message: impl Fn(Reply<T>) -> M,
+    patience: Duration,
+) -> Vec<Result<T, CallError<M>>> {
+    let mut calls: Vec<_> = addresses.iter().map(|address| Box::pin(call(address, &message, patience))).collect();
+    let mut answers: Vec<_> = calls.iter().map(|_| None).collect();
+    poll_fn(|task| {
+        let mut waits = false;
+        for (call, answer) in calls.iter_mut().zip(&mut answers).filter(|(_, answer)| answer.is_none()) {
+            match call.as_mut().poll(task) {
+                Poll::Ready(answered) => *answer = Some(answered),
+                Poll::Pending => waits = true,
+            }
+        }
+        if waits { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    answers.into_iter().map(|answer| answer.expect("none waits any more")).collect()
 }

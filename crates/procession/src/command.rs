@@ -4,17 +4,21 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use procession_sync::Mutex;
 
-use crate::BuildError;
 use crate::action::Action;
 use crate::body::{System, drop_guarded, guarded};
+use crate::call::{self, Reply};
+use crate::relay::{InProcess, Parcel, Relay};
+use crate::shared::Shared;
 use crate::slot::{Pin, Slot};
 use crate::time::{Armed, arm};
 use crate::world::nanoseconds;
+use crate::{BuildError, Pid, Waiting, here, scheduler};
 
 /// What goes into and comes out of a command, and into a state machine's start: any value, to be downcast.
 pub type Value = Box<dyn Any + Send>;
@@ -29,6 +33,12 @@ pub struct CommandId(pub u16);
 impl CommandId {
     /// Completes after a [`Duration`], with `()`.
     pub const SLEEP: Self = Self(1);
+
+    /// Sends a [`Parcel`](crate::Parcel) to a process of this scheduler or any that it reaches; see [`SendParcel`].
+    pub const SEND: Self = Self(2);
+
+    /// Starts a process; see [`SpawnProcess`].
+    pub const SPAWN: Self = Self(3);
 
     /// The first number that users may give to commands of their own.
     pub const FIRST_FREE: Self = Self(256);
@@ -50,6 +60,8 @@ pub enum CommandError {
     Dropped,
     /// Its input is not of the type that its handler wants; the text names that type.
     WrongInput(&'static str),
+    /// It completed with something that is not of the type that was wanted; the text names that type.
+    WrongOutput(&'static str),
     /// The scheduler has no timer left for it.
     TimerLimit,
     /// Its handler failed.
@@ -61,6 +73,7 @@ impl fmt::Display for CommandError {
         match self {
             Self::Unknown(id) => write!(f, "no handler is registered for {id}"),
             Self::Dropped => f.write_str("the handler dropped the completion"),
+            Self::WrongOutput(wanted) => write!(f, "what the command completed with is not of type {wanted}"),
             Self::WrongInput(wanted) => write!(f, "the command's input is not of type {wanted}"),
             Self::TimerLimit => f.write_str("the scheduler has reached its limit of timers"),
             Self::Failed(text) => write!(f, "the command failed: {text}"),
@@ -77,6 +90,132 @@ pub trait Handler: Send + Sync + 'static {
     fn handle(&self, input: Value, completion: Completion);
 }
 
+/// A command with its types: the value is the input. See [`Builder::command`](crate::Builder::command), [`Yields::perform`](crate::Yields::perform), [`perform`].
+///
+/// ```
+/// use procession::{Command, CommandId, Scheduler, perform};
+///
+/// /// Squares a number.
+/// struct Square(u32);
+///
+/// impl Command for Square {
+///     const ID: CommandId = CommandId::FIRST_FREE;
+///     type Output = u32;
+/// }
+///
+/// let scheduler = Scheduler::builder().width(1).command(|square: Square, done| done.send(Ok(square.0 * square.0))).build()?;
+/// let squared = scheduler.block_on(async { perform(Square(7)).await });
+/// assert_eq!(squared, Ok(49));
+/// # Ok::<(), procession::BuildError>(())
+/// ```
+pub trait Command: Send + 'static {
+    /// Its number.
+    const ID: CommandId;
+    /// What it completes with.
+    type Output: Send + 'static;
+
+    /// What came of it, out of a completion.
+    ///
+    /// # Errors
+    /// [`CommandError`]; [`WrongOutput`](CommandError::WrongOutput) if a handler of another command by the same number served it.
+    fn output(result: CommandResult) -> Result<Self::Output, CommandError>
+    where
+        Self: Sized,
+    {
+        result?.downcast().map(|output| *output).map_err(|other| {
+            drop_guarded(other);
+            CommandError::WrongOutput(std::any::type_name::<Self::Output>())
+        })
+    }
+}
+
+/// A [`Completion`] with its type.
+#[derive(Debug)]
+pub struct Done<C: Command>(Completion, PhantomData<fn(C)>);
+
+impl<C: Command> Done<C> {
+    /// Completes the command.
+    pub fn send(self, result: Result<C::Output, CommandError>) {
+        self.0.complete(result.map(|output| Box::new(output) as Value));
+    }
+}
+
+/// The handler of a command with types.
+pub(crate) fn typed<C: Command>(serve: impl Fn(C, Done<C>) + Send + Sync + 'static) -> impl Handler {
+    move |input: Value, completion: Completion| match input.downcast() {
+        Ok(command) => serve(*command, Done(completion, PhantomData)),
+        Err(other) => {
+            drop_guarded(other);
+            completion.complete(Err(CommandError::WrongInput(std::any::type_name::<C>())));
+        }
+    }
+}
+
+/// The command that sends a message by PID, for who has it without its type, such as a guest.
+///
+/// It completes with the parcel, if that was refused.
+#[derive(Debug)]
+pub struct SendParcel(pub Parcel);
+
+impl Command for SendParcel {
+    const ID: CommandId = CommandId::SEND;
+    type Output = Result<(), Parcel>;
+}
+
+/// The command that starts a process: the function is called on the worker, outside the step, and says which process it started.
+pub struct SpawnProcess(Box<dyn FnOnce() -> Option<Pid> + Send>);
+
+impl SpawnProcess {
+    /// Starts a process by calling `start`, which says which one; `None` if it was refused.
+    pub fn new(start: impl FnOnce() -> Option<Pid> + Send + 'static) -> Self {
+        Self(Box::new(start))
+    }
+}
+
+impl fmt::Debug for SpawnProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SpawnProcess(..)")
+    }
+}
+
+impl Command for SpawnProcess {
+    const ID: CommandId = CommandId::SPAWN;
+    type Output = Option<Pid>;
+}
+
+/// Has a command served for the calling process, and waits for what comes of it. In a thread that runs no process, the default scheduler
+/// serves it.
+///
+/// # Errors
+/// [`CommandError`].
+///
+/// # Cancellation
+/// Dropped before it is complete, the command goes on, and its completion is for nobody.
+pub async fn command(id: CommandId, input: impl Any + Send) -> CommandResult {
+    let input: Value = Box::new(input);
+    if id == CommandId::SLEEP {
+        let duration = duration_of(input)?;
+        crate::sleep(duration).await;
+        return Ok(Box::new(()));
+    }
+    let shared = Arc::clone(&scheduler::here());
+    let (reply, caller) = call::pair();
+    let completion = Completion::new(Target::Caller { shared: Arc::clone(&shared), reply });
+    shared.handlers().serve(id, input, completion);
+    caller.replied(Waiting::COMPLETION).await.unwrap_or(Err(CommandError::Dropped))
+}
+
+/// As [`command`], with types.
+///
+/// # Errors
+/// [`CommandError`].
+///
+/// # Cancellation
+/// As for [`command`].
+pub async fn perform<C: Command>(command: C) -> Result<C::Output, CommandError> {
+    C::output(self::command(C::ID, command).await)
+}
+
 impl<F: Fn(Value, Completion) + Send + Sync + 'static> Handler for F {
     fn handle(&self, input: Value, completion: Completion) {
         self(input, completion);
@@ -91,17 +230,32 @@ impl fmt::Debug for dyn Handler {
 
 /// The right to complete one command, once. Dropping it completes the command with [`CommandError::Dropped`]. If the process has ended
 /// meanwhile, nothing happens.
-#[derive(Debug)]
 pub struct Completion {
-    slot: Pin,
-    tag: u64,
-    done: bool,
+    /// Until it is done.
+    target: Option<Target>,
+}
+
+/// Who is told.
+enum Target {
+    /// A state machine, with an event.
+    Machine { slot: Pin, tag: u64 },
+    /// A future.
+    Caller { shared: Arc<Shared>, reply: Reply<CommandResult> },
+}
+
+impl Target {
+    fn shared(&self) -> &Shared {
+        match self {
+            Self::Machine { slot, .. } => slot.shared(),
+            Self::Caller { shared, .. } => shared,
+        }
+    }
 }
 
 impl Completion {
-    fn new(slot: &Slot, tag: u64) -> Self {
-        slot.shared().begin_outstanding();
-        Self { slot: Pin::again(slot), tag, done: false }
+    fn new(target: Target) -> Self {
+        target.shared().begin_outstanding();
+        Self { target: Some(target) }
     }
 
     /// Completes the command.
@@ -110,11 +264,24 @@ impl Completion {
     }
 
     fn finish(&mut self, result: CommandResult) {
-        if !std::mem::replace(&mut self.done, true) {
-            // Ignored: a process that has ended wants no completion.
-            self.slot.push_system(Box::new(System::Completion { tag: self.tag, result }));
-            self.slot.shared().end_outstanding();
+        match self.target.take() {
+            Some(Target::Machine { slot, tag }) => {
+                // Ignored: a process that has ended wants no completion.
+                slot.push_system(Box::new(System::Completion { tag, result }));
+                slot.shared().end_outstanding();
+            }
+            Some(Target::Caller { shared, reply }) => {
+                reply.send(result);
+                shared.end_outstanding();
+            }
+            None => {}
         }
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Completion(..)")
     }
 }
 
@@ -153,26 +320,53 @@ impl Registry {
                 }
             };
         }
-        let completion = Completion::new(slot, tag);
-        match self.0.get(&id) {
+        let target = Target::Machine { slot: Pin::again(slot), tag };
+        self.serve(id, input, Completion::new(target));
+        None
+    }
+
+    /// Has a command served, other than a sleep.
+    fn serve(&self, id: CommandId, input: Value, completion: Completion) {
+        match (id, self.0.get(&id)) {
             // A panic drops the completion, which completes the command with an error.
-            Some(handler) => drop(guarded(|| handler.handle(input, completion))),
-            None => {
+            (_, Some(handler)) => drop(guarded(|| handler.handle(input, completion))),
+            (CommandId::SEND, None) => serve_send(input, completion),
+            (CommandId::SPAWN, None) => serve_spawn(input, completion),
+            _ => {
                 drop_guarded(input);
                 completion.complete(Err(CommandError::Unknown(id)));
             }
         }
-        None
     }
 }
 
-fn sleep(slot: &Slot, tag: u64, input: Value) -> Result<Armed, CommandError> {
-    let duration = input.downcast::<Duration>().map_err(|input| {
+fn serve_send(input: Value, completion: Completion) {
+    let send = |SendParcel(parcel): SendParcel, done: Done<SendParcel>| {
+        let sent = match here::relay_to(parcel.to) {
+            Some(relay) => relay.relay(parcel),
+            None => InProcess.relay(parcel),
+        };
+        done.send(Ok(sent));
+    };
+    drop(guarded(|| typed(send).handle(input, completion)));
+}
+
+fn serve_spawn(input: Value, completion: Completion) {
+    let spawn = |SpawnProcess(start): SpawnProcess, done: Done<SpawnProcess>| done.send(Ok(start()));
+    drop(guarded(|| typed(spawn).handle(input, completion)));
+}
+
+fn duration_of(input: Value) -> Result<Duration, CommandError> {
+    input.downcast().map(|duration| *duration).map_err(|input| {
         drop_guarded(input);
         CommandError::WrongInput("Duration")
-    })?;
+    })
+}
+
+fn sleep(slot: &Slot, tag: u64, input: Value) -> Result<Armed, CommandError> {
+    let duration = duration_of(input)?;
     let shared = slot.shared();
-    let when = shared.world.now().saturating_add(nanoseconds(*duration));
+    let when = shared.world.now().saturating_add(nanoseconds(duration));
     let sleeper = Pin::again(slot);
     // Which timer it is, is known once it is set; it cannot fire before, since only this worker looks at its own heap meanwhile, or
     // finds the cell locked.

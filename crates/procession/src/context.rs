@@ -20,6 +20,7 @@ use crate::dead::{self, DeadCause};
 use crate::mailbox::{Offered, Standing, Stood, WhenFull};
 use crate::process::Event;
 use crate::relations::{self, Down, MonitorRef, Signal};
+use crate::relay::Parcel;
 use crate::shared;
 use crate::slot::{self, BoundedMailbox, Mailbox, Pin, Refused, push_message};
 use crate::time::{Timeout, arm};
@@ -697,6 +698,8 @@ enum SendErrorKind {
     /// A process waits for room in its own mailbox.
     OwnFull,
     TimerLimit,
+    /// The relay did not take it.
+    NotRelayed,
     WrongType {
         sent: &'static str,
         wanted: &'static str,
@@ -716,6 +719,11 @@ impl<M> SendError<M> {
     /// Whether the mailbox is full.
     pub fn is_full(&self) -> bool {
         matches!(self.kind, SendErrorKind::Full | SendErrorKind::OwnFull)
+    }
+
+    /// Whether the process is of another scheduler, and this one's [`Relay`](crate::Relay) did not take the message; or of another node, and there is no relay.
+    pub fn is_not_relayed(&self) -> bool {
+        matches!(self.kind, SendErrorKind::NotRelayed)
     }
 
     /// Whether the scheduler has reached its limit of timers.
@@ -748,6 +756,7 @@ impl<M> fmt::Display for SendError<M> {
             SendErrorKind::OwnFull => {
                 write!(f, "cannot wait for room in the mailbox of {}: it is the process's own, and full", self.pid)
             }
+            SendErrorKind::NotRelayed => write!(f, "cannot send to {}: the relay did not take the message", self.pid),
             SendErrorKind::TimerLimit => {
                 write!(f, "cannot send to {} later: the scheduler has reached its limit of timers", self.pid)
             }
@@ -782,6 +791,15 @@ impl<M> Error for SendError<M> {}
 /// # Ok::<(), procession::SendError<u32>>(())
 /// ```
 pub fn send<M: Send + 'static>(pid: Pid, message: M) -> Result<(), SendError<M>> {
+    if let Some(relay) = here::relay_to(pid) {
+        return relay.relay(Parcel::new(pid, message)).map_err(|parcel| {
+            let message = parcel.message.downcast().expect("a relay gives back what it was given");
+            SendError { message: *message, pid, kind: SendErrorKind::NotRelayed }
+        });
+    }
+    if pid.node() != 0 {
+        return Err(SendError { message, pid, kind: SendErrorKind::NotRelayed });
+    }
     let Some(slot) = shared::find(pid) else {
         return Err(SendError::ended(message, pid));
     };

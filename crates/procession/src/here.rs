@@ -15,7 +15,9 @@ use std::task::Context as TaskContext;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use crate::Pid;
 use crate::Waiting;
+use crate::relay::Relay;
 use crate::shared::{Count, Shared, Stats};
 use crate::slot::{self, Pin, Ready, Slot};
 use crate::waker;
@@ -79,6 +81,12 @@ pub(crate) fn here() -> Option<Hold> {
         None => None,
     });
     here.ok().flatten()
+}
+
+/// What carries a message to `pid`, if it is not of this thread's scheduler and that has a relay.
+pub(crate) fn relay_to(pid: Pid) -> Option<Arc<dyn Relay>> {
+    let here = here()?;
+    if pid.node() == 0 && pid.scheduler() == here.id() { None } else { here.relay.clone() }
 }
 
 /// Puts a thread into a place until the guard goes.

@@ -67,6 +67,7 @@
 mod channel {
     mod core;
 }
+mod answer;
 mod closing;
 mod idle;
 mod keeper;
@@ -119,6 +120,8 @@ mod poller;
 mod process;
 #[cfg(not(procession_loom))]
 mod relations;
+#[cfg(not(procession_loom))]
+mod relay;
 #[cfg(not(procession_loom))]
 mod root;
 #[cfg(not(procession_loom))]

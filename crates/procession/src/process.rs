@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Context as TaskContext;
 
 use crate::body::{Body, Event as Queued, Step, System, drop_guarded, guarded};
-use crate::command::{CommandId, CommandResult, Value};
+use crate::command::{Command, CommandId, CommandResult, Value};
 use crate::relations::{self, Down, ExitSignal, MonitorRef, Signal};
 use crate::slot::{self, Mailbox, Slot};
 use crate::state::WaitFor;
@@ -131,6 +131,11 @@ impl Yields<'_> {
     /// Yields a command. Its completion will carry `tag`; tags may be used again, also at the same time.
     pub fn command(&mut self, command: CommandId, tag: u64, input: impl Any + Send) {
         self.commands.push((command, tag, Box::new(input)));
+    }
+
+    /// Yields a command with types. What came of it is [`Command::output`] of the completion's result.
+    pub fn perform<C: Command>(&mut self, tag: u64, command: C) {
+        self.command(C::ID, tag, command);
     }
 
     /// The PID of the process.

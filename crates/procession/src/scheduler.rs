@@ -14,7 +14,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::closing::Closing;
-use crate::command::{CommandId, Handler, Registry};
+use crate::command::{self, Command, CommandId, Done, Handler, Registry};
 use crate::context::Context;
 use crate::dead::{self, DeadLetter};
 use crate::handle::{Child, Handle};
@@ -23,6 +23,7 @@ use crate::idle::Idle;
 use crate::keeper::Keeper;
 use crate::names::Names;
 use crate::poller::Poller;
+use crate::relay::Relay;
 use crate::root;
 use crate::shared::{self, Seat, Shared, Stats};
 use crate::slot::Table;
@@ -90,6 +91,7 @@ pub struct Builder {
     shuffled: bool,
     handlers: Vec<(CommandId, Arc<dyn Handler>)>,
     dead_letters: Option<dead::Observer>,
+    relay: Option<Arc<dyn Relay>>,
 }
 
 impl Builder {
@@ -154,6 +156,20 @@ impl Builder {
         self
     }
 
+    /// Registers what serves a command with types. See [`Command`].
+    pub fn command<C: Command>(self, serve: impl Fn(C, Done<C>) + Send + Sync + 'static) -> Self {
+        self.handler(C::ID, command::typed(serve))
+    }
+
+    /// Carries the messages that processes of this scheduler send by PID to others than its own, to those of other nodes too. Default:
+    /// [`InProcess`](crate::InProcess), which reaches all schedulers of this program.
+    ///
+    /// An [`Address`](crate::Address) needs no relay: it has the process at hand.
+    pub fn relay(mut self, relay: impl Relay) -> Self {
+        self.relay = Some(Arc::new(relay));
+        self
+    }
+
     /// Looks at every [dead letter](DeadLetter) before it is dropped. It runs on the thread that finds it, so it must not block; a panic
     /// ends there. They are counted whether anybody looks or not ([`Snapshot::messages_discarded`]).
     pub fn on_dead_letter(mut self, observer: impl Fn(DeadLetter<'_>) + Send + Sync + 'static) -> Self {
@@ -207,6 +223,7 @@ impl Builder {
             closing: Closing::open(),
             names: Names::default(),
             dead_letters: self.dead_letters,
+            relay: self.relay,
             idle_waits: AtomicU32::new(0),
             idle_watchers: Mutex::new(Vec::new()),
             outstanding: AtomicU32::new(0),
@@ -289,6 +306,7 @@ impl Scheduler {
             shuffled: false,
             handlers: Vec::new(),
             dead_letters: None,
+            relay: None,
         }
     }
 

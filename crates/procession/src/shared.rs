@@ -22,6 +22,7 @@ use crate::keeper::{Keeper, Kept, NEVER, Owed};
 use crate::names::Names;
 use crate::next::Next;
 use crate::poller::Poller;
+use crate::relay::Relay;
 use crate::root;
 use crate::slot::{Pin, Ready, Slot, Table};
 use crate::snapshot::{self};
@@ -126,6 +127,7 @@ pub(crate) struct Shared {
     pub(crate) closing: Closing,
     pub(crate) names: Names,
     pub(crate) dead_letters: Option<dead::Observer>,
+    pub(crate) relay: Option<Arc<dyn Relay>>,
     /// How many threads wait until all is idle: the test clock stands still for them.
     pub(crate) idle_waits: AtomicU32,
     /// Those of them that do not drive.

@@ -38,6 +38,7 @@ use procession_sync::atomic::{AtomicPtr, AtomicU16, AtomicU32};
 use procession_sync::cell::UnsafeCell;
 
 use crate::body::{Body, Event, System, drop_guarded, guarded};
+use crate::command::Value;
 use crate::dead::{self, DeadCause};
 use crate::idle::SeatId;
 use crate::mailbox::{Bounded, Entry, MailboxSnapshot, Offered, WhenFull};
@@ -54,6 +55,8 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) message: fn() -> TypeId,
     pub(crate) message_name: fn() -> &'static str,
+    /// Pushes a message of any type; `Err` also if it is of another than the process receives.
+    push_any: fn(&Slot, Value) -> Result<(), Refused<Value>>,
     /// Pushes something that is no message; says whether the process was there.
     push_system: fn(&Slot, Box<System>) -> bool,
     /// Closes the mailbox, and drops what is in it; says how many messages that were.
@@ -70,6 +73,15 @@ impl Kind {
             name,
             message: TypeId::of::<M>,
             message_name: std::any::type_name::<M>,
+            push_any: |slot, message| match message.downcast::<M>() {
+                // SAFETY: [typed] this kind is of M.
+                Ok(message) => match push_message(slot, unsafe { slot.mailbox::<M>() }, *message) {
+                    Ok(()) => Ok(()),
+                    Err(Refused::Ended(message)) => Err(Refused::Ended(Box::new(message))),
+                    Err(Refused::Full(message)) => Err(Refused::Full(Box::new(message))),
+                },
+                Err(message) => Err(Refused::Ended(message)),
+            },
             push_system: |slot, system| {
                 // SAFETY: [typed] this kind is of M.
                 let refused = match unsafe { slot.mailbox::<M>() } {
@@ -452,6 +464,13 @@ impl Slot {
 
     pub(crate) fn take_waiter(&self) -> Option<Waker> {
         self.waiter.lock().expect("nothing that can panic runs under this lock").take()
+    }
+
+    /// Pushes a message of any type, and counts it.
+    pub(crate) fn push_any(&self, message: Value) -> Result<(), Refused<Value>> {
+        (self.kind().push_any)(self, message)?;
+        here::charge_send(self);
+        Ok(())
     }
 
     /// Pushes something that is no message, and wakes the process for it; says whether the process was there to receive it.

@@ -1,9 +1,12 @@
 //! What processes are to each other: links, monitors, exit signals, names, scopes.
 
+mod calls;
+mod commands;
 mod links;
 mod mailboxes;
 mod monitors;
 mod names;
+mod relays;
 
 use std::time::Duration;
 

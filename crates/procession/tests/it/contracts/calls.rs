@@ -1,0 +1,154 @@
+//! Calls end with their reply, their time, or the one that was called, whatever is first.
+
+use std::time::Duration;
+
+use procession::{Address, Context, Exit, Reply, Scheduler, call_all, send_exit, sleep, spawn, timeout, yield_now};
+
+use super::HOUR;
+use crate::scene::{assert_conserved, driven, threaded};
+
+type Question = (u32, Reply<u32>);
+
+/// Answers after a while.
+fn server(scheduler: &Scheduler, patience: Duration) -> Address<Question> {
+    let server = scheduler.start(move |mut cx: Context<Question>| async move {
+        while let Some((n, reply)) = cx.receive().await {
+            sleep(patience).await;
+            reply.send(n + 1);
+        }
+    });
+    server.detach()
+}
+
+#[test]
+fn a_call_to_a_dying_process_ends_at_its_death() {
+    let scheduler = driven();
+    // Called while the question is in the mailbox, in the process's hands, and with a process that it was passed on to.
+    for place in 0..3 {
+        let dies = scheduler.start(move |mut cx: Context<Question>| async move {
+            if place == 0 {
+                return sleep(2 * HOUR).await;
+            }
+            let question = cx.receive().await;
+            if place == 2 {
+                let helper = procession::SpawnOptions::new().link().spawn(async move {
+                    let _question = question;
+                    std::future::pending::<()>().await
+                });
+                return helper.await.expect("it is never done");
+            }
+            sleep(2 * HOUR).await;
+            drop(question);
+        });
+        let address = dies.address().clone();
+        let pid = dies.pid();
+        let start = scheduler.now();
+        drop(scheduler.spawn(async move {
+            sleep(HOUR).await;
+            send_exit(pid, Exit::failed("on purpose"));
+        }));
+        let call = scheduler.spawn(async move { address.call(|reply| (1, reply), 24 * HOUR).await });
+        let error = call.join().expect("it ends").expect_err("there is no reply");
+        assert!(error.is_no_reply(), "place {place}");
+        assert_eq!(scheduler.now() - start, HOUR, "place {place}: at the death, not at the timeout");
+        assert_eq!(dies.join(), Err(Exit::failed("on purpose")));
+    }
+}
+
+#[test]
+fn a_late_reply_meets_nobody() {
+    let scheduler = driven();
+    let slow = server(&scheduler, 2 * HOUR);
+    let caller = scheduler.start(move |mut cx: Context<u32>| async move {
+        let late = slow.call(|reply| (1, reply), HOUR).await.expect_err("it is slow").is_elapsed();
+        // Given up from outside, too.
+        let cancelled = timeout(HOUR, slow.call(|reply| (2, reply), 24 * HOUR)).await.is_err();
+        sleep(10 * HOUR).await;
+        (late, cancelled, cx.try_receive())
+    });
+    assert_eq!(caller.join(), Ok((true, true, None)));
+}
+
+#[test]
+fn several_are_called_at_once() {
+    let scheduler = driven();
+    let mut servers: Vec<_> = (0..4).map(|n| server(&scheduler, HOUR * n)).collect();
+    let gone = scheduler.start(|_: Context<Question>| async {});
+    servers.push(gone.address().clone());
+    assert_eq!(gone.join(), Ok(()));
+    let start = scheduler.now();
+    let asks = scheduler.spawn(async move {
+        let answers = call_all(&servers, |reply| (10, reply), 2 * HOUR + HOUR / 2).await;
+        let sort = |answer: Result<u32, procession::CallError<Question>>| match answer {
+            Ok(n) => n,
+            Err(error) if error.is_elapsed() => 1,
+            Err(error) if error.is_refused() => 2,
+            Err(_) => 3,
+        };
+        answers.into_iter().map(sort).collect::<Vec<_>>()
+    });
+    assert_eq!(asks.join(), Ok(vec![11, 11, 11, 1, 2]));
+    assert_eq!(scheduler.now() - start, 2 * HOUR + HOUR / 2, "side by side");
+}
+
+#[test]
+fn one_answer_may_be_given_to_several() {
+    let scheduler = driven();
+    let barrier = scheduler.start(|mut cx: Context<Reply<usize>>| async move {
+        let mut waiting = Vec::new();
+        while waiting.len() < 5 {
+            waiting.extend(cx.receive().await);
+        }
+        let count = waiting.len();
+        waiting.into_iter().for_each(|reply| reply.send(count));
+    });
+    let callers: Vec<_> = (0..5)
+        .map(|_| {
+            let address = barrier.address().clone();
+            scheduler.spawn(async move { address.call(|reply| reply, HOUR).await.ok() })
+        })
+        .collect();
+    for caller in callers {
+        assert_eq!(caller.join(), Ok(Some(5)));
+    }
+}
+
+#[test]
+fn replies_timeouts_and_deaths_race() {
+    let scheduler = threaded(2);
+    let callers: Vec<_> = (0..8_u64)
+        .map(|seed| {
+            scheduler.spawn(async move {
+                let mut chance = fastrand::Rng::with_seed(seed);
+                let (mut replied, mut ended) = (0, 0);
+                for n in 0..300 {
+                    let server = procession::start(|mut cx: Context<Question>| async move {
+                        while let Some((n, reply)) = cx.receive().await {
+                            yield_now().await;
+                            reply.send(n + 1);
+                        }
+                    });
+                    let pid = server.pid();
+                    let killer = chance.bool().then(|| spawn(async move { send_exit(pid, Exit::failed("now")) }));
+                    let patience = if chance.bool() { HOUR } else { Duration::from_nanos(chance.u64(0..20_000)) };
+                    match server.call(|reply| (n, reply), patience).await {
+                        Ok(reply) => {
+                            assert_eq!(reply, n + 1);
+                            replied += 1;
+                        }
+                        Err(error) => {
+                            assert!(error.is_elapsed() || killer.is_some(), "nobody ended it: {error}");
+                            ended += 1;
+                        }
+                    }
+                    send_exit(pid, Exit::Shutdown);
+                }
+                replied + ended
+            })
+        })
+        .collect();
+    for caller in callers {
+        assert_eq!(caller.join(), Ok(300));
+    }
+    assert_conserved(&scheduler);
+}
