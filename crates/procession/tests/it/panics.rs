@@ -629,10 +629,12 @@ fn timer_functions_panic() {
 #[test]
 fn a_delayed_message_that_nobody_takes_panics() {
     survives(0, |scheduler| {
-        let child = scheduler.start(|_: Context<Bomb>| async {});
-        let nap = Duration::from_nanos(10);
+        let child = scheduler.start(|cx: Context<Bomb>| async move { cx.cancelled().await });
+        let nap = Duration::from_millis(2);
         let (address, handle) = child.into_parts();
         assert!(address.send_after(nap, BOMB).is_ok());
+        // It ends before, or at least without it.
+        handle.cancel();
         assert_eq!(handle.join(), Ok(()));
         scheduler.block_on(procession::sleep(nap * 2));
         drop(address);
