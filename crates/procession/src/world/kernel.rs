@@ -41,7 +41,9 @@ impl Kernel {
     pub(super) fn open() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        // Level-triggered: one who only looks in passing does not take the ring away from the one it is for, who may be on his way into the
+        // kernel. That one, once he is through, silences it.
+        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         Ok(Self { epoll, bell })
     }
 
@@ -60,7 +62,7 @@ impl Kernel {
 
     /// Wakes the thread that waits, or else the next that will.
     pub(crate) fn ring(&self) {
-        // Ignored: it fails only after 2^64 - 2 rings. Each write is an event of its own, so nobody has to read them.
+        // Ignored: it fails only after 2^64 - 2 rings that nobody has silenced, and then it rings already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
@@ -68,6 +70,7 @@ impl Kernel {
     /// without any: by the bell, or a signal.
     pub(crate) fn wait(&self, patience: Option<Duration>, most: usize, events: &mut Vec<Event>) -> io::Result<()> {
         const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let waits = patience != Some(Duration::ZERO);
         let at_once = match patience {
             None => None,
             Some(Duration::ZERO) => Some(&AT_ONCE),
@@ -85,7 +88,13 @@ impl Kernel {
         let mut buffer = [const { MaybeUninit::uninit() }; BATCH_MAX];
         let room = &mut buffer[..most.min(BATCH_MAX)];
         match epoll::wait(&self.epoll, room, at_once) {
-            Ok((happened, _)) => events.extend(happened.iter().filter_map(translate)),
+            Ok((happened, _)) => {
+                events.extend(happened.iter().filter_map(translate));
+                if waits && happened.iter().any(|event| event.data.u64() == BELL) {
+                    // Ignored: another who waited was faster. A ring that comes after him wakes once too often.
+                    let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+                }
+            }
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -104,4 +113,57 @@ fn translate(event: &epoll::Event) -> Option<Event> {
         read_closed: flags.intersects(Flags::HUP | Flags::RDHUP | Flags::ERR),
         write_closed: ended,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use procession_sync::atomic::AtomicBool;
+    use procession_sync::atomic::Ordering::Relaxed;
+
+    use crate::keeper::NEVER;
+    use crate::world::{Parker, World};
+
+    /// Goal: whoever looks in passing does not take a wake-up away. Method: one waits in the kernel, and is woken while another looks all the
+    /// time.
+    #[test]
+    fn a_ring_reaches_who_waits_whoever_looks_meanwhile() {
+        let world = World::real(Some(0));
+        let kernel = Arc::new(world.open_kernel().expect("the system has descriptors"));
+        let (parker, stop) = (Parker::default(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let (told, tells) = mpsc::channel();
+            scope.spawn(|| {
+                let mut events = Vec::new();
+                while !stop.load(Relaxed) {
+                    world.park_in_kernel(&parker, &kernel, NEVER, &mut events);
+                    // Ignored: the test is over.
+                    let _ = told.send(());
+                }
+                drop(told);
+            });
+            scope.spawn(|| {
+                let mut events = Vec::new();
+                while !stop.load(Relaxed) {
+                    kernel.wait(Some(Duration::ZERO), 1, &mut events).expect("it is open");
+                }
+            });
+            let mut lost = 0;
+            for _ in 0..20_000 {
+                parker.unpark();
+                if tells.recv_timeout(Duration::from_secs(5)).is_err() {
+                    lost += 1;
+                    break;
+                }
+            }
+            stop.store(true, Relaxed);
+            // Twice, for the one that may have been lost.
+            parker.unpark();
+            kernel.ring();
+            assert_eq!(lost, 0, "a ring was lost");
+        });
+    }
 }
