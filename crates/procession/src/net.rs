@@ -15,6 +15,20 @@
 //! # Cancellation
 //! Dropping the future of an operation before it is complete leaves the socket as it was: no data are lost. The exceptions are named where they are.
 
+mod accept;
+mod half;
 mod io;
+mod resolve;
+mod stream;
+mod tcp;
+mod traits;
+mod udp;
+mod unix;
 
+pub(crate) use accept::Starved;
+pub use half::{ReadHalf, ReuniteError, WriteHalf};
 pub use io::Readiness;
+pub use resolve::Host;
+pub use tcp::{TcpListener, TcpStream};
+pub use udp::UdpSocket;
+pub use unix::{UnixDatagram, UnixListener, UnixStream};

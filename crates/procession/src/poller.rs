@@ -18,6 +18,7 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::body::guarded;
 use crate::keeper::Owed;
+use crate::net::Starved;
 use crate::poll::{Direction, Event, Left, Source, Sources, WaiterId};
 use crate::shared::Shared;
 use crate::world::World;
@@ -39,6 +40,7 @@ pub(crate) struct Poller {
     events: AtomicU64,
     /// Wakers that were left and not yet woken, on the test clock only, which stands still for them.
     waiting: AtomicU32,
+    pub(crate) starved: Starved,
 }
 
 /// What a thread polls into: kept, so that polls do not allocate.
@@ -58,6 +60,7 @@ impl Poller {
             polls: AtomicU64::new(0),
             events: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
+            starved: Starved::default(),
         }
     }
 
@@ -275,7 +278,10 @@ impl<T: AsFd> Registered<T> {
 
 impl<T: AsFd> Drop for Registered<T> {
     fn drop(&mut self) {
-        drop(self.deregister());
+        if let Some(io) = self.deregister() {
+            drop(io);
+            self.shared.poller.starved.note_closed();
+        }
     }
 }
 

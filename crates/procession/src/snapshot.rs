@@ -200,6 +200,8 @@ pub struct DescriptorSnapshot {
     pub polls: u64,
     /// What it told: changes of descriptors.
     pub events: u64,
+    /// How often a listener could not accept a connection for want of a descriptor, and put it off.
+    pub accepts_put_off: u64,
 }
 
 /// The state of a worker.
@@ -359,7 +361,7 @@ fn timers(shared: &Shared) -> TimerSnapshot {
 
 fn descriptors(shared: &Shared) -> DescriptorSnapshot {
     let (registered, polls, events) = shared.poller.counts();
-    DescriptorSnapshot { registered, polls, events }
+    DescriptorSnapshot { registered, polls, events, accepts_put_off: shared.poller.starved.refused() }
 }
 
 fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {

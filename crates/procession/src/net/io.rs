@@ -4,11 +4,12 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -43,6 +44,13 @@ impl<R> Done<R> {
     }
 }
 
+impl Done<usize> {
+    /// Of a stream, which gives, or takes, as much as it can. Nothing at all is the end, which stays.
+    pub(crate) fn part(count: usize, wanted: usize) -> Self {
+        Self { value: count, short: 0 < count && count < wanted }
+    }
+}
+
 /// A descriptor in non-blocking mode, with its scheduler and its timeouts.
 pub(crate) struct Io<T: AsFd> {
     registered: Registered<T>,
@@ -54,11 +62,22 @@ pub(crate) struct Io<T: AsFd> {
 struct Limit {
     /// In nanoseconds; `NEVER` is for ever.
     patience: AtomicU64,
+    /// The time of the operation that is polled through one of the I/O traits, which keep nothing between polls.
+    running: Mutex<Option<Pin<Box<Sleep>>>>,
 }
 
 impl Limit {
     fn none() -> Self {
-        Self { patience: AtomicU64::new(NEVER) }
+        Self { patience: AtomicU64::new(NEVER), running: Mutex::new(None) }
+    }
+
+    fn take_running(&self) -> Option<Pin<Box<Sleep>>> {
+        self.running.lock().expect("nothing that can panic runs under this lock").take()
+    }
+
+    fn put_running(&self, sleep: Pin<Box<Sleep>>) {
+        let before = self.running.lock().expect("nothing that can panic runs under this lock").replace(sleep);
+        drop(before);
     }
 }
 
@@ -126,6 +145,16 @@ impl<T: AsFd> Io<T> {
         (patience != NEVER).then(|| Duration::from_nanos(patience))
     }
 
+    /// # Errors
+    /// A patience of zero, as in std.
+    pub(crate) fn set_patience(&self, side: Side, patience: Option<Duration>) -> io::Result<()> {
+        if patience == Some(Duration::ZERO) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "cannot set a timeout of zero: use None for none"));
+        }
+        self.limit(side).patience.store(patience.map_or(NEVER, nanoseconds), Relaxed);
+        Ok(())
+    }
+
     /// Calls once, if it is not known that there is nothing.
     pub(crate) fn try_once<R>(&self, side: Side, call: impl FnOnce(&T) -> io::Result<Done<R>>) -> io::Result<R> {
         let direction = self.direction(side);
@@ -176,6 +205,32 @@ impl<T: AsFd> Io<T> {
         }
         here::give_way(task);
         Poll::Pending
+    }
+
+    /// One operation, for the I/O traits, with the timeout of the side. Of several who poll one side of a socket so, the last is woken.
+    pub(crate) fn poll<R>(
+        &self,
+        side: Side,
+        task: &mut Context<'_>,
+        mut call: impl FnMut(&T) -> io::Result<Done<R>>,
+    ) -> Poll<io::Result<R>> {
+        let polled = self.poll_as(side, &mut Some(WaiterId::ANY), task, &mut call);
+        let Some(patience) = self.patience(side) else { return polled };
+        let running = self.limit(side).take_running();
+        if polled.is_ready() {
+            return polled;
+        }
+        let mut sleep = running.unwrap_or_else(|| Box::pin(self.sleep(patience)));
+        match sleep.as_mut().poll(task) {
+            Poll::Ready(()) => {
+                self.registered.forget(self.direction(side), Some(WaiterId::ANY));
+                Poll::Ready(Err(timed_out(side)))
+            }
+            Poll::Pending => {
+                self.limit(side).put_running(sleep);
+                Poll::Pending
+            }
+        }
     }
 
     fn sleep(&self, patience: Duration) -> Sleep {

@@ -23,6 +23,7 @@ mod scene;
 mod seeded;
 mod select;
 mod shutdown;
+mod sockets;
 mod spawn;
 mod stress;
 mod sync;

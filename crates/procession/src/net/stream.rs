@@ -1,0 +1,384 @@
+//! What TCP and Unix streams have in common, which is nearly all.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::task::{Context, Poll};
+
+use rustix::net::RecvFlags;
+
+use super::io::{Done, Io, Side};
+
+/// The room in a list of buffers.
+fn room(buffers: &[IoSliceMut<'_>]) -> usize {
+    buffers.iter().map(|buffer| buffer.len()).sum()
+}
+
+fn length(parts: &[IoSlice<'_>]) -> usize {
+    parts.iter().map(|part| part.len()).sum()
+}
+
+fn read_from<T>(mut from: &T, buffer: &mut [u8]) -> io::Result<Done<usize>>
+where
+    for<'a> &'a T: Read,
+{
+    Ok(Done::part(from.read(buffer)?, buffer.len()))
+}
+
+fn read_vectored_from<T>(mut from: &T, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Done<usize>>
+where
+    for<'a> &'a T: Read,
+{
+    Ok(Done::part(from.read_vectored(buffers)?, room(buffers)))
+}
+
+fn write_to<T>(mut to: &T, bytes: &[u8]) -> io::Result<Done<usize>>
+where
+    for<'a> &'a T: Write,
+{
+    Ok(Done::part(to.write(bytes)?, bytes.len()))
+}
+
+fn write_vectored_to<T>(mut to: &T, parts: &[IoSlice<'_>]) -> io::Result<Done<usize>>
+where
+    for<'a> &'a T: Write,
+{
+    Ok(Done::part(to.write_vectored(parts)?, length(parts)))
+}
+
+impl<T: AsFd> Io<T>
+where
+    for<'a> &'a T: Read + Write,
+{
+    pub(super) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.run(Side::Read, |io| read_from(io, buffer)).await
+    }
+
+    pub(super) async fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.run(Side::Read, |io| read_vectored_from(io, buffers)).await
+    }
+
+    pub(super) async fn read_exact(&self, mut buffer: &mut [u8]) -> io::Result<()> {
+        while !buffer.is_empty() {
+            let count = self.read(buffer).await?;
+            if count == 0 {
+                let text = format!("the peer has closed the connection, {} bytes too early", buffer.len());
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+            }
+            buffer = &mut buffer[count..];
+        }
+        Ok(())
+    }
+
+    pub(super) async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        // It takes nothing out, so how much it gives says nothing.
+        let call = |io: &T| Ok(Done::whole(rustix::net::recv(io, &mut *buffer, RecvFlags::PEEK)?.0));
+        self.run(Side::Read, call).await
+    }
+
+    pub(super) async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.run(Side::Write, |io| write_to(io, bytes)).await
+    }
+
+    pub(super) async fn write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.run(Side::Write, |io| write_vectored_to(io, parts)).await
+    }
+
+    pub(super) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            // A stream takes at least one byte, or it is an error.
+            let count = self.write(bytes).await?;
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+
+    pub(super) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.try_once(Side::Read, |io| read_from(io, buffer))
+    }
+
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.try_once(Side::Write, |io| write_to(io, bytes))
+    }
+
+    pub(super) fn poll_read(&self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.poll(Side::Read, task, |io| read_from(io, buffer))
+    }
+
+    pub(super) fn poll_read_vectored(
+        &self,
+        task: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll(Side::Read, task, |io| read_vectored_from(io, buffers))
+    }
+
+    pub(super) fn poll_write(&self, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll(Side::Write, task, |io| write_to(io, bytes))
+    }
+
+    pub(super) fn poll_write_vectored(&self, task: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.poll(Side::Write, task, |io| write_vectored_to(io, parts))
+    }
+
+    /// For `poll_close`: a peer that has gone need not be told.
+    pub(super) fn close_writing(&self) -> io::Result<()> {
+        match self.shutdown(Shutdown::Write) {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+            result => result,
+        }
+    }
+}
+
+impl<T: AsFd> Io<T> {
+    pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let how = match how {
+            Shutdown::Read => rustix::net::Shutdown::Read,
+            Shutdown::Write => rustix::net::Shutdown::Write,
+            Shutdown::Both => rustix::net::Shutdown::Both,
+        };
+        Ok(rustix::net::shutdown(self.get(), how)?)
+    }
+}
+
+/// The methods that TCP and Unix streams share; each is a struct of one `Io`.
+macro_rules! stream_methods {
+    ($Stream:ident, $Std:ty) => {
+        impl $Stream {
+            #[inline]
+            pub(super) fn io(&self) -> &Io<$Std> {
+                &self.0
+            }
+
+            /// Reads what there is, at most as much as `buffer` holds; 0 is the end.
+            ///
+            /// # Errors
+            /// The system's; [`TimedOut`](std::io::ErrorKind::TimedOut) after the read timeout.
+            pub async fn read(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                self.0.read(buffer).await
+            }
+
+            /// As [`read`](Self::read), into several buffers, one after the other.
+            ///
+            /// # Errors
+            /// As there.
+            pub async fn read_vectored(&self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
+                self.0.read_vectored(buffers).await
+            }
+
+            /// Reads until `buffer` is full. The read timeout is for each part that comes.
+            ///
+            /// # Errors
+            /// As [`read`](Self::read); [`UnexpectedEof`](std::io::ErrorKind::UnexpectedEof) if the end comes first.
+            ///
+            /// # Cancellation
+            /// Dropped before it is complete, what it has read is lost.
+            pub async fn read_exact(&self, buffer: &mut [u8]) -> std::io::Result<()> {
+                self.0.read_exact(buffer).await
+            }
+
+            /// Reads what there is, and leaves it there.
+            ///
+            /// # Errors
+            /// As [`read`](Self::read).
+            pub async fn peek(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                self.0.peek(buffer).await
+            }
+
+            /// Writes some of `bytes`, and says how many.
+            ///
+            /// # Errors
+            /// The system's; [`TimedOut`](std::io::ErrorKind::TimedOut) after the write timeout.
+            pub async fn write(&self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.write(bytes).await
+            }
+
+            /// As [`write`](Self::write), out of several parts, one after the other.
+            ///
+            /// # Errors
+            /// As there.
+            pub async fn write_vectored(&self, parts: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+                self.0.write_vectored(parts).await
+            }
+
+            /// Writes all of `bytes`. The write timeout is for each part that there is room for.
+            ///
+            /// # Errors
+            /// As [`write`](Self::write).
+            ///
+            /// # Cancellation
+            /// Dropped before it is complete, some may have been written.
+            pub async fn write_all(&self, bytes: &[u8]) -> std::io::Result<()> {
+                self.0.write_all(bytes).await
+            }
+
+            /// As [`read`](Self::read), without waiting.
+            ///
+            /// # Errors
+            /// The system's; [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is nothing to read.
+            pub fn try_read(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                self.0.try_read(buffer)
+            }
+
+            /// As [`write`](Self::write), without waiting.
+            ///
+            /// # Errors
+            /// The system's; [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room.
+            pub fn try_write(&self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.try_write(bytes)
+            }
+
+            /// Reads, or leaves the waker: what async code by hand, and other kinds of processes, stand on. Of several who poll one side of a
+            /// socket so, the last is woken.
+            ///
+            /// # Errors
+            /// As [`read`](Self::read).
+            pub fn poll_read(
+                &self,
+                task: &mut std::task::Context<'_>,
+                buffer: &mut [u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.0.poll_read(task, buffer)
+            }
+
+            /// As [`poll_read`](Self::poll_read), for writing.
+            ///
+            /// # Errors
+            /// As [`write`](Self::write).
+            pub fn poll_write(
+                &self,
+                task: &mut std::task::Context<'_>,
+                bytes: &[u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.0.poll_write(task, bytes)
+            }
+
+            /// Ends one direction, or both: the peer reads what was written before, and then the end.
+            ///
+            /// # Errors
+            /// The system's, if the stream is not connected any more.
+            pub fn shutdown(&self, how: std::net::Shutdown) -> std::io::Result<()> {
+                self.0.shutdown(how)
+            }
+
+            /// How long a read may wait. Default: for ever.
+            pub fn read_timeout(&self) -> Option<std::time::Duration> {
+                self.0.patience(Side::Read)
+            }
+
+            /// Sets how long a read may wait, each by itself; `None` is for ever. A read that waits already is not changed.
+            ///
+            /// # Errors
+            /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for zero.
+            pub fn set_read_timeout(&self, timeout: Option<std::time::Duration>) -> std::io::Result<()> {
+                self.0.set_patience(Side::Read, timeout)
+            }
+
+            /// How long a write may wait. Default: for ever.
+            pub fn write_timeout(&self) -> Option<std::time::Duration> {
+                self.0.patience(Side::Write)
+            }
+
+            /// Sets how long a write may wait; as [`set_read_timeout`](Self::set_read_timeout).
+            ///
+            /// # Errors
+            /// As there.
+            pub fn set_write_timeout(&self, timeout: Option<std::time::Duration>) -> std::io::Result<()> {
+                self.0.set_patience(Side::Write, timeout)
+            }
+
+            /// The error that happened to the socket since the last look, which this forgets.
+            ///
+            /// # Errors
+            /// The system's, of looking.
+            pub fn take_error(&self) -> std::io::Result<Option<std::io::Error>> {
+                self.0.get().take_error()
+            }
+
+            /// Sizes of the kernel's buffers, for receiving and for sending, in bytes. Linux doubles what is set, for its own books.
+            ///
+            /// # Errors
+            /// The system's.
+            pub fn buffer_sizes(&self) -> std::io::Result<(usize, usize)> {
+                let socket = self.0.get();
+                Ok((sockopt::socket_recv_buffer_size(socket)?, sockopt::socket_send_buffer_size(socket)?))
+            }
+
+            /// Sets the size of the kernel's buffer for receiving.
+            ///
+            /// # Errors
+            /// The system's.
+            pub fn set_receive_buffer_size(&self, bytes: usize) -> std::io::Result<()> {
+                Ok(sockopt::set_socket_recv_buffer_size(self.0.get(), bytes)?)
+            }
+
+            /// Sets the size of the kernel's buffer for sending.
+            ///
+            /// # Errors
+            /// The system's.
+            pub fn set_send_buffer_size(&self, bytes: usize) -> std::io::Result<()> {
+                Ok(sockopt::set_socket_send_buffer_size(self.0.get(), bytes)?)
+            }
+
+            /// A half to read and a half to write, so that two can work at once. `&self` can be read and written as it is, so this only says
+            /// who does what.
+            pub fn split(&self) -> (ReadHalf<&Self>, WriteHalf<&Self>) {
+                (ReadHalf(self), WriteHalf(self))
+            }
+
+            /// As [`split`](Self::split), but both halves own the stream: for two processes.
+            pub fn into_split(self) -> (ReadHalf<Arc<Self>>, WriteHalf<Arc<Self>>) {
+                let stream = Arc::new(self);
+                (ReadHalf(Arc::clone(&stream)), WriteHalf(stream))
+            }
+        }
+
+        impl std::os::fd::AsFd for $Stream {
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                self.0.as_fd()
+            }
+        }
+
+        impl std::fmt::Debug for $Stream {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+pub(super) use stream_methods;
+
+/// To and from std's type of the same socket. Both may fail, since the mode of the descriptor changes.
+macro_rules! std_conversions {
+    ($Ours:ident, $Std:ty) => {
+        impl TryFrom<$Std> for $Ours {
+            type Error = std::io::Error;
+
+            /// Puts it into non-blocking mode.
+            ///
+            /// # Errors
+            /// The system's; this scheduler knows the descriptor already.
+            fn try_from(socket: $Std) -> std::io::Result<Self> {
+                socket.set_nonblocking(true)?;
+                Io::new(socket).map(Self)
+            }
+        }
+
+        impl TryFrom<$Ours> for $Std {
+            type Error = std::io::Error;
+
+            /// Puts it into blocking mode.
+            ///
+            /// # Errors
+            /// The system's.
+            fn try_from(socket: $Ours) -> std::io::Result<Self> {
+                let socket = socket.0.into_inner();
+                socket.set_nonblocking(false)?;
+                Ok(socket)
+            }
+        }
+    };
+}
+
+pub(super) use std_conversions;

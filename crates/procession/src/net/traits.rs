@@ -1,0 +1,100 @@
+//! The streams with the I/O traits of others.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::{TcpStream, UnixStream};
+
+macro_rules! futures_io {
+    ($Stream:ty) => {
+        impl futures_io::AsyncRead for $Stream {
+            fn poll_read(self: Pin<&mut Self>, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+                self.io().poll_read(task, buffer)
+            }
+
+            fn poll_read_vectored(
+                self: Pin<&mut Self>,
+                task: &mut Context<'_>,
+                buffers: &mut [IoSliceMut<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.io().poll_read_vectored(task, buffers)
+            }
+        }
+
+        impl futures_io::AsyncWrite for $Stream {
+            fn poll_write(self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+                self.io().poll_write(task, bytes)
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                task: &mut Context<'_>,
+                parts: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.io().poll_write_vectored(task, parts)
+            }
+
+            /// Nothing is held back here.
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            /// Tells the peer that no more will come.
+            fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(self.io().close_writing())
+            }
+        }
+    };
+}
+
+futures_io!(TcpStream);
+futures_io!(&TcpStream);
+futures_io!(UnixStream);
+futures_io!(&UnixStream);
+
+#[cfg(feature = "tokio-io")]
+macro_rules! tokio_io {
+    ($Stream:ty) => {
+        impl tokio::io::AsyncRead for $Stream {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                task: &mut Context<'_>,
+                buffer: &mut tokio::io::ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                self.io().poll_read(task, buffer.initialize_unfilled()).map_ok(|count| buffer.advance(count))
+            }
+        }
+
+        impl tokio::io::AsyncWrite for $Stream {
+            fn poll_write(self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+                self.io().poll_write(task, bytes)
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                task: &mut Context<'_>,
+                parts: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.io().poll_write_vectored(task, parts)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(self.io().close_writing())
+            }
+        }
+    };
+}
+
+#[cfg(feature = "tokio-io")]
+tokio_io!(TcpStream);
+#[cfg(feature = "tokio-io")]
+tokio_io!(UnixStream);

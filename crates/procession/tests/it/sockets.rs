@@ -1,0 +1,594 @@
+//! TCP, UDP and Unix sockets, with peers that behave and peers that do not.
+
+use std::io::{BufRead, BufReader, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream as StdTcpStream};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{env, io};
+
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use procession::net::{
+    Host, ReadHalf, Readiness, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
+};
+use procession::{Handle, ProcessState, Scheduler, sleep, spawn};
+use proptest::prelude::*;
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::scene::{driven, threaded};
+
+const HERE: &str = "127.0.0.1:0";
+/// Long enough not to be met; a hang is reported so late.
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(5);
+
+/// Two ends of a connection.
+async fn connected() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(HERE).await.expect("there are free ports");
+    let client = TcpStream::connect(listener.local_addr().expect("it is bound")).await.expect("somebody listens");
+    let (server, peer) = listener.accept().await.expect("there is a connection");
+    assert_eq!(peer, client.local_addr().expect("it is connected"));
+    (client, server)
+}
+
+/// Sends everything back, until the end.
+async fn echo(stream: TcpStream) -> io::Result<()> {
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer).await? {
+            0 => return Ok(()),
+            count => stream.write_all(&buffer[..count]).await?,
+        }
+    }
+}
+
+/// A server that sends everything back to everybody, on that scheduler.
+fn echo_server(scheduler: &Scheduler) -> (SocketAddr, Handle<()>) {
+    let listener = scheduler.block_on(TcpListener::bind(HERE)).expect("there are free ports");
+    let address = listener.local_addr().expect("it is bound");
+    let server = scheduler.spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.expect("it listens");
+            drop(spawn(echo(stream)));
+        }
+    });
+    (address, server)
+}
+
+async fn says_back(stream: &TcpStream, text: &[u8]) {
+    stream.write_all(text).await.expect("it is connected");
+    let mut back = vec![0; text.len()];
+    stream.read_exact(&mut back).await.expect("it is connected");
+    assert_eq!(back, text);
+}
+
+#[test]
+fn many_clients_are_served_at_once() {
+    for scheduler in [threaded(1), threaded(3)] {
+        let (address, server) = echo_server(&scheduler);
+        let clients: Vec<_> = (0..100_u8)
+            .map(|number| {
+                scheduler.spawn(async move {
+                    let stream = TcpStream::connect(address).await.expect("somebody listens");
+                    stream.set_nodelay(true).expect("it is TCP");
+                    for round in 0..20 {
+                        says_back(&stream, &[number, round, number ^ round]).await;
+                    }
+                })
+            })
+            .collect();
+        for client in clients {
+            client.join().expect("it does not panic");
+        }
+        assert!(scheduler.terminate(server.pid().expect("it is alive")));
+        server.join().expect_err("it was terminated");
+    }
+}
+
+#[test]
+fn plain_threads_and_processes_talk_over_tcp() {
+    let scheduler = threaded(2);
+    let (address, _server) = echo_server(&scheduler);
+    let mut stream = StdTcpStream::connect(address).expect("somebody listens");
+    stream.set_read_timeout(Some(LONG)).expect("it is not zero");
+    stream.write_all(b"from a thread").expect("it is connected");
+    stream.shutdown(Shutdown::Write).expect("it is connected");
+    let mut back = String::new();
+    stream.read_to_string(&mut back).expect("it is connected");
+    assert_eq!(back, "from a thread");
+}
+
+#[test]
+fn a_driven_scheduler_serves_on_both_clocks() {
+    let real = Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
+    for scheduler in [driven(), real] {
+        scheduler.block_on(async {
+            let (client, server) = connected().await;
+            let server = spawn(echo(server));
+            says_back(&client, b"over the loop").await;
+            client.shutdown(Shutdown::Write).expect("it is connected");
+            assert_eq!(client.read(&mut [0]).await.expect("it is connected"), 0);
+            server.await.expect("it does not panic").expect("the client behaved");
+        });
+    }
+}
+
+#[test]
+fn nobody_listens() {
+    threaded(1).block_on(async {
+        let listener = TcpListener::bind(HERE).await.expect("there are free ports");
+        let address = listener.local_addr().expect("it is bound");
+        drop(listener);
+        let refused = TcpStream::connect(address).await.expect_err("nobody listens");
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        let nowhere = UnixStream::connect("/nowhere/at/all").await.expect_err("there is no such path");
+        assert_eq!(nowhere.kind(), ErrorKind::NotFound);
+    });
+}
+
+/// The kernel lets one or two more wait than the backlog says, and answers no others.
+#[test]
+fn a_connect_that_is_not_answered_ends_in_time() {
+    threaded(1).block_on(async {
+        let listener = TcpListener::bind(HERE).await.expect("there are free ports");
+        rustix::net::listen(&listener, 0).expect("it listens");
+        let address = listener.local_addr().expect("it is bound");
+        let mut connected = Vec::new();
+        let late = loop {
+            match TcpStream::connect_timeout(address, SHORT).await {
+                Ok(stream) => connected.push(stream),
+                Err(error) => break error,
+            }
+            assert!(connected.len() < 10, "the backlog is full");
+        };
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
+    });
+}
+
+#[test]
+fn names_are_looked_up() {
+    for scheduler in [threaded(1), driven()] {
+        scheduler.block_on(async {
+            let listener = TcpListener::bind("localhost:0").await.expect("every system knows itself");
+            let port = listener.local_addr().expect("it is bound").port();
+            let lookups: Vec<_> = (0..20).map(|_| spawn(Host::from(("localhost", port)).addresses())).collect();
+            for lookup in lookups {
+                let addresses = lookup.await.expect("it does not panic").expect("every system knows itself");
+                assert!(addresses.iter().all(|address| address.ip().is_loopback() && address.port() == port));
+            }
+            TcpStream::connect(format!("localhost:{port}")).await.expect("somebody listens");
+            TcpStream::connect("no port").await.expect_err("there is no port");
+        });
+    }
+}
+
+#[test]
+fn parts_come_whole_and_in_order() {
+    let scheduler = threaded(2);
+    let (one, other) = scheduler.block_on(connected());
+    let sent: Vec<u8> = (0..1000).map(|n| n as u8).collect();
+    let writer = scheduler.spawn({
+        let sent = sent.clone();
+        async move {
+            one.set_nodelay(true).expect("it is TCP");
+            for byte in sent {
+                assert_eq!(one.write(&[byte]).await.expect("it is connected"), 1);
+            }
+            one
+        }
+    });
+    let received = scheduler.block_on(async {
+        let mut received = vec![0; 1000];
+        other.read_exact(&mut received).await.expect("it is connected");
+        received
+    });
+    assert_eq!(received, sent);
+    drop(writer.join().expect("it does not panic"));
+    let error = scheduler.block_on(other.read_exact(&mut [0; 3])).expect_err("that was the end");
+    assert_eq!(
+        (error.kind(), error.to_string()),
+        (ErrorKind::UnexpectedEof, "the peer has closed the connection, 3 bytes too early".to_owned())
+    );
+}
+
+#[test]
+fn peeking_takes_nothing() {
+    threaded(1).block_on(async {
+        let (client, server) = connected().await;
+        client.write_all(b"twice").await.expect("it is connected");
+        let mut buffer = [0; 64];
+        for _ in 0..2 {
+            let count = server.peek(&mut buffer).await.expect("it is connected");
+            assert_eq!(&buffer[..count], b"twice");
+        }
+        assert_eq!(server.read(&mut buffer[..2]).await.expect("it is connected"), 2);
+        let (mut first, mut second) = ([0; 1], [0; 8]);
+        let buffers = &mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
+        assert_eq!(server.read_vectored(buffers).await.expect("it is connected"), 3);
+        assert_eq!((&first, &second[..2]), (b"i", &b"ce"[..]));
+        assert_eq!(server.try_read(&mut buffer).expect_err("there is no more").kind(), ErrorKind::WouldBlock);
+        let parts = [IoSlice::new(b"o"), IoSlice::new(b"ne")];
+        assert_eq!(server.write_vectored(&parts).await.expect("there is room"), 3);
+        assert_eq!(client.read(&mut buffer).await.expect("it is connected"), 3);
+    });
+}
+
+#[test]
+fn timeouts_end_waits_and_nothing_else() {
+    threaded(1).block_on(async {
+        let (mut client, server) = connected().await;
+        client.set_read_timeout(Some(Duration::ZERO)).expect_err("std refuses it, too");
+        assert_eq!(client.read_timeout(), None);
+        client.set_read_timeout(Some(SHORT)).expect("it is not zero");
+        client.set_write_timeout(Some(SHORT)).expect("it is not zero");
+        assert_eq!((client.read_timeout(), client.write_timeout()), (Some(SHORT), Some(SHORT)));
+        let kind = |result: io::Result<usize>| result.expect_err("it waits in vain").kind();
+        for _ in 0..3 {
+            assert_eq!(kind(client.read(&mut [0]).await), ErrorKind::TimedOut);
+            assert_eq!(kind(AsyncReadExt::read(&mut client, &mut [0]).await), ErrorKind::TimedOut);
+        }
+        let full = loop {
+            if let Err(error) = AsyncWriteExt::write(&mut client, &[0; 4096]).await {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), ErrorKind::TimedOut);
+        server.write_all(b"!").await.expect("it is connected");
+        assert_eq!(client.read(&mut [0]).await.expect("it is connected"), 1);
+    });
+}
+
+#[test]
+fn a_reset_is_an_error_of_its_connection_alone() {
+    let scheduler = threaded(2);
+    let (address, _server) = echo_server(&scheduler);
+    scheduler.block_on(async {
+        let well = TcpStream::connect(address).await.expect("somebody listens");
+        let (client, server) = connected().await;
+        let waits = spawn(async move { server.read(&mut [0]).await.map_err(|error| error.kind()) });
+        client.set_linger(Some(Duration::ZERO)).expect("it is a socket");
+        assert_eq!(client.linger().expect("it is a socket"), Some(Duration::ZERO));
+        drop(client);
+        assert_eq!(waits.await.expect("it does not panic"), Err(ErrorKind::ConnectionReset));
+        let (client, server) = connected().await;
+        drop(server);
+        // The first is answered by a reset, if the end came first; then writing fails, and kills nobody.
+        let broken = loop {
+            if let Err(error) = client.write(b"?").await {
+                break error.kind();
+            }
+        };
+        assert!(matches!(broken, ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{broken}");
+        says_back(&well, b"unharmed").await;
+    });
+}
+
+/// Goal: who never reads costs the buffers of the kernel, and a process that waits. Method: a writer without end.
+#[test]
+fn a_reader_that_never_reads_holds_up_its_own_writer_only() {
+    let scheduler = threaded(2);
+    let (address, _server) = echo_server(&scheduler);
+    let (silent, writes) = scheduler.block_on(async {
+        let (client, server) = connected().await;
+        server.set_send_buffer_size(1 << 16).expect("it is a socket");
+        client.set_receive_buffer_size(1 << 16).expect("it is a socket");
+        let writer = spawn(async move {
+            let mut written = 0;
+            while server.write_all(&[7; 4096]).await.is_ok() {
+                written += 4096;
+            }
+            written
+        });
+        (client, writer)
+    });
+    let pid = writes.pid().expect("it is alive");
+    let is_full = || {
+        let snapshot = scheduler.snapshot();
+        let writer = snapshot.processes.iter().find(|process| process.pid == pid).expect("it is alive");
+        writer.state == ProcessState::Blocked && writer.waiting.for_writable()
+    };
+    while !is_full() {
+        scheduler.run_until_idle();
+    }
+    scheduler.block_on(async {
+        let well = TcpStream::connect(address).await.expect("somebody listens");
+        for _ in 0..100 {
+            says_back(&well, b"unharmed").await;
+        }
+    });
+    assert!(is_full(), "it still waits");
+    drop(silent);
+    let written = writes.join().expect("it does not panic");
+    assert!(written < 16 << 20, "{written} bytes went into the buffers");
+}
+
+#[test]
+fn slow_and_silent_clients_hold_up_nobody() {
+    let scheduler = threaded(1);
+    let (address, _server) = echo_server(&scheduler);
+    let silent: Vec<_> = (0..50).map(|_| StdTcpStream::connect(address).expect("somebody listens")).collect();
+    scheduler.block_on(async {
+        let slow = TcpStream::connect(address).await.expect("somebody listens");
+        let quick = TcpStream::connect(address).await.expect("somebody listens");
+        for byte in b"slow" {
+            sleep(Duration::from_millis(2)).await;
+            slow.write_all(&[*byte]).await.expect("it is connected");
+            says_back(&quick, b"quick").await;
+        }
+        let mut back = [0; 4];
+        slow.read_exact(&mut back).await.expect("it is connected");
+        assert_eq!(&back, b"slow");
+    });
+    drop(silent);
+}
+
+#[test]
+fn halves_work_at_once_and_make_one_again() {
+    let scheduler = threaded(2);
+    scheduler.block_on(async {
+        let (client, server) = connected().await;
+        let server = spawn(echo(server));
+        let (mut reads, mut writes) = client.into_split();
+        let reader = spawn(async move {
+            let mut received = Vec::new();
+            AsyncReadExt::read_to_end(&mut reads, &mut received).await.expect("it is connected");
+            (reads, received.len())
+        });
+        for _ in 0..100 {
+            writes.write_all(&[1; 10_000]).await.expect("it is connected");
+        }
+        writes.shutdown().await.expect("it is connected");
+        let (reads, received) = reader.await.expect("it does not panic");
+        assert_eq!(received, 1_000_000);
+        server.await.expect("it does not panic").expect("the client behaved");
+        let other: ReadHalf<Arc<TcpStream>> = connected().await.0.into_split().0;
+        let error = other.reunite(writes).expect_err("they are of two streams");
+        assert_eq!(error.to_string(), "cannot reunite halves of two streams");
+        let stream = reads.reunite(error.1).expect("they are of one stream");
+        assert_eq!(stream.read(&mut [0]).await.expect("it was closed in order"), 0);
+
+        let (client, server) = connected().await;
+        let (mut reads, mut writes) = client.split();
+        writes.write_all(b"a").await.expect("it is connected");
+        assert_eq!(server.read(&mut [0]).await.expect("it is connected"), 1);
+        server.write_all(b"b").await.expect("it is connected");
+        assert_eq!(reads.read(&mut [0]).await.expect("it is connected"), 1);
+        assert!(std::ptr::eq(reads.stream(), writes.stream()));
+    });
+}
+
+#[test]
+fn options_are_those_of_the_system() -> io::Result<()> {
+    threaded(1).block_on(async {
+        let (client, _server) = connected().await;
+        client.set_nodelay(true)?;
+        client.set_ttl(9)?;
+        client.set_keepalive(Some(Duration::from_secs(77)))?;
+        client.set_linger(Some(Duration::from_secs(3)))?;
+        client.set_receive_buffer_size(20_000)?;
+        client.set_send_buffer_size(30_000)?;
+        assert_eq!((client.nodelay()?, client.ttl()?), (true, 9));
+        assert_eq!(client.keepalive()?, Some(Duration::from_secs(77)));
+        assert_eq!(client.linger()?, Some(Duration::from_secs(3)));
+        assert_eq!(client.buffer_sizes()?, (40_000, 60_000));
+        client.set_keepalive(None)?;
+        client.set_linger(None)?;
+        assert_eq!((client.keepalive()?, client.linger()?), (None, None));
+        assert!(client.take_error()?.is_none());
+        let listener = TcpListener::bind(HERE).await?;
+        listener.set_ttl(5)?;
+        assert_eq!(listener.ttl()?, 5);
+        let socket = UdpSocket::bind(HERE).await?;
+        socket.set_ttl(6)?;
+        socket.set_broadcast(true)?;
+        assert_eq!(socket.ttl()?, 6);
+        Ok(())
+    })
+}
+
+#[test]
+fn sockets_come_from_std_and_go_back() -> io::Result<()> {
+    threaded(1).block_on(async {
+        let listener = std::net::TcpListener::bind(HERE)?;
+        let address = listener.local_addr()?;
+        let listener = TcpListener::try_from(listener)?;
+        let client = TcpStream::try_from(StdTcpStream::connect(address)?)?;
+        let (server, _) = listener.accept().await?;
+        let mut blocking = StdTcpStream::try_from(server)?;
+        client.write_all(b"ab").await?;
+        let mut bytes = [0; 2];
+        blocking.read_exact(&mut bytes)?;
+        assert_eq!(&bytes, b"ab");
+        let again = TcpStream::try_from(blocking)?;
+        again.write_all(b"c").await?;
+        assert_eq!(client.read(&mut bytes).await?, 1);
+        assert!(format!("{client:?}").contains(&address.port().to_string()));
+        Ok(())
+    })
+}
+
+#[test]
+fn datagrams_stay_whole() -> io::Result<()> {
+    threaded(1).block_on(async {
+        let (one, other) = (UdpSocket::bind(HERE).await?, UdpSocket::bind(HERE).await?);
+        let mut buffer = [0; 64];
+        assert_eq!(one.try_recv_from(&mut buffer).expect_err("there is none").kind(), ErrorKind::WouldBlock);
+        let to = other.local_addr()?;
+        let waits = spawn(async move {
+            let mut buffer = [0; 64];
+            let (count, from) = other.peek_from(&mut buffer).await?;
+            assert_eq!(other.peek(&mut buffer).await?, count);
+            assert_eq!(other.recv_from(&mut buffer).await?, (count, from));
+            other.connect(from).await?;
+            other.send(&buffer[..count]).await?;
+            assert_eq!(other.peer_addr()?, from);
+            other.set_read_timeout(Some(SHORT))?;
+            Ok::<_, io::Error>(other.recv(&mut buffer).await.map_err(|error| error.kind()))
+        });
+        one.send_to(b"first", to).await?;
+        assert_eq!(one.recv_from(&mut buffer).await?, (5, to));
+        assert_eq!(&buffer[..5], b"first");
+        assert_eq!(waits.await.expect("it does not panic")?, Err(ErrorKind::TimedOut));
+        Ok(())
+    })
+}
+
+#[test]
+fn unix_sockets_are_named_by_paths() -> io::Result<()> {
+    let folder = env::temp_dir().join(format!("procession-sockets-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let (stream, datagram) = (folder.join("stream"), folder.join("datagram"));
+    threaded(2).block_on(async {
+        let listener = UnixListener::bind(&stream)?;
+        assert_eq!(listener.local_addr()?.as_pathname(), Some(&*stream));
+        let server = spawn(async move {
+            let (stream, _) = listener.accept().await?;
+            let mut bytes = [0; 4];
+            stream.read_exact(&mut bytes).await?;
+            stream.write_all(&bytes).await
+        });
+        let client = UnixStream::connect(&stream).await?;
+        assert_eq!(client.peer_addr()?.as_pathname(), Some(&*stream));
+        client.write_all(b"path").await?;
+        let mut back = [0; 4];
+        client.read_exact(&mut back).await?;
+        server.await.expect("it does not panic")?;
+
+        let receiver = UnixDatagram::bind(&datagram)?;
+        let sender = UnixDatagram::unbound()?;
+        // More than the receiver's queue has room for.
+        let count = 1000_u32;
+        let sends = spawn({
+            let datagram = datagram.clone();
+            async move {
+                for number in 0..count {
+                    sender.send_to(&number.to_ne_bytes(), &datagram).await?;
+                }
+                sender.connect(&datagram)?;
+                sender.send(b"last").await
+            }
+        });
+        for number in 0..count {
+            assert_eq!(receiver.recv(&mut back).await?, 4);
+            assert_eq!(u32::from_ne_bytes(back), number);
+        }
+        receiver.recv_from(&mut back).await?;
+        assert_eq!(&back, b"last");
+        sends.await.expect("it does not panic")?;
+        receiver.set_read_timeout(Some(SHORT))?;
+        assert_eq!(receiver.recv(&mut back).await.expect_err("there is none").kind(), ErrorKind::TimedOut);
+        Ok::<(), io::Error>(())
+    })?;
+    std::fs::remove_dir_all(&folder)
+}
+
+/// Written and read in parts of any lengths.
+fn check_parts(writes: Vec<usize>, reads: Vec<usize>) {
+    let total: usize = writes.iter().sum();
+    let scheduler = threaded(2);
+    let (mut one, mut other) = scheduler.block_on(async { UnixStream::pair() }).expect("the system has descriptors");
+    let writer = scheduler.spawn(async move {
+        let mut next = 0_usize;
+        for length in writes {
+            let part: Vec<u8> = (next..next + length).map(|n| n as u8).collect();
+            AsyncWriteExt::write_all(&mut one, &part).await.expect("it is connected");
+            next += length;
+        }
+    });
+    let received = scheduler.block_on(async {
+        let mut received: Vec<u8> = Vec::new();
+        for length in reads.into_iter().cycle() {
+            let mut part = vec![0; length];
+            let count = AsyncReadExt::read(&mut other, &mut part).await.expect("it is connected");
+            received.extend(&part[..count]);
+            if count == 0 {
+                break;
+            }
+        }
+        received
+    });
+    writer.join().expect("it does not panic");
+    assert!(received.len() == total && received.iter().enumerate().all(|(n, &byte)| byte == n as u8));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn streams_keep_bytes_and_order(
+        writes in prop::collection::vec(1_usize..60_000, 1..12),
+        reads in prop::collection::vec(1_usize..60_000, 1..12),
+    ) {
+        check_parts(writes, reads);
+    }
+}
+
+/// The name of the variable that makes this program the child of a test.
+const CHILD: &str = "PROCESSION_TEST_FEW_DESCRIPTORS";
+const FEW: u64 = 64;
+
+/// In the child: as few descriptors as that, and no more.
+fn with_few_descriptors() {
+    setrlimit(Resource::Nofile, Rlimit { current: Some(FEW), maximum: Some(FEW) }).expect("it is less than before");
+    let scheduler = threaded(2);
+    // Refused the first time, a scheduler is none the worse.
+    let (_here, there) = std::os::unix::net::UnixStream::pair().expect("a few are left");
+    let mut held = Vec::new();
+    while let Ok(another) = there.try_clone() {
+        held.push(another);
+    }
+    scheduler.block_on(async {
+        let refused = Readiness::new(there.as_fd()).expect_err("none are left");
+        assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()));
+        TcpListener::bind(HERE).await.expect_err("none are left");
+        let refused = TcpStream::connect("127.0.0.1:1").await.expect_err("none are left");
+        assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()));
+        drop(held);
+        Readiness::new(there.as_fd()).expect("there are enough");
+    });
+    let (address, _server) = echo_server(&scheduler);
+    writeln!(io::stdout(), "\n{address}").expect("the parent reads");
+    // Until the parent has seen enough.
+    io::stdin().read_line(&mut String::new()).expect("the parent is there");
+    writeln!(io::stdout(), "{}", scheduler.snapshot().descriptors.accepts_put_off).expect("the parent reads");
+}
+
+/// Goal: a listener survives that there are no descriptors, and goes on when there are. Method: a child with few serves a parent with
+/// many, who is answered by all of its connections only if those that are closed make room.
+#[test]
+fn a_listener_outlives_the_want_of_descriptors() {
+    if env::var_os(CHILD).is_some() {
+        return with_few_descriptors();
+    }
+    let mut child = Command::new(env::current_exe().expect("it runs"))
+        .args(["--exact", "--nocapture", "sockets::a_listener_outlives_the_want_of_descriptors"])
+        .env(CHILD, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the system has processes");
+    let mut said = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let mut next = || said.next().expect("it says more").expect("it says text");
+    let address: SocketAddr =
+        std::iter::from_fn(|| Some(next())).find_map(|line| line.parse().ok()).expect("it says where");
+    let mut clients: Vec<_> = (0..2 * FEW)
+        .map(|_| {
+            let client = StdTcpStream::connect(address).expect("the backlog is long");
+            client.set_read_timeout(Some(LONG)).expect("it is not zero");
+            client
+        })
+        .collect();
+    for client in &mut clients {
+        client.write_all(b"!").expect("it is connected");
+    }
+    for mut client in clients {
+        let mut byte = [0];
+        client.read_exact(&mut byte).expect("it is served");
+        assert_eq!(&byte, b"!");
+    }
+    drop(child.stdin.take());
+    let put_off: u64 = next().parse().expect("it says how often");
+    // Once for each that left, and fifty times a second beside that.
+    assert!((1..=1500 + 2 * FEW).contains(&put_off), "{put_off} accepts were put off");
+    assert!(child.wait().expect("it ends").success());
+}
