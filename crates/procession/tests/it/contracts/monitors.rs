@@ -76,18 +76,19 @@ fn who_has_demonitored_is_not_told() {
 
 #[test]
 fn an_end_comes_behind_the_messages_sent_before() {
-    const MESSAGES: u32 = 20;
-    // A hundred thousand messages, on all workers.
+    const WATCHERS: u32 = 8;
+    const ENDS: u32 = 100_000;
+    const MESSAGES: u32 = 3;
     let scheduler = threaded(2);
-    let watchers: Vec<_> = (0..50)
+    let watchers: Vec<_> = (0..WATCHERS)
         .map(|_| {
             scheduler.start(|mut cx: Context<u32>| async move {
-                for _ in 0..100 {
+                for round in 0..ENDS / WATCHERS {
                     let to = cx.address();
                     let sends = SpawnOptions::new().monitor().spawn(async move {
                         for n in 0..MESSAGES {
                             to.send(n).expect("it waits");
-                            if n % 7 == 0 {
+                            if (n + round) % 7 == 0 {
                                 yield_now().await;
                             }
                         }
@@ -186,7 +187,7 @@ fn many_ends_at_once_are_all_told() {
 #[test]
 fn a_flood_of_messages_does_not_delay_a_cancel_or_an_exit() {
     // The process counts what it receives; it is asked to end while a flood waits in its mailbox.
-    const FLOOD: u64 = 100_000;
+    const FLOOD: u64 = 1_000_000;
     for exits in [false, true] {
         let scheduler = driven();
         let flooded = scheduler.start(|mut cx: Context<u64>| async move {
