@@ -17,8 +17,8 @@ use crate::mailbox::WhenFull;
 use crate::process::{InitError, MachineBody, Process};
 use crate::relations::{self, MonitorRef};
 use crate::scheduler::{self, Scheduler};
-use crate::shared::Newcomer;
-use crate::slot::{self, Birth, Extra, HandleShare, Kind, Pin, Ready};
+use crate::shared::{Newcomer, Shared};
+use crate::slot::{self, Birth, Extra, HandleShare, Kind, Pin, Ready, Slot};
 use crate::worker;
 
 /// What a process without a mailbox receives: nothing.
@@ -105,6 +105,13 @@ impl<T> Error for SpawnError<T> {
 #[must_use]
 pub struct SpawnOptions {
     scheduler: Option<Scheduler>,
+    /// Boxed, since few processes have any, and all spawns pass it on (`step`: 5 % of the instructions of a spawn).
+    rest: Option<Box<Rest>>,
+}
+
+/// What few processes are to have.
+#[derive(Debug, Default)]
+struct Rest {
     label: Option<Box<str>>,
     affinity: Option<u32>,
     mailbox: Option<(u32, WhenFull)>,
@@ -119,6 +126,10 @@ impl SpawnOptions {
         Self::default()
     }
 
+    fn rest(&mut self) -> &mut Rest {
+        self.rest.get_or_insert_default()
+    }
+
     /// The scheduler that the process belongs to.
     pub fn on(mut self, scheduler: &Scheduler) -> Self {
         self.scheduler = Some(scheduler.clone());
@@ -127,13 +138,13 @@ impl SpawnOptions {
 
     /// A name for people, shown in snapshots and reports. It need not be unique.
     pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
-        self.label = Some(label.into());
+        self.rest().label = Some(label.into());
         self
     }
 
     /// Binds the process to one worker, counted from 0: no other ever runs it, even if that one is busy or blocked.
     pub fn affinity(mut self, worker: u32) -> Self {
-        self.affinity = Some(worker);
+        self.rest().affinity = Some(worker);
         self
     }
 
@@ -141,26 +152,26 @@ impl SpawnOptions {
     /// completions, ends of others, timers of its own, does not count, and is never refused. A state machine is handed all messages at
     /// once, so for it they count until its next step. Default: unbounded.
     pub fn mailbox(mut self, capacity: u32, when_full: WhenFull) -> Self {
-        self.mailbox = Some((capacity, when_full));
+        self.rest().mailbox = Some((capacity, when_full));
         self
     }
 
     /// Links the new process and the running one, before the new one runs: `spawn_link`. See [`link`](crate::link()).
     pub fn link(mut self) -> Self {
-        self.link = true;
+        self.rest().link = true;
         self
     }
 
     /// Has the running process monitor the new one, before that runs: `spawn_monitor`. The reference is the handle's
     /// ([`Handle::monitor_ref`]). See [`Context::monitor`].
     pub fn monitor(mut self) -> Self {
-        self.monitor = true;
+        self.rest().monitor = true;
         self
     }
 
     /// Has the new process cancelled when the running one ends, however that ends.
     pub fn scoped(mut self) -> Self {
-        self.scoped = true;
+        self.rest().scoped = true;
         self
     }
 
@@ -261,32 +272,19 @@ impl SpawnOptions {
             shared.count_refused();
             return refuse(content, SpawnErrorKind::Closing);
         }
-        if let Some(worker) = self.affinity.filter(|&worker| worker >= shared.seats()) {
-            shared.count_refused();
-            return refuse(content, SpawnErrorKind::Affinity { worker, width: shared.seats() });
-        }
-        let own = if self.link || self.monitor || self.scoped { here::current() } else { None };
-        if own.is_none() && (self.link || self.monitor || self.scoped) {
-            shared.count_refused();
-            return refuse(content, SpawnErrorKind::NoProcess);
-        }
-        let mailbox = match self.mailbox {
-            Some((capacity, when_full)) => match NonZeroU32::new(capacity) {
-                Some(capacity) => Some((kind.make_bounded)(capacity, when_full)),
-                None => {
-                    shared.count_refused();
-                    return refuse(content, SpawnErrorKind::Mailbox);
-                }
-            },
+        let mut rest = match self.rest.map(|rest| rest.prepare(kind, &shared)) {
+            Some(Err(kind)) => {
+                shared.count_refused();
+                return refuse(content, kind);
+            }
+            Some(Ok(rest)) => Some(rest),
             None => None,
         };
         let Some(free) = here::free_slot(&shared) else {
             shared.count_refused();
             return refuse(content, SpawnErrorKind::Limit);
         };
-        let extra = (self.label.is_some() || self.affinity.is_some() || mailbox.is_some()).then(|| {
-            Box::new(Extra { label: self.label, affinity: self.affinity, bounded: mailbox, ..Extra::default() })
-        });
+        let extra = rest.as_mut().and_then(|rest| rest.extra.take());
         let slot = slot::occupy(free, Birth { kind, location, parent, extra });
         let body = match body(content, &slot) {
             Ok(body) => body,
@@ -297,16 +295,7 @@ impl SpawnOptions {
             }
         };
         let share = slot::install(slot, body);
-        let mut monitor = None;
-        if let Some(own) = own {
-            if self.link {
-                relations::link_newborn(&own, share.slot());
-            }
-            if self.scoped {
-                relations::adopt_newborn(&own, share.slot());
-            }
-            monitor = self.monitor.then(|| relations::monitor_newborn(&own, share.slot()));
-        }
+        let monitor = rest.and_then(|rest| rest.relate(share.slot()));
         // SAFETY: new processes are READY, and this one was not queued yet.
         #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
         let ready = unsafe { Ready::new(share.slot()) };
@@ -315,6 +304,56 @@ impl SpawnOptions {
             Newcomer::Ends => worker::end_unqueued(&shared, ready),
         }
         Ok((share, monitor))
+    }
+}
+
+/// What few processes are to have, made ready.
+struct Prepared {
+    extra: Option<Box<Extra>>,
+    /// The running process, if the new one is to have to do with it.
+    own: Option<Pin>,
+    link: bool,
+    monitor: bool,
+    scoped: bool,
+}
+
+impl Rest {
+    #[cold]
+    fn prepare(self: Box<Self>, kind: &Kind, shared: &Shared) -> Result<Prepared, SpawnErrorKind> {
+        let Self { label, affinity, mailbox, link, monitor, scoped } = *self;
+        if let Some(worker) = affinity.filter(|&worker| worker >= shared.seats()) {
+            return Err(SpawnErrorKind::Affinity { worker, width: shared.seats() });
+        }
+        let relates = link || monitor || scoped;
+        let own = if relates { here::current() } else { None };
+        if relates && own.is_none() {
+            return Err(SpawnErrorKind::NoProcess);
+        }
+        let bounded = match mailbox {
+            Some((capacity, when_full)) => {
+                let capacity = NonZeroU32::new(capacity).ok_or(SpawnErrorKind::Mailbox)?;
+                Some((kind.make_bounded)(capacity, when_full))
+            }
+            None => None,
+        };
+        let extra = (label.is_some() || affinity.is_some() || bounded.is_some())
+            .then(|| Box::new(Extra { label, affinity, bounded, ..Extra::default() }));
+        Ok(Prepared { extra, own, link, monitor, scoped })
+    }
+}
+
+impl Prepared {
+    /// Relates the running process and the new one, which is not queued yet.
+    #[cold]
+    fn relate(self, newborn: &Slot) -> Option<MonitorRef> {
+        let own = self.own?;
+        if self.link {
+            relations::link_newborn(&own, newborn);
+        }
+        if self.scoped {
+            relations::adopt_newborn(&own, newborn);
+        }
+        self.monitor.then(|| relations::monitor_newborn(&own, newborn))
     }
 }
 
