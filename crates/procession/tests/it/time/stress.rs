@@ -283,7 +283,9 @@ enum Play {
 fn player(scheduler: &Scheduler, stop: &Arc<AtomicBool>) -> Child<Play, ()> {
     let stop = Arc::clone(stop);
     scheduler.start(|mut cx: Context<Play>| async move {
-        let Some(Play::Opponent(opponent)) = cx.receive().await else { unreachable!("the opponent comes first") };
+        // The opponent may have been told of this one, and have played, before this one is told of it.
+        let first = cx.receive_matching(|play| matches!(play, Play::Opponent(_))).await;
+        let Some(Play::Opponent(opponent)) = first else { unreachable!("nobody cancels it") };
         while !stop.load(Relaxed) {
             opponent.send(Play::Ball).expect("it waits for this ball");
             cx.receive().await;
