@@ -272,7 +272,7 @@ impl SpawnOptions {
             shared.count_refused();
             return refuse(content, SpawnErrorKind::Closing);
         }
-        let mut rest = match self.rest.map(|rest| rest.prepare(kind, &shared)) {
+        let mut rest = match self.rest.map(|rest| (*rest).prepare(kind, &shared)) {
             Some(Err(kind)) => {
                 shared.count_refused();
                 return refuse(content, kind);
@@ -319,8 +319,8 @@ struct Prepared {
 
 impl Rest {
     #[cold]
-    fn prepare(self: Box<Self>, kind: &Kind, shared: &Shared) -> Result<Prepared, SpawnErrorKind> {
-        let Self { label, affinity, mailbox, link, monitor, scoped } = *self;
+    fn prepare(self, kind: &Kind, shared: &Shared) -> Result<Prepared, SpawnErrorKind> {
+        let Self { label, affinity, mailbox, link, monitor, scoped } = self;
         if let Some(worker) = affinity.filter(|&worker| worker >= shared.seats()) {
             return Err(SpawnErrorKind::Affinity { worker, width: shared.seats() });
         }
