@@ -108,6 +108,8 @@ mod handle;
 #[cfg(not(procession_loom))]
 #[expect(unsafe_code, reason = "the running process is pinned by its worker")]
 mod here;
+#[cfg(all(not(procession_loom), feature = "hyper"))]
+pub mod http;
 #[cfg(not(procession_loom))]
 mod names;
 #[cfg(not(procession_loom))]

@@ -21,6 +21,10 @@ mod io;
 mod resolve;
 mod stream;
 mod tcp;
+#[cfg_attr(
+    any(feature = "tokio-io", feature = "hyper"),
+    expect(unsafe_code, reason = "buffers are received into before they are initialised")
+)]
 mod traits;
 mod udp;
 mod unix;

@@ -36,6 +36,11 @@ impl Instant {
         Self(nanoseconds)
     }
 
+    #[cfg(feature = "hyper")]
+    pub(crate) fn nanoseconds(self) -> u64 {
+        self.0
+    }
+
     /// The time from `earlier` to this moment; zero if that is later.
     pub fn saturating_duration_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -74,6 +74,20 @@ impl World {
         }
     }
 
+    /// The moment of std's clock at which this one shows so much. On the test clock that is the moment since which the program would have
+    /// run for so long.
+    #[cfg(feature = "hyper")]
+    pub(crate) fn to_std(now: u64) -> RealInstant {
+        let origin = origin();
+        origin.checked_add(Duration::from_nanos(now)).unwrap_or(origin)
+    }
+
+    /// What this clock shows at that moment of std's.
+    #[cfg(feature = "hyper")]
+    pub(crate) fn from_std(moment: RealInstant) -> u64 {
+        nanoseconds(moment.saturating_duration_since(origin()))
+    }
+
     /// Moves the test clock forward; never back, and never to the moment that no clock reaches.
     pub(crate) fn advance_to(&self, now: u64) {
         if let Some(clock) = &self.test_clock {

@@ -105,6 +105,19 @@ where
         self.poll(Side::Read, task, |io| read_from(io, buffer))
     }
 
+    /// Reads into memory that need not be initialised; says how much of it is, then.
+    #[cfg(any(feature = "tokio-io", feature = "hyper"))]
+    pub(super) fn poll_receive(
+        &self,
+        task: &mut Context<'_>,
+        buffer: &mut [std::mem::MaybeUninit<u8>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll(Side::Read, task, |io| {
+            let ((received, _), _) = rustix::net::recv(io, &mut *buffer, RecvFlags::empty())?;
+            Ok(Done::part(received.len(), buffer.len()))
+        })
+    }
+
     pub(super) fn poll_read_vectored(
         &self,
         task: &mut Context<'_>,

@@ -1,4 +1,7 @@
 //! The streams with the I/O traits of others.
+//!
+//! ## Invariants
+//! - `[initialised]` what [`Io::poll_receive`](super::io::Io) says that it has received, it has written.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::pin::Pin;
@@ -62,7 +65,13 @@ macro_rules! tokio_io {
                 task: &mut Context<'_>,
                 buffer: &mut tokio::io::ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
-                self.io().poll_read(task, buffer.initialize_unfilled()).map_ok(|count| buffer.advance(count))
+                // SAFETY: [initialised] nothing is made uninitialised again: it is written to only.
+                let unfilled = unsafe { buffer.unfilled_mut() };
+                self.io().poll_receive(task, unfilled).map_ok(|count| {
+                    // SAFETY: [initialised] so much was received.
+                    unsafe { buffer.assume_init(count) };
+                    buffer.advance(count);
+                })
             }
         }
 
@@ -98,3 +107,54 @@ macro_rules! tokio_io {
 tokio_io!(TcpStream);
 #[cfg(feature = "tokio-io")]
 tokio_io!(UnixStream);
+
+#[cfg(feature = "hyper")]
+macro_rules! hyper_rt {
+    ($Stream:ty) => {
+        impl hyper::rt::Read for $Stream {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                task: &mut Context<'_>,
+                mut buffer: hyper::rt::ReadBufCursor<'_>,
+            ) -> Poll<io::Result<()>> {
+                // SAFETY: [initialised] nothing is made uninitialised again: it is written to only.
+                let unfilled = unsafe { buffer.as_mut() };
+                self.io().poll_receive(task, unfilled).map_ok(|count| {
+                    // SAFETY: [initialised] so much was received.
+                    unsafe { buffer.advance(count) };
+                })
+            }
+        }
+
+        impl hyper::rt::Write for $Stream {
+            fn poll_write(self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+                self.io().poll_write(task, bytes)
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                task: &mut Context<'_>,
+                parts: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.io().poll_write_vectored(task, parts)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(self.io().close_writing())
+            }
+        }
+    };
+}
+
+#[cfg(feature = "hyper")]
+hyper_rt!(TcpStream);
+#[cfg(feature = "hyper")]
+hyper_rt!(UnixStream);

@@ -13,6 +13,8 @@ mod basics;
 mod channels;
 mod contracts;
 mod fairness;
+#[cfg(all(feature = "serve", feature = "tokio-io"))]
+mod http;
 mod idle;
 mod machines;
 mod messages;

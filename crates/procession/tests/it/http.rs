@@ -1,0 +1,179 @@
+//! hyper on processes, and the I/O traits of others.
+
+use std::convert::Infallible;
+use std::future::{Ready, poll_fn, ready};
+use std::io;
+use std::pin::Pin;
+use std::sync::mpsc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_lite::AsyncReadExt;
+use hyper::body::Incoming;
+use hyper::rt::{Executor as _, Timer as _};
+use hyper::{Request, Response};
+use procession::http::{Executor, Timer, serve};
+use procession::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use procession::{Instant, Scheduler, current_pid};
+use tower_service::Service;
+
+use crate::scene::{driven, panic_quietly, soon, threaded};
+
+/// Answers with the path that was asked for; to `/panic` not at all.
+#[derive(Clone)]
+struct Paths;
+
+impl Service<Request<Incoming>> for Paths {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<String>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        match request.uri().path() {
+            "/panic" => panic_quietly("asked to"),
+            path => ready(Ok(Response::new(path.to_owned()))),
+        }
+    }
+}
+
+async fn serving(scheduler: &Scheduler) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("there are free ports");
+    let address = listener.local_addr().expect("it is bound");
+    drop(scheduler.spawn(serve(listener, Paths)));
+    address
+}
+
+/// Asks for a path; the answer, head and body.
+async fn ask(stream: &TcpStream, path: &str) -> io::Result<String> {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: me\r\n\r\n").as_bytes()).await?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(path.as_bytes()) {
+        let mut part = [0; 256];
+        match stream.read(&mut part).await? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => answer.extend(&part[..count]),
+        }
+    }
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+#[test]
+fn a_tower_service_is_served_on_any_scheduler() {
+    for scheduler in [threaded(2), driven()] {
+        scheduler.block_on(async {
+            let address = serving(&scheduler).await;
+            let clients: Vec<_> = (0..20)
+                .map(|client| {
+                    scheduler.spawn(async move {
+                        let stream = TcpStream::connect(address).await.expect("somebody listens");
+                        for request in 0..10 {
+                            let path = format!("/{client}/{request}");
+                            let answer = ask(&stream, &path).await.expect("it is answered");
+                            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+                        }
+                    })
+                })
+                .collect();
+            for client in clients {
+                client.await.expect("it does not panic");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_panic_of_the_service_ends_one_connection() {
+    threaded(2).block_on(async {
+        let scheduler = threaded(2);
+        let address = serving(&scheduler).await;
+        let (well, ill) = (TcpStream::connect(address).await, TcpStream::connect(address).await);
+        let (well, ill) = (well.expect("somebody listens"), ill.expect("somebody listens"));
+        ask(&ill, "/panic").await.expect_err("it is closed");
+        ask(&well, "/well").await.expect("it is answered");
+    });
+}
+
+#[test]
+fn a_shutdown_ends_connections_that_ask_nothing() {
+    let (server, client) = (threaded(2), threaded(1));
+    let stream = client.block_on(async {
+        let address = serving(&server).await;
+        let stream = TcpStream::connect(address).await.expect("somebody listens");
+        ask(&stream, "/before").await.expect("it is answered");
+        stream
+    });
+    // Nobody has to be terminated, for which it would keep back the last 100 ms.
+    let hour = Duration::from_secs(3600);
+    assert!(client.block_on(server.shutdown(hour)).is_empty());
+    assert_eq!(client.block_on(stream.read(&mut [0])).expect("it was closed in order"), 0);
+}
+
+#[test]
+fn hyper_runs_on_processes_and_in_test_time() {
+    let scheduler = driven();
+    let (told, tells) = mpsc::channel();
+    scheduler.block_on(async {
+        Executor.execute(async move { told.send(current_pid()).expect("the test listens") });
+        let start = Instant::now();
+        let mut sleep = Timer.sleep(Duration::from_secs(60));
+        let began = Timer.now();
+        Timer.reset(&mut sleep, began + Duration::from_secs(90));
+        sleep.await;
+        assert_eq!(Instant::now() - start, Duration::from_secs(90));
+        assert_eq!(Timer.now() - began, Duration::from_secs(90));
+        Timer.sleep_until(began + Duration::from_secs(100)).await;
+        assert_eq!(Instant::now() - start, Duration::from_secs(100));
+    });
+    assert!(soon(&tells).is_some(), "it is a process");
+}
+
+#[test]
+fn unix_streams_are_served_too() {
+    let path = std::env::temp_dir().join(format!("procession-http-{}", std::process::id()));
+    threaded(1).block_on(async {
+        let listener = UnixListener::bind(&path).expect("the path is free");
+        drop(procession::spawn(serve(listener, Paths)));
+        let mut stream = UnixStream::connect(&path).await.expect("somebody listens");
+        let request = b"GET /unix HTTP/1.1\r\nhost: me\r\nconnection: close\r\n\r\n";
+        stream.write_all(request).await.expect("it is connected");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("it is answered");
+        assert!(answer.ends_with("/unix"), "{answer}");
+    });
+    std::fs::remove_file(&path).expect("it is there");
+}
+
+/// By hand, since tokio's extension traits are part of its runtime's features.
+#[test]
+fn streams_have_the_traits_of_tokio() {
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+    threaded(1).block_on(async {
+        let (mut one, mut other) = UnixStream::pair().expect("the system has descriptors");
+        assert!(one.is_write_vectored());
+        let mut written = 0;
+        while written < 6 {
+            let rest = &b"tokio!"[written..];
+            written +=
+                poll_fn(|task| AsyncWrite::poll_write(Pin::new(&mut one), task, rest)).await.expect("there is room");
+        }
+        poll_fn(|task| AsyncWrite::poll_flush(Pin::new(&mut one), task)).await.expect("nothing is held back");
+        poll_fn(|task| AsyncWrite::poll_shutdown(Pin::new(&mut one), task)).await.expect("it is connected");
+        let mut memory = [std::mem::MaybeUninit::uninit(); 64];
+        let mut buffer = ReadBuf::uninit(&mut memory);
+        loop {
+            let before = buffer.filled().len();
+            poll_fn(|task| AsyncRead::poll_read(Pin::new(&mut other), task, &mut buffer))
+                .await
+                .expect("it is connected");
+            if buffer.filled().len() == before {
+                break;
+            }
+        }
+        assert_eq!(buffer.filled(), b"tokio!");
+    });
+}
