@@ -18,7 +18,7 @@ pub use crate::pid::{ParsePidError, Pid};
 pub use crate::process::{Event, Events, InitError, Process, Status, WaitingFor, Yields};
 pub use crate::relations::{Down, ExitSignal, MonitorRef, link, send_exit, unlink};
 pub use crate::relay::{FaultyRelay, InProcess, Parcel, Relay};
-pub use crate::scheduler::{BuildError, Builder, Scheduler};
+pub use crate::scheduler::{BlockOnError, BuildError, Builder, Scheduler, WidthError};
 pub use crate::select::Select;
 pub use crate::snapshot::{
     DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess, Waiting, WaitingProcess,
@@ -154,6 +154,36 @@ pub async fn yield_now() {
         Poll::Pending
     })
     .await;
+}
+
+/// Runs `section`, which may block the thread: it waits in the kernel, for a lock, or computes for long. In a process, or in a future that
+/// is polled on a worker, that worker's place among those that run at once is given to another meanwhile: at once if work is waiting, or as
+/// soon as some comes. Outside of workers it just runs `section`. Sections may be nested; its result or its panic is this call's.
+///
+/// When it returns and as many others run as the scheduler is wide, the step goes on to its end even so, and the worker pauses then.
+///
+/// Threads are started for this up to [`Builder::threads_max`]. Once all of them are blocked, what is ready waits until one returns; a section
+/// that returns always goes on, so this alone never deadlocks. A scheduler that its callers drive, also one on the test clock, has no
+/// such threads unless told to: there nothing else runs meanwhile if it is one wide. What is bound to the worker
+/// ([`SpawnOptions::affinity`]) waits in any case. Processes are not cancelled or terminated inside of a section.
+///
+/// ```
+/// let (asks, asked) = std::sync::mpsc::channel();
+/// let answer = procession::run(async {
+///     let waits = procession::spawn(async move { procession::blocking(|| asked.recv()) });
+///     // Runs even if there is but one CPU, and the other has begun to wait.
+///     procession::spawn(async move { asks.send(42) }).await.expect("it does not panic").expect("the other waits");
+///     waits.await
+/// })?;
+/// assert_eq!(answer, Ok(42));
+/// # Ok::<(), procession::Exit>(())
+/// ```
+///
+/// # Blocking
+/// Blocks the thread for as long as `section` does.
+pub fn blocking<R>(section: impl FnOnce() -> R) -> R {
+    let _section = here::Section::enter();
+    section()
 }
 
 /// The PID of the running process; `None` in a thread that runs none.

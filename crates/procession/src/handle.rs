@@ -68,7 +68,7 @@ impl<T: Send + 'static> Handle<T> {
     /// The [`Exit`] of a process that ended without a result.
     ///
     /// # Blocking
-    /// Blocks the thread; in a process, await the handle instead.
+    /// Blocks the thread; in a process, await the handle instead: there this is [`Scheduler::block_on`](crate::Scheduler::block_on).
     pub fn join(self) -> Result<T, Exit> {
         match self.0.as_ref().map(|joined| joined.owner.slot().shared().arc()) {
             Some(shared) => root::block_on(&shared, self),

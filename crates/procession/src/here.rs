@@ -105,6 +105,40 @@ impl Drop for Entered {
     }
 }
 
+/// A blocking section of this thread: while it lasts, the thread's worker has no permit, if it is one.
+#[must_use]
+pub(crate) struct Section(Option<Rc<Local>>);
+
+impl Section {
+    pub(crate) fn enter() -> Self {
+        let local = HERE.try_with(|here| match &*here.borrow() {
+            Some(Here::Seat(local)) => Some(Rc::clone(local)),
+            _ => None,
+        });
+        let local = local.ok().flatten();
+        if let Some(local) = &local {
+            local.enter_section();
+        }
+        Self(local)
+    }
+}
+
+impl Section {
+    /// Whether this is in a process of `shared`, and nobody is left there who runs, or could.
+    pub(crate) fn is_last_of(&self, shared: &Arc<Shared>) -> bool {
+        let of = |local: &Rc<Local>| Arc::ptr_eq(&local.shared, shared) && local.current.get().is_some();
+        self.0.as_ref().is_some_and(|local| of(local) && !shared.idle.has_anybody())
+    }
+}
+
+impl Drop for Section {
+    fn drop(&mut self) {
+        if let Some(local) = &self.0 {
+            local.leave_section();
+        }
+    }
+}
+
 /// The process whose step runs on this thread.
 pub(crate) fn current() -> Option<Pin> {
     with_local(|local| {

@@ -1,39 +1,58 @@
-//! Who searches, who is parked, and whom a publisher wakes.
+//! Who runs, who searches, who is parked, and whom a publisher wakes.
 //!
 //! # Parking protocol
 //!
 //! ## Problem
 //! A publisher queues a process and sees nobody parked. A worker looked just before, saw nothing, and parks. The process
 //! waits for an unrelated event: a lost wake-up. And the opposite: every publisher wakes somebody, and the workers
-//! spend their time finding that another was faster.
+//! spend their time finding that another was faster. Third, a worker whose step blocks does not run, though it is not parked: what is queued
+//! then waits for a worker that does not come.
 //!
 //! ## States
-//! One word, `searching:32 | parked:32`, changed only by read-modify-writes. A worker is *parked* from its announcement until a
-//! waker takes it off the stack of sleepers (or it takes itself off); it is *searching* while it looks for work in the queues of others.
-//! A seat that no thread has taken yet counts as parked: waking it means to start its thread. A seat that is for callers (`block_on`)
-//! is *absent* while none sits there: nobody can wake it, but it does not run either.
+//! A scheduler has more seats than it is wide. Under one lock each seat is
+//! - *awake*: it has a permit, of which there are as many as the scheduler is wide; a thread runs there, or is on its way;
+//! - *out*: a thread is there, but it has no permit: its step blocks, or its permit was taken away, and it has not come to park yet;
+//! - *parked*: its thread waits to be woken, on a stack, the last to park on top;
+//! - *vacant*: no thread is there; waking it means to start one. Nothing else tells it from a parked one;
+//! - *absent*: it is for callers (`block_on`) and none sits there: nobody can wake it, but it does not run either.
+//!
+//! One word, `searching:24 | awake:20 | spare:20`, changed only by read-modify-writes. *Spare* is how many can be woken: parked or vacant
+//! seats, as far as there are permits for them; it and *awake* change under the lock. A worker is *searching* while it looks for work in
+//! the queues of others. A hint for each seat says that its permit was taken away; its worker looks at it before each dispatch.
 //!
 //! ## Steps
 //! Publisher: `Publish` the entry in a queue · `PublishFence` fence(SeqCst) · `ReadIdle` load the word; if nobody searches and
-//! somebody is parked, `Claim` one under the lock (parked - 1, searching + 1) and unpark it.
-//! Worker that finds nothing: `Announce` under the lock, one read-modify-write (searching - 1 if it searched, parked + 1) and
-//! a push to the sleepers · `ParkFence` fence(SeqCst) · `Recheck` every queue and the next deadline · found: `TakeBack`
-//! the announcement and search; else block.
+//! somebody is spare, `Claim` one under the lock (parked to awake, searching + 1) and unpark it, or start its thread.
+//! Worker that finds nothing: `Announce` under the lock (awake or out to parked, searching - 1 if it searched) · `ParkFence` fence(SeqCst)
+//! · `Recheck` every queue and the next deadline · found: `TakeBack` the announcement, if there is a permit, and search; else block.
 //! Searcher that finds work: searching - 1; the last one wakes the next (`ReadIdle` again).
-//! Who wants to know whether all is idle: `Survey` under the lock, whether all are parked and no queue has anything.
+//! Worker whose step blocks: `GiveBack` its permit under the lock (awake to out) · fence(SeqCst) · `Recheck` as above, and whether anybody is
+//! left who keeps the time (`keeper.rs`); found: `ReadIdle` and `Claim`, as a publisher. When it returns: `Regain` a permit under the lock, if
+//! there is one; without one it goes on to the end of its step, puts what only it would find where others do, and parks.
+//! Watchdog: `Revoke` the permit of a worker that is stalled: `GiveBack`, by another.
+//! For what only one seat can run, `ClaimThis` takes the permit of another, if there is none, which parks after its step.
+//! Who wants to know whether all is idle: `Survey` under the lock, whether none is awake or out and no queue has anything.
 //!
 //! ## Why it works
 //! The two fences are totally ordered. If `PublishFence` is first, `Recheck` sees the entry. If `ParkFence` is first, `ReadIdle` sees
 //! the announcement. If `ReadIdle` saw a searcher instead, that searcher has not yet left the count, so it either finds
 //! the entry, or leaves by its own `Announce`, and its `Recheck` comes after; or finds other work, and wakes the next.
+//! `GiveBack` is an announcement, too, and its fence a `ParkFence`: the one who blocks finds the entry and wakes another for it, or the
+//! publisher finds the permit.
+//!
+//! A worker that finds an entry in `Recheck`, and no permit, may sleep: some other is awake, by the lock, at that moment; before that one is
+//! not awake any more it takes the lock, and then rechecks, and sees what was seen here. Nothing is lost while one is awake, and the last one
+//! to block or to park finds a permit to wake another with.
+//!
+//! The lock makes `Revoke` and the worker's own steps one after the other: whichever comes second finds the seat out, parked or awake, and a
+//! permit is given up once. The hint may be seen late: then a worker more than the width runs for one step.
 //!
 //! `Survey`: a worker takes entries only while it is not parked, and cannot take its announcement back while the lock is held. So an
 //! entry that was queued before is in its queue, or has run. Looking into the queues after the lock is given back, one may find that
 //! all were parked, and then that nothing is queued, since a worker has taken its announcement back and the entry out meanwhile.
 //!
 //! ## Details that look wrong and are not
-//! The waker, not the woken, takes the worker off the count: between the two the word would promise a sleeper who is
-//! already coming.
+//! The waker, not the woken, makes the seat awake: between the two the word would promise a sleeper who is already coming.
 //!
 //! ## Allowed
 //! - A worker may be woken for an entry that another takes first; it searches and parks again.
@@ -41,18 +60,28 @@
 //!   the ring, it looks for somebody parked without `PublishFence`, which would cost a yield half as much again (15 to 22 ns). It may so
 //!   miss one that parks within the same nanoseconds; it looks again at its next yield, and with the fence at the next dispatch
 //!   from elsewhere.
+//! - More run than the scheduler is wide, from a blocking section's return without a permit to the end of that step.
 //!
 //! ## Rejected
-//! A bit map of the parked instead of a locked stack: it limits the number of workers, and the lock is taken only when
-//! somebody parks or is woken, which costs a system call anyway. The stack wakes the one that parked last, whose caches are warm.
+//! - A bit map of the parked instead of a locked stack: it limits the number of workers, and the lock is taken only when
+//!   somebody parks or is woken, which costs a system call anyway. The stack wakes the one that parked last, whose caches are warm.
+//! - Handing the seat over to another thread when a step blocks, as tokio's `block_in_place` and Go's `handoffp` do, instead of having more
+//!   seats than permits. A worker that stalls without saying so may wake up at any moment and push onto its own deque, so it can hand nothing
+//!   over, and extra seats are needed for it in any case; with them a declared section is the same thing done by the worker itself. Nor do bound
+//!   processes then change threads, and what the section's closure wakes or spawns goes the usual ways. The price: a process that is bound to a
+//!   worker waits for its section to end.
+//! - A parked count that ignores permits, and a check of the permits after the pop: publishers would take the lock in vain for as long as more
+//!   threads than permits are there.
 //!
 //! ## Checked by
 //! `models::publish_against_park`, `models::canary_without_recheck`, `models::canary_without_fence`, `models::survey_against_recheck`,
-//! `models::canary_survey_in_two`.
+//! `models::canary_survey_in_two`, `models::publish_against_give_back`, `models::canary_give_back_without_fence`,
+//! `models::canary_give_back_without_recheck`, `models::park_against_revoke`, `models::canary_given_up_twice`,
+//! `models::park_without_permit_against_the_last_to_block`.
 
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
-use procession_sync::atomic::{AtomicU64, fence};
+use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
@@ -61,68 +90,223 @@ pub(crate) mod mutation {
     pub(crate) const WITHOUT_FENCE: u8 = 1;
     /// `Survey` looks into the queues after it has given the lock back.
     pub(crate) const SURVEY_IN_TWO: u8 = 2;
+    /// No fence after `GiveBack`.
+    pub(crate) const GIVE_BACK_WITHOUT_FENCE: u8 = 3;
+    /// `Announce` gives a permit up, whether the seat has one or not.
+    pub(crate) const GIVEN_UP_TWICE: u8 = 4;
 }
 
 /// A worker's place: its number in the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeatId(pub(crate) u32);
 
-const SEARCHING_ONE: u64 = 1 << 32;
-const PARKED_ONE: u64 = 1;
+const SEARCHING_ONE: u64 = 1 << 40;
+const AWAKE_ONE: u64 = 1 << 20;
+const FIELD: u64 = AWAKE_ONE - 1;
 
 #[derive(Clone, Copy)]
 struct Counts(u64);
 
 impl Counts {
     fn searching(self) -> u32 {
-        (self.0 >> 32) as u32
+        (self.0 >> 40) as u32
     }
 
-    fn parked(self) -> u32 {
-        self.0 as u32
+    fn awake(self) -> u32 {
+        (self.0 >> 20 & FIELD) as u32
+    }
+
+    fn spare(self) -> u32 {
+        (self.0 & FIELD) as u32
+    }
+
+    fn offers_nobody(self) -> bool {
+        self.searching() > 0 || self.spare() == 0
     }
 }
 
-/// The word and the sleepers.
+/// The word and the seats.
 #[derive(Debug)]
 pub(crate) struct Idle<const MUTATION: u8 = { mutation::SOUND }> {
     counts: AtomicU64,
-    /// Who can be woken, the last to park last. Somebody is parked exactly if on this stack.
-    sleepers: Mutex<Sleepers>,
-    seats: u32,
+    seats: Mutex<Seats>,
+    /// Whether a seat's permit was taken away. Written under the lock; a hint without it.
+    revoked: Box<[AtomicBool]>,
+    /// Above all seats that are not vacant, or in which something was left. Written under the lock.
+    reach: AtomicU32,
+    /// How many permits there are. Written under the lock.
+    width: AtomicU32,
+    /// How many seats have a thread. Written under the lock.
+    threads: AtomicU32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Vacant,
+    Parked,
+    Awake,
+    Out,
+    Absent,
 }
 
 #[derive(Debug)]
-struct Sleepers {
+struct Seats {
+    places: Box<[Place]>,
+    /// The parked, the last to park last.
     stack: Vec<SeatId>,
-    /// The seat for callers, while it is absent.
-    absent: Option<SeatId>,
+    /// The vacant, the one to be taken first last.
+    vacant: Vec<SeatId>,
+    awake: u32,
+    out: u32,
+    width: u32,
+    /// Where the search for somebody to take a permit from begins.
+    turn: u32,
 }
 
-impl Sleepers {
-    fn take(&mut self, seat: SeatId) -> bool {
-        let place = self.stack.iter().rposition(|&sleeper| sleeper == seat);
-        place.map(|place| self.stack.remove(place)).is_some()
+impl Seats {
+    fn place(&mut self, seat: SeatId) -> &mut Place {
+        &mut self.places[seat.0 as usize]
     }
 
-    fn are_all(&self, seats: u32) -> bool {
-        self.stack.len() + usize::from(self.absent.is_some()) == seats as usize
+    /// Takes a seat from where it is.
+    fn lift(&mut self, seat: SeatId) -> Place {
+        let before = *self.place(seat);
+        match before {
+            Place::Parked => self.stack.retain(|&other| other != seat),
+            Place::Vacant => self.vacant.retain(|&other| other != seat),
+            Place::Awake => self.awake -= 1,
+            Place::Out => self.out -= 1,
+            Place::Absent => {}
+        }
+        before
     }
-}
 
-impl<const MUTATION: u8> Idle<MUTATION> {
-    /// All seats are parked: no thread has taken one. The first is absent, if it is for callers.
-    pub(crate) fn new(seats: u32, callers_drive: bool) -> Self {
-        let stack: Vec<SeatId> = (u32::from(callers_drive)..seats).rev().map(SeatId).collect();
-        Self {
-            counts: AtomicU64::new(stack.len() as u64 * PARKED_ONE),
-            sleepers: Mutex::new(Sleepers { stack, absent: callers_drive.then_some(SeatId(0)) }),
-            seats,
+    fn put(&mut self, seat: SeatId, place: Place) {
+        *self.place(seat) = place;
+        match place {
+            Place::Parked => self.stack.push(seat),
+            Place::Vacant => {
+                let above = self.vacant.partition_point(|other| other.0 > seat.0);
+                self.vacant.insert(above, seat);
+            }
+            Place::Awake => self.awake += 1,
+            Place::Out => self.out += 1,
+            Place::Absent => {}
         }
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Sleepers) -> R) -> R {
-        change(&mut self.sleepers.lock().expect("nothing that can panic runs under this lock"))
+    fn shift(&mut self, seat: SeatId, place: Place) {
+        self.lift(seat);
+        self.put(seat, place);
+    }
+
+    fn has_permit(&self) -> bool {
+        self.awake < self.width
+    }
+
+    fn are_all_parked(&self) -> bool {
+        self.awake == 0 && self.out == 0
+    }
+
+    fn threads(&self) -> u32 {
+        self.stack.len() as u32 + self.awake + self.out
+    }
+
+    /// What the word says, the searching apart.
+    fn summary(&self) -> u64 {
+        let waiting = (self.stack.len() + self.vacant.len()) as u64;
+        u64::from(self.awake) * AWAKE_ONE + waiting.min(u64::from(self.width.saturating_sub(self.awake)))
+    }
+
+    /// Whose permit is taken for what only one other seat can run: of a late seat rather than of an early one, to which processes may be bound.
+    fn victim(&mut self) -> Option<SeatId> {
+        let count = self.places.len() as u32;
+        self.turn = self.turn.wrapping_add(1) % count;
+        let turn = self.turn;
+        let awake = |seat: &u32| self.places[*seat as usize] == Place::Awake;
+        let late = (self.width..count).rev().find(awake);
+        late.or_else(|| (0..count).map(|i| (turn + i) % count).find(awake)).map(SeatId)
+    }
+}
+
+/// What became of an announcement that was to be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum TakenBack {
+    /// It is taken back: the worker searches.
+    Yes,
+    /// A waker was faster, and has counted the worker as searching already: a token is on its way to its parker.
+    ByWaker,
+    /// There is no permit: others are awake, who will find what there is.
+    NoPermit,
+}
+
+impl<const MUTATION: u8> Idle<MUTATION> {
+    /// All seats are vacant; the first is absent, if it is for callers.
+    pub(crate) fn new(seats: u32, width: u32, callers_drive: bool) -> Self {
+        let mut places = vec![Place::Vacant; seats as usize];
+        if callers_drive {
+            places[0] = Place::Absent;
+        }
+        let all = Seats {
+            places: places.into(),
+            stack: Vec::new(),
+            vacant: (u32::from(callers_drive)..seats).rev().map(SeatId).collect(),
+            awake: 0,
+            out: 0,
+            width,
+            turn: 0,
+        };
+        Self {
+            counts: AtomicU64::new(all.summary()),
+            seats: Mutex::new(all),
+            revoked: (0..seats).map(|_| AtomicBool::new(false)).collect(),
+            reach: AtomicU32::new(width.min(seats)),
+            width: AtomicU32::new(width),
+            threads: AtomicU32::new(0),
+        }
+    }
+
+    /// Changes seats and word; `change` says by how much the number of those who search changes, too.
+    fn change<R>(&self, change: impl FnOnce(&mut Seats) -> (R, i64)) -> R {
+        let mut seats = self.seats.lock().expect("nothing that can panic runs under this lock");
+        let before = seats.summary();
+        let (result, searching) = change(&mut seats);
+        let searching = (searching as u64).wrapping_mul(SEARCHING_ONE);
+        // Relaxed, as all changes of the word: their order is what matters, and the fences give it.
+        self.counts.fetch_add(seats.summary().wrapping_sub(before).wrapping_add(searching), Relaxed);
+        // Relaxed: read for what may be off by a moment.
+        self.threads.store(seats.threads(), Relaxed);
+        result
+    }
+
+    fn look<R>(&self, look: impl FnOnce(&Seats) -> R) -> R {
+        look(&self.seats.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    /// Makes a seat awake that was lifted.
+    fn awaken(&self, seats: &mut Seats, seat: SeatId) {
+        seats.put(seat, Place::Awake);
+        // Relaxed, as the word; a seat is in reach before anything is queued in it, and leaves reach when it is empty.
+        self.reach.fetch_max(seat.0 + 1, Relaxed);
+        self.revoked[seat.0 as usize].store(false, Relaxed);
+    }
+
+    /// Takes the permit of a seat that is awake.
+    fn send_out(&self, seats: &mut Seats, seat: SeatId) {
+        seats.shift(seat, Place::Out);
+        // Relaxed: a hint. What it is about is under the lock.
+        self.revoked[seat.0 as usize].store(true, Relaxed);
+    }
+
+    /// Makes a seat awake that was lifted, at the cost of another if need be.
+    fn grant(&self, seats: &mut Seats, seat: SeatId) {
+        if !seats.has_permit()
+            && let Some(victim) = seats.victim()
+        {
+            self.send_out(seats, victim);
+        }
+        self.awaken(seats, seat);
     }
 
     /// `PublishFence`, `ReadIdle` and `Claim`: the seat to wake for an entry published before, if any.
@@ -131,69 +315,133 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         if MUTATION != mutation::WITHOUT_FENCE {
             fence(SeqCst);
         }
-        let counts = Counts(self.counts.load(Relaxed));
-        if counts.searching() > 0 || counts.parked() == 0 { None } else { self.claim() }
+        self.claim_one_in_sight()
     }
 
     /// As `claim_one`, for an entry that its worker will come to itself: without the fence it may miss one that parks at this very moment.
     #[inline]
     pub(crate) fn claim_one_in_sight(&self) -> Option<SeatId> {
-        let counts = Counts(self.counts.load(Relaxed));
-        if counts.searching() > 0 || counts.parked() == 0 { None } else { self.claim() }
+        if Counts(self.counts.load(Relaxed)).offers_nobody() { None } else { self.claim() }
     }
 
     /// `Claim`, whoever searches.
     #[cold]
     pub(crate) fn claim(&self) -> Option<SeatId> {
-        self.change(|sleepers| {
-            let seat = sleepers.stack.pop()?;
-            // Relaxed, as all changes of the word: their order is what matters, and the fences give it.
-            self.counts.fetch_add(SEARCHING_ONE.wrapping_sub(PARKED_ONE), Relaxed);
-            Some(seat)
+        self.change(|seats| {
+            let first = if seats.has_permit() { seats.stack.last().or(seats.vacant.last()).copied() } else { None };
+            let Some(seat) = first else { return (None, 0) };
+            seats.lift(seat);
+            self.awaken(seats, seat);
+            (Some(seat), 1)
         })
     }
 
-    /// `Claim` of a certain seat, for what only that one can run.
-    pub(crate) fn claim_this(&self, wanted: SeatId) -> bool {
-        self.take_back(wanted)
+    /// `Claim` of a seat whose thread is there, if nobody searches; for when the system refuses threads.
+    pub(crate) fn claim_parked(&self) -> Option<SeatId> {
+        self.change(|seats| {
+            let searched = Counts(self.counts.load(Relaxed)).searching() > 0;
+            let first = if seats.has_permit() && !searched { seats.stack.last().copied() } else { None };
+            let Some(seat) = first else { return (None, 0) };
+            seats.lift(seat);
+            self.awaken(seats, seat);
+            (Some(seat), 1)
+        })
     }
 
-    /// A claimed seat cannot be brought to work: it is parked as before, and claimed after all others.
+    /// `ClaimThis`: says whether the seat was parked or vacant, and now is to be woken.
+    pub(crate) fn claim_this(&self, wanted: SeatId) -> bool {
+        self.change(|seats| {
+            let waits = matches!(seats.place(wanted), Place::Parked | Place::Vacant);
+            if waits {
+                seats.lift(wanted);
+                self.grant(seats, wanted);
+            }
+            (waits, i64::from(waits))
+        })
+    }
+
+    /// A claimed, vacant seat cannot be brought to work: it is vacant as before, and claimed after all others.
     pub(crate) fn decline(&self, seat: SeatId) {
-        self.change(|sleepers| {
-            sleepers.stack.insert(0, seat);
-            self.counts.fetch_add(PARKED_ONE.wrapping_sub(SEARCHING_ONE), Relaxed);
+        self.change(|seats| {
+            seats.lift(seat);
+            *seats.place(seat) = Place::Vacant;
+            seats.vacant.insert(0, seat);
+            ((), -1)
         });
     }
 
     /// A caller sits down in the absent seat, if it is.
     pub(crate) fn claim_absent(&self) -> Option<SeatId> {
-        self.change(|sleepers| sleepers.absent.take())
+        let seat = SeatId(0);
+        self.change(|seats| {
+            let absent = *seats.place(seat) == Place::Absent;
+            if absent {
+                seats.lift(seat);
+                self.grant(seats, seat);
+            }
+            (absent.then_some(seat), 0)
+        })
     }
 
     pub(crate) fn has_absent(&self) -> bool {
-        self.change(|sleepers| sleepers.absent.is_some())
+        self.look(|seats| seats.places[0] == Place::Absent)
     }
 
     /// A thread leaves its seat, for callers or for another thread; says whether nobody is left who runs.
     pub(crate) fn leave(&self, seat: SeatId, for_callers: bool) -> bool {
-        if !for_callers {
-            return self.announce(seat, false);
-        }
-        let all = self.change(|sleepers| {
-            sleepers.absent = Some(seat);
-            sleepers.are_all(self.seats)
+        let all = self.change(|seats| {
+            seats.shift(seat, if for_callers { Place::Absent } else { Place::Vacant });
+            self.revoked[seat.0 as usize].store(false, Relaxed);
+            (seats.are_all_parked(), 0)
         });
         fence(SeqCst);
         all
     }
 
+    /// Takes the late seats out of reach, down to `least`, that are vacant and in which nothing is left.
+    pub(crate) fn lower_reach(&self, least: u32, is_empty: impl Fn(SeatId) -> bool) {
+        self.look(|seats| {
+            let mut reach = self.reach.load(Relaxed);
+            while reach > least && seats.places[reach as usize - 1] == Place::Vacant && is_empty(SeatId(reach - 1)) {
+                reach -= 1;
+            }
+            self.reach.store(reach, Relaxed);
+        });
+    }
+
+    /// How many seats, from the first on, may have anything in them.
+    #[inline]
+    pub(crate) fn reach(&self) -> u32 {
+        self.reach.load(Relaxed)
+    }
+
+    /// How many may run at once.
+    #[inline]
+    pub(crate) fn width(&self) -> u32 {
+        self.width.load(Relaxed)
+    }
+
+    /// Changes how many may run at once. Those who are too many go out, and park after their steps.
+    pub(crate) fn set_width(&self, width: u32) {
+        self.change(|seats| {
+            seats.width = width;
+            self.width.store(width, Relaxed);
+            while seats.awake > width
+                && let Some(victim) = seats.victim()
+            {
+                self.send_out(seats, victim);
+            }
+            ((), 0)
+        });
+        // As after `Announce`: the caller looks whether there is something for those who may run now.
+        fence(SeqCst);
+    }
+
     /// Starts to search, unless half of those awake search already.
     pub(crate) fn start_searching(&self) -> bool {
         let counts = Counts(self.counts.load(Relaxed));
-        let awake = self.seats - counts.parked().min(self.seats);
         // May let one searcher too many through: the limit saves work, nothing depends on it.
-        if counts.searching() * 2 >= awake.max(1) {
+        if counts.searching() * 2 >= counts.awake().max(1) {
             return false;
         }
         self.counts.fetch_add(SEARCHING_ONE, Relaxed);
@@ -209,11 +457,13 @@ impl<const MUTATION: u8> Idle<MUTATION> {
 
     /// `Announce` and `ParkFence`; the caller goes on with `Recheck`. Says whether every seat is parked now.
     pub(crate) fn announce(&self, seat: SeatId, searched: bool) -> bool {
-        let all = self.change(|sleepers| {
-            sleepers.stack.push(seat);
-            let change = if searched { PARKED_ONE.wrapping_sub(SEARCHING_ONE) } else { PARKED_ONE };
-            self.counts.fetch_add(change, Relaxed);
-            sleepers.are_all(self.seats)
+        let all = self.change(|seats| {
+            let before = seats.lift(seat);
+            if MUTATION == mutation::GIVEN_UP_TWICE && before == Place::Out {
+                seats.awake = seats.awake.wrapping_sub(1);
+            }
+            seats.put(seat, Place::Parked);
+            (seats.are_all_parked(), -i64::from(searched))
         });
         if MUTATION != mutation::WITHOUT_FENCE {
             fence(SeqCst);
@@ -221,45 +471,104 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         all
     }
 
-    /// Takes the announcement back, to search. If that fails, a waker was faster, and has counted the worker as searching already: a
-    /// token is on its way to its parker.
-    pub(crate) fn take_back(&self, seat: SeatId) -> bool {
-        self.change(|sleepers| {
-            let there = sleepers.take(seat);
-            if there {
-                self.counts.fetch_add(SEARCHING_ONE.wrapping_sub(PARKED_ONE), Relaxed);
+    /// `TakeBack`; with `force`, for what only this seat can do, at the cost of another.
+    pub(crate) fn take_back(&self, seat: SeatId, force: bool) -> TakenBack {
+        self.change(|seats| {
+            if *seats.place(seat) != Place::Parked {
+                return (TakenBack::ByWaker, 0);
             }
-            there
+            if !seats.has_permit() && !force {
+                return (TakenBack::NoPermit, 0);
+            }
+            seats.lift(seat);
+            self.grant(seats, seat);
+            (TakenBack::Yes, 1)
         })
     }
 
     /// As `take_back`, if every seat is parked: of several that find that out, one succeeds.
     pub(crate) fn take_back_if_all_parked(&self, seat: SeatId) -> bool {
-        self.change(|sleepers| {
-            let all = sleepers.are_all(self.seats) && sleepers.take(seat);
+        self.change(|seats| {
+            let all = seats.are_all_parked() && *seats.place(seat) == Place::Parked;
             if all {
-                self.counts.fetch_add(SEARCHING_ONE.wrapping_sub(PARKED_ONE), Relaxed);
+                seats.lift(seat);
+                self.awaken(seats, seat);
             }
-            all
+            (all, i64::from(all))
         })
     }
 
     pub(crate) fn is_parked(&self, seat: SeatId) -> bool {
-        self.change(|sleepers| sleepers.stack.contains(&seat))
+        self.look(|seats| seats.places[seat.0 as usize] == Place::Parked)
     }
 
-    /// `Survey`: whether every seat is parked and nothing is queued, both at one moment.
+    /// `GiveBack`, by the worker that sits there, or `Revoke`, by another; says whether nobody is awake now. The caller goes on with `Recheck`.
+    pub(crate) fn give_back(&self, seat: SeatId) -> bool {
+        let nobody = self.change(|seats| {
+            if *seats.place(seat) == Place::Awake {
+                self.send_out(seats, seat);
+            }
+            (seats.awake == 0, 0)
+        });
+        if MUTATION != mutation::GIVE_BACK_WITHOUT_FENCE {
+            fence(SeqCst);
+        }
+        nobody
+    }
+
+    /// Whether the permit of a seat was taken away, as far as can be seen.
+    #[inline]
+    pub(crate) fn is_revoked(&self, seat: SeatId) -> bool {
+        self.revoked[seat.0 as usize].load(Relaxed)
+    }
+
+    /// `Regain`: says whether the seat has a permit now; with `force`, at the cost of another.
+    pub(crate) fn regain(&self, seat: SeatId, force: bool) -> bool {
+        self.change(|seats| {
+            let back = *seats.place(seat) == Place::Out && (force || seats.has_permit());
+            if back {
+                seats.lift(seat);
+                self.grant(seats, seat);
+            }
+            (*seats.place(seat) == Place::Awake, 0)
+        })
+    }
+
+    /// Whether there are more threads than may run at once.
+    #[inline]
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.threads.load(Relaxed) > self.width()
+    }
+
+    /// Takes a parked thread off, so that it can leave its seat, if there are more than may run at once.
+    pub(crate) fn retire(&self, seat: SeatId) -> bool {
+        self.change(|seats| {
+            let retires = *seats.place(seat) == Place::Parked && seats.threads() > seats.width;
+            if retires {
+                seats.shift(seat, Place::Out);
+            }
+            (retires, 0)
+        })
+    }
+
+    /// Whether anybody is awake, parked or vacant: somebody who runs, or could.
+    pub(crate) fn has_anybody(&self) -> bool {
+        self.look(|seats| seats.awake > 0 || !seats.stack.is_empty() || !seats.vacant.is_empty())
+    }
+
+    /// `Survey`: whether nobody runs and nothing is queued, both at one moment.
     pub(crate) fn all_parked_and(&self, nothing_queued: impl Fn() -> bool) -> bool {
         if MUTATION == mutation::SURVEY_IN_TWO {
-            return self.change(|sleepers| sleepers.are_all(self.seats)) && nothing_queued();
+            return self.look(Seats::are_all_parked) && nothing_queued();
         }
-        self.change(|sleepers| sleepers.are_all(self.seats) && nothing_queued())
+        self.look(|seats| seats.are_all_parked() && nothing_queued())
     }
 
-    /// How many seats search and are parked now.
-    pub(crate) fn counts(&self) -> (u32, u32) {
+    /// How many search, are awake, and could be woken now.
+    #[inline]
+    pub(crate) fn counts(&self) -> (u32, u32, u32) {
         let counts = Counts(self.counts.load(Relaxed));
-        (counts.searching(), counts.parked())
+        (counts.searching(), counts.awake(), counts.spare())
     }
 }
 
@@ -269,7 +578,7 @@ mod models {
     use procession_sync::atomic::Ordering::Relaxed;
     use procession_sync::{Arc, thread};
 
-    use super::{Idle, SeatId, mutation};
+    use super::{Idle, SeatId, TakenBack, mutation};
 
     /// One worker parks while another thread publishes. The decisions alone are modelled: if the worker would block, the publisher must
     /// have claimed it.
@@ -277,7 +586,7 @@ mod models {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(Some(2));
         builder.check(|| {
-            let shared = Arc::new((Idle::<MUTATION>::new(1, true), AtomicU32::new(0)));
+            let shared = Arc::new((Idle::<MUTATION>::new(1, 1, true), AtomicU32::new(0)));
             assert!(shared.0.claim_absent().is_some(), "the worker has taken its seat");
             let publisher = {
                 let shared = Arc::clone(&shared);
@@ -297,7 +606,7 @@ mod models {
             let blocks = !found && {
                 shared.0.announce(SeatId(0), true);
                 let late = RECHECK && shared.1.load(Relaxed) == 1;
-                !(late && shared.0.take_back(SeatId(0)))
+                !(late && shared.0.take_back(SeatId(0), false) != TakenBack::ByWaker)
             };
             let woken = publisher.join().expect("the publisher does not panic");
             assert!(!blocks || woken, "the wake-up was lost");
@@ -310,13 +619,13 @@ mod models {
         builder.preemption_bound = builder.preemption_bound.or(Some(2));
         builder.check(|| {
             // Whether the entry is queued, and whether it has run.
-            let shared = Arc::new((Idle::<MUTATION>::new(1, true), AtomicU32::new(1), AtomicU32::new(0)));
+            let shared = Arc::new((Idle::<MUTATION>::new(1, 1, true), AtomicU32::new(1), AtomicU32::new(0)));
             assert!(shared.0.claim_absent().is_some(), "the worker has taken its seat");
             shared.0.announce(SeatId(0), false);
             let worker = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    assert!(shared.0.take_back(SeatId(0)), "nobody claims it");
+                    assert_eq!(shared.0.take_back(SeatId(0), false), TakenBack::Yes, "nobody claims it");
                     // Relaxed: the lock orders it.
                     shared.1.fetch_sub(1, Relaxed);
                     shared.2.fetch_add(1, Relaxed);
@@ -327,6 +636,110 @@ mod models {
             }
             worker.join().expect("the worker does not panic");
         });
+    }
+
+    /// Two seats and one permit: a worker's step blocks, while another thread publishes.
+    fn give_back<const MUTATION: u8, const RECHECK: bool>() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(2));
+        builder.check(|| {
+            let shared = Arc::new((Idle::<MUTATION>::new(2, 1, true), AtomicU32::new(0)));
+            assert!(shared.0.claim_absent().is_some(), "the worker has taken its seat");
+            let publisher = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    // Relaxed: nothing but the fences orders queue and word, as for a queue's own operations.
+                    shared.1.store(1, Relaxed);
+                    shared.0.claim_one().is_some()
+                })
+            };
+            assert!(shared.0.give_back(SeatId(0)), "nobody else is awake");
+            let substituted = RECHECK && shared.1.load(Relaxed) == 1 && shared.0.claim_one().is_some();
+            let woken = publisher.join().expect("the publisher does not panic");
+            assert!(substituted || woken, "the entry waits for the one who blocks");
+        });
+    }
+
+    /// A worker comes out of its step and parks, while the watchdog takes its permit.
+    fn revoke<const MUTATION: u8>() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(2));
+        builder.check(|| {
+            let shared = Arc::new(Idle::<MUTATION>::new(3, 2, true));
+            assert!(shared.claim_absent().is_some(), "the worker has taken its seat");
+            assert!(shared.claim_this(SeatId(1)), "another is awake");
+            let watchdog = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    shared.give_back(SeatId(0));
+                })
+            };
+            if !shared.is_revoked(SeatId(0)) || !shared.regain(SeatId(0), false) {
+                shared.announce(SeatId(0), false);
+            }
+            watchdog.join().expect("the watchdog does not panic");
+            let (_, awake, spare) = shared.counts();
+            let parked = u32::from(shared.is_parked(SeatId(0)));
+            assert_eq!((awake + parked, spare), (2, parked), "a permit was given up twice");
+        });
+    }
+
+    /// Two seats, one permit. One worker has none, finds an entry, and sleeps; the other, who has it, blocks.
+    #[test]
+    fn park_without_permit_against_the_last_to_block() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(2));
+        builder.check(|| {
+            let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(2, 1, true), AtomicU32::new(0)));
+            assert!(shared.0.claim_absent().is_some(), "the first has the permit");
+            shared.0.give_back(SeatId(0));
+            assert_eq!(shared.0.claim_one(), Some(SeatId(1)), "now the second has");
+            shared.0.stop_searching();
+            let first = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    // What it had in its next slot.
+                    shared.1.store(1, Relaxed);
+                    if shared.0.regain(SeatId(0), false) || shared.0.claim_one().is_some() {
+                        return true;
+                    }
+                    shared.0.announce(SeatId(0), false);
+                    shared.0.take_back(SeatId(0), false) == TakenBack::Yes
+                })
+            };
+            shared.0.give_back(SeatId(1));
+            let woken = shared.1.load(Relaxed) == 1 && shared.0.claim_one().is_some();
+            let runs = first.join().expect("the first does not panic");
+            assert!(woken || runs, "both have left the entry to the other");
+        });
+    }
+
+    #[test]
+    fn publish_against_give_back() {
+        give_back::<{ mutation::SOUND }, true>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the entry waits for the one who blocks")]
+    fn canary_give_back_without_fence() {
+        give_back::<{ mutation::GIVE_BACK_WITHOUT_FENCE }, true>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the entry waits for the one who blocks")]
+    fn canary_give_back_without_recheck() {
+        give_back::<{ mutation::SOUND }, false>();
+    }
+
+    #[test]
+    fn park_against_revoke() {
+        revoke::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "a permit was given up twice")]
+    fn canary_given_up_twice() {
+        revoke::<{ mutation::GIVEN_UP_TWICE }>();
     }
 
     #[test]
@@ -360,10 +773,10 @@ mod models {
 
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
-    use super::{Idle, SeatId};
+    use super::{Idle, SeatId, TakenBack};
 
     fn idle_with_all_awake(seats: u32) -> Idle {
-        let idle = Idle::new(seats, false);
+        let idle = Idle::new(seats, seats, false);
         while idle.claim().is_some() {
             idle.stop_searching();
         }
@@ -383,7 +796,7 @@ mod tests {
 
     #[test]
     fn an_absent_seat_is_not_woken_and_does_not_run() {
-        let idle: Idle = Idle::new(1, true);
+        let idle: Idle = Idle::new(1, 1, true);
         assert!(idle.all_parked_and(|| true));
         assert_eq!(idle.claim_one(), None);
         assert_eq!(idle.claim_absent(), Some(SeatId(0)));
@@ -405,14 +818,63 @@ mod tests {
 
     #[test]
     fn a_seat_that_nobody_took_is_woken_first_to_last() {
-        let idle: Idle = Idle::new(2, false);
+        let idle: Idle = Idle::new(2, 2, false);
         assert_eq!(idle.claim_one(), Some(SeatId(0)));
         assert_eq!(idle.claim(), Some(SeatId(1)));
         assert_eq!(idle.claim(), None);
-        assert_eq!(idle.counts(), (2, 0));
+        assert_eq!(idle.counts(), (2, 2, 0));
         assert!(!idle.announce(SeatId(0), true));
         assert!(idle.announce(SeatId(1), true), "all are parked");
-        assert!(idle.take_back(SeatId(0)));
-        assert!(!idle.take_back(SeatId(0)));
+        assert_eq!(idle.take_back(SeatId(0), false), TakenBack::Yes);
+        assert_eq!(idle.take_back(SeatId(0), false), TakenBack::ByWaker);
+    }
+
+    #[test]
+    fn no_more_are_woken_than_there_are_permits() {
+        let idle: Idle = Idle::new(4, 2, false);
+        assert_eq!(idle.reach(), 2);
+        assert_eq!((idle.claim(), idle.claim(), idle.claim()), (Some(SeatId(0)), Some(SeatId(1)), None));
+        assert!(!idle.give_back(SeatId(0)), "another is awake");
+        assert_eq!((idle.claim(), idle.claim()), (Some(SeatId(2)), None), "one for the one that blocks");
+        assert_eq!(idle.reach(), 3);
+        assert!(!idle.regain(SeatId(0), false), "there is no permit to come back to");
+        assert!(idle.is_revoked(SeatId(0)));
+        assert!(!idle.announce(SeatId(0), false));
+        assert_eq!(idle.take_back(SeatId(0), false), TakenBack::NoPermit);
+        assert_eq!(idle.counts().2, 0, "it is parked, but none may wake it");
+        assert!(!idle.announce(SeatId(2), true));
+        assert_eq!(idle.counts().2, 1);
+        assert!(!idle.retire(SeatId(1)), "it is awake");
+        assert!(idle.retire(SeatId(2)));
+        assert!(!idle.leave(SeatId(2), false));
+        idle.lower_reach(2, |_| true);
+        assert_eq!(idle.reach(), 2);
+        assert!(!idle.retire(SeatId(0)), "no more threads are left than may run");
+    }
+
+    #[test]
+    fn what_only_one_seat_can_do_costs_another_its_permit() {
+        let idle: Idle = Idle::new(3, 1, false);
+        assert_eq!(idle.claim(), Some(SeatId(0)));
+        assert!(idle.claim_this(SeatId(2)));
+        assert!(idle.is_revoked(SeatId(0)));
+        assert!(!idle.is_revoked(SeatId(2)));
+        assert_eq!(idle.counts().1, 1);
+        assert!(!idle.claim_this(SeatId(0)), "it is out, and looks itself when it comes back");
+        assert!(idle.regain(SeatId(0), true));
+        assert!(idle.is_revoked(SeatId(2)));
+        assert_eq!(idle.counts().1, 1);
+    }
+
+    #[test]
+    fn the_width_can_be_changed_while_all_run() {
+        let idle: Idle = Idle::new(4, 4, false);
+        while idle.claim().is_some() {}
+        idle.set_width(1);
+        assert_eq!(idle.counts(), (4, 1, 0));
+        assert_eq!((0..4).filter(|&seat| idle.is_revoked(SeatId(seat))).count(), 3);
+        idle.set_width(3);
+        let back = (0..4).filter(|&seat| idle.regain(SeatId(seat), false)).count();
+        assert_eq!(back, 3);
     }
 }

@@ -129,6 +129,11 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
         });
     }
 
+    /// Whether anybody keeps the time.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.change(|state| state.office.is_some())
+    }
+
     /// `Open`: the first descriptor can be registered now.
     pub(crate) fn descriptors_opened(&self) -> Owed {
         self.change(|state| {

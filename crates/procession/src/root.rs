@@ -13,7 +13,8 @@ use std::task::{Context as TaskContext, Poll, Wake as StdWake, Waker};
 use procession_sync::atomic::AtomicU8;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use crate::here::{Entered, Here};
+use crate::here::{Entered, Here, Section};
+use crate::scheduler::BlockOnError;
 use crate::shared::Shared;
 use crate::worker::{Stay, sit};
 use crate::world::{LentThread, Parker};
@@ -102,8 +103,27 @@ impl StdWake for Root {
 }
 
 /// Polls `future` on this thread until it is complete. If the scheduler is driven by its callers, the thread works there meanwhile,
-/// as soon as the seat is free.
+/// as soon as the seat is free. In a process this is a blocking section.
+///
+/// # Errors
+/// The future itself, if nobody would be left who could run what it waits for.
+pub(crate) fn try_block_on<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Output, BlockOnError<F>> {
+    let section = Section::enter();
+    if section.is_last_of(shared) {
+        return Err(BlockOnError(future));
+    }
+    Ok(block_in_section(shared, future))
+}
+
+/// As `try_block_on`; panics if that refuses: for interfaces whose results have no room for it.
 pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
+    match try_block_on(shared, future) {
+        Ok(output) => output,
+        Err(refused) => panic!("{refused}"),
+    }
+}
+
+fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
     let _lent = LentThread;
     let mut future = pin!(future);
     let mut output = None;

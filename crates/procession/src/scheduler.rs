@@ -25,13 +25,13 @@ use crate::names::Names;
 use crate::poller::Poller;
 use crate::relay::Relay;
 use crate::root;
-use crate::shared::{self, Seat, Shared, Stats};
+use crate::shared::{self, Hook, Seat, Shared, Stats, ThreadOptions};
 use crate::slot::Table;
 use crate::snapshot::{self, Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::spawn::{SpawnError, SpawnOptions};
 use crate::time::Instant;
 use crate::timer::Timers;
-use crate::world::{World, nanoseconds};
+use crate::world::{Cpus, World, nanoseconds};
 use crate::{Pid, Process};
 
 /// Processes at once, unless the builder says otherwise: 2 GiB of control blocks.
@@ -40,6 +40,12 @@ const PROCESSES_DEFAULT: u32 = 1 << 24;
 const TIMERS_DEFAULT: u32 = 1 << 24;
 /// Workers at most: far beyond the CPUs that one machine has, and small enough that each may look at all others.
 const WIDTH_MAX: usize = 1024;
+/// Threads at most: each may have to look at what all others have.
+const THREADS_MAX: usize = 4096;
+/// Threads beyond the width, unless the builder says otherwise: as many steps may block at once without holding others up.
+const EXTRA_THREADS_DEFAULT: usize = 64;
+/// How long a thread that is not needed is kept, unless the builder says otherwise.
+const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(10);
 /// What a shutdown keeps back from its deadline to terminate those who have not ended: a tenth, and at most this.
 const TERMINATION_MAX: u64 = 100_000_000;
 
@@ -77,8 +83,39 @@ impl Error for BuildError {
     }
 }
 
+/// A width that a scheduler cannot have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WidthError {
+    width: usize,
+    max: usize,
+}
+
+impl fmt::Display for WidthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot change the width of a scheduler: it is {}, but must be from 1 to {}", self.width, self.max)
+    }
+}
+
+impl Error for WidthError {}
+
+/// A process cannot wait by blocking: every thread that its scheduler may have is blocked already. The future comes back.
+pub struct BlockOnError<F>(pub F);
+
+impl<F> fmt::Display for BlockOnError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cannot block on a future: all threads that the scheduler may have are blocked, and none is left to run others")
+    }
+}
+
+impl<F> fmt::Debug for BlockOnError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BlockOnError(..)")
+    }
+}
+
+impl<F> Error for BlockOnError<F> {}
+
 /// What a [`Scheduler`] is to be like.
-#[derive(Debug)]
 #[must_use]
 pub struct Builder {
     name: String,
@@ -89,9 +126,20 @@ pub struct Builder {
     test_clock: bool,
     callers_drive: bool,
     shuffled: bool,
+    threads_max: Option<usize>,
+    keep_alive: Duration,
+    on_thread_start: Option<Hook>,
+    on_thread_stop: Option<Hook>,
+    cpus: Option<Vec<usize>>,
     handlers: Vec<(CommandId, Arc<dyn Handler>)>,
     dead_letters: Option<dead::Observer>,
     relay: Option<Arc<dyn Relay>>,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("name", &self.name).field("width", &self.width).finish_non_exhaustive()
+    }
 }
 
 impl Builder {
@@ -105,6 +153,42 @@ impl Builder {
     /// and cgroup quotas.
     pub fn width(mut self, workers: usize) -> Self {
         self.width = Some(workers);
+        self
+    }
+
+    /// How many threads there may be, from the width to 4096. Default: the width and 64 more; if callers drive the scheduler, just the width.
+    ///
+    /// Those beyond the width are started when steps block ([`blocking`](crate::blocking())) and work is waiting. Once all threads that
+    /// there may be are blocked, nothing else runs until one of them returns; one that returns always goes on.
+    pub fn threads_max(mut self, threads: usize) -> Self {
+        self.threads_max = Some(threads);
+        self
+    }
+
+    /// How long a thread that has nothing to do is kept if there are more than the width. Those used last are used first, so the others get
+    /// old. Default: 10 seconds.
+    pub fn keep_alive(mut self, patience: Duration) -> Self {
+        self.keep_alive = patience;
+        self
+    }
+
+    /// Called on each thread of the scheduler when it starts, before it runs a process. A panic ends there.
+    pub fn on_thread_start(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
+        self.on_thread_start = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called on each thread of the scheduler that was started, after it has run its last process. A panic ends there. Not called on threads
+    /// that are still there when the program ends.
+    pub fn on_thread_stop(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
+        self.on_thread_stop = Some(Arc::new(hook));
+        self
+    }
+
+    /// Keeps the threads of the scheduler on these processors, of those that the program may use. The default width is then their number.
+    /// Threads of callers run where they did. Default: all that the program may use.
+    pub fn cpus(mut self, numbers: impl IntoIterator<Item = usize>) -> Self {
+        self.cpus = Some(numbers.into_iter().collect());
         self
     }
 
@@ -190,11 +274,19 @@ impl Builder {
                 Err(BuildError::Invalid(format!("{name} is {value}, but must be from 1 to {max}")))
             }
         };
-        let width = match self.width {
-            Some(width) => width,
-            None => std::thread::available_parallelism().map_or(1, usize::from).min(WIDTH_MAX),
+        let cpus = self.cpus.as_deref().map(allowed_cpus).transpose()?;
+        let width = match (self.width, &cpus) {
+            (Some(width), _) => width,
+            (None, Some(cpus)) => cpus.count().min(WIDTH_MAX),
+            (None, None) => std::thread::available_parallelism().map_or(1, usize::from).min(WIDTH_MAX),
         };
         in_range("width", width as u64, WIDTH_MAX as u64)?;
+        let extra = if self.callers_drive { 0 } else { EXTRA_THREADS_DEFAULT };
+        let threads_max = self.threads_max.unwrap_or(width + extra);
+        if !(width..=THREADS_MAX).contains(&threads_max) {
+            let range = format!("from the width, {width}, to {THREADS_MAX}");
+            return Err(BuildError::Invalid(format!("threads_max is {threads_max}, but must be {range}")));
+        }
         in_range("processes", self.processes.into(), 1 << 30)?;
         in_range("timers", self.timers.into(), 1 << 30)?;
         if self.name.contains('\0') {
@@ -212,8 +304,10 @@ impl Builder {
             world,
             table: Table::new(self.processes, width as u32),
             global: Global::new(),
-            idle: Idle::new(width as u32, self.callers_drive),
+            idle: Idle::new(threads_max as u32, width as u32, self.callers_drive),
             seats,
+            extra_seats: (width..threads_max).map(|_| OnceLock::new()).collect(),
+            timers_max: self.timers,
             strides: (1..=width as u32).filter(|&stride| coprime(stride, width as u32)).collect(),
             outside: Timers::new(self.timers),
             outside_stats: Stats::default(),
@@ -236,6 +330,14 @@ impl Builder {
             last_end_waiter: AtomicU64::new(0),
             threads_refused: AtomicU32::new(0),
             threads_started: AtomicU32::new(0),
+            threads_rest_until: AtomicU64::new(0),
+            threads: ThreadOptions {
+                keep_alive: self.keep_alive,
+                on_start: self.on_thread_start,
+                on_stop: self.on_thread_stop,
+                cpus,
+            },
+            blocking_sections: AtomicU64::new(0),
             ages: Mutex::default(),
             foreign: Mutex::default(),
         });
@@ -244,6 +346,20 @@ impl Builder {
         }
         shared::make_reachable(&shared);
         Ok(Scheduler(Arc::new(Owner(shared))))
+    }
+}
+
+fn allowed_cpus(numbers: &[usize]) -> Result<Cpus, BuildError> {
+    if let Some(number) = numbers.iter().find(|&&number| number >= Cpus::LIMIT) {
+        let text = format!("cpus has {number}, but a processor's number must be below {}", Cpus::LIMIT);
+        return Err(BuildError::Invalid(text));
+    }
+    match Cpus::allowed_of(numbers) {
+        Ok(Some(cpus)) => Ok(cpus),
+        Ok(None) => Err(BuildError::Invalid(format!("cpus is {numbers:?}, and this program may use none of them"))),
+        Err(error) => Err(BuildError::Invalid(format!(
+            "cpus is {numbers:?}, and the system does not say which may be used: {error}"
+        ))),
     }
 }
 
@@ -304,6 +420,11 @@ impl Scheduler {
             test_clock: false,
             callers_drive: false,
             shuffled: false,
+            threads_max: None,
+            keep_alive: KEEP_ALIVE_DEFAULT,
+            on_thread_start: None,
+            on_thread_stop: None,
+            cpus: None,
             handlers: Vec::new(),
             dead_letters: None,
             relay: None,
@@ -377,17 +498,56 @@ impl Scheduler {
     /// What it spawns goes to this scheduler.
     ///
     /// # Blocking
-    /// The thread is parked while the future waits. In a process this blocks the worker, so await instead.
+    /// The thread is parked while the future waits. In a process this is a blocking section (see [`blocking`](crate::blocking())); awaiting
+    /// is better.
+    ///
+    /// # Panics
+    /// In a process, if [`try_block_on`](Self::try_block_on) would refuse.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         root::block_on(self.shared(), future)
+    }
+
+    /// As [`block_on`](Self::block_on), for a process that may be one of too many that block.
+    ///
+    /// # Errors
+    /// [`BlockOnError`] gives the future back if the caller is a process, and all threads that its scheduler may have are in blocking sections:
+    /// nobody is left who could run what the future waits for. It has not been polled.
+    pub fn try_block_on<F: Future>(&self, future: F) -> Result<F::Output, BlockOnError<F>> {
+        root::try_block_on(self.shared(), future)
+    }
+
+    /// How many workers may run at once.
+    pub fn width(&self) -> usize {
+        self.shared().width()
+    }
+
+    /// Changes how many workers may run at once. If those are fewer, the others stop after their current steps; what is queued on them is
+    /// taken over.
+    ///
+    /// Processes can be bound to the workers that the scheduler was built with, also when it is less wide: then these take turns.
+    ///
+    /// # Errors
+    /// [`WidthError`]: not from 1 to the maximum of threads ([`Builder::threads_max`]).
+    pub fn set_width(&self, workers: usize) -> Result<(), WidthError> {
+        let max = self.shared().threads_max();
+        if !(1..=max).contains(&workers) {
+            return Err(WidthError { width: workers, max });
+        }
+        self.shared().set_width(workers as u32);
+        Ok(())
     }
 
     /// Waits until no process can run, and says who waits for what. If the scheduler is driven by its callers, this thread runs the
     /// processes. The test clock does not move meanwhile.
     ///
     /// # Blocking
-    /// Blocks the thread. It does not return while a process runs on and on; in a process it never returns, since that one runs.
+    /// Blocks the thread. It does not return while a process runs on and on.
+    ///
+    /// # Panics
+    /// In a process of this scheduler: that one runs, so it would wait for itself.
     pub fn run_until_idle(&self) -> Vec<WaitingProcess> {
+        let by_its_own = here::current().is_some_and(|slot| slot.pid().scheduler() == self.id());
+        assert!(!by_its_own, "cannot wait until the scheduler is idle: the caller is one of its processes");
         self.shared().run_until_idle();
         snapshot::waiting(self.shared())
     }

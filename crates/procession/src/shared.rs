@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use procession_queue::{Global, deque, fifo};
 use procession_sync::Mutex;
@@ -30,7 +31,7 @@ use crate::state::Wake;
 use crate::time::sleep_on;
 use crate::timer::Timers;
 use crate::worker::{self, Core};
-use crate::world::{Parker, World};
+use crate::world::{Cpus, Parker, World};
 
 /// A number that one thread counts and all may read.
 #[derive(Debug, Default)]
@@ -87,6 +88,21 @@ pub(crate) struct Seat {
     core: Mutex<Option<Core>>,
 }
 
+/// How long no thread is started after the system has refused one: it will hardly have changed its mind, and to ask costs a system call.
+const REFUSAL_REST: u64 = 10_000_000;
+
+/// A function that is called on threads of the scheduler.
+pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
+
+/// What the builder says about threads.
+pub(crate) struct ThreadOptions {
+    pub(crate) keep_alive: Duration,
+    pub(crate) on_start: Option<Hook>,
+    pub(crate) on_stop: Option<Hook>,
+    /// On which processors they run, if not on all that the program may use.
+    pub(crate) cpus: Option<Cpus>,
+}
+
 impl Seat {
     pub(crate) fn new(generator: fastrand::Rng, timers: u32) -> Self {
         let (core, deque, fifo) = Core::new(generator);
@@ -102,6 +118,12 @@ impl Seat {
             core: Mutex::new(Some(core)),
         }
     }
+
+    /// Whether nothing is left in a vacant seat.
+    fn is_empty(&self) -> bool {
+        let queues = self.deque.is_empty() && self.fifo.is_empty() && self.bound.is_empty();
+        queues && self.next.look().is_null() && self.timers.next() == NEVER
+    }
 }
 
 /// What the workers of a scheduler, and everybody who knows one of its processes, share.
@@ -113,8 +135,13 @@ pub(crate) struct Shared {
     pub(crate) table: Table,
     pub(crate) global: Global<Ready>,
     pub(crate) idle: Idle,
+    /// As many seats as the scheduler was built wide. To these processes may be bound.
     pub(crate) seats: Box<[Seat]>,
-    /// Numbers coprime to that of the seats.
+    /// Those beyond, for the threads that take over from blocked ones; made when first used.
+    pub(crate) extra_seats: Box<[OnceLock<Box<Seat>>]>,
+    /// Pending timers of each seat at most.
+    pub(crate) timers_max: u32,
+    /// Numbers coprime to that of the first seats.
     pub(crate) strides: Box<[u32]>,
     /// Timers set by threads that are no workers.
     pub(crate) outside: Timers<Action>,
@@ -146,6 +173,11 @@ pub(crate) struct Shared {
     pub(crate) last_end_waiter: AtomicU64,
     pub(crate) threads_refused: AtomicU32,
     pub(crate) threads_started: AtomicU32,
+    /// Until when no thread is started, since the system has just refused one.
+    pub(crate) threads_rest_until: AtomicU64,
+    pub(crate) threads: ThreadOptions,
+    /// Blocking sections that were entered.
+    pub(crate) blocking_sections: AtomicU64,
     pub(crate) ages: Mutex<snapshot::Ages>,
     /// Wakers of combinators inside processes, by slot, to be woken at the beginning of the next step. Few processes leave any.
     pub(crate) foreign: Mutex<BTreeMap<u32, Vec<Waker>>>,
@@ -166,20 +198,52 @@ impl Shared {
 
     #[inline]
     pub(crate) fn seat(&self, seat: SeatId) -> &Seat {
-        &self.seats[seat.0 as usize]
+        match self.seats.get(seat.0 as usize) {
+            Some(place) => place,
+            None => self.extra_seat(seat),
+        }
     }
 
-    pub(crate) fn all_seats(&self) -> &[Seat] {
-        &self.seats
+    #[cold]
+    fn extra_seat(&self, seat: SeatId) -> &Seat {
+        let make = || Box::new(Seat::new(self.world.generator(seat.0.into()), self.timers_max));
+        self.extra_seats[seat.0 as usize - self.seats.len()].get_or_init(make)
     }
 
-    pub(crate) fn seats(&self) -> u32 {
+    /// Every seat that was ever used.
+    pub(crate) fn used_seats(&self) -> impl Iterator<Item = &Seat> {
+        self.seats.iter().chain(self.extra_seats.iter().filter_map(|seat| seat.get().map(|seat| &**seat)))
+    }
+
+    /// Every seat in which there may be anything.
+    #[inline]
+    pub(crate) fn all_seats(&self) -> impl Iterator<Item = &Seat> {
+        let extra = (self.idle.reach() as usize).saturating_sub(self.seats.len());
+        // One that is not made yet has nothing in it.
+        self.seats.iter().chain(self.extra_seats[..extra].iter().filter_map(|seat| seat.get().map(|seat| &**seat)))
+    }
+
+    /// How many seats there are to which processes can be bound: as many as the scheduler was built wide.
+    pub(crate) fn first_seats(&self) -> u32 {
         self.seats.len() as u32
+    }
+
+    /// How many threads there may be.
+    pub(crate) fn threads_max(&self) -> usize {
+        self.seats.len() + self.extra_seats.len()
     }
 
     /// How many workers may run at once.
     pub(crate) fn width(&self) -> usize {
-        self.seats.len()
+        self.idle.width() as usize
+    }
+
+    /// Changes how many workers may run at once.
+    pub(crate) fn set_width(&self, width: u32) {
+        self.idle.set_width(width);
+        if self.has_queued() {
+            self.announce_many(width as usize);
+        }
     }
 
     pub(crate) fn strides(&self) -> &[u32] {
@@ -202,7 +266,7 @@ impl Shared {
         &self.handlers
     }
 
-    pub(crate) fn threads(&self) -> (u32, u32) {
+    pub(crate) fn thread_counts(&self) -> (u32, u32) {
         (self.threads_started.load(Relaxed), self.threads_refused.load(Relaxed))
     }
 
@@ -225,7 +289,7 @@ impl Shared {
     /// As `announce`, for as many entries as `count`, which others may take: each is worth a worker of its own, whoever searches.
     pub(crate) fn announce_many(&self, count: usize) {
         fence(SeqCst);
-        for _ in 0..count.min(self.seats.len()) {
+        for _ in 0..count.min(self.width()) {
             match self.idle.claim() {
                 Some(seat) => self.wake_seat(seat),
                 None => return,
@@ -235,27 +299,20 @@ impl Shared {
 
     /// Brings a seat to work that was claimed: unparks its thread, or starts one.
     #[cold]
-    fn wake_seat(&self, mut seat: SeatId) {
-        // At most once for each seat: one that cannot be brought to work is put where it is claimed last.
-        for _ in 0..self.seats.len() {
-            let place = self.seat(seat);
-            let vacant = place.core.lock().expect("nothing that can panic runs under this lock").is_some();
-            if !vacant {
-                return place.parker.unpark();
-            }
-            if self.has_ended() {
-                // Nothing is left to do, and the last thread to leave would start the next.
-                return self.idle.decline(seat);
-            }
-            if self.start_thread(seat) {
-                return;
-            }
-            self.idle.decline(seat);
-            match self.idle.claim_one() {
-                Some(next) if next != seat => seat = next,
-                Some(same) => return self.idle.decline(same),
-                None => return,
-            }
+    fn wake_seat(&self, seat: SeatId) {
+        let place = self.seat(seat);
+        let vacant = place.core.lock().expect("nothing that can panic runs under this lock").is_some();
+        if !vacant {
+            return place.parker.unpark();
+        }
+        // When it has ended, nothing is left to do, and the last thread to leave would start the next.
+        if !self.has_ended() && self.start_thread(seat) {
+            return;
+        }
+        self.idle.decline(seat);
+        // It was counted as searching: whoever relied on that is owed another, of those whose threads are there.
+        if let Some(seat) = self.idle.claim_parked() {
+            self.seat(seat).parker.unpark();
         }
     }
 
@@ -264,16 +321,28 @@ impl Shared {
         let Some(shared) = self.me.upgrade() else {
             return false;
         };
+        // Relaxed: whoever reads an old value tries once more than need be.
+        if !self.world.is_test() && self.world.now() < self.threads_rest_until.load(Relaxed) {
+            return false;
+        }
+        match self.try_start_thread(shared, seat) {
+            Ok(()) => true,
+            Err(_) => {
+                self.threads_refused.fetch_add(1, Relaxed);
+                self.threads_rest_until.store(self.world.now().saturating_add(REFUSAL_REST), Relaxed);
+                false
+            }
+        }
+    }
+
+    fn try_start_thread(&self, shared: Arc<Self>, seat: SeatId) -> io::Result<()> {
         let name = format!("{}-{}", self.name, seat.0);
-        let started = self.world.start_thread(name, move || {
+        self.world.start_thread(name, move || {
             let core = shared.take_core(seat).expect("[seat] a claimed seat's core is left where it is");
             worker::run_thread(shared, seat, core);
-        });
-        match started {
-            Ok(()) => self.threads_started.fetch_add(1, Relaxed),
-            Err(_) => self.threads_refused.fetch_add(1, Relaxed),
-        };
-        started.is_ok()
+        })?;
+        self.threads_started.fetch_add(1, Relaxed);
+        Ok(())
     }
 
     /// The first thread is started at once, so that a system that refuses threads says so when it can be handled.
@@ -282,12 +351,7 @@ impl Shared {
         if !self.idle.claim_this(seat) {
             return Ok(());
         }
-        let shared = Arc::clone(self);
-        self.threads_started.fetch_add(1, Relaxed);
-        self.world.start_thread(format!("{}-0", self.name), move || {
-            let core = shared.take_core(seat).expect("[seat] a claimed seat's core is left where it is");
-            worker::run_thread(shared, seat, core);
-        })
+        self.try_start_thread(Arc::clone(self), seat)
     }
 
     fn take_core(&self, seat: SeatId) -> Option<Core> {
@@ -329,12 +393,16 @@ impl Shared {
     pub(crate) fn vacate(&self, seat: SeatId, core: Core) {
         *self.seat(seat).core.lock().expect("nothing that can panic runs under this lock") = Some(core);
         let for_callers = self.callers_drive && seat.0 == 0;
-        if self.idle.leave(seat, for_callers) {
+        let nobody_runs = self.idle.leave(seat, for_callers);
+        if nobody_runs {
             self.tell_all_idle();
         }
-        if self.has_queued() {
-            self.announce();
+        if !for_callers && !self.seat(seat).bound.is_empty() && !self.has_ended() && self.idle.claim_this(seat) {
+            self.wake_seat(seat);
         }
+        let least = self.first_seats().max(self.idle.width());
+        self.idle.lower_reach(least, |seat| self.seat(seat).is_empty());
+        self.recheck(nobody_runs);
         if for_callers {
             // Those who wait without a seat: one of them sits down now.
             self.unpark_idle_watchers();
@@ -342,6 +410,23 @@ impl Shared {
                 caller.wake();
             }
         }
+    }
+
+    /// `Recheck` for others, after a permit was given up: is there anything that its worker leaves behind? `nobody_awake` if it was the last.
+    pub(crate) fn recheck(&self, nobody_awake: bool) {
+        let unattended = || {
+            let waited_for = self.next_deadline() != NEVER || self.poller.kernel().is_some();
+            nobody_awake && waited_for && !self.keeper.is_kept()
+        };
+        if self.has_queued() || unattended() {
+            self.announce();
+        }
+    }
+
+    /// The step of the worker in `seat` blocks: another may run in its place. What only that worker would have come to is queued already.
+    pub(crate) fn give_permit_back(&self, seat: SeatId) {
+        let nobody_awake = self.idle.give_back(seat);
+        self.recheck(nobody_awake);
     }
 
     /// A caller waits without a seat, and wants to know when it is free.
@@ -360,17 +445,17 @@ impl Shared {
 
     /// Whether anything is queued that any worker may take, next slots apart.
     pub(crate) fn has_queued(&self) -> bool {
-        !self.global.is_empty() || self.seats.iter().any(|seat| !seat.deque.is_empty() || !seat.fifo.is_empty())
+        !self.global.is_empty() || self.all_seats().any(|seat| !seat.deque.is_empty() || !seat.fifo.is_empty())
     }
 
     /// Whether anything is queued at all.
     pub(crate) fn has_work(&self) -> bool {
-        self.has_queued() || self.seats.iter().any(|seat| !seat.bound.is_empty() || !seat.next.look().is_null())
+        self.has_queued() || self.all_seats().any(|seat| !seat.bound.is_empty() || !seat.next.look().is_null())
     }
 
     /// The earliest of all deadlines.
     pub(crate) fn next_deadline(&self) -> u64 {
-        self.seats.iter().map(|seat| seat.timers.next()).fold(self.outside.next(), u64::min)
+        self.all_seats().map(|seat| seat.timers.next()).fold(self.outside.next(), u64::min)
     }
 
     /// Fires what is due in `timers`; says whether anything was.
@@ -495,7 +580,7 @@ impl Shared {
     }
 
     pub(crate) fn totals(&self, count: impl Fn(&Stats) -> &Count) -> u64 {
-        self.seats.iter().map(|seat| count(&seat.stats).get()).sum::<u64>() + count(&self.outside_stats).get()
+        self.used_seats().map(|seat| count(&seat.stats).get()).sum::<u64>() + count(&self.outside_stats).get()
     }
 
     /// Processes that have not ended.
@@ -572,11 +657,11 @@ impl Shared {
     /// No process is left, and none comes: the threads leave.
     fn end(&self) {
         self.closing.enter(closing::ENDED);
-        for seat in &self.seats {
+        for seat in self.used_seats() {
             seat.parker.unpark();
         }
         // What pending functions hold may hold this scheduler. A sleep of a root future is woken, and sets its timer anew.
-        for timers in self.seats.iter().map(|seat| &seat.timers).chain([&self.outside]) {
+        for timers in self.used_seats().map(|seat| &seat.timers).chain([&self.outside]) {
             timers.clear(&mut |action: Action| action.give_up());
         }
         self.give_up_descriptors();

@@ -174,6 +174,8 @@ pub struct Snapshot {
     pub threads_started: u32,
     /// Threads that the system refused.
     pub threads_refused: u32,
+    /// Blocking sections that workers have entered.
+    pub blocking_sections: u64,
 }
 
 /// The timers of a scheduler.
@@ -344,13 +346,14 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
         messages_discarded: total(|stats| &stats.discarded),
         timers: timers(shared),
         descriptors: descriptors(shared),
-        threads_started: shared.threads().0,
-        threads_refused: shared.threads().1,
+        threads_started: shared.thread_counts().0,
+        threads_refused: shared.thread_counts().1,
+        blocking_sections: shared.blocking_sections.load(Relaxed),
     }
 }
 
 fn timers(shared: &Shared) -> TimerSnapshot {
-    let all = shared.all_seats().iter().map(|seat| &seat.timers).chain([&shared.outside]);
+    let all = shared.used_seats().map(|seat| &seat.timers).chain([&shared.outside]);
     all.map(|timers| timers.counts()).fold(TimerSnapshot::default(), |sum, counts| TimerSnapshot {
         armed: sum.armed + counts.armed,
         fired: sum.fired + counts.fired,
@@ -367,8 +370,8 @@ fn descriptors(shared: &Shared) -> DescriptorSnapshot {
 fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {
     let now = shared.world.now();
     let mut ages = shared.ages.lock().expect("nothing that can panic runs under this lock");
-    ages.resize(shared.all_seats().len(), (0, 0));
-    let seats = shared.all_seats().iter().zip(ages.iter_mut());
+    ages.resize(shared.threads_max(), (0, 0));
+    let seats = shared.all_seats().zip(ages.iter_mut());
     seats
         .map(|(seat, age)| {
             let step = seat.step.load(Relaxed);

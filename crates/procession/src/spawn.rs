@@ -321,8 +321,8 @@ impl Rest {
     #[cold]
     fn prepare(self, kind: &Kind, shared: &Shared) -> Result<Prepared, SpawnErrorKind> {
         let Self { label, affinity, mailbox, link, monitor, scoped } = self;
-        if let Some(worker) = affinity.filter(|&worker| worker >= shared.seats()) {
-            return Err(SpawnErrorKind::Affinity { worker, width: shared.seats() });
+        if let Some(worker) = affinity.filter(|&worker| worker >= shared.first_seats()) {
+            return Err(SpawnErrorKind::Affinity { worker, width: shared.first_seats() });
         }
         let relates = link || monitor || scoped;
         let own = if relates { here::current() } else { None };

@@ -108,7 +108,9 @@ impl Place {
     fn note_earliest(self, shared: &Shared, earliest: bool, when: u64) {
         let own = match self {
             Self::Seat(seat) => here::with_local(|local| {
-                local.is_some_and(|local| std::ptr::eq(&*local.shared, shared) && local.seat == seat)
+                let own = local.is_some_and(|local| std::ptr::eq(&*local.shared, shared) && local.seat == seat);
+                // One that has no permit is not running as far as its timers go.
+                own && !shared.idle.is_revoked(seat)
             }),
             Self::Outside => false,
         };

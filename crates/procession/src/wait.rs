@@ -19,7 +19,7 @@ use crate::{root, scheduler};
 /// ```
 ///
 /// # Blocking
-/// Blocks the thread. In an async process or a state machine this blocks its worker; await there instead.
+/// Blocks the thread. In a process this is [`Scheduler::block_on`](crate::Scheduler::block_on), a blocking section; await there instead.
 pub fn wait<F: Future>(future: F) -> F::Output {
     root::block_on(&scheduler::here(), future)
 }

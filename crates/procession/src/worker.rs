@@ -40,7 +40,7 @@ use procession_sync::{hint, thread};
 
 use crate::body::{Step, drop_guarded, guarded};
 use crate::here::{Entered, Here, count};
-use crate::idle::SeatId;
+use crate::idle::{SeatId, TakenBack};
 use crate::keeper::NEVER;
 use crate::poller::{BATCH_BUSY, Batch};
 use crate::root::Root;
@@ -48,8 +48,8 @@ use crate::shared::Shared;
 use crate::slot::{CACHE, Pin, Ready, Slot};
 use crate::state::Wait;
 use crate::waker;
-use crate::world::LentThread;
 use crate::world::kernel::{BATCH_MAX, Kernel};
+use crate::world::{LentThread, nanoseconds};
 use crate::{Exit, Waiting, relations};
 
 /// Dispatches between two of the same fairness tick; the number is Go's, prime so that it does not beat with a program's own periods.
@@ -147,6 +147,8 @@ pub(crate) struct Local {
     seen_next: RefCell<Vec<Seen>>,
     /// How long to park before looking at them again.
     patience: Cell<u64>,
+    /// How many blocking sections the thread is in, one in the other.
+    sections: Cell<u32>,
     /// What this worker polls into.
     batch: RefCell<Batch>,
 }
@@ -166,6 +168,8 @@ enum Parked {
     Woken,
     /// Nothing can run in the whole scheduler, unless time passes or the outside acts.
     AllIdle,
+    /// There are more threads than can be used, and this one has not been for long.
+    Retired,
 }
 
 impl Local {
@@ -187,6 +191,10 @@ impl Local {
     /// Puts an entry into the next slot. That wakes nobody; the entry that was there goes into the deque.
     pub(crate) fn set_next(&self, ready: Ready) {
         if self.shared.is_shuffled() && self.core.generator.borrow_mut().bool() {
+            return self.push(ready);
+        }
+        if self.shared.idle.is_revoked(self.seat) {
+            // This worker will not come to it soon.
             return self.push(ready);
         }
         if let Some(before) = self.shared.seat(self.seat).next.set(ready.as_raw()) {
@@ -219,11 +227,56 @@ impl Local {
                 }
                 _ => {}
             }
-            if let Some(ready) = self.find_work() {
+            let has_permit = !self.shared.idle.is_revoked(self.seat) || self.regain_permit(&stay);
+            if has_permit && let Some(ready) = self.find_work() {
                 self.run(ready);
-            } else if matches!((self.park(&stay), &stay), (Parked::AllIdle, Stay::Idle)) {
-                return;
+                continue;
             }
+            match (self.park(&stay), &stay) {
+                (Parked::AllIdle, Stay::Idle) | (Parked::Retired, _) => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// After a step during which the permit was taken away, or given back: says whether there is one again. If not, what only this worker
+    /// would have found is queued, and it is to park.
+    #[cold]
+    fn regain_permit(&self, stay: &Stay<'_>) -> bool {
+        self.stop_searching();
+        let must_run = !self.shared.seat(self.seat).bound.is_empty() || self.is_over(stay);
+        let regained = self.shared.idle.regain(self.seat, must_run);
+        if !regained {
+            self.hand_out();
+            self.shared.announce();
+        }
+        regained
+    }
+
+    /// Puts where others find it what only this worker would have found; announcing it is left to the caller.
+    fn hand_out(&self) {
+        if let Some(next) = self.shared.seat(self.seat).next.take() {
+            self.core.deque.push_overflowing(Ready::from_raw(next), &self.shared.global);
+        }
+        self.unannounced.set(false);
+    }
+
+    /// The thread is about to block: the worker's permit goes to another.
+    pub(crate) fn enter_section(&self) {
+        if self.sections.replace(self.sections.get() + 1) > 0 {
+            return;
+        }
+        self.stop_searching();
+        self.hand_out();
+        self.shared.blocking_sections.fetch_add(1, Relaxed);
+        self.shared.give_permit_back(self.seat);
+    }
+
+    /// The thread goes on, with a permit if there is one, else without, until its step ends.
+    pub(crate) fn leave_section(&self) {
+        self.sections.set(self.sections.get() - 1);
+        if self.sections.get() == 0 {
+            self.shared.idle.regain(self.seat, false);
         }
     }
 
@@ -381,7 +434,8 @@ impl Local {
     /// Looks at the other workers, unless enough others do.
     fn search(&self) -> Option<Ready> {
         let shared = &*self.shared;
-        if shared.seats() == 1 {
+        let reach = shared.idle.reach();
+        if reach == 1 {
             return None;
         }
         if !self.searching.get() {
@@ -396,7 +450,7 @@ impl Local {
         for round in 0..rounds {
             let last = round + 1 == rounds || shared.world.is_test();
             let mut lost = false;
-            for victim in self.others() {
+            for victim in self.others(reach) {
                 let found = match self.steal(victim, &mut lost) {
                     None if last => self.steal_late(victim),
                     found => found,
@@ -420,13 +474,14 @@ impl Local {
         None
     }
 
-    /// The other seats, in random order.
-    fn others(&self) -> impl Iterator<Item = SeatId> + use<> {
-        let seats = self.shared.seats();
+    /// The other seats, in random order. With extra seats in use, in the order of their numbers, from a random one on.
+    fn others(&self, seats: u32) -> impl Iterator<Item = SeatId> + use<> {
         let (start, stride) = {
             let mut generator = self.core.generator.borrow_mut();
             let strides = self.shared.strides();
-            (generator.u32(0..seats), strides[generator.usize(0..strides.len())])
+            let stride =
+                if seats == self.shared.first_seats() { strides[generator.usize(0..strides.len())] } else { 1 };
+            (generator.u32(0..seats), stride)
         };
         let own = self.seat;
         // A stride that is coprime to their number visits each once.
@@ -464,7 +519,11 @@ impl Local {
             return Some(ready);
         }
         let mut seen = self.seen_next.borrow_mut();
-        let seen = &mut seen[victim.0 as usize];
+        let victim = victim.0 as usize;
+        if seen.len() <= victim {
+            seen.resize(victim + 1, Seen::default());
+        }
+        let seen = &mut seen[victim];
         let entry = seat.next.look();
         let step = seat.step.load(Relaxed);
         if entry.is_null() {
@@ -485,7 +544,7 @@ impl Local {
 
     /// How long to park at most because a running worker's next slot is full, so that it is looked at again.
     fn next_slots_until(&self) -> u64 {
-        let full = self.shared.all_seats().iter().any(|seat| !seat.next.look().is_null());
+        let full = self.shared.all_seats().any(|seat| !seat.next.look().is_null());
         if !full || self.shared.world.is_test() || self.shared.idle.counts().0 > 0 {
             self.patience.set(NEXT_AGE);
             return NEVER;
@@ -503,18 +562,21 @@ impl Local {
         // What others left in the heap is put right while there is nothing else to do.
         seat.timers.adjust();
         seat.timers.clean();
+        if self.seat.0 >= shared.first_seats() {
+            // An extra worker may be gone for long, and a limit on processes counts the slots that it holds.
+            self.core.return_slots(shared);
+        }
         if shared.idle.announce(self.seat, self.searching.replace(false)) {
             shared.tell_all_idle();
         }
         shared.note_end_at_leisure();
         let look_again = self.next_slots_until();
+        let retire_at = self.retire_at(stay);
         loop {
             let deadline = shared.next_deadline();
             let due = deadline <= shared.world.now();
-            if due || shared.has_queued() || !seat.bound.is_empty() || self.is_over(stay) {
-                self.searching.set(true);
-                // If this fails, a waker has taken it back, with the same count; its token wakes once too often.
-                shared.idle.take_back(self.seat);
+            let must_run = !seat.bound.is_empty() || self.is_over(stay);
+            if (due || shared.has_queued() || must_run) && self.take_back(must_run) {
                 break;
             }
             if matches!(stay, Stay::Idle) && self.poll_while_parked() {
@@ -538,7 +600,10 @@ impl Local {
                 }
                 break;
             }
-            match (shared.keep_time(self.seat, deadline), shared.poller.kernel()) {
+            // Due, but without a permit: those who are awake come to it, and when one of them parks it keeps the time.
+            let keeps = if due { None } else { shared.keep_time(self.seat, deadline) };
+            let look_again = look_again.min(retire_at);
+            match (keeps, shared.poller.kernel()) {
                 (Some(until), Some(kernel)) => {
                     if self.wait_in_kernel(kernel, until.min(look_again)) {
                         break;
@@ -551,13 +616,37 @@ impl Local {
                 self.searching.set(true);
                 break;
             }
-            if shared.world.now() >= look_again && shared.idle.take_back(self.seat) {
-                self.searching.set(true);
+            let now = shared.world.now();
+            if now >= retire_at && shared.idle.retire(self.seat) {
+                shared.leave_keeping(self.seat);
+                return Parked::Retired;
+            }
+            if now >= look_again && self.take_back(false) {
                 break;
             }
         }
         shared.leave_keeping(self.seat);
         Parked::Woken
+    }
+
+    /// Takes the announcement back, unless there is no permit; says whether this worker searches now.
+    fn take_back(&self, force: bool) -> bool {
+        let searches = match self.shared.idle.take_back(self.seat, force) {
+            // A waker counts it as searching, too; its token wakes once too often.
+            TakenBack::Yes | TakenBack::ByWaker => true,
+            TakenBack::NoPermit => false,
+        };
+        self.searching.set(searches);
+        searches
+    }
+
+    /// When this thread leaves, if it is not used until then, and there are more than can be.
+    fn retire_at(&self, stay: &Stay<'_>) -> u64 {
+        let shared = &*self.shared;
+        if !matches!(stay, Stay::Always) || !shared.idle.has_surplus() {
+            return NEVER;
+        }
+        shared.world.now().saturating_add(nanoseconds(shared.threads.keep_alive))
     }
 
     /// Parks as the keeper, until something happens to a descriptor, too; then this worker is parked no longer.
@@ -586,12 +675,15 @@ impl Local {
         if batch.events.is_empty() {
             return false;
         }
-        self.searching.set(true);
-        // As in `park`: if this fails, a waker has taken it back.
-        self.shared.idle.take_back(self.seat);
+        let searches = self.take_back(false);
         self.shared.leave_keeping(self.seat);
         self.deliver(batch, 0);
-        true
+        if !searches {
+            // Without a permit it stays where it is; what it has delivered is for others.
+            self.unannounced.set(false);
+            self.shared.announce();
+        }
+        searches
     }
 
     /// Whether what this thread is there for has something for it, or is over.
@@ -725,7 +817,6 @@ impl Default for Seen {
 
 /// Sits down with a core, which the caller took off its seat, works, and leaves the seat as it was.
 pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Stay<'_>) {
-    let seats = shared.seats() as usize;
     let local = Rc::new(Local {
         shared,
         seat,
@@ -739,8 +830,9 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
         unannounced: Cell::new(false),
         searching: Cell::new(searching),
         rounds: Cell::new(ROUNDS),
-        seen_next: RefCell::new(vec![Seen::default(); seats]),
+        seen_next: RefCell::default(),
         patience: Cell::new(NEXT_AGE),
+        sections: Cell::new(0),
         batch: RefCell::default(),
     });
     let entered = Entered::enter(Here::Seat(Rc::clone(&local)));
@@ -751,6 +843,12 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     drop(LentThread);
     let Some(local) = Rc::into_inner(local) else { unreachable!("nobody else on this thread keeps its seat") };
     local.core.return_slots(&local.shared);
+    if seat.0 >= local.shared.first_seats() {
+        // Nobody may sit here again at all, and an empty seat need not be looked at.
+        while let Some(ready) = local.core.deque.pop().or_else(|| local.core.fifo.pop()) {
+            local.shared.global.push(ready);
+        }
+    }
     if let Some(next) = local.shared.seat(seat).next.take() {
         // Nobody may sit here again soon.
         local.shared.global.push(Ready::from_raw(next));
@@ -763,5 +861,17 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
 
 /// The body of a worker's thread, which was started for a seat that a waker claimed.
 pub(crate) fn run_thread(shared: Arc<Shared>, seat: SeatId, core: Core) {
+    let threads = &shared.threads;
+    if let Some(cpus) = &threads.cpus {
+        // Those were allowed when the scheduler was built. If that has changed, the thread runs where the system lets it.
+        let _ = cpus.bind_this_thread();
+    }
+    let on_stop = threads.on_stop.clone();
+    if let Some(on_start) = &threads.on_start {
+        drop(guarded(|| on_start()));
+    }
     sit(shared, seat, core, true, Stay::Always);
+    if let Some(on_stop) = on_stop {
+        drop(guarded(|| on_stop()));
+    }
 }

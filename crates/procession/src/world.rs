@@ -161,6 +161,32 @@ impl World {
     }
 }
 
+/// Processors that threads are to run on.
+#[derive(Clone)]
+pub(crate) struct Cpus(rustix::thread::CpuSet);
+
+impl Cpus {
+    /// How many processors can be named.
+    pub(crate) const LIMIT: usize = rustix::thread::CpuSet::MAX_CPU;
+
+    /// These processors, of those that this program may use; `None` if it may use none of them. All must be below the limit.
+    pub(crate) fn allowed_of(numbers: &[usize]) -> io::Result<Option<Self>> {
+        let allowed = rustix::thread::sched_getaffinity(None)?;
+        let mut cpus = rustix::thread::CpuSet::new();
+        numbers.iter().filter(|&&number| allowed.is_set(number)).for_each(|&number| cpus.set(number));
+        Ok((cpus.count() > 0).then_some(Self(cpus)))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.count() as usize
+    }
+
+    /// Lets the calling thread run on these processors only.
+    pub(crate) fn bind_this_thread(&self) -> io::Result<()> {
+        Ok(rustix::thread::sched_setaffinity(None, &self.0)?)
+    }
+}
+
 thread_local! {
     /// The slack that the system gave the timers of this thread, if it has been changed.
     static SLACK_BEFORE: Cell<Option<u64>> = const { Cell::new(None) };

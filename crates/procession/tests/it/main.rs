@@ -10,6 +10,7 @@
 )]
 
 mod basics;
+mod blocked;
 mod channels;
 mod contracts;
 mod fairness;
