@@ -15,6 +15,7 @@ pub use crate::handle::{Child, Handle};
 pub use crate::mailbox::{MailboxSnapshot, WhenFull};
 pub use crate::names::{Named, RegisterError, register, whereis};
 pub use crate::pid::{ParsePidError, Pid};
+pub use crate::pool::spawn_blocking;
 pub use crate::process::{Event, Events, InitError, Process, Status, WaitingFor, Yields};
 pub use crate::relations::{Down, ExitSignal, MonitorRef, link, send_exit, unlink};
 pub use crate::relay::{FaultyRelay, InProcess, Parcel, Relay};

@@ -75,6 +75,11 @@ mod mailbox;
 mod next;
 mod pins;
 mod poll;
+#[cfg(procession_loom)]
+#[path = "pool"]
+mod pool {
+    mod core;
+}
 mod state;
 #[cfg(procession_loom)]
 #[path = "sync"]
@@ -118,6 +123,8 @@ pub mod net;
 mod pid;
 #[cfg(not(procession_loom))]
 mod poller;
+#[cfg(not(procession_loom))]
+pub mod pool;
 #[cfg(not(procession_loom))]
 mod process;
 #[cfg(not(procession_loom))]

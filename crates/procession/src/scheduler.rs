@@ -403,8 +403,7 @@ impl Drop for Owner {
 
 impl fmt::Debug for Scheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shared = self.shared();
-        f.debug_struct("Scheduler").field("id", &shared.id).field("name", &shared.name).finish_non_exhaustive()
+        self.shared().fmt(f)
     }
 }
 

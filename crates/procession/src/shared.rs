@@ -1,6 +1,7 @@
 //! What the workers of a scheduler, and everybody who knows one of its processes, share.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::sync::{Arc, OnceLock, Weak};
@@ -181,6 +182,12 @@ pub(crate) struct Shared {
     pub(crate) ages: Mutex<snapshot::Ages>,
     /// Wakers of combinators inside processes, by slot, to be woken at the beginning of the next step. Few processes leave any.
     pub(crate) foreign: Mutex<BTreeMap<u32, Vec<Waker>>>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduler").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Shared {

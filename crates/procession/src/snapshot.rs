@@ -36,8 +36,10 @@ impl Waiting {
     pub(crate) const ROOM: Self = Self(1 << 11);
     pub(crate) const READABLE: Self = Self(1 << 12);
     pub(crate) const WRITABLE: Self = Self(1 << 13);
+    pub(crate) const JOB: Self = Self(1 << 14);
 
-    const NAMES: [(Self, &str); 12] = [
+    const NAMES: [(Self, &str); 13] = [
+        (Self::JOB, "pool"),
         (Self::MESSAGE, "message"),
         (Self::TIMER, "timer"),
         (Self::PROCESS, "end of a process"),
@@ -106,6 +108,11 @@ impl Waiting {
     /// For a lock or something else that others hold: a mutex, a permit, a condition.
     pub fn for_lock(self) -> bool {
         self.has(Self::LOCK)
+    }
+
+    /// For a pool: a place, the end of a job, or its own end.
+    pub fn for_pool(self) -> bool {
+        self.has(Self::JOB)
     }
 
     /// For its suspension to be ended by a wake token.

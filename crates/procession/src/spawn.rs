@@ -104,7 +104,7 @@ impl<T> Error for SpawnError<T> {
 #[derive(Debug, Default)]
 #[must_use]
 pub struct SpawnOptions {
-    scheduler: Option<Scheduler>,
+    scheduler: Option<Arc<Shared>>,
     /// Boxed, since few processes have any, and all spawns pass it on (`step`: 5 % of the instructions of a spawn).
     rest: Option<Box<Rest>>,
 }
@@ -131,8 +131,12 @@ impl SpawnOptions {
     }
 
     /// The scheduler that the process belongs to.
-    pub fn on(mut self, scheduler: &Scheduler) -> Self {
-        self.scheduler = Some(scheduler.clone());
+    pub fn on(self, scheduler: &Scheduler) -> Self {
+        self.on_shared(Arc::clone(scheduler.shared()))
+    }
+
+    pub(crate) fn on_shared(mut self, shared: Arc<Shared>) -> Self {
+        self.scheduler = Some(shared);
         self
     }
 
@@ -260,7 +264,7 @@ impl SpawnOptions {
         body: impl FnOnce(T, &Pin) -> Result<Box<dyn Body>, (T, InitError)>,
     ) -> Result<(HandleShare, Option<MonitorRef>), SpawnError<T>> {
         let shared = match &self.scheduler {
-            Some(scheduler) => Hold::Shared(Arc::clone(scheduler.shared())),
+            Some(scheduler) => Hold::Shared(Arc::clone(scheduler)),
             None => scheduler::here(),
         };
         here::spend();

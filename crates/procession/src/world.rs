@@ -112,6 +112,22 @@ impl World {
         Kernel::open()
     }
 
+    /// As `start_thread`, with a stack of so many bytes.
+    pub(crate) fn start_thread_of(
+        &self,
+        name: String,
+        stack_size: Option<usize>,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        let builder = thread::Builder::new().name(name);
+        let builder = match stack_size {
+            Some(bytes) => builder.stack_size(bytes),
+            None => builder,
+        };
+        #[expect(clippy::disallowed_methods, reason = "the world is the home of threads")]
+        builder.spawn(body).map(drop)
+    }
+
     /// Parks the calling thread until the token comes or, on the real clock, the deadline; takes the token.
     pub(crate) fn park(&self, parker: &Parker, deadline: u64) {
         let mut token = parker.lock();

@@ -21,6 +21,7 @@ mod machines;
 mod messages;
 mod net;
 mod panics;
+mod pool;
 mod promises;
 mod scene;
 mod seeded;

@@ -1,0 +1,931 @@
+//! The state of a pool: who works, who is idle, what is queued, who waits to submit.
+//!
+//! # Pool protocol
+//!
+//! ## Problem
+//! A submitter finds all workers busy and queues its job; the last busy worker has just looked into the queue and becomes idle: the job
+//! waits for nothing. A worker's keep-alive is over while a submitter hands it a job: the job goes with the worker. Two submitters see
+//! room for one more worker, and both start one: the pool exceeds its capacity. A submitter looks, finds the pool open, and
+//! submits after `close` has returned. Counters of idle workers that are changed apart from the workers' list say so for ever.
+//!
+//! ## States
+//! Everything is under one lock, and every step is one critical section. *Live* workers are *idle*, which are on the stack, or *busy*,
+//! which is the difference, so that it cannot disagree. A worker that leaves is not live from the moment of the decision. A job is in
+//! the queue, or in the order of one worker, or run. A *place* is what a job needs to be taken: busy workers, queued jobs and
+//! reservations use one each, and there are as many as the capacity and the queue's limit together. The *generation* counts how often
+//! the pool was closed; a reservation of an earlier one is void.
+//!
+//! ## Steps
+//! Submitter: `Enter`, if there is a place and nobody waits for one: `Claim` the worker that became idle last and write the job
+//! into its order, or start a worker with it while fewer live than the capacity, or queue it. Else it may `Wait` in the list.
+//! Worker: `Finish` a job: take the next from the queue; or leave, if there are too many or the pool is closed; or `Park`, by a push to the idle.
+//! Parked, it waits for an order. Its keep-alive over, it `Expire`s: if it is still idle, it leaves; else its order has been written.
+//! Handle: `Withdraw` a job that is still queued, by its ticket.
+//! After each step `Settle`: queued jobs go to idle workers, free places to those who wait, in their order, and idle workers leave from the bottom of
+//! the stack while too many are live or the pool is closed.
+//!
+//! ## Why it works
+//! `Finish` looks into the queue and parks in one step, and `Enter` looks for idle workers and queues in one: whichever comes second
+//! sees the first. `Claim` and `Expire` both take the worker off the stack, so one of them does. The capacity is compared, the worker started and counted in
+//! one step. `close` is one step: what entered before it is queued or runs, what comes after sees it closed. A withdrawn job is out of the
+//! queue, so nobody runs it, and one that a worker has taken is not there to be withdrawn.
+//! A job is queued only while a worker is live, and a worker parks or leaves only when nothing is queued, or another stays: so
+//! what is queued is run, also if the system starts no more workers.
+//!
+//! ## Details that look wrong and are not
+//! Workers are started under the lock: else a job could be queued behind a start that the system then refuses.
+//! Who is served has its place already, and it is counted as reserved until he uses it: a newcomer cannot take it from him.
+//!
+//! ## Allowed
+//! After the capacity was lowered, more workers may be busy than it says, until they finish. A worker that leaves may
+//! still run its hook while another starts.
+//!
+//! ## Rejected
+//! - One atomic word of packed counts: the queue, the stack and the list of those who wait then have locks of their own, and each pair of them is
+//!   a race to be argued. A lock is taken twice for each job, and held for some ten nanoseconds.
+//! - Waking idle workers in the order in which they came, as condition variables do: a trickle of jobs keeps all of them alive.
+//! - Tombstones in the queue for jobs that were cancelled: they use up places. Here one is left only to keep the order, and is not counted.
+//!
+//! ## Checked by
+//! `models::*`: claim against park, expire, close; submit against resize; withdraw against run.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::task::Waker;
+
+use procession_sync::{Arc, Mutex};
+
+use crate::waiters::{Place, Waiters, Who};
+
+/// The defects that canary models plant, one at a time.
+pub(crate) mod mutation {
+    pub(crate) const SOUND: u8 = 0;
+    /// `Finish` looks into the queue, then parks in a step of its own.
+    pub(crate) const PARK_IN_TWO: u8 = 1;
+    /// `Expire` leaves without a look whether it was claimed.
+    pub(crate) const EXPIRE_BLINDLY: u8 = 2;
+    /// `Enter` looks whether the pool is open in a step of its own.
+    pub(crate) const ENTER_IN_TWO: u8 = 3;
+    /// A larger capacity serves nobody who waits.
+    pub(crate) const RESIZE_SILENTLY: u8 = 4;
+    /// `Withdraw` looks for the job and counts its end, then takes it in a step of its own.
+    pub(crate) const WITHDRAW_IN_TWO: u8 = 5;
+}
+
+/// What a worker is told.
+#[derive(Debug)]
+pub(crate) enum Order<J> {
+    /// To run the job with this ticket.
+    Run(u64, J),
+    Leave,
+}
+
+#[derive(Debug)]
+struct Mail<J> {
+    order: Option<Order<J>>,
+    waker: Option<Waker>,
+    /// Untimed waits of its job for a place in this pool, or for another job of it.
+    blocked: u32,
+}
+
+/// A worker, as the pool sees it.
+#[derive(Debug)]
+pub(crate) struct Seat<J>(Mutex<Mail<J>>);
+
+impl<J> Seat<J> {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Mail { order: None, waker: None, blocked: 0 })))
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Mail<J>) -> R) -> R {
+        change(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    /// Takes the order, or leaves a waker; gives back one that is to be dropped.
+    pub(crate) fn take_order(&self, waker: Waker) -> Result<Order<J>, Option<Waker>> {
+        self.change(|mail| match mail.order.take() {
+            Some(order) => Ok(order),
+            None => Err(mail.waker.replace(waker)),
+        })
+    }
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Completed,
+    Panicked,
+    Cancelled,
+}
+
+/// What a worker does after a job.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Next<J> {
+    Run(u64, J),
+    /// Wait for an order.
+    Park,
+    Leave,
+}
+
+/// What becomes of a worker whose keep-alive is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Expired {
+    Leave,
+    /// One of those that are kept: it waits for an order, however long.
+    Kept,
+    /// Its order has been written.
+    Claimed,
+}
+
+/// Why a job was not taken.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    Full,
+    Closed,
+    /// The system refused to start a worker, and there is none.
+    Worker(io::Error),
+}
+
+/// What somebody may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Calm {
+    /// Nothing runs, and nothing is queued.
+    Idle,
+    /// The pool is closed, and its last worker has left.
+    Drained,
+}
+
+/// How a wait for a place began.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// There was one, which is reserved now.
+    Granted(u64),
+    Waits(Place),
+    Closed,
+    TooManyWaiting,
+    WouldDeadlock,
+}
+
+/// What came of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// A place is reserved, in this generation.
+    Granted(u64),
+    Closed,
+}
+
+/// Somebody who waits for a place.
+#[derive(Debug)]
+struct Wish<J> {
+    verdict: Option<Verdict>,
+    /// The worker whose job waits, if it waits without a limit of time.
+    own: Option<Arc<Seat<J>>>,
+}
+
+/// Who is to be woken, outside the lock: most often one.
+#[derive(Debug, Default)]
+#[must_use]
+pub(crate) struct Wakes {
+    first: Option<Waker>,
+    more: Vec<Waker>,
+}
+
+impl Wakes {
+    fn push(&mut self, waker: Option<Waker>) {
+        if self.first.is_none() {
+            self.first = waker;
+        } else {
+            self.more.extend(waker);
+        }
+    }
+
+    /// Wakes them. It is the user's code.
+    pub(crate) fn wake(self) {
+        for waker in self.first.into_iter().chain(self.more) {
+            #[cfg(not(procession_loom))]
+            drop(crate::body::guarded(|| waker.wake()));
+            #[cfg(procession_loom)]
+            waker.wake();
+        }
+    }
+}
+
+/// Holes in the queue, beyond as many as there are jobs, at which it is compacted.
+const HOLES_MAX: usize = 64;
+
+/// Jobs in the order of their tickets.
+#[derive(Debug)]
+struct Queue<J> {
+    /// A withdrawn job leaves a hole.
+    entries: VecDeque<(u64, Option<J>)>,
+    jobs: usize,
+}
+
+impl<J> Queue<J> {
+    fn push(&mut self, ticket: u64, job: J) {
+        self.entries.push_back((ticket, Some(job)));
+        self.jobs += 1;
+    }
+
+    fn pop(&mut self) -> Option<(u64, J)> {
+        while let Some((ticket, job)) = self.entries.pop_front() {
+            if let Some(job) = job {
+                self.jobs -= 1;
+                return Some((ticket, job));
+            }
+        }
+        None
+    }
+
+    fn withdraw(&mut self, ticket: u64) -> Option<J> {
+        let place = self.entries.binary_search_by_key(&ticket, |entry| entry.0).ok()?;
+        let job = self.entries[place].1.take()?;
+        self.jobs -= 1;
+        if self.entries.len() > 2 * self.jobs + HOLES_MAX {
+            self.entries.retain(|entry| entry.1.is_some());
+        }
+        Some(job)
+    }
+}
+
+/// What a pool has counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) submitted: u64,
+    pub(crate) completed: u64,
+    pub(crate) panicked: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) refused: u64,
+    pub(crate) started: u64,
+    pub(crate) retired: u64,
+    pub(crate) workers_refused: u64,
+    pub(crate) peak: usize,
+}
+
+/// What a pool looks like at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Picture {
+    pub(crate) capacity: usize,
+    pub(crate) live: usize,
+    pub(crate) idle: usize,
+    pub(crate) inline: usize,
+    pub(crate) queued: usize,
+    pub(crate) reserved: usize,
+    pub(crate) waiting: usize,
+    pub(crate) closed: bool,
+    pub(crate) totals: Totals,
+}
+
+/// What a pool is to be like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) capacity: usize,
+    /// Jobs that may be queued.
+    pub(crate) queue: usize,
+    /// Submitters that may wait.
+    pub(crate) waiting: usize,
+    /// Workers that do not expire.
+    pub(crate) kept: usize,
+}
+
+#[derive(Debug)]
+struct State<J> {
+    limits: Limits,
+    open: bool,
+    generation: u64,
+    live: usize,
+    /// Workers that have left the count, and run their hooks.
+    leaving: usize,
+    /// Jobs that run on other threads than those of workers, or inside of another job.
+    inline: usize,
+    /// The worker that became idle last is at the back.
+    idle: VecDeque<Arc<Seat<J>>>,
+    queue: Queue<J>,
+    last_ticket: u64,
+    reserved: usize,
+    waiters: Waiters<Wish<J>>,
+    waiting: usize,
+    /// Busy workers whose job can go on only when another of this pool has ended.
+    blocked: usize,
+    /// Jobs that a job of this pool waits for, by ticket, and the worker of that one.
+    joins: Vec<(u64, Arc<Seat<J>>)>,
+    /// Who waits for a calm, by number.
+    watchers: BTreeMap<u64, (Calm, Waker)>,
+    totals: Totals,
+}
+
+#[derive(Debug)]
+pub(crate) struct Core<J, const MUTATION: u8 = { mutation::SOUND }>(Mutex<State<J>>);
+
+/// Starts a worker for a seat whose order has been written.
+pub(crate) type Start<'a, J> = &'a mut dyn FnMut(Arc<Seat<J>>) -> io::Result<()>;
+
+impl<J> State<J> {
+    fn busy(&self) -> usize {
+        self.live - self.idle.len()
+    }
+
+    fn has_place(&self) -> bool {
+        let used = self.busy() + self.queue.jobs + self.reserved;
+        used < self.limits.capacity.saturating_add(self.limits.queue)
+    }
+
+    /// `Claim`: writes an order to a worker that is off the stack.
+    fn hand(seat: &Seat<J>, order: Order<J>, wakes: &mut Wakes) {
+        seat.change(|mail| {
+            mail.order = Some(order);
+            wakes.push(mail.waker.take());
+        });
+    }
+
+    fn count_start(&mut self) {
+        self.live += 1;
+        self.totals.started += 1;
+        self.totals.peak = self.totals.peak.max(self.live);
+    }
+
+    /// Has a worker start with an order, or else idle.
+    fn start(&mut self, start: Start<'_, J>) -> io::Result<Arc<Seat<J>>> {
+        let seat = Seat::new();
+        match start(Arc::clone(&seat)) {
+            Ok(()) => {
+                self.count_start();
+                Ok(seat)
+            }
+            Err(error) => {
+                self.totals.workers_refused += 1;
+                Err(error)
+            }
+        }
+    }
+
+    /// Finds a worker for a job that has a place. The job is made when it is certain to be taken.
+    fn dispatch<C>(
+        &mut self,
+        content: C,
+        make: impl FnOnce(C, u64) -> J,
+        start: Start<'_, J>,
+        wakes: &mut Wakes,
+    ) -> Result<u64, (C, Refused)> {
+        let idle = self.idle.pop_back();
+        let fresh = if idle.is_none() && self.live < self.limits.capacity { Some(self.start(start)) } else { None };
+        if let Some(Err(_)) = &fresh
+            && self.live == 0
+        {
+            let error = fresh.and_then(Result::err).expect("it was just looked at");
+            self.totals.refused += 1;
+            return Err((content, Refused::Worker(error)));
+        }
+        self.last_ticket += 1;
+        let ticket = self.last_ticket;
+        self.totals.submitted += 1;
+        let job = make(content, ticket);
+        match (idle, fresh) {
+            (Some(seat), _) => Self::hand(&seat, Order::Run(ticket, job), wakes),
+            (None, Some(Ok(seat))) => {
+                // First come, first served: there is a queue here only if a start was refused before.
+                self.queue.push(ticket, job);
+                let (ticket, job) = self.queue.pop().expect("a job was just pushed");
+                Self::hand(&seat, Order::Run(ticket, job), wakes);
+            }
+            _ => self.queue.push(ticket, job),
+        }
+        Ok(ticket)
+    }
+
+    fn unblock(&mut self, own: Option<Arc<Seat<J>>>) {
+        if let Some(seat) = own {
+            self.blocked -= usize::from(seat.change(|mail| {
+                mail.blocked -= 1;
+                mail.blocked == 0
+            }));
+        }
+    }
+
+    fn block(&mut self, seat: &Seat<J>) {
+        self.blocked += usize::from(seat.change(|mail| {
+            mail.blocked += 1;
+            mail.blocked == 1
+        }));
+    }
+
+    /// Whether nobody is left who could free a place, once the job of `seat` waits, too.
+    fn would_deadlock(&self, seat: &Seat<J>) -> bool {
+        let more = usize::from(seat.change(|mail| mail.blocked == 0));
+        self.idle.is_empty()
+            && self.live >= self.limits.capacity
+            && self.reserved == 0
+            && self.blocked + more >= self.busy()
+    }
+
+    fn serve(&mut self, verdict: Verdict, wakes: &mut Wakes) -> bool {
+        let served = self.waiters.serve(|wish| {
+            wish.verdict = Some(verdict);
+            wish.own.take()
+        });
+        let Some((who, own)) = served else {
+            return false;
+        };
+        self.waiting -= 1;
+        self.unblock(own);
+        wakes.push(who.into_waker());
+        true
+    }
+
+    /// `Settle`.
+    fn settle(&mut self, wakes: &mut Wakes) {
+        while self.queue.jobs > 0
+            && let Some(seat) = self.idle.pop_back()
+        {
+            let (ticket, job) = self.queue.pop().expect("jobs are counted");
+            Self::hand(&seat, Order::Run(ticket, job), wakes);
+        }
+        while self.open && self.has_place() && self.serve(Verdict::Granted(self.generation), wakes) {
+            self.reserved += 1;
+        }
+        while (self.live > self.limits.capacity || !self.open)
+            && let Some(seat) = self.idle.pop_front()
+        {
+            self.count_leave();
+            Self::hand(&seat, Order::Leave, wakes);
+        }
+        if !self.watchers.is_empty() {
+            let (idle, drained) = (self.is(Calm::Idle), self.is(Calm::Drained));
+            let reached = |calm: &Calm| if *calm == Calm::Idle { idle } else { drained };
+            for (_, (_, waker)) in self.watchers.extract_if(.., |_, (calm, _)| reached(calm)) {
+                wakes.push(Some(waker));
+            }
+        }
+    }
+
+    fn count_leave(&mut self) {
+        self.live -= 1;
+        self.leaving += 1;
+        self.totals.retired += 1;
+    }
+
+    fn is(&self, calm: Calm) -> bool {
+        let nothing_queued = self.queue.jobs == 0 && self.inline == 0;
+        match calm {
+            Calm::Idle => nothing_queued && self.busy() == 0,
+            Calm::Drained => nothing_queued && !self.open && self.live == 0 && self.leaving == 0,
+        }
+    }
+
+    fn count_end(&mut self, ticket: u64, ended: Ended) {
+        match ended {
+            Ended::Completed => self.totals.completed += 1,
+            Ended::Panicked => self.totals.panicked += 1,
+            Ended::Cancelled => self.totals.cancelled += 1,
+        }
+        while let Some(place) = self.joins.iter().position(|join| join.0 == ticket) {
+            let (_, seat) = self.joins.swap_remove(place);
+            self.unblock(Some(seat));
+        }
+    }
+
+    fn unreserve(&mut self, generation: u64) -> bool {
+        let valid = self.open && generation == self.generation;
+        self.reserved -= usize::from(valid);
+        valid
+    }
+}
+
+impl<J, const MUTATION: u8> Core<J, MUTATION> {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self(Mutex::new(State {
+            limits,
+            open: true,
+            generation: 0,
+            live: 0,
+            leaving: 0,
+            inline: 0,
+            idle: VecDeque::new(),
+            queue: Queue { entries: VecDeque::new(), jobs: 0 },
+            last_ticket: 0,
+            reserved: 0,
+            waiters: Waiters::new(),
+            waiting: 0,
+            blocked: 0,
+            joins: Vec::new(),
+            watchers: BTreeMap::new(),
+            totals: Totals::default(),
+        }))
+    }
+
+    fn look<R>(&self, look: impl FnOnce(&mut State<J>) -> R) -> R {
+        look(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut State<J>, &mut Wakes) -> R) -> (R, Wakes) {
+        let mut wakes = Wakes::default();
+        let result = self.look(|state| change(state, &mut wakes));
+        (result, wakes)
+    }
+
+    /// `Enter`: the ticket of the job, if it is taken. `start` starts a worker, and may refuse.
+    pub(crate) fn enter<C>(
+        &self,
+        content: C,
+        make: impl FnOnce(C, u64) -> J,
+        start: Start<'_, J>,
+    ) -> (Result<u64, (C, Refused)>, Wakes) {
+        let in_two = MUTATION == mutation::ENTER_IN_TWO && self.look(|state| state.open);
+        self.change(|state, wakes| {
+            if !state.open && !in_two {
+                return Err((content, Refused::Closed));
+            }
+            if !state.waiters.is_empty() || !state.has_place() {
+                return Err((content, Refused::Full));
+            }
+            state.dispatch(content, make, start, wakes)
+        })
+    }
+
+    /// `Enter` with a place that was reserved.
+    pub(crate) fn enter_reserved<C>(
+        &self,
+        generation: u64,
+        content: C,
+        make: impl FnOnce(C, u64) -> J,
+        start: Start<'_, J>,
+    ) -> (Result<u64, (C, Refused)>, Wakes) {
+        self.change(|state, wakes| {
+            if !state.unreserve(generation) {
+                return Err((content, Refused::Closed));
+            }
+            let entered = state.dispatch(content, make, start, wakes);
+            // If no worker could be started, the place is free again.
+            state.settle(wakes);
+            entered
+        })
+    }
+
+    /// Counts a job that was refused in the end.
+    pub(crate) fn count_refused(&self) {
+        self.look(|state| state.totals.refused += 1);
+    }
+
+    /// Reserves a place without waiting.
+    pub(crate) fn try_reserve(&self) -> Result<u64, Refused> {
+        self.look(|state| {
+            if !state.open {
+                return Err(Refused::Closed);
+            }
+            if !state.waiters.is_empty() || !state.has_place() {
+                return Err(Refused::Full);
+            }
+            state.reserved += 1;
+            Ok(state.generation)
+        })
+    }
+
+    /// `Wait`. `own` is the worker on which a job of this pool calls, if it waits without a limit of time.
+    pub(crate) fn wait(&self, waker: Waker, own: Option<&Arc<Seat<J>>>) -> Entry {
+        self.look(|state| {
+            if !state.open {
+                return Entry::Closed;
+            }
+            if state.waiters.is_empty() && state.has_place() {
+                state.reserved += 1;
+                return Entry::Granted(state.generation);
+            }
+            if state.waiting >= state.limits.waiting {
+                return Entry::TooManyWaiting;
+            }
+            if let Some(seat) = own {
+                if state.would_deadlock(seat) {
+                    return Entry::WouldDeadlock;
+                }
+                state.block(seat);
+            }
+            state.waiting += 1;
+            Entry::Waits(state.waiters.push(Who::Alone(waker), Wish { verdict: None, own: own.cloned() }))
+        })
+    }
+
+    /// Looks whether who waits was served; if so, frees his place in the list. The waker that is left is to be dropped.
+    pub(crate) fn poll_wait(&self, place: &mut Option<Place>, waker: &mut Option<Waker>) -> Option<Verdict> {
+        self.look(|state| {
+            let waiting = place.take()?;
+            if state.waiters.is_served(&waiting) {
+                return state.waiters.remove(waiting).0.verdict;
+            }
+            state.waiters.set_waker(&waiting, waker);
+            *place = Some(waiting);
+            None
+        })
+    }
+
+    /// Somebody waits no longer.
+    pub(crate) fn leave_wait(&self, place: Place) -> Wakes {
+        let (own_waker, wakes) = self.change(|state, wakes| {
+            let (wish, who) = state.waiters.remove(place);
+            match wish.verdict {
+                Some(Verdict::Granted(generation)) => {
+                    state.unreserve(generation);
+                }
+                Some(Verdict::Closed) => {}
+                None => {
+                    state.waiting -= 1;
+                    state.unblock(wish.own);
+                }
+            }
+            state.settle(wakes);
+            who
+        });
+        drop(own_waker);
+        wakes
+    }
+
+    /// Gives a reserved place back.
+    pub(crate) fn release(&self, generation: u64) -> Wakes {
+        self.change(|state, wakes| {
+            state.unreserve(generation);
+            state.settle(wakes);
+        })
+        .1
+    }
+
+    /// `Finish`.
+    pub(crate) fn finish(&self, seat: &Arc<Seat<J>>, ticket: u64, ended: Ended) -> (Next<J>, Wakes) {
+        if MUTATION == mutation::PARK_IN_TWO {
+            let next = self.look(|state| {
+                state.count_end(ticket, ended);
+                state.queue.pop()
+            });
+            return match next {
+                Some((ticket, job)) => (Next::Run(ticket, job), Wakes::default()),
+                None => self.change(|state, _| {
+                    state.idle.push_back(Arc::clone(seat));
+                    Next::Park
+                }),
+            };
+        }
+        self.change(|state, wakes| {
+            state.count_end(ticket, ended);
+            let next = if state.live > state.limits.capacity {
+                state.count_leave();
+                Next::Leave
+            } else if let Some((ticket, job)) = state.queue.pop() {
+                Next::Run(ticket, job)
+            } else if !state.open {
+                state.count_leave();
+                Next::Leave
+            } else {
+                state.idle.push_back(Arc::clone(seat));
+                Next::Park
+            };
+            state.settle(wakes);
+            next
+        })
+    }
+
+    /// `Expire`.
+    pub(crate) fn expire(&self, seat: &Arc<Seat<J>>) -> (Expired, Wakes) {
+        self.change(|state, wakes| {
+            // From the bottom, where those are that have been idle longest.
+            let place = state.idle.iter().position(|idle| Arc::ptr_eq(idle, seat));
+            if MUTATION == mutation::EXPIRE_BLINDLY {
+                state.count_leave();
+                if let Some(place) = place {
+                    state.idle.remove(place);
+                }
+                return Expired::Leave;
+            }
+            let Some(place) = place else {
+                return Expired::Claimed;
+            };
+            if state.live <= state.limits.kept {
+                return Expired::Kept;
+            }
+            state.idle.remove(place);
+            state.count_leave();
+            state.settle(wakes);
+            Expired::Leave
+        })
+    }
+
+    /// A worker that has left has run its hooks.
+    pub(crate) fn left(&self) -> Wakes {
+        self.change(|state, wakes| {
+            state.leaving -= 1;
+            state.settle(wakes);
+        })
+        .1
+    }
+
+    /// A worker was killed: with a job, if `ticket` says so, else idle or with an order that it has not taken. Gives back the jobs that nobody is left to run.
+    pub(crate) fn died(&self, seat: &Arc<Seat<J>>, ticket: Option<u64>, start: Start<'_, J>) -> (Vec<J>, Wakes) {
+        self.change(|state, wakes| {
+            let mut lost = Vec::new();
+            if let Some(ticket) = ticket {
+                state.count_end(ticket, Ended::Cancelled);
+            }
+            let order = seat.change(|mail| mail.order.take());
+            let mut counted = true;
+            match order {
+                Some(Order::Run(ticket, job)) => {
+                    state.count_end(ticket, Ended::Cancelled);
+                    lost.push(job);
+                }
+                Some(Order::Leave) => {
+                    state.leaving -= 1;
+                    counted = false;
+                }
+                None => {}
+            }
+            if counted {
+                if let Some(place) = state.idle.iter().position(|idle| Arc::ptr_eq(idle, seat)) {
+                    state.idle.remove(place);
+                }
+                state.live -= 1;
+                state.totals.retired += 1;
+            }
+            while state.live == 0 && state.queue.jobs > 0 {
+                match state.start(start) {
+                    Ok(successor) => {
+                        let (ticket, job) = state.queue.pop().expect("jobs are counted");
+                        State::hand(&successor, Order::Run(ticket, job), wakes);
+                    }
+                    Err(_) => {
+                        while let Some((ticket, job)) = state.queue.pop() {
+                            state.count_end(ticket, Ended::Cancelled);
+                            lost.push(job);
+                        }
+                    }
+                }
+            }
+            state.settle(wakes);
+            lost
+        })
+    }
+
+    /// `Withdraw`: the job, if it was still queued.
+    pub(crate) fn withdraw(&self, ticket: u64) -> (Option<J>, Wakes) {
+        if MUTATION == mutation::WITHDRAW_IN_TWO {
+            self.look(|state| {
+                if state.queue.entries.iter().any(|entry| entry.0 == ticket && entry.1.is_some()) {
+                    state.count_end(ticket, Ended::Cancelled);
+                }
+            });
+            return (self.look(|state| state.queue.withdraw(ticket)), Wakes::default());
+        }
+        self.change(|state, wakes| {
+            let job = state.queue.withdraw(ticket)?;
+            state.count_end(ticket, Ended::Cancelled);
+            state.settle(wakes);
+            Some(job)
+        })
+    }
+
+    /// `Withdraw`, in order to run it here.
+    pub(crate) fn take_inline(&self, ticket: u64) -> (Option<J>, Wakes) {
+        self.change(|state, wakes| {
+            let job = state.queue.withdraw(ticket)?;
+            state.inline += 1;
+            state.settle(wakes);
+            Some(job)
+        })
+    }
+
+    /// A job is to be run by its submitter: its ticket, unless the pool is closed.
+    pub(crate) fn begin_inline(&self) -> Option<u64> {
+        self.look(|state| {
+            if !state.open {
+                return None;
+            }
+            state.inline += 1;
+            state.last_ticket += 1;
+            state.totals.submitted += 1;
+            Some(state.last_ticket)
+        })
+    }
+
+    pub(crate) fn finish_inline(&self, ticket: u64, ended: Ended) -> Wakes {
+        self.change(|state, wakes| {
+            state.inline -= 1;
+            state.count_end(ticket, ended);
+            state.settle(wakes);
+        })
+        .1
+    }
+
+    /// The job of `seat` waits for another of this pool, as long as that takes. `false` if it could only wait for ever.
+    pub(crate) fn join(&self, seat: &Arc<Seat<J>>, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
+        self.look(|state| {
+            // A job publishes its result before its end is counted: one that has not published it is not counted yet.
+            if has_ended() {
+                return true;
+            }
+            if state.would_deadlock(seat) {
+                return false;
+            }
+            state.block(seat);
+            state.joins.push((ticket, Arc::clone(seat)));
+            true
+        })
+    }
+
+    /// Starts workers that wait for jobs, as long as fewer than `wanted` live and the capacity allows it.
+    pub(crate) fn prestart(&self, wanted: usize, start: Start<'_, J>) -> io::Result<()> {
+        self.look(|state| {
+            while state.open && state.live < wanted.min(state.limits.capacity) {
+                let seat = state.start(start)?;
+                state.idle.push_back(seat);
+            }
+            Ok(())
+        })
+    }
+
+    /// Changes the capacity; gives back what it was.
+    pub(crate) fn resize(&self, capacity: usize, start: Start<'_, J>) -> (usize, Wakes) {
+        self.change(|state, wakes| {
+            let before = std::mem::replace(&mut state.limits.capacity, capacity);
+            while state.live < capacity && state.queue.jobs > 0 {
+                // A refused worker leaves the jobs to those there are.
+                let Ok(seat) = state.start(start) else { break };
+                let (ticket, job) = state.queue.pop().expect("jobs are counted");
+                State::hand(&seat, Order::Run(ticket, job), wakes);
+            }
+            if MUTATION != mutation::RESIZE_SILENTLY {
+                state.settle(wakes);
+            }
+            before
+        })
+    }
+
+    /// Takes no more jobs. Says whether it did until now.
+    pub(crate) fn close(&self) -> (bool, Wakes) {
+        self.change(|state, wakes| {
+            let was_open = std::mem::replace(&mut state.open, false);
+            if was_open {
+                state.generation += 1;
+                state.reserved = 0;
+            }
+            while state.serve(Verdict::Closed, wakes) {}
+            state.settle(wakes);
+            was_open
+        })
+    }
+
+    /// Closes, and takes what is queued out.
+    pub(crate) fn clear(&self) -> (Vec<J>, Wakes) {
+        let (_, mut wakes) = self.close();
+        let (jobs, more) = self.change(|state, wakes| {
+            let mut jobs = Vec::with_capacity(state.queue.jobs);
+            while let Some((ticket, job)) = state.queue.pop() {
+                state.count_end(ticket, Ended::Cancelled);
+                jobs.push(job);
+            }
+            state.settle(wakes);
+            jobs
+        });
+        wakes.more.extend(more.first.into_iter().chain(more.more));
+        (jobs, wakes)
+    }
+
+    /// Takes jobs again; only a pool that is closed and has no worker left does.
+    pub(crate) fn reopen(&self) -> bool {
+        self.look(|state| {
+            let drained = state.is(Calm::Drained);
+            state.open |= drained;
+            drained
+        })
+    }
+
+    /// Whether the pool is as calm as that; else `waker` is woken when it is. Gives back a waker to drop.
+    pub(crate) fn watch(&self, number: u64, calm: Calm, waker: Waker) -> (bool, Option<Waker>) {
+        self.look(|state| {
+            if state.is(calm) {
+                return (true, Some(waker));
+            }
+            (false, state.watchers.insert(number, (calm, waker)).map(|watcher| watcher.1))
+        })
+    }
+
+    pub(crate) fn unwatch(&self, number: u64) -> Option<Waker> {
+        self.look(|state| state.watchers.remove(&number).map(|watcher| watcher.1))
+    }
+
+    pub(crate) fn picture(&self) -> Picture {
+        self.look(|state| Picture {
+            capacity: state.limits.capacity,
+            live: state.live,
+            idle: state.idle.len(),
+            inline: state.inline,
+            queued: state.queue.jobs,
+            reserved: state.reserved,
+            waiting: state.waiting,
+            closed: !state.open,
+            totals: state.totals,
+        })
+    }
+}
+
+#[cfg(all(test, procession_loom))]
+mod models;
+#[cfg(all(test, not(procession_loom)))]
+mod tests;

@@ -1,0 +1,251 @@
+use std::task::Waker;
+
+use procession_sync::{Arc, thread};
+
+use super::{Core, Ended, Entry, Expired, Limits, Next, Order, Seat, Verdict, mutation};
+
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.check(model);
+}
+
+/// A pool with one worker that has job 1.
+fn with_a_busy_worker<const MUTATION: u8>(queue: usize) -> (Arc<Core<u32, MUTATION>>, Arc<Seat<u32>>) {
+    let core = Core::new(Limits { capacity: 1, queue, waiting: 1, kept: 0 });
+    let mut worker = None;
+    let (entered, wakes) = core.enter(1, |job, _| job, &mut |seat| {
+        worker = Some(seat);
+        Ok(())
+    });
+    assert_eq!(entered.expect("there is a place"), 1);
+    wakes.wake();
+    let seat = worker.expect("there was none before");
+    assert!(matches!(seat.take_order(Waker::noop().clone()), Ok(Order::Run(1, 1))));
+    (Arc::new(core), seat)
+}
+
+/// Submits job 2: whether it was taken, and how many workers were started for it.
+fn submit<const MUTATION: u8>(core: &Core<u32, MUTATION>) -> (bool, u32) {
+    let mut started = 0;
+    let (entered, wakes) = core.enter(2, |job, _| job, &mut |_| {
+        started += 1;
+        Ok(())
+    });
+    wakes.wake();
+    (entered.is_ok(), started)
+}
+
+fn has_order(seat: &Seat<u32>) -> bool {
+    matches!(seat.take_order(Waker::noop().clone()), Ok(Order::Run(..)))
+}
+
+fn claim_against_park<const MUTATION: u8>() {
+    check(|| {
+        let (core, seat) = with_a_busy_worker::<MUTATION>(1);
+        let submitter = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || submit(&core))
+        };
+        let (next, wakes) = core.finish(&seat, 1, Ended::Completed);
+        wakes.wake();
+        let (taken, started) = submitter.join().expect("it does not panic");
+        assert!(taken && started == 0, "the worker is there, and the queue has room");
+        let runs = matches!(next, Next::Run(2, 2)) || has_order(&seat);
+        assert!(runs, "a job waits for nothing");
+    });
+}
+
+#[test]
+fn a_job_that_comes_as_the_worker_parks_is_run() {
+    claim_against_park::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a job waits for nothing")]
+fn canary_park_in_two() {
+    claim_against_park::<{ mutation::PARK_IN_TWO }>();
+}
+
+fn claim_against_expire<const MUTATION: u8>() {
+    check(|| {
+        let (core, seat) = with_a_busy_worker::<MUTATION>(0);
+        let (next, wakes) = core.finish(&seat, 1, Ended::Completed);
+        wakes.wake();
+        assert!(matches!(next, Next::Park));
+        let submitter = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || submit(&core))
+        };
+        let (expired, wakes) = core.expire(&seat);
+        wakes.wake();
+        let (taken, started) = submitter.join().expect("it does not panic");
+        assert!(taken);
+        let (claimed, another) = (has_order(&seat), started == 1);
+        assert!(claimed != another, "a job has one worker");
+        assert!(claimed == (expired == Expired::Claimed), "a job goes with a worker that leaves");
+        assert_eq!(core.picture().live, 1);
+    });
+}
+
+#[test]
+fn a_job_that_comes_as_the_worker_expires_is_run() {
+    claim_against_expire::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a job goes with a worker that leaves")]
+fn canary_expire_blindly() {
+    claim_against_expire::<{ mutation::EXPIRE_BLINDLY }>();
+}
+
+fn submit_against_close<const MUTATION: u8>() {
+    check(|| {
+        let (core, seat) = with_a_busy_worker::<MUTATION>(1);
+        let submitter = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || submit(&core).0)
+        };
+        core.close().1.wake();
+        let then = core.picture().totals.submitted;
+        let taken = submitter.join().expect("it does not panic");
+        assert_eq!(core.picture().totals.submitted, then, "a job was taken after the pool was closed");
+        // What was taken before runs.
+        let (next, wakes) = core.finish(&seat, 1, Ended::Completed);
+        wakes.wake();
+        assert_eq!(matches!(next, Next::Run(2, 2)), taken);
+        assert_eq!(matches!(next, Next::Leave), !taken);
+    });
+}
+
+#[test]
+fn nothing_is_taken_after_close_has_returned() {
+    submit_against_close::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a job was taken after the pool was closed")]
+fn canary_enter_in_two() {
+    submit_against_close::<{ mutation::ENTER_IN_TWO }>();
+}
+
+/// All four at once: a worker that parks and expires, a submitter, and a close.
+#[test]
+fn claim_park_expire_and_close() {
+    check(|| {
+        let (core, seat) = with_a_busy_worker::<{ mutation::SOUND }>(0);
+        let submitter = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || submit(&core))
+        };
+        let worker = {
+            let (core, seat) = (Arc::clone(&core), Arc::clone(&seat));
+            thread::spawn(move || {
+                let (next, wakes) = core.finish(&seat, 1, Ended::Completed);
+                wakes.wake();
+                match next {
+                    Next::Park => {
+                        let (expired, wakes) = core.expire(&seat);
+                        wakes.wake();
+                        // One that is claimed finds its order.
+                        expired == Expired::Leave || seat.take_order(Waker::noop().clone()).is_ok()
+                    }
+                    Next::Leave => true,
+                    Next::Run(..) => false,
+                }
+            })
+        };
+        core.close().1.wake();
+        let (taken, started) = submitter.join().expect("it does not panic");
+        assert!(worker.join().expect("it does not panic"), "a worker is told what to do");
+        let picture = core.picture();
+        assert!(taken || started == 0);
+        assert_eq!(picture.live, usize::from(taken), "who lives has the second job");
+        assert_eq!((picture.idle, picture.queued), (0, 0));
+        assert_eq!(picture.totals.submitted, 1 + u64::from(taken));
+    });
+}
+
+fn wait_against_resize<const MUTATION: u8>() {
+    check(|| {
+        let (core, _seat) = with_a_busy_worker::<MUTATION>(0);
+        let resizer = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || core.resize(2, &mut |_| Ok(())).1.wake())
+        };
+        let entry = core.wait(Waker::noop().clone(), None);
+        resizer.join().expect("it does not panic");
+        let granted = match entry {
+            Entry::Granted(0) => true,
+            Entry::Waits(place) => core.poll_wait(&mut Some(place), &mut None) == Some(Verdict::Granted(0)),
+            _ => false,
+        };
+        assert!(granted, "somebody waits for a place that is free");
+        assert_eq!((core.picture().reserved, core.picture().waiting), (1, 0));
+    });
+}
+
+#[test]
+fn who_waits_is_let_in_by_a_larger_capacity() {
+    wait_against_resize::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "somebody waits for a place that is free")]
+fn canary_resize_silently() {
+    wait_against_resize::<{ mutation::RESIZE_SILENTLY }>();
+}
+
+fn withdraw_against_run<const MUTATION: u8>() {
+    check(|| {
+        let (core, seat) = with_a_busy_worker::<MUTATION>(1);
+        assert!(submit(&core).0);
+        let worker = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || {
+                let (next, wakes) = core.finish(&seat, 1, Ended::Completed);
+                wakes.wake();
+                if let Next::Run(ticket, _) = next {
+                    core.finish(&seat, ticket, Ended::Completed).1.wake();
+                }
+            })
+        };
+        let (job, wakes) = core.withdraw(2);
+        wakes.wake();
+        worker.join().expect("it does not panic");
+        let totals = core.picture().totals;
+        assert_eq!(totals.completed + totals.cancelled, 2, "a job ends once");
+        assert_eq!(totals.cancelled == 1, job.is_some());
+    });
+}
+
+#[test]
+fn a_job_is_cancelled_or_run() {
+    withdraw_against_run::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a job ends once")]
+fn canary_withdraw_in_two() {
+    withdraw_against_run::<{ mutation::WITHDRAW_IN_TWO }>();
+}
+
+/// A place that is granted to somebody who leaves goes to the next.
+#[test]
+fn leave_against_finish() {
+    check(|| {
+        let (core, seat) = with_a_busy_worker::<{ mutation::SOUND }>(0);
+        let Entry::Waits(place) = core.wait(Waker::noop().clone(), None) else {
+            panic!("the pool is full");
+        };
+        let worker = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || core.finish(&seat, 1, Ended::Completed).1.wake())
+        };
+        core.leave_wait(place).wake();
+        worker.join().expect("it does not panic");
+        let picture = core.picture();
+        assert_eq!((picture.reserved, picture.waiting, picture.idle), (0, 0, 1));
+        assert!(submit(&core).0, "the place is free again");
+    });
+}

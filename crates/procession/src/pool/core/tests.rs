@@ -1,0 +1,76 @@
+use std::io;
+
+use super::{Core, Ended, HOLES_MAX, Limits, Next, Refused};
+
+fn core(capacity: usize, queue: usize) -> Core<u32> {
+    Core::new(Limits { capacity, queue, waiting: usize::MAX, kept: 0 })
+}
+
+fn refuse() -> io::Result<()> {
+    Err(io::Error::other("no more"))
+}
+
+#[test]
+fn a_job_whose_worker_is_refused_waits_for_those_there_are() {
+    let core = core(3, 0);
+    let mut first = None;
+    core.enter(1, |job, _| job, &mut |seat| {
+        first = Some(seat);
+        Ok(())
+    })
+    .0
+    .expect("it starts");
+    for job in [2, 3] {
+        core.enter(job, |job, _| job, &mut |_| refuse()).0.expect("a worker is there");
+    }
+    assert_eq!((core.picture().live, core.picture().queued), (1, 2));
+    let seat = first.expect("it started");
+    for job in [2, 3] {
+        let Next::Run(ticket, next) = core.finish(&seat, u64::from(job) - 1, Ended::Completed).0 else {
+            panic!("a job is queued");
+        };
+        assert_eq!((ticket, next), (u64::from(job), job));
+    }
+}
+
+#[test]
+fn a_worker_that_starts_late_takes_what_was_queued_first() {
+    let core = core(2, 0);
+    core.enter(1, |job, _| job, &mut |_| Ok(())).0.expect("it starts");
+    core.enter(2, |job, _| job, &mut |_| refuse()).0.expect("a worker is there");
+    core.resize(3, &mut |_| refuse()).1.wake();
+    let mut late = None;
+    core.enter(3, |job, _| job, &mut |seat| {
+        late = Some(seat);
+        Ok(())
+    })
+    .0
+    .expect("it starts");
+    let order = late.expect("it started").take_order(std::task::Waker::noop().clone());
+    assert!(matches!(order, Ok(super::Order::Run(2, 2))));
+    assert_eq!(core.picture().queued, 1);
+}
+
+#[test]
+fn without_any_worker_the_job_comes_back() {
+    let core = core(1, 1);
+    let (content, refused) = core.enter(1, |job, _| job, &mut |_| refuse()).0.expect_err("there is no worker");
+    assert_eq!(content, 1);
+    assert!(matches!(refused, Refused::Worker(_)));
+    assert_eq!((core.picture().live, core.picture().queued, core.picture().totals.submitted), (0, 0, 0));
+    let generation = core.try_reserve().expect("there is a place");
+    assert!(core.enter_reserved(generation, 1, |job, _| job, &mut |_| refuse()).0.is_err());
+    assert_eq!(core.picture().reserved, 0);
+}
+
+#[test]
+fn holes_of_cancelled_jobs_do_not_pile_up() {
+    let core = core(1, 1);
+    core.enter(0, |job, _| job, &mut |_| Ok(())).0.expect("it starts");
+    for n in 0..10_000 {
+        let ticket = core.enter(n, |job, _| job, &mut |_| Ok(())).0.expect("the place is free again");
+        assert_eq!(core.withdraw(ticket).0, Some(n));
+        assert_eq!(core.withdraw(ticket).0, None);
+        assert!(core.look(|state| state.queue.entries.len()) <= HOLES_MAX + 1);
+    }
+}

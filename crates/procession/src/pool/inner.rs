@@ -1,0 +1,564 @@
+//! What all pools have in common: jobs of one type, workers, and those who wait.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::time::Duration;
+
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use super::builder::{Hooks, OnFull};
+use super::core::{Calm, Core, Ended, Entry, Expired, Limits, Next, Order, Refused, Seat, Verdict, Wakes};
+use super::error::Why;
+use super::{PoolStats, SubmitError, WaitError};
+use crate::body::{drop_guarded, guarded};
+use crate::keeper::NEVER;
+use crate::shared::Shared;
+use crate::waiters::Place;
+use crate::world::{Parker, World, nanoseconds};
+use crate::{Waiting, here};
+
+/// Jobs that run inside of others that wait for them: each needs room on the same stack.
+const HELP_DEPTH_MAX: usize = 32;
+
+/// The clock and the threads of pools that belong to no scheduler.
+pub(super) fn world() -> &'static World {
+    static WORLD: OnceLock<World> = OnceLock::new();
+    WORLD.get_or_init(|| World::real(None))
+}
+
+/// Wakes a thread.
+#[derive(Default)]
+pub(super) struct Signal(Parker);
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl Signal {
+    pub(super) fn park_until(&self, deadline: u64) {
+        world().park(&self.0, deadline);
+    }
+}
+
+/// When a wait is over that begins now.
+pub(super) fn deadline_after(patience: Option<Duration>) -> u64 {
+    patience.map_or(NEVER, |patience| world().now().saturating_add(nanoseconds(patience)))
+}
+
+/// Polls on this thread until there is a result, or the time is over.
+pub(super) fn block<T>(patience: Option<Duration>, mut poll: impl FnMut(&mut TaskContext<'_>) -> Poll<T>) -> Option<T> {
+    let deadline = deadline_after(patience);
+    let signal = Arc::new(Signal::default());
+    let waker = Waker::from(Arc::clone(&signal));
+    let mut task = TaskContext::from_waker(&waker);
+    loop {
+        if let Poll::Ready(result) = poll(&mut task) {
+            return Some(result);
+        }
+        if deadline != NEVER && world().now() >= deadline {
+            return None;
+        }
+        signal.park_until(deadline);
+    }
+}
+
+/// The worker whose job runs on this thread.
+struct Current {
+    pool: u64,
+    seat: Arc<dyn Any + Send + Sync>,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
+    static HELP_DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Marks the thread as working for a pool until the guard goes. It keeps the mark for the next time, so that it is made once for each worker.
+pub(super) struct Mark(Option<Current>);
+
+impl Mark {
+    pub(super) fn new<J: Send + 'static>(inner: &Inner<J>, seat: &Arc<Seat<J>>) -> Self {
+        Self(Some(Current { pool: inner.id, seat: Arc::clone(seat) as Arc<dyn Any + Send + Sync> }))
+    }
+
+    pub(super) fn put(&mut self) -> Marked<'_> {
+        self.swap();
+        Marked(self)
+    }
+
+    fn swap(&mut self) {
+        // Ignored: while the thread's locals are destroyed, no job waits for its own pool here.
+        let _ = CURRENT.try_with(|current| std::mem::swap(&mut *current.borrow_mut(), &mut self.0));
+    }
+}
+
+pub(super) struct Marked<'a>(&'a mut Mark);
+
+impl Drop for Marked<'_> {
+    fn drop(&mut self) {
+        self.0.swap();
+    }
+}
+
+/// How workers are started.
+pub(super) trait Engine<J>: Send + Sync {
+    fn start(&self, inner: &Arc<Inner<J>>, seat: Arc<Seat<J>>) -> io::Result<()>;
+
+    /// Runs a job on the calling thread; only engines whose jobs can be run so have any called.
+    fn run(&self, inner: &Inner<J>, job: J) -> Ended;
+
+    /// The scheduler of the workers, if they are processes.
+    fn scheduler(&self) -> Option<&Arc<Shared>>;
+}
+
+/// What handles and watchers need to know of a pool, whatever its jobs are.
+pub(super) trait Jobs: Send + Sync {
+    fn cancel(&self, ticket: u64) -> bool;
+    /// Runs a queued job, if the caller is a worker of the pool.
+    fn help(&self, ticket: u64);
+    fn begin_join(&self, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool;
+    fn scheduler(&self) -> Option<Arc<Shared>>;
+}
+
+pub(super) struct Inner<J> {
+    id: u64,
+    core: Core<J>,
+    engine: Box<dyn Engine<J>>,
+    pub(super) name: String,
+    /// Nanoseconds that a worker stays idle.
+    pub(super) keep_alive: AtomicU64,
+    pub(super) hooks: Hooks,
+    last_watch: AtomicU64,
+    last_worker: AtomicU64,
+}
+
+impl<J> fmt::Debug for Inner<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("name", &self.name).field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// For how long a submitter waits for a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Patience {
+    Refuse,
+    For(Option<Duration>),
+    RunHere,
+}
+
+impl From<OnFull> for Patience {
+    fn from(on_full: OnFull) -> Self {
+        match on_full {
+            OnFull::Wait => Self::For(None),
+            OnFull::Refuse => Self::Refuse,
+            OnFull::CallerRuns => Self::RunHere,
+        }
+    }
+}
+
+fn refused<C>((content, refused): (C, Refused)) -> SubmitError<C> {
+    let kind = match refused {
+        Refused::Full => Why::Full,
+        Refused::Closed => Why::Closed,
+        Refused::Worker(error) => Why::Worker(error),
+    };
+    SubmitError { content, kind }
+}
+
+impl<J> Inner<J> {
+    pub(super) fn new(
+        name: String,
+        limits: Limits,
+        keep_alive: u64,
+        hooks: Hooks,
+        engine: Box<dyn Engine<J>>,
+    ) -> Arc<Self> {
+        static LAST_ID: AtomicU64 = AtomicU64::new(0);
+        Arc::new(Self {
+            // Relaxed: only that they differ.
+            id: LAST_ID.fetch_add(1, Relaxed),
+            core: Core::new(limits),
+            engine,
+            name,
+            keep_alive: AtomicU64::new(keep_alive),
+            hooks,
+            last_watch: AtomicU64::new(0),
+            last_worker: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn next_worker_name(&self) -> String {
+        format!("{}-{}", self.name, self.last_worker.fetch_add(1, Relaxed))
+    }
+
+    pub(super) fn stats(&self) -> PoolStats {
+        PoolStats::of(&self.core.picture())
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.core.picture().closed
+    }
+
+    fn woken<R>((result, wakes): (R, Wakes)) -> R {
+        wakes.wake();
+        result
+    }
+
+    pub(super) fn close(&self) -> bool {
+        Self::woken(self.core.close())
+    }
+
+    pub(super) fn shutdown_now(&self) -> usize {
+        let jobs = Self::woken(self.core.clear());
+        let count = jobs.len();
+        // One by one: a panic of one must not keep the others from being resolved.
+        jobs.into_iter().for_each(drop_guarded);
+        count
+    }
+
+    pub(super) fn reopen(&self) -> bool {
+        self.core.reopen()
+    }
+
+    pub(super) fn release(&self, generation: u64) {
+        self.core.release(generation).wake();
+    }
+
+    pub(super) fn try_reserve(&self) -> Result<u64, Why> {
+        self.core.try_reserve().map_err(|kind| {
+            self.core.count_refused();
+            refused(((), kind)).kind
+        })
+    }
+
+    pub(super) fn finish(&self, seat: &Arc<Seat<J>>, ticket: u64, ended: Ended) -> Next<J> {
+        Self::woken(self.core.finish(seat, ticket, ended))
+    }
+
+    pub(super) fn expire(&self, seat: &Arc<Seat<J>>) -> Expired {
+        Self::woken(self.core.expire(seat))
+    }
+
+    pub(super) fn left(&self) {
+        self.core.left().wake();
+    }
+
+    /// A worker is gone that has not left: its process was killed.
+    pub(super) fn died(self: &Arc<Self>, seat: &Arc<Seat<J>>, ticket: Option<u64>) {
+        let lost = Self::woken(self.core.died(seat, ticket, &mut |seat| self.engine.start(self, seat)));
+        lost.into_iter().for_each(drop_guarded);
+    }
+
+    pub(super) fn prestart(self: &Arc<Self>, wanted: usize) -> io::Result<()> {
+        self.core.prestart(wanted, &mut |seat| self.engine.start(self, seat))
+    }
+
+    pub(super) fn resize(self: &Arc<Self>, capacity: usize) -> usize {
+        Self::woken(self.core.resize(capacity, &mut |seat| self.engine.start(self, seat)))
+    }
+
+    pub(super) fn enter<C>(
+        self: &Arc<Self>,
+        content: C,
+        make: impl FnOnce(C, u64) -> J,
+    ) -> Result<u64, SubmitError<C>> {
+        Self::woken(self.core.enter(content, make, &mut |seat| self.engine.start(self, seat))).map_err(refused)
+    }
+
+    /// With a place that was reserved.
+    pub(super) fn enter_reserved<C>(
+        self: &Arc<Self>,
+        generation: u64,
+        content: C,
+        make: impl FnOnce(C, u64) -> J,
+    ) -> Result<u64, SubmitError<C>> {
+        let entered = self.core.enter_reserved(generation, content, make, &mut |seat| self.engine.start(self, seat));
+        Self::woken(entered).map_err(refused)
+    }
+}
+
+impl<J: Send + 'static> Inner<J> {
+    /// The worker of this pool whose job runs on this thread.
+    fn own_seat(&self) -> Option<Arc<Seat<J>>> {
+        let seat = CURRENT.try_with(|current| {
+            let current = current.borrow();
+            current.as_ref().filter(|current| current.pool == self.id).map(|current| Arc::clone(&current.seat))
+        });
+        seat.ok().flatten()?.downcast().ok()
+    }
+
+    pub(super) fn place(&self, timed: bool) -> PlaceWait<'_, J> {
+        PlaceWait { inner: self, place: None, timed }
+    }
+
+    /// Puts a job into the pool, or waits, or runs it here.
+    pub(super) fn put<C>(
+        self: &Arc<Self>,
+        content: C,
+        patience: Patience,
+        mut make: impl FnMut(C, u64) -> J,
+    ) -> Result<u64, SubmitError<C>> {
+        let entered = match self.enter(content, &mut make) {
+            Err(SubmitError { content, kind: Why::Full }) => match patience {
+                Patience::Refuse => Err(SubmitError { content, kind: Why::Full }),
+                Patience::For(patience) => {
+                    let mut place = self.place(patience.is_some());
+                    match block(patience, |task| place.poll_place(task)).unwrap_or(Err(Why::TimedOut)) {
+                        Ok(generation) => self.enter_reserved(generation, content, make),
+                        Err(kind) => Err(SubmitError { content, kind }),
+                    }
+                }
+                Patience::RunHere => match self.core.begin_inline() {
+                    Some(ticket) => {
+                        let job = make(content, ticket);
+                        self.run_inline(ticket, job);
+                        Ok(ticket)
+                    }
+                    None => Err(SubmitError { content, kind: Why::Closed }),
+                },
+            },
+            entered => entered,
+        };
+        self.count_if_refused(&entered);
+        entered
+    }
+
+    /// Counts a refusal that the protocol has not counted.
+    pub(super) fn count_if_refused<C>(&self, entered: &Result<u64, SubmitError<C>>) {
+        if entered.as_ref().is_err_and(|error| !error.is_no_worker()) {
+            self.core.count_refused();
+        }
+    }
+
+    fn run_inline(&self, ticket: u64, job: J) {
+        let ended = self.engine.run(self, job);
+        self.core.finish_inline(ticket, ended).wake();
+    }
+
+    fn watch(&self, calm: Calm) -> Watch<'_, J> {
+        Watch { inner: self, calm, number: self.last_watch.fetch_add(1, Relaxed) }
+    }
+
+    pub(super) fn wait(&self, patience: Option<Duration>) -> Result<(), WaitError> {
+        if !self.is_closed() {
+            return Err(WaitError::Open);
+        }
+        self.wait_for(Calm::Drained, patience)
+    }
+
+    pub(super) fn wait_idle(&self, patience: Option<Duration>) -> Result<(), WaitError> {
+        self.wait_for(Calm::Idle, patience)
+    }
+
+    fn wait_for(&self, calm: Calm, patience: Option<Duration>) -> Result<(), WaitError> {
+        if self.own_seat().is_some() {
+            return Err(WaitError::Inside);
+        }
+        let watch = self.watch(calm);
+        block(patience, |task| watch.poll_calm(task)).ok_or(WaitError::TimedOut)
+    }
+
+    pub(super) async fn drained(&self) -> Result<(), WaitError> {
+        if !self.is_closed() {
+            return Err(WaitError::Open);
+        }
+        self.until(Calm::Drained).await
+    }
+
+    pub(super) async fn idle(&self) -> Result<(), WaitError> {
+        self.until(Calm::Idle).await
+    }
+
+    async fn until(&self, calm: Calm) -> Result<(), WaitError> {
+        if self.own_seat().is_some() {
+            return Err(WaitError::Inside);
+        }
+        let watch = self.watch(calm);
+        std::future::poll_fn(|task| watch.poll_calm(task)).await;
+        Ok(())
+    }
+
+    /// When a worker that becomes idle on this thread leaves.
+    pub(super) fn keep_alive(&self) -> u64 {
+        self.keep_alive.load(Relaxed)
+    }
+
+    /// What a thread does that works for the pool.
+    pub(super) fn work(self: Arc<Self>, seat: Arc<Seat<J>>) {
+        let mut mark = Mark::new(&self, &seat);
+        let marked = mark.put();
+        self.hooks.run_start();
+        let signal = Arc::new(Signal::default());
+        let waker = Waker::from(Arc::clone(&signal));
+        let mut order = self.await_order(&seat, &signal, &waker);
+        while let Order::Run(ticket, job) = order {
+            let ended = self.engine.run(&self, job);
+            order = match self.finish(&seat, ticket, ended) {
+                Next::Run(ticket, job) => Order::Run(ticket, job),
+                Next::Park => self.await_order(&seat, &signal, &waker),
+                Next::Leave => Order::Leave,
+            };
+        }
+        self.hooks.run_stop();
+        drop(marked);
+        self.left();
+    }
+
+    fn await_order(&self, seat: &Arc<Seat<J>>, signal: &Signal, waker: &Waker) -> Order<J> {
+        let mut deadline = None;
+        loop {
+            if let Ok(order) = seat.take_order(waker.clone()) {
+                return order;
+            }
+            // Read only by those that have to wait.
+            let until = *deadline.get_or_insert_with(|| world().now().saturating_add(self.keep_alive()));
+            if until != NEVER && world().now() >= until {
+                match self.expire(seat) {
+                    Expired::Leave => return Order::Leave,
+                    Expired::Kept => deadline = Some(NEVER),
+                    Expired::Claimed => {}
+                }
+            }
+            signal.park_until(deadline.unwrap_or(until));
+        }
+    }
+}
+
+impl<J: Send + 'static> Jobs for Inner<J> {
+    fn cancel(&self, ticket: u64) -> bool {
+        let job = Self::woken(self.core.withdraw(ticket));
+        let cancelled = job.is_some();
+        drop_guarded(job);
+        cancelled
+    }
+
+    fn help(&self, ticket: u64) {
+        let depth = HELP_DEPTH.get();
+        if depth >= HELP_DEPTH_MAX || self.own_seat().is_none() {
+            return;
+        }
+        if let Some(job) = Self::woken(self.core.take_inline(ticket)) {
+            HELP_DEPTH.set(depth + 1);
+            self.run_inline(ticket, job);
+            HELP_DEPTH.set(depth);
+        }
+    }
+
+    fn begin_join(&self, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
+        self.own_seat().is_none_or(|seat| self.core.join(&seat, ticket, has_ended))
+    }
+
+    fn scheduler(&self) -> Option<Arc<Shared>> {
+        self.engine.scheduler().cloned()
+    }
+}
+
+/// Waits for a place in a pool, which is reserved then. Dropped, it gives back what it was given.
+pub(super) struct PlaceWait<'a, J: Send + 'static> {
+    inner: &'a Inner<J>,
+    place: Option<Place>,
+    /// Whether the caller goes on some day without a place.
+    timed: bool,
+}
+
+impl<J: Send + 'static> PlaceWait<'_, J> {
+    pub(super) fn poll_place(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<u64, Why>> {
+        // Cloned and dropped outside the lock: both are the user's code.
+        let mut waker = Some(task.waker().clone());
+        if self.place.is_some() {
+            let verdict = self.inner.core.poll_wait(&mut self.place, &mut waker);
+            drop(waker);
+            return match verdict {
+                Some(Verdict::Granted(generation)) => Poll::Ready(Ok(generation)),
+                Some(Verdict::Closed) => Poll::Ready(Err(Why::Closed)),
+                None => Poll::Pending,
+            };
+        }
+        let own = if self.timed { None } else { self.inner.own_seat() };
+        let waker = waker.take().expect("it was just made");
+        match self.inner.core.wait(waker, own.as_ref()) {
+            Entry::Granted(generation) => Poll::Ready(Ok(generation)),
+            Entry::Waits(place) => {
+                self.place = Some(place);
+                Poll::Pending
+            }
+            Entry::Closed => Poll::Ready(Err(Why::Closed)),
+            Entry::TooManyWaiting => Poll::Ready(Err(Why::TooManyWaiting)),
+            Entry::WouldDeadlock => Poll::Ready(Err(Why::WouldDeadlock)),
+        }
+    }
+
+    pub(super) fn is_enlisted(&self) -> bool {
+        self.place.is_some()
+    }
+}
+
+impl<J: Send + 'static> Future for PlaceWait<'_, J> {
+    type Output = Result<u64, Why>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        if !here::charge(task) {
+            return Poll::Pending;
+        }
+        let polled = self.get_mut().poll_place(task);
+        if polled.is_pending() {
+            here::note_waiting(Waiting::JOB);
+        }
+        polled
+    }
+}
+
+impl<J: Send + 'static> Drop for PlaceWait<'_, J> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.inner.core.leave_wait(place).wake();
+        }
+    }
+}
+
+/// Somebody who waits for a calm; forgotten when he goes.
+struct Watch<'a, J: Send + 'static> {
+    inner: &'a Inner<J>,
+    calm: Calm,
+    number: u64,
+}
+
+impl<J: Send + 'static> Watch<'_, J> {
+    fn poll_calm(&self, task: &mut TaskContext<'_>) -> Poll<()> {
+        let (is_calm, waker) = self.inner.core.watch(self.number, self.calm, task.waker().clone());
+        drop(waker);
+        if is_calm {
+            return Poll::Ready(());
+        }
+        here::note_waiting(Waiting::JOB);
+        Poll::Pending
+    }
+}
+
+impl<J: Send + 'static> Drop for Watch<'_, J> {
+    fn drop(&mut self) {
+        drop(self.inner.core.unwatch(self.number));
+    }
+}
+
+/// What the handles of a pool share: with the last of them the pool is closed.
+pub(super) struct Owner<J>(pub(super) Arc<Inner<J>>);
+
+impl<J> Drop for Owner<J> {
+    fn drop(&mut self) {
+        drop(guarded(|| self.0.close()));
+    }
+}

@@ -1,0 +1,48 @@
+//! Pools: what they run, refuse, give back; how they grow, shrink and end.
+
+mod processes;
+mod threads;
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use procession::pool::PoolStats;
+
+/// Holds jobs back until it is opened, or dropped.
+struct Gate {
+    opener: Option<Sender<()>>,
+    entered: Receiver<()>,
+}
+
+/// A closure that says that it runs, and ends when the gate is opened.
+fn gated() -> (Gate, impl FnOnce() + Send + 'static) {
+    let (opener, opened) = channel::<()>();
+    let (enter, entered) = channel();
+    let job = move || {
+        // Ignored: nobody looks whether it runs.
+        let _ = enter.send(());
+        let _ = opened.recv();
+    };
+    (Gate { opener: Some(opener), entered }, job)
+}
+
+impl Gate {
+    #[track_caller]
+    fn wait_for_job(&self) {
+        crate::scene::soon(&self.entered);
+    }
+
+    fn open(mut self) {
+        self.opener = None;
+    }
+}
+
+/// What is always true.
+#[track_caller]
+fn assert_sums(stats: &PoolStats) {
+    assert_eq!(stats.live, stats.busy + stats.idle, "{stats:?}");
+    let accounted = stats.completed + stats.panicked + stats.cancelled;
+    let pending = (stats.queued + stats.busy + stats.inline) as u64;
+    assert_eq!(stats.submitted, accounted + pending, "{stats:?}");
+    assert!(stats.workers_started >= stats.workers_retired, "{stats:?}");
+    assert_eq!(stats.workers_started - stats.workers_retired, stats.live as u64, "{stats:?}");
+}

@@ -1,0 +1,217 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::pool::{AsyncPool, JobError, OnFull, Pool, Queue, WaitError};
+use procession::{Instant, Scheduler, sleep, yield_now};
+
+use super::assert_sums;
+use crate::scene::{driven, panic_quietly, threaded};
+
+fn of(scheduler: &Scheduler, capacity: usize, queue: Queue) -> AsyncPool {
+    Pool::builder().capacity(capacity).queue(queue).build_async_on(scheduler).expect("it starts no process yet")
+}
+
+async fn end(pool: &AsyncPool) {
+    pool.close();
+    pool.ended().await.expect("its jobs end");
+    let stats = pool.stats();
+    assert_eq!((stats.live, stats.queued), (0, 0));
+    assert_sums(&stats);
+}
+
+#[test]
+fn no_more_jobs_run_at_once_than_the_capacity() {
+    let scheduler = driven();
+    let pool = of(&scheduler, 10, Queue::HandOff);
+    scheduler.block_on(async {
+        let start = Instant::now();
+        let mut handles = Vec::new();
+        for n in 0..100 {
+            let job = async move {
+                sleep(Duration::from_millis(10)).await;
+                n
+            };
+            handles.push(pool.submit(job).await.expect("it is open"));
+            assert_sums(&pool.stats());
+        }
+        for (n, handle) in handles.into_iter().enumerate() {
+            assert_eq!(handle.await, Ok(n));
+        }
+        assert_eq!(Instant::now() - start, Duration::from_millis(100), "ten at a time");
+        assert_eq!(pool.stats().peak, 10);
+        end(&pool).await;
+    });
+}
+
+#[test]
+fn idle_workers_end_on_the_schedulers_clock_and_a_trickle_keeps_one() {
+    let scheduler = driven();
+    let pool = Pool::builder().capacity(8).keep_alive(Duration::from_secs(10)).build_async_on(&scheduler);
+    let pool = pool.expect("valid");
+    scheduler.block_on(async {
+        for _ in 0..8 {
+            pool.execute(sleep(Duration::from_secs(1))).await.expect("it is open");
+        }
+        pool.idle().await.expect("they end");
+        assert_eq!((pool.stats().live, pool.stats().idle), (8, 8));
+        for _ in 0..12 {
+            pool.submit(sleep(Duration::from_millis(1))).await.expect("it is open").await.expect("it returns");
+            sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(pool.stats().live, 1);
+        sleep(Duration::from_secs(11)).await;
+        assert_eq!(pool.stats().live, 0);
+        end(&pool).await;
+    });
+}
+
+#[test]
+fn panics_go_to_handles_or_the_handler_and_the_worker_goes_on() {
+    let scheduler = driven();
+    let (report, reports) = std::sync::mpsc::channel();
+    let handler = move |payload: Box<dyn std::any::Any + Send>| {
+        report.send(*payload.downcast::<String>().expect("it is the text")).expect("somebody looks");
+    };
+    let pool = Pool::builder().capacity(1).on_panic(handler).build_async_on(&scheduler).expect("valid");
+    scheduler.block_on(async {
+        let job = async {
+            yield_now().await;
+            if true {
+                panic_quietly("held");
+            }
+        };
+        assert_eq!(pool.submit(job).await.expect("open").await, Err(JobError::Panicked("held".into())));
+        pool.execute(async { panic_quietly("loose") }).await.expect("open");
+        assert_eq!(pool.submit(async { 1 }).await.expect("open").await, Ok(1));
+        end(&pool).await;
+    });
+    assert_eq!(reports.recv().as_deref(), Ok("loose"));
+    assert_eq!((pool.stats().panicked, pool.stats().workers_started), (2, 1));
+}
+
+#[test]
+fn what_is_refused_comes_back() {
+    let scheduler = driven();
+    let pool = of(&scheduler, 1, Queue::HandOff);
+    let hurried = Pool::builder().capacity(1).on_full(OnFull::Refuse).build_async_on(&scheduler).expect("valid");
+    scheduler.block_on(async {
+        pool.execute(sleep(Duration::from_secs(5))).await.expect("there is room");
+        assert!(pool.try_submit(async { 1 }).expect_err("it is full").is_full());
+        let late = pool.submit_timeout(async { 2 }, Duration::from_secs(1)).await.expect_err("it stays full");
+        assert!(late.is_timeout());
+        assert_eq!(late.into_inner().await, 2);
+        let waited = pool.submit(async { Instant::now() }).await.expect("it waits");
+        assert_eq!(waited.await.expect("it returns") - Instant::now(), Duration::ZERO);
+
+        hurried.execute(sleep(Duration::from_secs(1))).await.expect("there is room");
+        assert!(hurried.submit(async { 1 }).await.expect_err("it is full").is_full());
+        end(&hurried).await;
+        let closed = hurried.submit(async { 4 }).await.expect_err("it is closed");
+        assert!(closed.is_closed());
+        assert_eq!(closed.into_inner().await, 4);
+        hurried.reopen().expect("it has ended");
+        assert_eq!(hurried.submit(async { 5 }).await.expect("it is open").await, Ok(5));
+        end(&pool).await;
+    });
+}
+
+#[test]
+fn a_submit_to_ones_own_full_pool_is_an_error() {
+    let scheduler = driven();
+    let pool = of(&scheduler, 2, Queue::HandOff);
+    scheduler.block_on(async {
+        let mut handles = Vec::new();
+        for _ in 0..2 {
+            let inside = pool.clone();
+            let job = async move {
+                yield_now().await;
+                inside.execute(async {}).await.map_err(|error| error.is_deadlock())
+            };
+            handles.push(pool.submit(job).await.expect("there is room"));
+        }
+        let mut results = Vec::new();
+        for handle in handles {
+            results.push(handle.await.expect("it returns"));
+        }
+        results.sort();
+        assert_eq!(results, [Ok(()), Err(true)]);
+        let inside = pool.clone();
+        let waits = async move { (inside.ended().await, inside.idle().await) };
+        let waits = pool.submit(waits).await.expect("there is room").await;
+        assert_eq!(waits, Ok((Err(WaitError::Open), Err(WaitError::Inside))));
+        end(&pool).await;
+    });
+}
+
+#[test]
+fn the_end_of_the_scheduler_resolves_every_handle() {
+    let scheduler = threaded(1);
+    let pool = of(&scheduler, 2, Queue::Unbounded);
+    let handles: Vec<_> = (0..20).map(|_| pool.try_submit(std::future::pending::<()>()).expect("it is open")).collect();
+    let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(100)));
+    assert!(unfinished.is_empty());
+    for handle in handles {
+        assert!(handle.is_finished());
+        assert!(!handle.cancel(), "it has ended");
+    }
+    let stats = pool.stats();
+    assert_sums(&stats);
+    assert_eq!((stats.live, stats.cancelled), (0, 20));
+    let refused = pool.try_submit(async { 7 }).expect_err("nobody can run it");
+    assert!(refused.is_no_worker());
+}
+
+#[test]
+fn a_dropped_submit_leaves_the_queue_and_passes_its_place_on() {
+    let scheduler = driven();
+    let pool = Arc::new(of(&scheduler, 1, Queue::HandOff));
+    scheduler.block_on(async {
+        pool.execute(sleep(Duration::from_secs(1))).await.expect("there is room");
+        let first = procession::timeout(Duration::from_millis(1), pool.submit(async { 1 })).await;
+        assert!(first.is_err());
+        assert_eq!(pool.stats().waiting, 0);
+        let (one, two) = (Arc::clone(&pool), Arc::clone(&pool));
+        let impatient = procession::spawn(async move { one.execute(async {}).await.is_ok() });
+        let patient = procession::spawn(async move { two.submit(async { 2 }).await.expect("open").await });
+        yield_now().await;
+        impatient.cancel();
+        assert_eq!(patient.await, Ok(Ok(2)));
+        drop(impatient);
+        end(&pool).await;
+    });
+}
+
+#[test]
+fn many_submitters_on_many_workers_lose_nothing() {
+    let scheduler = threaded(2);
+    let pool = of(&scheduler, 7, Queue::Bounded(3));
+    let sum = scheduler.block_on(async {
+        let submitters: Vec<_> = (0..16_u64)
+            .map(|n| {
+                let pool = pool.clone();
+                procession::spawn(async move {
+                    let mut sum = 0;
+                    for k in 0..100 {
+                        let job = async move {
+                            if k % 3 == 0 {
+                                yield_now().await;
+                            }
+                            n * k
+                        };
+                        let handle = pool.submit(job).await.expect("it is open");
+                        sum += handle.await.expect("it returns");
+                    }
+                    sum
+                })
+            })
+            .collect();
+        let mut sum = 0;
+        for submitter in submitters {
+            sum += submitter.await.expect("it returns");
+        }
+        end(&pool).await;
+        sum
+    });
+    assert_eq!(sum, (0..16).sum::<u64>() * (0..100).sum::<u64>());
+    assert!(pool.stats().peak <= 7);
+}
