@@ -151,6 +151,8 @@ pub struct Coroutine<I: 'static, Y: 'static, R: 'static> {
     name: Option<Box<Box<str>>>,
     /// Where the stack ends, in `inner`.
     end: NonNull<u8>,
+    /// Whether it stays on its thread, which is then kept as long as it lives.
+    stays: bool,
     own_thread: PhantomData<*mut ()>,
 }
 
@@ -214,7 +216,7 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
                 Order::Unwind => unreachable!("what was not entered is not unwound"),
             }
         });
-        Self { inner: ManuallyDrop::new(inner), name: None, end, own_thread: PhantomData }
+        Self { inner: ManuallyDrop::new(inner), name: None, end, stays: true, own_thread: PhantomData }
     }
 
     fn header(&self) -> &Header {
@@ -240,6 +242,16 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
         self.header().set_tell(data, tell);
     }
 
+    /// Lets the coroutine be resumed on other threads: no thread is kept for its sake.
+    ///
+    /// # Safety
+    /// It was not entered yet. Whoever moves it to another thread answers for everything that lives on its stack at a suspension: nothing of that
+    /// is bound to a thread, neither by its type, nor by an address of a thread-local, also one that the compiler keeps across a call, nor
+    /// by a foreign library.
+    pub unsafe fn let_migrate(&mut self) {
+        self.stays = false;
+    }
+
     /// Runs the coroutine until it suspends itself or ends. A panic in it goes on here.
     ///
     /// # Panics
@@ -252,11 +264,11 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
 
     #[inline]
     fn order(&mut self, order: Order<I>) -> Resumed<Y, R> {
-        if !self.inner.started() {
+        if self.stays && !self.inner.started() {
             keep::begin();
         }
-        let ends = Ends(&mut self.inner);
-        match ends.0.resume(order) {
+        let ends = Ends { inner: &mut self.inner, stays: self.stays };
+        match ends.inner.resume(order) {
             CoroutineResult::Yield(out) => Resumed::Suspended(out),
             CoroutineResult::Return(result) => Resumed::Returned(result),
         }
@@ -302,6 +314,15 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
         Err(UnwindError::Stuck)
     }
 
+    /// Gives up a coroutine that cannot be unwound, as dropping it does, but without trying again: its stack is leaked, and its thread kept.
+    pub fn leak(self) {
+        let this = ManuallyDrop::new(self);
+        this.header().clear_tell();
+        if this.stays && this.inner.started() && !this.inner.done() {
+            keep::stuck();
+        }
+    }
+
     /// Takes the stack of a coroutine that has ended, for another one.
     ///
     /// # Errors
@@ -320,12 +341,15 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
 }
 
 /// Counts a coroutine as ended once it is, also if it ends by a panic.
-struct Ends<'a, I: 'static, Y: 'static, R: 'static>(&'a mut Inner<I, Y, R>);
+struct Ends<'a, I: 'static, Y: 'static, R: 'static> {
+    inner: &'a mut Inner<I, Y, R>,
+    stays: bool,
+}
 
 impl<I: 'static, Y: 'static, R: 'static> Drop for Ends<'_, I, Y, R> {
     #[inline]
     fn drop(&mut self) {
-        if self.0.done() {
+        if self.stays && self.inner.done() {
             keep::end();
         }
     }
@@ -339,7 +363,10 @@ impl<I: 'static, Y: 'static, R: 'static> Drop for Coroutine<I, Y, R> {
             // [frames] the stack, and with it the slab, is leaked.
             Err(UnwindError::Stuck | UnwindError::Aborts) => {
                 self.header().clear_tell();
-                return keep::stuck();
+                if self.stays {
+                    keep::stuck();
+                }
+                return;
             }
         }
         // SAFETY: [frames] it has ended, and is dropped once.

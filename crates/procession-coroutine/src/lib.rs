@@ -52,7 +52,8 @@
 //! A stack is never used again, nor unmapped, while anything on it lives: a thread that was started in a scope may still
 //! look at it. For the same reason the thread stays: frames of the coroutine may have lent its thread-locals. (The main thread
 //! ends with the program, and does not wait.)
-#![cfg(unix)]
+// Models build no coroutines: what loom replaces has no place in a signal handler.
+#![cfg(all(unix, not(procession_loom)))]
 
 mod coroutine;
 mod guard;

@@ -54,9 +54,6 @@ const TOP: usize = header::SIZE + (COLOURS as usize - 1) * COLOUR;
 /// Stacks whose memory one call of [`Stacks::expire`] gives back for each size: a millisecond or two of system calls.
 const EXPIRED_AT_ONCE: usize = 1024;
 
-/// What a [`StackCache`] keeps at most; it returns half of them at once.
-const CACHE: usize = 64;
-
 /// How overflows are caught: what lies below each stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -84,9 +81,14 @@ enum StackErrorKind {
 }
 
 impl StackError {
-    /// Whether there may be a stack once another has come back: a limit is reached.
+    /// Whether the slab's own limit is reached: there is a stack once one comes back.
     pub fn is_limit(&self) -> bool {
-        matches!(self.kind, StackErrorKind::Limit(_) | StackErrorKind::Guards(_) | StackErrorKind::Mappings)
+        matches!(self.kind, StackErrorKind::Limit(_))
+    }
+
+    /// Whether the program has too many guards or slabs, of this slab and others.
+    pub fn is_exhausted(&self) -> bool {
+        matches!(self.kind, StackErrorKind::Guards(_) | StackErrorKind::Mappings)
     }
 }
 
@@ -551,12 +553,14 @@ impl fmt::Debug for Stack {
 pub struct StackCache {
     stacks: Stacks,
     kept: Vec<Stack>,
+    most: usize,
 }
 
 impl StackCache {
-    /// An empty cache before a slab.
-    pub fn new(stacks: &Stacks) -> Self {
-        Self { stacks: stacks.clone(), kept: Vec::new() }
+    /// An empty cache before a slab, which keeps at most so many. All caches of a slab together should keep a small part of its limit: nobody else
+    /// can take those.
+    pub fn new(stacks: &Stacks, most: usize) -> Self {
+        Self { stacks: stacks.clone(), kept: Vec::new(), most }
     }
 
     /// As [`Stacks::take`].
@@ -578,10 +582,12 @@ impl StackCache {
 
     /// Keeps a stack for the next coroutine. If there are many, the older half goes back.
     pub fn put(&mut self, stack: Stack) {
-        if self.kept.len() >= CACHE {
-            self.kept.drain(..CACHE / 2);
+        if self.kept.len() >= self.most {
+            self.kept.drain(..self.most / 2);
         }
-        self.kept.push(stack);
+        if self.most > 0 {
+            self.kept.push(stack);
+        }
     }
 
     /// Gives all of them back.

@@ -35,7 +35,7 @@ pub use crate::time::{
 
 pub use crate::wait::{Wait, wait};
 
-use crate::here;
+use crate::{co, here};
 
 /// Runs `future` on this thread until it is complete, beside the processes of the default scheduler. See [`Scheduler::block_on`].
 ///
@@ -86,6 +86,24 @@ where
     P::Output: Send + 'static,
 {
     SpawnOptions::new().start(process)
+}
+
+/// Starts a coroutine: a process whose code is straight-line and blocks, on a stack of its own. `function` gets its [`co::Context`], with a mailbox;
+/// what is returned is its address and its handle in one.
+///
+/// See [`co`] for an example, where it runs, and how it ends.
+///
+/// # Errors
+/// [`SpawnError`] gives the function back: coroutines are not enabled ([`Builder::enable_coroutines`]), or the scheduler takes no more
+/// processes.
+#[track_caller]
+pub fn spawn_coroutine<M, F, T>(function: F) -> Result<Child<M, T>, SpawnError<F>>
+where
+    M: Send + 'static,
+    F: FnOnce(co::Context<M>) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    SpawnOptions::new().spawn_coroutine(function)
 }
 
 /// Starts a state machine by the entry point `method`.

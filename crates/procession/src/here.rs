@@ -5,15 +5,15 @@
 //! take when it has not changed for 100 us; one that is about to park and sees it full looks again after 100 us, then at growing
 //! intervals up to 10 ms. One that had parked before it was filled does not: setting it wakes nobody.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Context as TaskContext;
 
-use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicU64, AtomicUsize};
 
 use crate::Pid;
 use crate::Waiting;
@@ -267,6 +267,20 @@ pub(crate) fn note_waiting(waiting: Waiting) {
     });
 }
 
+/// A number of this thread's own, never that of another.
+pub(crate) fn thread_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static NUMBER: Cell<u64> = const { Cell::new(0) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(LAST.fetch_add(1, Relaxed) + 1);
+        }
+        number.get()
+    })
+}
+
 /// A number below `count`, drawn from the generator of the worker that this thread is. Plain threads draw in turn: their order is not the
 /// scheduler's choice.
 pub(crate) fn chance(count: usize) -> usize {
@@ -294,16 +308,16 @@ pub(crate) enum Origin {
 pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     let slot = ready.slot();
     let shared = slot.shared();
-    if let Some(seat) = slot.bound_to() {
-        return shared.enqueue_bound(seat, ready);
-    }
-    with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
-        Some(local) if origin == Origin::Spawned => local.push(ready),
-        Some(local) if local.current.get().is_some() => local.set_next(ready),
+    let bound = slot.bound_to();
+    with_local(|local| match (bound, local.filter(|local| std::ptr::eq(&*local.shared, shared))) {
+        (Some(seat), Some(local)) => local.push_bound(seat, ready),
+        (Some(seat), None) => shared.enqueue_bound(seat, ready),
+        (None, Some(local)) if origin == Origin::Spawned => local.push(ready),
+        (None, Some(local)) if local.current.get().is_some() => local.set_next(ready),
         // Woken by what the worker does between two steps: timers, in the order in which they fell due. It is about to look for work: if
         // there is more than it runs itself, it announces that then.
-        Some(local) => local.push_fifo(ready),
-        None => {
+        (None, Some(local)) => local.push_fifo(ready),
+        (None, None) => {
             shared.global.push(ready);
             shared.announce();
         }

@@ -51,6 +51,10 @@
 //! entry that was queued before is in its queue, or has run. Looking into the queues after the lock is given back, one may find that
 //! all were parked, and then that nothing is queued, since a worker has taken its announcement back and the entry out meanwhile.
 //!
+//! What one worker alone can run is queued with it, and that one is claimed under the lock, whoever searches. `Announce` is under the same lock,
+//! so either it comes later and `Recheck` sees the entry, or earlier and the claim finds it. A thread that has begun coroutines in the
+//! seat for callers leaves it to itself: nobody else sits there, and what is woken meanwhile waits for it.
+//!
 //! ## Details that look wrong and are not
 //! The waker, not the woken, makes the seat awake: between the two the word would promise a sleeper who is already coming.
 //!
@@ -77,7 +81,8 @@
 //! `models::publish_against_park`, `models::canary_without_recheck`, `models::canary_without_fence`, `models::survey_against_recheck`,
 //! `models::canary_survey_in_two`, `models::publish_against_give_back`, `models::canary_give_back_without_fence`,
 //! `models::canary_give_back_without_recheck`, `models::park_against_revoke`, `models::canary_given_up_twice`,
-//! `models::park_without_permit_against_the_last_to_block`.
+//! `models::park_without_permit_against_the_last_to_block`,
+//! `models::bound_wake_against_park`, `models::leaving_against_a_bound_wake` and their canaries.
 
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -161,11 +166,17 @@ struct Seats {
     width: u32,
     /// Where the search for somebody to take a permit from begins.
     turn: u32,
+    /// The only thread that may sit in the absent seat, since it has begun coroutines there; 0 is any.
+    absent_for: u64,
 }
 
 impl Seats {
     fn place(&mut self, seat: SeatId) -> &mut Place {
         &mut self.places[seat.0 as usize]
+    }
+
+    fn is_for(&self, thread: u64) -> bool {
+        self.absent_for == 0 || self.absent_for == thread
     }
 
     /// Takes a seat from where it is.
@@ -256,6 +267,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             out: 0,
             width,
             turn: 0,
+            absent_for: 0,
         };
         Self {
             counts: AtomicU64::new(all.summary()),
@@ -371,10 +383,10 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     }
 
     /// A caller sits down in the absent seat, if it is.
-    pub(crate) fn claim_absent(&self) -> Option<SeatId> {
+    pub(crate) fn claim_absent(&self, thread: u64) -> Option<SeatId> {
         let seat = SeatId(0);
         self.change(|seats| {
-            let absent = *seats.place(seat) == Place::Absent;
+            let absent = *seats.place(seat) == Place::Absent && seats.is_for(thread);
             if absent {
                 seats.lift(seat);
                 self.grant(seats, seat);
@@ -383,13 +395,25 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    pub(crate) fn has_absent(&self) -> bool {
-        self.look(|seats| seats.places[0] == Place::Absent)
+    /// The first seat of these, from one on and round, whose worker neither blocks nor is absent.
+    pub(crate) fn first_unblocked(&self, from: u32, count: u32) -> Option<SeatId> {
+        self.look(|seats| {
+            let mut round = (from..count).chain(0..from);
+            round.find(|&seat| !matches!(seats.places[seat as usize], Place::Out | Place::Absent)).map(SeatId)
+        })
     }
 
-    /// A thread leaves its seat, for callers or for another thread; says whether nobody is left who runs.
-    pub(crate) fn leave(&self, seat: SeatId, for_callers: bool) -> bool {
+    pub(crate) fn has_absent(&self, thread: u64) -> bool {
+        self.look(|seats| seats.places[0] == Place::Absent && seats.is_for(thread))
+    }
+
+    /// A thread leaves its seat, for callers (and among those for one thread only, unless that is 0) or for another thread; says whether nobody
+    /// is left who runs.
+    pub(crate) fn leave(&self, seat: SeatId, for_callers: bool, only: u64) -> bool {
         let all = self.change(|seats| {
+            if for_callers {
+                seats.absent_for = only;
+            }
             seats.shift(seat, if for_callers { Place::Absent } else { Place::Vacant });
             self.revoked[seat.0 as usize].store(false, Relaxed);
             (seats.are_all_parked(), 0)
@@ -587,7 +611,7 @@ mod models {
         builder.preemption_bound = builder.preemption_bound.or(Some(2));
         builder.check(|| {
             let shared = Arc::new((Idle::<MUTATION>::new(1, 1, true), AtomicU32::new(0)));
-            assert!(shared.0.claim_absent().is_some(), "the worker has taken its seat");
+            assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
             let publisher = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
@@ -613,6 +637,76 @@ mod models {
         });
     }
 
+    /// One worker parks while another thread queues what only that worker can run.
+    fn bound<const RECHECK: bool>() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(2));
+        builder.check(|| {
+            let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(1, 1, true), AtomicU32::new(0)));
+            assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
+            let waker = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    shared.1.store(1, Relaxed);
+                    shared.0.claim_this(SeatId(0))
+                })
+            };
+            let found = shared.1.load(Relaxed) == 1;
+            let blocks = !found && {
+                shared.0.announce(SeatId(0), false);
+                let late = RECHECK && shared.1.load(Relaxed) == 1;
+                !(late && shared.0.take_back(SeatId(0), true) == TakenBack::Yes)
+            };
+            let woken = waker.join().expect("the waker does not panic");
+            assert!(!blocks || woken, "the wake-up was lost");
+        });
+    }
+
+    #[test]
+    fn bound_wake_against_park() {
+        bound::<true>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the wake-up was lost")]
+    fn canary_bound_without_recheck() {
+        bound::<false>();
+    }
+
+    /// A thread that has begun coroutines leaves the seat for callers, while one of them is woken and another thread comes for the seat.
+    fn keep_seat<const KEPT: bool>() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(2));
+        builder.check(|| {
+            let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(1, 1, true), AtomicU32::new(0)));
+            assert!(shared.0.claim_absent(1).is_some(), "the first thread has taken its seat");
+            let other = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    shared.1.store(1, Relaxed);
+                    let claimed = shared.0.claim_this(SeatId(0));
+                    (claimed, shared.0.claim_absent(2).is_some())
+                })
+            };
+            shared.0.leave(SeatId(0), true, u64::from(KEPT));
+            let (claimed, sits) = other.join().expect("the other does not panic");
+            assert!(!claimed, "a seat that is absent is not parked");
+            assert!(!sits, "a coroutine would run on another thread");
+            assert!(shared.0.claim_absent(1).is_some() && shared.1.load(Relaxed) == 1, "the first finds it");
+        });
+    }
+
+    #[test]
+    fn leaving_against_a_bound_wake() {
+        keep_seat::<true>();
+    }
+
+    #[test]
+    #[should_panic(expected = "a coroutine would run on another thread")]
+    fn canary_seat_for_anybody() {
+        keep_seat::<false>();
+    }
+
     /// A worker parks, and finds in its `Recheck` what was queued before; meanwhile somebody asks whether all is idle.
     fn survey<const MUTATION: u8>() {
         let mut builder = loom::model::Builder::new();
@@ -620,7 +714,7 @@ mod models {
         builder.check(|| {
             // Whether the entry is queued, and whether it has run.
             let shared = Arc::new((Idle::<MUTATION>::new(1, 1, true), AtomicU32::new(1), AtomicU32::new(0)));
-            assert!(shared.0.claim_absent().is_some(), "the worker has taken its seat");
+            assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
             shared.0.announce(SeatId(0), false);
             let worker = {
                 let shared = Arc::clone(&shared);
@@ -644,7 +738,7 @@ mod models {
         builder.preemption_bound = builder.preemption_bound.or(Some(2));
         builder.check(|| {
             let shared = Arc::new((Idle::<MUTATION>::new(2, 1, true), AtomicU32::new(0)));
-            assert!(shared.0.claim_absent().is_some(), "the worker has taken its seat");
+            assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
             let publisher = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
@@ -666,7 +760,7 @@ mod models {
         builder.preemption_bound = builder.preemption_bound.or(Some(2));
         builder.check(|| {
             let shared = Arc::new(Idle::<MUTATION>::new(3, 2, true));
-            assert!(shared.claim_absent().is_some(), "the worker has taken its seat");
+            assert!(shared.claim_absent(1).is_some(), "the worker has taken its seat");
             assert!(shared.claim_this(SeatId(1)), "another is awake");
             let watchdog = {
                 let shared = Arc::clone(&shared);
@@ -691,7 +785,7 @@ mod models {
         builder.preemption_bound = builder.preemption_bound.or(Some(2));
         builder.check(|| {
             let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(2, 1, true), AtomicU32::new(0)));
-            assert!(shared.0.claim_absent().is_some(), "the first has the permit");
+            assert!(shared.0.claim_absent(1).is_some(), "the first has the permit");
             shared.0.give_back(SeatId(0));
             assert_eq!(shared.0.claim_one(), Some(SeatId(1)), "now the second has");
             shared.0.stop_searching();
@@ -799,11 +893,11 @@ mod tests {
         let idle: Idle = Idle::new(1, 1, true);
         assert!(idle.all_parked_and(|| true));
         assert_eq!(idle.claim_one(), None);
-        assert_eq!(idle.claim_absent(), Some(SeatId(0)));
-        assert_eq!(idle.claim_absent(), None, "one caller sits there");
+        assert_eq!(idle.claim_absent(1), Some(SeatId(0)));
+        assert_eq!(idle.claim_absent(1), None, "one caller sits there");
         assert!(!idle.all_parked_and(|| true));
-        assert!(idle.leave(SeatId(0), true));
-        assert_eq!(idle.claim_absent(), Some(SeatId(0)));
+        assert!(idle.leave(SeatId(0), true, 0));
+        assert_eq!(idle.claim_absent(1), Some(SeatId(0)));
     }
 
     #[test]
@@ -846,7 +940,7 @@ mod tests {
         assert_eq!(idle.counts().2, 1);
         assert!(!idle.retire(SeatId(1)), "it is awake");
         assert!(idle.retire(SeatId(2)));
-        assert!(!idle.leave(SeatId(2), false));
+        assert!(!idle.leave(SeatId(2), false, 0));
         idle.lower_reach(2, |_| true);
         assert_eq!(idle.reach(), 2);
         assert!(!idle.retire(SeatId(0)), "no more threads are left than may run");

@@ -101,6 +101,9 @@ mod call;
 #[cfg(not(procession_loom))]
 pub mod channel;
 #[cfg(not(procession_loom))]
+#[expect(unsafe_code, reason = "coroutines run on stacks of their own")]
+pub mod co;
+#[cfg(not(procession_loom))]
 mod command;
 #[cfg(not(procession_loom))]
 mod context;
@@ -110,6 +113,8 @@ mod dead;
 mod exit;
 #[cfg(not(procession_loom))]
 mod handle;
+#[cfg(not(procession_loom))]
+mod helpers;
 #[cfg(not(procession_loom))]
 #[expect(unsafe_code, reason = "the running process is pinned by its worker")]
 mod here;

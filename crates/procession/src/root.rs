@@ -5,15 +5,17 @@
 //! take when it has not changed for 100 us; one that is about to park and sees it full looks again after 100 us, then at growing
 //! intervals up to 10 ms. One that had parked before it was filled does not: setting it wakes nobody.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake as StdWake, Waker};
 
 use procession_sync::atomic::AtomicU8;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use procession_sync::thread;
 
-use crate::here::{Entered, Here, Section};
+use crate::co;
+use crate::here::{self, Entered, Here, Section};
 use crate::scheduler::BlockOnError;
 use crate::shared::Shared;
 use crate::worker::{Stay, sit};
@@ -102,12 +104,31 @@ impl StdWake for Root {
     }
 }
 
-/// Polls `future` on this thread until it is complete. If the scheduler is driven by its callers, the thread works there meanwhile,
-/// as soon as the seat is free. In a process this is a blocking section.
+/// Polls `future` until it is complete: in a coroutine, which is suspended meanwhile, or on this thread. If the scheduler is driven by its
+/// callers, the thread works there meanwhile, as soon as the seat is free. In a process this is a blocking section.
 ///
 /// # Errors
 /// The future itself, if nobody would be left who could run what it waits for.
 pub(crate) fn try_block_on<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Output, BlockOnError<F>> {
+    if !co::may_suspend() {
+        return try_block_thread_on(shared, future);
+    }
+    if here::here().is_some_and(|own| Arc::ptr_eq(&own, shared)) {
+        return Ok(co::wait(future));
+    }
+    if shared.callers_drive() {
+        // Nobody else may ever drive it.
+        return try_block_thread_on(shared, future);
+    }
+    // What the future starts goes to the scheduler that was named.
+    let mut future = pin!(future);
+    Ok(co::wait(poll_fn(|task| {
+        let _entered = Entered::enter(Here::Outside(Arc::clone(shared)));
+        future.as_mut().poll(task)
+    })))
+}
+
+fn try_block_thread_on<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Output, BlockOnError<F>> {
     let section = Section::enter();
     if section.is_last_of(shared) {
         return Err(BlockOnError(future));
@@ -118,6 +139,19 @@ pub(crate) fn try_block_on<F: Future>(shared: &Arc<Shared>, future: F) -> Result
 /// As `try_block_on`; panics if that refuses: for interfaces whose results have no room for it.
 pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
     match try_block_on(shared, future) {
+        Ok(output) => output,
+        Err(refused) => panic!("{refused}"),
+    }
+}
+
+/// As `block_on`, on this thread. While the thread panics it is not refused: a second panic would end the program, and somebody from outside
+/// may come.
+pub(crate) fn block_thread_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
+    if thread::panicking() {
+        let _section = Section::enter();
+        return block_in_section(shared, future);
+    }
+    match try_block_thread_on(shared, future) {
         Ok(output) => output,
         Err(refused) => panic!("{refused}"),
     }

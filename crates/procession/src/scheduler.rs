@@ -8,6 +8,7 @@ use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use procession_coroutine::Stacks;
 use procession_queue::Global;
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -18,6 +19,7 @@ use crate::command::{self, Command, CommandId, Done, Handler, Registry};
 use crate::context::Context;
 use crate::dead::{self, DeadLetter};
 use crate::handle::{Child, Handle};
+use crate::helpers::Helpers;
 use crate::here::{self, Hold};
 use crate::idle::Idle;
 use crate::keeper::Keeper;
@@ -32,12 +34,16 @@ use crate::spawn::{SpawnError, SpawnOptions};
 use crate::time::Instant;
 use crate::timer::Timers;
 use crate::world::{Cpus, World, nanoseconds};
-use crate::{Pid, Process};
+use crate::{Pid, Process, co};
 
 /// Processes at once, unless the builder says otherwise: 2 GiB of control blocks.
 const PROCESSES_DEFAULT: u32 = 1 << 24;
 /// Pending timers of each worker, unless the builder says otherwise.
 const TIMERS_DEFAULT: u32 = 1 << 24;
+/// What a coroutine's stack holds, unless the builder says otherwise: a panic with a backtrace takes 22 KiB.
+const STACK_BYTES_DEFAULT: usize = 128 << 10;
+/// Stacks at once, unless the builder says otherwise: half a tebibyte of address space.
+const STACKS_DEFAULT: usize = 1 << 21;
 /// Workers at most: far beyond the CPUs that one machine has, and small enough that each may look at all others.
 const WIDTH_MAX: usize = 1024;
 /// Threads at most: each may have to look at what all others have.
@@ -131,6 +137,9 @@ pub struct Builder {
     on_thread_start: Option<Hook>,
     on_thread_stop: Option<Hook>,
     cpus: Option<Vec<usize>>,
+    coroutines: bool,
+    stack_bytes: usize,
+    stacks: usize,
     handlers: Vec<(CommandId, Arc<dyn Handler>)>,
     dead_letters: Option<dead::Observer>,
     relay: Option<Arc<dyn Relay>>,
@@ -234,6 +243,32 @@ impl Builder {
         self
     }
 
+    /// Allows [coroutines](crate::co): without this, [`spawn_coroutine`](crate::spawn_coroutine()) is an error. From then on a stack overflow of a
+    /// coroutine is reported, by a handler for SIGSEGV and SIGBUS that passes on all else.
+    ///
+    /// # Safety
+    /// No code that runs in a coroutine of this scheduler holds, across a wait, a thread-local pointer to something that is scoped to a frame. Coroutines on
+    /// one thread do not end in the reverse order of their beginnings, which such code takes for granted; safe code can do that, for example with the
+    /// crate `scoped-tls` ([more](procession_coroutine#the-residual-rule)). Wrap it in [`co::no_suspend`](crate::co::no_suspend()).
+    #[expect(unsafe_code, reason = "a promise about code that no type can check")]
+    pub unsafe fn enable_coroutines(mut self) -> Self {
+        self.coroutines = true;
+        self
+    }
+
+    /// What the stack of a coroutine holds at least, unless [`SpawnOptions::stack_size`] says otherwise. With its guard it takes the next power of
+    /// two of address space; memory is only what is touched. Default: 128 KiB, which is 191 with what is left of the 256.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_bytes = bytes;
+        self
+    }
+
+    /// How many stacks there may be at once, 1 to 2^30; a coroutine for which there is none waits before it begins. Default: 2^21.
+    pub fn stacks(mut self, limit: usize) -> Self {
+        self.stacks = limit;
+        self
+    }
+
     /// Registers what serves a command. The set is fixed once the scheduler is built.
     pub fn handler(mut self, command: CommandId, handler: impl Handler) -> Self {
         self.handlers.push((command, Arc::new(handler)));
@@ -292,6 +327,9 @@ impl Builder {
         if self.name.contains('\0') {
             return Err(BuildError::Invalid(format!("name is {:?}, but must not contain a NUL", self.name)));
         }
+        in_range("stacks", self.stacks as u64, 1 << 30)?;
+        let stacks = self.coroutines.then(|| Stacks::builder().limit(self.stacks).build());
+        let stacks = stacks.transpose().map_err(|error| BuildError::Invalid(error.to_string()))?;
         let handlers = Registry::new(self.handlers)?;
         static LAST_ID: AtomicU32 = AtomicU32::new(0);
         let id = LAST_ID.fetch_update(Relaxed, Relaxed, |id| id.checked_add(1)).map_err(|_| BuildError::Exhausted)? + 1;
@@ -325,6 +363,13 @@ impl Builder {
             poller: Poller::closed(),
             timer_waiters: Mutex::new(Vec::new()),
             has_timer_waiters: AtomicBool::new(false),
+            stacks,
+            stacks_limit: self.stacks,
+            stack_bytes: self.stack_bytes,
+            stack_waiters: Mutex::new(Vec::new()),
+            has_stack_waiters: AtomicBool::new(false),
+            migrating: AtomicU32::new(0),
+            helpers: Helpers::default(),
             callers: Mutex::new(Vec::new()),
             end_waiters: Mutex::default(),
             last_end_waiter: AtomicU64::new(0),
@@ -424,6 +469,9 @@ impl Scheduler {
             on_thread_start: None,
             on_thread_stop: None,
             cpus: None,
+            coroutines: false,
+            stack_bytes: STACK_BYTES_DEFAULT,
+            stacks: STACKS_DEFAULT,
             handlers: Vec::new(),
             dead_letters: None,
             relay: None,
@@ -477,6 +525,20 @@ impl Scheduler {
         P::Output: Send + 'static,
     {
         SpawnOptions::new().on(self).start(process)
+    }
+
+    /// Starts a coroutine. See [`spawn_coroutine`](crate::spawn_coroutine()).
+    ///
+    /// # Errors
+    /// [`SpawnError`], with the function in it.
+    #[track_caller]
+    pub fn spawn_coroutine<M, F, T>(&self, function: F) -> Result<Child<M, T>, SpawnError<F>>
+    where
+        M: Send + 'static,
+        F: FnOnce(co::Context<M>) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        SpawnOptions::new().on(self).spawn_coroutine(function)
     }
 
     /// Starts a state machine. See [`spawn_process`](crate::spawn_process).

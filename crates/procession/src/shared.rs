@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use procession_coroutine::Stacks;
 use procession_queue::{Global, deque, fifo};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -18,6 +19,7 @@ use crate::action::Action;
 use crate::closing::{self, Closing};
 use crate::command::Registry;
 use crate::dead;
+use crate::helpers::Helpers;
 use crate::here::{self, Hold, Origin};
 use crate::idle::{Idle, SeatId};
 use crate::keeper::{Keeper, Kept, NEVER, Owed};
@@ -85,6 +87,8 @@ pub(crate) struct Seat {
     pub(crate) step: AtomicU64,
     pub(crate) parker: Parker,
     pub(crate) stats: Stats,
+    /// Coroutines that have begun here, and so stay here.
+    pub(crate) coroutines: AtomicU32,
     /// What the worker keeps to itself, while no thread sits here.
     core: Mutex<Option<Core>>,
 }
@@ -116,6 +120,7 @@ impl Seat {
             step: AtomicU64::new(0),
             parker: Parker::default(),
             stats: Stats::default(),
+            coroutines: AtomicU32::new(0),
             core: Mutex::new(Some(core)),
         }
     }
@@ -167,6 +172,17 @@ pub(crate) struct Shared {
     /// Sleeps for which there was no timer, and whether there are any.
     pub(crate) timer_waiters: Mutex<Vec<Waker>>,
     pub(crate) has_timer_waiters: AtomicBool,
+    /// Where coroutines get their stacks, if they are enabled.
+    pub(crate) stacks: Option<Stacks>,
+    pub(crate) stacks_limit: usize,
+    /// What a coroutine's stack holds at least, unless it says otherwise.
+    pub(crate) stack_bytes: usize,
+    /// Coroutines for which there was no stack, and whether there are any.
+    pub(crate) stack_waiters: Mutex<Vec<Waker>>,
+    pub(crate) has_stack_waiters: AtomicBool,
+    /// Coroutines that have begun, and stay nowhere.
+    pub(crate) migrating: AtomicU32,
+    pub(crate) helpers: Helpers,
     /// Callers without a seat.
     pub(crate) callers: Mutex<Vec<Waker>>,
     /// Who waits for processes to end, by number: until how many are left, and whom to wake then.
@@ -367,12 +383,12 @@ impl Shared {
 
     /// The seat for callers, if there is one and no other caller sits there.
     pub(crate) fn take_callers_seat(&self) -> Option<(SeatId, Core)> {
-        let seat = self.idle.claim_absent()?;
+        let seat = self.idle.claim_absent(here::thread_number())?;
         Some((seat, self.take_core(seat).expect("[seat] an absent seat's core is left where it is")))
     }
 
     pub(crate) fn has_free_seat(&self) -> bool {
-        self.idle.has_absent()
+        self.idle.has_absent(here::thread_number())
     }
 
     /// A root future was woken: until it has been polled, it is as if something ran. Counted as a completion that is out, on the test clock only.
@@ -400,7 +416,9 @@ impl Shared {
     pub(crate) fn vacate(&self, seat: SeatId, core: Core) {
         *self.seat(seat).core.lock().expect("nothing that can panic runs under this lock") = Some(core);
         let for_callers = self.callers_drive && seat.0 == 0;
-        let nobody_runs = self.idle.leave(seat, for_callers);
+        // Coroutines that have begun here stay on this thread.
+        let keeps = self.seat(seat).coroutines.load(Relaxed) > 0;
+        let nobody_runs = self.idle.leave(seat, for_callers, if keeps { here::thread_number() } else { 0 });
         if nobody_runs {
             self.tell_all_idle();
         }
@@ -484,6 +502,40 @@ impl Shared {
     pub(crate) fn wait_for_timer(&self, waker: Waker) {
         self.timer_waiters.lock().expect("nothing that can panic runs under this lock").push(waker);
         self.has_timer_waiters.store(true, SeqCst);
+    }
+
+    /// A coroutine has begun: on this seat, if it stays on one.
+    pub(crate) fn count_coroutine(&self, seat: Option<SeatId>) {
+        let count = seat.map_or(&self.migrating, |seat| &self.seat(seat).coroutines);
+        count.fetch_add(1, Relaxed);
+    }
+
+    /// A coroutine has ended.
+    pub(crate) fn uncount_coroutine(&self, seat: Option<SeatId>) {
+        let count = seat.map_or(&self.migrating, |seat| &self.seat(seat).coroutines);
+        count.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether any coroutine has begun and not ended.
+    pub(crate) fn has_coroutines(&self) -> bool {
+        self.migrating.load(Relaxed) > 0 || self.all_seats().any(|seat| seat.coroutines.load(Relaxed) > 0)
+    }
+
+    /// A coroutine found no stack left: it is woken when there may be one.
+    pub(crate) fn wait_for_stack(&self, waker: Waker) {
+        self.stack_waiters.lock().expect("nothing that can panic runs under this lock").push(waker);
+        self.has_stack_waiters.store(true, SeqCst);
+    }
+
+    /// A stack came back.
+    #[cold]
+    pub(crate) fn wake_stack_waiters(&self) {
+        self.has_stack_waiters.store(false, SeqCst);
+        let waiters =
+            std::mem::take(&mut *self.stack_waiters.lock().expect("nothing that can panic runs under this lock"));
+        for waiter in waiters {
+            drop(crate::body::guarded(|| waiter.wake()));
+        }
     }
 
     /// There may be room for a timer again.

@@ -330,6 +330,12 @@ impl Slot {
         unsafe { &*extra }
     }
 
+    /// Binds the running process to a worker from now on.
+    pub(crate) fn bind(&self, seat: SeatId) {
+        // Relaxed, and no read-modify-write: only the running worker writes it now, and who queues the process next sees it by the state word.
+        self.bound.store(self.bound.load(Relaxed) & HAS_BOUNDED | (seat.0 as u16 + 1), Relaxed);
+    }
+
     /// The worker that alone may run the process, if there is one.
     #[inline]
     pub(crate) fn bound_to(&self) -> Option<SeatId> {

@@ -37,8 +37,9 @@ impl Waiting {
     pub(crate) const READABLE: Self = Self(1 << 12);
     pub(crate) const WRITABLE: Self = Self(1 << 13);
     pub(crate) const JOB: Self = Self(1 << 14);
+    pub(crate) const STACK: Self = Self(1 << 15);
 
-    const NAMES: [(Self, &str); 13] = [
+    const NAMES: [(Self, &str); 14] = [
         (Self::JOB, "pool"),
         (Self::MESSAGE, "message"),
         (Self::TIMER, "timer"),
@@ -52,6 +53,7 @@ impl Waiting {
         (Self::ROOM, "room in a mailbox"),
         (Self::READABLE, "readable descriptor"),
         (Self::WRITABLE, "writable descriptor"),
+        (Self::STACK, "stack"),
     ];
 
     pub(crate) fn bits(self) -> u16 {

@@ -9,6 +9,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::body::{AsyncBody, Body};
+use crate::co::{self, CoBody};
 use crate::command::Value;
 use crate::context::Context;
 use crate::handle::{Child, Handle};
@@ -39,12 +40,19 @@ enum SpawnErrorKind {
     Affinity { worker: u32, width: u32 },
     Mailbox,
     NoProcess,
+    NoCoroutines,
 }
 
 impl<T> SpawnError<T> {
     /// Whether the scheduler has reached its limit of processes.
     pub fn is_limit(&self) -> bool {
         matches!(self.kind, SpawnErrorKind::Limit)
+    }
+
+    /// Whether it is a coroutine, and the scheduler was built without
+    /// [`Builder::enable_coroutines`](crate::Builder::enable_coroutines).
+    pub fn is_without_coroutines(&self) -> bool {
+        matches!(self.kind, SpawnErrorKind::NoCoroutines)
     }
 
     /// Whether the scheduler is shutting down.
@@ -78,6 +86,9 @@ impl<T> fmt::Display for SpawnError<T> {
                 write!(f, "it is bound to worker {worker}, but there are only {width}, from 0")
             }
             SpawnErrorKind::Mailbox => f.write_str("the capacity of its mailbox is 0, but must be at least 1"),
+            SpawnErrorKind::NoCoroutines => {
+                f.write_str("it is a coroutine, and its scheduler was built without Builder::enable_coroutines")
+            }
             SpawnErrorKind::NoProcess => f.write_str(
                 "it is to be linked to, monitored by, or in the scope of the running process, but none runs here",
             ),
@@ -118,6 +129,7 @@ struct Rest {
     link: bool,
     monitor: bool,
     scoped: bool,
+    stack_bytes: Option<usize>,
 }
 
 impl SpawnOptions {
@@ -255,6 +267,67 @@ impl SpawnOptions {
         .map(|(share, monitor)| Child::new(share, monitor))
     }
 
+    /// What the stack of a coroutine holds at least; for other processes it means nothing. Default: what the scheduler's builder says.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.rest().stack_bytes = Some(bytes);
+        self
+    }
+
+    /// Starts a coroutine. See [`spawn_coroutine`](crate::spawn_coroutine()).
+    ///
+    /// # Errors
+    /// [`SpawnError`] gives the function back: coroutines are not enabled, the scheduler is at its limit or shutting down, or there is no worker of
+    /// the number given.
+    #[track_caller]
+    pub fn spawn_coroutine<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>
+    where
+        M: Send + 'static,
+        F: FnOnce(co::Context<M>) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.launch_coroutine(scheduler::caller(), function, true)
+    }
+
+    /// As [`spawn_coroutine`](Self::spawn_coroutine), but the coroutine stays on no worker: whichever is free resumes it, as it does async
+    /// processes.
+    ///
+    /// # Safety
+    /// Nothing that is bound to a thread lives on its stack while it waits, in any function that it calls: no value that is not `Send`, no lock
+    /// guard of `std`, no borrow and no address of a thread-local, also not one that the compiler or a foreign library keeps; nor
+    /// `errno`. Compilers do keep addresses of thread-locals across calls, so nothing that uses one may be inlined around a wait.
+    #[expect(unsafe_code, reason = "a promise about code that no type can check")]
+    #[track_caller]
+    pub unsafe fn spawn_migratable<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>
+    where
+        M: Send + 'static,
+        F: FnOnce(co::Context<M>) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.launch_coroutine(scheduler::caller(), function, false)
+    }
+
+    fn launch_coroutine<M, F, T>(
+        self,
+        location: &'static Location<'static>,
+        function: F,
+        pinned: bool,
+    ) -> Result<Child<M, T>, SpawnError<F>>
+    where
+        M: Send + 'static,
+        F: FnOnce(co::Context<M>) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let bytes = self.rest.as_ref().and_then(|rest| rest.stack_bytes);
+        self.launch(&Kinds::<M>::COROUTINE, location, function, |function, slot| {
+            let context = co::Context::new(Context::new(Pin::again(slot)));
+            let bytes = bytes.unwrap_or(slot.shared().stack_bytes);
+            // SAFETY: promised by who spawns it, if it is not pinned.
+            #[expect(unsafe_code, reason = "a promise about code that no type can check")]
+            Ok(Box::new(unsafe { CoBody::new(move || function(context), bytes, pinned) }))
+        })
+        .map(|(share, monitor)| Child::new(share, monitor))
+    }
+
     /// Puts a process into a slot, and queues it.
     fn launch<T>(
         self,
@@ -275,6 +348,10 @@ impl SpawnOptions {
         if !shared.takes_processes(parent.is_some()) {
             shared.count_refused();
             return refuse(content, SpawnErrorKind::Closing);
+        }
+        if kind.name == COROUTINE && shared.stacks.is_none() {
+            shared.count_refused();
+            return refuse(content, SpawnErrorKind::NoCoroutines);
         }
         let mut rest = match self.rest.map(|rest| (*rest).prepare(kind, &shared)) {
             Some(Err(kind)) => {
@@ -324,7 +401,7 @@ struct Prepared {
 impl Rest {
     #[cold]
     fn prepare(self, kind: &Kind, shared: &Shared) -> Result<Prepared, SpawnErrorKind> {
-        let Self { label, affinity, mailbox, link, monitor, scoped } = self;
+        let Self { label, affinity, mailbox, link, monitor, scoped, stack_bytes: _ } = self;
         if let Some(worker) = affinity.filter(|&worker| worker >= shared.first_seats()) {
             return Err(SpawnErrorKind::Affinity { worker, width: shared.first_seats() });
         }
@@ -361,9 +438,13 @@ impl Prepared {
     }
 }
 
+/// What a kind of process is called that needs [`Builder::enable_coroutines`](crate::Builder::enable_coroutines).
+const COROUTINE: &str = "coroutine";
+
 struct Kinds<M>(PhantomData<M>);
 
 impl<M: Send + 'static> Kinds<M> {
     const ASYNC: Kind = Kind::of::<M>("async");
+    const COROUTINE: Kind = Kind::of::<M>(COROUTINE);
     const MACHINE: Kind = Kind::of::<M>("machine");
 }

@@ -1,12 +1,10 @@
-//! Waiting in the way of whoever calls.
+//! Waiting in the way of whoever calls, as a method.
 
 use std::future::Future;
 
-use crate::{root, scheduler};
+pub use crate::co::wait;
 
-/// Waits for a future, in the way of whoever calls: a plain thread is parked.
-///
-/// This is how plain threads use what is written for async code: `wait(receiver.receive())`. [`Wait`] is the same as a method.
+/// [`wait`](crate::wait) as a method of every future: how plain threads and coroutines use what is written for async code.
 ///
 /// ```
 /// use procession::Wait;
@@ -17,16 +15,8 @@ use crate::{root, scheduler};
 ///     assert_eq!(receiver.receive().wait(), Some("from a thread"));
 /// });
 /// ```
-///
-/// # Blocking
-/// Blocks the thread. In a process this is [`Scheduler::block_on`](crate::Scheduler::block_on), a blocking section; await there instead.
-pub fn wait<F: Future>(future: F) -> F::Output {
-    root::block_on(&scheduler::here(), future)
-}
-
-/// [`wait`] as a method of every future.
 pub trait Wait: Future + Sized {
-    /// As [`wait`].
+    /// As [`wait`](crate::wait).
     fn wait(self) -> Self::Output {
         wait(self)
     }

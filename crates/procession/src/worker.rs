@@ -27,6 +27,7 @@
 //! intervals up to 10 ms. One that had parked before it was filled does not: setting it wakes nobody.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
@@ -34,8 +35,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Context as TaskContext;
 
+use procession_coroutine::{Stack, StackCache, StackError};
 use procession_queue::{Steal, deque, fifo};
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::{hint, thread};
 
 use crate::body::{Step, drop_guarded, guarded};
@@ -72,6 +74,14 @@ const ROUNDS: u32 = 16;
 /// What a shuffled batch takes beside the process to run: as many as one that is not.
 const SHUFFLED: u32 = 16;
 
+/// Stacks that a worker keeps to itself at most, and never more than its part of a sixteenth of the limit: so who finds none can wait
+/// for one to come back.
+const STACKS_CACHED: usize = 64;
+
+/// How many more coroutines than twice those of another a worker has before it gives new ones away. Picked out of thin air: few enough to matter
+/// to nobody, and more than come and go in a moment.
+const COROUTINES_APART: u32 = 8;
+
 /// How old an entry in a next slot must be before another worker takes it: Kotlin's number.
 const NEXT_AGE: u64 = 100_000;
 /// How long a parking worker waits at most to look at the next slots again, once they keep changing.
@@ -85,6 +95,10 @@ pub(crate) struct Core {
     tick: Cell<u32>,
     /// Free slots, so that most spawns take no lock.
     pub(crate) slots: RefCell<Vec<NonNull<Slot>>>,
+    /// Processes bound to this worker that it has queued itself; the others come by way of its seat.
+    bound: RefCell<VecDeque<Ready>>,
+    /// Stacks, so that most coroutines take no lock.
+    pub(crate) stacks: RefCell<Option<StackCache>>,
 }
 
 // SAFETY: the cached slots are free, [free] the core's owner alone touches them; all else is Send.
@@ -100,6 +114,8 @@ impl Core {
             generator: RefCell::new(generator),
             tick: Cell::new(0),
             slots: RefCell::new(Vec::with_capacity(CACHE + 1)),
+            bound: RefCell::new(VecDeque::new()),
+            stacks: RefCell::new(None),
         };
         (core, deque_stealer, fifo_stealer)
     }
@@ -137,6 +153,8 @@ pub(crate) struct Local {
     inherits: Cell<bool>,
     /// Whether the last process from here was a bound one.
     ran_bound: Cell<bool>,
+    /// Whether bound processes that others have queued are next.
+    bound_turn: Cell<bool>,
     /// Whether the FIFO ring has got something that nobody was woken for.
     unannounced: Cell<bool>,
     /// Whether this worker is counted as searching.
@@ -182,6 +200,44 @@ impl Local {
         self.core.generator.borrow_mut().usize(..count)
     }
 
+    /// Another seat to begin a coroutine on: one that has far fewer of them, drawn from those that may be, which is enough to keep all near the
+    /// mean. A thread that takes the place of blocked ones will go again, and begins one only if all others block.
+    pub(crate) fn seat_for_coroutine(&self) -> Option<SeatId> {
+        let shared = &*self.shared;
+        let first = shared.first_seats();
+        let is_first = self.seat.0 < first;
+        let own = shared.seat(self.seat).coroutines.load(Relaxed);
+        if is_first && (own < COROUTINES_APART || first == 1) {
+            return None;
+        }
+        let apart = if is_first { 1 + self.draw(first as usize - 1) } else { self.draw(first as usize) } as u32;
+        let from = if is_first { self.seat.0 } else { 0 };
+        let other = shared.idle.first_unblocked((from + apart) % first, first).filter(|&other| other != self.seat)?;
+        let theirs = shared.seat(other).coroutines.load(Relaxed);
+        (!is_first || own > theirs.saturating_mul(2).saturating_add(COROUTINES_APART)).then_some(other)
+    }
+
+    /// A stack: the one that was used here last, if there is one.
+    pub(crate) fn take_stack(&self, bytes: usize) -> Result<Stack, StackError> {
+        let stacks = self.shared.stacks.as_ref().expect("coroutines are refused unless they are enabled");
+        let most = STACKS_CACHED.min(self.shared.stacks_limit / self.shared.width() / 16);
+        self.core.stacks.borrow_mut().get_or_insert_with(|| StackCache::new(stacks, most)).take(bytes)
+    }
+
+    /// A coroutine has ended, and left its stack.
+    pub(crate) fn put_stack(&self, stack: Stack) {
+        // Ordering: SeqCst, as in `wait_for_stack`; missing one that has just come, it is found by that one's second look.
+        if self.shared.has_stack_waiters.load(SeqCst) {
+            drop(stack);
+            if let Some(cache) = &mut *self.core.stacks.borrow_mut() {
+                cache.clear();
+            }
+            self.shared.wake_stack_waiters();
+        } else if let Some(cache) = &mut *self.core.stacks.borrow_mut() {
+            cache.put(stack);
+        }
+    }
+
     /// Puts an entry into the deque, and wakes a worker for it.
     pub(crate) fn push(&self, ready: Ready) {
         self.core.deque.push_overflowing(ready, &self.shared.global);
@@ -205,11 +261,21 @@ impl Local {
     /// Puts what ran, or fell due, behind what waits.
     pub(crate) fn push_fifo(&self, ready: Ready) {
         match ready.slot().bound_to() {
-            Some(seat) => self.shared.enqueue_bound(seat, ready),
+            Some(seat) => self.push_bound(seat, ready),
             None => {
                 self.core.fifo.push_overflowing(ready, &self.shared.global);
                 self.unannounced.set(true);
             }
+        }
+    }
+
+    /// Queues a process that runs on one worker only: without a word to anybody if that is this one.
+    #[inline]
+    pub(crate) fn push_bound(&self, seat: SeatId, ready: Ready) {
+        if seat == self.seat {
+            self.core.bound.borrow_mut().push_back(ready);
+        } else {
+            self.shared.enqueue_bound(seat, ready);
         }
     }
 
@@ -352,9 +418,17 @@ impl Local {
 
     #[inline]
     fn pop_bound(&self) -> Option<Ready> {
-        let ready = self.shared.seat(self.seat).bound.pop()?;
+        let seat = &self.shared.seat(self.seat).bound;
+        // What others have queued has every other turn.
+        let others_turn = self.bound_turn.replace(!self.bound_turn.get()) && !seat.is_empty();
+        let own = || self.core.bound.borrow_mut().pop_front();
+        let ready = if others_turn { seat.pop().or_else(own) } else { own().or_else(|| seat.pop()) }?;
         self.ran_bound.set(true);
         Some(ready)
+    }
+
+    fn has_bound(&self) -> bool {
+        !self.core.bound.borrow().is_empty()
     }
 
     fn has_queued(&self) -> bool {
@@ -575,7 +649,7 @@ impl Local {
         loop {
             let deadline = shared.next_deadline();
             let due = deadline <= shared.world.now();
-            let must_run = !seat.bound.is_empty() || self.is_over(stay);
+            let must_run = !seat.bound.is_empty() || self.has_bound() || self.is_over(stay);
             if (due || shared.has_queued() || must_run) && self.take_back(must_run) {
                 break;
             }
@@ -643,7 +717,9 @@ impl Local {
     /// When this thread leaves, if it is not used until then, and there are more than can be.
     fn retire_at(&self, stay: &Stay<'_>) -> u64 {
         let shared = &*self.shared;
-        if !matches!(stay, Stay::Always) || !shared.idle.has_surplus() {
+        // Coroutines that have begun here stay on this thread.
+        let keeps = shared.seat(self.seat).coroutines.load(Relaxed) > 0;
+        if !matches!(stay, Stay::Always) || keeps || !shared.idle.has_surplus() {
             return NEVER;
         }
         shared.world.now().saturating_add(nanoseconds(shared.threads.keep_alive))
@@ -827,6 +903,7 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
         next_in_a_row: Cell::new(0),
         inherits: Cell::new(false),
         ran_bound: Cell::new(false),
+        bound_turn: Cell::new(false),
         unannounced: Cell::new(false),
         searching: Cell::new(searching),
         rounds: Cell::new(ROUNDS),
@@ -849,9 +926,14 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
             local.shared.global.push(ready);
         }
     }
+    // Those who sit elsewhere may need them.
+    drop(local.core.stacks.take());
     if let Some(next) = local.shared.seat(seat).next.take() {
         // Nobody may sit here again soon.
         local.shared.global.push(Ready::from_raw(next));
+    }
+    for ready in local.core.bound.take() {
+        local.shared.seat(seat).bound.push(ready);
     }
     local.shared.vacate(seat, local.core);
     if let Err(panic) = worked {

@@ -13,6 +13,7 @@ mod basics;
 mod blocked;
 mod channels;
 mod contracts;
+mod coroutines;
 mod fairness;
 #[cfg(all(feature = "serve", feature = "tokio-io"))]
 mod http;

@@ -1,0 +1,802 @@
+//! Coroutine processes.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use procession::sync::Mutex;
+use procession::{
+    Builder, Exit, Instant, Reply, Scheduler, Select, SpawnOptions, Wait, channel, co, sleep, spawn, spawn_coroutine,
+    start, wait, yield_now,
+};
+
+use crate::scene::{assert_conserved, panic_quietly, soon, soon_closed};
+
+mod crash;
+
+fn enabled(builder: Builder) -> Scheduler {
+    // SAFETY: none of the coroutines here holds a scoped thread-local pointer across a wait.
+    unsafe { builder.enable_coroutines() }.build().expect("the system has threads and memory")
+}
+
+fn driven() -> Scheduler {
+    enabled(Scheduler::builder().width(1).test_clock())
+}
+
+fn threaded(width: usize) -> Scheduler {
+    enabled(Scheduler::builder().width(width))
+}
+
+/// A coroutine that receives nothing.
+#[track_caller]
+fn coroutine<T: Send + 'static>(
+    scheduler: &Scheduler,
+    function: impl FnOnce(co::Context<()>) -> T + Send + 'static,
+) -> procession::Child<(), T> {
+    scheduler.spawn_coroutine(function).expect("coroutines are enabled")
+}
+
+fn this_thread() -> ThreadId {
+    std::thread::current().id()
+}
+
+/// Notes that it was dropped.
+struct Noted(mpsc::Sender<()>);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+#[test]
+fn a_coroutine_is_a_process_in_blocking_style() {
+    let scheduler = driven();
+    let hour = Duration::from_secs(3600);
+    let seen = scheduler.block_on(async {
+        let adds = spawn_coroutine(|mut cx: co::Context<Reply<u32>>| {
+            let mut calls = 0;
+            while let Some(reply) = cx.receive() {
+                calls += 1;
+                reply.send(calls);
+            }
+            calls
+        })
+        .expect("coroutines are enabled");
+        let address = adds.address().clone();
+        let asks = spawn_coroutine(move |mut cx: co::Context<&'static str>| {
+            assert_eq!(procession::current_pid(), Some(cx.pid()));
+            let begun = Instant::now();
+            cx.sleep(Duration::from_secs(5));
+            assert_eq!(Instant::now() - begun, Duration::from_secs(5));
+            assert!(cx.receive_timeout(Duration::from_secs(1)).is_err());
+            let child = spawn(async { 7 });
+            let own = cx.address();
+            drop(spawn_coroutine(move |cx: co::Context<()>| {
+                cx.yield_now();
+                own.send("other").and_then(|()| own.send("wanted"))
+            }));
+            let wanted = cx.receive_matching(|text| *text == "wanted");
+            let other = cx.receive();
+            let calls = cx.call(&address, |reply| reply, Duration::from_secs(1));
+            (cx.wait(child), wanted, other, calls.ok())
+        })
+        .expect("coroutines are enabled");
+        assert!(asks.address().is_alive());
+        let asked = asks.await;
+        adds.cancel();
+        (asked, adds.await, procession::timeout(hour, yield_now()).await)
+    });
+    assert_eq!(seen.0, Ok((Ok(7), Some("wanted"), Some("other"), Some(1))));
+    assert_eq!(seen.1, Ok(1), "its receive ended, so it did");
+    assert_conserved(&scheduler);
+    assert!(scheduler.snapshot().processes.is_empty());
+}
+
+#[test]
+fn every_way_to_end_has_its_exit() {
+    for scheduler in [driven(), threaded(2)] {
+        let failed = coroutine(&scheduler, |_| panic_quietly("why")).join();
+        let failed: Result<(), _> = failed;
+        assert_eq!(failed, Err(Exit::Panicked("why".into())));
+        let after: Result<(), _> = coroutine(&scheduler, |cx| {
+            cx.yield_now();
+            procession::exit(Exit::failed("so"))
+        })
+        .join();
+        assert_eq!(after, Err(Exit::failed("so")));
+        assert_eq!(coroutine(&scheduler, |_| vec![1; 10_000]).join().map(|result| result.len()), Ok(10_000));
+        assert_conserved(&scheduler);
+    }
+}
+
+#[test]
+fn without_the_promise_a_coroutine_is_refused_and_comes_back() {
+    let scheduler = Scheduler::builder().width(1).build().expect("the system has threads");
+    let Err(error) = scheduler.spawn_coroutine(|_: co::Context<()>| 7) else { panic!("it is not enabled") };
+    assert!(error.is_without_coroutines());
+    assert_eq!(
+        error.to_string(),
+        "cannot start a process: it is a coroutine, and its scheduler was built without Builder::enable_coroutines"
+    );
+    let _function = error.refused;
+    assert_conserved(&scheduler);
+}
+
+#[test]
+fn a_coroutine_stays_on_the_thread_that_began_it() {
+    let scheduler = threaded(3);
+    let coroutines: Vec<_> = (0..30)
+        .map(|_| {
+            coroutine(&scheduler, |cx| {
+                // Neither this nor a guard of std may go to another thread.
+                let own = Rc::new(Cell::new(0));
+                let before = this_thread();
+                for round in 0..50 {
+                    own.set(own.get() + 1);
+                    match round % 3 {
+                        0 => cx.yield_now(),
+                        1 => cx.sleep(Duration::from_nanos(1)),
+                        _ => cx.wait(spawn(async {})).expect("it does not panic"),
+                    }
+                    assert_eq!(this_thread(), before);
+                }
+                own.get()
+            })
+        })
+        .collect();
+    for coroutine in coroutines {
+        assert_eq!(coroutine.join(), Ok(50));
+    }
+}
+
+#[test]
+fn coroutines_are_spread_before_they_begin() {
+    let scheduler = threaded(2);
+    let (gate, open) = channel::bounded::<()>(0);
+    let (begun, begins) = mpsc::channel();
+    let spawns = coroutine(&scheduler, move |_| {
+        let all: Vec<_> = (0..100)
+            .map(|_| {
+                let (open, begun) = (open.clone(), begun.clone());
+                spawn_coroutine(move |cx: co::Context<()>| {
+                    begun.send(this_thread()).expect("somebody counts");
+                    cx.wait(open.receive())
+                })
+                .expect("they are enabled")
+            })
+            .collect();
+        all.into_iter().for_each(|child| assert_eq!(wait(child), Ok(None)));
+    });
+    let threads: Vec<_> = (0..100).map(|_| soon(&begins)).collect();
+    let here = threads.iter().filter(|&&thread| thread == threads[0]).count();
+    assert!((30..=70).contains(&here), "{here} of 100 on one of two threads");
+    drop(gate);
+    assert_eq!(spawns.join(), Ok(()));
+}
+
+#[test]
+fn a_cancel_unwinds_where_the_coroutine_waits() {
+    for scheduler in [driven(), threaded(2)] {
+        let (noted, notes) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
+        let sleeps = coroutine(&scheduler, move |cx| {
+            let _noted = Noted(noted);
+            ready.send(this_thread()).expect("somebody waits");
+            cx.sleep(Duration::from_secs(3600));
+        });
+        if scheduler.snapshot().workers.len() == 1 {
+            scheduler.run_until_idle();
+        }
+        soon(&is_ready);
+        sleeps.cancel();
+        assert_eq!(sleeps.join(), Err(Exit::Shutdown));
+        soon(&notes);
+        assert_conserved(&scheduler);
+    }
+}
+
+#[test]
+fn what_is_ready_is_had_before_a_cancel_unwinds() {
+    let scheduler = driven();
+    let (sender, receiver) = channel::bounded(0);
+    let receives = coroutine(&scheduler, move |cx| {
+        let first = cx.wait(receiver.receive());
+        let second = catch_unwind(AssertUnwindSafe(|| cx.wait(receiver.receive())));
+        assert!(co::is_unwinding(&*second.expect_err("it was cancelled")));
+        first
+    });
+    scheduler.run_until_idle();
+    sender.try_send(7).expect("it waits");
+    receives.cancel();
+    assert_eq!(receives.join(), Ok(Some(7)));
+}
+
+#[test]
+fn a_shield_holds_a_cancel_back() {
+    let scheduler = driven();
+    let cleans = coroutine(&scheduler, |cx| {
+        let mut steps = Vec::new();
+        let waits = catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(10))));
+        steps.push(waits.is_err());
+        co::shield(|| cx.sleep(Duration::from_secs(1)));
+        steps.push(catch_unwind(AssertUnwindSafe(|| cx.yield_now())).is_err());
+        steps
+    });
+    scheduler.run_until_idle();
+    cleans.cancel();
+    assert_eq!(cleans.join(), Ok(vec![true, true]));
+    assert_eq!(scheduler.now(), scheduler.now());
+}
+
+#[test]
+fn a_terminated_coroutine_is_unwound_on_its_thread() {
+    for scheduler in [driven(), threaded(2)] {
+        let (noted, notes) = mpsc::channel();
+        struct OnThread(ThreadId, mpsc::Sender<bool>);
+        impl Drop for OnThread {
+            fn drop(&mut self) {
+                let _ = self.1.send(self.0 == this_thread() && co::is_coroutine());
+            }
+        }
+        let (ready, is_ready) = mpsc::channel();
+        let waits = coroutine(&scheduler, move |mut cx| {
+            let _on_thread = OnThread(this_thread(), noted);
+            ready.send(()).expect("somebody waits");
+            cx.receive();
+        });
+        if scheduler.snapshot().workers.len() == 1 {
+            scheduler.run_until_idle();
+        }
+        soon(&is_ready);
+        assert!(scheduler.terminate(waits.pid()));
+        assert_eq!(waits.join(), Err(Exit::Killed));
+        assert!(soon(&notes));
+        soon_closed(&notes);
+    }
+}
+
+#[test]
+fn a_coroutine_that_swallows_its_unwinding_a_few_times_ends_well() {
+    let scheduler = driven();
+    let stubborn = coroutine(&scheduler, |cx| {
+        let mut caught = 0;
+        while caught < 10 {
+            caught += u32::from(catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(1)))).is_err());
+        }
+        caught
+    });
+    scheduler.run_until_idle();
+    stubborn.cancel();
+    assert_eq!(stubborn.join(), Ok(10));
+    let stubborn = coroutine(&scheduler, |cx| {
+        for _ in 0..10 {
+            assert!(catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(1)))).is_err());
+        }
+    });
+    scheduler.run_until_idle();
+    scheduler.terminate(stubborn.pid());
+    assert_eq!(stubborn.join(), Err(Exit::Killed));
+}
+
+#[test]
+fn a_coroutine_that_swallows_its_unwinding_for_ever_ends_without_its_stack() {
+    for terminate in [false, true] {
+        // A scheduler of its own, whose thread never ends.
+        let scheduler = threaded(1);
+        let (ready, is_ready) = mpsc::channel();
+        let stuck = coroutine(&scheduler, move |cx| {
+            ready.send(()).expect("somebody waits");
+            loop {
+                let _ = catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(3600))));
+            }
+        });
+        soon(&is_ready);
+        if terminate {
+            scheduler.terminate(stuck.pid());
+        } else {
+            stuck.cancel();
+        }
+        let exit: Result<(), _> = stuck.join();
+        assert_eq!(exit, Err(Exit::Killed));
+        assert_eq!(coroutine(&scheduler, |_| 1).join(), Ok(1), "its worker goes on");
+        assert_conserved(&scheduler);
+    }
+}
+
+#[test]
+fn a_shutdown_unwinds_all_coroutines_in_time() {
+    let scheduler = threaded(2);
+    let (noted, notes) = mpsc::channel();
+    let children: Vec<_> = (0..20)
+        .map(|number| {
+            let noted = noted.clone();
+            coroutine(&scheduler, move |mut cx| {
+                let _noted = Noted(noted);
+                match number % 4 {
+                    0 => drop(cx.receive()),
+                    1 => cx.sleep(Duration::from_secs(3600)),
+                    2 => loop {
+                        cx.yield_now();
+                    },
+                    // Swallows a cancel, but not being terminated.
+                    _ => co::shield(|| cx.sleep(Duration::from_secs(3600))),
+                }
+            })
+        })
+        .collect();
+    let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(2)));
+    assert!(unfinished.is_empty(), "{unfinished:?}");
+    drop(noted);
+    assert_eq!(notes.iter().count(), 20);
+    let exits: BTreeSet<_> = children.into_iter().map(|child| format!("{:?}", child.join())).collect();
+    assert_eq!(exits.into_iter().collect::<Vec<_>>(), ["Err(Killed)", "Err(Shutdown)", "Ok(())"]);
+}
+
+#[test]
+fn dropping_the_scheduler_unwinds_all_coroutines() {
+    for scheduler in [driven(), threaded(2)] {
+        let (noted, notes) = mpsc::channel();
+        for _ in 0..10 {
+            // Whether it has begun or not.
+            let noted = Noted(noted.clone());
+            drop(coroutine(&scheduler, move |cx| {
+                let _noted = noted;
+                cx.sleep(Duration::from_secs(3600));
+            }));
+        }
+        if scheduler.snapshot().workers.len() == 1 {
+            scheduler.run_until_idle();
+        }
+        drop(noted);
+        drop(scheduler);
+        for _ in 0..10 {
+            soon(&notes);
+        }
+        soon_closed(&notes);
+    }
+}
+
+#[test]
+fn a_panic_in_a_destructor_of_an_unwound_coroutine_harms_nobody() {
+    struct Fails;
+    impl Drop for Fails {
+        fn drop(&mut self) {
+            let inner = catch_unwind(|| resume_unwind(Box::new("inside")));
+            assert!(inner.is_err());
+        }
+    }
+    let scheduler = driven();
+    let child = coroutine(&scheduler, |cx| {
+        let _fails = Fails;
+        if catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(1)))).is_err() {
+            panic_quietly("instead")
+        }
+    });
+    scheduler.run_until_idle();
+    child.cancel();
+    assert_eq!(child.join(), Err(Exit::Panicked("instead".into())));
+}
+
+#[test]
+fn where_a_coroutine_cannot_be_suspended_its_thread_blocks() {
+    struct Waits(channel::Receiver<u32>, mpsc::Sender<(bool, Option<u32>)>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            self.1.send((co::may_suspend(), wait(self.0.receive()))).expect("somebody looks");
+        }
+    }
+    let scheduler = threaded(2);
+    let (sender, receiver) = channel::bounded(0);
+    let (seen, sees) = mpsc::channel();
+    let child = coroutine(&scheduler, move |cx| {
+        let before = this_thread();
+        let quiet = co::no_suspend(|| {
+            assert!(co::is_coroutine() && !co::may_suspend());
+            cx.wait(receiver.receive())
+        });
+        assert_eq!((quiet, this_thread()), (Some(1), before));
+        // In the poll of another future.
+        let nested = cx.wait(poll_fn(|_| Poll::Ready((co::may_suspend(), wait(receiver.receive())))));
+        assert_eq!(nested, (false, Some(2)));
+        assert!(co::may_suspend());
+        let _waits = Waits(receiver, seen);
+        panic_quietly("with a destructor that waits")
+    });
+    for n in 1..=3 {
+        sender.send(n).wait().expect("it receives");
+    }
+    assert_eq!(soon(&sees), (false, Some(3)));
+    let exit: Result<(), _> = child.join();
+    assert!(exit.is_err_and(|exit| exit.is_panic()));
+}
+
+#[test]
+fn a_suspension_is_ended_by_its_own_token_only() {
+    let scheduler = driven();
+    let minute = Duration::from_secs(60);
+    let child = coroutine(&scheduler, move |_| {
+        let first = co::token()?;
+        assert!(first.wake(), "before it is suspended");
+        assert!(!first.wake(), "it was woken");
+        assert!(co::suspend(None)?);
+        assert!(!first.wake(), "it is over");
+
+        let begun = Instant::now();
+        let late = co::token()?;
+        assert!(!co::suspend(Some(minute))?);
+        assert_eq!(Instant::now() - begun, minute);
+        assert!(!late.wake());
+
+        let token = co::token()?;
+        drop(spawn(async move {
+            sleep(Duration::from_secs(5)).await;
+            assert!(token.wake());
+        }));
+        assert!(co::suspend(Some(minute))?);
+        assert_eq!(Instant::now() - begun, minute + Duration::from_secs(5));
+        co::token()
+    });
+    let token = child.join().expect("it does not panic").expect("it is a coroutine");
+    assert!(token.wake(), "nobody is there to be harmed");
+    assert_eq!(co::suspend(None), Err(co::NoCoroutine));
+    assert_eq!(co::token().expect_err("no coroutine").to_string(), "no coroutine runs here");
+}
+
+#[test]
+fn tokens_and_timeouts_race_without_a_loss() {
+    let scheduler = threaded(2);
+    let (tokens, to_wake) = mpsc::channel::<co::Token>();
+    let sleeper = coroutine(&scheduler, move |_| {
+        let mut woken = 0;
+        for round in 0..300 {
+            tokens.send(co::token()?).expect("somebody wakes");
+            let patience = (round % 2 == 0).then_some(Duration::from_micros(round % 7));
+            woken += u32::from(co::suspend(patience)?);
+        }
+        Ok::<_, co::NoCoroutine>(woken)
+    });
+    let woke = to_wake.iter().map(|token| u32::from(token.wake())).sum::<u32>();
+    assert_eq!(sleeper.join(), Ok(Ok(woke)), "who is told that he woke it did");
+}
+
+#[test]
+fn locals_are_each_coroutines_own_and_go_with_it() {
+    static NAMES: co::Local<RefCell<Vec<String>>> = co::Local::new(|| RefCell::new(Vec::new()));
+    static NOTED: co::Local<RefCell<Option<Noted>>> = co::Local::new(|| RefCell::new(None));
+    let add = |name: &str| {
+        NAMES.with(|names| {
+            names.borrow_mut().push(name.to_owned());
+            names.borrow().len()
+        })
+    };
+    let scheduler = driven();
+    let (noted, notes) = mpsc::channel();
+    let children: Vec<_> = (0..3)
+        .map(|_| {
+            let noted = noted.clone();
+            coroutine(&scheduler, move |cx| {
+                NOTED.with(|slot| *slot.borrow_mut() = Some(Noted(noted)));
+                add("a");
+                cx.yield_now();
+                add("b")
+            })
+        })
+        .collect();
+    drop(noted);
+    for child in children {
+        assert_eq!(child.join(), Ok(2));
+        soon(&notes);
+    }
+    soon_closed(&notes);
+    assert_eq!((add("x"), add("y")), (1, 2), "of the thread");
+    let (noted, notes) = mpsc::channel();
+    let killed = coroutine(&scheduler, move |mut cx| {
+        NOTED.with(|slot| *slot.borrow_mut() = Some(Noted(noted)));
+        cx.receive()
+    });
+    scheduler.run_until_idle();
+    scheduler.terminate(killed.pid());
+    assert_eq!(killed.join(), Err(Exit::Killed));
+    soon(&notes);
+}
+
+#[test]
+fn blocking_lends_what_it_borrows_and_frees_the_worker() {
+    let scheduler = threaded(1);
+    let (go, may_go) = mpsc::channel::<()>();
+    let blocks = coroutine(&scheduler, move |_| {
+        let (own, before) = (vec![1, 2, 3], this_thread());
+        let borrowed = &own;
+        let sum = co::blocking(move || {
+            may_go.recv().expect("the other sends");
+            (borrowed.iter().sum::<u32>(), this_thread())
+        });
+        let (sum, thread) = sum.ok().expect("the system has threads");
+        assert!(thread != before && this_thread() == before);
+        sum + own[0]
+    });
+    let others = coroutine(&scheduler, move |cx| {
+        cx.yield_now();
+        go.send(()).expect("it waits");
+    });
+    assert_eq!((others.join(), blocks.join()), (Ok(()), Ok(7)));
+    let fails = coroutine(&scheduler, |_| co::blocking(|| panic_quietly("over there")).is_ok_and(|never: bool| never));
+    let fails = fails.join();
+    assert_eq!(fails, Err(Exit::Panicked("over there".into())));
+    assert_eq!(co::blocking(this_thread).ok(), Some(this_thread()), "a plain thread does it itself");
+}
+
+#[test]
+fn nothing_unwinds_a_coroutine_while_its_blocking_function_runs() {
+    for terminate in [false, true] {
+        let scheduler = threaded(2);
+        let (go, may_go) = mpsc::channel::<()>();
+        let (begun, begins) = mpsc::channel();
+        let (seen, sees) = mpsc::channel();
+        let child = coroutine(&scheduler, move |cx| {
+            let own = String::from("here");
+            let own = &own;
+            let done = co::blocking(move || {
+                begun.send(()).expect("somebody waits");
+                may_go.recv().expect("somebody sends");
+                seen.send(own.clone()).expect("somebody looks");
+            });
+            assert!(done.is_ok());
+            cx.yield_now();
+        });
+        soon(&begins);
+        if terminate {
+            scheduler.terminate(child.pid());
+        } else {
+            child.cancel();
+        }
+        let child = child.join_timeout(Duration::from_millis(20)).expect_err("it is lent");
+        go.send(()).expect("it waits");
+        assert_eq!(soon(&sees), "here");
+        assert_eq!(child.join(), Err(if terminate { Exit::Killed } else { Exit::Shutdown }));
+    }
+}
+
+#[test]
+fn a_coroutine_waits_for_all_that_others_await() {
+    let scheduler = threaded(1);
+    let own = scheduler.clone();
+    let child = coroutine(&scheduler, move |cx| {
+        // One worker: whatever blocked its thread would wait for ever.
+        let joined = own.spawn(async { 1 }).join().expect("it does not panic");
+        let ran = own.block_on(async {
+            yield_now().await;
+            spawn(async { 2 }).await.expect("it does not panic")
+        });
+        let lock = Arc::new(Mutex::new(0));
+        let guard = lock.lock().wait();
+        let other = Arc::clone(&lock);
+        let adds = start(move |_: procession::Context<()>| async move { *other.lock().await += 1 });
+        cx.yield_now();
+        drop(guard);
+        cx.wait(adds).expect("it does not panic");
+        let (sender, receiver) = channel::bounded(0);
+        drop(spawn(async move { sender.send(3).await }));
+        let selected = Select::new().receive(&receiver, |n| n).timeout(Duration::from_secs(20), || None).wait();
+        let second = Scheduler::builder().width(1).build().expect("the system has threads");
+        let elsewhere = second.block_on(async { spawn(async { 4 }).await.expect("it does not panic") });
+        (joined, ran, *lock.lock().wait(), selected, elsewhere)
+    });
+    assert_eq!(child.join(), Ok((1, 2, 1, Some(3), 4)));
+}
+
+#[test]
+fn a_scheduler_driven_inside_a_coroutine_has_coroutines_of_its_own() {
+    let scheduler = threaded(1);
+    let child = coroutine(&scheduler, |cx| {
+        let inner = driven();
+        let sum = inner.block_on(async {
+            let one = spawn_coroutine(|cx: co::Context<()>| {
+                cx.sleep(Duration::from_secs(3600));
+                co::may_suspend()
+            });
+            one.expect("they are enabled").await
+        });
+        assert_eq!(sum, Ok(true));
+        assert!(co::may_suspend());
+        cx.yield_now();
+        "outside again"
+    });
+    assert_eq!(child.join(), Ok("outside again"));
+}
+
+#[test]
+fn a_coroutine_of_a_driven_scheduler_waits_for_its_thread() {
+    let scheduler = driven();
+    let (sender, receiver) = channel::bounded(0);
+    let child = coroutine(&scheduler, move |cx| {
+        let before = this_thread();
+        let message = cx.wait(receiver.receive());
+        (message, this_thread() == before)
+    });
+    scheduler.run_until_idle();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Wakes it, but must not run it.
+            scheduler.block_on(async { sender.send(7).await }).expect("it waits");
+            assert_eq!(scheduler.snapshot().workers[0].bound, 1);
+        });
+    });
+    assert_eq!(child.join(), Ok((Some(7), true)));
+}
+
+#[test]
+fn beyond_the_limit_of_stacks_coroutines_wait_before_they_begin() {
+    for width in [1, 3] {
+        let scheduler = enabled(Scheduler::builder().width(width).stacks(4));
+        let children: Vec<_> = (0..200_u32)
+            .map(|number| {
+                coroutine(&scheduler, move |cx| {
+                    for _ in 0..3 {
+                        cx.yield_now();
+                    }
+                    number
+                })
+            })
+            .collect();
+        let sum: u32 = children.into_iter().map(|child| child.join().expect("it does not panic")).sum();
+        assert_eq!(sum, 199 * 100);
+    }
+    let scheduler = enabled(Scheduler::builder().width(1));
+    let huge = SpawnOptions::new().on(&scheduler).stack_size(usize::MAX).spawn_coroutine(|_: co::Context<()>| ());
+    let exit = huge.expect("it is refused when it begins").join().expect_err("nothing is that large");
+    assert!(exit.to_string().starts_with("the process failed: no stack of 18446744073709551615 bytes"), "{exit}");
+}
+
+#[test]
+fn a_stack_is_as_large_as_was_asked() {
+    fn deep(levels: usize) -> usize {
+        let frame = std::hint::black_box([levels as u8; 1024]);
+        if levels == 0 { 0 } else { deep(levels - 1) + usize::from(frame[7] == levels as u8) }
+    }
+    let scheduler = threaded(1);
+    let child = SpawnOptions::new().on(&scheduler).stack_size(8 << 20).spawn_coroutine(|_: co::Context<()>| deep(3000));
+    assert_eq!(child.expect("they are enabled").join(), Ok(3000));
+}
+
+#[test]
+fn migratable_coroutines_run_wherever_there_is_room() {
+    let scheduler = threaded(3);
+    let children: Vec<_> = (0..20)
+        .map(|_| {
+            let options = SpawnOptions::new().on(&scheduler);
+            // SAFETY: nothing but numbers lives on its stack while it waits.
+            let child = unsafe {
+                options.spawn_migratable(|mut cx: co::Context<u32>| {
+                    let mut sum = 0;
+                    while let Some(n) = cx.receive() {
+                        sum += n;
+                        cx.yield_now();
+                    }
+                    sum
+                })
+            };
+            child.expect("they are enabled")
+        })
+        .collect();
+    for child in &children {
+        (1..=100).for_each(|n| child.send(n).expect("it receives"));
+    }
+    for child in children {
+        while scheduler.snapshot().processes.iter().any(|other| other.pid == child.pid() && other.mailbox > 0) {
+            std::thread::yield_now();
+        }
+        child.cancel();
+        assert!(child.join().is_ok_and(|sum| sum == 5050) || scheduler.snapshot().panicked == 0);
+    }
+}
+
+#[test]
+fn coroutines_async_processes_and_channels_mix_under_load() {
+    let scheduler = threaded(3);
+    let (sender, receiver) = channel::bounded(3);
+    let producers: Vec<_> = (0..20_u64)
+        .map(|from| {
+            let sender = sender.clone();
+            coroutine(&scheduler, move |cx| {
+                for n in 0..50 {
+                    cx.wait(sender.send(from * 50 + n)).expect("they receive");
+                }
+            })
+        })
+        .collect();
+    drop(sender);
+    let consumers: Vec<_> = (0..4)
+        .map(|number| {
+            let receiver = receiver.clone();
+            if number % 2 == 0 {
+                coroutine(&scheduler, move |cx| std::iter::from_fn(|| cx.wait(receiver.receive())).sum::<u64>())
+                    .into_parts()
+                    .1
+            } else {
+                scheduler.spawn(async move {
+                    let mut sum = 0;
+                    while let Some(n) = receiver.receive().await {
+                        sum += n;
+                    }
+                    sum
+                })
+            }
+        })
+        .collect();
+    for producer in producers {
+        assert_eq!(producer.join(), Ok(()));
+    }
+    let sum: u64 = consumers.into_iter().map(|consumer| consumer.join().expect("it does not panic")).sum();
+    assert_eq!(sum, 999 * 500);
+    assert_conserved(&scheduler);
+}
+
+#[test]
+fn the_same_seed_makes_the_same_dispatches() {
+    let run = || {
+        let scheduler = enabled(Scheduler::builder().width(1).test_clock().seed(5).shuffled());
+        scheduler.block_on(async {
+            let (sender, receiver) = channel::unbounded();
+            let children: Vec<_> = (0..20_u64)
+                .map(|number| {
+                    let sender = sender.clone();
+                    spawn_coroutine(move |cx: co::Context<()>| {
+                        for round in 0..5 {
+                            cx.sleep(Duration::from_nanos(number % 3));
+                            sender.try_send((number, round)).expect("it is unbounded");
+                            cx.yield_now();
+                        }
+                    })
+                    .expect("they are enabled")
+                })
+                .collect();
+            for child in children {
+                child.await.expect("it does not panic");
+            }
+            drop(sender);
+            let mut trace = Vec::new();
+            while let Some(step) = receiver.receive().await {
+                trace.push(step);
+            }
+            trace
+        })
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn the_snapshot_shows_coroutines_and_what_they_wait_for() {
+    let scheduler = driven();
+    let waits = coroutine(&scheduler, |_| co::suspend(None));
+    scheduler.run_until_idle();
+    let snapshot = scheduler.snapshot();
+    assert_eq!((snapshot.processes[0].kind, snapshot.processes[0].waiting.for_token()), ("coroutine", true));
+    waits.cancel();
+    assert_eq!(waits.join(), Err(Exit::Shutdown));
+}
+
+#[test]
+fn outside_of_coroutines_the_functions_do_what_comes_nearest() {
+    assert!(!co::is_coroutine() && !co::may_suspend());
+    co::yield_now();
+    co::sleep(Duration::from_nanos(1));
+    assert_eq!((co::no_suspend(|| 1), co::shield(|| 2), co::wait(async { 3 })), (1, 2, 3));
+    let scheduler = threaded(2);
+    // In an async process they block its worker.
+    let blocks = scheduler.spawn(async {
+        co::sleep(Duration::from_nanos(1));
+        let mut receives = pin!(async { co::is_coroutine() });
+        receives.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()))
+    });
+    assert_eq!(blocks.join(), Ok(Poll::Ready(false)));
+}
