@@ -5,8 +5,8 @@ use std::task::Poll;
 
 pub use crate::call::{CallError, Reply, call_all};
 pub use crate::command::{
-    Command, CommandError, CommandId, CommandResult, Completion, Done, Handler, SendParcel, SpawnProcess, Value,
-    command, perform,
+    BlockingWork, Command, CommandError, CommandId, CommandResult, Completion, Done, Handler, SendParcel, SpawnProcess,
+    Value, command, perform,
 };
 pub use crate::context::{Address, Context, Receive, SendError, SendWait, send};
 pub use crate::dead::{DeadCause, DeadLetter};

@@ -40,6 +40,9 @@ impl CommandId {
     /// Starts a process; see [`SpawnProcess`].
     pub const SPAWN: Self = Self(3);
 
+    /// Runs a closure that blocks; see [`BlockingWork`].
+    pub const BLOCKING: Self = Self(4);
+
     /// The first number that users may give to commands of their own.
     pub const FIRST_FREE: Self = Self(256);
 }
@@ -114,6 +117,14 @@ pub trait Command: Send + 'static {
     /// What it completes with.
     type Output: Send + 'static;
 
+    /// What its handler is given; the command itself, unless the command says otherwise.
+    fn into_input(self) -> Value
+    where
+        Self: Sized,
+    {
+        Box::new(self)
+    }
+
     /// What came of it, out of a completion.
     ///
     /// # Errors
@@ -183,6 +194,37 @@ impl Command for SpawnProcess {
     type Output = Option<Pid>;
 }
 
+/// The command that runs a closure which blocks, or computes for long, on a thread of [`spawn_blocking`](crate::spawn_blocking). A panic in it completes
+/// with [`CommandError::Failed`].
+pub struct BlockingWork<T>(Box<dyn FnOnce() -> T + Send>);
+
+impl<T> BlockingWork<T> {
+    /// Runs `work`, and completes with what it returns.
+    pub fn new(work: impl FnOnce() -> T + Send + 'static) -> Self {
+        Self(Box::new(work))
+    }
+}
+
+impl<T> fmt::Debug for BlockingWork<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BlockingWork(..)")
+    }
+}
+
+impl<T: Send + 'static> Command for BlockingWork<T> {
+    const ID: CommandId = CommandId::BLOCKING;
+    type Output = T;
+
+    /// The handler knows no types: it is given what makes a value.
+    fn into_input(self) -> Value {
+        let work = self.0;
+        Box::new(Work(Box::new(move || Box::new(work()) as Value)))
+    }
+}
+
+/// What the handler of [`CommandId::BLOCKING`] is given.
+struct Work(Box<dyn FnOnce() -> Value + Send>);
+
 /// Has a command served for the calling process, and waits for what comes of it. In a thread that runs no process, the default scheduler
 /// serves it.
 ///
@@ -192,7 +234,10 @@ impl Command for SpawnProcess {
 /// # Cancellation
 /// Dropped before it is complete, the command goes on, and its completion is for nobody.
 pub async fn command(id: CommandId, input: impl Any + Send) -> CommandResult {
-    let input: Value = Box::new(input);
+    command_of(id, Box::new(input)).await
+}
+
+async fn command_of(id: CommandId, input: Value) -> CommandResult {
     if id == CommandId::SLEEP {
         let duration = duration_of(input)?;
         crate::sleep(duration).await;
@@ -213,7 +258,7 @@ pub async fn command(id: CommandId, input: impl Any + Send) -> CommandResult {
 /// # Cancellation
 /// As for [`command`].
 pub async fn perform<C: Command>(command: C) -> Result<C::Output, CommandError> {
-    C::output(self::command(C::ID, command).await)
+    C::output(command_of(C::ID, command.into_input()).await)
 }
 
 impl<F: Fn(Value, Completion) + Send + Sync + 'static> Handler for F {
@@ -332,6 +377,7 @@ impl Registry {
             (_, Some(handler)) => drop(guarded(|| handler.handle(input, completion))),
             (CommandId::SEND, None) => serve_send(input, completion),
             (CommandId::SPAWN, None) => serve_spawn(input, completion),
+            (CommandId::BLOCKING, None) => serve_blocking(input, completion),
             _ => {
                 drop_guarded(input);
                 completion.complete(Err(CommandError::Unknown(id)));
@@ -354,6 +400,19 @@ fn serve_send(input: Value, completion: Completion) {
 fn serve_spawn(input: Value, completion: Completion) {
     let spawn = |SpawnProcess(start): SpawnProcess, done: Done<SpawnProcess>| done.send(Ok(start()));
     drop(guarded(|| typed(spawn).handle(input, completion)));
+}
+
+fn serve_blocking(input: Value, completion: Completion) {
+    match input.downcast::<Work>() {
+        Ok(work) => drop(crate::spawn_blocking(move || {
+            let done = guarded(work.0).map_err(|exit| CommandError::Failed(exit.to_string().into()));
+            completion.complete(done);
+        })),
+        Err(other) => {
+            drop_guarded(other);
+            completion.complete(Err(CommandError::WrongInput("BlockingWork")));
+        }
+    }
 }
 
 fn duration_of(input: Value) -> Result<Duration, CommandError> {

@@ -135,7 +135,7 @@ impl Yields<'_> {
 
     /// Yields a command with types. What came of it is [`Command::output`] of the completion's result.
     pub fn perform<C: Command>(&mut self, tag: u64, command: C) {
-        self.command(C::ID, tag, command);
+        self.commands.push((C::ID, tag, command.into_input()));
     }
 
     /// The PID of the process.

@@ -4,9 +4,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::{
-    Command, CommandError, CommandId, Completion, Context, Done, Event, Events, InitError, Parcel, Pid, Process,
-    Scheduler, SendParcel, SpawnProcess, Status, Value, WaitingFor, Yields, command, current_pid, perform, spawn,
-    timeout,
+    BlockingWork, Command, CommandError, CommandId, Completion, Context, Done, Event, Events, InitError, Parcel, Pid,
+    Process, Scheduler, SendParcel, SpawnProcess, Status, Value, WaitingFor, Yields, command, current_pid, perform,
+    spawn, timeout,
 };
 
 use super::HOUR;
@@ -167,6 +167,22 @@ fn sending_and_starting_are_commands() {
     assert_eq!(receiver.join(), Ok(Some(7)));
     scheduler.run_until_idle();
     assert_conserved(&scheduler);
+}
+
+#[test]
+fn blocking_work_is_a_command() {
+    let scheduler = threaded(1);
+    let (release, released) = mpsc::channel();
+    let waits = scheduler.spawn(async move { perform(BlockingWork::new(move || released.recv())).await });
+    // Its worker is free meanwhile.
+    assert_eq!(scheduler.spawn(async { 1 }).join(), Ok(1));
+    release.send(7).expect("it waits");
+    assert_eq!(waits.join(), Ok(Ok(Ok(7))));
+    let panics = scheduler.spawn(async { perform(BlockingWork::<()>::new(|| panic_quietly("in the cellar"))).await });
+    let failed = CommandError::Failed("the process panicked: in the cellar".into());
+    assert_eq!(panics.join(), Ok(Err(failed)));
+    let wrong = scheduler.spawn(async { command(CommandId::BLOCKING, "text").await.map(drop) });
+    assert_eq!(wrong.join(), Ok(Err(CommandError::WrongInput("BlockingWork"))));
 }
 
 #[test]
