@@ -2,6 +2,7 @@
 
 mod memory;
 mod messages;
+mod network;
 mod processes;
 mod timers;
 
@@ -43,6 +44,13 @@ const WORKLOADS: &[Workload<Runtime>] = &[
     Workload { definition: &workload::IDLE_MEM, run: |_, scale| meter::in_fresh_program(&memory::arguments(scale)) },
     Workload { definition: &workload::TIMERS_CANCEL, run: |runtime, scale| inside(runtime, timers::cancel(scale)) },
     Workload { definition: &workload::TIMERS_FIRE, run: |runtime, scale| inside(runtime, timers::fire(scale)) },
+    Workload { definition: &workload::SLEEP_50US, run: |runtime, scale| inside(runtime, timers::sleep_50us(scale)) },
+    Workload {
+        definition: &workload::TIMER_BEHIND_HOG,
+        run: |runtime, scale| inside(runtime, timers::behind_hog(scale)),
+    },
+    Workload { definition: &workload::ECHO, run: |runtime, scale| inside(runtime, network::echo(scale)) },
+    Workload { definition: &workload::HTTP, run: |runtime, scale| inside(runtime, network::http(scale)) },
     Workload { definition: &workload::TIMERS_RESET, run: |runtime, scale| inside(runtime, timers::reset(scale)) },
 ];
 
@@ -124,7 +132,7 @@ const WIDTH: usize = 2;
 
 fn runtime() -> io::Result<Runtime> {
     let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-    runtime::Builder::new_multi_thread().worker_threads(cpus.min(WIDTH)).enable_time().build()
+    runtime::Builder::new_multi_thread().worker_threads(cpus.min(WIDTH)).enable_all().build()
 }
 
 /// A lost wake-up must be reported, not waited for.

@@ -3,17 +3,21 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::Relaxed;
 use tokio::task;
-use tokio::time::{self, Instant, Sleep};
+use tokio::time::{self, Instant, MissedTickBehavior, Sleep};
 
 use crate::latch::Latch;
 use crate::meter::{cpu_time, now};
 use crate::workload::{
-    Failed, Outcome, Scale, TIMERS_BETWEEN_YIELDS, TIMERS_CANCEL_AFTER_MS, TIMERS_CANCEL_COUNT, TIMERS_CANCEL_DELAYED,
+    Failed, Outcome, SLEEP_50US_COUNT, Scale, TIMER_BEHIND_HOG_COMPUTES, TIMER_BEHIND_HOG_PERIOD,
+    TIMER_BEHIND_HOG_TICKS, TIMERS_BETWEEN_YIELDS, TIMERS_CANCEL_AFTER_MS, TIMERS_CANCEL_COUNT, TIMERS_CANCEL_DELAYED,
     TIMERS_CANCEL_LIVE, TIMERS_CANCEL_PROCESSES, TIMERS_FIRE_COUNT, TIMERS_FIRE_WITHIN_US, TIMERS_RESET_AFTER,
     TIMERS_RESET_COUNT, check, each,
 };
@@ -93,6 +97,51 @@ pub(crate) async fn fire(scale: Scale) -> Outcome {
         return Err(Failed::Early);
     }
     Ok(outcome)
+}
+
+pub(crate) async fn sleep_50us(scale: Scale) -> Outcome {
+    let asked = Duration::from_micros(50);
+    let mut slept = Vec::new();
+    for _ in 0..scale.of(SLEEP_50US_COUNT) {
+        let start = now();
+        tokio::time::sleep(asked).await;
+        slept.push(start.elapsed());
+    }
+    slept.sort_unstable();
+    if slept[0] < asked {
+        return Err(Failed::Early);
+    }
+    Ok(vec![slept[slept.len() / 2].as_nanos() as f64 / 1000.0])
+}
+
+pub(crate) async fn behind_hog(scale: Scale) -> Outcome {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let hog = tokio::spawn(async move {
+        // Relaxed: it stops a little later.
+        while !stopped.load(Relaxed) {
+            let start = now();
+            while start.elapsed() < TIMER_BEHIND_HOG_COMPUTES {
+                std::hint::spin_loop();
+            }
+            tokio::time::sleep(TIMER_BEHIND_HOG_PERIOD).await;
+        }
+    });
+    let ticks = tokio::spawn(async move {
+        let mut ticks = tokio::time::interval_at(Instant::now() + TIMER_BEHIND_HOG_PERIOD, TIMER_BEHIND_HOG_PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut late = Vec::new();
+        for _ in 0..scale.of(TIMER_BEHIND_HOG_TICKS) {
+            let due = ticks.tick().await;
+            late.push((Instant::now() - due).as_nanos() as f64 / 1000.0);
+        }
+        late
+    });
+    let late = ticks.await?;
+    stop.store(true, Relaxed);
+    hog.await?;
+    let mean = late.iter().sum::<f64>() / late.len() as f64;
+    Ok(vec![mean, late.into_iter().fold(0.0, f64::max)])
 }
 
 pub(crate) async fn reset(scale: Scale) -> Outcome {

@@ -7,6 +7,7 @@ mod latch;
 mod memory;
 mod messages;
 mod meter;
+mod network;
 mod processes;
 #[cfg(test)]
 mod tests;
@@ -43,6 +44,16 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     Workload { definition: &workload::IDLE_MEM, run: |_, scale| meter::in_fresh_program(&memory::arguments(scale)) },
     Workload { definition: &workload::TIMERS_CANCEL, run: timers::cancel },
     Workload { definition: &workload::TIMERS_FIRE, run: |scheduler, scale| inside(scheduler, timers::fire(scale)) },
+    Workload {
+        definition: &workload::SLEEP_50US,
+        run: |scheduler, scale| inside(scheduler, timers::sleep_50us(scale)),
+    },
+    Workload {
+        definition: &workload::TIMER_BEHIND_HOG,
+        run: |scheduler, scale| inside(scheduler, timers::behind_hog(scale)),
+    },
+    Workload { definition: &workload::ECHO, run: |scheduler, scale| inside(scheduler, network::echo(scale)) },
+    Workload { definition: &workload::HTTP, run: |scheduler, scale| inside(scheduler, network::http(scale)) },
     Workload { definition: &workload::TIMERS_RESET, run: |scheduler, scale| inside(scheduler, timers::reset(scale)) },
 ];
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use rustix::param::page_size;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::workload::{Failed, Outcome};
@@ -19,6 +20,15 @@ pub(crate) fn now() -> Instant {
 pub(crate) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+/// As many descriptors as the system lets this program have: a thousand connections are two thousand of them.
+pub(crate) fn more_descriptors() -> Result<(), Failed> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let failed =
+        |cause: rustix::io::Errno| Failed::System { act: "raise the limit of descriptors", cause: cause.into() };
+    setrlimit(Resource::Nofile, raised).map_err(failed)
 }
 
 /// The memory of this program that is in RAM, in bytes.

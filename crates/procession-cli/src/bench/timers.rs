@@ -3,17 +3,21 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
 use procession::{Instant, Scheduler, Sleep};
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::Relaxed;
 
 use super::inside;
 use super::latch::Latch;
 use super::meter::{cpu_time, now};
 use super::workload::{
-    Failed, Outcome, Scale, TIMERS_BETWEEN_YIELDS, TIMERS_CANCEL_AFTER_MS, TIMERS_CANCEL_COUNT, TIMERS_CANCEL_DELAYED,
+    Failed, Outcome, SLEEP_50US_COUNT, Scale, TIMER_BEHIND_HOG_COMPUTES, TIMER_BEHIND_HOG_PERIOD,
+    TIMER_BEHIND_HOG_TICKS, TIMERS_BETWEEN_YIELDS, TIMERS_CANCEL_AFTER_MS, TIMERS_CANCEL_COUNT, TIMERS_CANCEL_DELAYED,
     TIMERS_CANCEL_LIVE, TIMERS_CANCEL_PROCESSES, TIMERS_FIRE_COUNT, TIMERS_FIRE_WITHIN_US, TIMERS_RESET_AFTER,
     TIMERS_RESET_COUNT, check, each,
 };
@@ -103,6 +107,50 @@ pub(super) async fn fire(scale: Scale) -> Outcome {
         return Err(Failed::Early);
     }
     Ok(outcome)
+}
+
+pub(super) async fn sleep_50us(scale: Scale) -> Outcome {
+    let asked = Duration::from_micros(50);
+    let mut slept = Vec::new();
+    for _ in 0..scale.of(SLEEP_50US_COUNT) {
+        let start = now();
+        procession::sleep(asked).await;
+        slept.push(start.elapsed());
+    }
+    slept.sort_unstable();
+    if slept[0] < asked {
+        return Err(Failed::Early);
+    }
+    Ok(vec![slept[slept.len() / 2].as_nanos() as f64 / 1000.0])
+}
+
+pub(super) async fn behind_hog(scale: Scale) -> Outcome {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let hog = procession::spawn(async move {
+        // Relaxed: it stops a little later.
+        while !stopped.load(Relaxed) {
+            let start = now();
+            while start.elapsed() < TIMER_BEHIND_HOG_COMPUTES {
+                std::hint::spin_loop();
+            }
+            procession::sleep(TIMER_BEHIND_HOG_PERIOD).await;
+        }
+    });
+    let ticks = procession::spawn(async move {
+        let mut ticks = procession::interval(TIMER_BEHIND_HOG_PERIOD);
+        let mut late = Vec::new();
+        for _ in 0..scale.of(TIMER_BEHIND_HOG_TICKS) {
+            let due = ticks.tick().await;
+            late.push((Instant::now() - due).as_nanos() as f64 / 1000.0);
+        }
+        late
+    });
+    let late = ticks.await?;
+    stop.store(true, Relaxed);
+    hog.await?;
+    let mean = late.iter().sum::<f64>() / late.len() as f64;
+    Ok(vec![mean, late.into_iter().fold(0.0, f64::max)])
 }
 
 pub(super) async fn reset(scale: Scale) -> Outcome {

@@ -121,6 +121,54 @@ pub(crate) const TIMERS_RESET: Definition = Definition {
 pub(crate) const TIMERS_RESET_COUNT: u64 = 1_000_000;
 pub(crate) const TIMERS_RESET_AFTER: Duration = Duration::from_secs(30);
 
+pub(crate) const SLEEP_50US: Definition = Definition {
+    name: "sleep_50us",
+    what: "a process sleeps for 50 us, 5 k times; the median",
+    figures: &[Figure { name: "sleep_50us", unit: "us", per: "sleep" }],
+};
+pub(crate) const SLEEP_50US_COUNT: u64 = 5000;
+
+pub(crate) const TIMER_BEHIND_HOG: Definition = Definition {
+    name: "timer_behind_hog",
+    what: "a process ticks every 1 ms for 1 s, beside one that computes for 10 ms and sleeps for 1",
+    figures: &[
+        Figure { name: "timer_behind_hog", unit: "us", per: "tick, its lateness" },
+        Figure { name: "timer_behind_hog_max", unit: "us", per: "latest tick" },
+    ],
+};
+pub(crate) const TIMER_BEHIND_HOG_TICKS: u64 = 1000;
+pub(crate) const TIMER_BEHIND_HOG_PERIOD: Duration = Duration::from_millis(1);
+pub(crate) const TIMER_BEHIND_HOG_COMPUTES: Duration = Duration::from_millis(10);
+
+pub(crate) const ECHO: Definition = Definition {
+    name: "echo",
+    what: "64 bytes go over TCP and back, 200 k times, on 50, 200 and 1000 connections; also in CPU time",
+    figures: &[
+        Figure { name: "echo_50", unit: "ns", per: "round trip" },
+        Figure { name: "echo_50_cpu", unit: "ns", per: "round trip" },
+        Figure { name: "echo_200", unit: "ns", per: "round trip" },
+        Figure { name: "echo_200_cpu", unit: "ns", per: "round trip" },
+        Figure { name: "echo_1000", unit: "ns", per: "round trip" },
+        Figure { name: "echo_1000_cpu", unit: "ns", per: "round trip" },
+    ],
+};
+pub(crate) const ECHO_CONNECTIONS: [u64; 3] = [50, 200, 1000];
+pub(crate) const ECHO_ROUND_TRIPS: u64 = 200_000;
+pub(crate) const ECHO_BYTES: usize = 64;
+
+pub(crate) const HTTP: Definition = Definition {
+    name: "http",
+    what: "hyper, a process for each of 50 connections, answers 200 k requests; also in CPU time",
+    figures: &[
+        Figure { name: "http", unit: "ns", per: "request" },
+        Figure { name: "http_cpu", unit: "ns", per: "request" },
+    ],
+};
+pub(crate) const HTTP_CONNECTIONS: u64 = 50;
+pub(crate) const HTTP_REQUESTS: u64 = 200_000;
+pub(crate) const HTTP_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+pub(crate) const HTTP_BODY: &str = "Hello, World!";
+
 /// Polls of a timer between two yields: less than the operations that a step may do in Procession, and a task in tokio (128). A poll
 /// beyond them would not set the timer.
 pub(crate) const TIMERS_BETWEEN_YIELDS: u64 = 64;
