@@ -4,6 +4,7 @@ mod memory;
 mod messages;
 mod network;
 mod processes;
+mod rescue;
 mod timers;
 
 // The very files of the command, so that both do and count the same.
@@ -52,6 +53,9 @@ const WORKLOADS: &[Workload<Runtime>] = &[
     Workload { definition: &workload::ECHO, run: |runtime, scale| inside(runtime, network::echo(scale)) },
     Workload { definition: &workload::HTTP, run: |runtime, scale| inside(runtime, network::http(scale)) },
     Workload { definition: &workload::TIMERS_RESET, run: |runtime, scale| inside(runtime, timers::reset(scale)) },
+    Workload { definition: &workload::RESCUE, run: |_, scale| rescue::rescue(scale) },
+    Workload { definition: &workload::MIXED, run: |runtime, scale| inside(runtime, rescue::mixed(scale)) },
+    Workload { definition: &workload::IDLE_WAKES, run: |_, scale| rescue::idle_wakes(scale) },
 ];
 
 const USAGE: &str = "\

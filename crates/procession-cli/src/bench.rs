@@ -9,6 +9,7 @@ mod messages;
 mod meter;
 mod network;
 mod processes;
+mod rescue;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -55,6 +56,9 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     Workload { definition: &workload::ECHO, run: |scheduler, scale| inside(scheduler, network::echo(scale)) },
     Workload { definition: &workload::HTTP, run: |scheduler, scale| inside(scheduler, network::http(scale)) },
     Workload { definition: &workload::TIMERS_RESET, run: |scheduler, scale| inside(scheduler, timers::reset(scale)) },
+    Workload { definition: &workload::RESCUE, run: |_, scale| rescue::rescue(scale) },
+    Workload { definition: &workload::MIXED, run: |scheduler, scale| inside(scheduler, rescue::mixed(scale)) },
+    Workload { definition: &workload::IDLE_WAKES, run: |_, scale| rescue::idle_wakes(scale) },
 ];
 
 #[derive(Debug)]

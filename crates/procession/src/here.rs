@@ -1,10 +1,5 @@
 //! Which scheduler and which process the calling thread works for, and what it does on their behalf.
 
-//!
-//! If a step lasts long, other workers take what is queued behind it, at once if they are awake or were woken for it. The next slot they
-//! take when it has not changed for 100 us; one that is about to park and sees it full looks again after 100 us, then at growing
-//! intervals up to 10 ms. One that had parked before it was filled does not: setting it wakes nobody.
-
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -168,6 +163,14 @@ pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
         give_way(task);
     }
     goes_on
+}
+
+/// Whether the running step has lost its worker's permit.
+#[inline]
+pub(crate) fn is_replaced() -> bool {
+    with_local(|local| {
+        local.is_some_and(|local| local.current.get().is_some() && local.shared.idle.is_revoked(local.seat))
+    })
 }
 
 /// Charges the running step for an operation that is not awaited.

@@ -14,6 +14,7 @@
 //! - *out*: a thread is there, but it has no permit: its step blocks, or its permit was taken away, and it has not come to park yet;
 //! - *parked*: its thread waits to be woken, on a stack, the last to park on top;
 //! - *vacant*: no thread is there; waking it means to start one. Nothing else tells it from a parked one;
+//! - *leaving*: its thread retires, and will leave it vacant;
 //! - *absent*: it is for callers (`block_on`) and none sits there: nobody can wake it, but it does not run either.
 //!
 //! One word, `searching:24 | awake:20 | spare:20`, changed only by read-modify-writes. *Spare* is how many can be woken: parked or vacant
@@ -151,6 +152,7 @@ enum Place {
     Parked,
     Awake,
     Out,
+    Leaving,
     Absent,
 }
 
@@ -163,6 +165,7 @@ struct Seats {
     vacant: Vec<SeatId>,
     awake: u32,
     out: u32,
+    leaving: u32,
     width: u32,
     /// Where the search for somebody to take a permit from begins.
     turn: u32,
@@ -187,6 +190,7 @@ impl Seats {
             Place::Vacant => self.vacant.retain(|&other| other != seat),
             Place::Awake => self.awake -= 1,
             Place::Out => self.out -= 1,
+            Place::Leaving => self.leaving -= 1,
             Place::Absent => {}
         }
         before
@@ -202,6 +206,7 @@ impl Seats {
             }
             Place::Awake => self.awake += 1,
             Place::Out => self.out += 1,
+            Place::Leaving => self.leaving += 1,
             Place::Absent => {}
         }
     }
@@ -216,9 +221,10 @@ impl Seats {
     }
 
     fn are_all_parked(&self) -> bool {
-        self.awake == 0 && self.out == 0
+        self.awake == 0 && self.out == 0 && self.leaving == 0
     }
 
+    /// How many have a thread that stays.
     fn threads(&self) -> u32 {
         self.stack.len() as u32 + self.awake + self.out
     }
@@ -265,6 +271,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             vacant: (u32::from(callers_drive)..seats).rev().map(SeatId).collect(),
             awake: 0,
             out: 0,
+            leaving: 0,
             width,
             turn: 0,
             absent_for: 0,
@@ -526,7 +533,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.look(|seats| seats.places[seat.0 as usize] == Place::Parked)
     }
 
-    /// `GiveBack`, by the worker that sits there, or `Revoke`, by another; says whether nobody is awake now. The caller goes on with `Recheck`.
+    /// `GiveBack`; says whether nobody is awake now. The caller goes on with `Recheck`.
     pub(crate) fn give_back(&self, seat: SeatId) -> bool {
         let nobody = self.change(|seats| {
             if *seats.place(seat) == Place::Awake {
@@ -538,6 +545,19 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             fence(SeqCst);
         }
         nobody
+    }
+
+    /// `Revoke`: says whether the seat had a permit. The caller goes on with waking others.
+    pub(crate) fn revoke(&self, seat: SeatId) -> bool {
+        let had = self.change(|seats| {
+            let had = *seats.place(seat) == Place::Awake;
+            if had {
+                self.send_out(seats, seat);
+            }
+            (had, 0)
+        });
+        fence(SeqCst);
+        had
     }
 
     /// Whether the permit of a seat was taken away, as far as can be seen.
@@ -569,7 +589,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.change(|seats| {
             let retires = *seats.place(seat) == Place::Parked && seats.threads() > seats.width;
             if retires {
-                seats.shift(seat, Place::Out);
+                seats.shift(seat, Place::Leaving);
             }
             (retires, 0)
         })

@@ -69,6 +69,7 @@ mod channel {
 }
 mod answer;
 mod closing;
+mod doze;
 mod idle;
 mod keeper;
 mod mailbox;
@@ -162,6 +163,8 @@ mod wait;
 #[cfg(not(procession_loom))]
 #[expect(unsafe_code, reason = "wakers are raw")]
 mod waker;
+#[cfg(not(procession_loom))]
+mod watchdog;
 #[cfg(not(procession_loom))]
 #[expect(unsafe_code, reason = "a worker runs bodies, which the state protocol hands to it")]
 mod worker;

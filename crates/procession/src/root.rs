@@ -1,10 +1,5 @@
 //! Futures that threads wait for, and which are no processes.
 
-//!
-//! If a step lasts long, other workers take what is queued behind it, at once if they are awake or were woken for it. The next slot they
-//! take when it has not changed for 100 us; one that is about to park and sees it full looks again after 100 us, then at growing
-//! intervals up to 10 ms. One that had parked before it was filled does not: setting it wakes nobody.
-
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;

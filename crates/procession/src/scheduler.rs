@@ -33,6 +33,7 @@ use crate::snapshot::{self, Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::spawn::{SpawnError, SpawnOptions};
 use crate::time::Instant;
 use crate::timer::Timers;
+use crate::watchdog::{self, Observer, Stall, Watchdog, WatchdogOptions};
 use crate::world::{Cpus, World, nanoseconds};
 use crate::{Pid, Process, co};
 
@@ -52,6 +53,8 @@ const THREADS_MAX: usize = 4096;
 const EXTRA_THREADS_DEFAULT: usize = 64;
 /// How long a thread that is not needed is kept, unless the builder says otherwise.
 const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(10);
+/// When a step is stalled, unless the builder says otherwise: Go's time slice.
+const STALL_AFTER_DEFAULT: Duration = Duration::from_millis(10);
 /// What a shutdown keeps back from its deadline to terminate those who have not ended: a tenth, and at most this.
 const TERMINATION_MAX: u64 = 100_000_000;
 
@@ -140,6 +143,10 @@ pub struct Builder {
     coroutines: bool,
     stack_bytes: usize,
     stacks: usize,
+    watchdog: bool,
+    stall_after: Duration,
+    computing_max: Option<usize>,
+    on_stall: Option<Observer>,
     handlers: Vec<(CommandId, Arc<dyn Handler>)>,
     dead_letters: Option<dead::Observer>,
     relay: Option<Arc<dyn Relay>>,
@@ -198,6 +205,36 @@ impl Builder {
     /// Threads of callers run where they did. Default: all that the program may use.
     pub fn cpus(mut self, numbers: impl IntoIterator<Item = usize>) -> Self {
         self.cpus = Some(numbers.into_iter().collect());
+        self
+    }
+
+    /// Whether a thread of its own looks after the workers, and replaces those whose steps block or compute for long without saying so, while
+    /// something waits. Workers pay a few plain stores for each step; the thread sleeps while nothing runs. Default: yes, unless there is a
+    /// test clock, or but one thread.
+    pub fn watchdog(mut self, is_on: bool) -> Self {
+        self.watchdog = is_on;
+        self
+    }
+
+    /// From when on a step is stalled; at least 5 ms, which is what a shorter time is taken for. It is noticed up to 2.5 ms later.
+    /// Default: 10 ms.
+    pub fn stall_after(mut self, patience: Duration) -> Self {
+        self.stall_after = patience;
+        self
+    }
+
+    /// How many workers whose steps compute, rather than block, may be replaced at once. Each is a thread more that competes for processors.
+    /// Default: twice the width.
+    pub fn computing_max(mut self, workers: usize) -> Self {
+        self.computing_max = Some(workers);
+        self
+    }
+
+    /// Is told of each step that stalls, once, when the watchdog finds it, at most ten times in a second; the others are counted
+    /// ([`StallSnapshot`](crate::StallSnapshot)). Blocking sections are no stalls. It runs on the watchdog's thread, so it must not block; a
+    /// panic ends there.
+    pub fn on_stall(mut self, observer: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
+        self.on_stall = Some(Arc::new(observer));
         self
     }
 
@@ -382,6 +419,12 @@ impl Builder {
                 on_stop: self.on_thread_stop,
                 cpus,
             },
+            watchdog: Watchdog::new(WatchdogOptions {
+                is_on: self.watchdog && !self.test_clock && threads_max > 1,
+                stall_after: watchdog::stall_after(self.stall_after),
+                computing_max: self.computing_max.unwrap_or(2 * width),
+                on_stall: self.on_stall,
+            }),
             blocking_sections: AtomicU64::new(0),
             ages: Mutex::default(),
             foreign: Mutex::default(),
@@ -472,6 +515,10 @@ impl Scheduler {
             coroutines: false,
             stack_bytes: STACK_BYTES_DEFAULT,
             stacks: STACKS_DEFAULT,
+            watchdog: true,
+            stall_after: STALL_AFTER_DEFAULT,
+            computing_max: None,
+            on_stall: None,
             handlers: Vec::new(),
             dead_letters: None,
             relay: None,

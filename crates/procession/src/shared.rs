@@ -33,6 +33,7 @@ use crate::snapshot::{self};
 use crate::state::Wake;
 use crate::time::sleep_on;
 use crate::timer::Timers;
+use crate::watchdog::Watchdog;
 use crate::worker::{self, Core};
 use crate::world::{Cpus, Parker, World};
 
@@ -85,6 +86,12 @@ pub(crate) struct Seat {
     pub(crate) timers: Timers<Action>,
     /// Odd while a step runs: twice the number of steps that have ended. Written by the worker without a read-modify-write.
     pub(crate) step: AtomicU64,
+    /// Whose step runs: the index of its slot and 1. For the watchdog, as are the next two.
+    pub(crate) running: AtomicU32,
+    /// Whether the thread is in a blocking section.
+    pub(crate) in_section: AtomicBool,
+    /// The system's number for the thread.
+    pub(crate) thread: AtomicU32,
     pub(crate) parker: Parker,
     pub(crate) stats: Stats,
     /// Coroutines that have begun here, and so stay here.
@@ -118,6 +125,9 @@ impl Seat {
             bound: Global::new(),
             timers: Timers::new(timers),
             step: AtomicU64::new(0),
+            running: AtomicU32::new(0),
+            in_section: AtomicBool::new(false),
+            thread: AtomicU32::new(0),
             parker: Parker::default(),
             stats: Stats::default(),
             coroutines: AtomicU32::new(0),
@@ -193,6 +203,7 @@ pub(crate) struct Shared {
     /// Until when no thread is started, since the system has just refused one.
     pub(crate) threads_rest_until: AtomicU64,
     pub(crate) threads: ThreadOptions,
+    pub(crate) watchdog: Watchdog,
     /// Blocking sections that were entered.
     pub(crate) blocking_sections: AtomicU64,
     pub(crate) ages: Mutex<snapshot::Ages>,
@@ -231,6 +242,12 @@ impl Shared {
     fn extra_seat(&self, seat: SeatId) -> &Seat {
         let make = || Box::new(Seat::new(self.world.generator(seat.0.into()), self.timers_max));
         self.extra_seats[seat.0 as usize - self.seats.len()].get_or_init(make)
+    }
+
+    /// A seat, if it has been used.
+    pub(crate) fn made_seat(&self, seat: SeatId) -> Option<&Seat> {
+        let number = seat.0 as usize;
+        self.seats.get(number).or_else(|| self.extra_seats.get(number - self.seats.len())?.get().map(|seat| &**seat))
     }
 
     /// Every seat that was ever used.
@@ -716,6 +733,7 @@ impl Shared {
     /// No process is left, and none comes: the threads leave.
     fn end(&self) {
         self.closing.enter(closing::ENDED);
+        self.watchdog.dismiss();
         for seat in self.used_seats() {
             seat.parker.unpark();
         }

@@ -271,6 +271,12 @@ impl Slot {
         }
     }
 
+    /// Its number in the table.
+    #[inline]
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
     /// The scheduler of the slot.
     #[inline]
     pub(crate) fn shared(&self) -> &Shared {

@@ -14,6 +14,7 @@ use crate::mailbox::MailboxSnapshot;
 use crate::shared::{Shared, Stats};
 use crate::slot::Slot;
 use crate::state::{ProcessState, Seen, WaitFor};
+use crate::watchdog::StallSnapshot;
 
 /// What a waiting process waits for: any of several things at once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -183,6 +184,8 @@ pub struct Snapshot {
     pub threads_started: u32,
     /// Threads that the system refused.
     pub threads_refused: u32,
+    /// What the watchdog has found.
+    pub stalls: StallSnapshot,
     /// Blocking sections that workers have entered.
     pub blocking_sections: u64,
 }
@@ -303,7 +306,7 @@ pub struct UnfinishedProcess {
 /// The odd step numbers in which snapshots found the workers, and when they first did.
 pub(crate) type Ages = Vec<(u64, u64)>;
 
-fn label(slot: &Slot) -> Option<String> {
+pub(crate) fn label(slot: &Slot) -> Option<String> {
     slot.extra().and_then(|extra| extra.label.as_deref()).map(str::to_owned)
 }
 
@@ -357,6 +360,7 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
         descriptors: descriptors(shared),
         threads_started: shared.thread_counts().0,
         threads_refused: shared.thread_counts().1,
+        stalls: shared.watchdog.counts(),
         blocking_sections: shared.blocking_sections.load(Relaxed),
     }
 }

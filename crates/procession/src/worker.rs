@@ -24,7 +24,8 @@
 //!
 //! If a step lasts long, other workers take what is queued behind it, at once if they are awake or were woken for it. The next slot they
 //! take when it has not changed for 100 us; one that is about to park and sees it full looks again after 100 us, then at growing
-//! intervals up to 10 ms. One that had parked before it was filled does not: setting it wakes nobody.
+//! intervals up to 10 ms. One that had parked before it was filled does not, since setting it wakes nobody: the watchdog (`watchdog.rs`)
+//! wakes one, after 5 ms at most, and replaces workers whose steps last for more than 10 ms, if nobody else is there to do so.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -51,7 +52,7 @@ use crate::slot::{CACHE, Pin, Ready, Slot};
 use crate::state::Wait;
 use crate::waker;
 use crate::world::kernel::{BATCH_MAX, Kernel};
-use crate::world::{LentThread, nanoseconds};
+use crate::world::{LentThread, World, nanoseconds};
 use crate::{Exit, Waiting, relations};
 
 /// Dispatches between two of the same fairness tick; the number is Go's, prime so that it does not beat with a program's own periods.
@@ -310,9 +311,12 @@ impl Local {
     #[cold]
     fn regain_permit(&self, stay: &Stay<'_>) -> bool {
         self.stop_searching();
-        let must_run = !self.shared.seat(self.seat).bound.is_empty() || self.is_over(stay);
+        let has_bound = self.has_bound() || !self.shared.seat(self.seat).bound.is_empty();
+        let must_run = has_bound || self.is_over(stay);
         let regained = self.shared.idle.regain(self.seat, must_run);
-        if !regained {
+        if regained {
+            self.shared.rouse_watchdog();
+        } else {
             self.hand_out();
             self.shared.announce();
         }
@@ -335,6 +339,7 @@ impl Local {
         self.stop_searching();
         self.hand_out();
         self.shared.blocking_sections.fetch_add(1, Relaxed);
+        self.shared.seat(self.seat).in_section.store(true, Relaxed);
         self.shared.give_permit_back(self.seat);
     }
 
@@ -342,7 +347,9 @@ impl Local {
     pub(crate) fn leave_section(&self) {
         self.sections.set(self.sections.get() - 1);
         if self.sections.get() == 0 {
+            self.shared.seat(self.seat).in_section.store(false, Relaxed);
             self.shared.idle.regain(self.seat, false);
+            self.shared.rouse_watchdog();
         }
     }
 
@@ -700,6 +707,7 @@ impl Local {
             }
         }
         shared.leave_keeping(self.seat);
+        shared.rouse_watchdog();
         Parked::Woken
     }
 
@@ -787,6 +795,7 @@ impl Local {
             self.budget.set(BUDGET);
         }
         self.gives_way.set(false);
+        seat.running.store(slot.index() + 1, Relaxed);
         self.current.set(Some(ready.as_raw()));
         slot.clear_waiting();
         let step = if seen.is_terminated() {
@@ -912,6 +921,8 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
         sections: Cell::new(0),
         batch: RefCell::default(),
     });
+    local.shared.seat(seat).thread.store(World::thread_number(), Relaxed);
+    local.shared.rouse_watchdog();
     let entered = Entered::enter(Here::Seat(Rc::clone(&local)));
     // The root future is the user's: its panic goes on once the seat is left in order.
     let worked = catch_unwind(AssertUnwindSafe(|| local.work(stay)));

@@ -177,6 +177,36 @@ impl World {
     }
 }
 
+/// What a thread has done.
+pub(crate) struct ThreadTime {
+    /// Processor time, in nanoseconds; the system may count it only every few milliseconds.
+    pub(crate) used: u64,
+    /// Whether it waits in the kernel (`Some(true)`), or runs or is ready to (`Some(false)`). `None`: it is stopped, or traced.
+    pub(crate) waits: Option<bool>,
+}
+
+impl World {
+    /// The system's number for the calling thread.
+    pub(crate) fn thread_number() -> u32 {
+        rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
+    }
+
+    /// What a thread of this program has done; `None` if the system does not say.
+    pub(crate) fn thread_time(&self, number: u32) -> Option<ThreadTime> {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{number}/stat")).ok()?;
+        // The name before it may contain anything, also parentheses.
+        let after_name = stat.rsplit_once(") ")?.1;
+        let waits = match after_name.as_bytes().first()? {
+            b'S' | b'D' => Some(true),
+            b'R' => Some(false),
+            _ => None,
+        };
+        let exact = std::fs::read_to_string(format!("/proc/self/task/{number}/schedstat")).ok();
+        let used = exact.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
+        Some(ThreadTime { used: used?, waits })
+    }
+}
+
 /// Processors that threads are to run on.
 #[derive(Clone)]
 pub(crate) struct Cpus(rustix::thread::CpuSet);

@@ -31,6 +31,37 @@ pub(crate) fn more_descriptors() -> Result<(), Failed> {
     setrlimit(Resource::Nofile, raised).map_err(failed)
 }
 
+/// Blocks the calling thread.
+pub(crate) fn block(duration: Duration) {
+    #[expect(clippy::disallowed_methods, reason = "a benchmark of threads that block")]
+    std::thread::sleep(duration);
+}
+
+/// Computes for about so long.
+pub(crate) fn compute(duration: Duration) {
+    let start = now();
+    while start.elapsed() < duration {
+        std::hint::spin_loop();
+    }
+}
+
+/// How often the other threads of this program have given the processor up.
+pub(crate) fn sleeps_of_others() -> Result<u64, Failed> {
+    let failed = |cause| Failed::System { act: "read /proc/self/task", cause };
+    let own = fs::read_link("/proc/thread-self").map_err(failed)?;
+    let mut sum = 0;
+    for thread in fs::read_dir("/proc/self/task").map_err(failed)? {
+        let thread = thread.map_err(failed)?;
+        if Some(&*thread.file_name()) != own.file_name() {
+            // A thread may end meanwhile.
+            let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+            let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            sum += sleeps.and_then(|sleeps| sleeps.trim().parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    Ok(sum)
+}
+
 /// The memory of this program that is in RAM, in bytes.
 pub(crate) fn resident() -> Result<u64, Failed> {
     let failed = |cause| Failed::System { act: "read /proc/self/statm", cause };

@@ -169,6 +169,59 @@ pub(crate) const HTTP_REQUESTS: u64 = 200_000;
 pub(crate) const HTTP_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 pub(crate) const HTTP_BODY: &str = "Hello, World!";
 
+pub(crate) const RESCUE: Definition = Definition {
+    name: "rescue",
+    what: "work waits behind a process that blocks for 50 ms, undeclared and declared",
+    figures: &[
+        Figure { name: "rescue", unit: "us", per: "block" },
+        Figure { name: "rescue_worst", unit: "us", per: "block" },
+        Figure { name: "rescue_declared", unit: "us", per: "block" },
+        Figure { name: "rescue_decl_worst", unit: "us", per: "block" },
+    ],
+};
+pub(crate) const RESCUE_COUNT: u64 = 40;
+pub(crate) const BLOCK: Duration = Duration::from_millis(50);
+
+pub(crate) const MIXED: Definition = Definition {
+    name: "mixed",
+    what: "32 clients make short requests; every 40th blocks for 50 ms, undeclared",
+    figures: &[
+        Figure { name: "mixed", unit: "us", per: "request" },
+        Figure { name: "mixed_p99", unit: "us", per: "short request" },
+    ],
+};
+pub(crate) const MIXED_CLIENTS: u64 = 32;
+pub(crate) const MIXED_REQUESTS: u64 = 4000;
+pub(crate) const MIXED_BLOCKS_EVERY: u64 = 40;
+/// What a short request computes.
+pub(crate) const MIXED_SHORT: Duration = Duration::from_micros(20);
+
+pub(crate) const IDLE_WAKES: Definition = Definition {
+    name: "idle_wakes",
+    what: "1000 processes wait for far timers: how often any thread wakes",
+    figures: &[Figure { name: "idle_wakes", unit: "wake-ups", per: "second" }],
+};
+pub(crate) const IDLE_WAKES_PROCESSES: u64 = 1000;
+/// What a runtime is given to come to rest, and how long it is watched.
+pub(crate) const IDLE_WAKES_REST: Duration = Duration::from_millis(500);
+pub(crate) const IDLE_WAKES_WATCHED: Duration = Duration::from_secs(1);
+
+/// The middle and the worst of some durations, in microseconds.
+pub(crate) fn middle_and_worst(mut all: Vec<Duration>) -> [f64; 2] {
+    all.sort();
+    [all[all.len() / 2], all[all.len() - 1]].map(microseconds)
+}
+
+/// That which 99 of 100 do not exceed, in microseconds.
+pub(crate) fn p99(mut all: Vec<Duration>) -> f64 {
+    all.sort();
+    microseconds(all[all.len() * 99 / 100])
+}
+
+pub(crate) fn microseconds(duration: Duration) -> f64 {
+    duration.as_nanos() as f64 / 1000.0
+}
+
 /// Polls of a timer between two yields: less than the operations that a step may do in Procession, and a task in tokio (128). A poll
 /// beyond them would not set the timer.
 pub(crate) const TIMERS_BETWEEN_YIELDS: u64 = 64;

@@ -58,7 +58,8 @@ fn mistakes_are_told_before_anything_runs() {
     check(
         "bench spawn foo",
         "procession: unknown workload 'foo': the workloads are spawn, skynet, pingpong, ring, fanin, yield, step, \
-         step_yield, idle_mem, timers_cancel, timers_fire, timers_reset\nexit code: 2\n",
+         step_yield, idle_mem, timers_cancel, timers_fire, sleep_50us, timer_behind_hog, echo, http, \
+         timers_reset, rescue, mixed, idle_wakes\nexit code: 2\n",
     );
 }
 
@@ -104,7 +105,25 @@ fn every_workload_runs_and_prints_its_figures_as_json() {
         ("timers_cancel", "ns"),
         ("timers_fire", "ns"),
         ("timers_fire_cpu", "ns"),
+        ("sleep_50us", "us"),
+        ("timer_behind_hog", "us"),
+        ("timer_behind_hog_max", "us"),
+        ("echo_50", "ns"),
+        ("echo_50_cpu", "ns"),
+        ("echo_200", "ns"),
+        ("echo_200_cpu", "ns"),
+        ("echo_1000", "ns"),
+        ("echo_1000_cpu", "ns"),
+        ("http", "ns"),
+        ("http_cpu", "ns"),
         ("timers_reset", "ns"),
+        ("rescue", "us"),
+        ("rescue_worst", "us"),
+        ("rescue_declared", "us"),
+        ("rescue_decl_worst", "us"),
+        ("mixed", "us"),
+        ("mixed_p99", "us"),
+        ("idle_wakes", "wake-ups"),
     ];
     assert_eq!(units, expected.map(|(name, unit)| (Some(name), Some(unit))));
 }

@@ -30,6 +30,7 @@ mod select;
 mod shutdown;
 mod sockets;
 mod spawn;
+mod stalls;
 mod stress;
 mod sync;
 mod time;

@@ -26,9 +26,13 @@ fn scheduler(width: usize) -> Scheduler {
 
 /// A scheduler, and what is disconnected once nothing of it is left.
 fn mortal(width: usize) -> (Scheduler, mpsc::Receiver<()>) {
+    mortal_of(builder(width))
+}
+
+fn mortal_of(builder: Builder) -> (Scheduler, mpsc::Receiver<()>) {
     let (alive, freed) = mpsc::channel();
     let handler = move |_: Value, _: Completion| alive.send(()).expect("the test listens");
-    let scheduler = builder(width).handler(CommandId::FIRST_FREE, handler).build();
+    let scheduler = builder.handler(CommandId::FIRST_FREE, handler).build();
     (scheduler.expect("the system has threads"), freed)
 }
 

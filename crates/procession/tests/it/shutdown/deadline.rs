@@ -9,7 +9,7 @@ use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::hint;
 
-use super::{mortal, scheduler, shut_down};
+use super::{builder, mortal, mortal_of, scheduler, shut_down};
 use crate::scene::{soon, soon_closed};
 
 /// Far more than a shutdown may need beyond its deadline; what is stuck here is so until the test releases it.
@@ -139,7 +139,8 @@ fn a_step_that_does_not_return_is_reported_by_the_deadline() {
 
 #[test]
 fn who_stands_behind_a_stuck_step_is_reported_too() {
-    let (scheduler, freed) = mortal(1);
+    // With a watchdog, nobody would stand there for long.
+    let (scheduler, freed) = mortal_of(builder(1).watchdog(false));
     let release = Arc::new(AtomicBool::new(false));
     let (began, begins) = mpsc::channel();
     let released = Arc::clone(&release);

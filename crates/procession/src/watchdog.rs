@@ -1,0 +1,531 @@
+//! Who looks after workers whose steps do not end.
+//!
+//! # Watchdog protocol
+//!
+//! ## Problem
+//! A step that blocks without saying so, or computes for long, holds a permit, and with it what is queued everywhere if all permits are held
+//! like that. Its worker cannot be asked. Whoever looks must not cost the workers anything, must not take a step for stalled because the
+//! system did not run it, and must not wake a program that does nothing.
+//!
+//! ## States
+//! For each seat what the last look saw: the step counter, since when it has been the same odd number, by this thread's clock, and how much
+//! processor time the worker's thread had used when that was first noticed. Whether the watchdog is asleep.
+//!
+//! ## Steps
+//! `Look`, every 2.5 ms while anybody runs, every 10 ms while nobody has for up to 100 ms: read every step counter. The same odd number for
+//! `stall_after`, outside of a blocking section, is a stall, and the system is asked what the thread did: it waited → *blocked*; it used
+//! processor time → *computing*; neither → it is ready to run and the system lets it wait: nothing. Each stall is reported once.
+//! `Rescue`, if nobody searches, nobody is spare, and something waits that nobody comes to: take the next slots of the stalled, and their
+//! permits (`Revoke` of `idle.rs`), and wake or start a worker for each, all at once. What else they hold is found by these, as by any
+//! worker that searches. Of the computing, only so many lose their permits, since each adds a thread that competes for processors.
+//! If all threads are in use: fire due timers and ask for descriptors here. Also if all workers just have no time for these.
+//! `Nudge`, if somebody is spare and nobody searches, while something has waited for two looks: wake one. This is for next slots, which are
+//! filled without waking anybody, and for the little that the parking protocol lets slip.
+//! `Doze`: after 100 ms without anybody awake, sleep until a worker becomes awake (`doze.rs`).
+//!
+//! ## Why it works
+//! Step counters, processes' numbers and sections are plain stores of the worker, on its own line of the cache; it reads no clock and makes no
+//! read-modify-write for this. They may be seen late, by nanoseconds, against milliseconds. A step that ended after it was seen is caught by a
+//! second look before the permit is taken; if it ends even later, the worker finds its permit gone, and parks or gets one back.
+//!
+//! A look that comes late by more than 20 ms says nothing about the workers: all may have been stopped with it (`SIGSTOP`, a suspended machine).
+//! It counts as the first.
+//!
+//! ## Allowed
+//! - A stall is noticed one look late, so after 10 to 12.5 ms.
+//! - Functions of timers that this thread fires hold up the watchdog, if they block, which they must not.
+//!
+//! ## Rejected
+//! - A time stamp for each step, read by the watchdog: a clock read for each step, 20 ns and more.
+//! - The clock of another thread (`pthread_getcpuclockid`): it tells computing from not computing, but not blocked from preempted. The system's
+//!   `schedstat` and `stat` of the thread tell both, and are read for suspects only.
+//! - One watchdog for all schedulers: they are isolated; a scheduler that is idle has one that sleeps.
+//!
+//! ## Checked by
+//! `it::stalls`; the models of `idle.rs`, for the permits, of `next.rs`, for the next slots, and of `doze.rs`.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicBool, AtomicU64};
+
+use crate::Pid;
+use crate::body::guarded;
+use crate::doze::Doze;
+use crate::idle::SeatId;
+use crate::keeper::NEVER;
+use crate::poller::Batch;
+use crate::shared::{Seat, Shared};
+use crate::slot::Ready;
+use crate::world::kernel::BATCH_MAX;
+use crate::world::{Parker, ThreadTime, nanoseconds};
+
+/// Between two looks while anybody runs: a quarter of the default of what is a stall, so that one is noticed at most a quarter late.
+const LOOK_EVERY: u64 = 2_500_000;
+/// Between two looks while nobody runs.
+const LOOK_EVERY_QUIET: u64 = 10_000_000;
+/// So many of these, 100 ms, until the watchdog sleeps: a program that works a little now and then need not wake it each time.
+const QUIET_LOOKS: u32 = 10;
+/// A look that is later than this says nothing about the workers: the program was stopped, or starved.
+const OVERSLEPT: u64 = 20_000_000;
+/// How long nobody may have asked for descriptors until the watchdog does.
+const UNPOLLED: u64 = 10_000_000;
+/// Reports in a second at most; the others are counted.
+const REPORTS_PER_SECOND: u32 = 10;
+const SECOND: u64 = 1_000_000_000;
+
+/// What the thread of a stalled worker did meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StallKind {
+    /// It waited in the kernel: for a lock, for input, for a time to pass.
+    Blocked,
+    /// It used the processor.
+    Computing,
+}
+
+/// A step that has lasted for too long. See [`Builder::on_stall`](crate::Builder::on_stall).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stall {
+    /// The number of its worker.
+    pub worker: u32,
+    /// Whose step it is; `None`, as the next two, if it ended while this was written.
+    pub pid: Option<Pid>,
+    /// The label of the process, if it has one.
+    pub label: Option<String>,
+    /// Where the process was spawned.
+    pub location: Option<&'static Location<'static>>,
+    /// How long the step has lasted at least.
+    pub duration: Duration,
+    /// What its thread did.
+    pub kind: StallKind,
+    /// Whether its place was given to another worker, because something was waiting.
+    pub replaced: bool,
+    /// Whether a process was taken out of its next slot.
+    pub next_slot: bool,
+    /// How many processes were queued behind it, for others to take.
+    pub queued: usize,
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            StallKind::Blocked => "is blocked",
+            StallKind::Computing => "computes",
+        };
+        write!(f, "worker {} {what} since {} ms", self.worker, self.duration.as_millis())?;
+        if let Some(pid) = self.pid {
+            write!(f, " in process {pid}")?;
+        }
+        if let Some(label) = &self.label {
+            write!(f, " ({label})")?;
+        }
+        if let Some(location) = self.location {
+            write!(f, ", spawned at {location}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What the watchdog of a scheduler has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StallSnapshot {
+    /// Steps whose threads waited.
+    pub blocked: u64,
+    /// Steps whose threads computed.
+    pub computing: u64,
+    /// How often a stalled worker's place was given to another.
+    pub replaced: u64,
+    /// Processes taken out of the next slots of stalled workers.
+    pub next_slots: u64,
+    /// Stalls that were not reported, since there were too many at once.
+    pub unreported: u64,
+    /// How often the watchdog looked.
+    pub looks: u64,
+}
+
+pub(crate) type Observer = Arc<dyn Fn(&Stall) + Send + Sync>;
+
+/// What the builder says about the watchdog.
+pub(crate) struct WatchdogOptions {
+    pub(crate) is_on: bool,
+    pub(crate) stall_after: u64,
+    /// How many that compute may be replaced at once.
+    pub(crate) computing_max: usize,
+    pub(crate) on_stall: Option<Observer>,
+}
+
+/// What the scheduler and its watchdog share.
+pub(crate) struct Watchdog {
+    options: WatchdogOptions,
+    parker: Parker,
+    doze: Doze,
+    is_started: AtomicBool,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    blocked: AtomicU64,
+    computing: AtomicU64,
+    replaced: AtomicU64,
+    next_slots: AtomicU64,
+    unreported: AtomicU64,
+    looks: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    // Relaxed: statistics.
+    counter.fetch_add(1, Relaxed);
+}
+
+impl Watchdog {
+    pub(crate) fn new(options: WatchdogOptions) -> Self {
+        let is_started = AtomicBool::new(!options.is_on);
+        Self { options, parker: Parker::default(), doze: Doze::default(), is_started, counts: Counts::default() }
+    }
+
+    pub(crate) fn counts(&self) -> StallSnapshot {
+        let counts = &self.counts;
+        StallSnapshot {
+            blocked: counts.blocked.load(Relaxed),
+            computing: counts.computing.load(Relaxed),
+            replaced: counts.replaced.load(Relaxed),
+            next_slots: counts.next_slots.load(Relaxed),
+            unreported: counts.unreported.load(Relaxed),
+            looks: counts.looks.load(Relaxed),
+        }
+    }
+
+    /// The scheduler has ended.
+    pub(crate) fn dismiss(&self) {
+        self.parker.unpark();
+    }
+}
+
+impl Shared {
+    /// A worker has become awake.
+    #[inline]
+    pub(crate) fn rouse_watchdog(&self) {
+        if self.watchdog.doze.rouse() {
+            self.watchdog.parker.unpark();
+        }
+        // Relaxed: whoever starts it is told apart below.
+        if !self.watchdog.is_started.load(Relaxed) {
+            self.start_watchdog();
+        }
+    }
+
+    #[cold]
+    fn start_watchdog(&self) {
+        let Some(shared) = self.me.upgrade() else { return };
+        // Relaxed: the thread is given all that it needs.
+        if self.has_ended() || self.watchdog.is_started.swap(true, Relaxed) {
+            return;
+        }
+        let started = self.world.start_thread(format!("watch-{}", self.name), move || Watch::new(shared).keep());
+        if started.is_err() {
+            self.threads_refused.fetch_add(1, Relaxed);
+            // The next worker that becomes awake tries again.
+            self.watchdog.is_started.store(false, Relaxed);
+        }
+    }
+}
+
+/// A seat, as the last looks saw it.
+#[derive(Clone, Copy, Default)]
+struct Look {
+    /// The step counter.
+    step: u64,
+    /// Since when it has been that.
+    since: u64,
+    /// When its thread was first suspected, and what it had used of the processor then.
+    first: Option<(u64, u64)>,
+    /// What the stall was found to be.
+    found: Option<StallKind>,
+    /// Whether its permit was taken in this step.
+    replaced: bool,
+}
+
+/// The watchdog's own.
+struct Watch {
+    shared: Arc<Shared>,
+    looks: Vec<Look>,
+    quiet: u32,
+    /// Whether something waited at the last look that nobody searched for.
+    waited: bool,
+    /// Since when something has been due.
+    due_since: u64,
+    /// How often descriptors have been asked for, and since when that has been the same.
+    polls: (u64, u64),
+    batch: Batch,
+    /// The second in which reports were made, and how many.
+    reports: (u64, u32),
+}
+
+/// A stall that was found at this look.
+struct Found {
+    seat: SeatId,
+    kind: StallKind,
+    duration: u64,
+    is_new: bool,
+}
+
+impl Watch {
+    fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            looks: Vec::new(),
+            quiet: 0,
+            waited: false,
+            due_since: NEVER,
+            polls: (0, 0),
+            batch: Batch::default(),
+            reports: (0, 0),
+        }
+    }
+
+    /// Until the scheduler has ended.
+    fn keep(mut self) {
+        let shared = Arc::clone(&self.shared);
+        let (world, watchdog) = (&shared.world, &shared.watchdog);
+        if let Some(cpus) = &shared.threads.cpus {
+            // As for the workers.
+            let _ = cpus.bind_this_thread();
+        }
+        while !shared.has_ended() {
+            let looked = world.now();
+            let quiet = self.look(looked);
+            self.quiet = if quiet { self.quiet + 1 } else { 0 };
+            if self.quiet > QUIET_LOOKS && watchdog.doze.begin(|| is_quiet(&shared)) {
+                world.park(&watchdog.parker, NEVER);
+                watchdog.doze.end();
+                self.forget();
+                self.quiet = 0;
+                continue;
+            }
+            let until = looked + if quiet { LOOK_EVERY_QUIET } else { LOOK_EVERY };
+            world.park(&watchdog.parker, until);
+            if world.now() > until + OVERSLEPT {
+                self.forget();
+            }
+        }
+    }
+
+    /// What was seen before says nothing any more.
+    fn forget(&mut self) {
+        self.looks.clear();
+        self.waited = false;
+        self.due_since = NEVER;
+        self.polls = (0, 0);
+    }
+
+    /// `Look`, and what follows from it; says whether it found nothing to do.
+    fn look(&mut self, now: u64) -> bool {
+        let shared = Arc::clone(&self.shared);
+        count(&shared.watchdog.counts.looks);
+        let found = self.find(now);
+        let stalled_next = found.iter().any(|found| !shared.seat(found.seat).next.look().is_null());
+        let due = self.note_due(now);
+        let unpolled = self.note_polls(now);
+        let (searching, _, spare) = shared.idle.counts();
+        let mut replaced = vec![false; found.len()];
+        let mut next_slots = vec![false; found.len()];
+        let is_stranded = stalled_next || shared.has_queued() || due || unpolled;
+        let nobody_comes = searching == 0 && spare == 0;
+        let rescued = nobody_comes && is_stranded && self.rescue(&found, &mut replaced, &mut next_slots);
+        if nobody_comes && !rescued {
+            // All threads are in use, or all workers have no time.
+            if due {
+                let all = shared.all_seats().map(|seat| &seat.timers).chain([&shared.outside]);
+                all.for_each(|timers| {
+                    shared.fire(timers);
+                });
+            }
+            if unpolled {
+                self.poll();
+            }
+        }
+        self.nudge(due || unpolled, now);
+        for (at, found) in found.iter().enumerate().filter(|(_, found)| found.is_new) {
+            self.report(found, replaced[at], next_slots[at], now);
+        }
+        is_quiet(&shared)
+    }
+
+    /// Compares with the last look.
+    fn find(&mut self, now: u64) -> Vec<Found> {
+        let shared = &*self.shared;
+        let mut all = Vec::new();
+        for number in 0..shared.idle.reach() {
+            let Some(seat) = shared.made_seat(SeatId(number)) else { continue };
+            if self.looks.len() <= number as usize {
+                self.looks.resize(number as usize + 1, Look::default());
+            }
+            let look = &mut self.looks[number as usize];
+            let step = seat.step.load(Relaxed);
+            if step != look.step || step % 2 == 0 || seat.in_section.load(Relaxed) {
+                *look = Look { step, since: now, ..Look::default() };
+                continue;
+            }
+            let stall_after = shared.watchdog.options.stall_after;
+            let duration = now - look.since;
+            let is_new = look.found.is_none();
+            if is_new {
+                look.found = classify(shared, seat, look, now).filter(|_| duration >= stall_after);
+            }
+            if let Some(kind) = look.found {
+                all.push(Found { seat: SeatId(number), kind, duration, is_new });
+            }
+        }
+        all
+    }
+
+    /// `Rescue`; says whether anybody comes now.
+    fn rescue(&mut self, all: &[Found], replaced: &mut [bool], next_slots: &mut [bool]) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let options = &shared.watchdog.options;
+        let is_computing = |look: &&Look| look.replaced && look.found == Some(StallKind::Computing);
+        let mut computing = self.looks.iter().filter(is_computing).count();
+        let mut count_replaced = 0;
+        for (at, found) in all.iter().enumerate() {
+            let seat = shared.seat(found.seat);
+            let look = &mut self.looks[found.seat.0 as usize];
+            if seat.step.load(Relaxed) != look.step {
+                continue;
+            }
+            if let Some(next) = seat.next.steal(seat.next.look()) {
+                next_slots[at] = true;
+                count(&shared.watchdog.counts.next_slots);
+                shared.global.push(Ready::from_raw(next));
+            }
+            let is_capped = found.kind == StallKind::Computing && computing >= options.computing_max;
+            if look.replaced || is_capped || !shared.idle.revoke(found.seat) {
+                continue;
+            }
+            computing += usize::from(found.kind == StallKind::Computing);
+            (look.replaced, replaced[at]) = (true, true);
+            count(&shared.watchdog.counts.replaced);
+            count_replaced += 1;
+        }
+        shared.announce_many(count_replaced);
+        shared.idle.counts().0 > 0
+    }
+
+    /// `Nudge`.
+    fn nudge(&mut self, pending: bool, now: u64) {
+        let shared = &*self.shared;
+        let holds_next = |(number, look): (usize, &Look)| {
+            let seat = shared.made_seat(SeatId(number as u32));
+            look.since < now && seat.is_some_and(|seat| !seat.next.look().is_null())
+        };
+        let waits =
+            shared.has_queued() || pending && !shared.keeper.is_kept() || self.looks.iter().enumerate().any(holds_next);
+        let (searching, _, spare) = shared.idle.counts();
+        let waits = waits && searching == 0 && spare > 0;
+        if waits && self.waited {
+            shared.announce();
+        }
+        self.waited = waits && !self.waited;
+    }
+
+    /// Whether a timer has been due for at least one look.
+    fn note_due(&mut self, now: u64) -> bool {
+        if self.shared.next_deadline() > now {
+            self.due_since = NEVER;
+            return false;
+        }
+        self.due_since = self.due_since.min(now);
+        self.due_since < now
+    }
+
+    /// Whether there are descriptors for which nobody has asked for long, or waits.
+    fn note_polls(&mut self, now: u64) -> bool {
+        let shared = &*self.shared;
+        if shared.poller.kernel().is_none() || shared.keeper.is_kept() {
+            self.polls = (0, now);
+            return false;
+        }
+        let polls = shared.poller.counts().1;
+        if self.polls.0 != polls {
+            self.polls = (polls, now);
+        }
+        now - self.polls.1 >= UNPOLLED
+    }
+
+    /// Asks for descriptors here.
+    fn poll(&mut self) {
+        self.shared.poll(&mut self.batch, BATCH_MAX);
+        self.shared.deliver(&mut self.batch);
+    }
+
+    fn report(&mut self, found: &Found, replaced: bool, next_slot: bool, now: u64) {
+        let shared = &*self.shared;
+        let counts = &shared.watchdog.counts;
+        count(match found.kind {
+            StallKind::Blocked => &counts.blocked,
+            StallKind::Computing => &counts.computing,
+        });
+        let Some(observer) = &shared.watchdog.options.on_stall else { return };
+        let second = now / SECOND;
+        if self.reports.0 != second {
+            self.reports = (second, 0);
+        }
+        if self.reports.1 == REPORTS_PER_SECOND {
+            return count(&counts.unreported);
+        }
+        self.reports.1 += 1;
+        let seat = shared.seat(found.seat);
+        let step = self.looks[found.seat.0 as usize].step;
+        let slot = seat.running.load(Relaxed).checked_sub(1).and_then(|index| shared.table().pin_any(index));
+        // If the step has ended meanwhile, the slot may be that of another process.
+        let slot = slot.filter(|_| seat.step.load(Relaxed) == step);
+        let stall = Stall {
+            worker: found.seat.0,
+            pid: slot.as_ref().map(|slot| slot.pid()),
+            label: slot.as_ref().and_then(|slot| crate::snapshot::label(slot)),
+            location: slot.as_ref().map(|slot| slot.location()),
+            duration: Duration::from_nanos(found.duration),
+            kind: found.kind,
+            replaced,
+            next_slot,
+            queued: seat.deque.len() + seat.fifo.len(),
+        };
+        // A panic ends here.
+        drop(guarded(|| observer(&stall)));
+    }
+}
+
+/// Whether nobody runs, and nothing waits for somebody to.
+fn is_quiet(shared: &Shared) -> bool {
+    let (_, awake, spare) = shared.idle.counts();
+    let attended = spare > 0 || shared.next_deadline() == NEVER && shared.poller.kernel().is_none();
+    awake == 0 && attended && !shared.has_queued()
+}
+
+/// What the thread in a seat, which has not ended its step for more than a look, has done since it was first asked. `None`: nothing that is
+/// its own doing, or it is not known yet.
+fn classify(shared: &Shared, seat: &Seat, look: &mut Look, now: u64) -> Option<StallKind> {
+    let ThreadTime { used, waits } = shared.world.thread_time(seat.thread.load(Relaxed))?;
+    let (since, before) = *look.first.get_or_insert((now, used));
+    let (used, passed) = (used.saturating_sub(before), now - since);
+    if passed < shared.watchdog.options.stall_after / 2 {
+        return None;
+    }
+    match waits {
+        // It may have come to wait just now: then it has used the time before.
+        Some(true) if used * 2 < passed => Some(StallKind::Blocked),
+        Some(_) if used * 4 >= passed || used >= LOOK_EVERY => Some(StallKind::Computing),
+        _ => None,
+    }
+}
+
+/// The builder's `stall_after`, within what makes sense: less than two looks cannot be told from none.
+pub(crate) fn stall_after(duration: Duration) -> u64 {
+    nanoseconds(duration).max(2 * LOOK_EVERY)
+}

@@ -1,0 +1,359 @@
+//! Steps that block or compute without saying so hold nobody up for long, and are reported.
+//!
+//! Method: events, as in `blocked`. What is to run beside a stalled step has no worker unless the watchdog finds one for it; a failure is a
+//! hang, which `soon` reports. How long it takes is not asserted.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use procession::{
+    Builder, Context, Scheduler, SpawnOptions, Stall, StallKind, run_after, sleep, spawn, yield_if_due, yield_now,
+};
+use procession_sync::atomic::{AtomicBool, AtomicUsize};
+use procession_sync::{Mutex, thread};
+
+use crate::scene::{soon, soon_closed};
+
+/// What holds a step.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Blocking,
+    Computing,
+}
+
+/// Steps that do not end until they are released.
+struct Stalled {
+    gate: Option<Sender<()>>,
+    stop: Arc<AtomicBool>,
+    handles: Vec<procession::Handle<()>>,
+}
+
+impl Stalled {
+    fn enter(scheduler: &Scheduler, count: usize, by: By) -> Self {
+        let (gate, waits) = mpsc::channel::<()>();
+        let waits = Arc::new(Mutex::new(waits));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (enters, entered) = mpsc::channel();
+        let handles = (0..count)
+            .map(|n| {
+                let (waits, stop, enters) = (Arc::clone(&waits), Arc::clone(&stop), enters.clone());
+                SpawnOptions::new().on(scheduler).label(format!("stalled {n}")).spawn(async move {
+                    enters.send(()).expect("the test listens");
+                    match by {
+                        By::Blocking => waits.lock().expect("nobody panics").recv().unwrap_or_default(),
+                        By::Computing => {
+                            while !stop.load(SeqCst) {
+                                std::hint::spin_loop();
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        (0..count).for_each(|_| soon(&entered));
+        Self { gate: Some(gate), stop, handles }
+    }
+
+    fn release(&mut self) {
+        self.gate = None;
+        self.stop.store(true, SeqCst);
+        for handle in self.handles.drain(..) {
+            handle.join().expect("it ends");
+        }
+    }
+}
+
+/// Shows that `width` steps run at the same time.
+fn meet(scheduler: &Scheduler, width: usize) {
+    let here = Arc::new(AtomicUsize::new(0));
+    let (meets, met) = mpsc::channel();
+    for _ in 0..width {
+        let (here, meets) = (Arc::clone(&here), meets.clone());
+        drop(scheduler.spawn(async move {
+            here.fetch_add(1, SeqCst);
+            while here.load(SeqCst) < width {
+                thread::yield_now();
+            }
+            meets.send(()).expect("the test listens");
+        }));
+    }
+    (0..width).for_each(|_| soon(&met));
+}
+
+fn reporting(width: usize, options: impl FnOnce(Builder) -> Builder) -> (Scheduler, Receiver<Stall>) {
+    let (tells, told) = mpsc::channel();
+    let tells = Mutex::new(tells);
+    let builder = Scheduler::builder().width(width).on_stall(move |stall| {
+        tells.lock().expect("nobody panics").send(stall.clone()).unwrap_or_default();
+    });
+    (options(builder).build().expect("the system has threads"), told)
+}
+
+#[test]
+fn others_run_at_full_width_beside_up_to_twice_as_many_that_stall() {
+    for by in [By::Blocking, By::Computing] {
+        for width in [1, 2] {
+            let scheduler = Scheduler::builder().width(width).build().expect("the system has threads");
+            for count in 1..=2 * width {
+                let mut stalled = Stalled::enter(&scheduler, count, by);
+                meet(&scheduler, width);
+                stalled.release();
+                meet(&scheduler, width);
+            }
+            let stalls = scheduler.snapshot().stalls;
+            assert!(stalls.replaced > 0, "{by:?}, {width} wide: {stalls:?}");
+        }
+    }
+}
+
+#[test]
+fn timers_and_messages_are_served_beside_one_that_stalls() {
+    for by in [By::Blocking, By::Computing] {
+        let scheduler = Scheduler::builder().width(1).build().expect("the system has threads");
+        let (tells, told) = mpsc::channel();
+        let echo = scheduler.start({
+            let tells = tells.clone();
+            |mut cx: Context<()>| async move {
+                while cx.receive().await.is_some() {
+                    sleep(Duration::from_millis(1)).await;
+                    tells.send(()).expect("the test listens");
+                }
+            }
+        });
+        // In the heap of the worker that stalls.
+        let armed = scheduler.spawn(async move {
+            let function = run_after(Duration::from_millis(15), move || tells.send(()).expect("the test listens"));
+            drop(function.unwrap_or_else(|_| unreachable!("the limit is not reached")));
+        });
+        armed.join().expect("it ends");
+        let mut stalled = Stalled::enter(&scheduler, 1, by);
+        soon(&told);
+        for _ in 0..3 {
+            echo.send(()).expect("it is alive");
+            soon(&told);
+        }
+        stalled.release();
+    }
+}
+
+#[test]
+fn what_is_in_the_next_slot_of_one_that_stalls_is_taken_out() {
+    for width in [1, 2] {
+        let (scheduler, told) = reporting(width, |builder| builder);
+        let (tells, woken) = mpsc::channel();
+        let other = scheduler.start(move |mut cx: Context<()>| async move {
+            cx.receive().await;
+            tells.send(()).expect("the test listens");
+        });
+        // So that it waits for its message.
+        scheduler.run_until_idle();
+        let (gate, waits) = mpsc::channel::<()>();
+        let address = other.address().clone();
+        let staller = scheduler.spawn(async move {
+            address.send(()).expect("it is alive");
+            waits.recv().unwrap_or_default();
+        });
+        soon(&woken);
+        if width == 1 {
+            let stall = soon(&told);
+            assert!(stall.next_slot && stall.replaced);
+            assert_eq!(scheduler.snapshot().stalls.next_slots, 1);
+        }
+        drop(gate);
+        staller.join().expect("it ends");
+        other.join().expect("it ends");
+    }
+}
+
+#[test]
+fn a_stall_is_reported_with_all_that_is_known_of_it() {
+    for (by, kind) in [(By::Blocking, StallKind::Blocked), (By::Computing, StallKind::Computing)] {
+        let (scheduler, told) = reporting(2, |builder| builder.stall_after(Duration::from_millis(20)));
+        let mut stalled = Stalled::enter(&scheduler, 1, by);
+        let pid = stalled.handles[0].pid();
+        let stall = soon(&told);
+        assert_eq!((stall.kind, stall.pid, stall.label.as_deref()), (kind, pid, Some("stalled 0")));
+        assert!(stall.location.is_some_and(|location| location.file().ends_with("stalls.rs")));
+        assert!(stall.duration >= Duration::from_millis(20));
+        assert!(!stall.replaced && !stall.next_slot, "nothing was waiting");
+        assert!(stall.to_string().contains("(stalled 0), spawned at "), "{stall}");
+        // Not twice: the scheduler looks on meanwhile.
+        let looks = scheduler.snapshot().stalls.looks;
+        while scheduler.snapshot().stalls.looks < looks + 10 {
+            thread::yield_now();
+        }
+        stalled.release();
+        let stalls = scheduler.snapshot().stalls;
+        assert_eq!((stalls.blocked + stalls.computing, stalls.replaced), (1, 0));
+        drop(scheduler);
+        soon_closed(&told);
+    }
+}
+
+#[test]
+fn reports_are_limited_and_an_observer_that_panics_harms_nobody() {
+    const COUNT: usize = 30;
+    let scheduler = Scheduler::builder().width(COUNT).on_stall(|_| crate::scene::panic_quietly("at a report"));
+    let scheduler = scheduler.build().expect("the system has threads");
+    let mut stalled = Stalled::enter(&scheduler, COUNT, By::Blocking);
+    while scheduler.snapshot().stalls.blocked < COUNT as u64 {
+        thread::yield_now();
+    }
+    // All at once, in two looks at most, and these perhaps in two seconds.
+    assert!(scheduler.snapshot().stalls.unreported > 0);
+    meet(&scheduler, 1);
+    stalled.release();
+}
+
+#[test]
+fn a_computation_that_yields_if_due_gives_way_by_budget_and_when_it_was_replaced() {
+    // By budget: on one worker, without a watchdog, another process runs after at most 128 calls.
+    let scheduler = crate::scene::driven();
+    let (calls, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let computes = scheduler.spawn({
+        let calls = Arc::clone(&calls);
+        async move {
+            for _ in 0..10_000 {
+                calls.fetch_add(1, SeqCst);
+                yield_if_due().await;
+            }
+        }
+    });
+    let other = scheduler.spawn({
+        let (calls, seen) = (Arc::clone(&calls), Arc::clone(&seen));
+        async move {
+            for _ in 0..50 {
+                let before = calls.load(SeqCst);
+                yield_now().await;
+                seen.fetch_max(calls.load(SeqCst) - before, SeqCst);
+            }
+        }
+    });
+    other.join().expect("it ends");
+    computes.join().expect("it ends");
+    assert!((100..=128).contains(&seen.load(SeqCst)), "{} calls in a row", seen.load(SeqCst));
+    // Replaced: it gives way at its next call, long before its budget is spent.
+    let (scheduler, told) = reporting(1, |builder| builder);
+    let (replaced, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let computes = scheduler.spawn({
+        let (replaced, calls) = (Arc::clone(&replaced), Arc::clone(&calls));
+        async move {
+            let seen = Arc::clone(&replaced);
+            drop(spawn(async move { replaced.store(true, SeqCst) }));
+            while !seen.load(SeqCst) {
+                // A slice of time, as the watchdog sees it.
+                let until = procession::Instant::now() + Duration::from_millis(15);
+                while procession::Instant::now() < until {
+                    std::hint::spin_loop();
+                }
+                calls.fetch_add(1, SeqCst);
+                yield_if_due().await;
+            }
+        }
+    });
+    computes.join().expect("it ends");
+    assert!(soon(&told).kind == StallKind::Computing && replaced.load(SeqCst));
+    assert!(calls.load(SeqCst) < 100);
+}
+
+#[test]
+fn only_so_many_that_compute_are_replaced() {
+    let (scheduler, told) = reporting(1, |builder| builder.computing_max(1));
+    let mut first = Stalled::enter(&scheduler, 1, By::Computing);
+    // Its replacement stalls, too, and is not replaced.
+    let mut second = Stalled::enter(&scheduler, 1, By::Computing);
+    let (tells, waits) = mpsc::channel();
+    drop(scheduler.spawn(async move { tells.send(()).expect("the test listens") }));
+    assert!(soon(&told).replaced);
+    assert!(!soon(&told).replaced);
+    assert!(waits.try_recv().is_err());
+    second.release();
+    soon(&waits);
+    first.release();
+    meet(&scheduler, 1);
+}
+
+#[test]
+fn without_a_watchdog_nobody_looks() {
+    let (scheduler, told) = reporting(1, |builder| builder.watchdog(false));
+    let mut stalled = Stalled::enter(&scheduler, 1, By::Blocking);
+    let (tells, waits) = mpsc::channel();
+    drop(scheduler.spawn(async move { tells.send(()).expect("the test listens") }));
+    let (other, others) = reporting(1, |builder| builder);
+    let mut compared = Stalled::enter(&other, 1, By::Blocking);
+    soon(&others);
+    assert!(waits.try_recv().is_err());
+    compared.release();
+    stalled.release();
+    soon(&waits);
+    assert_eq!(scheduler.snapshot().stalls, Default::default());
+    drop(scheduler);
+    soon_closed(&told);
+}
+
+#[test]
+fn a_watchdog_of_an_idle_scheduler_sleeps_and_is_awake_when_needed() {
+    let scheduler = Scheduler::builder().width(1).build().expect("the system has threads");
+    let looks = || scheduler.snapshot().stalls.looks;
+    for _ in 0..3 {
+        scheduler.spawn(async { yield_now().await }).join().expect("it ends");
+        // Until it has not looked for ten times as long as it does while anything runs.
+        let (_silent, silence) = mpsc::channel::<()>();
+        let mut before = looks();
+        while silence.recv_timeout(Duration::from_millis(250)).is_err() && looks() != before {
+            before = looks();
+        }
+        assert!(looks() > 0);
+        let mut stalled = Stalled::enter(&scheduler, 1, By::Blocking);
+        meet(&scheduler, 1);
+        stalled.release();
+    }
+}
+
+#[test]
+fn steps_of_a_program_that_was_stopped_do_not_stall() {
+    // A child stops itself and is continued by a shell; it runs steps that never last.
+    const CHILD: &str = "PROCESSION_TEST_STOPPED";
+    if std::env::var_os(CHILD).is_some() {
+        let (scheduler, told) = reporting(2, |builder| builder);
+        let hogs: Vec<_> = (0..2)
+            .map(|_| {
+                scheduler.spawn(async {
+                    for _ in 0..40 {
+                        // Half a millisecond of processor time each, so that a stop hits some in their steps.
+                        for _ in 0..20_000 {
+                            std::hint::spin_loop();
+                        }
+                        yield_now().await;
+                    }
+                    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)
+                        .expect("it may stop itself");
+                    for _ in 0..1000 {
+                        yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        hogs.into_iter().for_each(|hog| hog.join().expect("it ends"));
+        assert_eq!(told.try_recv().map(|stall| stall.kind).ok(), None);
+        return;
+    }
+    let me = std::env::current_exe().expect("a test knows itself");
+    let mut child = std::process::Command::new(me);
+    child.args(["--exact", "stalls::steps_of_a_program_that_was_stopped_do_not_stall"]).env(CHILD, "1");
+    let mut child = child.stdout(std::process::Stdio::null()).spawn().expect("there is room for a child");
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a child has a number");
+    let (_silent, silence) = mpsc::channel::<()>();
+    let status = loop {
+        // Long enough to be a stall, if it counted. To continue one that is not stopped does nothing.
+        assert!(silence.recv_timeout(Duration::from_millis(60)).is_err());
+        if let Some(status) = child.try_wait().expect("it is ours") {
+            break status;
+        }
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap_or_default();
+    };
+    assert!(status.success());
+    drop(spawn(async {}));
+}
