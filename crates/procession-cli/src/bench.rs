@@ -8,6 +8,7 @@ mod memory;
 mod messages;
 mod meter;
 mod network;
+mod pool;
 mod processes;
 mod rescue;
 #[cfg(test)]
@@ -59,6 +60,13 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     Workload { definition: &workload::RESCUE, run: |_, scale| rescue::rescue(scale) },
     Workload { definition: &workload::MIXED, run: |scheduler, scale| inside(scheduler, rescue::mixed(scale)) },
     Workload { definition: &workload::IDLE_WAKES, run: |_, scale| rescue::idle_wakes(scale) },
+    Workload { definition: &workload::POOL, run: pool::few },
+    Workload { definition: &workload::POOL_MANY, run: pool::many },
+    Workload { definition: &workload::POOL_LARGE, run: pool::large },
+    Workload { definition: &workload::POOL_LARGE_MANY, run: pool::large_many },
+    Workload { definition: &workload::POOL_THREADS_EMPTY, run: pool::threads },
+    Workload { definition: &workload::POOL_TRICKLE, run: pool::trickle },
+    Workload { definition: &workload::OBJECTS, run: pool::objects },
 ];
 
 #[derive(Debug)]

@@ -8,6 +8,8 @@ mod core;
 mod error;
 mod function;
 mod inner;
+mod multi;
+mod object;
 mod processes;
 mod task;
 mod threads;
@@ -17,6 +19,8 @@ use self::core::Picture;
 pub use self::builder::{Builder, OnFull, Queue};
 pub use self::error::{JobError, PoolError, SubmitError, WaitError};
 pub use self::function::FnPool;
+pub use self::multi::{Balance, MultiPool};
+pub use self::object::{ObjectPool, ObjectPoolBuilder, Pooled};
 pub use self::processes::{AsyncPermit, AsyncPool, AsyncReserve};
 pub use self::task::JobHandle;
 pub use self::threads::{Permit, Pool, Reserve, spawn_blocking};
@@ -70,6 +74,30 @@ pub struct PoolStats {
 }
 
 impl PoolStats {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            capacity: self.capacity.saturating_add(other.capacity),
+            live: self.live + other.live,
+            busy: self.busy + other.busy,
+            idle: self.idle + other.idle,
+            free: self.free.saturating_add(other.free),
+            queued: self.queued + other.queued,
+            reserved: self.reserved + other.reserved,
+            waiting: self.waiting + other.waiting,
+            inline: self.inline + other.inline,
+            closed: self.closed && other.closed,
+            submitted: self.submitted + other.submitted,
+            completed: self.completed + other.completed,
+            panicked: self.panicked + other.panicked,
+            cancelled: self.cancelled + other.cancelled,
+            refused: self.refused + other.refused,
+            workers_started: self.workers_started + other.workers_started,
+            workers_retired: self.workers_retired + other.workers_retired,
+            workers_refused: self.workers_refused + other.workers_refused,
+            peak: self.peak + other.peak,
+        }
+    }
+
     fn of(picture: &Picture) -> Self {
         let Picture { capacity, live, idle, inline, queued, reserved, waiting, closed, totals } = *picture;
         let busy = live - idle;

@@ -222,6 +222,81 @@ pub(crate) fn microseconds(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1000.0
 }
 
+pub(crate) const POOL: Definition = Definition {
+    name: "pool",
+    what: "1 M async jobs of 10 ms, 50 k at once, from one submitter; CPU time, peak memory",
+    figures: &[
+        Figure { name: "pool", unit: "ms", per: "1 M jobs" },
+        Figure { name: "pool_cpu", unit: "ms", per: "1 M jobs" },
+        Figure { name: "pool_peak", unit: "MiB", per: "program" },
+    ],
+};
+pub(crate) const POOL_MANY: Definition = Definition {
+    name: "pool_many",
+    what: "the same from 1000 submitters",
+    figures: &[
+        Figure { name: "pool_many", unit: "ms", per: "1 M jobs" },
+        Figure { name: "pool_many_cpu", unit: "ms", per: "1 M jobs" },
+        Figure { name: "pool_many_peak", unit: "MiB", per: "program" },
+    ],
+};
+pub(crate) const POOL_LARGE: Definition = Definition {
+    name: "pool_large",
+    what: "the same, 200 k at once, from one submitter",
+    figures: &[
+        Figure { name: "pool_large", unit: "ms", per: "1 M jobs" },
+        Figure { name: "pool_large_cpu", unit: "ms", per: "1 M jobs" },
+        Figure { name: "pool_large_peak", unit: "MiB", per: "program" },
+    ],
+};
+pub(crate) const POOL_LARGE_MANY: Definition = Definition {
+    name: "pool_large_many",
+    what: "the same, 200 k at once, from 1000 submitters",
+    figures: &[
+        Figure { name: "pool_large_many", unit: "ms", per: "1 M jobs" },
+        Figure { name: "pool_large_many_cpu", unit: "ms", per: "1 M jobs" },
+        Figure { name: "pool_large_many_peak", unit: "MiB", per: "program" },
+    ],
+};
+pub(crate) const POOL_JOBS: u64 = 1_000_000;
+pub(crate) const POOL_JOB: Duration = Duration::from_millis(10);
+pub(crate) const POOL_CAPACITY: u64 = 50_000;
+pub(crate) const POOL_CAPACITY_LARGE: u64 = 200_000;
+pub(crate) const POOL_SUBMITTERS: u64 = 1000;
+
+pub(crate) const POOL_THREADS_EMPTY: Definition = Definition {
+    name: "pool_threads",
+    what: "200 k empty closures on 2 threads, from one submitter",
+    figures: &[Figure { name: "pool_threads", unit: "ns", per: "job" }],
+};
+pub(crate) const POOL_THREADS_JOBS: u64 = 200_000;
+pub(crate) const POOL_THREADS: usize = 2;
+
+pub(crate) const POOL_TRICKLE: Definition = Definition {
+    name: "pool_trickle",
+    what: "threads after a burst of 100 jobs, a trickle of one each 10 ms for 2 s, and silence",
+    figures: &[
+        Figure { name: "pool_burst", unit: "threads", per: "pool" },
+        Figure { name: "pool_trickle", unit: "threads", per: "pool" },
+        Figure { name: "pool_silence", unit: "threads", per: "pool" },
+    ],
+};
+pub(crate) const POOL_TRICKLE_BURST: u64 = 100;
+pub(crate) const POOL_TRICKLE_PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const POOL_TRICKLE_PAUSES: u64 = 200;
+pub(crate) const POOL_TRICKLE_KEEP_ALIVE_MS: u64 = 500;
+
+pub(crate) const OBJECTS: Definition = Definition {
+    name: "objects",
+    what: "a buffer of 256 KiB is got from an object pool and given back; allocated and freed",
+    figures: &[
+        Figure { name: "objects", unit: "ns", per: "buffer" },
+        Figure { name: "objects_allocated", unit: "ns", per: "buffer" },
+    ],
+};
+pub(crate) const OBJECTS_COUNT: u64 = 1_000_000;
+pub(crate) const OBJECTS_BYTES: usize = 256 << 10;
+
 /// Polls of a timer between two yields: less than the operations that a step may do in Procession, and a task in tokio (128). A poll
 /// beyond them would not set the timer.
 pub(crate) const TIMERS_BETWEEN_YIELDS: u64 = 64;

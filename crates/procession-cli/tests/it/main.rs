@@ -59,7 +59,8 @@ fn mistakes_are_told_before_anything_runs() {
         "bench spawn foo",
         "procession: unknown workload 'foo': the workloads are spawn, skynet, pingpong, ring, fanin, yield, step, \
          step_yield, idle_mem, timers_cancel, timers_fire, sleep_50us, timer_behind_hog, echo, http, \
-         timers_reset, rescue, mixed, idle_wakes\nexit code: 2\n",
+         timers_reset, rescue, mixed, idle_wakes, pool, pool_many, pool_large, pool_large_many, pool_threads, \
+         pool_trickle, objects\nexit code: 2\n",
     );
 }
 
@@ -124,6 +125,24 @@ fn every_workload_runs_and_prints_its_figures_as_json() {
         ("mixed", "us"),
         ("mixed_p99", "us"),
         ("idle_wakes", "wake-ups"),
+        ("pool", "ms"),
+        ("pool_cpu", "ms"),
+        ("pool_peak", "MiB"),
+        ("pool_many", "ms"),
+        ("pool_many_cpu", "ms"),
+        ("pool_many_peak", "MiB"),
+        ("pool_large", "ms"),
+        ("pool_large_cpu", "ms"),
+        ("pool_large_peak", "MiB"),
+        ("pool_large_many", "ms"),
+        ("pool_large_many_cpu", "ms"),
+        ("pool_large_many_peak", "MiB"),
+        ("pool_threads", "ns"),
+        ("pool_burst", "threads"),
+        ("pool_trickle", "threads"),
+        ("pool_silence", "threads"),
+        ("objects", "ns"),
+        ("objects_allocated", "ns"),
     ];
     assert_eq!(units, expected.map(|(name, unit)| (Some(name), Some(unit))));
 }

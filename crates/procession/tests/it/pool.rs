@@ -1,5 +1,7 @@
 //! Pools: what they run, refuse, give back; how they grow, shrink and end.
 
+mod model;
+mod others;
 mod processes;
 mod threads;
 
