@@ -1,21 +1,10 @@
 //! Names of hosts, which the system resolves by blocking a thread.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
-use std::sync::Arc;
-use std::task::{Poll, Waker};
 
-use procession_sync::Mutex;
-
-use crate::body::guarded;
-use crate::shared::Shared;
-use crate::{Waiting, here, scheduler};
-
-/// Threads that resolve names at once: glibc holds a lock of its own for much of it, and a server of names answers few at a time.
-const THREADS_MAX: u32 = 8;
+use crate::pool::spawn_blocking;
 
 /// Where a socket is to be bound or connected to: one address, several, or the name of a host, which is looked up when it is needed.
 ///
@@ -42,7 +31,7 @@ impl Host {
         matches!(self.0, Kind::Name(_))
     }
 
-    /// Its addresses: at once, or from the system, which is asked in a thread of its own, since it blocks.
+    /// Its addresses: at once, or from the system, which is asked by way of [`spawn_blocking`](crate::spawn_blocking()), since it blocks.
     ///
     /// # Errors
     /// The system's; the name has no port; there is no address; the system refuses the thread.
@@ -150,112 +139,7 @@ impl From<&[SocketAddr]> for Host {
     }
 }
 
-/// What somebody wants to know.
-struct Question {
-    name: String,
-    answer: Arc<Answer>,
-    /// For whom; its test clock stands still meanwhile.
-    shared: Arc<Shared>,
-}
-
-impl Drop for Question {
-    fn drop(&mut self) {
-        self.shared.end_outstanding();
-    }
-}
-
-#[derive(Default)]
-struct Answer(Mutex<Answered>);
-
-#[derive(Default)]
-struct Answered {
-    addresses: Option<io::Result<Vec<SocketAddr>>>,
-    waker: Option<Waker>,
-}
-
-impl Answer {
-    fn change<R>(&self, change: impl FnOnce(&mut Answered) -> R) -> R {
-        change(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
-    }
-
-    fn give(&self, addresses: io::Result<Vec<SocketAddr>>) {
-        let waker = self.change(|answered| {
-            answered.addresses = Some(addresses);
-            answered.waker.take()
-        });
-        if let Some(waker) = waker {
-            drop(guarded(|| waker.wake()));
-        }
-    }
-}
-
-/// Questions that no thread has taken yet, and the threads. Not bounded: each question is that of a process or thread that waits for it.
-struct Desk {
-    questions: VecDeque<Question>,
-    threads: u32,
-}
-
-static DESK: Mutex<Desk> = Mutex::new(Desk { questions: VecDeque::new(), threads: 0 });
-
-fn at_desk<R>(change: impl FnOnce(&mut Desk) -> R) -> R {
-    change(&mut DESK.lock().expect("nothing that can panic runs under this lock"))
-}
-
 async fn look_up(name: String) -> io::Result<Vec<SocketAddr>> {
-    let answer = Arc::new(Answer::default());
-    ask(name, &answer)?;
-    poll_fn(|task| {
-        if !here::charge(task) {
-            return Poll::Pending;
-        }
-        let waker = task.waker().clone();
-        let (addresses, before) = answer.change(|answered| (answered.addresses.take(), answered.waker.replace(waker)));
-        drop(before);
-        addresses.map_or_else(
-            || {
-                here::note_waiting(Waiting::COMPLETION);
-                Poll::Pending
-            },
-            Poll::Ready,
-        )
-    })
-    .await
-}
-
-/// Hands a question in, and starts a thread for it if there are few.
-fn ask(name: String, answer: &Arc<Answer>) -> io::Result<()> {
-    let shared = Arc::clone(&scheduler::here());
-    shared.begin_outstanding();
-    let question = Question { name, answer: Arc::clone(answer), shared: Arc::clone(&shared) };
-    let needs_thread = at_desk(|desk| {
-        desk.questions.push_back(question);
-        let few = desk.threads < THREADS_MAX;
-        desk.threads += u32::from(few);
-        few
-    });
-    if !needs_thread {
-        return Ok(());
-    }
-    let started = shared.world.start_thread(String::from("procession-names"), resolve_all);
-    let Err(error) = started else { return Ok(()) };
-    // Others may answer it; if there are none, it is taken back.
-    let refused = at_desk(|desk| {
-        desk.threads -= 1;
-        let place = desk.questions.iter().position(|question| Arc::ptr_eq(&question.answer, answer));
-        place.filter(|_| desk.threads == 0).and_then(|place| desk.questions.remove(place))
-    });
-    if refused.is_some() { Err(error) } else { Ok(()) }
-}
-
-/// Answers until there are no more questions.
-fn resolve_all() {
-    loop {
-        let question = at_desk(|desk| {
-            let question = desk.questions.pop_front();
-            desk.threads -= u32::from(question.is_none());
-            question
-        });
-        let Some(question) = question else { return };
-        question.answer.give(question.name.to_socket_addrs().map(Iterator::collect));
-    }
+    let looked_up = spawn_blocking(move || name.to_socket_addrs().map(Iterator::collect));
+    looked_up.await.map_err(io::Error::other)?
 }
