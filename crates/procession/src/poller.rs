@@ -1,7 +1,7 @@
 //! The poller of a scheduler: opened with the first descriptor, asked by whichever worker looks for work, and waited in by the keeper.
 //!
 //! Who asks: a worker that found nothing of its own, before it looks at others; each worker once in 61 dispatches; the parked worker that keeps
-//! the time (`keeper.rs`), for as long as it is parked; and whoever watches over stalled workers ([`Shared::poll_now`]). While one is at
+//! the time (`keeper.rs`), for as long as it is parked; and the watchdog, if nobody else comes to it. While one is at
 //! it, the others leave it to him. What a poll finds is queued at once, where others can steal it, and the worker leaves the keeper's office
 //! and wakes another before it runs any of it.
 
@@ -22,7 +22,7 @@ use crate::net::Starved;
 use crate::poll::{Direction, Event, Left, Source, Sources, WaiterId};
 use crate::shared::Shared;
 use crate::world::World;
-use crate::world::kernel::{BATCH_MAX, Kernel};
+use crate::world::kernel::Kernel;
 
 /// Events that a busy worker takes at most: what it has queued before should not wait for many more. tokio's users found 1024 too many, and
 /// 8 enough.
@@ -144,22 +144,6 @@ impl Shared {
         // After they were woken: until then the test clock stands still for them.
         self.uncount_waiting(count as u32);
         count
-    }
-
-    /// For whoever watches over stalled workers: asks once, on behalf of all, and says how many were woken. What is found goes to the
-    /// global queue, unless the caller is a worker.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the watchdog"))]
-    pub(crate) fn poll_now(&self) -> usize {
-        let mut batch = Batch::default();
-        if self.poll(&mut batch, BATCH_MAX) { self.deliver(&mut batch) } else { 0 }
-    }
-
-    /// The number of the last poll, if there is something to poll and nobody is at it. If it is still the same 10 ms later, a
-    /// watcher polls himself.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the watchdog"))]
-    pub(crate) fn last_poll(&self) -> Option<u64> {
-        self.poller.kernel()?;
-        (!self.poller.asking.load(Acquire)).then(|| self.poller.polls.load(Relaxed))
     }
 
     fn count_waiting(&self) {
@@ -288,33 +272,5 @@ impl<T: AsFd> Drop for Registered<T> {
 impl<T: AsFd> AsFd for Registered<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.io().as_fd()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-
-    use crate::Scheduler;
-    use crate::net::Readiness;
-
-    #[test]
-    fn a_watcher_polls_for_all() {
-        let scheduler = Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
-        assert_eq!(scheduler.shared().last_poll(), None, "there is nothing to poll");
-        let (mut here, there) = UnixStream::pair().expect("the system has descriptors");
-        let reader = scheduler.spawn(async move {
-            let there = Readiness::new(there).expect("it is a socket");
-            there.read_with(|mut there| there.read(&mut [0; 8])).await.expect("it is connected")
-        });
-        scheduler.run_until_idle();
-        let shared = scheduler.shared();
-        let last = shared.last_poll().expect("there is a descriptor");
-        assert_eq!((shared.poll_now(), shared.last_poll()), (0, Some(last + 1)));
-        here.write_all(b"12").expect("it is connected");
-        assert_eq!(shared.poll_now(), 1);
-        assert_eq!((shared.poll_now(), shared.has_queued()), (0, true));
-        assert_eq!(reader.join(), Ok(2));
     }
 }
