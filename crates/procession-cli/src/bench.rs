@@ -3,6 +3,7 @@
 //! `workload.rs`, `meter.rs` and `latch.rs` know nothing of the runtime. The peers in `bench/` are built with these very files, so
 //! that all do and count the same.
 
+mod coroutines;
 mod latch;
 mod memory;
 mod messages;
@@ -67,6 +68,21 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     Workload { definition: &workload::POOL_THREADS_EMPTY, run: pool::threads },
     Workload { definition: &workload::POOL_TRICKLE, run: pool::trickle },
     Workload { definition: &workload::OBJECTS, run: pool::objects },
+    Workload { definition: &workload::CO_SWITCH, run: |_, scale| coroutines::switch(scale) },
+    Workload { definition: &workload::CO_YIELD, run: |scheduler, scale| inside(scheduler, coroutines::yields(scale)) },
+    Workload {
+        definition: &workload::CO_CHANNEL,
+        run: |scheduler, scale| inside(scheduler, coroutines::channels(scale)),
+    },
+    Workload { definition: &workload::CO_SPAWN, run: |scheduler, scale| inside(scheduler, coroutines::spawns(scale)) },
+    Workload {
+        definition: &workload::CO_ALIVE,
+        run: |_, scale| meter::in_fresh_program(&memory::arguments_for("--coroutine-memory-here", scale)),
+    },
+    Workload {
+        definition: &workload::CO_SKEW,
+        run: |scheduler, scale| inside(scheduler, coroutines::skew(scale, width())),
+    },
 ];
 
 #[derive(Debug)]
@@ -105,13 +121,27 @@ pub(crate) fn idle_memory_here(scale: Scale, out: &mut impl Write) -> Result<(),
     Ok(writeln!(out, "{}", bytes[0])?)
 }
 
+/// What `co_alive` starts a fresh program for.
+pub(crate) fn coroutine_memory_here(scale: Scale, out: &mut impl Write) -> Result<(), Failure> {
+    let failure = |failed| Failure::Bench(workload::CO_ALIVE.name, failed);
+    let scheduler = scheduler().map_err(failure)?;
+    let bytes = inside(&scheduler, coroutines::alive(scale)).map_err(failure)?;
+    Ok(writeln!(out, "{}", bytes[0])?)
+}
+
 /// Workers, on a machine that has as many CPUs.
 const WIDTH: usize = 2;
 
 fn scheduler() -> Result<Scheduler, Failed> {
-    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-    let builder = Scheduler::builder().name("bench").width(cpus.min(WIDTH));
+    let builder = Scheduler::builder().name("bench").width(width());
+    // SAFETY: no coroutine of a workload holds a scoped thread-local pointer across a wait.
+    #[expect(unsafe_code, reason = "a promise about code that no type can check")]
+    let builder = unsafe { builder.enable_coroutines() };
     builder.handler(processes::ECHO, processes::echo).build().map_err(Failed::error)
+}
+
+fn width() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get).min(WIDTH)
 }
 
 /// How long a workload may take: far more than any does, even on a busy machine. A lost wake-up must be reported, not waited for.

@@ -15,6 +15,8 @@ pub(crate) enum LowArgs {
     Bench(BenchArgs),
     /// Not in the help: what the workload `idle_mem` starts a fresh program for.
     IdleMemory(Scale),
+    /// Not in the help: likewise for `co_alive`.
+    CoroutineMemory(Scale),
 }
 
 struct Flag {
@@ -63,6 +65,13 @@ const FLAGS: &[Flag] = &[
         takes: Takes::Nothing(|parsed| parsed.idle_memory = true),
     },
     Flag {
+        long: "coroutine-memory-here",
+        short: None,
+        help: "",
+        of_bench: true,
+        takes: Takes::Nothing(|parsed| parsed.coroutine_memory = true),
+    },
+    Flag {
         long: "help",
         short: Some('h'),
         help: "show this, or the help of the command before it",
@@ -91,6 +100,7 @@ struct Parsed {
     is_bench: bool,
     bench: BenchArgs,
     idle_memory: bool,
+    coroutine_memory: bool,
     help: bool,
     version: bool,
 }
@@ -115,6 +125,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
         Some(mistake) => Err(mistake),
         None if !parsed.is_bench => Err(UsageError::NoCommand),
         None if parsed.idle_memory => Ok(LowArgs::IdleMemory(parsed.bench.scale)),
+        None if parsed.coroutine_memory => Ok(LowArgs::CoroutineMemory(parsed.bench.scale)),
         None => Ok(LowArgs::Bench(parsed.bench)),
     }
 }

@@ -3,7 +3,7 @@
 //! # Exit codes
 //! 0: all went well, also if whoever read the output went away. 1: a workload gave a wrong result or could not run, or the output
 //! could not be written. 2: the command line makes no sense.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 #[cfg(not(procession_loom))]
 mod bench;

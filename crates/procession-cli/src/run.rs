@@ -12,6 +12,7 @@ pub(crate) fn run(args: LowArgs, out: &mut impl Write) -> Result<(), Failure> {
         LowArgs::Version => writeln!(out, "procession {}", env!("CARGO_PKG_VERSION"))?,
         LowArgs::Bench(args) => bench::run(&args, out)?,
         LowArgs::IdleMemory(scale) => bench::idle_memory_here(scale, out)?,
+        LowArgs::CoroutineMemory(scale) => bench::coroutine_memory_here(scale, out)?,
     }
     out.flush()?;
     Ok(())

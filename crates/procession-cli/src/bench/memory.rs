@@ -8,7 +8,12 @@ use super::workload::{IDLE_MEM_PROCESSES, Outcome, Scale};
 
 /// What a fresh program is started with, to do [`idle`].
 pub(super) fn arguments(scale: Scale) -> Vec<&'static str> {
-    let mut arguments = vec!["bench", "--idle-memory-here"];
+    arguments_for("--idle-memory-here", scale)
+}
+
+/// What a fresh program is started with, to measure what `flag` says.
+pub(super) fn arguments_for(flag: &'static str, scale: Scale) -> Vec<&'static str> {
+    let mut arguments = vec!["bench", flag];
     if scale == Scale::Tiny {
         arguments.push("--tiny");
     }

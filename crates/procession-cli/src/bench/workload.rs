@@ -301,6 +301,58 @@ pub(crate) const OBJECTS_BYTES: usize = 256 << 10;
 /// beyond them would not set the timer.
 pub(crate) const TIMERS_BETWEEN_YIELDS: u64 = 64;
 
+pub(crate) const CO_SWITCH: Definition = Definition {
+    name: "co_switch",
+    what: "a coroutine is resumed and suspends itself, 50 M times, without a scheduler",
+    figures: &[Figure { name: "co_switch", unit: "ns", per: "round trip" }],
+};
+pub(crate) const CO_SWITCH_COUNT: u64 = 50_000_000;
+
+pub(crate) const CO_YIELD: Definition = Definition {
+    name: "co_yield",
+    what: "1 coroutine, then 1000, give way 1 M times together",
+    figures: &[
+        Figure { name: "co_yield_1", unit: "ns", per: "yield" },
+        Figure { name: "co_yield_1000", unit: "ns", per: "yield" },
+    ],
+};
+pub(crate) const CO_YIELD_COUNT: u64 = 1_000_000;
+
+pub(crate) const CO_CHANNEL: Definition = Definition {
+    name: "co_channel",
+    what: "a coroutine sends 1 M items to another, by channels that hold 0, 1 and 10000",
+    figures: &[
+        Figure { name: "co_channel_0", unit: "ns", per: "item" },
+        Figure { name: "co_channel_1", unit: "ns", per: "item" },
+        Figure { name: "co_channel_10000", unit: "ns", per: "item" },
+    ],
+};
+pub(crate) const CO_CHANNEL_ITEMS: u64 = 1_000_000;
+
+pub(crate) const CO_SPAWN: Definition = Definition {
+    name: "co_spawn",
+    what: "1 M empty coroutines are spawned by one, until all have ended",
+    figures: &[Figure { name: "co_spawn", unit: "ns", per: "coroutine" }],
+};
+pub(crate) const CO_SPAWN_COUNT: u64 = 1_000_000;
+
+pub(crate) const CO_ALIVE: Definition = Definition {
+    name: "co_alive",
+    what: "1 M coroutines wait for messages in a fresh program, page tables included",
+    figures: &[Figure { name: "co_alive", unit: "bytes", per: "coroutine" }],
+};
+pub(crate) const CO_ALIVE_COROUTINES: u64 = 1_000_000;
+/// Small stacks have smaller page tables.
+pub(crate) const CO_ALIVE_STACK: usize = 16 << 10;
+
+pub(crate) const CO_SKEW: Definition = Definition {
+    name: "co_skew",
+    what: "64 coroutines of unequal work, the last 64 times the first, on all workers",
+    figures: &[Figure { name: "co_skew", unit: "%", per: "even share" }],
+};
+pub(crate) const CO_SKEW_COROUTINES: u64 = 64;
+pub(crate) const CO_SKEW_WORK: u64 = 100_000;
+
 /// How much of the work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {

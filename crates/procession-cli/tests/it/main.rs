@@ -60,7 +60,8 @@ fn mistakes_are_told_before_anything_runs() {
         "procession: unknown workload 'foo': the workloads are spawn, skynet, pingpong, ring, fanin, yield, step, \
          step_yield, idle_mem, timers_cancel, timers_fire, sleep_50us, timer_behind_hog, echo, http, \
          timers_reset, rescue, mixed, idle_wakes, pool, pool_many, pool_large, pool_large_many, pool_threads, \
-         pool_trickle, objects\nexit code: 2\n",
+         pool_trickle, objects, co_switch, co_yield, co_channel, co_spawn, co_alive, \
+         co_skew\nexit code: 2\n",
     );
 }
 
@@ -143,6 +144,15 @@ fn every_workload_runs_and_prints_its_figures_as_json() {
         ("pool_silence", "threads"),
         ("objects", "ns"),
         ("objects_allocated", "ns"),
+        ("co_switch", "ns"),
+        ("co_yield_1", "ns"),
+        ("co_yield_1000", "ns"),
+        ("co_channel_0", "ns"),
+        ("co_channel_1", "ns"),
+        ("co_channel_10000", "ns"),
+        ("co_spawn", "ns"),
+        ("co_alive", "bytes"),
+        ("co_skew", "%"),
     ];
     assert_eq!(units, expected.map(|(name, unit)| (Some(name), Some(unit))));
 }

@@ -154,6 +154,12 @@ impl<T: AsFd> Io<T> {
     }
 }
 
+/// A timeout of ours as std's sockets report theirs; one of the system's, which has a code, stays what it is.
+pub(super) fn as_std_reports(error: io::Error) -> io::Error {
+    let ours = error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
+    if ours { io::ErrorKind::WouldBlock.into() } else { error }
+}
+
 /// The methods that TCP and Unix streams share; each is a struct of one `Io`.
 macro_rules! stream_methods {
     ($Stream:ident, $Std:ty) => {
@@ -343,6 +349,59 @@ macro_rules! stream_methods {
             pub fn into_split(self) -> (ReadHalf<Arc<Self>>, WriteHalf<Arc<Self>>) {
                 let stream = Arc::new(self);
                 (ReadHalf(Arc::clone(&stream)), WriteHalf(stream))
+            }
+        }
+
+        /// In blocking style: a coroutine is suspended while it waits, a plain thread is parked. In an async process this is a blocking section.
+        impl std::io::Read for &$Stream {
+            fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                crate::co::wait($Stream::read(self, buffer)).map_err(super::stream::as_std_reports)
+            }
+
+            fn read_vectored(&mut self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
+                crate::co::wait($Stream::read_vectored(self, buffers)).map_err(super::stream::as_std_reports)
+            }
+        }
+
+        /// As for `Read`.
+        impl std::io::Write for &$Stream {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                crate::co::wait($Stream::write(self, bytes)).map_err(super::stream::as_std_reports)
+            }
+
+            fn write_vectored(&mut self, parts: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+                crate::co::wait($Stream::write_vectored(self, parts)).map_err(super::stream::as_std_reports)
+            }
+
+            /// Nothing is kept back.
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+
+        /// As for a reference to it.
+        impl std::io::Read for $Stream {
+            fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                std::io::Read::read(&mut &*self, buffer)
+            }
+
+            fn read_vectored(&mut self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
+                std::io::Read::read_vectored(&mut &*self, buffers)
+            }
+        }
+
+        /// As for a reference to it.
+        impl std::io::Write for $Stream {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                std::io::Write::write(&mut &*self, bytes)
+            }
+
+            fn write_vectored(&mut self, parts: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+                std::io::Write::write_vectored(&mut &*self, parts)
+            }
+
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
             }
         }
 

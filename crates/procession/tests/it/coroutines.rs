@@ -21,6 +21,7 @@ use procession::{
 use crate::scene::{assert_conserved, panic_quietly, soon, soon_closed};
 
 mod crash;
+mod sockets;
 
 fn enabled(builder: Builder) -> Scheduler {
     // SAFETY: none of the coroutines here holds a scoped thread-local pointer across a wait.

@@ -1,0 +1,162 @@
+//! Coroutines: switching, giving way, channels, beginning and ending, and how much one takes that waits.
+
+use procession::{Child, SpawnOptions, channel, co, spawn_coroutine};
+use procession_coroutine::{Coroutine, Resumed, Stacks};
+
+use super::latch::Latch;
+use super::meter::{now, resident};
+use super::workload::{
+    CO_ALIVE_COROUTINES, CO_ALIVE_STACK, CO_CHANNEL_ITEMS, CO_SKEW_COROUTINES, CO_SKEW_WORK, CO_SPAWN_COUNT,
+    CO_SWITCH_COUNT, CO_YIELD_COUNT, Failed, Outcome, Scale, check, each,
+};
+
+/// Without a scheduler.
+pub(super) fn switch(scale: Scale) -> Outcome {
+    let count = scale.of(CO_SWITCH_COUNT);
+    let stack = Stacks::new().and_then(|stacks| stacks.take(64 << 10)).map_err(Failed::error)?;
+    let mut coroutine = Coroutine::new(stack, |suspender, mut left: u64| {
+        while left > 0 {
+            left = suspender.suspend(left);
+        }
+    });
+    let start = now();
+    let mut left = count;
+    while let Resumed::Suspended(number) = coroutine.resume(left) {
+        left = number - 1;
+    }
+    let outcome = vec![each(start, count)];
+    check("what is left", 0, left)?;
+    Ok(outcome)
+}
+
+fn spawn<T: Send + 'static>(run: impl FnOnce(co::Context<()>) -> T + Send + 'static) -> Result<Child<(), T>, Failed> {
+    spawn_coroutine(run).map_err(|error| Failed::Runtime(error.to_string().into()))
+}
+
+/// One coroutine alone, and a thousand.
+pub(super) async fn yields(scale: Scale) -> Outcome {
+    let count = scale.of(CO_YIELD_COUNT);
+    let mut outcome = Vec::new();
+    for coroutines in [1, 1000] {
+        let each_yields = (count / coroutines).max(1);
+        let start = now();
+        let run = move |_| {
+            spawn(move |cx| {
+                let mut given_way = 0;
+                while given_way < each_yields {
+                    cx.yield_now();
+                    given_way += 1;
+                }
+                given_way
+            })
+        };
+        let mut sum = 0;
+        for child in (0..coroutines).map(run).collect::<Result<Vec<_>, _>>()? {
+            sum += child.await?;
+        }
+        outcome.push(each(start, coroutines * each_yields));
+        check("the yields", coroutines * each_yields, sum)?;
+    }
+    Ok(outcome)
+}
+
+/// One sends, one receives.
+pub(super) async fn channels(scale: Scale) -> Outcome {
+    let items = scale.of(CO_CHANNEL_ITEMS);
+    let mut outcome = Vec::new();
+    for capacity in [0, 1, 10_000] {
+        let (sender, receiver) = channel::bounded(capacity);
+        let start = now();
+        let sends = spawn(move |cx| (0..items).try_for_each(|item| cx.wait(sender.send(item))).map_or(0, |()| items))?;
+        let receives = spawn(move |cx| {
+            let mut sum = 0;
+            while let Some(item) = cx.wait(receiver.receive()) {
+                sum += item;
+            }
+            sum
+        })?;
+        let sum = receives.await?;
+        outcome.push(each(start, items));
+        check("the items sent", items, sends.await?)?;
+        check("the sum of the items", items * (items - 1) / 2, sum)?;
+    }
+    Ok(outcome)
+}
+
+/// Created by one, run, ended.
+pub(super) async fn spawns(scale: Scale) -> Outcome {
+    static ENDED: Latch = Latch::new();
+    let count = scale.of(CO_SPAWN_COUNT);
+    let start = now();
+    ENDED.set(count);
+    for _ in 0..count {
+        drop(spawn(|_| ENDED.count_down())?);
+    }
+    ENDED.wait().await;
+    Ok(vec![each(start, count)])
+}
+
+/// Includes what its owner pays to keep each address, and the page tables of the stacks.
+pub(super) async fn alive(scale: Scale) -> Outcome {
+    static LEFT: Latch = Latch::new();
+    let count = scale.of(CO_ALIVE_COROUTINES);
+    LEFT.set(count);
+    let before = resident()? + page_tables()?;
+    let mut addresses = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let run = |mut cx: co::Context<()>| {
+            LEFT.count_down();
+            if cx.receive().is_some() {
+                LEFT.count_down();
+            }
+        };
+        let child = SpawnOptions::new().stack_size(CO_ALIVE_STACK).spawn_coroutine(run);
+        let child = child.map_err(|error| Failed::Runtime(error.to_string().into()))?;
+        addresses.push(child.detach());
+    }
+    LEFT.wait().await;
+    let after = resident()? + page_tables()?;
+    // They were all there, waiting.
+    LEFT.set(count);
+    for address in addresses {
+        address.send(()).map_err(Failed::error)?;
+    }
+    LEFT.wait().await;
+    Ok(vec![after.saturating_sub(before) as f64 / count as f64])
+}
+
+/// The memory that the system keeps to find that of this program, in bytes.
+fn page_tables() -> Result<u64, Failed> {
+    let failed = |cause| Failed::System { act: "read /proc/self/status", cause };
+    let status = std::fs::read_to_string("/proc/self/status").map_err(failed)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPTE:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    Ok(kib.ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))? << 10)
+}
+
+/// Long-lived coroutines of unequal work, which stay where they began: how much longer they take than if the work were shared out evenly.
+pub(super) async fn skew(scale: Scale, width: usize) -> Outcome {
+    let coroutines = CO_SKEW_COROUTINES;
+    let unit = scale.of(CO_SKEW_WORK);
+    let work = |rounds: u64| (0..rounds).fold(1_u64, |x, n| std::hint::black_box(x.wrapping_mul(31).wrapping_add(n)));
+    // The first is 1, the last as much as there are coroutines.
+    let rounds = move |number: u64| (number + 1) * unit;
+    let start = now();
+    for number in 0..coroutines {
+        work(rounds(number));
+    }
+    let alone = start.elapsed();
+    let start = now();
+    let run = move |number| {
+        spawn(move |cx| {
+            for _ in 0..10 {
+                work(rounds(number) / 10);
+                cx.yield_now();
+            }
+        })
+    };
+    for child in (0..coroutines).map(run).collect::<Result<Vec<_>, _>>()? {
+        child.await?;
+    }
+    Ok(vec![start.elapsed().as_secs_f64() * width as f64 / alone.as_secs_f64() * 100.0])
+}

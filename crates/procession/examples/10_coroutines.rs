@@ -1,0 +1,67 @@
+//! Look at `count_words`: code for any `Read`, which blocks, and knows nothing of processes. In a coroutine it waits for its socket while
+//! others run on the same thread.
+#![expect(clippy::print_stdout, reason = "an example shows its output")]
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::time::Duration;
+
+use procession::net::{TcpListener, TcpStream};
+use procession::{Scheduler, Select, channel, co, spawn_coroutine};
+
+fn count_words(stream: impl Read) -> io::Result<usize> {
+    let mut words = 0;
+    for line in BufReader::new(stream).lines() {
+        words += line?.split_whitespace().count();
+    }
+    Ok(words)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // SAFETY: no code in these coroutines holds a thread-local pointer that is scoped to a frame across a wait.
+    let scheduler = unsafe { Scheduler::builder().width(1).enable_coroutines() }.build()?;
+    let total = scheduler.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let (counted, counts) = channel::bounded(0);
+
+        let server = spawn_coroutine(move |cx: co::Context<()>| {
+            for _ in 0..3 {
+                let (stream, _) = cx.wait(listener.accept())?;
+                let counted = counted.clone();
+                let serve = move |cx: co::Context<()>| {
+                    let words = count_words(&stream)?;
+                    // Ignored: nobody counts any more.
+                    let _ = cx.wait(counted.send(words));
+                    Ok::<_, io::Error>(())
+                };
+                drop(spawn_coroutine(serve).map_err(|error| io::Error::other(error.to_string()))?);
+            }
+            Ok::<_, io::Error>(())
+        })?;
+
+        for number in 1..=3 {
+            drop(spawn_coroutine(move |cx: co::Context<()>| {
+                let mut stream = cx.wait(TcpStream::connect(address))?;
+                for _ in 0..number {
+                    writeln!(stream, "a few words")?;
+                    cx.sleep(Duration::from_millis(1));
+                }
+                Ok::<_, io::Error>(())
+            })?);
+        }
+
+        let mut total = 0;
+        loop {
+            let more = Select::new().receive(&counts, |words| words).timeout(Duration::from_secs(10), || None);
+            match more.await {
+                Some(words) => total += words,
+                None => break,
+            }
+        }
+        server.await??;
+        Ok::<_, Box<dyn std::error::Error>>(total)
+    })?;
+    assert_eq!(total, 18);
+    println!("{total} words came in");
+    Ok(())
+}
