@@ -56,6 +56,10 @@ impl<M: Send + 'static> Context<M> {
         Self { slot, taken: Batch::new(), aside: None }
     }
 
+    pub(crate) fn slot(&self) -> &Pin {
+        &self.slot
+    }
+
     /// The PID of this process.
     pub fn pid(&self) -> Pid {
         self.slot.pid()
@@ -78,7 +82,7 @@ impl<M: Send + 'static> Context<M> {
     /// # Cancellation
     /// A receive that is dropped before it is complete has taken no message.
     pub fn receive(&mut self) -> Receive<'_, M> {
-        Receive { context: self, waits: false }
+        Receive { context: self, waits: false, to_the_end: false }
     }
 
     /// Receives the next message if it comes within `patience`.
@@ -99,6 +103,15 @@ impl<M: Send + 'static> Context<M> {
             return Some(event);
         }
         self.receive().first(Self::take_event).await
+    }
+
+    /// As [`receive_event`](Self::receive_event), for who goes on after it was cancelled: a cancel does not end the wait.
+    pub(crate) async fn receive_event_to_the_end(&mut self) -> Option<Event<M>> {
+        if let Some(event) = self.take_aside() {
+            return Some(event);
+        }
+        let receive = Receive { context: self, waits: false, to_the_end: true };
+        receive.first(Self::take_event).await
     }
 
     /// Receives the answer of one monitor; whatever else comes stays. `None` only after this process was cancelled, once the answer is not
@@ -358,6 +371,8 @@ pub struct Receive<'a, M: Send + 'static> {
     context: &'a mut Context<M>,
     /// Whether the mailbox may be armed on behalf of this future.
     waits: bool,
+    /// Whether it waits even if the process was cancelled.
+    to_the_end: bool,
 }
 
 impl<M: Send + 'static> Receive<'_, M> {
@@ -386,7 +401,7 @@ impl<M: Send + 'static> Receive<'_, M> {
                 // It is ended as soon as this step is; its exit is not to be taken for an end of its own accord.
                 return Poll::Pending;
             }
-            if slot.state.is_cancelled() {
+            if slot.state.is_cancelled() && !self.to_the_end {
                 // Once more: what was sent before the cancel may have come since.
                 let picked = pick(self.context);
                 self.waits &= picked.is_none();

@@ -153,6 +153,8 @@ mod snapshot;
 #[cfg(not(procession_loom))]
 mod spawn;
 #[cfg(not(procession_loom))]
+pub mod supervisor;
+#[cfg(not(procession_loom))]
 pub mod sync;
 #[cfg(not(procession_loom))]
 mod thread;

@@ -81,6 +81,8 @@ pub(crate) struct Relations {
     scope: BTreeSet<Pid>,
     /// Whose scope this process is in.
     scope_of: Option<Pid>,
+    /// Who stops this process when all are to end.
+    supervisor: Option<Pid>,
     /// The name it is registered by.
     name: Option<Arc<str>>,
     /// How it is to end, if an exit signal ends it.
@@ -230,6 +232,21 @@ pub(crate) fn adopt_newborn(own: &Slot, newborn: &Slot) {
     leave_own(own, |relations| {
         relations.scope.insert(newborn.pid());
     });
+}
+
+/// Marks a process that is not queued yet as one that `own` stops.
+pub(crate) fn supervise_newborn(own: &Slot, newborn: &Slot) {
+    leave_own(newborn, |relations| relations.supervisor = Some(own.pid()));
+}
+
+/// Who stops a process, if anybody does.
+pub(crate) fn supervisor(slot: &Slot) -> Option<Pid> {
+    with_any(slot, |relations| relations.supervisor).flatten()
+}
+
+/// A process is nobody's to stop any more.
+pub(crate) fn release_from_supervisor(slot: &Slot) {
+    with_any(slot, |relations| relations.supervisor = None);
 }
 
 /// Enters the name of a process; `TooLate` if it has ended, `None` if it has another already.

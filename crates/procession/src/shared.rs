@@ -26,6 +26,7 @@ use crate::keeper::{Keeper, Kept, NEVER, Owed};
 use crate::names::Names;
 use crate::next::Next;
 use crate::poller::Poller;
+use crate::relations;
 use crate::relay::Relay;
 use crate::root;
 use crate::slot::{Pin, Ready, Slot, Table};
@@ -786,8 +787,14 @@ impl Shared {
 
     pub(crate) fn cancel_all(&self, except: Option<Pid>) {
         self.closing.enter(closing::STOPPING);
+        if let Some(caller) = except.and_then(find) {
+            // Its supervisor would wait for it, and it for its supervisor.
+            relations::release_from_supervisor(&caller);
+        }
         self.each_process(|slot| {
-            if Some(slot.pid()) != except {
+            // Who has a supervisor is left to it, in its order. One whose supervisor ends just now is ended by its link.
+            let in_hand = relations::supervisor(slot).and_then(find).is_some();
+            if Some(slot.pid()) != except && !in_hand {
                 cancel(slot);
             }
         });

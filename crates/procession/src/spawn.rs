@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::handle::{Child, Handle};
 use crate::here::{self, Hold, Origin};
 use crate::mailbox::WhenFull;
+use crate::names::{self, RegisterError};
 use crate::process::{InitError, MachineBody, Process};
 use crate::relations::{self, MonitorRef};
 use crate::scheduler::{self, Scheduler};
@@ -41,6 +42,7 @@ enum SpawnErrorKind {
     Mailbox,
     NoProcess,
     NoCoroutines,
+    Name(RegisterError),
 }
 
 impl<T> SpawnError<T> {
@@ -58,6 +60,14 @@ impl<T> SpawnError<T> {
     /// Whether the scheduler is shutting down.
     pub fn is_closing(&self) -> bool {
         matches!(self.kind, SpawnErrorKind::Closing)
+    }
+
+    /// Why the name was refused, if it was.
+    pub fn register_error(&self) -> Option<&RegisterError> {
+        match &self.kind {
+            SpawnErrorKind::Name(error) => Some(error),
+            _ => None,
+        }
     }
 
     /// What the state machine's `init` answered, if it refused.
@@ -85,6 +95,7 @@ impl<T> fmt::Display for SpawnError<T> {
             SpawnErrorKind::Affinity { worker, width } => {
                 write!(f, "it is bound to worker {worker}, but there are only {width}, from 0")
             }
+            SpawnErrorKind::Name(error) => error.fmt(f),
             SpawnErrorKind::Mailbox => f.write_str("the capacity of its mailbox is 0, but must be at least 1"),
             SpawnErrorKind::NoCoroutines => {
                 f.write_str("it is a coroutine, and its scheduler was built without Builder::enable_coroutines")
@@ -98,7 +109,11 @@ impl<T> fmt::Display for SpawnError<T> {
 
 impl<T> Error for SpawnError<T> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.init_error().and_then(|error| error.source())
+        match &self.kind {
+            SpawnErrorKind::Init(error) => error.source(),
+            SpawnErrorKind::Name(error) => Some(error),
+            _ => None,
+        }
     }
 }
 
@@ -130,6 +145,10 @@ struct Rest {
     monitor: bool,
     scoped: bool,
     stack_bytes: Option<usize>,
+    supervised: bool,
+    name: Option<Arc<str>>,
+    /// Where the process is said to be spawned, if not where it is.
+    location: Option<&'static Location<'static>>,
 }
 
 impl SpawnOptions {
@@ -188,6 +207,23 @@ impl SpawnOptions {
     /// Has the new process cancelled when the running one ends, however that ends.
     pub fn scoped(mut self) -> Self {
         self.rest().scoped = true;
+        self
+    }
+
+    /// Registers the process by a name, before it runs. See [`register`](crate::register()).
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.rest().name = Some(name.into());
+        self
+    }
+
+    /// Leaves the process to the running one when the scheduler shuts down.
+    pub(crate) fn supervised(mut self) -> Self {
+        self.rest().supervised = true;
+        self
+    }
+
+    pub(crate) fn called_at(mut self, location: &'static Location<'static>) -> Self {
+        self.rest().location = Some(location);
         self
     }
 
@@ -366,10 +402,19 @@ impl SpawnOptions {
             return refuse(content, SpawnErrorKind::Limit);
         };
         let extra = rest.as_mut().and_then(|rest| rest.extra.take());
+        let location = rest.as_ref().and_then(|rest| rest.location).unwrap_or(location);
         let slot = slot::occupy(free, Birth { kind, location, parent, extra });
+        if let Some(name) = rest.as_mut().and_then(|rest| rest.name.take())
+            && let Err(error) = names::register_in(&shared, name, slot.pid())
+        {
+            slot.close_mailbox();
+            shared.count_refused();
+            return refuse(content, SpawnErrorKind::Name(error));
+        }
         let body = match body(content, &slot) {
             Ok(body) => body,
             Err((refused, error)) => {
+                relations::release_name(&slot);
                 slot.close_mailbox();
                 shared.count_refused();
                 return refuse(refused, SpawnErrorKind::Init(error));
@@ -396,16 +441,19 @@ struct Prepared {
     link: bool,
     monitor: bool,
     scoped: bool,
+    supervised: bool,
+    name: Option<Arc<str>>,
+    location: Option<&'static Location<'static>>,
 }
 
 impl Rest {
     #[cold]
     fn prepare(self, kind: &Kind, shared: &Shared) -> Result<Prepared, SpawnErrorKind> {
-        let Self { label, affinity, mailbox, link, monitor, scoped, stack_bytes: _ } = self;
+        let Self { label, affinity, mailbox, link, monitor, scoped, stack_bytes: _, supervised, name, location } = self;
         if let Some(worker) = affinity.filter(|&worker| worker >= shared.first_seats()) {
             return Err(SpawnErrorKind::Affinity { worker, width: shared.first_seats() });
         }
-        let relates = link || monitor || scoped;
+        let relates = link || monitor || scoped || supervised;
         let own = if relates { here::current() } else { None };
         if relates && own.is_none() {
             return Err(SpawnErrorKind::NoProcess);
@@ -419,7 +467,7 @@ impl Rest {
         };
         let extra = (label.is_some() || affinity.is_some() || bounded.is_some())
             .then(|| Box::new(Extra { label, affinity, bounded, ..Extra::default() }));
-        Ok(Prepared { extra, own, link, monitor, scoped })
+        Ok(Prepared { extra, own, link, monitor, scoped, supervised, name, location })
     }
 }
 
@@ -430,6 +478,9 @@ impl Prepared {
         let own = self.own?;
         if self.link {
             relations::link_newborn(&own, newborn);
+        }
+        if self.supervised {
+            relations::supervise_newborn(&own, newborn);
         }
         if self.scoped {
             relations::adopt_newborn(&own, newborn);

@@ -1,4 +1,4 @@
-//! What processes are to each other: links, monitors, exit signals, names, scopes.
+//! What processes are to each other: links, monitors, exit signals, names, scopes, supervisors.
 
 mod calls;
 mod commands;
@@ -7,6 +7,7 @@ mod mailboxes;
 mod monitors;
 mod names;
 mod relays;
+mod supervisors;
 
 use std::time::Duration;
 

@@ -1,0 +1,258 @@
+//! What others have of a running supervisor.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin as StdPin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use super::description::{ChildSpec, Restart};
+use super::error::{ChildError, SupervisorGone};
+use super::tree::Request;
+use crate::shared::{self, find};
+use crate::{Address, Exit, Handle, Instant, Pid, Reply};
+
+/// Which child: by its id, or by its process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChildKey {
+    /// By its id.
+    Id(Arc<str>),
+    /// By its process, if it has one.
+    Pid(Pid),
+}
+
+impl From<&str> for ChildKey {
+    fn from(id: &str) -> Self {
+        Self::Id(id.into())
+    }
+}
+
+impl From<Arc<str>> for ChildKey {
+    fn from(id: Arc<str>) -> Self {
+        Self::Id(id)
+    }
+}
+
+impl From<Pid> for ChildKey {
+    fn from(pid: Pid) -> Self {
+        Self::Pid(pid)
+    }
+}
+
+/// What a child is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChildStatus {
+    /// It runs.
+    Running(Pid),
+    /// It has not said yet that it has started.
+    Starting(Pid),
+    /// It is being stopped.
+    Stopping(Pid),
+    /// It is to be started: at once after others, or at this moment.
+    Waiting(Instant),
+    /// It was stopped, or has ended.
+    Stopped,
+}
+
+impl ChildStatus {
+    /// Its process, if it has one.
+    pub fn pid(self) -> Option<Pid> {
+        match self {
+            Self::Running(pid) | Self::Starting(pid) | Self::Stopping(pid) => Some(pid),
+            Self::Waiting(_) | Self::Stopped => None,
+        }
+    }
+}
+
+/// One child, as its supervisor sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChildInfo {
+    /// Its id, if it has one.
+    pub id: Option<Arc<str>>,
+    /// What it is doing.
+    pub status: ChildStatus,
+    /// When it is restarted.
+    pub restart: Restart,
+    /// Whether it is a supervisor.
+    pub is_supervisor: bool,
+}
+
+/// How many children there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// All of them.
+    pub children: usize,
+    /// Those that run.
+    pub running: usize,
+    /// Those that are supervisors, running or not.
+    pub supervisors: usize,
+}
+
+/// A reference to a running supervisor; clones are of the same one. It does not keep it alive.
+///
+/// What is asked is answered in order, as soon as it is done. A call ends when the supervisor does; it is not limited in time otherwise, since how long a child may
+/// take to start or stop is said by its description ([`timeout`](crate::timeout()) limits it, and leaves what was asked to be done).
+#[derive(Clone)]
+pub struct SupervisorRef(Address<Request>);
+
+impl SupervisorRef {
+    pub(super) fn new(address: Address<Request>) -> Self {
+        Self(address)
+    }
+
+    /// The supervisor that is this process; `None` if it has ended, or is no supervisor. Finds a nested one by what [`which`](Self::which) says.
+    pub fn of(pid: Pid) -> Option<Self> {
+        find(pid).and_then(Address::of).map(Self)
+    }
+
+    /// The process.
+    pub fn pid(&self) -> Pid {
+        self.0.pid()
+    }
+
+    /// Whether it has not ended, as far as this thread can see.
+    pub fn is_alive(&self) -> bool {
+        self.0.is_alive()
+    }
+
+    /// Asks the supervisor to stop its children and end.
+    pub fn cancel(&self) {
+        if let Some(slot) = find(self.0.pid()) {
+            shared::cancel(&slot);
+        }
+    }
+
+    async fn ask<T: Send + 'static>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, SupervisorGone> {
+        self.0.call(request, Duration::MAX).await.map_err(|_| SupervisorGone)
+    }
+
+    /// All children, in the order of their starts. Answered at once, whatever the supervisor waits for.
+    ///
+    /// # Errors
+    /// [`SupervisorGone`].
+    pub async fn which(&self) -> Result<Vec<ChildInfo>, SupervisorGone> {
+        self.ask(Request::Which).await
+    }
+
+    /// How many children there are. Answered at once.
+    ///
+    /// # Errors
+    /// [`SupervisorGone`].
+    pub async fn count(&self) -> Result<Counts, SupervisorGone> {
+        self.ask(Request::Count).await
+    }
+
+    /// What a child is doing. Answered at once.
+    ///
+    /// # Errors
+    /// [`ChildError`]: there is no such child, or the supervisor has ended.
+    pub async fn status(&self, child: impl Into<ChildKey>) -> Result<ChildStatus, ChildError> {
+        let child = child.into();
+        self.ask(|reply| Request::Status(child, reply)).await?
+    }
+
+    /// Adds a child behind all others, and starts it.
+    ///
+    /// # Errors
+    /// [`ChildError`]: its id is taken, its description is wrong, or it did not start; then it was not added.
+    pub async fn start_child(&self, child: ChildSpec) -> Result<Pid, ChildError> {
+        self.ask(|reply| Request::Start(Box::new(child), reply)).await?
+    }
+
+    /// Adds a child made from the [template](super::Supervisor::template), and starts it.
+    ///
+    /// # Errors
+    /// [`ChildError`]: there is no template, or the child did not start.
+    pub async fn start_another(&self) -> Result<Pid, ChildError> {
+        self.ask(Request::StartAnother).await?
+    }
+
+    /// Stops a child, as its description says, and returns when it has ended. It stays, stopped; if it is temporary, or the supervisor dynamic, it is forgotten.
+    /// If it is stopped already, nothing happens.
+    ///
+    /// # Errors
+    /// [`ChildError`]: there is no such child.
+    pub async fn terminate_child(&self, child: impl Into<ChildKey>) -> Result<(), ChildError> {
+        let child = child.into();
+        self.ask(|reply| Request::Terminate(child, reply)).await?
+    }
+
+    /// Starts a stopped child. If the start fails, it stays stopped.
+    ///
+    /// # Errors
+    /// [`ChildError`]: there is no such child, it is not stopped, or it did not start.
+    pub async fn restart_child(&self, id: &str) -> Result<Pid, ChildError> {
+        let id = id.into();
+        self.ask(|reply| Request::Restart(id, reply)).await?
+    }
+
+    /// Forgets a stopped child.
+    ///
+    /// # Errors
+    /// [`ChildError`]: there is no such child, or it is not stopped.
+    pub async fn delete_child(&self, id: &str) -> Result<(), ChildError> {
+        let id = id.into();
+        self.ask(|reply| Request::Delete(id, reply)).await?
+    }
+}
+
+impl fmt::Debug for SupervisorRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SupervisorRef").field(&self.0.pid()).finish()
+    }
+}
+
+/// A supervisor, as its starter has it: a [`SupervisorRef`], to which this dereferences, and a future of how it ended. Dropping it leaves the supervisor running.
+#[derive(Debug)]
+#[must_use = "dropping it detaches the supervisor; write `drop(running)` to say so"]
+pub struct Running {
+    supervisor: SupervisorRef,
+    handle: Handle<Infallible>,
+}
+
+impl Running {
+    pub(super) fn new(supervisor: SupervisorRef, handle: Handle<Infallible>) -> Self {
+        Self { supervisor, handle }
+    }
+
+    /// The reference, to be cloned and kept.
+    pub fn reference(&self) -> &SupervisorRef {
+        &self.supervisor
+    }
+
+    /// Waits for the end on a plain thread. See [`Handle::join`].
+    ///
+    /// # Blocking
+    /// Blocks the thread; in a process, await this instead.
+    pub fn join(self) -> Exit {
+        match self.handle.join() {
+            Ok(never) => match never {},
+            Err(exit) => exit,
+        }
+    }
+}
+
+impl Deref for Running {
+    type Target = SupervisorRef;
+
+    fn deref(&self) -> &SupervisorRef {
+        &self.supervisor
+    }
+}
+
+impl Future for Running {
+    type Output = Exit;
+
+    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Exit> {
+        StdPin::new(&mut self.get_mut().handle).poll(task).map(|ended| match ended {
+            Ok(never) => match never {},
+            Err(exit) => exit,
+        })
+    }
+}

@@ -1,0 +1,667 @@
+//! Supervisors: the outcomes are those of Erlang/OTP's `supervisor`.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use procession::supervisor::{
+    AutoShutdown, ChildError, ChildSpec, ChildStatus, Restart, Running, SpecError, StartError, Stop, Strategy,
+    Supervisor, SupervisorRef,
+};
+use procession::{
+    Context, Event, Exit, InitError, Named, Process, Scheduler, SpawnOptions, Status, WaitingFor, exit, send_exit,
+    sleep, whereis, yield_now,
+};
+
+use super::HOUR;
+use crate::scene::{alive, assert_conserved, driven, panic_quietly, threaded};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What children do, in order: `+a` starts, `-a` stops because it is asked to, `!a` ends by itself.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn note(&self, mark: char, id: &str) {
+        self.0.lock().expect("no test panics under it").push(format!("{mark}{id}"));
+    }
+
+    /// What was noted since the last look.
+    fn take(&self) -> String {
+        std::mem::take(&mut *self.0.lock().expect("no test panics under it")).join(" ")
+    }
+}
+
+/// How a child is to end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Normal,
+    Shutdown,
+    Fails,
+    Panics,
+}
+
+/// A child that ends as it is told, by its name.
+fn worker(log: &Log, id: &'static str) -> ChildSpec {
+    let log = log.clone();
+    ChildSpec::new(id, move |mut cx: Context<End>| {
+        let log = log.clone();
+        async move {
+            log.note('+', id);
+            let Some(end) = cx.receive().await else { return log.note('-', id) };
+            log.note('!', id);
+            match end {
+                End::Normal => {}
+                End::Shutdown => exit(Exit::Shutdown),
+                End::Fails => exit(Exit::failed("told to")),
+                End::Panics => panic_quietly("told to"),
+            }
+        }
+    })
+    .name(id)
+}
+
+fn start(scheduler: &Scheduler, supervisor: Supervisor) -> Running {
+    let running = scheduler.block_on(supervisor.start()).expect("it starts");
+    scheduler.run_until_idle();
+    running
+}
+
+fn tell(scheduler: &Scheduler, id: &str, end: End) {
+    Named::on(scheduler, id).send(end).expect("it is there");
+    scheduler.run_until_idle();
+}
+
+fn three(log: &Log, strategy: Strategy, restart: Restart) -> Supervisor {
+    ["a", "b", "c"].into_iter().fold(Supervisor::new(strategy), |tree, id| tree.child(worker(log, id).restart(restart)))
+}
+
+#[test]
+fn each_strategy_restarts_what_it_says_in_its_order() {
+    use Strategy::{Dynamic, OneForAll, OneForOne, RestForOne};
+    for (strategy, victim, expected) in [
+        (OneForOne, "a", "!a +a"),
+        (OneForOne, "b", "!b +b"),
+        (OneForOne, "c", "!c +c"),
+        (Dynamic, "b", "!b +b"),
+        (OneForAll, "a", "!a -c -b +a +b +c"),
+        (OneForAll, "b", "!b -c -a +a +b +c"),
+        (OneForAll, "c", "!c -b -a +a +b +c"),
+        (RestForOne, "a", "!a -c -b +a +b +c"),
+        (RestForOne, "b", "!b -c +b +c"),
+        (RestForOne, "c", "!c +c"),
+    ] {
+        for end in [End::Fails, End::Panics, End::Normal, End::Shutdown] {
+            let (scheduler, log) = (driven(), Log::default());
+            let tree = start(&scheduler, three(&log, strategy, Restart::Permanent));
+            assert_eq!(log.take(), "+a +b +c");
+            tell(&scheduler, victim, end);
+            assert_eq!(log.take(), expected, "{strategy:?}, {victim}, {end:?}");
+            tree.cancel();
+            assert_eq!(tree.join(), Exit::Shutdown);
+            if strategy == Dynamic {
+                // All at once.
+                assert_eq!(log.take().len(), "-c -b -a".len());
+            } else {
+                assert_eq!(log.take(), "-c -b -a");
+            }
+            assert_conserved(&scheduler);
+            assert_eq!(alive(&scheduler.snapshot()).count(), 0);
+        }
+    }
+}
+
+#[test]
+fn each_kind_of_child_is_restarted_after_the_ends_that_it_says() {
+    use Restart::{Permanent, Temporary, Transient};
+    let (again, stays, gone) = (Some(true), Some(false), None);
+    for (restart, end, expected) in [
+        (Permanent, End::Normal, again),
+        (Permanent, End::Shutdown, again),
+        (Permanent, End::Fails, again),
+        (Transient, End::Normal, stays),
+        (Transient, End::Shutdown, stays),
+        (Transient, End::Fails, again),
+        (Transient, End::Panics, again),
+        (Temporary, End::Normal, gone),
+        (Temporary, End::Shutdown, gone),
+        (Temporary, End::Fails, gone),
+        (Temporary, End::Panics, gone),
+    ] {
+        for strategy in [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne, Strategy::Dynamic] {
+            let (scheduler, log) = (driven(), Log::default());
+            // What needs no restart is fine without any.
+            let intensity = u32::from(expected == again);
+            let tree = start(&scheduler, three(&log, strategy, restart).intensity(intensity, HOUR));
+            tell(&scheduler, "b", end);
+            let status = scheduler.block_on(tree.status("b"));
+            let seen = status.ok().map(|status| status.pid().is_some());
+            let expected = if strategy == Strategy::Dynamic && expected == stays { gone } else { expected };
+            assert_eq!(seen, expected, "{restart:?}, {end:?}, {strategy:?}");
+            assert!(tree.is_alive());
+        }
+    }
+}
+
+#[test]
+fn who_is_restarted_with_another_is_forgotten_if_temporary_and_started_if_stopped() {
+    let (scheduler, log) = (driven(), Log::default());
+    let tree = Supervisor::one_for_all()
+        .child(worker(&log, "a"))
+        .child(worker(&log, "b").restart(Restart::Temporary))
+        .child(worker(&log, "c").restart(Restart::Transient));
+    let tree = start(&scheduler, tree);
+    tell(&scheduler, "c", End::Normal);
+    assert_eq!(log.take(), "+a +b +c !c");
+    tell(&scheduler, "a", End::Fails);
+    assert_eq!(log.take(), "!a -b +a +c");
+    assert_eq!(scheduler.block_on(tree.status("b")), Err(ChildError::NotFound));
+}
+
+#[test]
+fn the_window_of_restarts_slides_and_ends_exactly() {
+    // When the child fails, in milliseconds; after which of them the supervisor gives up. 2 in 1000 ms are fine.
+    for (fails, gives_up) in [
+        (&[0, 999, 999][..], Some(3)),
+        (&[0, 500, 1000, 1499], Some(4)),
+        (&[0, 500, 1000, 1500, 2000, 2500], None),
+        (&[0, 1, 1001, 1002, 2002, 2003], None),
+        (&[0, 0, 0], Some(3)),
+        (&[700, 800, 1699], Some(3)),
+        (&[700, 800, 1700], None),
+    ] {
+        let (scheduler, log) = (driven(), Log::default());
+        let tree = Supervisor::one_for_one().intensity(2, SECOND).child(worker(&log, "a"));
+        let tree = start(&scheduler, tree);
+        let (mut now, mut failed) = (0, 0);
+        for &moment in fails {
+            scheduler.advance(Duration::from_millis(moment - now));
+            now = moment;
+            tell(&scheduler, "a", End::Fails);
+            failed += 1;
+            if !tree.is_alive() {
+                break;
+            }
+        }
+        let given_up = (!tree.is_alive()).then_some(failed);
+        assert_eq!(given_up, gives_up, "{fails:?}");
+    }
+}
+
+#[test]
+fn a_supervisor_that_gives_up_stops_its_children_and_its_own_supervisor_decides() {
+    let (scheduler, log) = (driven(), Log::default());
+    let inner = Supervisor::one_for_one().intensity(1, HOUR).child(worker(&log, "x")).child(worker(&log, "y"));
+    let middle = Supervisor::one_for_one().intensity(1, HOUR).child(ChildSpec::supervisor("inner", inner));
+    let outer = Supervisor::one_for_one()
+        .intensity(0, HOUR)
+        .child(worker(&log, "z"))
+        .child(ChildSpec::supervisor("middle", middle));
+    let tree = start(&scheduler, outer);
+    assert_eq!(log.take(), "+z +x +y");
+    for expected in ["!x +x", "!x -y +x +y", "!x +x", "!x -y -z"] {
+        tell(&scheduler, "x", End::Fails);
+        assert_eq!(log.take(), expected);
+    }
+    assert_eq!(tree.join(), Exit::Shutdown);
+    assert_conserved(&scheduler);
+    assert_eq!(alive(&scheduler.snapshot()).count(), 0);
+}
+
+#[test]
+fn a_failed_start_ends_those_before_and_names_the_child() {
+    let (scheduler, log) = (driven(), Log::default());
+    let fails = || {
+        ChildSpec::with_init("f", |_: Context<()>, started| async move {
+            sleep(SECOND).await;
+            started.fail("nope");
+            std::future::pending::<()>().await;
+        })
+    };
+    let tree = || three(&log, Strategy::OneForOne, Restart::Permanent).child(fails()).child(worker(&log, "never"));
+    let error = scheduler.block_on(tree().start()).expect_err("f does not start");
+    assert_eq!(error, StartError::Child { id: "f".into(), reason: "nope".into() });
+    assert_eq!(error.to_string(), "cannot start the supervisor: child \"f\" did not start: nope");
+    assert_eq!(log.take(), "+a +b +c -c -b -a");
+    let outer = Supervisor::one_for_one().child(ChildSpec::supervisor("inner", tree()));
+    let error = scheduler.block_on(outer.start()).expect_err("f does not start");
+    let inner = "child \"inner\" did not start: cannot start the supervisor: child \"f\" did not start: nope";
+    assert_eq!(error.to_string(), format!("cannot start the supervisor: {inner}"));
+    assert_eq!(log.take(), "+a +b +c -c -b -a");
+    scheduler.run_until_idle();
+    assert_eq!(alive(&scheduler.snapshot()).count(), 0);
+}
+
+/// Refuses to start, or panics.
+struct Refuses(bool);
+
+impl Process for Refuses {
+    type Message = ();
+    type Output = ();
+
+    fn init(&mut self, method: &str, _: procession::Value) -> Result<(), InitError> {
+        if self.0 { Ok(()) } else { Err(InitError::unknown_method(method)) }
+    }
+
+    fn step(
+        &mut self,
+        _: &mut procession::Events<()>,
+        _: &mut procession::Yields<'_>,
+    ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(Status::Wait(WaitingFor::Messages))
+    }
+}
+
+#[test]
+fn every_way_not_to_start_is_told() {
+    let taken = || ChildSpec::new("f", |cx: Context<()>| async move { cx.cancelled().await }).name("taken");
+    let machine = |made: fn() -> Refuses| ChildSpec::machine("f", made, "go", || Box::new(()));
+    for (child, expected) in [
+        (machine(|| Refuses(false)), "cannot start a process: it has no method \"go\""),
+        (machine(|| panic_quietly("factory")), "the process panicked: factory"),
+        (taken(), "cannot start a process: cannot register \"taken\": it is the name of "),
+        (ChildSpec::with_init("f", |_: Context<()>, _started| async {}), "it did not say that it is ready"),
+        (
+            ChildSpec::with_init("f", |_: Context<()>, started| async move {
+                let _started = started;
+                panic_quietly("early")
+            }),
+            "the process panicked: early",
+        ),
+        (taken().affinity(99), "cannot start a process: it is bound to worker 99, but there are only 1, from 0"),
+    ] {
+        let scheduler = driven();
+        let owner = super::waits(&scheduler);
+        scheduler.register("taken", owner.pid().expect("it was taken")).expect("it is free");
+        match scheduler.block_on(Supervisor::one_for_one().child(child).start()).expect_err("it does not start") {
+            StartError::Child { reason, .. } => assert!(reason.starts_with(expected), "{reason}"),
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn a_supervisor_answers_while_a_child_fails_to_start_again_and_again() {
+    let (scheduler, log) = (driven(), Log::default());
+    let starts = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&starts);
+    let fails = ChildSpec::machine(
+        "fails",
+        move || {
+            let mut starts = noted.lock().expect("no test panics under it");
+            starts.push(procession::Instant::now());
+            Refuses(starts.len() == 1)
+        },
+        "go",
+        || Box::new(()),
+    );
+    let tree = Supervisor::one_for_one()
+        .intensity(1_000_000, HOUR)
+        .back_off(Duration::from_millis(100), Duration::from_secs(10))
+        .child(worker(&log, "a"))
+        .child(fails);
+    let tree = start(&scheduler, tree);
+    scheduler.block_on(async {
+        let first = tree.status("fails").await.expect("it is there").pid().expect("it runs");
+        assert!(send_exit(first, Exit::failed("broken")));
+        sleep(Duration::from_secs(60)).await;
+        assert!(matches!(tree.status("fails").await, Ok(ChildStatus::Waiting(_))));
+        assert_eq!(tree.count().await.map(|counts| (counts.children, counts.running)), Ok((2, 1)));
+        assert_eq!(tree.restart_child("fails").await, Err(ChildError::Restarting));
+        assert_eq!(tree.terminate_child("a").await, Ok(()));
+        assert_eq!(tree.terminate_child("fails").await, Ok(()));
+        assert_eq!(tree.status("fails").await, Ok(ChildStatus::Stopped));
+        assert!(matches!(tree.restart_child("fails").await, Err(ChildError::Start(_))));
+    });
+    let starts = starts.lock().expect("no test panics under it");
+    let waits: Vec<u128> =
+        starts[1..].windows(2).map(|pair| pair[1].saturating_duration_since(pair[0]).as_millis()).collect();
+    // The first wait is before the second start. Those after double, each shortened by at most a half.
+    for (wait, most) in waits.iter().zip([200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]) {
+        assert!((most / 2..=most + 1).contains(wait), "{waits:?}");
+    }
+    tree.cancel();
+    assert_eq!(tree.join(), Exit::Shutdown);
+}
+
+#[test]
+fn without_back_off_a_child_that_never_starts_again_escalates_soon() {
+    let scheduler = driven();
+    let first = Mutex::new(true);
+    let fails = ChildSpec::machine(
+        "fails",
+        move || Refuses(std::mem::take(&mut *first.lock().expect("no test panics under it"))),
+        "go",
+        || Box::new(()),
+    );
+    let tree = start(&scheduler, Supervisor::one_for_one().intensity(1000, SECOND).child(fails));
+    let pid = scheduler.block_on(tree.status("fails")).expect("it is there").pid().expect("it runs");
+    scheduler.terminate(pid);
+    assert_eq!(tree.join(), Exit::Shutdown);
+}
+
+#[test]
+fn a_child_that_ignores_its_stop_is_terminated_at_its_deadline() {
+    let ignores = || ChildSpec::new("ignores", |_: Context<()>| std::future::pending::<()>());
+    let after = |cx: &mut Context<()>| assert!(!cx.trap_exits(true));
+    let traps = ChildSpec::new("traps", move |mut cx: Context<()>| async move {
+        after(&mut cx);
+        std::future::pending::<()>().await
+    });
+    for (child, stop, seconds) in [
+        (ignores(), Stop::Within(3 * SECOND), 3),
+        (ignores(), Stop::Kill, 0),
+        (ignores(), Stop::Signal(3 * SECOND), 0),
+        (traps, Stop::Signal(3 * SECOND), 3),
+        (ignores(), Stop::Within(Duration::ZERO), 0),
+    ] {
+        let scheduler = driven();
+        let tree = start(&scheduler, Supervisor::one_for_one().child(child.stop(stop)));
+        let before = scheduler.now();
+        tree.cancel();
+        assert_eq!(tree.join(), Exit::Shutdown);
+        assert_eq!(scheduler.now().saturating_duration_since(before), seconds * SECOND, "{stop:?}");
+    }
+}
+
+#[test]
+fn children_are_managed_at_run_time() {
+    let (scheduler, log) = (driven(), Log::default());
+    let tree = start(&scheduler, three(&log, Strategy::OneForOne, Restart::Permanent).intensity(0, SECOND));
+    scheduler.block_on(async {
+        let b = whereis("b").expect("it runs");
+        assert_eq!(tree.restart_child("b").await, Err(ChildError::Running(b)));
+        assert_eq!(tree.delete_child("b").await, Err(ChildError::Running(b)));
+        assert_eq!(tree.start_child(worker(&log, "b")).await, Err(ChildError::AlreadyStarted(b)));
+        assert_eq!(tree.terminate_child("b").await, Ok(()));
+        assert_eq!(tree.terminate_child("b").await, Ok(()));
+        assert_eq!(tree.start_child(worker(&log, "b")).await, Err(ChildError::AlreadyPresent));
+        let again = tree.restart_child("b").await.expect("it starts");
+        assert_eq!(tree.status(again).await, Ok(ChildStatus::Running(again)));
+        assert_eq!(tree.terminate_child(again).await, Ok(()));
+        assert_eq!(tree.delete_child("b").await, Ok(()));
+        for unknown in [tree.delete_child("b").await, tree.terminate_child("b").await, tree.terminate_child(b).await] {
+            assert_eq!(unknown, Err(ChildError::NotFound));
+        }
+        tree.start_child(worker(&log, "d")).await.expect("it starts");
+        let refuses = ChildSpec::machine("e", || Refuses(false), "go", || Box::new(()));
+        assert!(matches!(tree.start_child(refuses).await, Err(ChildError::Start(_))));
+        assert_eq!(tree.start_another().await, Err(ChildError::NoTemplate));
+        let infos = tree.which().await.expect("it is there");
+        let ids: Vec<_> = infos.iter().map(|info| info.id.as_deref().expect("all have ids")).collect();
+        assert_eq!(ids, ["a", "c", "d"]);
+    });
+    tree.cancel();
+    scheduler.run_until_idle();
+    assert_eq!(log.take(), "+a +b +c -b +b -b +d -d -c -a");
+    assert_eq!(scheduler.block_on(tree.start_child(worker(&log, "x"))), Err(ChildError::Ended));
+    assert!(scheduler.block_on(tree.which()).is_err());
+}
+
+#[test]
+fn a_dynamic_supervisor_has_any_number_from_its_template() {
+    let scheduler = driven();
+    let template = ChildSpec::anonymous(|mut cx: Context<End>| async move { cx.receive().await.is_some() });
+    let tree = Supervisor::dynamic().template(template.restart(Restart::Temporary)).intensity(0, SECOND);
+    let tree = start(&scheduler, tree);
+    scheduler.block_on(async {
+        let mut pids = Vec::new();
+        for _ in 0..1000 {
+            pids.push(tree.start_another().await.expect("it starts"));
+        }
+        for (n, &pid) in pids[..500].iter().enumerate() {
+            if n % 2 == 0 {
+                assert_eq!(tree.terminate_child(pid).await, Ok(()));
+            } else {
+                procession::send(pid, End::Normal).expect("it is there");
+            }
+        }
+        yield_now().await;
+        while tree.count().await.expect("it is there").children > 500 {
+            yield_now().await;
+        }
+    });
+    tree.cancel();
+    assert_eq!(tree.join(), Exit::Shutdown);
+    assert_conserved(&scheduler);
+    assert_eq!(alive(&scheduler.snapshot()).count(), 0);
+}
+
+#[test]
+fn significant_children_end_their_supervisor() {
+    use AutoShutdown::{AllSignificant, AnySignificant, Never};
+    for (auto, ends, ended) in [
+        (Never, &["a", "b"][..], false),
+        (AnySignificant, &["a"], true),
+        (AnySignificant, &["c"], false),
+        (AllSignificant, &["a"], false),
+        (AllSignificant, &["a", "c"], false),
+        (AllSignificant, &["a", "b"], true),
+    ] {
+        let (scheduler, log) = (driven(), Log::default());
+        let child = |id| {
+            let child = worker(&log, id).restart(Restart::Transient);
+            if auto == Never || id == "c" { child } else { child.significant() }
+        };
+        let tree = ["a", "b", "c"].into_iter().fold(Supervisor::one_for_one(), |tree, id| tree.child(child(id)));
+        let tree = start(&scheduler, tree.auto_shutdown(auto));
+        for id in ends {
+            tell(&scheduler, id, End::Normal);
+        }
+        assert_eq!(!tree.is_alive(), ended, "{auto:?} {ends:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name() {
+    let log = &Log::default();
+    let a = || worker(log, "a");
+    let two = |strategy, child: ChildSpec| Supervisor::new(strategy).child(child);
+    let anonymous = || ChildSpec::anonymous(|_: Context<()>| async {});
+    let transient = || a().restart(Restart::Transient).significant();
+    let any = AutoShutdown::AnySignificant;
+    let one = Strategy::OneForOne;
+    for (tree, expected) in [
+        (two(one, a()).child(a()), SpecError::DuplicateId("a".into())),
+        (two(one, a()).child(worker(log, "b").name("a")), SpecError::DuplicateName("a".into())),
+        (two(one, a()).child(anonymous()), SpecError::NoId(1)),
+        (two(one, a()).template(anonymous()), SpecError::Template),
+        (two(one, transient()), SpecError::SignificantForNothing("a".into())),
+        (two(one, a().significant()).auto_shutdown(any), SpecError::SignificantPermanent("a".into())),
+        (two(one, a()).intensity(3, Duration::ZERO), SpecError::ZeroPeriod),
+        (two(one, a()).back_off(Duration::ZERO, SECOND), SpecError::BackOff),
+        (two(one, a()).back_off(HOUR, SECOND), SpecError::BackOff),
+        (two(one, a().mailbox(0, procession::WhenFull::Reject)), SpecError::Mailbox("a".into())),
+        (
+            two(one, ChildSpec::supervisor("s", two(one, a()).child(a()))),
+            SpecError::Nested { child: "s".into(), error: Box::new(SpecError::DuplicateId("a".into())) },
+        ),
+    ] {
+        let scheduler = driven();
+        assert_eq!(tree.check(), Err(expected.clone()));
+        let error = scheduler.block_on(tree.start()).expect_err("it is wrong");
+        assert_eq!(error, StartError::Spec(expected));
+        assert_eq!(log.take(), "");
+    }
+    assert_eq!(two(one, transient()).auto_shutdown(any).check(), Ok(()));
+    assert_eq!(two(Strategy::Dynamic, anonymous()).template(anonymous()).check(), Ok(()));
+}
+
+#[test]
+fn a_shutdown_goes_through_the_trees_in_order() {
+    let (scheduler, log) = (driven(), Log::default());
+    // Each takes a second to clean up, so that an order shows on the clock, too.
+    let slow = |id: &'static str| {
+        let log = log.clone();
+        ChildSpec::new(id, move |mut cx: Context<()>| {
+            let log = log.clone();
+            async move {
+                while cx.receive().await.is_some() {}
+                sleep(SECOND).await;
+                log.note('-', id);
+            }
+        })
+    };
+    let inner = Supervisor::one_for_one().child(slow("x")).child(slow("y"));
+    let tree =
+        Supervisor::rest_for_one().child(slow("a")).child(ChildSpec::supervisor("inner", inner)).child(slow("b"));
+    let tree = start(&scheduler, tree);
+    let before = scheduler.now();
+    let unfinished = scheduler.block_on(scheduler.shutdown(HOUR));
+    assert!(unfinished.is_empty(), "{unfinished:?}");
+    assert_eq!(log.take(), "-b -y -x -a");
+    assert_eq!(scheduler.now().saturating_duration_since(before), 4 * SECOND);
+    assert_eq!(tree.join(), Exit::Shutdown);
+}
+
+#[test]
+fn the_deadline_of_a_shutdown_is_above_those_of_children() {
+    let scheduler = driven();
+    let stays = ChildSpec::new("stays", |_: Context<()>| std::future::pending::<()>()).stop(Stop::Wait);
+    let tree = start(&scheduler, Supervisor::one_for_one().child(stays));
+    let unfinished = scheduler.block_on(scheduler.shutdown(SECOND));
+    assert!(unfinished.is_empty(), "{unfinished:?}");
+    assert_eq!(tree.join(), Exit::Killed);
+}
+
+#[test]
+fn a_child_may_shut_the_scheduler_down() {
+    let (scheduler, log) = (driven(), Log::default());
+    let (told, ended) = std::sync::mpsc::channel();
+    let handle = scheduler.clone();
+    let calls = ChildSpec::new("calls", move |mut cx: Context<()>| {
+        let (handle, told) = (handle.clone(), told.clone());
+        async move {
+            cx.receive().await;
+            told.send(handle.shutdown(HOUR).await.len()).expect("the test listens");
+        }
+    });
+    let tree = Supervisor::one_for_one().child(worker(&log, "a")).child(calls.name("calls")).child(worker(&log, "b"));
+    let tree = start(&scheduler, tree);
+    let before = scheduler.now();
+    Named::on(&scheduler, "calls").send(()).expect("it is there");
+    assert_eq!(tree.join(), Exit::Shutdown);
+    scheduler.run_until_idle();
+    assert_eq!(ended.try_recv(), Ok(0));
+    assert_eq!(scheduler.now(), before, "nobody waited for a deadline");
+    assert_eq!(log.take(), "+a +b -b -a");
+}
+
+#[test]
+fn a_supervisor_that_is_terminated_takes_its_children_along() {
+    let (scheduler, log) = (driven(), Log::default());
+    let inner = Supervisor::one_for_one().child(worker(&log, "x"));
+    let tree = Supervisor::one_for_one().child(worker(&log, "a")).child(ChildSpec::supervisor("inner", inner));
+    let tree = start(&scheduler, tree);
+    scheduler.terminate(tree.pid());
+    scheduler.run_until_idle();
+    assert_eq!(alive(&scheduler.snapshot()).count(), 0);
+    // The worker was killed by its link; the inner supervisor traps exits, and stops its child in order.
+    assert_eq!(log.take(), "+a +x -x");
+    assert_eq!(tree.join(), Exit::Killed);
+}
+
+#[test]
+fn the_end_of_the_parent_by_link_is_an_orderly_stop() {
+    let (scheduler, log) = (driven(), Log::default());
+    let children = three(&log, Strategy::OneForOne, Restart::Permanent);
+    let parent = scheduler.start(|mut cx: Context<()>| async move {
+        let tree = children.start_with(SpawnOptions::new().link().name("tree")).await.expect("it starts");
+        drop(tree);
+        cx.receive().await;
+        exit(Exit::failed("broken"))
+    });
+    scheduler.run_until_idle();
+    let tree = SupervisorRef::of(scheduler.whereis("tree").expect("it runs")).expect("it is a supervisor");
+    // Whoever is not its parent cannot end it so.
+    assert!(send_exit(tree.pid(), Exit::failed("stranger")));
+    scheduler.run_until_idle();
+    assert!(tree.is_alive());
+    parent.send(()).expect("it is there");
+    scheduler.run_until_idle();
+    assert!(!tree.is_alive());
+    assert_eq!(log.take(), "+a +b +c -c -b -a");
+    assert_eq!(parent.join().map(drop as fn(std::convert::Infallible)), Err(Exit::failed("broken")));
+}
+
+#[test]
+fn nothing_is_lost_when_children_are_killed_at_random() {
+    let scheduler = threaded(2);
+    let forever = u32::MAX;
+    let leaf = |id: usize| {
+        ChildSpec::new(format!("{id}"), |mut cx: Context<u32>| async move { while cx.receive().await.is_some() {} })
+    };
+    let group = |strategy| {
+        let children = (0..5).map(leaf);
+        children.fold(Supervisor::new(strategy).intensity(forever, SECOND), Supervisor::child)
+    };
+    let tree = [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne, Strategy::Dynamic]
+        .into_iter()
+        .enumerate()
+        .fold(Supervisor::one_for_one().intensity(forever, SECOND), |tree, (n, strategy)| {
+            tree.child(ChildSpec::supervisor(format!("group {n}"), group(strategy)))
+        });
+    let tree = scheduler.block_on(tree.start()).expect("it starts");
+    let killer = scheduler.clone();
+    let root = tree.pid();
+    let mut chance = fastrand_like(7);
+    let kills = scheduler.spawn(async move {
+        for _ in 0..500 {
+            let living: Vec<_> = alive(&killer.snapshot()).map(|process| process.pid).collect();
+            let victim = living[chance() % living.len()];
+            if victim != root && Some(victim) != procession::current_pid() {
+                let _ = procession::send(victim, 1_u32);
+                killer.terminate(victim);
+            }
+            yield_now().await;
+        }
+    });
+    assert_eq!(kills.join(), Ok(()));
+    // All come back.
+    scheduler.block_on(async {
+        loop {
+            let groups = tree.which().await.expect("it is there");
+            let mut running = 0;
+            for group in groups {
+                if let Some(group) = group.status.pid().and_then(SupervisorRef::of) {
+                    running += group.count().await.map_or(0, |counts| counts.running);
+                }
+            }
+            if running == 20 {
+                break;
+            }
+            yield_now().await;
+        }
+    });
+    tree.cancel();
+    assert_eq!(tree.join(), Exit::Shutdown);
+    scheduler.run_until_idle();
+    assert_eq!(alive(&scheduler.snapshot()).count(), 0);
+    assert_conserved(&scheduler);
+}
+
+/// Numbers that look random.
+fn fastrand_like(mut seed: usize) -> impl FnMut() -> usize {
+    move || {
+        seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        seed >> 33
+    }
+}
+
+#[test]
+fn a_name_is_with_the_new_process_before_anybody_is_told_of_the_end() {
+    let scheduler = driven();
+    let (told, tells) = std::sync::mpsc::channel();
+    let refused = scheduler.start(move |mut cx: Context<()>| async move {
+        cx.trap_exits(true);
+        let first = SpawnOptions::new().link().name("n").spawn(async { sleep(SECOND).await });
+        let error = SpawnOptions::new().name("n").try_spawn(async {}).expect_err("it is taken");
+        told.send(error.register_error().is_some()).expect("the test listens");
+        drop(first);
+        let Some(Event::Exit(_)) = cx.receive_event().await else { return false };
+        let second = SpawnOptions::new().name("n").spawn(async { whereis("n") == procession::current_pid() });
+        second.await == Ok(true)
+    });
+    assert_eq!(refused.join(), Ok(true));
+    assert_eq!(tells.try_recv(), Ok(true));
+}
