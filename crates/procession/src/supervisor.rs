@@ -78,7 +78,7 @@
 //!
 //! Children start in the order in which they were given, each when the one before has started; they stop in reverse, each when the one behind has ended.
 //! Those of a dynamic supervisor stop all at once. A child has started as soon as it is a process that is linked to its supervisor, and registered; a child
-//! made by [`ChildSpec::with_init`] when it says so.
+//! made by [`ChildSpec::with_init`] when it says so. Of others the first steps run in any order: what a child needs of one before it is to be said by that one.
 //!
 //! If a start fails in [`Supervisor::start`], the children before are stopped in reverse, and the error names the child. If it fails in a restart, that
 //! counts as one more restart, and is tried again as the [back-off](Supervisor::back_off) says. Meanwhile the supervisor answers: to wait for a child,

@@ -11,7 +11,8 @@ use super::error::{SpecError, StartError};
 use super::reference::{Running, SupervisorRef};
 use super::tree::{Report, Request, supervise};
 use crate::body::guarded;
-use crate::{Context, MonitorRef, Pid, Process, SpawnOptions, Value, WhenFull, scheduler};
+use crate::call::pair;
+use crate::{Context, MonitorRef, Pid, Process, SpawnOptions, Value, Waiting, WhenFull, scheduler};
 
 /// One restart in this time is fine.
 const PERIOD_DEFAULT: Duration = Duration::from_secs(5);
@@ -235,12 +236,12 @@ impl Supervisor {
             // Here, so that the scheduler is that of who awaits this.
             self.check().map_err(StartError::Spec)?;
             let description = Arc::new(self);
+            let (reply, caller) = pair();
             let child = options
-                .try_start(move |cx: Context<Request>| supervise(cx, description, None))
+                .try_start(move |cx: Context<Request>| supervise(cx, description, None, Some(reply)))
                 .map_err(|error| StartError::Refused(error.to_string().into()))?;
             let (address, handle) = child.into_parts();
-            let started = address.call(Request::AwaitStart, Duration::MAX).await;
-            started.unwrap_or(Err(StartError::Ended))?;
+            caller.replied(Waiting::REPLY).await.unwrap_or(Err(StartError::Ended))?;
             Ok(Running::new(SupervisorRef::new(address), handle))
         }
     }
@@ -463,7 +464,7 @@ impl ChildSpec {
             Make::Supervisor(nested) => {
                 let nested = Arc::clone(nested);
                 let child = options
-                    .try_start(move |cx: Context<Request>| supervise(cx, nested, Some(report)))
+                    .try_start(move |cx: Context<Request>| supervise(cx, nested, Some(report), None))
                     .map_err(|error| Arc::from(error.to_string()))?;
                 Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
             }

@@ -30,7 +30,6 @@ type Asked<T> = Reply<Result<T, ChildError>>;
 
 /// What a supervisor is told and asked.
 pub(super) enum Request {
-    AwaitStart(Reply<Result<(), StartError>>),
     Started { key: u64, incarnation: u64, result: Result<(), Arc<str>> },
     Which(Reply<Vec<ChildInfo>>),
     Count(Reply<Counts>),
@@ -121,7 +120,7 @@ struct Tree {
     significant: usize,
     /// What came of the first start of all.
     started: Option<Result<(), StartError>>,
-    awaited: Vec<Reply<Result<(), StartError>>>,
+    awaited: Option<Reply<Result<(), StartError>>>,
     /// How the supervisor is to end, once no child is left.
     ending: Option<Exit>,
 }
@@ -131,12 +130,13 @@ pub(super) async fn supervise(
     mut cx: Context<Request>,
     description: Arc<Supervisor>,
     report: Option<Report>,
+    awaited: Option<Reply<Result<(), StartError>>>,
 ) -> Infallible {
     cx.trap_exits(true);
     let parent = cx.parent();
     let purpose = GENERATORS + u64::from(cx.pid().slot());
     let generator = cx.slot().shared().world.generator(purpose);
-    let mut tree = Tree::new(cx.address(), description, generator);
+    let mut tree = Tree::new(cx.address(), description, generator, awaited);
     let mut report = report;
     let exit = loop {
         let more = tree.go_on(&mut cx);
@@ -203,7 +203,12 @@ async fn next(cx: &mut Context<Request>, moment: Option<u64>, is_ending: bool) -
 }
 
 impl Tree {
-    fn new(own: Address<Request>, description: Arc<Supervisor>, generator: fastrand::Rng) -> Self {
+    fn new(
+        own: Address<Request>,
+        description: Arc<Supervisor>,
+        generator: fastrand::Rng,
+        awaited: Option<Reply<Result<(), StartError>>>,
+    ) -> Self {
         let mut tree = Self {
             own,
             generator,
@@ -221,7 +226,7 @@ impl Tree {
             restarts: VecDeque::new(),
             significant: 0,
             started: None,
-            awaited: Vec::new(),
+            awaited,
             ending: None,
             description: Arc::clone(&description),
         };
@@ -565,10 +570,10 @@ impl Tree {
     }
 
     fn answer_start(&mut self) {
-        if let Some(started) = &self.started {
-            for awaited in self.awaited.drain(..) {
-                awaited.send(started.clone());
-            }
+        if let Some(started) = &self.started
+            && let Some(awaited) = self.awaited.take()
+        {
+            awaited.send(started.clone());
         }
     }
 
@@ -593,11 +598,6 @@ impl Tree {
 
     fn serve(&mut self, request: Request) {
         match request {
-            Request::AwaitStart(reply) => match &self.started {
-                Some(started) if self.ending.is_none() => reply.send(started.clone()),
-                // Answered once the children are stopped.
-                _ => self.awaited.push(reply),
-            },
             Request::Started { key, incarnation, result } => self.note_said(key, incarnation, result),
             Request::Which(reply) => {
                 let info = |(&key, child): (&u64, &Child)| ChildInfo {

@@ -44,10 +44,12 @@ enum End {
 /// A child that ends as it is told, by its name.
 fn worker(log: &Log, id: &'static str) -> ChildSpec {
     let log = log.clone();
-    ChildSpec::new(id, move |mut cx: Context<End>| {
+    // It has started when it says so: the first steps of processes run in any order.
+    ChildSpec::with_init(id, move |mut cx: Context<End>, started| {
         let log = log.clone();
         async move {
             log.note('+', id);
+            started.ready();
             let Some(end) = cx.receive().await else { return log.note('-', id) };
             log.note('!', id);
             match end {
