@@ -320,9 +320,11 @@ impl Tree {
         while self.ending.is_none()
             && let Some(&key) = self.to_start.first()
         {
-            let others_wait = !(self.to_stop.is_empty() && self.stopping.is_empty())
-                || !(self.starting.is_empty() && self.delayed.is_empty());
-            if self.in_order() && others_wait {
+            let alone = self.to_stop.is_empty()
+                && self.stopping.is_empty()
+                && self.starting.is_empty()
+                && self.delayed.is_empty();
+            if self.in_order() && !alone {
                 break;
             }
             if starts == STARTS_IN_A_ROW {
