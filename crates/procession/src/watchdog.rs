@@ -355,7 +355,8 @@ impl Watch {
         for (at, found) in found.iter().enumerate().filter(|(_, found)| found.is_new) {
             self.report(found, replaced[at], next_slots[at], now);
         }
-        is_quiet(&shared)
+        // While a step lasts, another may stall beside it, and is to be noticed as soon as ever.
+        is_quiet(&shared) && self.looks.iter().all(|look| look.since == now)
     }
 
     /// Compares with the last look.
