@@ -582,8 +582,8 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// `Wait`. `own` is the worker on which a job of this pool calls, if it waits without a limit of time.
-    pub(crate) fn wait(&self, waker: Waker, own: Option<&Arc<Seat<J>>>) -> Entry {
+    /// `Wait`. The waker is taken only if he waits; else it is to be dropped outside the lock. `own` is the worker on which a job of this pool calls, if it waits without a limit of time.
+    pub(crate) fn wait(&self, waker: &mut Option<Waker>, own: Option<&Arc<Seat<J>>>) -> Entry {
         self.look(|state| {
             if !state.open {
                 return Entry::Closed;
@@ -595,13 +595,14 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
             if state.waiting >= state.limits.waiting {
                 return Entry::TooManyWaiting;
             }
+            if own.is_some_and(|seat| state.would_deadlock(seat)) {
+                return Entry::WouldDeadlock;
+            }
             if let Some(seat) = own {
-                if state.would_deadlock(seat) {
-                    return Entry::WouldDeadlock;
-                }
                 state.block(seat);
             }
             state.waiting += 1;
+            let waker = waker.take().expect("who waits brings a waker");
             Entry::Waits(state.waiters.push(Who::Alone(waker), Wish { verdict: None, own: own.cloned() }))
         })
     }

@@ -488,8 +488,7 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
             };
         }
         let own = if self.timed { None } else { self.inner.own_seat() };
-        let waker = waker.take().expect("it was just made");
-        match self.inner.core.wait(waker, own.as_ref()) {
+        match self.inner.core.wait(&mut waker, own.as_ref()) {
             Entry::Granted(generation) => Poll::Ready(Ok(generation)),
             Entry::Waits(place) => {
                 self.place = Some(place);

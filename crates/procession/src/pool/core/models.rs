@@ -173,7 +173,7 @@ fn wait_against_resize<const MUTATION: u8>() {
             let core = Arc::clone(&core);
             thread::spawn(move || core.resize(2, &mut |_| Ok(())).1.wake())
         };
-        let entry = core.wait(Waker::noop().clone(), None);
+        let entry = core.wait(&mut Some(Waker::noop().clone()), None);
         resizer.join().expect("it does not panic");
         let granted = match entry {
             Entry::Granted(0) => true,
@@ -235,7 +235,7 @@ fn canary_withdraw_in_two() {
 fn leave_against_finish() {
     check(|| {
         let (core, seat) = with_a_busy_worker::<{ mutation::SOUND }>(0);
-        let Entry::Waits(place) = core.wait(Waker::noop().clone(), None) else {
+        let Entry::Waits(place) = core.wait(&mut Some(Waker::noop().clone()), None) else {
             panic!("the pool is full");
         };
         let worker = {
