@@ -3,10 +3,10 @@
 //! Method: events. A process that blocks says so from within its section and waits for a channel that the test holds; what is to go on beside
 //! it then has no worker unless another takes the place. A failure is a hang, which `soon` reports.
 
+use procession_sync::atomic::Ordering::SeqCst;
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
-use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;

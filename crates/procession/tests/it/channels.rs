@@ -331,7 +331,7 @@ fn waiting_shows_in_the_snapshot() {
 fn sending_gives_way_once_the_budget_is_spent() {
     driven().block_on(async {
         let (sender, receiver) = channel::unbounded();
-        let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = Arc::new(procession_sync::Mutex::new(Vec::new()));
         let (one, other) = (Arc::clone(&seen), Arc::clone(&seen));
         let sends = spawn(async move {
             for n in 0..1000 {

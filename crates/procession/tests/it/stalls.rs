@@ -3,8 +3,8 @@
 //! Method: events, as in `blocked`. What is to run beside a stalled step has no worker unless the watchdog finds one for it; a failure is a
 //! hang, which `soon` reports. How long it takes is not asserted.
 
+use procession_sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 fn a_mutex_lets_one_in_at_a_time() {
     for width in [1, 3] {
         let scheduler = threaded(width);
-        let shared = Arc::new((Mutex::new(0_u32), std::sync::Mutex::new(())));
+        let shared = Arc::new((Mutex::new(0_u32), procession_sync::Mutex::new(())));
         let processes: Vec<_> = (0..8)
             .map(|_| {
                 let shared = Arc::clone(&shared);
