@@ -51,22 +51,21 @@ fn processes_talk_over_sockets_on_any_scheduler() {
     let driven_by_two = Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
     for scheduler in [driven(), callers_drive, driven_by_two, threaded(1), threaded(2), threaded(4)] {
         let talks: Vec<_> = (0..50)
-            .map(|number| {
+            .flat_map(|number| {
                 let (here, there) = pair();
-                drop(scheduler.spawn(echo(there)));
-                scheduler.spawn(async move {
+                let talk = scheduler.spawn(async move {
                     let here = Readiness::new(here).expect("it is a socket");
                     for round in 0..40 {
                         write_byte(&here, number ^ round).await;
                         assert_eq!(read_byte(&here).await, number ^ round);
                     }
-                })
+                });
+                [talk, scheduler.spawn(echo(there))]
             })
             .collect();
         for talk in talks {
             talk.join().expect("it has no reason to fail");
         }
-        scheduler.run_until_idle();
         let descriptors = scheduler.snapshot().descriptors;
         assert_eq!(descriptors.registered, 0, "all are closed");
         assert!(descriptors.events > 0 && descriptors.polls > 0);
