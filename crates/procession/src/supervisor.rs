@@ -61,7 +61,7 @@
 //!
 //! | the child ended | permanent | transient | temporary |
 //! |---|---|---|---|
-//! | with [`Exit::Normal`] or [`Exit::Shutdown`](crate::Exit::Shutdown) | restarts | stays, stopped | is forgotten |
+//! | with [`Exit::Normal`] or [`Exit::Shutdown`] | restarts | stays, stopped | is forgotten |
 //! | otherwise | restarts | restarts | is forgotten |
 //! | because the strategy ends it with another | restarts | restarts | is forgotten |
 //! | by [`terminate_child`](SupervisorRef::terminate_child) | stays, stopped | stays, stopped | is forgotten |
@@ -71,7 +71,7 @@
 //! at every end. Others reach it by its [name](ChildSpec::name) ([`Named`](crate::Named)).
 //!
 //! Each restart counts, also one whose start fails. If there are more than `intensity` within the last `period`, the supervisor gives up: it stops
-//! its children and ends with [`Exit::Shutdown`](crate::Exit::Shutdown), and its own supervisor decides. The window slides on the scheduler's clock:
+//! its children and ends with [`Exit::Shutdown`], and its own supervisor decides. The window slides on the scheduler's clock:
 //! a restart counts until exactly `period` after it.
 //!
 //! # Order

@@ -1,0 +1,3 @@
+module procession/bench/go
+
+go 1.22

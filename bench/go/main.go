@@ -1,0 +1,457 @@
+// The workloads of `procession bench` on Go, written as its own documentation would. README.md says how to run it.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Of the machine, at most: as in the other runtimes.
+const width = 2
+
+const roundsMax = 1000
+
+type figure struct{ name, unit string }
+
+type workload struct {
+	name    string
+	figures []figure
+	run     func(scale uint64) ([]float64, error)
+}
+
+var workloads = []workload{
+	{"spawn", []figure{{"spawn", "ns"}}, spawn},
+	{"skynet", []figure{{"skynet", "ns"}}, skynet},
+	{"pingpong", []figure{{"pingpong", "ns"}}, pingpong},
+	{"ring", []figure{{"ring", "ns"}}, ring},
+	{"fanin", []figure{{"fanin", "ns"}}, fanin},
+	{"yield", []figure{{"yield", "ns"}}, yield},
+	{"step", []figure{{"step", "ns"}}, step},
+	{"idle_mem", []figure{{"idle_mem", "bytes"}}, idleMem},
+	{"timers_cancel", []figure{{"timers_cancel", "ns"}}, timersCancel},
+	{"timers_fire", []figure{{"timers_fire", "ns"}, {"timers_fire_cpu", "ns"}}, timersFire},
+	{"sleep_50us", []figure{{"sleep_50us", "us"}}, sleep50us},
+	{"timer_behind_hog", []figure{{"timer_behind_hog", "us"}, {"timer_behind_hog_max", "us"}}, timerBehindHog},
+}
+
+func of(count, scale uint64) uint64 { return (count + scale - 1) / scale }
+
+func each(start time.Time, count uint64) []float64 {
+	return []float64{float64(time.Since(start).Nanoseconds()) / float64(count)}
+}
+
+func check(what string, expected, found uint64) error {
+	if expected != found {
+		return fmt.Errorf("%s: %d instead of %d", what, found, expected)
+	}
+	return nil
+}
+
+func spawn(scale uint64) ([]float64, error) {
+	count := of(1_000_000, scale)
+	var ended sync.WaitGroup
+	start := time.Now()
+	ended.Add(int(count))
+	for range count {
+		go ended.Done()
+	}
+	ended.Wait()
+	return each(start, count), nil
+}
+
+func node(first, leaves uint64, sum chan<- uint64) {
+	if leaves == 1 {
+		sum <- first
+		return
+	}
+	below := leaves / 10
+	sums := make(chan uint64, 10)
+	for child := range uint64(10) {
+		go node(first+child*below, below, sums)
+	}
+	var total uint64
+	for range 10 {
+		total += <-sums
+	}
+	sum <- total
+}
+
+func skynet(scale uint64) ([]float64, error) {
+	leaves := of(1_000_000, scale)
+	sum := make(chan uint64, 1)
+	start := time.Now()
+	go node(0, leaves, sum)
+	total := <-sum
+	return each(start, leaves), check("the sum of the leaves' numbers", leaves*(leaves-1)/2, total)
+}
+
+func pingpong(scale uint64) ([]float64, error) {
+	trips := of(1_000_000, scale)
+	toPing, toPong := make(chan uint64), make(chan uint64)
+	go func() {
+		for number := range toPong {
+			toPing <- number + 1
+		}
+	}()
+	start := time.Now()
+	var number uint64
+	for range trips {
+		toPong <- number
+		number = <-toPing
+	}
+	values := each(start, trips)
+	close(toPong)
+	return values, check("the additions", trips, number)
+}
+
+func ring(scale uint64) ([]float64, error) {
+	const links = 503
+	hops := of(2_000_000, scale)
+	// A message may be on its way while its sender ends.
+	first := make(chan uint64, 1)
+	next := first
+	made := make(chan uint64, links)
+	link := func(here <-chan uint64, next chan<- uint64) {
+		var passed uint64
+		for {
+			number := <-here
+			if number == 0 {
+				next <- 0
+				made <- passed
+				return
+			}
+			next <- number - 1
+			passed++
+		}
+	}
+	for range links - 1 {
+		here := make(chan uint64, 1)
+		go link(here, next)
+		next = here
+	}
+	start := time.Now()
+	next <- hops
+	link(first, next)
+	values := each(start, hops)
+	var sum uint64
+	for range links {
+		sum += <-made
+	}
+	return values, check("the hops", hops, sum)
+}
+
+func fanin(scale uint64) ([]float64, error) {
+	const senders = 8
+	messages := of(4_000_000, scale)
+	share := messages / senders
+	// Go has no unbounded channel.
+	here := make(chan uint64, 1024)
+	start := time.Now()
+	for sender := range uint64(senders) {
+		go func() {
+			for number := sender * share; number < (sender+1)*share; number++ {
+				here <- number
+			}
+		}()
+	}
+	var sum uint64
+	for range messages {
+		sum += <-here
+	}
+	return each(start, messages), check("the sum of the messages", messages*(messages-1)/2, sum)
+}
+
+func yield(scale uint64) ([]float64, error) {
+	routines, count := of(1000, scale), of(1000, scale)
+	given := make(chan uint64, routines)
+	start := time.Now()
+	for range routines {
+		go func() {
+			var made uint64
+			for made < count {
+				runtime.Gosched()
+				made++
+			}
+			given <- made
+		}()
+	}
+	var sum uint64
+	for range routines {
+		sum += <-given
+	}
+	return each(start, routines*count), check("the yields", routines*count, sum)
+}
+
+func step(scale uint64) ([]float64, error) {
+	count := of(1_000_000, scale)
+	var sum uint64
+	start := time.Now()
+	for number := range count {
+		result := make(chan uint64, 1)
+		go func() { result <- number }()
+		sum += <-result
+	}
+	return each(start, count), check("the sum of the results", count*(count-1)/2, sum)
+}
+
+func resident() (uint64, error) {
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, err
+	}
+	pages, err := strconv.ParseUint(strings.Fields(string(statm))[1], 10, 64)
+	return pages * uint64(os.Getpagesize()), err
+}
+
+func idleMem(scale uint64) ([]float64, error) {
+	count := of(100_000, scale)
+	runtime.GC()
+	debug.FreeOSMemory()
+	before, err := resident()
+	if err != nil {
+		return nil, err
+	}
+	addresses := make([]chan struct{}, count)
+	var there, left sync.WaitGroup
+	there.Add(int(count))
+	left.Add(int(count))
+	for at := range addresses {
+		mailbox := make(chan struct{}, 1)
+		addresses[at] = mailbox
+		go func() {
+			there.Done()
+			<-mailbox
+			left.Done()
+		}()
+	}
+	there.Wait()
+	after, err := resident()
+	if err != nil {
+		return nil, err
+	}
+	for _, address := range addresses {
+		address <- struct{}{}
+	}
+	left.Wait()
+	return []float64{float64(after-min(before, after)) / float64(count)}, nil
+}
+
+func timersCancel(scale uint64) ([]float64, error) {
+	const routines, delayed = 2, 1000
+	live, count := of(32_768, scale), of(1_000_000, scale)
+	after := func() time.Duration { return time.Duration(1000+rand.Uint64N(29_000)) * time.Millisecond }
+	var ready, ended sync.WaitGroup
+	ready.Add(routines)
+	ended.Add(routines)
+	begin := make(chan struct{})
+	fired := func() {}
+	for range routines {
+		go func() {
+			timers := make([]*time.Timer, 0, live)
+			for range live {
+				timers = append(timers, time.AfterFunc(after(), fired))
+			}
+			last := make([]*time.Timer, delayed)
+			for at := range last {
+				last[at] = time.AfterFunc(after(), fired)
+			}
+			ready.Done()
+			<-begin
+			for number := range count {
+				at := number % delayed
+				last[at].Stop()
+				last[at] = time.AfterFunc(after(), fired)
+			}
+			ended.Done()
+			for _, timer := range append(timers, last...) {
+				timer.Stop()
+			}
+		}()
+	}
+	ready.Wait()
+	start := time.Now()
+	close(begin)
+	ended.Wait()
+	// In parallel: so long does one take.
+	return each(start, count), nil
+}
+
+func cpuTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		panic(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+func timersFire(scale uint64) ([]float64, error) {
+	count, within := of(1_000_000, scale), of(1_000_000, scale)
+	start, cpu := time.Now(), cpuTime()
+	var ended sync.WaitGroup
+	ended.Add(int(count))
+	for range count {
+		sleeps := time.Duration(rand.Uint64N(within)) * time.Microsecond
+		go func() {
+			time.Sleep(sleeps)
+			ended.Done()
+		}()
+	}
+	ended.Wait()
+	return append(each(start, count), float64((cpuTime()-cpu).Nanoseconds())/float64(count)), nil
+}
+
+func sleep50us(scale uint64) ([]float64, error) {
+	slept := make([]float64, of(5000, scale))
+	for at := range slept {
+		start := time.Now()
+		time.Sleep(50 * time.Microsecond)
+		slept[at] = float64(time.Since(start).Nanoseconds()) / 1000
+	}
+	sort.Float64s(slept)
+	if slept[0] < 50 {
+		return nil, fmt.Errorf("a sleep ended before its time")
+	}
+	return []float64{slept[len(slept)/2]}, nil
+}
+
+func timerBehindHog(scale uint64) ([]float64, error) {
+	ticks := of(1000, scale)
+	stop := make(chan struct{})
+	var hogEnded sync.WaitGroup
+	hogEnded.Add(1)
+	go func() {
+		defer hogEnded.Done()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for start := time.Now(); time.Since(start) < 10*time.Millisecond; {
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	var sum, latest float64
+	due := time.Now()
+	for range ticks {
+		due = due.Add(time.Millisecond)
+		time.Sleep(time.Until(due))
+		late := float64(time.Since(due).Nanoseconds()) / 1000
+		sum += late
+		latest = max(latest, late)
+	}
+	close(stop)
+	hogEnded.Wait()
+	return []float64{sum / float64(ticks), latest}, nil
+}
+
+func median(values []float64) float64 {
+	sort.Float64s(values)
+	return (values[len(values)/2] + values[(len(values)-1)/2]) / 2
+}
+
+type line struct {
+	Workload string  `json:"workload"`
+	Runtime  string  `json:"runtime"`
+	Value    float64 `json:"value"`
+	Unit     string  `json:"unit"`
+}
+
+func measure(workload workload, rounds int, scale uint64, asJSON bool, out *bufio.Writer) error {
+	values := make([][]float64, len(workload.figures))
+	first := 0
+	if workload.name == "idle_mem" {
+		// Once, in a program that has done nothing before; whoever wants rounds starts it anew.
+		first, rounds = 1, 1
+	}
+	for round := first; round <= rounds; round++ {
+		found, err := workload.run(scale)
+		if err != nil {
+			return fmt.Errorf("cannot measure %s: %w", workload.name, err)
+		}
+		// The first does not count.
+		if round > 0 {
+			for at, value := range found {
+				values[at] = append(values[at], value)
+			}
+		}
+	}
+	for at, figure := range workload.figures {
+		value := median(values[at])
+		if asJSON {
+			text, err := json.Marshal(line{figure.name, "go", value, figure.unit})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(out, "%s\n", text)
+		} else {
+			fmt.Fprintf(out, "%-20s %9.1f %s\n", figure.name, value, figure.unit)
+		}
+	}
+	return out.Flush()
+}
+
+const usage = "usage: go-bench [--rounds N] [--json] [--tiny] [WORKLOAD]...\n"
+
+func run(arguments []string) (int, error) {
+	rounds, scale, asJSON := 5, uint64(1), false
+	var chosen []workload
+	for at := 0; at < len(arguments); at++ {
+		switch argument := arguments[at]; argument {
+		case "--json":
+			asJSON = true
+		case "--tiny":
+			scale = 100
+		case "--rounds":
+			at++
+			var err error
+			if at < len(arguments) {
+				rounds, err = strconv.Atoi(arguments[at])
+			}
+			if at == len(arguments) || err != nil || rounds < 1 || rounds > roundsMax {
+				return 2, fmt.Errorf("--rounds wants a number from 1 to %d\n%s", roundsMax, usage)
+			}
+		default:
+			known := false
+			for _, workload := range workloads {
+				if workload.name == argument {
+					chosen, known = append(chosen, workload), true
+				}
+			}
+			if !known {
+				return 2, fmt.Errorf("unknown workload or option %s\n%s", argument, usage)
+			}
+		}
+	}
+	if chosen == nil {
+		chosen = workloads
+	}
+	out := bufio.NewWriter(os.Stdout)
+	for _, workload := range chosen {
+		if err := measure(workload, rounds, scale, asJSON, out); err != nil {
+			return 1, err
+		}
+	}
+	return 0, nil
+}
+
+func main() {
+	runtime.GOMAXPROCS(min(width, runtime.NumCPU()))
+	code, err := run(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "go-bench:", err)
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,114 @@
+//! The program around a peer's workloads: its arguments, its rounds, and what it prints. The same for all peers written in Rust.
+
+use std::env;
+use std::error::Error;
+use std::io::{self, Write};
+use std::num::NonZero;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use crate::workload::{self, Failed, Outcome, Report, Scale, Workload};
+
+/// A runtime that is measured.
+pub(crate) trait Peer: Sized + 'static {
+    const NAME: &'static str;
+    const WORKLOADS: &'static [Workload<Self>];
+
+    fn start() -> io::Result<Self>;
+
+    /// What `idle_mem` starts a fresh program for.
+    fn idle_memory(&self, scale: Scale) -> Outcome;
+}
+
+struct Options<P: 'static> {
+    rounds: usize,
+    json: bool,
+    scale: Scale,
+    idle_memory: bool,
+    workloads: Vec<&'static Workload<P>>,
+}
+
+/// What the arguments ask for; `None` is a call for help.
+fn parse<P: Peer>(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options<P>>, String> {
+    let mut options = Options {
+        rounds: workload::ROUNDS,
+        json: false,
+        scale: Scale::Full,
+        idle_memory: false,
+        workloads: Vec::new(),
+    };
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--help" | "-h" => return Ok(None),
+            "--json" => options.json = true,
+            "--tiny" => options.scale = Scale::Tiny,
+            "--idle-memory-here" => options.idle_memory = true,
+            "--rounds" => {
+                let rounds = arguments.next().and_then(|text| text.parse().ok());
+                let rounds = rounds.filter(|rounds| (1..=workload::ROUNDS_MAX).contains(rounds));
+                options.rounds = rounds.ok_or(format!("--rounds wants a number from 1 to {}", workload::ROUNDS_MAX))?;
+            }
+            name => {
+                let workload = P::WORKLOADS.iter().find(|workload| workload.definition.name == name);
+                options.workloads.push(workload.ok_or(format!("unknown workload or option {name}"))?);
+            }
+        }
+    }
+    if options.workloads.is_empty() {
+        options.workloads = P::WORKLOADS.iter().collect();
+    }
+    Ok(Some(options))
+}
+
+fn run<P: Peer>(options: &Options<P>, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    if options.idle_memory {
+        let bytes = P::start()?.idle_memory(options.scale).map_err(|failed| failed.to_string())?;
+        return Ok(writeln!(out, "{}", bytes[0])?);
+    }
+    let report = Report { runtime: P::NAME, json: options.json };
+    for workload in &options.workloads {
+        let failure = |failed| format!("cannot measure {}: {failed}", workload.definition.name);
+        let spreads = workload.measure(&P::start()?, options.rounds, options.scale).map_err(failure)?;
+        report.print(workload.definition, &spreads, out)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn main<P: Peer>() -> ExitCode {
+    let usage = format!(
+        "usage: {}-bench [--rounds N] [--json] [--tiny] [WORKLOAD]...\n\n\
+         The workloads are those of `procession bench`, all of them if none is named; see its help.\n",
+        P::NAME
+    );
+    let mut out = io::stdout().lock();
+    let done = match parse::<P>(env::args().skip(1)) {
+        Ok(Some(options)) => run(&options, &mut out).map_err(|error| (1, error.to_string())),
+        Ok(None) => out.write_all(usage.as_bytes()).map_err(|error| (1, error.to_string())),
+        Err(error) => Err((2, format!("{error}\n{usage}"))),
+    };
+    let Err((code, error)) = done else { return ExitCode::SUCCESS };
+    // Ignored: with standard error closed, the exit code must do.
+    let _ = writeln!(io::stderr(), "{}-bench: {error}", P::NAME);
+    code.into()
+}
+
+/// Workers, on a machine that has as many CPUs.
+const WIDTH: usize = 2;
+
+pub(crate) fn width() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get).min(WIDTH)
+}
+
+/// A lost wake-up must be reported, not waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a workload sends when it is done; `None` if it has panicked.
+pub(crate) fn awaited(outcome: &Receiver<Outcome>) -> Option<Outcome> {
+    match outcome.recv_timeout(PATIENCE) {
+        Ok(outcome) => Some(outcome),
+        Err(RecvTimeoutError::Timeout) => Some(Err(Failed::Late(PATIENCE))),
+        Err(RecvTimeoutError::Disconnected) => None,
+    }
+}
