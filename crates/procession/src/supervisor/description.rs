@@ -12,7 +12,7 @@ use super::reference::{Running, SupervisorRef};
 use super::tree::{Report, Request, supervise};
 use crate::body::guarded;
 use crate::call::pair;
-use crate::{Context, MonitorRef, Pid, Process, SpawnOptions, Value, Waiting, WhenFull, scheduler};
+use crate::{Context, MonitorRef, Pid, Process, SpawnOptions, Value, Waiting, WhenFull, co, scheduler};
 
 /// One restart in this time is fine.
 const PERIOD_DEFAULT: Duration = Duration::from_secs(5);
@@ -338,6 +338,26 @@ impl ChildSpec {
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
         Self::made(scheduler::caller(), Make::Worker(Arc::new(factory), true)).id(id)
+    }
+
+    /// A [coroutine](crate::co): straight-line blocking code. `function` is called for each start, in the first step. Asked to end, it is unwound at its next
+    /// suspension. On a scheduler that has no coroutines ([`Builder::enable_coroutines`](crate::Builder::enable_coroutines)), a start fails.
+    #[track_caller]
+    pub fn coroutine<M, F, T>(id: impl Into<Arc<str>>, function: F) -> Self
+    where
+        M: Send + 'static,
+        F: Fn(co::Context<M>) -> T + Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        let function = Arc::new(function);
+        let factory = move |options: SpawnOptions, started: Started| {
+            started.forget();
+            let function = Arc::clone(&function);
+            let child =
+                options.spawn_coroutine(move |cx| function(cx)).map_err(|error| Arc::from(error.to_string()))?;
+            Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
+        };
+        Self::made(scheduler::caller(), Make::Worker(Arc::new(factory), false)).id(id)
     }
 
     /// A state machine, started by the entry point `method` with what `input` makes. Both closures are called for each start, in the supervisor; a panic, and a

@@ -517,6 +517,93 @@ fn a_shutdown_goes_through_the_trees_in_order() {
 }
 
 #[test]
+fn a_tree_three_deep_ends_in_reverse_and_whoever_ignores_it_is_killed_at_its_deadline() {
+    for by_shutdown in [true, false] {
+        let (scheduler, log) = (driven(), Log::default());
+        let ended = Log::default();
+        // Says so even if it is killed.
+        struct Ended(Log, &'static str);
+        impl Drop for Ended {
+            fn drop(&mut self) {
+                self.0.note('x', self.1);
+            }
+        }
+        let stubborn = |id: &'static str, seconds: u32| {
+            let ended = ended.clone();
+            let child = ChildSpec::new(id, move |_: Context<()>| {
+                let ended = Ended(ended.clone(), id);
+                async move {
+                    std::future::pending::<()>().await;
+                    drop(ended);
+                }
+            });
+            child.stop(Stop::Within(seconds * SECOND))
+        };
+        let deep = Supervisor::one_for_one()
+            .child(worker(&log, "deep 1"))
+            .child(stubborn("deep 2", 3))
+            .child(worker(&log, "deep 3"));
+        let middle = Supervisor::one_for_all()
+            .child(worker(&log, "middle 1"))
+            .child(ChildSpec::supervisor("deep", deep))
+            .child(worker(&log, "middle 2"));
+        let tree = Supervisor::rest_for_one()
+            .child(worker(&log, "outer 1"))
+            .child(ChildSpec::supervisor("middle", middle))
+            .child(stubborn("outer 2", 4))
+            .child(worker(&log, "outer 3"));
+        let tree = start(&scheduler, tree);
+        assert_eq!(log.take(), "+outer 1 +middle 1 +deep 1 +deep 3 +middle 2 +outer 3");
+        let before = scheduler.now();
+        if by_shutdown {
+            let unfinished = scheduler.block_on(scheduler.shutdown(HOUR));
+            assert!(unfinished.is_empty(), "{unfinished:?}");
+        } else {
+            tree.cancel();
+        }
+        assert_eq!(tree.join(), Exit::Shutdown);
+        assert_eq!(log.take(), "-outer 3 -middle 2 -deep 3 -deep 1 -middle 1 -outer 1");
+        assert_eq!(ended.take(), "xouter 2 xdeep 2");
+        assert_eq!(scheduler.now().saturating_duration_since(before), 7 * SECOND, "each deadline, and no more");
+        scheduler.run_until_idle();
+        assert_eq!(alive(&scheduler.snapshot()).count(), 0);
+        assert_conserved(&scheduler);
+    }
+}
+
+#[test]
+#[expect(unsafe_code, reason = "coroutines are enabled by a promise")]
+fn a_coroutine_is_a_child_like_others() {
+    let builder = Scheduler::builder().width(1).test_clock();
+    // SAFETY: the coroutine keeps nothing across its suspensions that depends on the thread.
+    let scheduler = unsafe { builder.enable_coroutines() }.build().expect("it starts no thread");
+    let log = Log::default();
+    let child = |log: &Log| {
+        let log = log.clone();
+        let child = ChildSpec::coroutine("co", move |mut cx: procession::co::Context<End>| {
+            log.note('+', "co");
+            match cx.receive() {
+                Some(End::Fails) => exit(Exit::failed("told to")),
+                Some(_) => log.note('!', "co"),
+                None => log.note('-', "co"),
+            }
+        });
+        child.name("co")
+    };
+    let tree = start(&scheduler, Supervisor::one_for_one().child(child(&log)));
+    tell(&scheduler, "co", End::Fails);
+    assert_eq!(log.take(), "+co +co");
+    tree.cancel();
+    assert_eq!(tree.join(), Exit::Shutdown);
+    scheduler.run_until_idle();
+    assert_eq!(alive(&scheduler.snapshot()).count(), 0);
+    assert_eq!(log.take(), "-co");
+
+    let error = driven().block_on(Supervisor::one_for_one().child(child(&log)).start()).expect_err("it cannot");
+    assert!(error.to_string().contains("without Builder::enable_coroutines"), "{error}");
+}
+
+#[test]
 fn the_deadline_of_a_shutdown_is_above_those_of_children() {
     let scheduler = driven();
     let stays = ChildSpec::new("stays", |_: Context<()>| std::future::pending::<()>()).stop(Stop::Wait);
