@@ -88,9 +88,11 @@ impl<T, const MUTATION: u8> Answer<T, MUTATION> {
 
     /// `Look`.
     pub(crate) fn look(&self, waker: Waker) -> Looked<T> {
+        // Taken only if it is kept: else it is dropped outside the lock.
+        let mut waker = Some(waker);
         self.with(|state| {
             if let State::Waits(waits) = state {
-                return Looked::Waits(waits.replace(waker));
+                return Looked::Waits(std::mem::replace(waits, waker.take()));
             }
             match std::mem::replace(state, State::Gone) {
                 State::Replied(value) => Looked::Replied(value),
@@ -165,5 +167,36 @@ mod models {
             let woken = dies.join().expect("the process does not panic");
             assert_eq!(sleeps, woken, "who sleeps is woken");
         });
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::sync::Arc;
+    use std::task::{Wake, Waker};
+
+    use super::{Answer, Finished};
+
+    /// Harms whoever drops it: under a lock it would poison that.
+    struct PanicsInDrop;
+
+    impl Wake for PanicsInDrop {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for PanicsInDrop {
+        fn drop(&mut self) {
+            resume_unwind(Box::new("in a waker's drop"));
+        }
+    }
+
+    #[test]
+    fn no_waker_is_dropped_under_the_lock() {
+        let answer = Answer::<u32>::new();
+        assert!(matches!(answer.finish(Some(7)), Finished::Told(None)));
+        let waker = Waker::from(Arc::new(PanicsInDrop));
+        drop(catch_unwind(AssertUnwindSafe(|| drop(answer.look(waker)))));
+        assert!(answer.is_gone(), "the reply was taken, and the answer can still be looked at");
     }
 }

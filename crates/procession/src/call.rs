@@ -3,13 +3,14 @@
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
 use crate::answer::{Answer, Finished, Looked};
-use crate::body::guarded;
-use crate::context::{Address, SendError};
+use crate::body::{drop_guarded, guarded};
+use crate::context::{Address, SendError, SendWait};
 use crate::time::timeout;
 use crate::{Waiting, here};
 
@@ -136,8 +137,8 @@ pub(crate) fn pair<T>() -> (Reply<T>, Caller<T>) {
 
 impl<T> Drop for Caller<T> {
     fn drop(&mut self) {
-        // Dropped outside the lock: a reply that came too late is the user's.
-        drop(self.0.give_up());
+        // Dropped outside the lock: a reply that came too late is the user's, and so is its panic, which may meet another.
+        drop_guarded(self.0.give_up());
     }
 }
 
@@ -206,18 +207,74 @@ pub async fn call_all<M: Send + 'static, T: Send + 'static>(
     message: impl Fn(Reply<T>) -> M,
     patience: Duration,
 ) -> Vec<Result<T, CallError<M>>> {
-    let mut calls: Vec<_> = addresses.iter().map(|address| Box::pin(call(address, &message, patience))).collect();
-    let mut answers: Vec<_> = calls.iter().map(|_| None).collect();
-    poll_fn(|task| {
-        let mut waits = false;
-        for (call, answer) in calls.iter_mut().zip(&mut answers).filter(|(_, answer)| answer.is_none()) {
-            match call.as_mut().poll(task) {
-                Poll::Ready(answered) => *answer = Some(answered),
-                Poll::Pending => waits = true,
-            }
+    let mut calls: Vec<_> = addresses.iter().map(|address| Asked::new(address, &message)).collect();
+    let all = async {
+        // One after the other, so that more than a step may do are all reached. Each is sent, or stands in its queue, before any is waited
+        // for: a full mailbox holds up no other.
+        for call in &mut calls {
+            call.begin().await;
         }
-        if waits { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-    answers.into_iter().map(|answer| answer.expect("none waits any more")).collect()
+        for call in &mut calls {
+            call.end().await;
+        }
+    };
+    // Ignored: who has an answer by now keeps it.
+    let _elapsed = timeout(patience, all).await;
+    calls.into_iter().map(Asked::answer).collect()
+}
+
+/// One of several calls.
+struct Asked<'a, M: Send + 'static, T> {
+    /// Until the message was taken or refused.
+    send: Option<SendWait<'a, M>>,
+    caller: Caller<T>,
+    answer: Option<Result<T, CallError<M>>>,
+}
+
+impl<'a, M: Send + 'static, T> Asked<'a, M, T> {
+    fn new(address: &'a Address<M>, message: impl FnOnce(Reply<T>) -> M) -> Self {
+        let (reply, caller) = pair();
+        Self { send: Some(address.send_wait(message(reply))), caller, answer: None }
+    }
+
+    /// The message is sent or refused, or waits for room.
+    async fn begin(&mut self) {
+        poll_fn(|task| {
+            let sends = self.poll_send(task).is_pending();
+            let stands = self.send.as_ref().is_some_and(SendWait::stands);
+            // Not even offered: the step's budget is spent.
+            if sends && !stands { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+    }
+
+    async fn end(&mut self) {
+        poll_fn(|task| self.poll_send(task)).await;
+        if self.answer.is_none() {
+            self.answer = Some(self.caller.replied(Waiting::REPLY).await.ok_or(CallError::NoReply));
+        }
+    }
+
+    fn poll_send(&mut self, task: &mut TaskContext<'_>) -> Poll<()> {
+        let Some(send) = &mut self.send else { return Poll::Ready(()) };
+        let sent = ready!(Pin::new(send).poll(task));
+        self.send = None;
+        self.answer = sent.err().map(|refused| Err(CallError::Refused(refused)));
+        Poll::Ready(())
+    }
+
+    /// What it is when the time is over.
+    fn answer(self) -> Result<T, CallError<M>> {
+        let Some(answer) = self.answer else {
+            return match self.caller.0.look(Waker::noop().clone()) {
+                Looked::Replied(value) => Ok(value),
+                Looked::Dropped => Err(CallError::NoReply),
+                Looked::Waits(before) => {
+                    drop(before);
+                    Err(CallError::Elapsed)
+                }
+            };
+        };
+        answer
+    }
 }

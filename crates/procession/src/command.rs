@@ -316,7 +316,8 @@ impl Completion {
                 slot.shared().end_outstanding();
             }
             Some(Target::Caller { shared, reply }) => {
-                reply.send(result);
+                // If the caller has gone, the result is dropped here, which must not keep the clock waiting.
+                drop_guarded(reply.try_send(result));
                 shared.end_outstanding();
             }
             None => {}

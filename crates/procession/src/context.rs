@@ -625,6 +625,13 @@ pub struct SendWait<'a, M: Send + 'static> {
 
 impl<M: Send + 'static> Unpin for SendWait<'_, M> {}
 
+impl<M: Send + 'static> SendWait<'_, M> {
+    /// Whether the message waits for room.
+    pub(crate) fn stands(&self) -> bool {
+        self.number.is_some()
+    }
+}
+
 impl<M: Send + 'static> Future for SendWait<'_, M> {
     type Output = Result<(), SendError<M>>;
 

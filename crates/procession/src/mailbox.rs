@@ -238,10 +238,15 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
 
     /// Wait.
     pub(crate) fn stand(&self, message: M, waker: Waker) -> Stood<M> {
+        // Taken only if it is kept: else it is dropped outside the lock.
+        let mut waker = Some(waker);
+        let mut stand = |ring: &mut Ring<M, S>, message| {
+            Stood::Waits(ring.stand(message, waker.take().expect("a sender stands in the queue once")))
+        };
         if MUTATION == mutation::STAND_APART {
             let no_room = self.with(|ring| !self.has_room(ring));
             if no_room {
-                return self.with(|ring| Stood::Waits(ring.stand(message, waker)));
+                return self.with(|ring| stand(ring, message));
             }
         }
         self.with(|ring| {
@@ -250,7 +255,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
             } else if self.has_room(ring) {
                 Stood::Queued { wake: ring.push(message) }
             } else {
-                Stood::Waits(ring.stand(message, waker))
+                stand(ring, message)
             }
         })
     }
@@ -269,10 +274,11 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
 
     /// Withdraw: the message, unless the mailbox has taken it.
     pub(crate) fn withdraw(&self, number: u64) -> Option<M> {
-        self.with(|ring| match ring.place(number) {
-            Some(place) => ring.waiting.remove(place).map(|waiting| waiting.message),
-            None => ring.returned.remove(&number),
-        })
+        let (waiting, returned) = self.with(|ring| match ring.place(number) {
+            Some(place) => (ring.waiting.remove(place), None),
+            None => (None, ring.returned.remove(&number)),
+        });
+        waiting.map(|waiting| waiting.message).or(returned)
     }
 
     /// Pushes what is exempt; says whether to wake the receiver.

@@ -9,6 +9,7 @@ use std::task::Context as TaskContext;
 
 use crate::body::{Body, Event as Queued, Step, System, drop_guarded, guarded};
 use crate::command::{Command, CommandId, CommandResult, Value};
+use crate::dead::{self, DeadCause};
 use crate::relations::{self, Down, ExitSignal, MonitorRef, Signal};
 use crate::slot::{self, Mailbox, Slot};
 use crate::state::WaitFor;
@@ -335,7 +336,10 @@ impl<P: Process> MachineBody<P> {
             drop_guarded(sleep.delete(slot.shared()));
         }
         while let Some(event) = self.events.0.pop_front() {
-            drop_guarded(event);
+            match event {
+                Event::Message(message) => dead::bury(slot.shared(), slot.pid(), DeadCause::Ended, message),
+                event => drop_guarded(event),
+            }
         }
         while let Some(command) = self.yields.pop() {
             drop_guarded(command);

@@ -98,3 +98,38 @@ fn a_closed_mailbox_gives_everything_back() {
     assert_eq!(mailbox.push_exempt("late"), Err("late"));
     assert!(!mailbox.arm(), "nothing will come");
 }
+
+/// Harms whoever drops it: under a lock it would poison that.
+struct PanicsInDrop;
+
+impl std::task::Wake for PanicsInDrop {
+    fn wake(self: std::sync::Arc<Self>) {}
+}
+
+impl Drop for PanicsInDrop {
+    fn drop(&mut self) {
+        std::panic::resume_unwind(Box::new("in a waker's drop"));
+    }
+}
+
+fn harmful() -> Waker {
+    Waker::from(std::sync::Arc::new(PanicsInDrop))
+}
+
+/// Does something that drops a harmful waker, and forgets its panic.
+fn quietly<R>(access: impl FnOnce() -> R) {
+    drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(access()))));
+}
+
+#[test]
+fn no_waker_is_dropped_under_the_lock() {
+    let mailbox = mailbox(1, WhenFull::Wait);
+    quietly(|| mailbox.stand(0, harmful()));
+    assert_eq!(mailbox.length(), 1, "the mailbox still works after it took a message at once");
+    let Stood::Waits(number) = mailbox.stand(1, harmful()) else { panic!("it is full") };
+    quietly(|| mailbox.withdraw(number));
+    assert_eq!(mailbox.snapshot().waiting, 0, "the mailbox still works after a sender gave up");
+    let _ = mailbox.close();
+    quietly(|| mailbox.stand(2, harmful()));
+    assert_eq!(mailbox.length(), 0, "the mailbox still works after it refused a message");
+}

@@ -152,3 +152,28 @@ fn replies_timeouts_and_deaths_race() {
     }
     assert_conserved(&scheduler);
 }
+
+#[test]
+fn a_call_to_many_reaches_all_though_the_first_do_not_answer() {
+    let scheduler = threaded(1);
+    let mute = |scheduler: &Scheduler| {
+        let mute = scheduler.start(|mut cx: Context<Question>| async move {
+            let _question = cx.receive().await;
+            std::future::pending::<()>().await
+        });
+        mute.detach()
+    };
+    // More than one step may do.
+    let mut servers: Vec<_> = (0..300).map(|_| mute(&scheduler)).collect();
+    let (asked, asks) = std::sync::mpsc::channel();
+    let last = scheduler.start(move |mut cx: Context<Question>| async move {
+        let question = cx.receive().await;
+        asked.send(()).expect("the test listens");
+        drop(question);
+    });
+    servers.push(last.detach());
+    let caller = scheduler.spawn(async move { call_all(&servers, |reply| (0, reply), HOUR).await.len() });
+    crate::scene::soon(&asks);
+    scheduler.terminate(caller.pid().expect("it was taken"));
+    assert!(caller.join().is_err());
+}

@@ -203,3 +203,37 @@ fn a_thread_has_commands_served_as_well() {
     let served = scheduler.block_on(async { command(CommandId(999), ()).await.map(drop) });
     assert_eq!(served, Err(CommandError::Unknown(CommandId(999))));
 }
+
+/// What a handler gives, whose drop panics.
+struct PanicsInDrop;
+
+impl Drop for PanicsInDrop {
+    fn drop(&mut self) {
+        panic_quietly("dropped");
+    }
+}
+
+#[test]
+fn a_completion_for_nobody_harms_nobody() {
+    let (given, gives) = mpsc::channel::<Completion>();
+    let builder =
+        Scheduler::builder().width(1).test_clock().handler(CommandId::FIRST_FREE, move |_: Value, completion| {
+            given.send(completion).expect("the test listens");
+        });
+    let scheduler = builder.build().expect("it starts no thread");
+    let caller = scheduler.spawn(async { command(CommandId::FIRST_FREE, ()).await.map(drop) });
+    let completion = scheduler.block_on(async move {
+        loop {
+            match gives.try_recv() {
+                Ok(completion) => return completion,
+                Err(_) => procession::yield_now().await,
+            }
+        }
+    });
+    scheduler.terminate(caller.pid().expect("it was taken"));
+    assert!(caller.join().is_err());
+    let late = std::panic::AssertUnwindSafe(|| completion.complete(Ok(Box::new(PanicsInDrop))));
+    assert!(std::panic::catch_unwind(late).is_ok(), "what nobody wants is dropped, and its panic ends there");
+    // The clock moves only when no completion is outstanding any more.
+    assert_eq!(scheduler.spawn(procession::sleep(HOUR)).join(), Ok(()));
+}

@@ -332,3 +332,47 @@ fn a_dead_letter_may_panic_whoever_looks_at_it() {
     assert!(drops.recv().is_err(), "all were dropped");
     assert_conserved(&scheduler);
 }
+
+/// Waits for a long sleep, and monitors a process meanwhile, whose end wakes it without a step.
+struct KeepsMessages(procession::Pid);
+
+impl Process for KeepsMessages {
+    type Message = u32;
+    type Output = ();
+
+    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        _: &mut Events<u32>,
+        yields: &mut Yields<'_>,
+    ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
+        yields.monitor(self.0);
+        yields.command(procession::CommandId::SLEEP, 0, 2 * HOUR);
+        Ok(Status::Wait(WaitingFor::Completions))
+    }
+}
+
+#[test]
+fn messages_that_a_state_machine_was_not_handed_are_dead_letters() {
+    let (scheduler, dead) = with_letters();
+    let watched = super::waits(&scheduler);
+    let pid = watched.pid().expect("it was taken");
+    let machine = SpawnOptions::new().on(&scheduler).spawn_process(KeepsMessages(pid), "", Box::new(()));
+    let machine = machine.expect("it starts");
+    // Half an hour later the machine has looked into its mailbox, and waits on.
+    let address = machine.address().clone();
+    let ended = scheduler.spawn(async move {
+        sleep(HOUR / 4).await;
+        address.send(7).expect("it waits");
+        procession::send_exit(pid, Exit::Shutdown);
+        sleep(HOUR / 4).await;
+    });
+    assert_eq!(ended.join(), Ok(()));
+    scheduler.terminate(machine.pid());
+    assert_eq!(machine.join(), Err(Exit::Killed));
+    assert_eq!(letters(&dead), [(DeadCause::Ended, 7)]);
+    assert_conserved(&scheduler);
+}
