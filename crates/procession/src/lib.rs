@@ -55,6 +55,16 @@
 //! ```
 //!
 //! The future that [`run`] and [`Scheduler::block_on`] are given stays on its thread, and need not be `Send`.
+//!
+//! # Features
+//!
+//! None is on by default.
+//! - `hyper`: `http::{Executor, Timer}`, and hyper's I/O traits for streams; `serve`: `http::serve` for tower services.
+//! - `tokio-io`: tokio's I/O traits for streams, without its runtime.
+//! - `tracing`: a span `process` of the target `procession` for each process, at the level `INFO`, with its PID, label, kind, parent, where it
+//!   was spawned, and in the end its [`Exit`]. It is a root: never a child of the span that its spawner or a sender was in; it
+//!   follows from the former. It is entered for each step, and closed when the process ends. Each stall that [`Builder::on_stall`]
+//!   would be told of is an event at the level `WARN`.
 #![cfg_attr(not(procession_loom), deny(unsafe_code))]
 #![cfg_attr(
     procession_loom,
@@ -160,6 +170,8 @@ pub mod sync;
 mod thread;
 #[cfg(not(procession_loom))]
 mod time;
+#[cfg(all(not(procession_loom), feature = "tracing"))]
+mod trace;
 #[cfg(not(procession_loom))]
 mod wait;
 #[cfg(not(procession_loom))]

@@ -420,6 +420,8 @@ impl SpawnOptions {
                 return refuse(refused, SpawnErrorKind::Init(error));
             }
         };
+        #[cfg(feature = "tracing")]
+        let body = crate::trace::traced(&slot, body);
         let share = slot::install(slot, body);
         let monitor = rest.and_then(|rest| rest.relate(share.slot()));
         // SAFETY: new processes are READY, and this one was not queued yet.

@@ -472,7 +472,10 @@ impl Watch {
             StallKind::Blocked => &counts.blocked,
             StallKind::Computing => &counts.computing,
         });
-        let Some(observer) = &shared.watchdog.options.on_stall else { return };
+        let observer = shared.watchdog.options.on_stall.as_ref();
+        if observer.is_none() && !is_traced() {
+            return;
+        }
         let second = now / SECOND;
         if self.reports.0 != second {
             self.reports = (second, 0);
@@ -497,9 +500,21 @@ impl Watch {
             next_slot,
             queued: seat.deque.len() + seat.fifo.len(),
         };
-        // A panic ends here.
-        drop(guarded(|| observer(&stall)));
+        // Panics end here.
+        if let Some(observer) = observer {
+            drop(guarded(|| observer(&stall)));
+        }
+        #[cfg(feature = "tracing")]
+        drop(guarded(|| crate::trace::stalled(&stall)));
     }
+}
+
+/// Whether there is a subscriber to tell of stalls.
+fn is_traced() -> bool {
+    #[cfg(feature = "tracing")]
+    return guarded(crate::trace::wants_stalls).unwrap_or(false);
+    #[cfg(not(feature = "tracing"))]
+    false
 }
 
 /// Whether nobody runs, and nothing waits for somebody to.

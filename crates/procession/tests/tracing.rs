@@ -1,0 +1,432 @@
+//! What subscribers of `tracing` are told. One binary for itself, since a subscriber for all threads is one for all tests.
+//!
+//! Method: a subscriber that records everything, and checks of what it has got for the PIDs of one test.
+#![cfg(not(procession_loom))]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use procession::{
+    Context, Event, Events, Exit, InitError, Pid, Process, Scheduler, SpawnOptions, Status, WaitingFor, Yields, sleep,
+    spawn, spawn_process, yield_now,
+};
+use procession_sync::Mutex;
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Metadata, Subscriber, info, info_span};
+use tracing_core::span::Current;
+
+#[derive(Clone, Debug, PartialEq)]
+enum Told {
+    /// Whether it is a root.
+    New(bool),
+    Follows(u64),
+    /// How many spans the thread was in already.
+    Entered(usize),
+    Exited,
+    Recorded,
+    Closed,
+}
+
+struct Recorded {
+    metadata: &'static Metadata<'static>,
+    fields: Fields,
+    told: Vec<Told>,
+}
+
+#[derive(Default)]
+struct Log {
+    /// By number.
+    spans: BTreeMap<u64, Recorded>,
+    /// Fields of each, and the span that it is in.
+    events: Vec<(Fields, Option<u64>)>,
+    references: BTreeMap<u64, usize>,
+}
+
+type Fields = BTreeMap<&'static str, String>;
+
+struct ToFields<'a>(&'a mut Fields);
+
+impl Visit for ToFields<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+}
+
+thread_local! {
+    static INSIDE: RefCell<Vec<(Id, &'static Metadata<'static>)>> = const { RefCell::new(Vec::new()) };
+}
+
+#[derive(Clone, Default)]
+struct Recorder(Arc<(Mutex<Log>, AtomicU64)>);
+
+impl Recorder {
+    /// The one of all threads.
+    fn shared() -> &'static Self {
+        static RECORDER: OnceLock<Recorder> = OnceLock::new();
+        RECORDER.get_or_init(|| {
+            let recorder = Self::default();
+            tracing::subscriber::set_global_default(recorder.clone()).expect("there is no other");
+            recorder
+        })
+    }
+
+    fn log<R>(&self, with: impl FnOnce(&mut Log) -> R) -> R {
+        with(&mut self.0.0.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    fn tell(&self, id: &Id, told: Told) {
+        self.log(|log| log.spans.get_mut(&id.into_u64()).expect("it was made").told.push(told));
+    }
+
+    /// The one span of a process: its number, its fields, what became of it.
+    #[track_caller]
+    fn of(&self, pid: Pid) -> (u64, Fields, Vec<Told>) {
+        let is_its =
+            |span: &Recorded| span.metadata.name() == "process" && span.fields.get("pid") == Some(&pid.to_string());
+        let found: Vec<_> = self.log(|log| {
+            let all = log.spans.iter().filter(|(_, span)| is_its(span));
+            all.map(|(&id, span)| (id, span.fields.clone(), span.told.clone())).collect()
+        });
+        let [span] = <[_; 1]>::try_from(found).expect("it has one span");
+        span
+    }
+
+    /// The spans of the events with this message.
+    fn spans_of_events(&self, message: &str) -> Vec<Option<u64>> {
+        let of = |(fields, span): &(Fields, Option<u64>)| {
+            (fields.get("message").map(String::as_str) == Some(message)).then_some(*span)
+        };
+        self.log(|log| log.events.iter().filter_map(of).collect())
+    }
+}
+
+impl Subscriber for Recorder {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+        let id = self.0.1.fetch_add(1, Relaxed) + 1;
+        let mut fields = Fields::new();
+        attributes.record(&mut ToFields(&mut fields));
+        let told = vec![Told::New(attributes.is_root())];
+        self.log(|log| {
+            log.references.insert(id, 1);
+            log.spans.insert(id, Recorded { metadata: attributes.metadata(), fields, told });
+        });
+        Id::from_u64(id)
+    }
+
+    fn record(&self, id: &Id, values: &Record<'_>) {
+        self.tell(id, Told::Recorded);
+        let mut fields = Fields::new();
+        values.record(&mut ToFields(&mut fields));
+        self.log(|log| log.spans.get_mut(&id.into_u64()).expect("it was made").fields.append(&mut fields));
+    }
+
+    fn record_follows_from(&self, id: &Id, follows: &Id) {
+        self.tell(id, Told::Follows(follows.into_u64()));
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut fields = Fields::new();
+        event.record(&mut ToFields(&mut fields));
+        let inside = INSIDE.with_borrow(|inside| inside.last().map(|(id, _)| id.into_u64()));
+        let span = if event.is_contextual() { inside } else { event.parent().map(Id::into_u64) };
+        self.log(|log| log.events.push((fields, span)));
+    }
+
+    fn enter(&self, id: &Id) {
+        let metadata = self.log(|log| log.spans[&id.into_u64()].metadata);
+        let depth = INSIDE.with_borrow_mut(|inside| {
+            inside.push((id.clone(), metadata));
+            inside.len() - 1
+        });
+        self.tell(id, Told::Entered(depth));
+    }
+
+    fn exit(&self, id: &Id) {
+        let last = INSIDE.with_borrow_mut(Vec::pop);
+        assert_eq!(
+            last.map(|(id, _)| id),
+            Some(id.clone()),
+            "spans are left in order, on the thread that entered them"
+        );
+        self.tell(id, Told::Exited);
+    }
+
+    fn clone_span(&self, id: &Id) -> Id {
+        self.log(|log| *log.references.entry(id.into_u64()).or_default() += 1);
+        id.clone()
+    }
+
+    fn try_close(&self, id: Id) -> bool {
+        let closes = self.log(|log| {
+            let references = log.references.get_mut(&id.into_u64()).expect("it was made");
+            *references -= 1;
+            *references == 0
+        });
+        if closes {
+            self.tell(&id, Told::Closed);
+        }
+        closes
+    }
+
+    fn current_span(&self) -> Current {
+        INSIDE.with_borrow(|inside| match inside.last() {
+            Some((id, metadata)) => Current::new(id.clone(), metadata),
+            None => Current::none(),
+        })
+    }
+}
+
+fn threaded(width: usize) -> Scheduler {
+    Scheduler::builder().width(width).build().expect("the system has threads")
+}
+
+/// Entered and left in turn, from outside of all spans, then closed: a root.
+#[track_caller]
+fn assert_root_and_in_order(told: &[Told]) {
+    assert_eq!(told.first(), Some(&Told::New(true)), "it is a root: {told:?}");
+    assert_eq!(told.last(), Some(&Told::Closed), "it is closed: {told:?}");
+    let turns: Vec<_> = told.iter().filter(|told| matches!(told, Told::Entered(_) | Told::Exited)).collect();
+    for turn in turns.chunks(2) {
+        assert_eq!(turn, [&Told::Entered(0), &Told::Exited], "in turn, and in no other's: {told:?}");
+    }
+}
+
+#[test]
+fn the_span_of_a_process_is_a_root_whoever_spawns_it_or_sends_to_it() {
+    let recorder = Recorder::shared();
+    for width in [1, 2] {
+        let (pids, span) = threaded(width).block_on(async {
+            let parent = SpawnOptions::new().label("parent").spawn(async {
+                let inner = info_span!("inner");
+                let (child, span) = inner.in_scope(|| {
+                    let child = procession::start(|mut cx: Context<u32>| async move {
+                        let mut sum = 0;
+                        while let Some(n) = cx.receive().await {
+                            sum += n;
+                        }
+                        sum
+                    });
+                    (0..10).for_each(|n| child.send(n).expect("it is there"));
+                    (child, inner.id().map(|id| id.into_u64()))
+                });
+                for n in 10..20 {
+                    child.send(n).expect("it is there");
+                    yield_now().await;
+                }
+                let pid = child.pid();
+                child.cancel();
+                assert_eq!(child.await, Ok(190));
+                (pid, span)
+            });
+            let pid = parent.pid().expect("it is there");
+            let (child, span) = parent.await.expect("it ends well");
+            ([pid, child], span)
+        });
+        let (_, fields, told) = recorder.of(pids[0]);
+        assert_root_and_in_order(&told);
+        assert_eq!(fields["label"], "parent");
+        assert_eq!((fields["kind"].as_str(), fields.get("parent")), ("async", None));
+        assert!(fields["spawned_at"].starts_with(file!()), "{fields:?}");
+        let (_, fields, told) = recorder.of(pids[1]);
+        assert_root_and_in_order(&told);
+        assert_eq!((fields.get("label"), &fields["parent"]), (None, &pids[0].to_string()));
+        assert!(told.contains(&Told::Follows(span.expect("everything is enabled"))), "{told:?}");
+    }
+}
+
+#[test]
+fn a_process_run_by_its_caller_is_not_in_the_callers_span() {
+    let recorder = Recorder::shared();
+    let scheduler = Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
+    let pid = info_span!("caller").in_scope(|| {
+        scheduler.block_on(async {
+            let process = spawn(async { info!("run by its caller") });
+            let pid = process.pid().expect("it is there");
+            process.await.expect("it ends well");
+            pid
+        })
+    });
+    let (id, _, told) = recorder.of(pid);
+    assert_eq!(told[0], Told::New(true));
+    assert_eq!(recorder.spans_of_events("run by its caller"), [Some(id)]);
+}
+
+#[test]
+fn what_a_process_tells_is_in_its_span_on_whichever_worker_it_runs() {
+    let recorder = Recorder::shared();
+    let scheduler = threaded(2);
+    let processes: Vec<_> = (0..20)
+        .map(|n| {
+            scheduler.spawn(async move {
+                for round in 0..10 {
+                    info!("on any worker {n}");
+                    if round % 2 == 0 { yield_now().await } else { sleep(Duration::from_micros(50)).await }
+                }
+            })
+        })
+        .collect();
+    let pids: Vec<_> = processes.iter().map(|process| process.pid()).collect();
+    processes.into_iter().for_each(|process| process.join().expect("it ends well"));
+    for (n, pid) in pids.into_iter().enumerate() {
+        // One that had ended before it was asked has none.
+        let events = recorder.spans_of_events(&format!("on any worker {n}"));
+        assert_eq!(events.len(), 10);
+        if let Some(pid) = pid {
+            let (id, _, told) = recorder.of(pid);
+            assert_root_and_in_order(&told);
+            assert!(events.iter().all(|event| *event == Some(id)), "{events:?}");
+        }
+    }
+}
+
+/// Says when it is dropped.
+struct Says(&'static str);
+
+impl Drop for Says {
+    fn drop(&mut self) {
+        info!("{}", self.0);
+    }
+}
+
+#[test]
+fn a_span_ends_with_its_process_and_has_the_exit() {
+    let recorder = Recorder::shared();
+    let scheduler = threaded(2);
+    let (ends, ended) = mpsc::channel::<()>();
+    let waits = |says: &'static str, ends: mpsc::Sender<()>| async move {
+        let _ends = ends;
+        let _says = Says(says);
+        std::future::pending::<()>().await;
+    };
+    let normal = scheduler.spawn(async move { drop(ends) });
+    let (ends, killed_ended) = mpsc::channel::<()>();
+    let killed = scheduler.spawn(waits("killed", ends));
+    let panicked = scheduler.spawn(async {
+        let _says = Says("panicked");
+        yield_now().await;
+        std::panic::resume_unwind(Box::new("on purpose"));
+    });
+    let pids = [normal.pid(), killed.pid(), panicked.pid()];
+    ended.recv().expect_err("nothing is sent");
+    let killed_pid = pids[1].expect("it waits");
+    scheduler.terminate(killed_pid);
+    killed_ended.recv().expect_err("nothing is sent");
+    scheduler.run_until_idle();
+    // The handles are still there.
+    for (pid, exit) in [
+        (pids[0], "the process ended normally"),
+        (pids[1], "the process was terminated"),
+        (pids[2], "the process panicked: on purpose"),
+    ] {
+        let Some(pid) = pid else { continue };
+        let (_, fields, told) = recorder.of(pid);
+        assert_root_and_in_order(&told);
+        assert_eq!(fields["exit"], exit);
+    }
+    let (id, ..) = recorder.of(killed_pid);
+    assert_eq!(recorder.spans_of_events("killed"), [Some(id)]);
+    normal.join().expect("it ended well");
+    assert_eq!(killed.join(), Err(Exit::Killed));
+    assert_eq!(panicked.join(), Err::<(), _>(Exit::Panicked("on purpose".into())));
+}
+
+struct Ends;
+
+impl Process for Ends {
+    type Message = ();
+    type Output = ();
+
+    fn init(&mut self, _: &str, _: procession::Value) -> Result<(), InitError> {
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        events: &mut Events<()>,
+        _: &mut Yields<'_>,
+    ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
+        info!("a machine's step");
+        let ends = events.any(|event| matches!(event, Event::Message(())));
+        Ok(if ends { Status::Done(()) } else { Status::Wait(WaitingFor::Messages) })
+    }
+}
+
+#[test]
+fn state_machines_and_coroutines_have_spans_too() {
+    let recorder = Recorder::shared();
+    // SAFETY: the one coroutine holds nothing across its waits.
+    let scheduler = unsafe { Scheduler::builder().width(1).enable_coroutines() }.build().expect("there are threads");
+    let (machine, coroutine) = scheduler.block_on(async {
+        let machine = spawn_process(Ends, "run", Box::new(())).expect("it is accepted");
+        let coroutine = procession::spawn_coroutine(|mut cx: procession::co::Context<()>| {
+            while cx.receive().is_some() {
+                info!("a coroutine's message");
+            }
+        })
+        .expect("they are enabled");
+        let pids = (machine.pid(), coroutine.pid());
+        machine.send(()).expect("it is there");
+        for _ in 0..3 {
+            coroutine.send(()).expect("it is there");
+            yield_now().await;
+        }
+        coroutine.cancel();
+        machine.await.expect("it ends well");
+        coroutine.await.expect("it ends well");
+        pids
+    });
+    for (pid, kind, message) in
+        [(machine, "machine", "a machine's step"), (coroutine, "coroutine", "a coroutine's message")]
+    {
+        let (id, fields, told) = recorder.of(pid);
+        assert_eq!(fields["kind"], kind);
+        assert_root_and_in_order(&told);
+        let events = recorder.spans_of_events(message);
+        assert!(!events.is_empty() && events.iter().all(|event| *event == Some(id)), "{events:?}");
+    }
+}
+
+/// Goal: a stall is an event, without `on_stall` too. Method: what blocks waits for the event itself; a failure is a hang, which ends after a while.
+#[test]
+fn a_stall_is_an_event_outside_of_all_spans() {
+    let recorder = Recorder::shared();
+    let scheduler = threaded(1);
+    let told = |recorder: &Recorder| {
+        recorder.log(|log| {
+            log.events.iter().find(|(fields, _)| fields.get("label").is_some_and(|l| l == "stalls")).cloned()
+        })
+    };
+    let stalls = SpawnOptions::new().on(&scheduler).label("stalls").spawn(async move {
+        let (_sends, never) = mpsc::channel::<()>();
+        (0..2000).any(|_| {
+            let _ = never.recv_timeout(Duration::from_millis(10));
+            told(recorder).is_some()
+        })
+    });
+    let pid = stalls.pid().expect("it blocks").to_string();
+    assert_eq!(stalls.join(), Ok(true), "the stall was told while it lasted");
+    let (fields, span) = told(recorder).expect("as was seen");
+    assert_eq!(span, None);
+    assert_eq!(
+        (fields["pid"].as_str(), fields["kind"].as_str(), fields["worker"].as_str()),
+        (pid.as_str(), "blocked", "0")
+    );
+    assert!(fields["spawned_at"].starts_with(file!()), "{fields:?}");
+    assert!(fields["duration_ms"].parse::<u64>().expect("it is a number") >= 10);
+    assert!(fields["message"].starts_with("worker 0 is blocked since"), "{fields:?}");
+}
