@@ -10,6 +10,7 @@
 )]
 
 mod basics;
+mod beam;
 mod blocked;
 mod channels;
 mod contracts;
