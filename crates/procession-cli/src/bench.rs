@@ -60,6 +60,7 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     Workload { definition: &workload::TIMERS_RESET, run: |scheduler, scale| inside(scheduler, timers::reset(scale)) },
     Workload { definition: &workload::RESCUE, run: |_, scale| rescue::rescue(scale) },
     Workload { definition: &workload::MIXED, run: |scheduler, scale| inside(scheduler, rescue::mixed(scale)) },
+    Workload { definition: &workload::UNWATCHED, run: |_, scale| unwatched(scale) },
     Workload { definition: &workload::IDLE_WAKES, run: |_, scale| rescue::idle_wakes(scale) },
     Workload { definition: &workload::POOL, run: pool::few },
     Workload { definition: &workload::POOL_MANY, run: pool::many },
@@ -138,6 +139,15 @@ fn scheduler() -> Result<Scheduler, Failed> {
     #[expect(unsafe_code, reason = "a promise about code that no type can check")]
     let builder = unsafe { builder.enable_coroutines() };
     builder.handler(processes::ECHO, processes::echo).build().map_err(Failed::error)
+}
+
+/// What the watchdog costs is the difference to the same with one.
+fn unwatched(scale: Scale) -> Outcome {
+    let builder = Scheduler::builder().name("unwatched").width(width()).watchdog(false);
+    let scheduler = builder.build().map_err(Failed::error)?;
+    let pingpong = inside(&scheduler, messages::pingpong(scale))?;
+    let yields = inside(&scheduler, processes::yields(scale))?;
+    Ok([pingpong, yields].concat())
 }
 
 fn width() -> usize {

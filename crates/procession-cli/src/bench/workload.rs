@@ -196,6 +196,15 @@ pub(crate) const MIXED_BLOCKS_EVERY: u64 = 40;
 /// What a short request computes.
 pub(crate) const MIXED_SHORT: Duration = Duration::from_micros(20);
 
+pub(crate) const UNWATCHED: Definition = Definition {
+    name: "unwatched",
+    what: "pingpong and yield again, without a watchdog",
+    figures: &[
+        Figure { name: "pingpong_off", unit: "ns", per: "round trip" },
+        Figure { name: "yield_off", unit: "ns", per: "yield" },
+    ],
+};
+
 pub(crate) const IDLE_WAKES: Definition = Definition {
     name: "idle_wakes",
     what: "1000 processes wait for far timers: how often any thread wakes",

@@ -59,7 +59,7 @@ fn mistakes_are_told_before_anything_runs() {
         "bench spawn foo",
         "procession: unknown workload 'foo': the workloads are spawn, skynet, pingpong, ring, fanin, yield, step, \
          step_yield, idle_mem, timers_cancel, timers_fire, sleep_50us, timer_behind_hog, echo, http, \
-         timers_reset, rescue, mixed, idle_wakes, pool, pool_many, pool_large, pool_large_many, pool_threads, \
+         timers_reset, rescue, mixed, unwatched, idle_wakes, pool, pool_many, pool_large, pool_large_many, pool_threads, \
          pool_trickle, objects, co_switch, co_yield, co_channel, co_spawn, co_alive, \
          co_skew\nexit code: 2\n",
     );
@@ -125,6 +125,8 @@ fn every_workload_runs_and_prints_its_figures_as_json() {
         ("rescue_decl_worst", "us"),
         ("mixed", "us"),
         ("mixed_p99", "us"),
+        ("pingpong_off", "ns"),
+        ("yield_off", "ns"),
         ("idle_wakes", "wake-ups"),
         ("pool", "ms"),
         ("pool_cpu", "ms"),

@@ -3,19 +3,22 @@
 //! Method: events. A process that blocks says so from within its section and waits for a channel that the test holds; what is to go on beside
 //! it then has no worker unless another takes the place. A failure is a hang, which `soon` reports.
 
-use procession_sync::atomic::Ordering::SeqCst;
 use std::env;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use procession::{Context, Exit, Scheduler, SpawnOptions, blocking, run_after, sleep, spawn, yield_now};
 use procession_sync::atomic::AtomicUsize;
+use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::{Mutex, thread};
 
-use crate::scene::{driven, soon, soon_closed, threaded};
+use crate::scene::{PATIENCE, driven, soon, soon_closed, threaded};
 
 /// Processes that have entered a section and stay there until the gate is dropped.
 struct Blocked {
@@ -68,8 +71,9 @@ fn meet(scheduler: &Scheduler, width: usize) {
     (0..width).for_each(|_| soon(&met));
 }
 
-/// Shows that messages, timers, and threads' own timers are served.
-fn is_served(scheduler: &Scheduler) {
+/// Shows that messages, timers, threads' own timers, and sockets are served.
+pub(crate) fn is_served(scheduler: &Scheduler) {
+    sockets_are_served(scheduler);
     let (tells, told) = mpsc::channel();
     let echo = scheduler.start(|mut cx: Context<Sender<()>>| async move {
         while let Some(reply) = cx.receive().await {
@@ -87,6 +91,23 @@ fn is_served(scheduler: &Scheduler) {
         drop(function.unwrap_or_else(|_| unreachable!("the limit is not reached")));
     });
     soon(&told);
+}
+
+fn sockets_are_served(scheduler: &Scheduler) {
+    let (here, there) = UnixStream::pair().expect("the system has descriptors");
+    let echo = scheduler.spawn(async move {
+        let mut socket = procession::net::UnixStream::try_from(there).expect("it is a socket");
+        let mut bytes = [0; 4];
+        AsyncReadExt::read_exact(&mut socket, &mut bytes).await.expect("the other writes four bytes");
+        AsyncWriteExt::write_all(&mut socket, &bytes).await.expect("the other reads");
+    });
+    // The other end has nothing to do with the runtime: what it writes is seen only by who polls.
+    (&here).write_all(b"ping").expect("the other reads");
+    here.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
+    let mut bytes = [0; 4];
+    (&here).read_exact(&mut bytes).expect("the echo comes soon");
+    assert_eq!(&bytes, b"ping");
+    echo.join().expect("it ends");
 }
 
 #[test]

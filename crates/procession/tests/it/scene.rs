@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use procession::{ProcessSnapshot, ProcessState, Scheduler, Snapshot};
 
+/// Only a hang takes longer: it decides nothing but how soon that is reported.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
 /// One worker, which is the calling thread, and a clock that moves when nothing else can.
 pub(crate) fn driven() -> Scheduler {
     Scheduler::builder().width(1).test_clock().build().expect("it starts no thread")
@@ -16,16 +19,16 @@ pub(crate) fn threaded(width: usize) -> Scheduler {
     Scheduler::builder().width(width).build().expect("the system has threads")
 }
 
-/// The next of what another thread sends. How long it takes decides nothing but how soon a hang is reported.
+/// The next of what another thread sends.
 #[track_caller]
 pub(crate) fn soon<T>(from: &Receiver<T>) -> T {
-    from.recv_timeout(Duration::from_secs(20)).expect("it comes soon")
+    from.recv_timeout(PATIENCE).expect("it comes soon")
 }
 
 /// Waits until every sender is gone.
 #[track_caller]
 pub(crate) fn soon_closed<T: Debug>(from: &Receiver<T>) {
-    let end = from.recv_timeout(Duration::from_secs(20));
+    let end = from.recv_timeout(PATIENCE);
     assert_eq!(end.expect_err("nothing more is sent").to_string(), "channel is empty and sending half is closed");
 }
 

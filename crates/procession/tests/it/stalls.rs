@@ -3,7 +3,6 @@
 //! Method: events, as in `blocked`. What is to run beside a stalled step has no worker unless the watchdog finds one for it; a failure is a
 //! hang, which `soon` reports. How long it takes is not asserted.
 
-use procession_sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use procession::{
     Builder, Context, Scheduler, SpawnOptions, Stall, StallKind, run_after, sleep, spawn, yield_if_due, yield_now,
 };
+use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
 use procession_sync::{Mutex, thread};
 
@@ -99,6 +99,7 @@ fn others_run_at_full_width_beside_up_to_twice_as_many_that_stall() {
             for count in 1..=2 * width {
                 let mut stalled = Stalled::enter(&scheduler, count, by);
                 meet(&scheduler, width);
+                crate::blocked::is_served(&scheduler);
                 stalled.release();
                 meet(&scheduler, width);
             }

@@ -16,8 +16,7 @@ use std::time::Duration;
 
 use procession::{Handle, Scheduler, TimerSnapshot};
 
-/// Only a hang takes longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::scene::PATIENCE;
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -11,7 +11,9 @@ use procession::{
 use procession_sync::Mutex;
 use procession_sync::{hint, thread};
 
-use super::{HOUR, PATIENCE, on_test_clock, seconds, timers};
+use crate::scene::PATIENCE;
+
+use super::{HOUR, on_test_clock, seconds, timers};
 
 #[test]
 fn the_clock_of_a_test_starts_at_zero_and_is_its_own() {

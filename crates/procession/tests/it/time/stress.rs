@@ -12,9 +12,9 @@ use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32};
 use procession_sync::hint;
 
-use crate::scene::soon;
+use crate::scene::{PATIENCE, soon};
 
-use super::{HOUR, PATIENCE, joined, on_real_clock, timers};
+use super::{HOUR, joined, on_real_clock, timers};
 
 fn spin_until(scheduler: &Scheduler, moment: Instant) {
     while scheduler.now() < moment {
