@@ -29,6 +29,7 @@ use procession::{Exit, Scheduler};
 use crate::run::Failure;
 use workload::{Outcome, Report, Workload};
 
+pub(crate) use meter::{more_descriptors, resident};
 pub(crate) use workload::{Failed, ROUNDS_MAX, Scale};
 
 /// In the order of the help, and of a run of all.

@@ -2,16 +2,19 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Write};
+use std::time::Duration;
 
 use lexopt::Arg;
 
 use crate::bench::{BenchArgs, ROUNDS_MAX, Scale, WORKLOADS};
+use crate::trial::{SECONDS_MAX, TrialArgs};
 
 /// What was asked for. Pure: nothing was looked at but the arguments.
 #[derive(Debug)]
 pub(crate) enum LowArgs {
     Help(String),
     Version,
+    Trial(TrialArgs),
     Bench(BenchArgs),
     /// Not in the help: what the workload `idle_mem` starts a fresh program for.
     IdleMemory(Scale),
@@ -19,13 +22,19 @@ pub(crate) enum LowArgs {
     CoroutineMemory(Scale),
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Command {
+    Trial,
+    Bench,
+}
+
 struct Flag {
     long: &'static str,
     short: Option<char>,
     /// Empty for a flag that the help leaves out.
     help: &'static str,
-    /// Whether it belongs to `bench`, not to the command as a whole.
-    of_bench: bool,
+    /// The command that it belongs to; `None` if it is everywhere.
+    of: Option<Command>,
     takes: Takes,
 }
 
@@ -37,57 +46,95 @@ enum Takes {
 
 const FLAGS: &[Flag] = &[
     Flag {
+        long: "listen",
+        short: None,
+        help: "serve at ADDR, a host and a port (127.0.0.1:0, which is any free port)",
+        of: Some(Command::Trial),
+        takes: Takes::Value("ADDR", |parsed, value| {
+            parsed.trial.listen = value.to_str().ok_or_else(|| UsageError::Listen(lossy(value)))?.to_owned();
+            Ok(())
+        }),
+    },
+    Flag {
+        long: "seconds",
+        short: None,
+        help: "take about N seconds for all stages together (20)",
+        of: Some(Command::Trial),
+        takes: Takes::Value("N", |parsed, value| {
+            parsed.trial.seconds = seconds("--seconds", value)?;
+            Ok(())
+        }),
+    },
+    Flag {
+        long: "deadline",
+        short: None,
+        help: "give a shutdown N seconds (5)",
+        of: Some(Command::Trial),
+        takes: Takes::Value("N", |parsed, value| {
+            parsed.trial.deadline = Duration::from_secs(seconds("--deadline", value)?);
+            Ok(())
+        }),
+    },
+    Flag {
         long: "rounds",
         short: None,
         help: "measure each workload N times (5)",
-        of_bench: true,
+        of: Some(Command::Bench),
         takes: Takes::Value("N", set_rounds),
     },
     Flag {
         long: "json",
         short: None,
         help: "print an object for each figure: workload, runtime, value (the median), unit",
-        of_bench: true,
+        of: Some(Command::Bench),
         takes: Takes::Nothing(|parsed| parsed.bench.json = true),
     },
     Flag {
         long: "tiny",
         short: None,
         help: "do a hundredth of the work, to see that everything runs",
-        of_bench: true,
+        of: Some(Command::Bench),
         takes: Takes::Nothing(|parsed| parsed.bench.scale = Scale::Tiny),
     },
     Flag {
         long: "idle-memory-here",
         short: None,
         help: "",
-        of_bench: true,
+        of: Some(Command::Bench),
         takes: Takes::Nothing(|parsed| parsed.idle_memory = true),
     },
     Flag {
         long: "coroutine-memory-here",
         short: None,
         help: "",
-        of_bench: true,
+        of: Some(Command::Bench),
         takes: Takes::Nothing(|parsed| parsed.coroutine_memory = true),
     },
     Flag {
         long: "help",
         short: Some('h'),
         help: "show this, or the help of the command before it",
-        of_bench: false,
+        of: None,
         takes: Takes::Nothing(|parsed| parsed.help = true),
     },
     Flag {
         long: "version",
         short: Some('V'),
         help: "show the version",
-        of_bench: false,
+        of: None,
         takes: Takes::Nothing(|parsed| parsed.version = true),
     },
 ];
 
-const COMMANDS: [(&str, &str); 1] = [("bench", "measure the runtime on this machine")];
+const COMMANDS: [(&str, Command, &str); 2] = [
+    ("trial", Command::Trial, "put a service through everything that goes wrong, and judge"),
+    ("bench", Command::Bench, "measure the runtime on this machine"),
+];
+
+fn seconds(flag: &'static str, value: &OsStr) -> Result<u64, UsageError> {
+    let seconds = value.to_str().and_then(|text| text.parse().ok()).filter(|count| (1..=SECONDS_MAX).contains(count));
+    seconds.ok_or_else(|| UsageError::Seconds(flag, lossy(value)))
+}
 
 fn set_rounds(parsed: &mut Parsed, value: &OsStr) -> Result<(), UsageError> {
     let rounds = value.to_str().and_then(|text| text.parse().ok()).filter(|rounds| (1..=ROUNDS_MAX).contains(rounds));
@@ -97,7 +144,10 @@ fn set_rounds(parsed: &mut Parsed, value: &OsStr) -> Result<(), UsageError> {
 
 #[derive(Default)]
 struct Parsed {
-    is_bench: bool,
+    command: Option<Command>,
+    /// Options that belong to some command, to be refused with another.
+    used: Vec<(&'static str, Command)>,
+    trial: TrialArgs,
     bench: BenchArgs,
     idle_memory: bool,
     coroutine_memory: bool,
@@ -120,14 +170,21 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
         }
     }
     match mistake {
-        _ if parsed.help => Ok(LowArgs::Help(help(parsed.is_bench))),
-        _ if parsed.version => Ok(LowArgs::Version),
-        Some(mistake) => Err(mistake),
-        None if !parsed.is_bench => Err(UsageError::NoCommand),
-        None if parsed.idle_memory => Ok(LowArgs::IdleMemory(parsed.bench.scale)),
-        None if parsed.coroutine_memory => Ok(LowArgs::CoroutineMemory(parsed.bench.scale)),
-        None => Ok(LowArgs::Bench(parsed.bench)),
+        _ if parsed.help => return Ok(LowArgs::Help(help(parsed.command))),
+        _ if parsed.version => return Ok(LowArgs::Version),
+        Some(mistake) => return Err(mistake),
+        None => {}
     }
+    let command = parsed.command.ok_or(UsageError::NoCommand)?;
+    if let Some((flag, _)) = parsed.used.iter().find(|(_, of)| *of != command) {
+        return Err(UsageError::OtherCommand(flag));
+    }
+    Ok(match command {
+        Command::Trial => LowArgs::Trial(parsed.trial),
+        Command::Bench if parsed.idle_memory => LowArgs::IdleMemory(parsed.bench.scale),
+        Command::Bench if parsed.coroutine_memory => LowArgs::CoroutineMemory(parsed.bench.scale),
+        Command::Bench => LowArgs::Bench(parsed.bench),
+    })
 }
 
 /// Takes one argument, with its value. Says whether there was one.
@@ -138,7 +195,9 @@ fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageE
         Some(Arg::Long(name)) => (FLAGS.iter().find(|flag| flag.long == name), format!("--{name}")),
         Some(Arg::Short(name)) => (FLAGS.iter().find(|flag| flag.short == Some(name)), format!("-{name}")),
     };
-    match &flag.ok_or(UsageError::UnknownFlag(written))?.takes {
+    let flag = flag.ok_or(UsageError::UnknownFlag(written))?;
+    parsed.used.extend(flag.of.map(|of| (flag.long, of)));
+    match &flag.takes {
         Takes::Nothing(set) => set(parsed),
         Takes::Value(_, set) => set(parsed, &parser.value()?)?,
     }
@@ -146,15 +205,18 @@ fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageE
 }
 
 impl Parsed {
-    /// The first word is the command, the others are workloads.
+    /// The first word is the command; what the others are depends on it.
     fn take_word(&mut self, word: &str) -> Result<(), UsageError> {
-        if self.is_bench {
-            let workload = WORKLOADS.iter().find(|workload| workload.definition.name == word);
-            self.bench.workloads.push(workload.ok_or_else(|| UsageError::UnknownWorkload(word.to_owned()))?);
-        } else if COMMANDS.iter().any(|(name, _)| *name == word) {
-            self.is_bench = true;
-        } else {
-            return Err(UsageError::UnknownCommand(word.to_owned()));
+        match self.command {
+            None => {
+                let command = COMMANDS.iter().find(|(name, ..)| *name == word);
+                self.command = Some(command.ok_or_else(|| UsageError::UnknownCommand(word.to_owned()))?.1);
+            }
+            Some(Command::Bench) => {
+                let workload = WORKLOADS.iter().find(|workload| workload.definition.name == word);
+                self.bench.workloads.push(workload.ok_or_else(|| UsageError::UnknownWorkload(word.to_owned()))?);
+            }
+            Some(Command::Trial) => return Err(UsageError::Word(word.to_owned())),
         }
         Ok(())
     }
@@ -172,6 +234,13 @@ pub(crate) enum UsageError {
     UnknownFlag(String),
     UnknownWorkload(String),
     Rounds(String),
+    /// The option, and its value.
+    Seconds(&'static str, String),
+    Listen(String),
+    /// An option of another command.
+    OtherCommand(&'static str),
+    /// A word where none is taken.
+    Word(String),
     /// A value is missing, or there where none is taken.
     Value(lexopt::Error),
 }
@@ -184,7 +253,7 @@ impl From<lexopt::Error> for UsageError {
 
 impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let commands = COMMANDS.map(|(name, _)| name).join(", ");
+        let commands = COMMANDS.map(|(name, ..)| name).join(", ");
         match self {
             Self::NoCommand => write!(f, "no command given: the commands are {commands}; see --help"),
             Self::UnknownCommand(name) => write!(f, "unknown command '{name}': the commands are {commands}"),
@@ -194,6 +263,15 @@ impl fmt::Display for UsageError {
                 write!(f, "unknown workload '{name}': the workloads are {}", names.join(", "))
             }
             Self::Rounds(value) => write!(f, "invalid number of rounds '{value}': it must be from 1 to {ROUNDS_MAX}"),
+            Self::Seconds(flag, value) => {
+                write!(
+                    f,
+                    "invalid value '{value}' of option '{flag}': it must be a whole number of seconds from 1 to {SECONDS_MAX}"
+                )
+            }
+            Self::Listen(value) => write!(f, "invalid address '{value}': it must be a host and a port"),
+            Self::OtherCommand(flag) => write!(f, "the option '--{flag}' belongs to another command: see --help"),
+            Self::Word(word) => write!(f, "unexpected word '{word}': see --help"),
             Self::Value(error) => error.fmt(f),
         }
     }
@@ -208,6 +286,20 @@ Usage: procession COMMAND [OPTION]...
 Commands:
 ";
 
+const ABOUT_TRIAL: &str = "\
+Puts a real HTTP service through what goes wrong in programs: a million idle processes,
+twice as many blocked threads as CPUs, endless computations, panics, slow clients, and a
+shutdown amid the load. Clients in this program ask it over TCP all the time, on a
+scheduler of their own; curl can ask it as well. Each stage is told in a line: requests a
+second, latencies, the threads of this program, and how often the watchdog had another
+worker take the place of a stalled one (rescues). In the end the books must balance, and no
+request may be lost.
+
+The first SIGINT or SIGTERM shuts the service down in order, the second ends at once.
+
+Usage: procession trial [OPTION]...
+";
+
 const ABOUT_BENCH: &str = "\
 Measures the runtime on this machine, with two workers if there are two CPUs. Each
 workload runs once to warm up and then in rounds, and its result is checked each time.
@@ -220,20 +312,30 @@ Workloads, all of which are run if none is named:
 
 const EXIT_CODES: &str = "
 Exit codes:
-  0  all went well, also if whoever read the output went away
-  1  a workload gave a wrong result or could not run, or the output was not written
-  2  the command line makes no sense
+  0    all went well, also if whoever read the output went away, or if one signal asked
+       for the end
+  1    a promise was broken, a workload gave a wrong result, something could not run, or
+       the output was not written
+  2    the command line makes no sense
+  130  a second SIGINT ended the program at once
+  143  a second SIGTERM did
 ";
 
-fn help(of_bench: bool) -> String {
-    let mut text = String::from(if of_bench { ABOUT_BENCH } else { ABOUT });
-    if of_bench {
-        WORKLOADS.iter().for_each(|workload| row(&mut text, workload.definition.name, workload.definition.what));
-    } else {
-        COMMANDS.iter().for_each(|(name, what)| row(&mut text, name, what));
+fn help(of: Option<Command>) -> String {
+    let mut text = String::from(match of {
+        None => ABOUT,
+        Some(Command::Trial) => ABOUT_TRIAL,
+        Some(Command::Bench) => ABOUT_BENCH,
+    });
+    match of {
+        None => COMMANDS.iter().for_each(|(name, _, what)| row(&mut text, name, what)),
+        Some(Command::Trial) => {}
+        Some(Command::Bench) => {
+            WORKLOADS.iter().for_each(|workload| row(&mut text, workload.definition.name, workload.definition.what));
+        }
     }
     text.push_str("\nOptions:\n");
-    for flag in FLAGS.iter().filter(|flag| !flag.help.is_empty() && (of_bench || !flag.of_bench)) {
+    for flag in FLAGS.iter().filter(|flag| !flag.help.is_empty() && (flag.of.is_none() || flag.of == of)) {
         let short = flag.short.map_or(String::from("    "), |short| format!("-{short}, "));
         let value = if let Takes::Value(name, _) = flag.takes { format!(" {name}") } else { String::new() };
         row(&mut text, &format!("{short}--{}{value}", flag.long), flag.help);
@@ -242,5 +344,5 @@ fn help(of_bench: bool) -> String {
 }
 
 fn row(text: &mut String, left: &str, right: &str) {
-    writeln!(text, "  {left:<15} {right}").expect("a string has room");
+    writeln!(text, "  {left:<18} {right}").expect("a string has room");
 }

@@ -5,11 +5,13 @@ use std::io::{self, Write};
 
 use crate::bench::{self, Failed};
 use crate::flags::{LowArgs, UsageError};
+use crate::trial::{self, TrialError};
 
 pub(crate) fn run(args: LowArgs, out: &mut impl Write) -> Result<(), Failure> {
     match args {
         LowArgs::Help(text) => out.write_all(text.as_bytes())?,
         LowArgs::Version => writeln!(out, "procession {}", env!("CARGO_PKG_VERSION"))?,
+        LowArgs::Trial(args) => trial::run(&args, out)?,
         LowArgs::Bench(args) => bench::run(&args, out)?,
         LowArgs::IdleMemory(scale) => bench::idle_memory_here(scale, out)?,
         LowArgs::CoroutineMemory(scale) => bench::coroutine_memory_here(scale, out)?,
@@ -24,6 +26,7 @@ pub(crate) enum Failure {
     Usage(UsageError),
     /// The name of a workload, and what went wrong.
     Bench(&'static str, Failed),
+    Trial(TrialError),
     Output(io::Error),
 }
 
@@ -36,8 +39,14 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
-            Self::Bench(..) | Self::Output(_) => 1,
+            Self::Bench(..) | Self::Trial(_) | Self::Output(_) => 1,
         }
+    }
+}
+
+impl From<TrialError> for Failure {
+    fn from(error: TrialError) -> Self {
+        Self::Trial(error)
     }
 }
 
@@ -52,6 +61,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Usage(error) => error.fmt(f),
             Self::Bench(workload, failed) => write!(f, "cannot measure {workload}: {failed}"),
+            Self::Trial(error) => error.fmt(f),
             Self::Output(error) => write!(f, "cannot write to standard output: {error}"),
         }
     }

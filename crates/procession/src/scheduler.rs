@@ -33,7 +33,7 @@ use crate::snapshot::{self, Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::spawn::{SpawnError, SpawnOptions};
 use crate::time::Instant;
 use crate::timer::Timers;
-use crate::watchdog::{self, Observer, Stall, Watchdog, WatchdogOptions};
+use crate::watchdog::{self, Observer, Stall, StallSnapshot, Watchdog, WatchdogOptions};
 use crate::world::{Cpus, World, nanoseconds};
 use crate::{Pid, Process, co};
 
@@ -694,6 +694,11 @@ impl Scheduler {
     /// What all workers and processes are doing.
     pub fn snapshot(&self) -> Snapshot {
         snapshot::take(self.shared())
+    }
+
+    /// What the watchdog has found so far: [`Snapshot::stalls`](crate::Snapshot::stalls) alone, at a cost that does not grow with the number of processes.
+    pub fn stalls(&self) -> StallSnapshot {
+        self.shared().watchdog.counts()
     }
 
     /// Ends the scheduler in order: asks every process to end, but the caller if it is one; lets them clean up, which may take any number of steps,

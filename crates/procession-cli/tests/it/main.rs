@@ -1,6 +1,8 @@
 //! The command from outside: arguments in; standard output, standard error and exit code out.
 #![cfg(not(procession_loom))]
 
+mod trial;
+
 use std::collections::BTreeSet;
 use std::io::pipe;
 use std::process::{Command, Stdio};
@@ -37,6 +39,11 @@ fn help_of_bench_tells_workloads() {
 }
 
 #[test]
+fn help_of_trial_tells_what_it_does() {
+    check("trial --help", include_str!("snapshots/trial_help.txt"));
+}
+
+#[test]
 fn help_is_heard_beside_mistakes() {
     check("bench --rounds many nonsense --nonsense --tiny=3 -h", include_str!("snapshots/bench_help.txt"));
     check("nonsense --help", include_str!("snapshots/help.txt"));
@@ -50,8 +57,13 @@ fn version() {
 
 #[test]
 fn mistakes_are_told_before_anything_runs() {
-    check("", "procession: no command given: the commands are bench; see --help\nexit code: 2\n");
-    check("bunch", "procession: unknown command 'bunch': the commands are bench\nexit code: 2\n");
+    check("", "procession: no command given: the commands are trial, bench; see --help\nexit code: 2\n");
+    check("bunch", "procession: unknown command 'bunch': the commands are trial, bench\nexit code: 2\n");
+    check("trial spawn", "procession: unexpected word 'spawn': see --help\nexit code: 2\n");
+    check(
+        "bench --seconds 3",
+        "procession: the option '--seconds' belongs to another command: see --help\nexit code: 2\n",
+    );
     check("bench --round 3", "procession: unknown option '--round': see --help\nexit code: 2\n");
     check("bench -x", "procession: unknown option '-x': see --help\nexit code: 2\n");
     check("bench --tiny=3", "procession: unexpected argument for option '--tiny': \"3\"\nexit code: 2\n");
@@ -74,6 +86,19 @@ fn a_number_of_rounds_is_checked() {
         );
     }
     check("bench --rounds", "procession: missing argument for option '--rounds'\nexit code: 2\n");
+}
+
+#[test]
+fn a_number_of_seconds_is_checked() {
+    for (flag, value) in [("--seconds", "0"), ("--seconds", "3601"), ("--deadline", "-1"), ("--deadline", "soon")] {
+        check(
+            &format!("trial {flag} {value}"),
+            &format!(
+                "procession: invalid value '{value}' of option '{flag}': it must be a whole number of seconds from 1 to \
+                 3600\nexit code: 2\n"
+            ),
+        );
+    }
 }
 
 /// The objects that a tiny run prints, one on each line.

@@ -1,0 +1,286 @@
+//! `procession trial`: a service, clients, and everything that goes wrong in programs. What is printed is counted or measured; the promises that
+//! are judged are listed in [`Ledger`].
+
+#[path = "../examples/faults/faults.rs"]
+mod faults;
+mod figures;
+mod ledger;
+mod load;
+mod machine;
+mod service;
+mod stage;
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::num::NonZero;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use procession::{Instant, Scheduler, UnfinishedProcess};
+use procession_sync::Arc;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::run::Failure;
+use crate::signals::EndAsked;
+use figures::{Latencies, Sums};
+use ledger::Ledger;
+use load::Client;
+use service::Service;
+use stage::{STAGES, Stage};
+
+/// Long enough for each stage to show something, short enough for somebody who has just cloned the repository.
+const SECONDS: u64 = 20;
+pub(crate) const SECONDS_MAX: u64 = 3600;
+const DEADLINE_SECONDS: u64 = 5;
+/// Clients, if there are descriptors for them.
+const CONNECTIONS: u64 = 50;
+/// Descriptors for everything but connections: standard streams, the schedulers' own, the listener, a pipe, files that are read meanwhile.
+const DESCRIPTORS_KEPT: u64 = 24;
+/// Each client and each slow client has a descriptor at either end.
+const DESCRIPTORS_EACH: u64 = 4;
+/// Threads that the stages may block, and as many again as the runtime would have by itself.
+const THREADS_SPARE: usize = 64;
+const THREADS_MAX: usize = 4096;
+/// Between two looks at the figures, at the terminal, and at the flag of the signals.
+const TICK: Duration = Duration::from_millis(100);
+/// What clients get beyond the end of a stage and the patience of each: more says that one of them was forgotten.
+const CLIENTS_TIMEOUT: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(crate) struct TrialArgs {
+    pub(crate) listen: String,
+    pub(crate) seconds: u64,
+    /// How long the shutdown may take.
+    pub(crate) deadline: Duration,
+}
+
+impl Default for TrialArgs {
+    fn default() -> Self {
+        Self { listen: String::from("127.0.0.1:0"), seconds: SECONDS, deadline: Duration::from_secs(DEADLINE_SECONDS) }
+    }
+}
+
+/// Why the trial was not held, or was lost.
+#[derive(Debug)]
+pub(crate) enum TrialError {
+    System {
+        act: String,
+        cause: io::Error,
+    },
+    Runtime {
+        act: &'static str,
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Clients that neither ended nor gave up.
+    Stuck(&'static str),
+    /// What the verdict says.
+    Broken(usize),
+}
+
+impl TrialError {
+    fn runtime(act: &'static str, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Runtime { act, cause: Box::new(cause) }
+    }
+}
+
+impl fmt::Display for TrialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System { act, cause } => write!(f, "cannot {act}: {cause}"),
+            Self::Runtime { act, cause } => write!(f, "cannot {act}: {cause}"),
+            Self::Stuck(stage) => write!(f, "cannot end the stage '{stage}': its clients neither end nor give up"),
+            Self::Broken(count) => write!(f, "the trial was lost: {count} of the promises above were broken"),
+        }
+    }
+}
+
+/// Holds the trial, and prints each stage as soon as it is over.
+pub(crate) fn run(args: &TrialArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let end_asked =
+        EndAsked::listen().map_err(|cause| TrialError::System { act: "listen to signals".into(), cause })?;
+    keep_expected_panics_quiet();
+    let mut trial = Trial::begin(args, end_asked)?;
+    trial.head(out)?;
+    let mut shutdown = None;
+    for stage in STAGES {
+        shutdown = trial.hold(*stage, out)?;
+        if shutdown.is_some() {
+            break;
+        }
+    }
+    let shutdown = shutdown.expect("the last stage is a shutdown");
+    let ledger = Ledger::new(&trial.service, &trial.sums, &shutdown.unfinished);
+    ledger.print(out)?;
+    let broken = ledger.broken() + usize::from(!shutdown.in_time) + trial.silent_stages;
+    if trial.silent_stages > 0 {
+        writeln!(out, "  broken: {} stages in which nothing was answered", trial.silent_stages)?;
+    }
+    if !shutdown.in_time {
+        writeln!(out, "  broken: the shutdown took {:.1?}, and had {:.1?}", shutdown.took, args.deadline)?;
+    }
+    if broken > 0 {
+        return Err(TrialError::Broken(broken).into());
+    }
+    let cut = if shutdown.was_asked { ", as far as it was held: a signal ended it" } else { "" };
+    writeln!(out, "verdict: every promise was kept{cut}")?;
+    Ok(())
+}
+
+struct Trial {
+    service: Service,
+    clients: Scheduler,
+    sums: Arc<Sums>,
+    end_asked: EndAsked,
+    connections: u64,
+    stage_time: Duration,
+    seconds: u64,
+    deadline: Duration,
+    /// Stages in which no request was answered.
+    silent_stages: usize,
+}
+
+/// How the service ended.
+struct Shutdown {
+    took: Duration,
+    in_time: bool,
+    was_asked: bool,
+    /// Answered after it began.
+    finished: u64,
+    unfinished: Vec<UnfinishedProcess>,
+}
+
+impl Trial {
+    fn begin(args: &TrialArgs, end_asked: EndAsked) -> Result<Self, TrialError> {
+        let width = available_parallelism().map_or(1, NonZero::get);
+        let connections =
+            (machine::descriptors().saturating_sub(DESCRIPTORS_KEPT) / DESCRIPTORS_EACH).clamp(1, CONNECTIONS);
+        let threads_max = (stage::blocked_threads(width) + width + THREADS_SPARE).min(THREADS_MAX);
+        let service = Service::start(&args.listen, threads_max, args.deadline)?;
+        // One worker: clients shall measure, not compete.
+        let clients = Scheduler::builder().name("clients").width(1).build();
+        let clients = clients.map_err(|cause| TrialError::runtime("start a scheduler", cause))?;
+        let stage_time = Duration::from_secs(args.seconds) / STAGES.len() as u32;
+        let (sums, seconds, deadline) = (Arc::new(Sums::default()), args.seconds, args.deadline);
+        Ok(Self { service, clients, sums, end_asked, connections, stage_time, seconds, deadline, silent_stages: 0 })
+    }
+
+    fn head(&self, out: &mut impl Write) -> io::Result<()> {
+        let (width, connections, address) = (self.service.scheduler.width(), self.connections, self.service.address);
+        writeln!(out, "An HTTP service at http://{address}/ (curl it meanwhile), a process for each connection,")?;
+        writeln!(out, "{width} workers; {connections} clients in this program, on a scheduler of their own.\n")?;
+        let [rate, p50, p99, longest, threads, rescues] =
+            ["requests/s", "p50 ms", "p99 ms", "longest", "threads", "rescues"];
+        writeln!(out, "{:<46}{rate:>10}{p50:>8}{p99:>8}{longest:>9}{threads:>9}{rescues:>9}", "")?;
+        out.flush()
+    }
+
+    /// Holds one stage, and ends the service if it is the last, or if somebody asks for that.
+    fn hold(&mut self, stage: Stage, out: &mut impl Write) -> Result<Option<Shutdown>, Failure> {
+        let scheduler = &self.service.scheduler;
+        let fault = stage.begin(scheduler, self.seconds)?;
+        let answered_before = self.sums.answered.load(Relaxed);
+        let replaced_before = scheduler.stalls().replaced;
+        let (latencies, begun) = (Arc::new(Latencies::new()), Instant::now());
+        let (ends, ended) = mpsc::channel();
+        let client = Client {
+            target: self.service.address,
+            until: begun + self.stage_time,
+            sums: Arc::clone(&self.sums),
+            latencies: Arc::clone(&latencies),
+            _ends: ends,
+        };
+        for number in 0..self.connections {
+            drop(self.clients.spawn(client.clone().run(number, stage == Stage::Panics)));
+            if stage == Stage::SlowClients {
+                drop(self.clients.spawn(client.clone().run_slowly()));
+            }
+        }
+        drop(client);
+        let mut line = Line { title: fault.title(self.connections), threads: 0, latencies, ..Line::default() };
+        let (mut fault, mut shutdown) = (Some(fault), None);
+        loop {
+            let waited = ended.recv_timeout(TICK);
+            line.took = Instant::now().saturating_duration_since(begun);
+            line.answered = self.sums.answered.load(Relaxed) - answered_before;
+            line.threads = line.threads.max(machine::threads());
+            line.rescues = scheduler.stalls().replaced - replaced_before;
+            if !matches!(waited, Err(RecvTimeoutError::Timeout)) {
+                break;
+            }
+            if io::stdout().is_terminal() {
+                write!(out, "\r{line}")?;
+                out.flush()?;
+            }
+            let is_due = stage == Stage::Shutdown && line.took >= self.stage_time / 2;
+            if shutdown.is_none() && (is_due || self.end_asked.is_asked()) {
+                // What blocks or computes here does so until it is told; nobody shall wait for it.
+                fault.take().map(|fault| fault.end()).transpose()?;
+                shutdown = Some(self.shut_down(!is_due));
+            }
+            if line.took > self.stage_time + CLIENTS_TIMEOUT {
+                return Err(TrialError::Stuck(stage.name()).into());
+            }
+        }
+        fault.take().map(|fault| fault.end()).transpose()?;
+        self.silent_stages += usize::from(line.answered == 0 && shutdown.is_none());
+        let is_shown = if io::stdout().is_terminal() { "\r" } else { "" };
+        writeln!(out, "{is_shown}{line}")?;
+        if let Some(shutdown) = &shutdown {
+            let why = if shutdown.was_asked { "asked for by a signal" } else { "amid the load" };
+            let (took, finished) = (shutdown.took, shutdown.finished);
+            writeln!(out, "  shutdown, {why}: took {took:.1?}, answered {finished} requests meanwhile")?;
+        }
+        out.flush()?;
+        Ok(shutdown)
+    }
+
+    fn shut_down(&self, was_asked: bool) -> Shutdown {
+        let scheduler = &self.service.scheduler;
+        let answered = self.sums.answered.load(Relaxed);
+        self.sums.end();
+        let start = Instant::now();
+        let unfinished = scheduler.block_on(scheduler.shutdown(self.deadline));
+        let took = Instant::now().saturating_duration_since(start);
+        let finished = self.sums.answered.load(Relaxed) - answered;
+        Shutdown { took, in_time: unfinished.is_empty(), was_asked, finished, unfinished }
+    }
+}
+
+/// A stage, as it is told.
+struct Line {
+    title: String,
+    took: Duration,
+    answered: u64,
+    latencies: Arc<Latencies>,
+    threads: u64,
+    rescues: u64,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        let latencies = Arc::new(Latencies::new());
+        Self { title: String::new(), took: Duration::ZERO, answered: 0, latencies, threads: 0, rescues: 0 }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = self.answered as f64 / self.took.as_secs_f64().max(f64::MIN_POSITIVE);
+        let milliseconds = |latency: Duration| latency.as_secs_f64() * 1e3;
+        let [p50, p99] = [500, 990].map(|share| milliseconds(self.latencies.permille(share)));
+        let longest = milliseconds(self.latencies.longest());
+        let Self { title, threads, rescues, .. } = self;
+        write!(f, "{title:<46}{rate:>10.0}{p50:>8.2}{p99:>8.2}{longest:>9.1}{threads:>9}{rescues:>9}")
+    }
+}
+
+/// The panics of the trial are wanted, and there are thousands; every other is told as usual.
+fn keep_expected_panics_quiet() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !info.payload_as_str().is_some_and(|text| text.starts_with(faults::FAILURE)) {
+            usual(info);
+        }
+    }));
+}

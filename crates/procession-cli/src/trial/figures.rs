@@ -1,0 +1,132 @@
+//! What the clients saw, counted while they run.
+
+use std::time::Duration;
+
+use procession_sync::Mutex;
+use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Buckets to each doubling: a percentile is read at most a sixteenth too high.
+const FINE: u64 = 16;
+/// Enough for any 64-bit number of nanoseconds.
+const BUCKETS: usize = (64 * FINE) as usize;
+
+/// How often each latency was seen.
+#[derive(Debug)]
+pub(super) struct Latencies {
+    buckets: Vec<AtomicU32>,
+    longest_ns: AtomicU64,
+}
+
+impl Latencies {
+    pub(super) fn new() -> Self {
+        Self { buckets: (0..BUCKETS).map(|_| AtomicU32::new(0)).collect(), longest_ns: AtomicU64::new(0) }
+    }
+
+    fn add(&self, latency: Duration) {
+        let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.buckets[bucket(nanoseconds)].fetch_add(1, Relaxed);
+        self.longest_ns.fetch_max(nanoseconds, Relaxed);
+    }
+
+    /// What so many in a thousand did not exceed.
+    pub(super) fn permille(&self, share: u64) -> Duration {
+        let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Relaxed).into()).collect();
+        let wanted = (counts.iter().sum::<u64>() * share).div_ceil(1000);
+        let mut seen = 0;
+        let found = counts.iter().position(|count| {
+            seen += count;
+            seen >= wanted
+        });
+        Duration::from_nanos(upper(found.unwrap_or(0))).min(self.longest())
+    }
+
+    pub(super) fn longest(&self) -> Duration {
+        Duration::from_nanos(self.longest_ns.load(Relaxed))
+    }
+}
+
+/// Below 16 exact; above, the highest bit and the four behind it.
+fn bucket(nanoseconds: u64) -> usize {
+    let doublings = u64::from((nanoseconds | FINE).ilog2() - FINE.ilog2());
+    (doublings * FINE + (nanoseconds >> doublings)) as usize
+}
+
+/// The largest number in a bucket.
+fn upper(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    let doublings = (bucket / FINE).saturating_sub(1);
+    ((bucket - doublings * FINE) << doublings) + ((1 << doublings) - 1)
+}
+
+/// The sums of all stages. `asked` is the sum of the others once the clients have ended.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    /// Requests sent to their last byte.
+    pub(super) asked: AtomicU64,
+    /// Answered in full, with success.
+    pub(super) answered: AtomicU64,
+    /// Whose connection was closed, as it must be if their handler panics.
+    pub(super) panicked: AtomicU64,
+    /// Whose connection was closed by the shutdown before they had begun.
+    pub(super) turned_away: AtomicU64,
+    /// Everything else. There must be none.
+    pub(super) lost: AtomicU64,
+    /// The first loss, in words.
+    first_loss: Mutex<Option<String>>,
+    /// Whether the service is about to end.
+    is_ending: AtomicBool,
+}
+
+impl Sums {
+    pub(super) fn answer(&self, latencies: &Latencies, latency: Duration) {
+        self.answered.fetch_add(1, Relaxed);
+        latencies.add(latency);
+    }
+
+    pub(super) fn lose(&self, how: impl FnOnce() -> String) {
+        self.lost.fetch_add(1, Relaxed);
+        self.first_loss.lock().expect("nothing panics under it").get_or_insert_with(how);
+    }
+
+    pub(super) fn first_loss(&self) -> Option<String> {
+        self.first_loss.lock().expect("nothing panics under it").clone()
+    }
+
+    /// To be said before the service is asked to end: a connection that is closed from here on may be no loss.
+    pub(super) fn end(&self) {
+        self.is_ending.store(true, Relaxed);
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_ending.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_holds_what_is_put_into_it_and_is_at_most_a_sixteenth_wide() {
+        for shift in 0..64 {
+            for number in
+                [1_u64 << shift, (1 << shift) + 1, (1 << shift) + ((1 << shift) >> 1), u64::MAX >> (63 - shift)]
+            {
+                let upper = upper(bucket(number));
+                assert!(upper >= number && upper - number <= number / FINE, "{number} is in a bucket up to {upper}");
+            }
+        }
+        assert!(bucket(u64::MAX) < BUCKETS);
+        assert_eq!(upper(bucket(0)), 0);
+    }
+
+    #[test]
+    fn percentiles_are_those_of_what_was_added() {
+        let latencies = Latencies::new();
+        (1..=1000).for_each(|number| latencies.add(Duration::from_nanos(number * 1000)));
+        let microseconds = |share| latencies.permille(share).as_nanos() / 1000;
+        assert!((500..=531).contains(&microseconds(500)), "{}", microseconds(500));
+        assert!((990..=1000).contains(&microseconds(990)), "{}", microseconds(990));
+        assert_eq!(latencies.longest(), Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,126 @@
+//! What went in and what came out, from the counts of the runtime, of the service, and of the clients, each kept without the others.
+
+use std::io::{self, Write};
+
+use procession::{ProcessState, UnfinishedProcess};
+use procession_sync::atomic::Ordering::Relaxed;
+
+use super::figures::Sums;
+use super::service::Service;
+
+/// A sum that must agree with its parts.
+struct Entry {
+    what: &'static str,
+    total: (u64, &'static str),
+    parts: Vec<(u64, &'static str)>,
+}
+
+impl Entry {
+    fn is_balanced(&self) -> bool {
+        self.total.0 == self.parts.iter().map(|(count, _)| count).sum::<u64>()
+    }
+}
+
+pub(super) struct Ledger {
+    entries: Vec<Entry>,
+    /// Processes that had not ended at the deadline, in words.
+    unfinished: Vec<String>,
+    lost: u64,
+    first_loss: Option<String>,
+}
+
+impl Ledger {
+    /// After the end of the service.
+    pub(super) fn new(service: &Service, sums: &Sums, unfinished: &[UnfinishedProcess]) -> Self {
+        let seen = service.scheduler.snapshot();
+        // Those that have ended, but whose result waits to be taken, are among the ended ones.
+        let alive = || seen.processes.iter().filter(|process| process.state != ProcessState::Complete);
+        let received: u64 = alive().map(|process| u64::from(process.received)).sum();
+        let waiting: u64 = alive().map(|process| u64::from(process.mailbox)).sum();
+        let begun = service.begun().unwrap_or_default();
+        let load = |count: &procession_sync::atomic::AtomicU64| count.load(Relaxed);
+        let [asked, answered, panicked, turned_away, lost] =
+            [&sums.asked, &sums.answered, &sums.panicked, &sums.turned_away, &sums.lost].map(load);
+        let timers = seen.timers;
+        let entry = |what, total, parts: &[_]| Entry { what, total, parts: parts.to_vec() };
+        let entries = vec![
+            entry("processes", (seen.spawned, "spawned"), &[(seen.ended, "ended"), (alive().count() as u64, "alive")]),
+            entry(
+                "messages",
+                (seen.messages_sent, "sent"),
+                &[
+                    (seen.messages_received + received, "received"),
+                    (seen.messages_discarded, "discarded at the end of a process"),
+                    (waiting, "waiting"),
+                ],
+            ),
+            entry(
+                "timers",
+                (timers.armed, "armed"),
+                &[(timers.fired, "fired"), (timers.cancelled, "cancelled"), (timers.pending, "pending")],
+            ),
+            entry(
+                "requests",
+                (asked, "asked"),
+                &[
+                    (answered, "answered"),
+                    (panicked, "ended by a panic"),
+                    (turned_away, "turned away by the shutdown"),
+                    (lost, "lost"),
+                ],
+            ),
+            entry("of these begun", (begun.work, "counted by the service"), &[(answered, "answered to the clients")]),
+            entry("panics", (seen.panicked, "processes"), &[(begun.faults, "requests that panic")]),
+        ];
+        let unfinished = unfinished.iter().map(|process| {
+            let label = process.label.as_deref().unwrap_or("a process");
+            format!("{label} ({}, spawned at {}) had not ended: {:?}", process.pid, process.location, process.state)
+        });
+        Self { entries, unfinished: unfinished.collect(), lost, first_loss: sums.first_loss() }
+    }
+
+    pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "\nThe ledger:")?;
+        for entry in &self.entries {
+            let (total, name) = entry.total;
+            let parts: Vec<String> = entry.parts.iter().map(|(count, name)| format!("{count} {name}")).collect();
+            let sign = if entry.is_balanced() { "=" } else { "IS NOT" };
+            writeln!(out, "  {:<15} {total} {name} {sign} {}", entry.what, parts.join(" + "))?;
+        }
+        for unfinished in &self.unfinished {
+            writeln!(out, "  broken: {unfinished}")?;
+        }
+        if self.lost > 0 {
+            let first = self.first_loss.as_deref().unwrap_or("unknown");
+            writeln!(out, "  broken: {} requests were lost; the first: {first}", self.lost)?;
+        }
+        Ok(())
+    }
+
+    /// How many promises were broken.
+    pub(super) fn broken(&self) -> usize {
+        let unbalanced = self.entries.iter().filter(|entry| !entry.is_balanced()).count();
+        unbalanced + usize::from(!self.unfinished.is_empty()) + usize::from(self.lost > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_that_does_not_agree_is_told_and_counts() {
+        let entry = |total| Entry { what: "things", total: (total, "in"), parts: vec![(1, "out"), (2, "left")] };
+        let broken = |entries, lost| {
+            let ledger = Ledger { entries, unfinished: Vec::new(), lost, first_loss: None };
+            let mut text = Vec::new();
+            ledger.print(&mut text).expect("a vector has room");
+            (ledger.broken(), String::from_utf8(text).expect("it is text"))
+        };
+        let (count, text) = broken(vec![entry(3)], 0);
+        assert_eq!((count, text.contains("things          3 in = 1 out + 2 left")), (0, true), "{text}");
+        let (count, text) = broken(vec![entry(4), entry(3)], 5);
+        assert_eq!((count, text.contains("4 in IS NOT 1 out + 2 left")), (2, true), "{text}");
+        assert!(text.contains("5 requests were lost"), "{text}");
+    }
+}

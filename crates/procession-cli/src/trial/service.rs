@@ -1,0 +1,193 @@
+//! The service on trial: HTTP/1.1, a process for each connection under a supervisor, and a process that owns the count of requests.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use procession::net::{TcpListener, TcpStream};
+use procession::supervisor::{ChildError, ChildSpec, Restart, Running, Stop, Supervisor, SupervisorRef};
+use procession::{CallError, Context, Exit, Named, Reply, Scheduler, exit, whereis};
+use procession_sync::{Arc, Mutex};
+use std::task::Poll;
+
+use super::TrialError;
+use super::faults;
+
+/// What the load asks for, and what nobody had thought of.
+pub(super) const WORK: &str = "/work";
+pub(super) const FAULT: &str = "/fault";
+
+const COUNTER: &str = "counter";
+const CONNECTIONS: &str = "connections";
+
+/// How long a request waits for its number before the client is told that the service is not available: the answer takes microseconds.
+const NUMBER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a client may take to send the head of its request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Requests that have begun, counted by the process that owns the numbers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Begun {
+    /// Those that the load asks for.
+    pub(super) work: u64,
+    /// Those that panic.
+    pub(super) faults: u64,
+    /// Whatever else comes to the address.
+    pub(super) others: u64,
+}
+
+impl Begun {
+    fn all(self) -> u64 {
+        self.work + self.faults + self.others
+    }
+}
+
+enum Kind {
+    Work,
+    Fault,
+    Other,
+}
+
+struct Visit(Kind, Reply<u64>);
+
+pub(super) struct Service {
+    pub(super) scheduler: Scheduler,
+    pub(super) address: SocketAddr,
+    /// Told when the counter ends.
+    begun: Receiver<Begun>,
+    _tree: Running,
+}
+
+impl Service {
+    /// Starts it, on a scheduler of its own.
+    pub(super) fn start(listen: &str, threads_max: usize, patience: Duration) -> Result<Self, TrialError> {
+        let scheduler = Scheduler::builder().name("service").threads_max(threads_max).build();
+        let scheduler = scheduler.map_err(|cause| TrialError::runtime("start a scheduler", cause))?;
+        let cannot_bind = |cause| TrialError::System { act: format!("listen on {listen}"), cause };
+        let listener = scheduler.block_on(TcpListener::bind(listen)).map_err(cannot_bind)?;
+        let address = listener.local_addr().map_err(cannot_bind)?;
+        let (tells, begun) = mpsc::channel();
+        let tree = scheduler.block_on(tree(listener, tells, patience).start());
+        let tree = tree.map_err(|cause| TrialError::runtime("start the service", cause))?;
+        Ok(Self { scheduler, address, begun, _tree: tree })
+    }
+
+    /// What the counter has counted. To be asked when it has ended.
+    pub(super) fn begun(&self) -> Option<Begun> {
+        self.begun.try_iter().last()
+    }
+}
+
+/// It ends in reverse: no more connections, the open ones, the counter that they ask.
+fn tree(listener: TcpListener, tells: Sender<Begun>, patience: Duration) -> Supervisor {
+    let listener = Arc::new(listener);
+    let counter = ChildSpec::new(COUNTER, move |cx| count(cx, tells.clone())).name(COUNTER);
+    let connections = ChildSpec::supervisor(CONNECTIONS, Supervisor::dynamic()).name(CONNECTIONS);
+    let acceptor = ChildSpec::new("acceptor", move |cx| accept(cx, Arc::clone(&listener), patience));
+    Supervisor::rest_for_one().child(counter).child(connections).child(acceptor)
+}
+
+async fn count(mut cx: Context<Visit>, tells: Sender<Begun>) {
+    let mut begun = Begun::default();
+    while let Some(Visit(kind, reply)) = cx.receive().await {
+        match kind {
+            Kind::Work => begun.work += 1,
+            Kind::Fault => begun.faults += 1,
+            Kind::Other => begun.others += 1,
+        }
+        reply.send(begun.all());
+    }
+    // Ignored: whoever asked is gone, and the trial with him.
+    let _ = tells.send(begun);
+}
+
+async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, patience: Duration) {
+    let Some(connections) = whereis(CONNECTIONS).and_then(SupervisorRef::of) else {
+        exit(Exit::failed("there is no supervisor of connections"))
+    };
+    let mut cancelled = pin!(cx.cancelled());
+    loop {
+        let mut next = pin!(listener.accept());
+        let accepted = poll_fn(|task| {
+            if cancelled.as_mut().poll(task).is_ready() {
+                return Poll::Ready(None);
+            }
+            next.as_mut().poll(task).map(Some)
+        });
+        let stream = match accepted.await {
+            Some(Ok((stream, _))) => stream,
+            Some(Err(error)) => exit(Exit::failed(format!("cannot accept a connection: {error}"))),
+            None => return,
+        };
+        // hyper writes whole answers. Refused, they come a little later.
+        let _ = stream.set_nodelay(true);
+        match connections.start_child(child(stream, patience)).await {
+            // One that could not be started is closed, and its client told by that.
+            Ok(_) | Err(ChildError::Start(_)) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn child(stream: TcpStream, patience: Duration) -> ChildSpec {
+    // It is started once, since it is temporary.
+    let stream = Mutex::new(Some(stream));
+    let serve = move |cx| {
+        let stream = stream.lock().expect("nothing panics under it").take();
+        async move {
+            if let Some(stream) = stream {
+                serve(cx, stream).await;
+            }
+        }
+    };
+    ChildSpec::anonymous(serve).label("connection").restart(Restart::Temporary).stop(Stop::Within(patience))
+}
+
+/// Until the client goes, or the process is cancelled, and has answered what it had begun.
+async fn serve(cx: Context<Infallible>, stream: TcpStream) {
+    let mut builder = http1::Builder::new();
+    builder.timer(procession::http::Timer).header_read_timeout(HEAD_TIMEOUT);
+    let mut connection = pin!(builder.serve_connection(stream, service_fn(answer)));
+    let mut cancelled = pin!(cx.cancelled());
+    let mut is_told = false;
+    // Ignored: what goes wrong on a line is seen by the client, who counts.
+    let _ = poll_fn(|task| {
+        if !is_told && cancelled.as_mut().poll(task).is_ready() {
+            is_told = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(task)
+    })
+    .await;
+}
+
+async fn answer(request: Request<Incoming>) -> Result<Response<String>, io::Error> {
+    let kind = match request.uri().path() {
+        WORK => Kind::Work,
+        FAULT => Kind::Fault,
+        _ => Kind::Other,
+    };
+    let is_fault = matches!(kind, Kind::Fault);
+    let number: Result<u64, CallError<Visit>> =
+        Named::new(COUNTER).call(|reply| Visit(kind, reply), NUMBER_TIMEOUT).await;
+    match number {
+        Ok(number) if is_fault => faults::fail(number),
+        Ok(number) => {
+            let process = procession::current_pid().map(|pid| pid.to_string()).unwrap_or_default();
+            Ok(Response::new(format!("request {number}, answered by {process}\n")))
+        }
+        Err(error) => {
+            let mut response = Response::new(format!("{error}\n"));
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            Ok(response)
+        }
+    }
+}

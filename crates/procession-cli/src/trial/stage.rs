@@ -1,0 +1,158 @@
+//! The stages: what happens to the service while the clients ask.
+
+use std::io::{self, PipeWriter, pipe};
+
+use procession::{Child, Context, Exit, Handle, Scheduler};
+use procession_sync::Arc;
+use procession_sync::atomic::{AtomicBool, Ordering};
+
+use super::load::{DRIP, FAULT_EVERY};
+use super::{TrialError, faults, machine};
+use crate::bench::resident;
+
+/// In the order of the trial; the last ends the service.
+pub(super) const STAGES: &[Stage] =
+    &[Stage::Clean, Stage::Idle, Stage::Blocked, Stage::Computing, Stage::Panics, Stage::SlowClients, Stage::Shutdown];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Clean,
+    Idle,
+    Blocked,
+    Computing,
+    Panics,
+    SlowClients,
+    Shutdown,
+}
+
+/// What people are promised, if there is memory and time for them.
+const IDLE_MAX: u64 = 1_000_000;
+/// What an idle process is reckoned to take: more than it does, since memory that others need is not ours.
+const IDLE_BYTES: u64 = 1024;
+/// A part of what is available: as much is left as is taken.
+const MEMORY_SHARE: u64 = 2;
+/// A short trial shall not spend its time on making processes.
+const IDLE_PER_SECOND: u64 = 50_000;
+
+/// Twice as many as there are CPUs.
+pub(super) fn blocked_threads(width: usize) -> usize {
+    2 * width
+}
+
+/// What a stage has begun, and must end.
+pub(super) enum Fault {
+    /// It is all in the clients, or there is none.
+    None(Stage),
+    Idle {
+        processes: Vec<Child<(), ()>>,
+        bytes_each: u64,
+    },
+    /// They end when the pipe is closed.
+    Blocked {
+        open: PipeWriter,
+        processes: Vec<Handle<io::Result<usize>>>,
+    },
+    Computing {
+        goes_on: Arc<AtomicBool>,
+        processes: Vec<Handle<u64>>,
+    },
+}
+
+impl Stage {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::Idle => "beside idle processes",
+            Self::Blocked => "beside blocked threads",
+            Self::Computing => "beside endless computations",
+            Self::Panics => "with panics",
+            Self::SlowClients => "with slow clients",
+            Self::Shutdown => "shutdown under load",
+        }
+    }
+
+    /// Begins what happens to the service, in processes of its own scheduler.
+    pub(super) fn begin(self, scheduler: &Scheduler, seconds: u64) -> Result<Fault, TrialError> {
+        match self {
+            Self::Idle => idle(scheduler, seconds),
+            Self::Blocked => {
+                let (until_closed, open) = pipe().map_err(system("make a pipe"))?;
+                let until_closed = Arc::new(until_closed);
+                let block = |_| {
+                    let until_closed = Arc::clone(&until_closed);
+                    scheduler.spawn(async move { faults::block(&until_closed) })
+                };
+                Ok(Fault::Blocked { open, processes: (0..blocked_threads(scheduler.width())).map(block).collect() })
+            }
+            Self::Computing => {
+                let goes_on = Arc::new(AtomicBool::new(true));
+                let compute = |_| {
+                    let goes_on = Arc::clone(&goes_on);
+                    scheduler.spawn(async move { faults::compute(&goes_on) })
+                };
+                let processes = (0..scheduler.width()).map(compute).collect();
+                Ok(Fault::Computing { goes_on, processes })
+            }
+            Self::Clean | Self::Panics | Self::SlowClients | Self::Shutdown => Ok(Fault::None(self)),
+        }
+    }
+}
+
+fn system(act: &str) -> impl FnOnce(io::Error) -> TrialError {
+    move |cause| TrialError::System { act: act.to_owned(), cause }
+}
+
+fn idle(scheduler: &Scheduler, seconds: u64) -> Result<Fault, TrialError> {
+    let memory = machine::memory_available().unwrap_or(0) / MEMORY_SHARE;
+    let count = IDLE_MAX.min(memory / IDLE_BYTES).min(seconds * IDLE_PER_SECOND);
+    let taken =
+        || resident().map_err(|cause| TrialError::runtime("measure memory", io::Error::other(cause.to_string())));
+    let before = taken()?;
+    let wait = |mut cx: Context<()>| async move { while cx.receive().await.is_some() {} };
+    // Made inside, as programs do.
+    let make = scheduler.spawn(async move { (0..count).map(|_| procession::start(wait)).collect::<Vec<_>>() });
+    let processes = make.join().map_err(|cause| TrialError::runtime("make idle processes", cause))?;
+    let bytes_each = taken()?.saturating_sub(before) / count.max(1);
+    Ok(Fault::Idle { processes, bytes_each })
+}
+
+impl Fault {
+    pub(super) fn title(&self, clients: u64) -> String {
+        match self {
+            Self::Idle { processes, bytes_each } => {
+                format!("beside {} idle processes ({bytes_each} B each)", processes.len())
+            }
+            Self::Blocked { processes, .. } => format!("beside {} blocked threads", processes.len()),
+            Self::Computing { processes, .. } => format!("beside {} endless computations", processes.len()),
+            Self::None(Stage::Panics) => format!("while one request in {FAULT_EVERY} panics"),
+            Self::None(Stage::SlowClients) => {
+                format!("with {clients} slow clients (a byte in {} ms)", DRIP.as_millis())
+            }
+            Self::None(stage) => stage.name().to_owned(),
+        }
+    }
+
+    /// Ends it, and waits until it has ended.
+    pub(super) fn end(self) -> Result<(), TrialError> {
+        let ended = |ended: Result<(), Exit>| ended.map_err(|cause| TrialError::runtime("end a stage", cause));
+        match self {
+            Self::None(_) => Ok(()),
+            Self::Idle { processes, .. } => {
+                processes.iter().for_each(Child::cancel);
+                processes.into_iter().try_for_each(|process| ended(process.join()))
+            }
+            Self::Blocked { open, processes } => {
+                drop(open);
+                let read = |read: io::Result<usize>| read.map(drop).map_err(system("read from a pipe"));
+                processes.into_iter().try_for_each(|process| {
+                    process.join().map_err(|cause| TrialError::runtime("end a stage", cause)).and_then(read)
+                })
+            }
+            Self::Computing { goes_on, processes } => {
+                // Ordering: Relaxed; it is the whole message.
+                goes_on.store(false, Ordering::Relaxed);
+                processes.into_iter().try_for_each(|process| ended(process.join().map(drop)))
+            }
+        }
+    }
+}
