@@ -61,6 +61,8 @@
 //! None is on by default.
 //! - `hyper`: `http::{Executor, Timer}`, and hyper's I/O traits for streams; `serve`: `http::serve` for tower services.
 //! - `tokio-io`: tokio's I/O traits for streams, without its runtime.
+//! - `tokio`: crates that need tokio run unchanged in processes; see `Builder::tokio`. The default scheduler has it on then. Implies
+//!   `tokio-io`.
 //! - `tracing`: a span `process` of the target `procession` for each process, at the level `INFO`, with its PID, label, kind, parent, where it
 //!   was spawned, and in the end its [`Exit`]. It is a root: never a child of the span that its spawner or a sender was in; it
 //!   follows from the former. It is entered for each step, and closed when the process ends. Each stall that [`Builder::on_stall`]
@@ -107,6 +109,8 @@ mod action;
 #[cfg(not(procession_loom))]
 #[expect(unsafe_code, reason = "futures are pinned in the body's box")]
 mod body;
+#[cfg(all(not(procession_loom), feature = "tokio"))]
+mod bridge;
 #[cfg(not(procession_loom))]
 mod call;
 #[cfg(not(procession_loom))]

@@ -119,6 +119,8 @@ pub(crate) fn try_block_on<F: Future>(shared: &Arc<Shared>, future: F) -> Result
     let mut future = pin!(future);
     Ok(co::wait(poll_fn(|task| {
         let _entered = Entered::enter(Here::Outside(Arc::clone(shared)));
+        #[cfg(feature = "tokio")]
+        let _context = crate::bridge::enter(shared.bridge.as_deref());
         future.as_mut().poll(task)
     })))
 }
@@ -175,6 +177,8 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
             break;
         }
         let _entered = Entered::enter(Here::Outside(Arc::clone(shared)));
+        #[cfg(feature = "tokio")]
+        let _context = crate::bridge::enter(shared.bridge.as_deref());
         if root.poll_if_ready(&mut poll) {
             break;
         }

@@ -150,6 +150,8 @@ pub struct Builder {
     handlers: Vec<(CommandId, Arc<dyn Handler>)>,
     dead_letters: Option<dead::Observer>,
     relay: Option<Arc<dyn Relay>>,
+    #[cfg(feature = "tokio")]
+    tokio: crate::bridge::Choice,
 }
 
 impl fmt::Debug for Builder {
@@ -326,6 +328,50 @@ impl Builder {
         self
     }
 
+    /// Lets crates that need tokio (`reqwest`, `sqlx`, `tonic`) run unchanged in processes: a runtime of tokio's is started beside the
+    /// scheduler, and all that runs on the scheduler's threads, futures in [`block_on`](Scheduler::block_on) and coroutines too, runs in
+    /// its context. The default scheduler is built like this.
+    ///
+    /// A future of such a crate is polled by the scheduler's workers, like any other. tokio's sockets and timers are served by its one
+    /// thread, which wakes the process, so they cost a wake-up across threads where those of [`net`](crate::net) and
+    /// [`sleep`](crate::sleep()) cost none; what is given to `tokio::spawn` runs there, as tokio's task, and is no process.
+    /// `tokio::task::spawn_blocking` has its own threads. What waits in tokio spends none of a step's budget.
+    ///
+    /// tokio's runtime stops when the scheduler has ended and nobody has it any more; tasks that it still has are dropped then.
+    ///
+    /// It goes by the real clock, so with a [test clock](Self::test_clock) it is refused: that one would jump over everything that waits
+    /// for tokio. On such a scheduler tokio's functions panic with "there is no reactor running", unless its driver itself runs in a
+    /// context of tokio's.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use procession::Scheduler;
+    ///
+    /// let scheduler = Scheduler::builder().tokio().build()?;
+    /// let answer = scheduler.spawn(async {
+    ///     // As any crate might that was written for tokio.
+    ///     tokio::time::timeout(Duration::from_secs(9), tokio::spawn(async { 42 })).await
+    /// });
+    /// assert_eq!(answer.join()???, 42);
+    ///
+    /// let refused = Scheduler::builder().tokio().test_clock().build().unwrap_err();
+    /// assert!(refused.to_string().contains("tokio goes by the real clock"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "tokio")]
+    pub fn tokio(mut self) -> Self {
+        self.tokio = crate::bridge::Choice::Own;
+        self
+    }
+
+    /// As [`tokio`](Self::tokio), but with a runtime of the program's own, which it has to keep running. Of one that was made by
+    /// `new_current_thread` nothing is served but while its thread is in its `block_on`.
+    #[cfg(feature = "tokio")]
+    pub fn tokio_on(mut self, runtime: tokio::runtime::Handle) -> Self {
+        self.tokio = crate::bridge::Choice::Given(runtime);
+        self
+    }
+
     /// Looks at every [dead letter](DeadLetter) before it is dropped. It runs on the thread that finds it, so it must not block; a panic
     /// ends there. They are counted whether anybody looks or not ([`Snapshot::messages_discarded`]).
     pub fn on_dead_letter(mut self, observer: impl Fn(DeadLetter<'_>) + Send + Sync + 'static) -> Self {
@@ -337,7 +383,7 @@ impl Builder {
     /// system refuses one then, the scheduler goes on with those it has, and counts it ([`Snapshot`]).
     ///
     /// # Errors
-    /// [`BuildError`]: a value out of range, a command with two handlers, or a refused thread.
+    /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, or tokio with a test clock.
     pub fn build(self) -> Result<Scheduler, BuildError> {
         let in_range = |name: &str, value: u64, max: u64| {
             if (1..=max).contains(&value) {
@@ -368,6 +414,8 @@ impl Builder {
         let stacks = self.coroutines.then(|| Stacks::builder().limit(self.stacks).build());
         let stacks = stacks.transpose().map_err(|error| BuildError::Invalid(error.to_string()))?;
         let handlers = Registry::new(self.handlers)?;
+        #[cfg(feature = "tokio")]
+        let bridge = crate::bridge::open(self.tokio, &self.name, self.test_clock)?;
         static LAST_ID: AtomicU32 = AtomicU32::new(0);
         let id = LAST_ID.fetch_update(Relaxed, Relaxed, |id| id.checked_add(1)).map_err(|_| BuildError::Exhausted)? + 1;
         let world = if self.test_clock { World::test(self.seed.unwrap_or(0)) } else { World::real(self.seed) };
@@ -393,6 +441,8 @@ impl Builder {
             names: Names::default(),
             dead_letters: self.dead_letters,
             relay: self.relay,
+            #[cfg(feature = "tokio")]
+            bridge,
             idle_waits: AtomicU32::new(0),
             idle_watchers: Mutex::new(Vec::new()),
             outstanding: AtomicU32::new(0),
@@ -486,6 +536,10 @@ impl Drop for Owner {
             // There may be no thread to end the processes. If one of them is the caller, the seat is taken, and its driver does it.
             root::run_until_idle(shared);
         }
+        #[cfg(feature = "tokio")]
+        if let Some(bridge) = &shared.bridge {
+            bridge.note_unowned();
+        }
     }
 }
 
@@ -522,6 +576,8 @@ impl Scheduler {
             handlers: Vec::new(),
             dead_letters: None,
             relay: None,
+            #[cfg(feature = "tokio")]
+            tokio: crate::bridge::Choice::None,
         }
     }
 
@@ -530,11 +586,11 @@ impl Scheduler {
     pub fn global() -> &'static Self {
         static GLOBAL: OnceLock<Scheduler> = OnceLock::new();
         GLOBAL.get_or_init(|| {
+            let builder = Self::builder();
+            #[cfg(feature = "tokio")]
+            let builder = builder.tokio();
             let driven = |_| Self::builder().callers_drive().build();
-            Self::builder()
-                .build()
-                .or_else(driven)
-                .expect("the defaults are in range, and this is one of the first schedulers")
+            builder.build().or_else(driven).expect("the defaults are in range, and this is one of the first schedulers")
         })
     }
 

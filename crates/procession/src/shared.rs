@@ -172,6 +172,9 @@ pub(crate) struct Shared {
     pub(crate) names: Names,
     pub(crate) dead_letters: Option<dead::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
+    /// The runtime of tokio's in whose context everything here runs, if there is one.
+    #[cfg(feature = "tokio")]
+    pub(crate) bridge: Option<Arc<crate::bridge::Bridge>>,
     /// How many threads wait until all is idle: the test clock stands still for them.
     pub(crate) idle_waits: AtomicU32,
     /// Those of them that do not drive.
@@ -743,6 +746,10 @@ impl Shared {
             timers.clear(&mut |action: Action| action.give_up());
         }
         self.give_up_descriptors();
+        #[cfg(feature = "tokio")]
+        if let Some(bridge) = &self.bridge {
+            bridge.note_ended();
+        }
     }
 
     /// Whether a new process is taken; `inside` if one of the scheduler's own processes spawns it.

@@ -902,6 +902,8 @@ impl Default for Seen {
 
 /// Sits down with a core, which the caller took off its seat, works, and leaves the seat as it was.
 pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Stay<'_>) {
+    #[cfg(feature = "tokio")]
+    let bridge = shared.bridge.clone();
     let local = Rc::new(Local {
         shared,
         seat,
@@ -924,8 +926,13 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     local.shared.seat(seat).thread.store(World::thread_number(), Relaxed);
     local.shared.rouse_watchdog();
     let entered = Entered::enter(Here::Seat(Rc::clone(&local)));
+    // Once for all that runs here, and below every coroutine's stack.
+    #[cfg(feature = "tokio")]
+    let context = crate::bridge::enter(bridge.as_deref());
     // The root future is the user's: its panic goes on once the seat is left in order.
     let worked = catch_unwind(AssertUnwindSafe(|| local.work(stay)));
+    #[cfg(feature = "tokio")]
+    drop(context);
     drop(entered);
     // The thread may be a caller's.
     drop(LentThread);

@@ -12,6 +12,8 @@
 mod basics;
 mod beam;
 mod blocked;
+#[cfg(feature = "tokio")]
+mod bridge;
 mod channels;
 mod contracts;
 mod coroutines;

@@ -1,0 +1,350 @@
+//! Code that needs tokio, in processes.
+
+use std::future::{pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::task::Poll;
+use std::time::Duration;
+
+use procession::net::{TcpListener, TcpStream};
+use procession::{
+    Event, Events, Exit, InitError, Process, Scheduler, Status, WaitingFor, Yields, blocking, co, current_pid, sleep,
+    spawn, spawn_coroutine, spawn_process, timeout, yield_now,
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener as TokioListener, TcpStream as TokioStream};
+use tokio::runtime::Handle;
+
+use crate::scene::{driven, panic_quietly, soon, soon_closed};
+
+const HERE: &str = "127.0.0.1:0";
+
+fn bridged(width: usize) -> Scheduler {
+    Scheduler::builder().width(width).tokio().build().expect("the system has threads")
+}
+
+/// On any kind of thread.
+fn all_kinds() -> [Scheduler; 4] {
+    let driven = |width| {
+        let builder = Scheduler::builder().width(width).callers_drive().tokio();
+        builder.build().expect("the system has threads")
+    };
+    [bridged(1), bridged(2), driven(1), driven(2)]
+}
+
+/// By hand, since tokio's extension traits are part of no feature that is needed here.
+async fn tokio_write_all(stream: &mut TokioStream, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let count = poll_fn(|task| Pin::new(&mut *stream).poll_write(task, bytes)).await.expect("it is connected");
+        bytes = &bytes[count..];
+    }
+}
+
+async fn tokio_read(stream: &mut TokioStream, bytes: &mut [u8]) -> usize {
+    let mut buffer = ReadBuf::new(bytes);
+    poll_fn(|task| Pin::new(&mut *stream).poll_read(task, &mut buffer)).await.expect("it is connected");
+    buffer.filled().len()
+}
+
+/// Answers each connection with what it is sent, in tasks of tokio's, until it is dropped.
+async fn tokio_echo(listener: TokioListener) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        drop(tokio::spawn(async move {
+            assert_eq!(current_pid(), None, "it is a task of tokio's");
+            let mut bytes = [0; 64];
+            loop {
+                match tokio_read(&mut stream, &mut bytes).await {
+                    0 => return,
+                    count => tokio_write_all(&mut stream, &bytes[..count]).await,
+                }
+            }
+        }));
+    }
+}
+
+#[test]
+fn sockets_timers_and_tasks_of_tokio_work_in_processes() {
+    for scheduler in all_kinds() {
+        scheduler.block_on(async {
+            // Polled here, in the root future.
+            let listener = TokioListener::bind(HERE).await.expect("there are free ports");
+            let address = listener.local_addr().expect("it is bound");
+            let server = spawn(tokio_echo(listener));
+            let clients: Vec<_> = (0..20_u8)
+                .map(|client| {
+                    spawn(async move {
+                        let mut of_tokio = TokioStream::connect(address).await.expect("somebody listens");
+                        let own = TcpStream::connect(address).await.expect("somebody listens");
+                        let mut byte = [0];
+                        for round in 0..20 {
+                            tokio_write_all(&mut of_tokio, &[client ^ round]).await;
+                            assert_eq!((tokio_read(&mut of_tokio, &mut byte).await, byte[0]), (1, client ^ round));
+                            own.write_all(&[client ^ round]).await.expect("it is connected");
+                            own.read_exact(&mut byte).await.expect("it is answered");
+                            assert_eq!(byte[0], client ^ round);
+                        }
+                        assert!(current_pid().is_some(), "it is a process");
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                        tokio::time::timeout(Duration::from_millis(1), pending::<()>())
+                            .await
+                            .expect_err("it never ends");
+                        tokio::task::spawn_blocking(move || client).await.expect("it does not panic")
+                    })
+                })
+                .collect();
+            for (number, client) in clients.into_iter().enumerate() {
+                assert_eq!(client.await, Ok(number as u8));
+            }
+            scheduler.terminate(server.pid().expect("it listens"));
+            assert_eq!(server.await, Err(Exit::Killed));
+        });
+    }
+}
+
+#[test]
+fn tokio_clients_are_served_by_processes() {
+    let scheduler = bridged(2);
+    scheduler.block_on(async {
+        let listener = TcpListener::bind(HERE).await.expect("there are free ports");
+        let address = listener.local_addr().expect("it is bound");
+        let server = spawn(async move {
+            let (stream, _) = listener.accept().await.expect("there are descriptors");
+            let mut bytes = [0; 8];
+            stream.read_exact(&mut bytes).await.expect("it is connected");
+            stream.write_all(&bytes).await.expect("it is connected");
+        });
+        // A task of tokio's waits for a process as for anything.
+        let client = tokio::spawn(async move {
+            let mut stream = TokioStream::connect(address).await.expect("somebody listens");
+            tokio_write_all(&mut stream, b"01234567").await;
+            server.await.expect("it ends well");
+            let (mut answer, mut bytes) = (Vec::<u8>::new(), [0; 8]);
+            while answer.len() < 8 {
+                let count = tokio_read(&mut stream, &mut bytes).await;
+                answer.extend(&bytes[..count]);
+            }
+            answer
+        });
+        assert_eq!(client.await.expect("it does not panic"), b"01234567");
+    });
+}
+
+/// Waits for a task of tokio's in its steps.
+struct Asks(Option<tokio::task::JoinHandle<u32>>);
+
+impl Process for Asks {
+    type Message = ();
+    type Output = ();
+
+    fn init(&mut self, _: &str, _: procession::Value) -> Result<(), InitError> {
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        events: &mut Events<()>,
+        _: &mut Yields<'_>,
+    ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
+        for event in events {
+            if matches!(event, Event::Message(())) {
+                self.0 = Some(tokio::spawn(async { 1 }));
+                return Ok(Status::Done(()));
+            }
+        }
+        Ok(Status::Wait(WaitingFor::Messages))
+    }
+}
+
+#[test]
+fn coroutines_and_state_machines_are_in_the_context_too() {
+    // SAFETY: none of the coroutines holds anything across a wait.
+    let builder = unsafe { Scheduler::builder().width(2).tokio().enable_coroutines() };
+    let scheduler = builder.build().expect("the system has threads");
+    scheduler.block_on(async {
+        let machine = spawn_process(Asks(None), "run", Box::new(())).expect("it is accepted");
+        machine.send(()).expect("it is there");
+        machine.await.expect("it ends well");
+        let coroutines: Vec<_> = (0..20_u64)
+            .map(|n| {
+                spawn_coroutine(move |_: co::Context<()>| {
+                    for _ in 0..5 {
+                        co::wait(tokio::time::sleep(Duration::from_micros(100 * n)));
+                        co::yield_now();
+                    }
+                    // Another scheduler's context, and back.
+                    let other = bridged(1);
+                    let (id, own) = (other.block_on(async { Handle::current().id() }), Handle::current().id());
+                    assert_ne!(id, own);
+                    co::wait(tokio::spawn(async move { n })).expect("it does not panic")
+                })
+                .expect("they are enabled")
+            })
+            .collect();
+        for (n, coroutine) in coroutines.into_iter().enumerate() {
+            assert_eq!(coroutine.await, Ok(n as u64));
+        }
+    });
+}
+
+#[test]
+fn threads_that_take_over_from_blocked_ones_are_in_the_context() {
+    let scheduler = bridged(1);
+    for _ in 0..3 {
+        let (tells, told) = mpsc::channel();
+        let blocks: Vec<_> = (0..3)
+            .map(|_| {
+                let (opens, opened) = mpsc::channel();
+                let blocked = scheduler.spawn(async move {
+                    blocking(|| soon(&opened));
+                    tokio::time::sleep(Duration::from_micros(10)).await;
+                });
+                (opens, blocked)
+            })
+            .collect();
+        let goes_on = scheduler.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            tells.send(()).expect("the test listens");
+        });
+        soon(&told);
+        for (opens, blocked) in blocks {
+            opens.send(()).expect("it waits");
+            blocked.join().expect("it does not panic");
+        }
+        goes_on.join().expect("it does not panic");
+    }
+}
+
+#[test]
+fn the_test_clock_and_tokio_refuse_each_other() {
+    let refused = Scheduler::builder().tokio().test_clock().build().expect_err("the clocks differ");
+    let text = "cannot build a scheduler: tokio goes by the real clock, and the test clock would jump over all that waits for it";
+    assert_eq!(refused.to_string(), text);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("it starts no thread");
+    let builder = Scheduler::builder().test_clock().tokio_on(runtime.handle().clone());
+    assert_eq!(builder.build().expect_err("the clocks differ").to_string(), text);
+    // Without it a process that needs tokio fails at once, and says why.
+    let process = driven().block_on(async { spawn(async { tokio::time::sleep(Duration::ZERO).await }).await });
+    let Err(Exit::Panicked(why)) = process else { panic!("{process:?}") };
+    assert!(why.contains("there is no reactor running"), "{why}");
+}
+
+#[test]
+fn the_default_scheduler_has_tokio() {
+    let ids = procession::run(async {
+        let own = spawn(async { Handle::current().id() }).await.expect("it ends well");
+        (Handle::current().id(), own)
+    });
+    assert_eq!(ids.0, ids.1);
+    assert!(Handle::try_current().is_err(), "this thread is outside again");
+}
+
+#[test]
+fn a_runtime_that_is_given_is_used_and_kept() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("the system has threads");
+    let scheduler = Scheduler::builder().width(1).tokio_on(runtime.handle().clone()).build();
+    let scheduler = scheduler.expect("the system has threads");
+    let process = scheduler.spawn(async {
+        tokio::time::sleep(Duration::from_micros(1)).await;
+        Handle::current().id()
+    });
+    assert_eq!(process.join(), Ok(runtime.handle().id()));
+    scheduler.block_on(scheduler.shutdown(Duration::from_secs(60)));
+    drop(scheduler);
+    assert_eq!(runtime.block_on(runtime.spawn(async { 1 })).expect("it is still there"), 1);
+}
+
+/// Goal: tokio is there as long as anybody may need it, and no longer. Method: a task of tokio's tells of its drop.
+#[test]
+fn the_runtime_stops_with_the_scheduler_and_not_before() {
+    for scheduler in all_kinds() {
+        let (dropped, is_dropped) = mpsc::channel::<()>();
+        let waits = scheduler.block_on(async {
+            drop(tokio::spawn(async move {
+                let _dropped = dropped;
+                pending::<()>().await;
+            }));
+            let waits = spawn(async {
+                /// Needs tokio when it is dropped.
+                struct Spawns;
+                impl Drop for Spawns {
+                    fn drop(&mut self) {
+                        drop(tokio::spawn(async {}));
+                    }
+                }
+                let _spawns = Spawns;
+                tokio::time::sleep(Duration::from_secs(3600)).await;
+            });
+            yield_now().await;
+            waits
+        });
+        scheduler.block_on(async {
+            scheduler.terminate(waits.pid().expect("it waits"));
+            assert_eq!(waits.await, Err(Exit::Killed));
+            assert!(scheduler.shutdown(Duration::from_secs(60)).await.is_empty());
+            // The root may go on.
+            tokio::time::sleep(Duration::from_micros(10)).await;
+        });
+        is_dropped.try_recv().expect_err("nothing is sent");
+        drop(scheduler);
+        soon_closed(&is_dropped);
+    }
+}
+
+#[test]
+fn the_last_owner_of_a_scheduler_may_be_a_task_of_its_tokio() {
+    let scheduler = Arc::new(bridged(2));
+    let (dropped, is_dropped) = mpsc::channel::<()>();
+    let (goes, gone) = mpsc::channel::<()>();
+    let process = scheduler.spawn(async {
+        let _goes = goes;
+        pending::<()>().await;
+    });
+    scheduler.block_on(async {
+        let scheduler = Arc::clone(&scheduler);
+        drop(tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            drop(scheduler);
+            drop(dropped);
+        }));
+    });
+    drop(scheduler);
+    soon_closed(&is_dropped);
+    soon_closed(&gone);
+    assert_eq!(process.join(), Err(Exit::Killed));
+}
+
+#[test]
+fn a_guard_that_is_forgotten_and_a_panic_harm_nobody() {
+    for scheduler in all_kinds() {
+        let panics = scheduler.spawn(async {
+            tokio::time::sleep(Duration::from_micros(1)).await;
+            panic_quietly("on purpose")
+        });
+        assert_eq!(panics.join(), Err::<(), _>(Exit::Panicked("on purpose".into())));
+        let forgets = scheduler.spawn(async { std::mem::forget(Handle::current().enter()) });
+        forgets.join().expect("it ends well");
+        let goes_on = scheduler.spawn(async {
+            let raced = timeout(Duration::from_secs(60), tokio::time::sleep(Duration::from_millis(1))).await;
+            raced.expect("it takes much less");
+            sleep(Duration::from_micros(1)).await;
+        });
+        goes_on.join().expect("it ends well");
+    }
+}
+
+#[test]
+fn a_wait_for_tokio_can_be_given_up() {
+    let scheduler = bridged(1);
+    scheduler.block_on(async {
+        let hour = Duration::from_secs(3600);
+        timeout(Duration::from_millis(1), tokio::time::sleep(hour)).await.expect_err("it takes an hour");
+        let mut never = pin!(tokio::time::sleep(hour));
+        poll_fn(|task| Poll::Ready(never.as_mut().poll(task))).await.is_pending().then_some(()).expect("not yet");
+        let waits = spawn(tokio::time::sleep(hour));
+        yield_now().await;
+        scheduler.terminate(waits.pid().expect("it waits"));
+        assert_eq!(waits.await, Err(Exit::Killed));
+    });
+}

@@ -1,0 +1,83 @@
+//! Look at `visit`: `reqwest`, which runs on tokio only, as it is, in processes. They ask a server on the same scheduler, which has nothing to
+//! do with tokio. `Builder::tokio` is all that it takes; the default scheduler, that of `procession::run`, has it too.
+#![expect(clippy::print_stdout, reason = "an example shows its output")]
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::{Ready, ready};
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use procession::http::serve;
+use procession::net::TcpListener;
+use procession::{Scheduler, spawn, timeout};
+use reqwest::Client;
+use tower_service::Service;
+
+const CLIENTS: usize = 20;
+const REQUESTS: usize = 50;
+
+/// Answers with the path that was asked for.
+#[derive(Clone)]
+struct Paths;
+
+impl Service<Request<Incoming>> for Paths {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<String>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        ready(Ok(Response::new(request.uri().path().to_owned())))
+    }
+}
+
+/// Asks for pages over a pool of connections that all processes share.
+async fn visit(client: Client, server: SocketAddr, number: usize) -> reqwest::Result<usize> {
+    for request in 0..REQUESTS {
+        let path = format!("/{number}/{request}");
+        let answer = client.get(format!("http://{server}{path}")).send().await?.error_for_status()?;
+        assert_eq!(answer.text().await?, path);
+    }
+    Ok(REQUESTS)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let scheduler = Scheduler::builder().name("visits").tokio().build()?;
+    scheduler.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let server = spawn(serve(listener, Paths));
+        let client = Client::builder().timeout(Duration::from_secs(30)).build()?;
+        let clients: Vec<_> = (0..CLIENTS).map(|number| spawn(visit(client.clone(), address, number))).collect();
+        let mut answers = 0;
+        for client in clients {
+            answers += client.await??;
+        }
+        assert_eq!(answers, CLIENTS * REQUESTS);
+        println!("{CLIENTS} processes had {answers} answers from {address}");
+
+        // Nobody accepts here. Limits of both kinds work: reqwest's own, of tokio's clock, and the scheduler's.
+        let silent = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("http://{}/", silent.local_addr()?);
+        let late = client.get(&url).timeout(Duration::from_millis(20)).send().await;
+        assert!(late.expect_err("nobody answers").is_timeout());
+        timeout(Duration::from_millis(20), client.get(&url).send()).await.expect_err("nobody answers");
+
+        drop(server);
+        let unfinished = scheduler.shutdown(Duration::from_secs(10)).await;
+        assert!(unfinished.is_empty(), "{unfinished:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn processes_use_reqwest() {
+    main().expect("the server is local");
+}
