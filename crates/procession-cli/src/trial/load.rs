@@ -10,6 +10,7 @@ use procession::{Instant, timeout};
 use procession_sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use super::CONNECTIONS;
 use super::faults;
 use super::figures::{Latencies, Sums};
 use super::service::{FAULT, WORK};
@@ -43,7 +44,8 @@ impl Client {
     pub(super) async fn run(self, number: u64, faulty: bool) {
         let (work, fault) = (request(WORK), request(FAULT));
         let mut open = None;
-        let mut count = number;
+        // Spread, so that they do not fail together, and the first does soon.
+        let mut count = number * FAULT_EVERY / CONNECTIONS;
         while Instant::now() < self.until {
             let Some(stream) = self.connect(open.take()).await else { return };
             count += 1;

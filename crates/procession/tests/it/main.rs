@@ -21,6 +21,7 @@ mod fairness;
 #[cfg(all(feature = "serve", feature = "tokio-io"))]
 mod http;
 mod idle;
+mod key_value;
 mod machines;
 mod messages;
 mod net;
