@@ -16,6 +16,7 @@ workloads() ->
      {"yield", [{"yield", "ns"}], fun yield/1},
      {"step", [{"step", "ns"}], fun step/1},
      {"idle_mem", [{"idle_mem", "bytes"}], fun idle_mem/1},
+     {"downs", [{"downs", "ns"}, {"downs_held", "bytes"}, {"downs_kept", "bytes"}, {"downs_lost", "bytes"}], fun downs/1},
      {"timers_cancel", [{"timers_cancel", "ns"}], fun timers_cancel/1},
      {"timers_fire", [{"timers_fire", "ns"}, {"timers_fire_cpu", "ns"}], fun timers_fire/1},
      {"timer_behind_hog", [{"timer_behind_hog", "us"}, {"timer_behind_hog_max", "us"}], fun timer_behind_hog/1}].
@@ -177,6 +178,28 @@ idle_mem(Scale) ->
     times(Count, fun() -> receive left -> ok end end),
     [max(After - Before, 0) / Count].
 
+%% The time is one of those in which memory is warm.
+downs(Scale) ->
+    Count = of_(200000, Scale),
+    Before = resident(),
+    [_, Held] = once(fun kill_all/1, Count),
+    receive after 200 -> ok end,
+    Kept = resident(),
+    [Time | _] = [hd(once(fun kill_all/1, Count)) || _ <- lists:seq(1, 4)],
+    receive after 200 -> ok end,
+    Lost = (resident() - Kept) / 4,
+    [Time] ++ [max(Bytes, 0) / Count || Bytes <- [Held - Before, Kept - Before, Lost]].
+
+kill_all(Count) ->
+    Self = self(),
+    Victims = [spawn_monitor(fun() -> Self ! there, receive go -> ok end end) || _ <- lists:seq(1, Count)],
+    times(Count, fun() -> receive there -> ok end end),
+    Held = resident(),
+    Start = now_ns(),
+    [exit(Victim, kill) || {Victim, _} <- Victims],
+    times(Count, fun() -> receive {'DOWN', _, process, _, killed} -> ok end end),
+    each(Start, Count) ++ [Held].
+
 timers_cancel(Scale) ->
     Live = of_(32768, Scale),
     Count = of_(1000000, Scale),
@@ -265,6 +288,7 @@ measure({Name, Figures, Run}, Rounds, Scale, Json) ->
     %% Memory is measured once, in a program that has done nothing before; whoever wants rounds starts it anew.
     Outcomes = case Name of
         "idle_mem" -> [once(Run, Scale)];
+        "downs" -> [once(Run, Scale)];
         _ -> once(Run, Scale), [once(Run, Scale) || _ <- lists:seq(1, Rounds)]
     end,
     Print = fun({At, {Figure, Unit}}) ->

@@ -46,6 +46,10 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
         run: |scheduler, scale| inside(scheduler, processes::step_yield(scale)),
     },
     Workload { definition: &workload::IDLE_MEM, run: |_, scale| meter::in_fresh_program(&memory::arguments(scale)) },
+    Workload {
+        definition: &workload::DOWNS,
+        run: |_, scale| meter::in_fresh_program(&memory::arguments_for("--downs-here", scale)),
+    },
     Workload { definition: &workload::TIMERS_CANCEL, run: timers::cancel },
     Workload { definition: &workload::TIMERS_FIRE, run: |scheduler, scale| inside(scheduler, timers::fire(scale)) },
     Workload {
@@ -121,6 +125,15 @@ pub(crate) fn idle_memory_here(scale: Scale, out: &mut impl Write) -> Result<(),
     let scheduler = scheduler().map_err(failure)?;
     let bytes = inside(&scheduler, memory::idle(scale)).map_err(failure)?;
     Ok(writeln!(out, "{}", bytes[0])?)
+}
+
+/// What `downs` starts a fresh program for.
+pub(crate) fn downs_here(scale: Scale, out: &mut impl Write) -> Result<(), Failure> {
+    let failure = |failed| Failure::Bench(workload::DOWNS.name, failed);
+    let scheduler = scheduler().map_err(failure)?;
+    let figures = inside(&scheduler, memory::downs(scheduler.clone(), scale)).map_err(failure)?;
+    let figures: Vec<_> = figures.iter().map(f64::to_string).collect();
+    Ok(writeln!(out, "{}", figures.join(" "))?)
 }
 
 /// What `co_alive` starts a fresh program for.

@@ -18,6 +18,8 @@ pub(crate) enum LowArgs {
     Bench(BenchArgs),
     /// Not in the help: what the workload `idle_mem` starts a fresh program for.
     IdleMemory(Scale),
+    /// Not in the help: likewise for `downs`.
+    Downs(Scale),
     /// Not in the help: likewise for `co_alive`.
     CoroutineMemory(Scale),
 }
@@ -104,6 +106,13 @@ const FLAGS: &[Flag] = &[
         takes: Takes::Nothing(|parsed| parsed.idle_memory = true),
     },
     Flag {
+        long: "downs-here",
+        short: None,
+        help: "",
+        of: Some(Command::Bench),
+        takes: Takes::Nothing(|parsed| parsed.downs = true),
+    },
+    Flag {
         long: "coroutine-memory-here",
         short: None,
         help: "",
@@ -150,6 +159,7 @@ struct Parsed {
     trial: TrialArgs,
     bench: BenchArgs,
     idle_memory: bool,
+    downs: bool,
     coroutine_memory: bool,
     help: bool,
     version: bool,
@@ -182,6 +192,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
     Ok(match command {
         Command::Trial => LowArgs::Trial(parsed.trial),
         Command::Bench if parsed.idle_memory => LowArgs::IdleMemory(parsed.bench.scale),
+        Command::Bench if parsed.downs => LowArgs::Downs(parsed.bench.scale),
         Command::Bench if parsed.coroutine_memory => LowArgs::CoroutineMemory(parsed.bench.scale),
         Command::Bench => LowArgs::Bench(parsed.bench),
     })

@@ -1,10 +1,12 @@
 //! The memory of processes that wait.
 
-use procession::Context;
+use procession::{Context, Event, Exit, Scheduler, SpawnOptions};
 
 use super::latch::Latch;
-use super::meter::resident;
-use super::workload::{IDLE_MEM_PROCESSES, Outcome, Scale};
+use super::meter::{now, resident};
+use super::workload::{
+    DOWNS_AGAIN, DOWNS_PAUSE, DOWNS_PROCESSES, Failed, IDLE_MEM_PROCESSES, Outcome, Scale, check, each,
+};
 
 /// What a fresh program is started with, to do [`idle`].
 pub(super) fn arguments(scale: Scale) -> Vec<&'static str> {
@@ -47,4 +49,54 @@ pub(super) async fn idle(scale: Scale) -> Outcome {
     }
     LEFT.wait().await;
     Ok(vec![after.saturating_sub(before) as f64 / count as f64])
+}
+
+/// Several times: what is kept after the first is there for those that follow, unless it is lost. The time is that of the last.
+pub(super) async fn downs(scheduler: Scheduler, scale: Scale) -> Outcome {
+    let count = scale.of(DOWNS_PROCESSES);
+    let before = resident()?;
+    let (_, held) = kill_all(scheduler.clone(), count).await?;
+    procession::sleep(DOWNS_PAUSE).await;
+    let kept = resident()?;
+    let mut time = 0.0;
+    for _ in 0..DOWNS_AGAIN {
+        (time, _) = kill_all(scheduler.clone(), count).await?;
+    }
+    procession::sleep(DOWNS_PAUSE).await;
+    let lost = resident()?.saturating_sub(kept) / DOWNS_AGAIN;
+    let each = |bytes: u64| bytes as f64 / count as f64;
+    Ok(vec![time, each(held.saturating_sub(before)), each(kept.saturating_sub(before)), each(lost)])
+}
+
+/// One process monitors all and kills them; until it has heard of every end, for each process. Also the memory while all were there.
+async fn kill_all(scheduler: Scheduler, count: u64) -> Result<(f64, u64), Failed> {
+    static LEFT: Latch = Latch::new();
+    let killer = procession::start(move |mut cx: Context<()>| async move {
+        LEFT.set(count);
+        let mut victims = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            let victim = SpawnOptions::new().monitor().start(|mut cx: Context<()>| async move {
+                LEFT.count_down();
+                cx.receive().await;
+            });
+            victims.push(victim.pid());
+            drop(victim);
+        }
+        LEFT.wait().await;
+        let held = resident()?;
+        let start = now();
+        for victim in victims {
+            scheduler.terminate(victim);
+        }
+        let mut killed = 0;
+        for _ in 0..count {
+            if let Some(Event::Down(down)) = cx.receive_event().await {
+                killed += u64::from(down.exit == Exit::Killed);
+            }
+        }
+        let time = each(start, count);
+        check("processes that were said to be killed", count, killed)?;
+        Ok((time, held))
+    });
+    killer.await?
 }

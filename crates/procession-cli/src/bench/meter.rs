@@ -70,14 +70,14 @@ pub(crate) fn resident() -> Result<u64, Failed> {
     Ok(pages.ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))? * page_size() as u64)
 }
 
-/// The number that this program prints when it is started with `arguments`, in which allocator and scheduler are cold.
+/// The numbers that this program prints when it is started with `arguments`, in which allocator and scheduler are cold.
 pub(crate) fn in_fresh_program(arguments: &[&str]) -> Outcome {
     let failed = |cause| Failed::System { act: "start a fresh program", cause };
     let program = env::current_exe().map_err(failed)?;
     let output = Command::new(program).args(arguments).stderr(Stdio::inherit()).output().map_err(failed)?;
-    let number = String::from_utf8_lossy(&output.stdout).trim().parse();
-    match number {
-        Ok(number) if output.status.success() => Ok(vec![number]),
+    let numbers = String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::parse).collect();
+    match numbers {
+        Ok(numbers) if output.status.success() => Ok(numbers),
         _ => Err(failed(io::Error::other(format!("it ended with {}", output.status)))),
     }
 }

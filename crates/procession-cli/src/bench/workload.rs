@@ -89,6 +89,21 @@ pub(crate) const IDLE_MEM: Definition = Definition {
 };
 pub(crate) const IDLE_MEM_PROCESSES: u64 = 100_000;
 
+pub(crate) const DOWNS: Definition = Definition {
+    name: "downs",
+    what: "200 k monitored processes are killed at once, 5 times in a fresh program; bytes held, kept, lost each time",
+    figures: &[
+        Figure { name: "downs", unit: "ns", per: "process" },
+        Figure { name: "downs_held", unit: "bytes", per: "process" },
+        Figure { name: "downs_kept", unit: "bytes", per: "process" },
+        Figure { name: "downs_lost", unit: "bytes", per: "process" },
+    ],
+};
+pub(crate) const DOWNS_PROCESSES: u64 = 200_000;
+pub(crate) const DOWNS_AGAIN: u64 = 4;
+/// Allocators give memory back with a delay.
+pub(crate) const DOWNS_PAUSE: Duration = Duration::from_millis(200);
+
 pub(crate) const TIMERS_CANCEL: Definition = Definition {
     name: "timers_cancel",
     what: "2 processes with 32 k timers each set one more and cancel that of 1000 before",

@@ -70,7 +70,7 @@ fn mistakes_are_told_before_anything_runs() {
     check(
         "bench spawn foo",
         "procession: unknown workload 'foo': the workloads are spawn, skynet, pingpong, ring, fanin, yield, step, \
-         step_yield, idle_mem, timers_cancel, timers_fire, sleep_50us, timer_behind_hog, echo, http, \
+         step_yield, idle_mem, downs, timers_cancel, timers_fire, sleep_50us, timer_behind_hog, echo, http, \
          timers_reset, rescue, mixed, unwatched, idle_wakes, pool, pool_many, pool_large, pool_large_many, pool_threads, \
          pool_trickle, objects, co_switch, co_yield, co_channel, co_spawn, co_alive, \
          co_skew\nexit code: 2\n",
@@ -129,6 +129,10 @@ fn every_workload_runs_and_prints_its_figures_as_json() {
         ("step", "ns"),
         ("step_yield", "ns"),
         ("idle_mem", "bytes"),
+        ("downs", "ns"),
+        ("downs_held", "bytes"),
+        ("downs_kept", "bytes"),
+        ("downs_lost", "bytes"),
         ("timers_cancel", "ns"),
         ("timers_fire", "ns"),
         ("timers_fire_cpu", "ns"),

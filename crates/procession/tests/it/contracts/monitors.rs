@@ -3,10 +3,10 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use procession::{Context, Event, Exit, SpawnOptions, spawn, start, yield_now};
+use procession::{Context, Event, Exit, Handle, SpawnOptions, spawn, start, yield_now};
 
 use super::{HOUR, ends, told, waits};
-use crate::scene::{assert_conserved, driven, threaded};
+use crate::scene::{alive, assert_conserved, driven, threaded};
 
 #[test]
 fn every_end_is_told() {
@@ -114,6 +114,33 @@ fn an_end_comes_behind_the_messages_sent_before() {
         assert_eq!(watcher.join(), Ok(()));
     }
     assert_conserved(&scheduler);
+}
+
+#[test]
+fn every_end_of_200_000_killed_at_once_is_told_and_nobody_is_left() {
+    const VICTIMS: usize = 200_000;
+    let scheduler = threaded(2);
+    let kills = scheduler.clone();
+    let watcher = scheduler.start(move |mut cx: Context<()>| async move {
+        let spawn = || SpawnOptions::new().monitor().spawn(std::future::pending::<()>());
+        let victim =
+            |child: Handle<()>| (child.monitor_ref().expect("it was asked for"), child.pid().expect("there is room"));
+        let victims: Vec<_> = (0..VICTIMS).map(|_| victim(spawn())).collect();
+        for &(_, pid) in &victims {
+            kills.terminate(pid);
+        }
+        let mut downs = Vec::with_capacity(VICTIMS);
+        for _ in 0..VICTIMS {
+            let Some(Event::Down(down)) = cx.receive_event().await else { panic!("nothing else is told") };
+            assert_eq!(down.exit, Exit::Killed);
+            downs.push((down.monitor, down.pid));
+        }
+        downs.sort_unstable();
+        (downs == victims, cx.try_receive().is_none())
+    });
+    assert_eq!(watcher.join(), Ok((true, true)));
+    assert_conserved(&scheduler);
+    assert_eq!(alive(&scheduler.snapshot()).count(), 0);
 }
 
 #[test]

@@ -1,0 +1,76 @@
+//! What is left of processes that have ended: nothing but their slots, which the next ones use. Alone in its program, since it counts every
+//! allocation.
+#![cfg(not(procession_loom))]
+#![expect(unsafe_code, reason = "an allocator that counts")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+
+use procession::{Context, Event, Exit, Scheduler, SpawnOptions};
+use procession_sync::atomic::AtomicUsize;
+use procession_sync::atomic::Ordering::Relaxed;
+
+struct Counting;
+
+static ALLOCATED_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: all is done by the system's allocator; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED_BYTES.fetch_add(layout.size(), Relaxed);
+        // SAFETY: the contract is the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        ALLOCATED_BYTES.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the contract is the caller's.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const PROCESSES: usize = 50_000;
+
+/// A slot, and its place in the list of free ones.
+const SLOT_BYTES_MAX: usize = 128 + 32;
+
+/// A process monitors all, kills them at once, and hears of each.
+fn kill_all(scheduler: &Scheduler) {
+    let kills = scheduler.clone();
+    let watcher = scheduler.start(move |mut cx: Context<()>| async move {
+        let spawn = |_| {
+            let victim = SpawnOptions::new().monitor().start(|mut cx: Context<()>| async move { cx.receive().await });
+            victim.pid()
+        };
+        let victims: Vec<_> = (0..PROCESSES).map(spawn).collect();
+        for pid in victims {
+            kills.terminate(pid);
+        }
+        let mut killed = 0;
+        for _ in 0..PROCESSES {
+            if let Some(Event::Down(down)) = cx.receive_event().await {
+                killed += usize::from(down.exit == Exit::Killed);
+            }
+        }
+        killed
+    });
+    assert_eq!(watcher.join(), Ok(PROCESSES));
+    scheduler.run_until_idle();
+}
+
+#[test]
+fn the_memory_of_monitored_processes_that_are_killed_at_once_comes_back() {
+    let scheduler = Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
+    let before = ALLOCATED_BYTES.load(Relaxed);
+    kill_all(&scheduler);
+    let after = ALLOCATED_BYTES.load(Relaxed);
+    assert!((after - before) / PROCESSES <= SLOT_BYTES_MAX, "{} bytes for each", (after - before) / PROCESSES);
+    // As many again need nothing more; a little more is for what happens to be queued.
+    kill_all(&scheduler);
+    let again = ALLOCATED_BYTES.load(Relaxed);
+    assert!(again < after + PROCESSES, "{} bytes more", again - after);
+    drop(scheduler);
+    assert!(ALLOCATED_BYTES.load(Relaxed) < before, "the scheduler itself was there before");
+}
