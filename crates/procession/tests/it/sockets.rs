@@ -546,11 +546,51 @@ fn with_few_descriptors() {
         drop(held);
         Readiness::new(there.as_fd()).expect("there are enough");
     });
+    a_listener_waits_for_a_close();
     let (address, _server) = echo_server(&scheduler);
     writeln!(io::stdout(), "\n{address}").expect("the parent reads");
     // Until the parent has seen enough.
     io::stdin().read_line(&mut String::new()).expect("the parent is there");
     writeln!(io::stdout(), "{}", scheduler.snapshot().descriptors.accepts_put_off).expect("the parent reads");
+}
+
+/// Goal: nothing but a close of its scheduler's makes a listener without descriptors try again, and that does so at once. Method: on the test
+/// clock, there is no trying in between.
+fn a_listener_waits_for_a_close() {
+    let scheduler = driven();
+    let (held, accepts, _clients, fillers) = scheduler.block_on(async {
+        let listener = TcpListener::bind(HERE).await.expect("there are enough");
+        let address = listener.local_addr().expect("it is bound");
+        let clients = [(); 2].map(|()| StdTcpStream::connect(address).expect("the backlog is long"));
+        let held = [UdpSocket::bind(HERE).await, UdpSocket::bind(HERE).await];
+        let held = held.map(|socket| socket.expect("there are enough"));
+        let mut fillers = Vec::new();
+        while let Ok(another) = clients[0].try_clone() {
+            fillers.push(another);
+        }
+        let listener = Arc::new(listener);
+        let accepts = [(); 2].map(|()| {
+            let listener = Arc::clone(&listener);
+            spawn(async move { listener.accept().await })
+        });
+        (held, accepts, clients, fillers)
+    });
+    let put_off = || {
+        scheduler.run_until_idle();
+        (scheduler.snapshot().descriptors.accepts_put_off, accepts.iter().filter(|accept| accept.is_finished()).count())
+    };
+    for _ in 0..3 {
+        assert_eq!(put_off(), (2, 0), "each was refused once, and costs nothing since");
+    }
+    let [first, second] = held;
+    drop(first);
+    assert_eq!(put_off(), (3, 1), "both tried, and one has got what was closed");
+    drop(second);
+    assert_eq!(put_off(), (3, 2));
+    drop(fillers);
+    for accept in accepts {
+        accept.join().expect("it does not panic").expect("there was a descriptor in the end");
+    }
 }
 
 /// Goal: a listener survives that there are no descriptors, and goes on when there are. Method: a child with few serves a parent with
