@@ -15,6 +15,9 @@
 //! Parking worker, after its announcement: `Earliest` read the next deadline of every heap · `Keep` under the lock: nobody keeps → it
 //! does, until `Earliest`; another does, but until later → nudge that one, whose parker wakes, and which starts again at `Earliest`;
 //! park until what was agreed, or for ever. A worker that leaves its parking lot leaves the office, too.
+//! `Resign`, a keeper that wakes for what is due, and gets no permit (`idle.rs`): leave the office · start again at `Earliest`. One that is not
+//! in office parks, since others are awake, and whoever of them parks keeps.
+//! Worker whose step blocks, if nobody is awake then: `Attend` read the next deadline of every heap, and do as a thread that has set it.
 //! A thread that is no worker sets a timer, then looks: a keeper until later is nudged; with no keeper, a worker is woken,
 //! which parks again, and so keeps.
 //! Whoever makes the first descriptor known: `Open` note it under the lock, and in the same hold look who keeps · nudge that one, or, with no
@@ -24,18 +27,25 @@
 //! Whoever sets a timer takes the lock afterwards, as a parking worker or as such a thread. Take the keeper at the end, K, and a pending
 //! deadline earlier than what K parks until. Its setter took the lock after K, or K would have been nudged or would not have found
 //! the office empty: then it nudged K. Or it took the lock before K: then the office was empty, and the setter itself kept, or woke
-//! somebody to park again, who takes the lock after K.
+//! somebody to park again, who takes the lock after K. A worker that blocks instead of parking does the same by `Attend`, unless another is
+//! awake, which parks later, or blocks.
+//! A keeper that has no permit at its time sleeps on. In office, it would promise to wake at a time that has passed, and all others would rely
+//! on it for ever. Another may have relied on it just before `Resign`, when it had fired what was due; but then `Earliest` is not due any
+//! more, since that one was awake, and this one keeps again. If it is still due, one is awake, and parks after `Resign`.
 //! `Open` and `Keep` are ordered by the lock: whoever keeps after `Open` waits in the kernel, and whoever kept, or parked, before is found.
 //!
 //! ## Allowed
 //! A nudged keeper may find nothing due, and parks again. While all workers run, nobody keeps: they look at their heaps themselves.
 //!
 //! ## Rejected
-//! Every parked worker waiting for its own heap: as many wake-ups as workers for one deadline that is put off again and again.
+//! - Every parked worker waiting for its own heap: as many wake-ups as workers for one deadline that is put off again and again.
+//! - To ask, when a step blocks, only whether anybody keeps the time: a timer that the step had set was as late as the deadline that another
+//!   kept, an hour or a year.
 //!
 //! ## Checked by
 //! `models::park_against_an_earlier_timer`, `models::canary_without_nudge`, `models::park_against_the_first_descriptor`,
-//! `models::canary_open_quietly`.
+//! `models::canary_open_quietly`, `models::resign_against_park`, `models::canary_in_office_without_permit`,
+//! `models::canary_resign_blindly`, `models::block_against_park`, `models::canary_content_with_any_keeper`.
 
 use procession_sync::Mutex;
 
@@ -51,6 +61,12 @@ pub(crate) mod mutation {
     pub(crate) const WITHOUT_NUDGE: u8 = 1;
     /// Who makes the first descriptor known wakes nobody if nobody keeps.
     pub(crate) const OPEN_QUIETLY: u8 = 2;
+    /// A keeper without a permit stays in office.
+    pub(crate) const IN_OFFICE_WITHOUT_PERMIT: u8 = 3;
+    /// A keeper that has resigned does not look again.
+    pub(crate) const RESIGN_BLINDLY: u8 = 4;
+    /// Who blocks relies on any keeper.
+    pub(crate) const CONTENT_WITH_ANY_KEEPER: u8 = 5;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -120,13 +136,28 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
         })
     }
 
-    /// `seat` parks no longer.
-    pub(crate) fn leave(&self, seat: SeatId) {
+    /// `seat` parks no longer; says whether it kept the time.
+    pub(crate) fn leave(&self, seat: SeatId) -> bool {
         self.change(|state| {
-            if state.office.is_some_and(|office| office.seat == seat) {
+            let kept = state.office.is_some_and(|office| office.seat == seat);
+            if kept {
                 state.office = None;
             }
-        });
+            kept
+        })
+    }
+
+    /// `Resign`: something is due, and `seat` has no permit to fire it; says whether it is to look again.
+    pub(crate) fn resign(&self, seat: SeatId) -> bool {
+        MUTATION != mutation::IN_OFFICE_WITHOUT_PERMIT && self.leave(seat) && MUTATION != mutation::RESIGN_BLINDLY
+    }
+
+    /// `Attend`: the last that was awake is not any more, and `earliest` is the next deadline of all, if any.
+    pub(crate) fn attend(&self, earliest: u64) -> Owed {
+        if MUTATION == mutation::CONTENT_WITH_ANY_KEEPER && self.is_kept() {
+            return Owed::Nothing;
+        }
+        self.timer_set(earliest)
     }
 
     /// Whether anybody keeps the time.
@@ -159,7 +190,7 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
 #[cfg(all(test, procession_loom))]
 mod models {
     use procession_sync::atomic::AtomicU64;
-    use procession_sync::atomic::Ordering::Relaxed;
+    use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
     use procession_sync::{Arc, thread};
 
     use super::{Keeper, Kept, NEVER, Owed, SeatId, mutation};
@@ -207,6 +238,91 @@ mod models {
         });
     }
 
+    /// A keeper wakes for 5, while the one that has the only permit fires that, sets a timer of 20, and parks.
+    fn resign<const MUTATION: u8>() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(2));
+        builder.check(|| {
+            // The earliest deadline, and how many permits there are.
+            let shared = Arc::new((Keeper::<MUTATION>::none(), AtomicU64::new(5), AtomicU64::new(0)));
+            assert_eq!(shared.0.keep(SeatId(0), 5), Kept::Until(5));
+            let other = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    shared.1.store(20, Relaxed);
+                    // Ordering: the lock of `idle.rs`, under which a worker is parked and has no permit any more.
+                    shared.2.fetch_add(1, AcqRel);
+                    shared.0.keep(SeatId(1), 20)
+                })
+            };
+            let attends = loop {
+                // Ordering: as above.
+                let permits = shared.2.fetch_add(0, AcqRel);
+                let earliest = shared.1.load(Relaxed);
+                match (earliest == 5, permits) {
+                    (false, _) => break shared.0.keep(SeatId(0), earliest) == Kept::Until(20),
+                    (true, 1) => break true,
+                    (true, _) if shared.0.resign(SeatId(0)) => {}
+                    (true, _) => break false,
+                }
+            };
+            let second = other.join().expect("the other does not panic");
+            let kept = attends || second == Kept::Until(20);
+            assert!(kept, "nobody wakes for the timer that was set last: {second:?}");
+        });
+    }
+
+    /// Of two that are awake one sets a timer of 5, and blocks; the other parks with one of 10 in sight.
+    fn block<const MUTATION: u8>() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(2));
+        builder.check(|| {
+            // The earliest deadline, and how many are awake.
+            let shared = Arc::new((Keeper::<MUTATION>::none(), AtomicU64::new(10), AtomicU64::new(2)));
+            let blocks = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    shared.1.store(5, Relaxed);
+                    // Ordering: the lock of `idle.rs`, and the fence behind it.
+                    if shared.2.fetch_sub(1, AcqRel) == 1 { shared.0.attend(5) } else { Owed::Nothing }
+                })
+            };
+            // Ordering: as above.
+            shared.2.fetch_sub(1, AcqRel);
+            let kept = shared.0.keep(SeatId(0), shared.1.load(Relaxed));
+            let owed = blocks.join().expect("it does not panic");
+            assert!(kept == Kept::Until(5) || owed != Owed::Nothing, "its timer waits for the other: {kept:?}");
+        });
+    }
+
+    #[test]
+    fn resign_against_park() {
+        resign::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody wakes for the timer that was set last")]
+    fn canary_in_office_without_permit() {
+        resign::<{ mutation::IN_OFFICE_WITHOUT_PERMIT }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody wakes for the timer that was set last")]
+    fn canary_resign_blindly() {
+        resign::<{ mutation::RESIGN_BLINDLY }>();
+    }
+
+    #[test]
+    fn block_against_park() {
+        block::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "its timer waits for the other")]
+    fn canary_content_with_any_keeper() {
+        block::<{ mutation::CONTENT_WITH_ANY_KEEPER }>();
+    }
+
     #[test]
     fn park_against_the_first_descriptor() {
         open::<{ mutation::SOUND }>();
@@ -245,12 +361,16 @@ mod tests {
         assert_eq!(keeper.keep(SeatId(0), 5), Kept::Until(5), "the nudged one looks again");
         assert_eq!(keeper.timer_set(5), Owed::Nothing);
         assert_eq!(keeper.timer_set(4), Owed::Nudge(SeatId(0)));
-        keeper.leave(SeatId(1));
+        assert!(!keeper.resign(SeatId(1)));
         assert_eq!(keeper.timer_set(4), Owed::Nudge(SeatId(0)), "only the keeper leaves the office");
-        keeper.leave(SeatId(0));
+        assert!(keeper.resign(SeatId(0)), "it looks again");
+        assert!(!keeper.resign(SeatId(0)));
+        assert_eq!(keeper.attend(30), Owed::Wake);
         assert_eq!(keeper.keep(SeatId(1), 20), Kept::Until(20));
+        assert_eq!((keeper.attend(20), keeper.attend(NEVER)), (Owed::Nothing, Owed::Nothing));
+        assert_eq!(keeper.attend(19), Owed::Nudge(SeatId(1)), "it waits for what is later");
         assert_eq!(keeper.descriptors_opened(), Owed::Nudge(SeatId(1)), "it waits in the wrong place");
-        keeper.leave(SeatId(1));
+        assert!(keeper.leave(SeatId(1)));
         assert_eq!(keeper.descriptors_opened(), Owed::Wake);
         assert_eq!(keeper.keep(SeatId(0), NEVER), Kept::Until(NEVER), "somebody waits for the descriptors");
         assert_eq!(keeper.keep(SeatId(1), NEVER), Kept::ByAnother);

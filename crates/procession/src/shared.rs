@@ -460,12 +460,15 @@ impl Shared {
 
     /// `Recheck` for others, after a permit was given up: is there anything that its worker leaves behind? `nobody_awake` if it was the last.
     pub(crate) fn recheck(&self, nobody_awake: bool) {
-        let unattended = || {
-            let waited_for = self.next_deadline() != NEVER || self.poller.kernel().is_some();
-            nobody_awake && waited_for && !self.keeper.is_kept()
-        };
-        if self.has_queued() || unattended() {
-            self.announce();
+        if self.has_queued() {
+            return self.announce();
+        }
+        if !nobody_awake {
+            return;
+        }
+        let earliest = self.next_deadline();
+        if earliest != NEVER || self.poller.kernel().is_some() {
+            self.settle_debt(self.keeper.attend(earliest));
         }
     }
 
@@ -579,7 +582,11 @@ impl Shared {
 
     /// A thread that is no worker set a timer for `when`: whoever keeps the time must know.
     pub(crate) fn outside_timer_set(&self, when: u64) {
-        match self.keeper.timer_set(when) {
+        self.settle_debt(self.keeper.timer_set(when));
+    }
+
+    fn settle_debt(&self, owed: Owed) {
+        match owed {
             Owed::Nothing => {}
             Owed::Nudge(seat) => self.seat(seat).parker.unpark(),
             Owed::Wake => self.announce(),
@@ -600,6 +607,11 @@ impl Shared {
 
     pub(crate) fn leave_keeping(&self, seat: SeatId) {
         self.keeper.leave(seat);
+    }
+
+    /// Something is due, but the worker in `seat` has no permit; says whether it kept the time, and so must look again.
+    pub(crate) fn resign_keeping(&self, seat: SeatId) -> bool {
+        self.keeper.resign(seat)
     }
 
     /// Whether the test clock may move when all is idle.

@@ -20,7 +20,7 @@
 //! worker that searches. Of the computing, only so many lose their permits, since each adds a thread that competes for processors.
 //! If all threads are in use: fire due timers and ask for descriptors here. Also if all workers just have no time for these.
 //! `Nudge`, if somebody is spare and nobody searches, while something has waited for two looks: wake one. This is for next slots, which are
-//! filled without waking anybody, and for the little that the parking protocol lets slip.
+//! filled without waking anybody, for timers that a step has set which then stalled, and for the little that the parking protocol lets slip.
 //! `Doze`: after 100 ms without anybody awake, sleep until a worker becomes awake (`doze.rs`).
 //!
 //! ## Why it works
@@ -425,8 +425,7 @@ impl Watch {
             let seat = shared.made_seat(SeatId(number as u32));
             look.since < now && seat.is_some_and(|seat| !seat.next.look().is_null())
         };
-        let waits =
-            shared.has_queued() || pending && !shared.keeper.is_kept() || self.looks.iter().enumerate().any(holds_next);
+        let waits = shared.has_queued() || pending || self.looks.iter().enumerate().any(holds_next);
         let (searching, _, spare) = shared.idle.counts();
         let waits = waits && searching == 0 && spare > 0;
         if waits && self.waited {

@@ -681,7 +681,10 @@ impl Local {
                 }
                 break;
             }
-            // Due, but without a permit: those who are awake come to it, and when one of them parks it keeps the time.
+            // Due, but without a permit: those who are awake come to it, and when one of them parks it keeps the time, since this one does not.
+            if due && shared.resign_keeping(self.seat) {
+                continue;
+            }
             let keeps = if due { None } else { shared.keep_time(self.seat, deadline) };
             let look_again = look_again.min(retire_at);
             match (keeps, shared.poller.kernel()) {

@@ -8,7 +8,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use procession::{
-    Builder, Context, Scheduler, SpawnOptions, Stall, StallKind, run_after, sleep, spawn, yield_if_due, yield_now,
+    Builder, Context, Scheduler, SpawnOptions, Stall, StallKind, blocking, run_after, sleep, spawn, yield_if_due,
+    yield_now,
 };
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
@@ -136,6 +137,40 @@ fn timers_and_messages_are_served_beside_one_that_stalls() {
             soon(&told);
         }
         stalled.release();
+    }
+}
+
+#[test]
+fn a_timer_of_one_that_stalls_is_served_though_another_keeps_the_time_of_a_later_one() {
+    for by in [None, Some(By::Blocking), Some(By::Computing)] {
+        let scheduler = Scheduler::builder().width(2).build().expect("the system has threads");
+        let far = scheduler.spawn(async { sleep(Duration::from_secs(3600)).await });
+        // Whichever worker keeps the time, it is the other's step that does not end in one of these.
+        for worker in [0, 1, 0, 1] {
+            scheduler.run_until_idle();
+            let (tells, told) = mpsc::channel();
+            let staller = SpawnOptions::new().on(&scheduler).affinity(worker).spawn(async move {
+                let (lets_go, waits) = mpsc::channel();
+                // In the heap of the worker that stalls.
+                let function = run_after(Duration::from_millis(1), move || {
+                    lets_go.send(()).expect("it waits");
+                    tells.send(()).expect("the test listens");
+                });
+                drop(function.unwrap_or_else(|_| unreachable!("the limit is not reached")));
+                match by {
+                    None => blocking(|| waits.recv()).expect("it is let go"),
+                    Some(By::Blocking) => waits.recv().expect("it is let go"),
+                    Some(By::Computing) => {
+                        while waits.try_recv().is_err() {
+                            std::hint::spin_loop();
+                        }
+                    }
+                }
+            });
+            soon(&told);
+            staller.join().expect("it ends");
+        }
+        assert!(!far.is_finished());
     }
 }
 
