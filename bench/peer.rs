@@ -1,6 +1,5 @@
 //! The program around a peer's workloads: its arguments, its rounds, and what it prints. The same for all peers written in Rust.
 
-use std::env;
 use std::error::Error;
 use std::io::{self, Write};
 use std::num::NonZero;
@@ -76,14 +75,14 @@ fn run<P: Peer>(options: &Options<P>, out: &mut impl Write) -> Result<(), Box<dy
     Ok(())
 }
 
-pub(crate) fn main<P: Peer>() -> ExitCode {
+pub(crate) fn main<P: Peer>(arguments: impl Iterator<Item = String>) -> ExitCode {
     let usage = format!(
         "usage: {}-bench [--rounds N] [--json] [--tiny] [WORKLOAD]...\n\n\
          The workloads are those of `procession bench`, all of them if none is named; see its help.\n",
         P::NAME
     );
     let mut out = io::stdout().lock();
-    let done = match parse::<P>(env::args().skip(1)) {
+    let done = match parse::<P>(arguments) {
         Ok(Some(options)) => run(&options, &mut out).map_err(|error| (1, error.to_string())),
         Ok(None) => out.write_all(usage.as_bytes()).map_err(|error| (1, error.to_string())),
         Err(error) => Err((2, format!("{error}\n{usage}"))),

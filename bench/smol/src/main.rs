@@ -17,6 +17,7 @@ mod peer;
 #[path = "../../../crates/procession-cli/src/bench/workload.rs"]
 mod workload;
 
+use std::env;
 use std::future::Future;
 use std::io;
 use std::process::ExitCode;
@@ -77,7 +78,7 @@ impl Peer for Smol {
 }
 
 fn main() -> ExitCode {
-    peer::main::<Smol>()
+    peer::main::<Smol>(env::args().skip(1))
 }
 
 /// Runs `workload` as a task.

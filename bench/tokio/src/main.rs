@@ -18,6 +18,7 @@ mod peer;
 #[path = "../../../crates/procession-cli/src/bench/workload.rs"]
 mod workload;
 
+use std::env;
 use std::future::Future;
 use std::io;
 use std::process::ExitCode;
@@ -43,10 +44,16 @@ impl Peer for Runtime {
         Workload { definition: &workload::FANIN, run: |runtime, scale| inside(runtime, messages::fanin(scale)) },
         Workload { definition: &workload::YIELD, run: |runtime, scale| inside(runtime, processes::yields(scale)) },
         Workload { definition: &workload::STEP, run: |runtime, scale| inside(runtime, processes::step(scale)) },
-        Workload { definition: &workload::IDLE_MEM, run: |_, scale| meter::in_fresh_program(&memory::arguments(scale)) },
+        Workload {
+            definition: &workload::IDLE_MEM,
+            run: |_, scale| meter::in_fresh_program(&memory::arguments(scale)),
+        },
         Workload { definition: &workload::TIMERS_CANCEL, run: |runtime, scale| inside(runtime, timers::cancel(scale)) },
         Workload { definition: &workload::TIMERS_FIRE, run: |runtime, scale| inside(runtime, timers::fire(scale)) },
-        Workload { definition: &workload::SLEEP_50US, run: |runtime, scale| inside(runtime, timers::sleep_50us(scale)) },
+        Workload {
+            definition: &workload::SLEEP_50US,
+            run: |runtime, scale| inside(runtime, timers::sleep_50us(scale)),
+        },
         Workload {
             definition: &workload::TIMER_BEHIND_HOG,
             run: |runtime, scale| inside(runtime, timers::behind_hog(scale)),
@@ -69,7 +76,7 @@ impl Peer for Runtime {
 }
 
 fn main() -> ExitCode {
-    peer::main::<Runtime>()
+    peer::main::<Runtime>(env::args().skip(1))
 }
 
 /// Runs `workload` as a task.

@@ -11,7 +11,8 @@ use crate::workload::{
 };
 
 pub(crate) fn rescue(scale: Scale) -> Outcome {
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().map_err(Failed::error)?;
+    let runtime =
+        runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().map_err(Failed::error)?;
     let mut figures = Vec::new();
     for declared in [false, true] {
         let mut waits = Vec::new();
@@ -55,7 +56,8 @@ pub(crate) async fn mixed(scale: Scale) -> Outcome {
 }
 
 pub(crate) fn idle_wakes(scale: Scale) -> Outcome {
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().map_err(Failed::error)?;
+    let runtime =
+        runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().map_err(Failed::error)?;
     let count = scale.of(IDLE_WAKES_PROCESSES);
     for _ in 0..count {
         drop(runtime.spawn(async { tokio::time::sleep(std::time::Duration::from_secs(3600)).await }));

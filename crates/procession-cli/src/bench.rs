@@ -71,6 +71,7 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     Workload { definition: &workload::POOL_MANY, run: pool::many },
     Workload { definition: &workload::POOL_LARGE, run: pool::large },
     Workload { definition: &workload::POOL_LARGE_MANY, run: pool::large_many },
+    Workload { definition: &workload::POOL_CO, run: pool::coroutines },
     Workload { definition: &workload::POOL_THREADS_EMPTY, run: pool::threads },
     Workload { definition: &workload::POOL_TRICKLE, run: pool::trickle },
     Workload { definition: &workload::OBJECTS, run: pool::objects },

@@ -5,6 +5,7 @@
 
 mod builder;
 mod core;
+mod coroutines;
 mod error;
 mod function;
 mod inner;
@@ -17,6 +18,7 @@ mod threads;
 use self::core::Picture;
 
 pub use self::builder::{Builder, OnFull, Queue};
+pub use self::coroutines::CoPool;
 pub use self::error::{JobError, PoolError, SubmitError, WaitError};
 pub use self::function::FnPool;
 pub use self::multi::{Balance, MultiPool};

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use procession::Scheduler;
 use procession::pool::{AsyncPool, ObjectPool, Pool, Queue};
@@ -10,10 +10,10 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::inside;
-use super::meter::{cpu_time, now};
+use super::meter::{compute, cpu_time, now};
 use super::workload::{
     Failed, OBJECTS_BYTES, OBJECTS_COUNT, Outcome, POOL_CAPACITY, POOL_CAPACITY_LARGE, POOL_JOB, POOL_JOBS,
-    POOL_SUBMITTERS, POOL_THREADS, POOL_THREADS_JOBS, POOL_TRICKLE_BURST, POOL_TRICKLE_KEEP_ALIVE_MS,
+    POOL_SUBMITTERS, POOL_THREADS, POOL_THREADS_JOBS, POOL_TINY, POOL_TRICKLE_BURST, POOL_TRICKLE_KEEP_ALIVE_MS,
     POOL_TRICKLE_PAUSE, POOL_TRICKLE_PAUSES, Scale, check, each,
 };
 
@@ -31,6 +31,10 @@ pub(super) fn large(scheduler: &Scheduler, scale: Scale) -> Outcome {
 
 pub(super) fn large_many(scheduler: &Scheduler, scale: Scale) -> Outcome {
     inside(scheduler, sleepers(scale, POOL_CAPACITY_LARGE, POOL_SUBMITTERS))
+}
+
+pub(super) fn coroutines(scheduler: &Scheduler, scale: Scale) -> Outcome {
+    inside(scheduler, sleepers_in_coroutines(scale))
 }
 
 /// The kernel's mark of the most memory that was in RAM, from now on.
@@ -60,14 +64,52 @@ async fn submit(pool: AsyncPool, jobs: u64, done: Arc<AtomicU64>) -> Result<(), 
     Ok(())
 }
 
+/// Wall time, CPU time and memory since it was begun.
+struct Spent {
+    start: Instant,
+    cpu: Duration,
+}
+
+impl Spent {
+    fn begin() -> Result<Self, Failed> {
+        reset_peak()?;
+        Ok(Self { start: now(), cpu: cpu_time() })
+    }
+
+    fn outcome(self) -> Outcome {
+        let milliseconds = |duration: Duration| duration.as_secs_f64() * 1e3;
+        let peak = peak()? as f64 / f64::from(1 << 20);
+        Ok(vec![milliseconds(self.start.elapsed()), milliseconds(cpu_time() - self.cpu), peak])
+    }
+}
+
+async fn sleepers_in_coroutines(scale: Scale) -> Outcome {
+    let jobs = scale.of(POOL_JOBS);
+    let builder = Pool::builder().capacity(scale.of(POOL_CAPACITY) as usize);
+    let pool = builder.build_coroutines().map_err(Failed::error)?;
+    let done = Arc::new(AtomicU64::new(0));
+    let spent = Spent::begin()?;
+    for _ in 0..jobs {
+        let done = Arc::clone(&done);
+        let job = move || {
+            procession::co::sleep(POOL_JOB);
+            done.fetch_add(1, Relaxed);
+        };
+        pool.execute(job).await.map_err(|error| Failed::error(std::io::Error::other(error.to_string())))?;
+    }
+    pool.close();
+    pool.ended().await.map_err(Failed::error)?;
+    let outcome = spent.outcome()?;
+    check("the jobs done", jobs, done.load(Relaxed))?;
+    Ok(outcome)
+}
+
 async fn sleepers(scale: Scale, capacity: u64, submitters: u64) -> Outcome {
     let jobs = scale.of(POOL_JOBS);
     let builder = Pool::builder().capacity(scale.of(capacity) as usize);
     let pool = builder.build_async().map_err(Failed::error)?;
     let done = Arc::new(AtomicU64::new(0));
-    reset_peak()?;
-    let start = now();
-    let cpu = cpu_time();
+    let spent = Spent::begin()?;
     let share = jobs / submitters;
     let running: Vec<_> = (0..submitters)
         .map(|number| {
@@ -80,29 +122,33 @@ async fn sleepers(scale: Scale, capacity: u64, submitters: u64) -> Outcome {
     }
     pool.close();
     pool.ended().await.map_err(Failed::error)?;
-    let wall = start.elapsed().as_secs_f64() * 1e3;
-    let cpu = (cpu_time() - cpu).as_secs_f64() * 1e3;
-    let peak = peak()? as f64 / f64::from(1 << 20);
+    let outcome = spent.outcome()?;
     check("the jobs done", jobs, done.load(Relaxed))?;
-    Ok(vec![wall, cpu, peak])
+    Ok(outcome)
 }
 
 pub(super) fn threads(_: &Scheduler, scale: Scale) -> Outcome {
     let jobs = scale.of(POOL_THREADS_JOBS);
     let builder = Pool::builder().capacity(POOL_THREADS).prestart(POOL_THREADS).queue(Queue::Unbounded);
     let pool = builder.build().map_err(Failed::error)?;
-    let done = Arc::new(AtomicU64::new(0));
-    let start = now();
-    for _ in 0..jobs {
-        let done = Arc::clone(&done);
-        let submitted = pool.execute(move || {
-            done.fetch_add(1, Relaxed);
-        });
-        submitted.map_err(|error| Failed::error(std::io::Error::other(error.to_string())))?;
+    let mut outcome = Vec::new();
+    for tiny in [false, true] {
+        let done = Arc::new(AtomicU64::new(0));
+        let start = now();
+        for _ in 0..jobs {
+            let done = Arc::clone(&done);
+            let submitted = pool.execute(move || {
+                if tiny {
+                    compute(POOL_TINY);
+                }
+                done.fetch_add(1, Relaxed);
+            });
+            submitted.map_err(|error| Failed::error(std::io::Error::other(error.to_string())))?;
+        }
+        pool.wait_idle(None).map_err(Failed::error)?;
+        outcome.push(each(start, jobs));
+        check("the jobs done", jobs, done.load(Relaxed))?;
     }
-    pool.wait_idle(None).map_err(Failed::error)?;
-    let outcome = vec![each(start, jobs)];
-    check("the jobs done", jobs, done.load(Relaxed))?;
     Ok(outcome)
 }
 

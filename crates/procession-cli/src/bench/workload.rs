@@ -282,6 +282,15 @@ pub(crate) const POOL_LARGE_MANY: Definition = Definition {
         Figure { name: "pool_large_many_peak", unit: "MiB", per: "program" },
     ],
 };
+pub(crate) const POOL_CO: Definition = Definition {
+    name: "pool_co",
+    what: "the same on coroutines, 50 k at once, from one submitter",
+    figures: &[
+        Figure { name: "pool_co", unit: "ms", per: "1 M jobs" },
+        Figure { name: "pool_co_cpu", unit: "ms", per: "1 M jobs" },
+        Figure { name: "pool_co_peak", unit: "MiB", per: "program" },
+    ],
+};
 pub(crate) const POOL_JOBS: u64 = 1_000_000;
 pub(crate) const POOL_JOB: Duration = Duration::from_millis(10);
 pub(crate) const POOL_CAPACITY: u64 = 50_000;
@@ -290,9 +299,13 @@ pub(crate) const POOL_SUBMITTERS: u64 = 1000;
 
 pub(crate) const POOL_THREADS_EMPTY: Definition = Definition {
     name: "pool_threads",
-    what: "200 k empty closures on 2 threads, from one submitter",
-    figures: &[Figure { name: "pool_threads", unit: "ns", per: "job" }],
+    what: "200 k closures on 2 threads, from one submitter: empty ones, and ones of 1 us",
+    figures: &[
+        Figure { name: "pool_threads", unit: "ns", per: "job" },
+        Figure { name: "pool_threads_tiny", unit: "ns", per: "job" },
+    ],
 };
+pub(crate) const POOL_TINY: Duration = Duration::from_micros(1);
 pub(crate) const POOL_THREADS_JOBS: u64 = 200_000;
 pub(crate) const POOL_THREADS: usize = 2;
 

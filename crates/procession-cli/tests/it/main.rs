@@ -71,7 +71,7 @@ fn mistakes_are_told_before_anything_runs() {
         "bench spawn foo",
         "procession: unknown workload 'foo': the workloads are spawn, skynet, pingpong, ring, fanin, yield, step, \
          step_yield, idle_mem, downs, timers_cancel, timers_fire, sleep_50us, timer_behind_hog, echo, http, \
-         timers_reset, rescue, mixed, unwatched, idle_wakes, pool, pool_many, pool_large, pool_large_many, pool_threads, \
+         timers_reset, rescue, mixed, unwatched, idle_wakes, pool, pool_many, pool_large, pool_large_many, pool_co, pool_threads, \
          pool_trickle, objects, co_switch, co_yield, co_channel, co_spawn, co_alive, \
          co_skew\nexit code: 2\n",
     );
@@ -169,7 +169,11 @@ fn every_workload_runs_and_prints_its_figures_as_json() {
         ("pool_large_many", "ms"),
         ("pool_large_many_cpu", "ms"),
         ("pool_large_many_peak", "MiB"),
+        ("pool_co", "ms"),
+        ("pool_co_cpu", "ms"),
+        ("pool_co_peak", "MiB"),
         ("pool_threads", "ns"),
+        ("pool_threads_tiny", "ns"),
         ("pool_burst", "threads"),
         ("pool_trickle", "threads"),
         ("pool_silence", "threads"),

@@ -189,7 +189,8 @@ impl Builder {
         self
     }
 
-    /// The size of a thread's stack in bytes. Default: the system's. Pools of processes have no threads, and ignore it.
+    /// The size of a thread's stack in bytes, default the system's; or of a coroutine's, default the scheduler's. Pools of async processes
+    /// ignore it.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self

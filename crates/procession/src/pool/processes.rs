@@ -1,4 +1,4 @@
-//! Pools whose workers are processes.
+//! Pools whose workers are processes: async ones, or coroutines (`coroutines.rs`).
 
 use std::any::Any;
 use std::fmt;
@@ -27,14 +27,27 @@ use crate::world::nanoseconds;
 use crate::{Scheduler, SpawnOptions, here};
 
 /// What a worker runs. Dropped before its end, it is cancelled.
-type Job = Pin<Box<dyn Future<Output = Result<(), Panic>> + Send>>;
+pub(super) enum Job {
+    Future(Pin<Box<dyn Future<Output = Result<(), Panic>> + Send>>),
+    /// For coroutines only.
+    Closure(Box<dyn FnOnce() -> Result<(), Panic> + Send>),
+}
 
 /// What a job panicked with; nothing, if its handle was told.
-type Panic = Option<Box<dyn Any + Send>>;
+pub(super) type Panic = Option<Box<dyn Any + Send>>;
+
+/// How a worker is started as a process.
+pub(super) type Start = fn(SpawnOptions, Worker, Arc<Shared>) -> io::Result<()>;
 
 /// Workers that are processes.
 struct Processes {
     shared: Arc<Shared>,
+    start: Start,
+    stack_size: Option<usize>,
+}
+
+fn start(options: SpawnOptions, worker: Worker, shared: Arc<Shared>) -> io::Result<()> {
+    options.try_spawn(worker.work(shared)).map(drop).map_err(|refused| io::Error::other(refused.to_string()))
 }
 
 /// How far the start of a worker has come.
@@ -50,9 +63,11 @@ impl Engine<Job> for Processes {
     fn start(&self, inner: &Arc<Inner<Job>>, seat: Arc<Seat<Job>>) -> io::Result<()> {
         let launch = Arc::new(AtomicU8::new(launch::STARTING));
         let worker = Worker { inner: Arc::clone(inner), seat, runs: None, launch: Arc::clone(&launch) };
-        let options = SpawnOptions::new().on_shared(Arc::clone(&self.shared));
-        let spawned = options.try_spawn(worker.work(Arc::clone(&self.shared))).map(drop);
-        let refused = spawned.err().map(|refused| io::Error::other(refused.to_string()));
+        let mut options = SpawnOptions::new().on_shared(Arc::clone(&self.shared));
+        if let Some(bytes) = self.stack_size {
+            options = options.stack_size(bytes);
+        }
+        let refused = (self.start)(options, worker, Arc::clone(&self.shared)).err();
         // Ordering: AcqRel pairs with the exchange in the worker's `Drop`: one of the two is first.
         match launch.swap(launch::STARTED, AcqRel) {
             launch::ENDED => Err(refused.unwrap_or_else(|| io::Error::other("the scheduler is shutting down"))),
@@ -70,11 +85,11 @@ impl Engine<Job> for Processes {
 }
 
 /// A worker, from its first step until it has left; dropped before that, it was killed.
-struct Worker {
-    inner: Arc<Inner<Job>>,
+pub(super) struct Worker {
+    pub(super) inner: Arc<Inner<Job>>,
     seat: Arc<Seat<Job>>,
     /// The job that runs.
-    runs: Option<u64>,
+    pub(super) runs: Option<u64>,
     launch: Arc<AtomicU8>,
 }
 
@@ -96,38 +111,51 @@ impl Worker {
         let mut order = self.await_order(&shared, &mut idle).await;
         while let Order::Run(ticket, mut job) = order {
             self.runs = Some(ticket);
+            let Job::Future(future) = &mut job else { unreachable!("closures are submitted to coroutines only") };
             let outcome = poll_fn(|task| {
                 let _marked = mark.put();
-                match caught(|| job.as_mut().poll(task)) {
+                match caught(|| future.as_mut().poll(task)) {
                     Ok(outcome) => outcome,
                     Err(payload) => Poll::Ready(Err(Some(payload))),
                 }
             })
             .await;
             drop_guarded(job);
-            let ended = match outcome {
-                Ok(()) => Ended::Completed,
-                Err(payload) => {
-                    if let Some(payload) = payload {
-                        self.inner.hooks.report(payload);
-                    }
-                    Ended::Panicked
-                }
-            };
-            self.runs = None;
-            order = match self.inner.finish(&self.seat, ticket, ended) {
-                Next::Run(ticket, job) => Order::Run(ticket, job),
-                Next::Park => self.await_order(&shared, &mut idle).await,
-                Next::Leave => Order::Leave,
+            order = match self.finish(ticket, outcome) {
+                Some(order) => order,
+                None => self.await_order(&shared, &mut idle).await,
             };
         }
+        self.leave();
+    }
+
+    /// Tells the pool that a job has ended; says what comes next, if that is known.
+    pub(super) fn finish(&mut self, ticket: u64, outcome: Result<(), Panic>) -> Option<Order<Job>> {
+        let ended = match outcome {
+            Ok(()) => Ended::Completed,
+            Err(payload) => {
+                if let Some(payload) = payload {
+                    self.inner.hooks.report(payload);
+                }
+                Ended::Panicked
+            }
+        };
+        self.runs = None;
+        match self.inner.finish(&self.seat, ticket, ended) {
+            Next::Run(ticket, job) => Some(Order::Run(ticket, job)),
+            Next::Park => None,
+            Next::Leave => Some(Order::Leave),
+        }
+    }
+
+    pub(super) fn leave(self) {
         self.inner.hooks.run_stop();
         self.inner.left();
         // Nothing is left to be told when this is dropped.
         self.launch.store(launch::STARTING, Relaxed);
     }
 
-    async fn await_order(&self, shared: &Arc<Shared>, idle: &mut Option<Sleep>) -> Order<Job> {
+    pub(super) async fn await_order(&self, shared: &Arc<Shared>, idle: &mut Option<Sleep>) -> Order<Job> {
         let mut deadline = None;
         poll_fn(|task| {
             loop {
@@ -178,7 +206,7 @@ fn call<F>(future: F, _: u64) -> Job
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    Box::pin(async move { guarded_future(future).await.map_err(Some) })
+    Job::Future(Box::pin(async move { guarded_future(future).await.map_err(Some) }))
 }
 
 /// Makes the job of a future, and keeps where its result goes for the handle.
@@ -191,7 +219,7 @@ where
         let cell = Arc::new(Cell::new(None));
         *kept = Some(Arc::clone(&cell));
         let promise = Promise::new(cell);
-        Box::pin(async move {
+        Job::Future(Box::pin(async move {
             match guarded_future(future).await {
                 Ok(result) => {
                     promise.resolve(Ok(result));
@@ -202,17 +230,21 @@ where
                     Err(None)
                 }
             }
-        })
+        }))
     }
 }
 
-fn handle<T: Send + 'static>(inner: &Arc<Inner<Job>>, kept: Option<Arc<Cell<T>>>, ticket: u64) -> JobHandle<T> {
+pub(super) fn handle<T: Send + 'static>(
+    inner: &Arc<Inner<Job>>,
+    kept: Option<Arc<Cell<T>>>,
+    ticket: u64,
+) -> JobHandle<T> {
     JobHandle::new(kept.expect("the job of a ticket was made"), Arc::clone(inner) as _, ticket)
 }
 
 /// For how long a submitter waits for a place.
 #[derive(Clone, Copy)]
-enum Patience {
+pub(super) enum Patience {
     Refuse,
     For(Option<Duration>),
 }
@@ -273,21 +305,25 @@ impl Builder {
     }
 
     fn build_async_in(self, shared: Arc<Shared>) -> Result<AsyncPool, PoolError> {
-        let inner = self.make(Box::new(Processes { shared }))?;
+        self.build_processes(shared, start)
+    }
+
+    pub(super) fn build_processes(self, shared: Arc<Shared>, start: Start) -> Result<AsyncPool, PoolError> {
+        let inner = self.make(Box::new(Processes { shared, start, stack_size: self.stack_size }))?;
         Ok(AsyncPool { owner: Arc::new(Owner(inner)), refuses: self.how_full() == super::OnFull::Refuse })
     }
 }
 
 impl AsyncPool {
-    fn inner(&self) -> &Arc<Inner<Job>> {
+    pub(super) fn inner(&self) -> &Arc<Inner<Job>> {
         &self.owner.0
     }
 
-    fn patience(&self) -> Patience {
+    pub(super) fn patience(&self) -> Patience {
         if self.refuses { Patience::Refuse } else { Patience::For(None) }
     }
 
-    async fn put<C>(
+    pub(super) async fn put<C>(
         &self,
         content: C,
         patience: Patience,

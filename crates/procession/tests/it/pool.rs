@@ -1,5 +1,6 @@
 //! Pools: what they run, refuse, give back; how they grow, shrink and end.
 
+mod coroutines;
 mod model;
 mod others;
 mod processes;

@@ -1,0 +1,233 @@
+//! Pools whose workers are coroutines.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::builder::Builder;
+use super::core::Order;
+use super::processes::{AsyncPool, Job, Patience, Worker, handle};
+use super::task::{Cell, JobHandle, Promise, caught, panicked};
+use super::{PoolError, SubmitError};
+use crate::shared::Shared;
+use crate::{Scheduler, SpawnOptions, co, here, scheduler};
+
+fn start(options: SpawnOptions, worker: Worker, shared: Arc<Shared>) -> io::Result<()> {
+    // A cancel leaves the jobs alone, as it does those of async processes: who ends the pool is who closes it.
+    let runs = move |_: co::Context<()>| co::shield(|| work(worker, &shared));
+    options.spawn_coroutine(runs).map(drop).map_err(|refused| io::Error::other(refused.to_string()))
+}
+
+/// As the work of an async process; but a closure runs outside of polls, so that it can be suspended.
+fn work(mut worker: Worker, shared: &Arc<Shared>) {
+    worker.inner.hooks.run_start();
+    let mut idle = None;
+    let mut order = co::wait(worker.await_order(shared, &mut idle));
+    while let Order::Run(ticket, job) = order {
+        worker.runs = Some(ticket);
+        let outcome = match job {
+            Job::Closure(closure) => closure(),
+            Job::Future(future) => co::wait(future),
+        };
+        order = match worker.finish(ticket, outcome) {
+            Some(order) => order,
+            None => co::wait(worker.await_order(shared, &mut idle)),
+        };
+    }
+    worker.leave();
+}
+
+/// As [`caught`], but the end of the coroutine goes on.
+fn caught_here<T>(closure: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
+    caught(closure).or_else(|payload| if co::is_unwinding(&*payload) { resume_unwind(payload) } else { Err(payload) })
+}
+
+fn call<F: FnOnce() + Send + 'static>(closure: F, _: u64) -> Job {
+    Job::Closure(Box::new(|| caught_here(closure).map_err(Some)))
+}
+
+/// Makes the job of a closure, and keeps where its result goes for the handle.
+fn task<F, T>(kept: &mut Option<Arc<Cell<T>>>) -> impl FnMut(F, u64) -> Job + Send + '_
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    |closure, _| {
+        let cell = Arc::new(Cell::new(None));
+        *kept = Some(Arc::clone(&cell));
+        let promise = Promise::new(cell);
+        Job::Closure(Box::new(move || match caught_here(closure) {
+            Ok(result) => {
+                promise.resolve(Ok(result));
+                Ok(())
+            }
+            Err(payload) => {
+                promise.resolve(Err(panicked(payload)));
+                Err(None)
+            }
+        }))
+    }
+}
+
+/// A pool of coroutines that run closures, which may [wait](crate::co): at most as many at once as its capacity.
+///
+/// All that an [`AsyncPool`] has it has, to which it dereferences: reservations, statistics, resizing, closing; and futures can be submitted by
+/// way of that. A worker keeps its stack while it is idle. A job that submits to its own full pool and waits is not seen as a deadlock.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::pool::Pool;
+/// use procession::{Scheduler, co};
+///
+/// // SAFETY: none of the coroutines holds a thread-local pointer that is scoped to a frame across a suspension.
+/// let scheduler = unsafe { Scheduler::builder().enable_coroutines() }.build()?;
+/// let pool = Pool::builder().capacity(100).build_coroutines_on(&scheduler)?;
+/// let sum = scheduler.block_on(async {
+///     let mut handles = Vec::new();
+///     for n in 1..=1000 {
+///         let job = move || {
+///             co::sleep(Duration::from_micros(10));
+///             n
+///         };
+///         handles.push(pool.submit(job).await?);
+///     }
+///     let mut sum = 0;
+///     for handle in handles {
+///         sum += handle.await?;
+///     }
+///     Ok::<i32, Box<dyn std::error::Error>>(sum)
+/// })?;
+/// assert_eq!(sum, 500_500);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # When the scheduler ends
+/// As for an [`AsyncPool`]; the stacks of jobs that run are unwound.
+#[derive(Clone)]
+pub struct CoPool(AsyncPool);
+
+impl Builder {
+    /// Builds a pool of coroutines, of the scheduler of the calling process or thread; outside of all, of the default one.
+    ///
+    /// # Errors
+    /// [`PoolError`]: a value out of its range; the scheduler was built without
+    /// [`enable_coroutines`](crate::Builder::enable_coroutines); or it refused one of the workers that were to be
+    /// [started](Self::prestart) at once.
+    pub fn build_coroutines(self) -> Result<CoPool, PoolError> {
+        self.build_coroutines_in(Arc::clone(&scheduler::here()))
+    }
+
+    /// As [`build_coroutines`](Self::build_coroutines), on this scheduler. The pool does not keep the scheduler from being dropped.
+    ///
+    /// # Errors
+    /// As [`build_coroutines`](Self::build_coroutines).
+    pub fn build_coroutines_on(self, scheduler: &Scheduler) -> Result<CoPool, PoolError> {
+        self.build_coroutines_in(Arc::clone(scheduler.shared()))
+    }
+
+    fn build_coroutines_in(self, shared: Arc<Shared>) -> Result<CoPool, PoolError> {
+        if shared.stacks.is_none() {
+            let text = format!("scheduler {:?} was built without Builder::enable_coroutines", shared.name);
+            return Err(PoolError::Invalid(text));
+        }
+        self.build_processes(shared, start).map(CoPool)
+    }
+}
+
+impl CoPool {
+    async fn put_task<F, T>(&self, closure: F, patience: Patience) -> Result<JobHandle<T>, SubmitError<F>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let mut kept = None;
+        let ticket = self.0.put(closure, patience, task(&mut kept)).await?;
+        Ok(handle(self.0.inner(), kept, ticket))
+    }
+
+    /// Runs a closure whose result nobody wants. If the pool is full, this waits, or refuses if [the builder](Builder::on_full) said so.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it.
+    ///
+    /// # Cancellation
+    /// Dropped while it waits, it leaves the queue, and drops the closure.
+    pub async fn execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
+        self.0.put(closure, self.0.patience(), call).await.map(drop)
+    }
+
+    /// As [`execute`](Self::execute), with a handle to the result.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it.
+    ///
+    /// # Cancellation
+    /// As [`execute`](Self::execute).
+    pub async fn submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.put_task(closure, self.0.patience()).await
+    }
+
+    /// As [`submit`](Self::submit), but waits for a place for at most `patience`.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it.
+    ///
+    /// # Cancellation
+    /// As [`execute`](Self::execute).
+    pub async fn submit_timeout<F, T>(&self, closure: F, patience: Duration) -> Result<JobHandle<T>, SubmitError<F>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.put_task(closure, Patience::For(Some(patience))).await
+    }
+
+    /// As [`execute`](Self::execute), but refuses if the pool is full.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it.
+    pub fn try_execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
+        here::spend();
+        let entered = self.0.inner().enter(closure, call);
+        self.0.inner().count_if_refused(&entered);
+        entered.map(drop)
+    }
+
+    /// As [`submit`](Self::submit), but refuses if the pool is full.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it.
+    pub fn try_submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        here::spend();
+        let mut kept = None;
+        let entered = self.0.inner().enter(closure, task(&mut kept));
+        self.0.inner().count_if_refused(&entered);
+        entered.map(|ticket| handle(self.0.inner(), kept, ticket))
+    }
+}
+
+impl Deref for CoPool {
+    type Target = AsyncPool;
+
+    fn deref(&self) -> &AsyncPool {
+        &self.0
+    }
+}
+
+impl fmt::Debug for CoPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

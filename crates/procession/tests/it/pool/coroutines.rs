@@ -1,0 +1,112 @@
+//! Pools of coroutines.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use procession::pool::{CoPool, JobError, OnFull, Pool, PoolError};
+use procession::{Scheduler, co};
+use procession_sync::atomic::AtomicUsize;
+use procession_sync::atomic::Ordering::SeqCst;
+
+use super::assert_sums;
+use crate::scene::{driven, panic_quietly, soon, soon_closed};
+
+fn scheduler(width: usize) -> Scheduler {
+    // SAFETY: none of the coroutines here holds a scoped thread-local pointer across a wait.
+    unsafe { Scheduler::builder().width(width).enable_coroutines() }.build().expect("the system has threads and memory")
+}
+
+fn of(scheduler: &Scheduler, capacity: usize) -> CoPool {
+    Pool::builder().capacity(capacity).build_coroutines_on(scheduler).expect("it starts no coroutine yet")
+}
+
+async fn end(pool: &CoPool) {
+    pool.close();
+    pool.ended().await.expect("its jobs end");
+    let stats = pool.stats();
+    assert_eq!((stats.live, stats.queued), (0, 0));
+    assert_sums(&stats);
+}
+
+#[test]
+fn jobs_wait_in_straight_line_code_and_no_more_at_once_than_the_capacity() {
+    for width in [1, 3] {
+        let scheduler = scheduler(width);
+        let pool = of(&scheduler, 10);
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        scheduler.block_on(async {
+            let mut handles = Vec::new();
+            for n in 0..200 {
+                let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+                let job = move || {
+                    most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+                    assert!(co::may_suspend());
+                    co::sleep(Duration::from_micros(100));
+                    now.fetch_sub(1, SeqCst);
+                    n
+                };
+                handles.push(pool.submit(job).await.expect("it is open"));
+            }
+            for (n, handle) in handles.into_iter().enumerate() {
+                assert_eq!(handle.await, Ok(n));
+            }
+            assert!(most.load(SeqCst) <= 10 && pool.stats().peak <= 10);
+            end(&pool).await;
+        });
+    }
+}
+
+#[test]
+fn a_panic_goes_to_the_handle_and_the_worker_goes_on() {
+    let scheduler = scheduler(1);
+    let (reports, reported) = mpsc::channel();
+    let reports = procession_sync::Mutex::new(reports);
+    let report = move |payload: Box<dyn std::any::Any + Send>| {
+        let text = payload.downcast_ref::<String>().cloned().unwrap_or_default();
+        reports.lock().expect("nobody panics").send(text).expect("the test listens");
+    };
+    let pool = Pool::builder().capacity(1).on_panic(report).build_coroutines_on(&scheduler).expect("valid");
+    scheduler.block_on(async {
+        let panics = pool.submit(|| panic_quietly("one")).await.expect("it is open");
+        assert!(matches!(panics.await, Err(JobError::Panicked(text)) if &*text == "one"));
+        pool.execute(|| panic_quietly("two")).await.expect("it is open");
+        assert_eq!(pool.submit(|| 3).await.expect("it is open").await, Ok(3));
+        let stats = pool.stats();
+        assert_eq!((stats.panicked, stats.workers_started), (2, 1));
+        // Futures run on its workers, too.
+        assert_eq!((*pool).submit(async { 4 }).await.expect("it is open").await, Ok(4));
+        end(&pool).await;
+    });
+    assert_eq!(soon(&reported), "two");
+}
+
+#[test]
+fn what_is_refused_comes_back_and_the_end_of_the_scheduler_unwinds_jobs() {
+    let scheduler = scheduler(2);
+    let builder = Pool::builder().capacity(1).on_full(OnFull::Refuse);
+    let pool = builder.build_coroutines_on(&scheduler).expect("valid");
+    let (held, holds) = mpsc::channel::<()>();
+    let (starts, started) = mpsc::channel();
+    let job = move || {
+        let _held = held;
+        starts.send(()).expect("the test listens");
+        co::wait(std::future::pending::<()>());
+    };
+    let handle = pool.try_submit(job).expect("there is room");
+    soon(&started);
+    let refused = pool.try_submit(|| 5).expect_err("it is full");
+    assert!(refused.is_full());
+    assert_eq!(refused.into_inner()(), 5);
+    drop(scheduler);
+    soon_closed(&holds);
+    assert_eq!(handle.join(), Err(JobError::Cancelled));
+    let refused = pool.try_submit(|| 6).expect_err("the scheduler has ended");
+    assert_eq!(refused.into_inner()(), 6);
+    assert_sums(&pool.stats());
+}
+
+#[test]
+fn without_coroutines_there_is_no_pool_of_them() {
+    let refused = Pool::builder().build_coroutines_on(&driven()).expect_err("they are not enabled");
+    assert!(matches!(&refused, PoolError::Invalid(text) if text.contains("enable_coroutines")), "{refused}");
+}
