@@ -148,7 +148,7 @@ fn the_end_of_the_scheduler_resolves_every_handle() {
     let scheduler = threaded(1);
     let pool = of(&scheduler, 2, Queue::Unbounded);
     let handles: Vec<_> = (0..20).map(|_| pool.try_submit(std::future::pending::<()>()).expect("it is open")).collect();
-    let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(100)));
+    let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(500)));
     assert!(unfinished.is_empty());
     for handle in handles {
         assert!(handle.is_finished());
