@@ -1,12 +1,13 @@
 //! Look at `Counter`: a tower service in which each request calls a process, which owns the numbers. hyper does the protocol, and each
 //! connection is a process, too. Run it with `--features serve`.
 //!
-//! With an address it serves until it is stopped: `-- 127.0.0.1:7000`, then `curl 127.0.0.1:7000/some/page`, or `wrk`. Without, it asks
-//! itself a few times; then it shuts down, which lets every connection finish.
+//! With an address it serves until SIGINT or SIGTERM: `-- 127.0.0.1:7000`, then `curl 127.0.0.1:7000/some/page`, or `wrk`. Without, it asks
+//! itself a few times. Then it shuts down, which lets every connection finish.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::net::UnixStream as StdStream;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
@@ -14,8 +15,10 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
 use procession::http::serve;
-use procession::net::{TcpListener, TcpStream};
+use procession::net::{TcpListener, TcpStream, UnixStream};
 use procession::{Address, Context, Reply, Scheduler, spawn, start};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
 use tower_service::Service;
 
 /// A page, and who wants to know how often it was asked for.
@@ -66,6 +69,16 @@ async fn ask(stream: &TcpStream, page: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).lines().last().unwrap_or_default().to_owned())
 }
 
+/// Waits for the first SIGINT or SIGTERM.
+async fn signal() -> io::Result<()> {
+    let (told, tells) = StdStream::pair()?;
+    for signal in [SIGINT, SIGTERM] {
+        pipe::register(signal, tells.try_clone()?)?;
+    }
+    told.set_nonblocking(true)?;
+    UnixStream::try_from(told)?.read(&mut [0]).await.map(drop)
+}
+
 fn main() -> io::Result<()> {
     let scheduler = Scheduler::builder().name("http").build().map_err(io::Error::other)?;
     let address = std::env::args().nth(1);
@@ -75,17 +88,18 @@ fn main() -> io::Result<()> {
         println!("listening on {here}");
         let counter = start(count);
         let service = Counter(counter.address().clone());
-        if address.is_some() {
-            return serve(listener, service).await;
-        }
         drop(spawn(serve(listener, service)));
-        let stream = TcpStream::connect(here).await?;
-        for number in 1..=3 {
-            let answer = ask(&stream, "/page").await?;
-            println!("{answer}");
-            assert_eq!(answer, format!("visit {number} of /page"));
+        if address.is_some() {
+            signal().await?;
+        } else {
+            let stream = TcpStream::connect(here).await?;
+            for number in 1..=3 {
+                let answer = ask(&stream, "/page").await?;
+                println!("{answer}");
+                assert_eq!(answer, format!("visit {number} of /page"));
+            }
         }
-        // The connection is idle, and is closed in order.
+        // Idle connections are closed, the others answer first.
         let unfinished = scheduler.shutdown(Duration::from_secs(5)).await;
         assert!(unfinished.is_empty(), "{unfinished:?}");
         Ok(())
