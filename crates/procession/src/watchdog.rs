@@ -317,9 +317,11 @@ impl Watch {
         }
     }
 
-    /// What was seen before says nothing any more.
+    /// What was seen before says nothing any more. But what was found stays found while its step lasts: it counts against the cap, and was reported.
     fn forget(&mut self) {
-        self.looks.clear();
+        for look in self.looks.iter_mut().filter(|look| look.found.is_none()) {
+            *look = Look::default();
+        }
         self.waited = false;
         self.due_since = NEVER;
         self.polls = (0, 0);
