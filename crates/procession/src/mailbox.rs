@@ -14,7 +14,7 @@
 //! ## Steps
 //! Push: `Refuse` if closed; `Queue` if there is room and nobody waits; else what the policy says.
 //! Wait: as push, but behind those who wait already: `Stand` in the queue with message and waker.
-//! Take: one entry; while there is room, `Admit` the first who waits: its message goes into the mailbox, and it is woken.
+//! Take: one entry (a state machine frees the room of the messages it takes later, all at once, when it is handed them); while there is room, `Admit` the first who waits: its message goes into the mailbox, and it is woken.
 //! Withdraw (the sender gives up): out of the queue, if it still stands there; else its message has been taken.
 //! Close: everything out; who waits finds its message among the `returned`, and is woken.
 //!
@@ -296,18 +296,22 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     pub(crate) fn take(&self) -> Taken<M, S> {
         self.with(|ring| {
             let entry = ring.entries.pop_front();
-            let mut wakers = Vec::new();
-            if let Some(Entry::Message(_)) = entry {
-                ring.messages -= 1;
-                while ring.messages < self.capacity.get()
-                    && let Some(first) = ring.waiting.pop_front()
-                {
-                    ring.push(first.message);
-                    wakers.push(first.waker);
-                }
-            }
+            let wakers = match entry {
+                Some(Entry::Message(_)) => ring.free(1, self.capacity),
+                _ => Vec::new(),
+            };
             (entry, wakers)
         })
+    }
+
+    /// Takes one entry; if it is a message, its room is still taken, until `release`.
+    pub(crate) fn take_kept(&self) -> Option<Entry<M, S>> {
+        self.with(|ring| ring.entries.pop_front())
+    }
+
+    /// The room of messages that were taken and kept is free; who is to be woken for it.
+    pub(crate) fn release(&self, messages: u32) -> Vec<Waker> {
+        self.with(|ring| if ring.closed { Vec::new() } else { ring.free(messages, self.capacity) })
     }
 
     /// The receiver wants to be woken by the next push, unless there is something to take.
@@ -365,6 +369,19 @@ impl<M, S> Ring<M, S> {
         self.messages += 1;
         self.high_water = self.high_water.max(self.messages);
         std::mem::take(&mut self.armed)
+    }
+
+    /// Frees the room of messages, and admits who waits for it; at most as many as were freed.
+    fn free(&mut self, messages: u32, capacity: NonZeroU32) -> Vec<Waker> {
+        self.messages -= messages;
+        let mut wakers = Vec::new();
+        while self.messages < capacity.get()
+            && let Some(first) = self.waiting.pop_front()
+        {
+            self.push(first.message);
+            wakers.push(first.waker);
+        }
+        wakers
     }
 
     fn stand(&mut self, message: M, waker: Waker) -> u64 {

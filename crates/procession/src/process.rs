@@ -286,8 +286,9 @@ impl<P: Process> MachineBody<P> {
                 }
             }
             Mailbox::Bounded(ring) => {
-                while let Some(event) = slot::take_bounded(slot, ring) {
-                    self.note(slot, event);
+                // Their room is not free before the process is handed them, so no sender can prolong this.
+                while let Some(entry) = ring.take_kept() {
+                    self.note(slot, entry.into());
                 }
             }
         }
@@ -398,6 +399,11 @@ impl<P: Process> Body for MachineBody<P> {
             return Step::Ended(Exit::Normal);
         };
         slot.count_received(self.messages as u32);
+        if self.messages > 0
+            && let Some(Mailbox::Bounded(ring)) = slot.mailbox_checked::<P::Message>()
+        {
+            slot::release_bounded(slot, ring, self.messages as u32);
+        }
         self.outstanding -= self.completions;
         self.messages = 0;
         self.completions = 0;

@@ -906,12 +906,22 @@ pub(crate) fn finish_offer<M: Send + 'static>(slot: &Slot, offered: Offered<M>) 
 #[cold]
 pub(crate) fn take_bounded<M>(slot: &Slot, ring: &BoundedMailbox<M>) -> Option<Event<M>> {
     let (entry, wakers) = ring.take();
-    // What waited has been sent, whether its sender notices or not.
+    admit(slot, wakers);
+    entry.map(Event::from)
+}
+
+/// Frees the room of messages that were taken out of a bounded mailbox and kept, and lets who waits for it in. Only the process itself does.
+#[cold]
+pub(crate) fn release_bounded<M>(slot: &Slot, ring: &BoundedMailbox<M>, messages: u32) {
+    admit(slot, ring.release(messages));
+}
+
+/// What waited has been sent, whether its sender notices or not.
+fn admit(slot: &Slot, wakers: Vec<Waker>) {
     let admitted = wakers.len() as u32;
     if admitted > 0 {
         slot.count_sent(admitted);
         here::count(slot.shared(), |stats| &stats.sent, admitted.into());
         wake_all(wakers);
     }
-    entry.map(Event::from)
 }

@@ -376,3 +376,24 @@ fn messages_that_a_state_machine_was_not_handed_are_dead_letters() {
     assert_eq!(letters(&dead), [(DeadCause::Ended, 7)]);
     assert_conserved(&scheduler);
 }
+
+#[test]
+fn messages_that_a_state_machine_keeps_take_their_room() {
+    let scheduler = crate::scene::driven();
+    let watched = super::waits(&scheduler);
+    let pid = watched.pid().expect("it was taken");
+    let machine = SpawnOptions::new().on(&scheduler).mailbox(2, WhenFull::Reject);
+    let machine = machine.spawn_process(KeepsMessages(pid), "", Box::new(())).expect("it starts");
+    scheduler.run_until_idle();
+    for n in 0..2 {
+        machine.send(n).expect("there is room");
+    }
+    // The end of who it monitors has it look into its mailbox, but not step.
+    procession::send_exit(pid, Exit::Shutdown);
+    assert!(watched.join().is_err());
+    scheduler.run_until_idle();
+    assert!(machine.send(2).expect_err("it has been handed none").is_full());
+    scheduler.terminate(machine.pid());
+    assert_eq!(machine.join(), Err(Exit::Killed));
+    assert_conserved(&scheduler);
+}
