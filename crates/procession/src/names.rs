@@ -27,22 +27,36 @@ impl Names {
         access(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
     }
 
+    /// Both entries are made under this lock, and `unregister` takes both out under it: so neither is ever left without the other.
     fn register(&self, name: Arc<str>, slot: &Slot) -> Result<(), RegisterError> {
         let pid = slot.pid();
-        self.with(|names| match names.get(&name) {
-            Some(&owner) => Err(RegisterError::Taken { name: Arc::clone(&name), owner }),
-            None => {
-                names.insert(Arc::clone(&name), pid);
-                Ok(())
+        self.with(|names| {
+            if let Some(&owner) = names.get(&name) {
+                return Err(RegisterError::Taken { name, owner });
             }
-        })?;
-        let refused = match relations::name(slot, &name) {
-            Some(Left::There) => return Ok(()),
-            Some(Left::TooLate) => RegisterError::Ended { name: Arc::clone(&name), pid },
-            None => RegisterError::HasName { name: Arc::clone(&name), pid },
-        };
-        self.release(&name, pid);
-        Err(refused)
+            names.insert(Arc::clone(&name), pid);
+            let refused = match relations::name(slot, &name) {
+                Some(Left::There) => return Ok(()),
+                Some(Left::TooLate) => RegisterError::Ended { name: Arc::clone(&name), pid },
+                None => RegisterError::HasName { name: Arc::clone(&name), pid },
+            };
+            names.remove(&name);
+            Err(refused)
+        })
+    }
+
+    /// Frees a name, if it is still this process's, which is in `slot` if it has not ended; says whether it was.
+    fn unregister(&self, name: &str, pid: Pid, slot: Option<&Slot>) -> bool {
+        self.with(|names| {
+            if names.get(name) != Some(&pid) {
+                return false;
+            }
+            names.remove(name);
+            if let Some(slot) = slot {
+                relations::forget_name(slot, name);
+            }
+            true
+        })
     }
 
     /// Frees a name, if it is this process's.
@@ -125,12 +139,14 @@ impl Scheduler {
 
     /// Frees a name; whose it was.
     pub fn unregister(&self, name: &str) -> Option<Pid> {
-        let pid = self.whereis(name)?;
-        if let Some(slot) = find(pid) {
-            let _ = relations::take_name(&slot);
+        // Again only if the name went to another process meanwhile.
+        loop {
+            let pid = self.whereis(name)?;
+            let slot = find(pid);
+            if self.shared().names().unregister(name, pid, slot.as_deref()) {
+                return Some(pid);
+            }
         }
-        self.shared().names().release(name, pid);
-        Some(pid)
     }
 
     /// The process of a name.

@@ -263,8 +263,9 @@ pub(crate) fn name(slot: &Slot, name: &Arc<str>) -> Option<Left> {
     (!taken.get()).then_some(left)
 }
 
-pub(crate) fn take_name(slot: &Slot) -> Option<Arc<str>> {
-    with_any(slot, |relations| relations.name.take()).flatten()
+/// Takes the name of a process, if this is it.
+pub(crate) fn forget_name(slot: &Slot, name: &str) {
+    with_any(slot, |relations| relations.name.take_if(|own| **own == *name));
 }
 
 /// Where an exit signal comes from.
@@ -314,7 +315,7 @@ pub(crate) fn doom(slot: &Slot) -> Exit {
 
 /// Before a process is complete: its name is free, so that who is told of the end may give it to another.
 pub(crate) fn release_name(slot: &Slot) {
-    if let Some(name) = take_name(slot) {
+    if let Some(name) = with_any(slot, |relations| relations.name.take()).flatten() {
         slot.shared().names().release(&name, slot.pid());
     }
 }

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use procession::{Context, Named, RegisterError, Reply, SpawnOptions, register, start, whereis, yield_now};
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::thread;
 
 use super::{HOUR, waits};
 use crate::scene::{driven, panic_quietly, threaded};
@@ -129,4 +132,34 @@ fn names_are_of_the_running_process_scheduler() {
     });
     assert_eq!(inside.join(), Ok((true, Ok(Some(())))));
     assert_eq!(scheduler.whereis("child"), None);
+}
+
+#[test]
+fn a_name_that_is_freed_as_it_is_registered_leaves_nothing_with_its_process() {
+    const ROUNDS: u32 = 5_000;
+    let scheduler = threaded(1);
+    let process = waits(&scheduler);
+    let pid = process.pid().expect("it was taken");
+    let stops = AtomicBool::new(false);
+    let free_again = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stops.load(Relaxed) {
+                // There is none, as a rule.
+                let _freed = scheduler.unregister("a");
+            }
+        });
+        let free_again = (0..ROUNDS).all(|_| {
+            let registered = scheduler.register("a", pid).is_ok();
+            while scheduler.whereis("a").is_some() {
+                thread::yield_now();
+            }
+            registered && scheduler.register("b", pid).is_ok() && scheduler.unregister("b") == Some(pid)
+        });
+        stops.store(true, Relaxed);
+        free_again
+    });
+    assert!(free_again, "it has no name any more, and may have another");
+    scheduler.terminate(pid);
+    assert!(process.join().is_err());
+    assert_eq!((scheduler.whereis("a"), scheduler.whereis("b")), (None, None));
 }
