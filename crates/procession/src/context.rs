@@ -99,19 +99,13 @@ impl<M: Send + 'static> Context<M> {
     /// # Cancellation
     /// Dropped before it is complete, it has taken nothing.
     pub async fn receive_event(&mut self) -> Option<Event<M>> {
-        if let Some(event) = self.take_aside() {
-            return Some(event);
-        }
-        self.receive().first(Self::take_event).await
+        self.receive().first(Self::take_any).await
     }
 
     /// As [`receive_event`](Self::receive_event), for who goes on after it was cancelled: a cancel does not end the wait.
     pub(crate) async fn receive_event_to_the_end(&mut self) -> Option<Event<M>> {
-        if let Some(event) = self.take_aside() {
-            return Some(event);
-        }
         let receive = Receive { context: self, waits: false, to_the_end: true };
-        receive.first(Self::take_event).await
+        receive.first(Self::take_any).await
     }
 
     /// Receives the answer of one monitor; whatever else comes stays. `None` only after this process was cancelled, once the answer is not
@@ -128,7 +122,7 @@ impl<M: Send + 'static> Context<M> {
             return Some(down);
         }
         let pick = |context: &mut Self| {
-            while let Some(event) = context.take_event() {
+            while let Some(event) = context.take_charged() {
                 match event {
                     Event::Down(down) if down.monitor == monitor => return Some(down),
                     other => context.put_aside(other),
@@ -153,7 +147,7 @@ impl<M: Send + 'static> Context<M> {
             return Some(found);
         }
         let pick = |context: &mut Self| {
-            while let Some(event) = context.take_event() {
+            while let Some(event) = context.take_charged() {
                 match event {
                     Event::Message(message) if wanted(&message) => return Some(message),
                     other => context.put_aside(other),
@@ -263,6 +257,11 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
+    /// The oldest of all.
+    fn take_any(&mut self) -> Option<Event<M>> {
+        self.take_aside().or_else(|| self.take_event())
+    }
+
     /// The oldest of what was put aside.
     fn take_aside(&mut self) -> Option<Event<M>> {
         let aside = self.aside.as_mut()?;
@@ -296,6 +295,15 @@ impl<M: Send + 'static> Context<M> {
                 other => self.put_aside(other),
             }
         }
+    }
+
+    /// As `take_event`, for who looks at many: each is charged, and there is none once the step has spent all that it may.
+    fn take_charged(&mut self) -> Option<Event<M>> {
+        if here::is_spent() {
+            return None;
+        }
+        here::spend();
+        self.take_event()
     }
 
     /// The next event in the mailbox, behind what was put aside.
@@ -376,7 +384,7 @@ pub struct Receive<'a, M: Send + 'static> {
 }
 
 impl<M: Send + 'static> Receive<'_, M> {
-    /// As the future, for what `pick` takes out of the mailbox; it answers `None` once there is nothing in it.
+    /// As the future, for what `pick` takes out of the mailbox; it answers `None` once there is nothing in it, or the step's budget is spent.
     async fn first<R>(mut self, mut pick: impl FnMut(&mut Context<M>) -> Option<R>) -> Option<R> {
         poll_fn(|task| self.poll_mailbox(task, &mut pick)).await
     }
@@ -401,6 +409,11 @@ impl<M: Send + 'static> Receive<'_, M> {
                 // It is ended as soon as this step is; its exit is not to be taken for an end of its own accord.
                 return Poll::Pending;
             }
+            if here::is_spent() {
+                // There may be more.
+                here::give_way(task);
+                return Poll::Pending;
+            }
             if slot.state.is_cancelled() && !self.to_the_end {
                 // Once more: what was sent before the cancel may have come since.
                 let picked = pick(self.context);
@@ -423,11 +436,7 @@ impl<M: Send + 'static> Future for Receive<'_, M> {
     type Output = Option<M>;
 
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<M>> {
-        let receive = self.get_mut();
-        if let Some(message) = receive.context.take_message_aside() {
-            return Poll::Ready(Some(message));
-        }
-        receive.poll_mailbox(task, Context::take_message)
+        self.get_mut().poll_mailbox(task, |context| context.take_message_aside().or_else(|| context.take_message()))
     }
 }
 

@@ -183,6 +183,11 @@ pub(crate) fn spend() {
     });
 }
 
+/// Whether the running step has spent all that it may.
+pub(crate) fn is_spent() -> bool {
+    with_local(|local| local.is_some_and(|local| local.current.get().is_some() && local.budget.get() == 0))
+}
+
 /// Charges the running step for a message, and counts it.
 #[inline]
 pub(crate) fn charge_send(slot: &Slot) {

@@ -374,6 +374,36 @@ fn a_backlog_of_messages_is_received_in_portions() {
 }
 
 #[test]
+fn a_backlog_is_searched_and_what_was_skipped_received_in_portions() {
+    const MESSAGES: u32 = 10_000;
+    // As many looks as receives.
+    const STEPS: u32 = 2 * MESSAGES / 128;
+    let scheduler = driven();
+    let child = scheduler.start(|mut cx: Context<u32>| async move {
+        let last = cx.receive_matching(|&n| n == MESSAGES).await;
+        for n in 0..MESSAGES {
+            assert_eq!(cx.receive().await, Some(n));
+        }
+        last
+    });
+    for n in 0..=MESSAGES {
+        child.send(n).expect("it lives");
+    }
+    let address = child.address().clone();
+    let other = scheduler.spawn(async move {
+        let mut turns = 0;
+        while address.is_alive() {
+            turns += 1;
+            yield_now().await;
+        }
+        turns
+    });
+    assert_eq!(child.join(), Ok(Some(MESSAGES)));
+    let turns: u32 = other.join().expect("it ends");
+    assert!(turns >= STEPS, "others had {turns} turns meanwhile, but the budget is 128");
+}
+
+#[test]
 fn a_timer_fires_beside_a_process_that_is_always_ready() {
     for bound in [false, true] {
         let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
