@@ -18,6 +18,7 @@
 mod accept;
 mod half;
 mod io;
+mod options;
 mod resolve;
 mod stream;
 mod tcp;
@@ -32,6 +33,7 @@ mod unix;
 pub(crate) use accept::Starved;
 pub use half::{ReadHalf, ReuniteError, WriteHalf};
 pub use io::Readiness;
+pub use options::SocketOptions;
 pub use resolve::Host;
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;

@@ -266,14 +266,14 @@ impl<T: AsFd> Io<T> {
     }
 
     /// Waits until the next try is worth it.
-    async fn ready(&self, side: Side) -> io::Result<()> {
+    pub(super) async fn ready(&self, side: Side) -> io::Result<()> {
         let mut waiter = Waiter { io: self, side, number: None };
         // It is called if the direction is ready, and changes nothing.
         poll_fn(|task| self.poll_as(side, &mut waiter.number, task, &mut |_| Ok(Done::whole(())))).await
     }
 }
 
-fn timed_out(side: Side) -> io::Error {
+pub(super) fn timed_out(side: Side) -> io::Error {
     let text = match side {
         Side::Read => "nothing came within the read timeout",
         Side::Write => "there was no room within the write timeout",

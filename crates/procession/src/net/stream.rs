@@ -101,6 +101,14 @@ where
         self.try_once(Side::Write, |io| write_to(io, bytes))
     }
 
+    pub(super) fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.try_once(Side::Read, |io| read_vectored_from(io, buffers))
+    }
+
+    pub(super) fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.try_once(Side::Write, |io| write_vectored_to(io, parts))
+    }
+
     pub(super) fn poll_read(&self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         self.poll(Side::Read, task, |io| read_from(io, buffer))
     }
@@ -247,6 +255,22 @@ macro_rules! stream_methods {
                 self.0.try_write(bytes)
             }
 
+            /// As [`read_vectored`](Self::read_vectored), without waiting.
+            ///
+            /// # Errors
+            /// As [`try_read`](Self::try_read).
+            pub fn try_read_vectored(&self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
+                self.0.try_read_vectored(buffers)
+            }
+
+            /// As [`write_vectored`](Self::write_vectored), without waiting.
+            ///
+            /// # Errors
+            /// As [`try_write`](Self::try_write).
+            pub fn try_write_vectored(&self, parts: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+                self.0.try_write_vectored(parts)
+            }
+
             /// Reads, or leaves the waker: what async code by hand, and other kinds of processes, stand on. Of several who poll one side of a
             /// socket so, the last is woken.
             ///
@@ -278,65 +302,6 @@ macro_rules! stream_methods {
             /// The system's, if the stream is not connected any more.
             pub fn shutdown(&self, how: std::net::Shutdown) -> std::io::Result<()> {
                 self.0.shutdown(how)
-            }
-
-            /// How long a read may wait. Default: for ever.
-            pub fn read_timeout(&self) -> Option<std::time::Duration> {
-                self.0.patience(Side::Read)
-            }
-
-            /// Sets how long a read may wait, each by itself; `None` is for ever. A read that waits already is not changed.
-            ///
-            /// # Errors
-            /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for zero.
-            pub fn set_read_timeout(&self, timeout: Option<std::time::Duration>) -> std::io::Result<()> {
-                self.0.set_patience(Side::Read, timeout)
-            }
-
-            /// How long a write may wait. Default: for ever.
-            pub fn write_timeout(&self) -> Option<std::time::Duration> {
-                self.0.patience(Side::Write)
-            }
-
-            /// Sets how long a write may wait; as [`set_read_timeout`](Self::set_read_timeout).
-            ///
-            /// # Errors
-            /// As there.
-            pub fn set_write_timeout(&self, timeout: Option<std::time::Duration>) -> std::io::Result<()> {
-                self.0.set_patience(Side::Write, timeout)
-            }
-
-            /// The error that happened to the socket since the last look, which this forgets.
-            ///
-            /// # Errors
-            /// The system's, of looking.
-            pub fn take_error(&self) -> std::io::Result<Option<std::io::Error>> {
-                self.0.get().take_error()
-            }
-
-            /// Sizes of the kernel's buffers, for receiving and for sending, in bytes. Linux doubles what is set, for its own books.
-            ///
-            /// # Errors
-            /// The system's.
-            pub fn buffer_sizes(&self) -> std::io::Result<(usize, usize)> {
-                let socket = self.0.get();
-                Ok((sockopt::socket_recv_buffer_size(socket)?, sockopt::socket_send_buffer_size(socket)?))
-            }
-
-            /// Sets the size of the kernel's buffer for receiving.
-            ///
-            /// # Errors
-            /// The system's.
-            pub fn set_receive_buffer_size(&self, bytes: usize) -> std::io::Result<()> {
-                Ok(sockopt::set_socket_recv_buffer_size(self.0.get(), bytes)?)
-            }
-
-            /// Sets the size of the kernel's buffer for sending.
-            ///
-            /// # Errors
-            /// The system's.
-            pub fn set_send_buffer_size(&self, bytes: usize) -> std::io::Result<()> {
-                Ok(sockopt::set_socket_send_buffer_size(self.0.get(), bytes)?)
             }
 
             /// A half to read and a half to write, so that two can work at once. `&self` can be read and written as it is, so this only says
@@ -405,17 +370,7 @@ macro_rules! stream_methods {
             }
         }
 
-        impl std::os::fd::AsFd for $Stream {
-            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-                self.0.as_fd()
-            }
-        }
-
-        impl std::fmt::Debug for $Stream {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.0.fmt(f)
-            }
-        }
+        super::options::waiting_methods!($Stream);
     };
 }
 

@@ -2,15 +2,15 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, listen, socket_with, sockopt};
+use rustix::net::sockopt;
 
-use super::accept::{BACKLOG, accept};
+use super::accept::accept;
 use super::half::{ReadHalf, WriteHalf};
-use super::io::{Done, Io, Side};
+use super::io::{Io, Side};
+use super::options::{SocketOptions, socket_methods};
 use super::resolve::Host;
 use super::stream::{std_conversions, stream_methods};
 use crate::time::timeout;
@@ -38,20 +38,16 @@ use crate::time::timeout;
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct TcpListener(Io<StdTcpListener>);
+pub struct TcpListener(pub(super) Io<StdTcpListener>);
 
 impl TcpListener {
     /// Listens at `host`; of several addresses, at the first that can be bound. Port 0 lets the system choose one. An address that was in use
-    /// a moment ago can be bound again.
+    /// a moment ago can be bound again. [`SocketOptions::listen`] for more say in this.
     ///
     /// # Errors
     /// The system's, of the last address tried.
     pub async fn bind(host: impl Into<Host>) -> io::Result<Self> {
-        let addresses = host.into().addresses().await?;
-        let listener = StdTcpListener::bind(&*addresses)?;
-        // std has set a backlog that is full soon.
-        listen(&listener, BACKLOG)?;
-        Self::try_from(listener)
+        SocketOptions::new().listen(host).await
     }
 
     /// Waits for the next connection.
@@ -102,29 +98,19 @@ impl TcpListener {
 
 std_conversions!(TcpListener, StdTcpListener);
 
-impl AsFd for TcpListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl std::fmt::Debug for TcpListener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
+socket_methods!(TcpListener);
 
 /// A TCP connection. See [`TcpListener`] for an example.
 ///
 /// All methods take `&self`: one process may read while another writes. It has the I/O traits of `futures-io`, for `&TcpStream`, too; with
 /// the feature `tokio-io` those of tokio, with `hyper` those of hyper.
-pub struct TcpStream(Io<StdTcpStream>);
+pub struct TcpStream(pub(super) Io<StdTcpStream>);
 
 stream_methods!(TcpStream, StdTcpStream);
 std_conversions!(TcpStream, StdTcpStream);
 
 impl TcpStream {
-    /// Connects to `host`; of several addresses, to the first that answers.
+    /// Connects to `host`; of several addresses, to the first that answers. [`SocketOptions::connect`] for more say in this.
     ///
     /// # Errors
     /// The system's, of the last address tried.
@@ -132,14 +118,7 @@ impl TcpStream {
     /// # Cancellation
     /// Dropped before it is complete, the connection is given up.
     pub async fn connect(host: impl Into<Host>) -> io::Result<Self> {
-        let mut last = None;
-        for address in host.into().addresses().await? {
-            match Self::connect_to(address).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.expect("a host has at least one address"))
+        SocketOptions::new().connect(host).await
     }
 
     /// As [`connect`](Self::connect), within `patience`, looking up the name included.
@@ -151,29 +130,6 @@ impl TcpStream {
             Ok(connected) => connected,
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "not connected within the time")),
         }
-    }
-
-    async fn connect_to(address: SocketAddr) -> io::Result<Self> {
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
-        match connect(&socket, &address) {
-            // The kernel goes on connecting after a signal, too.
-            Ok(()) | Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        // Registered only now: the kernel calls a socket that is not connecting closed.
-        let io = Io::new(StdTcpStream::from(socket))?;
-        let connected = |socket: &StdTcpStream| {
-            if let Some(error) = socket.take_error()? {
-                return Err(error);
-            }
-            match socket.peer_addr() {
-                Err(error) if error.kind() == io::ErrorKind::NotConnected => Err(io::ErrorKind::WouldBlock.into()),
-                peer => peer.map(|_| Done::whole(())),
-            }
-        };
-        io.run(Side::Write, connected).await?;
-        Ok(Self(io))
     }
 
     /// The address here.
@@ -243,6 +199,68 @@ impl TcpStream {
             sockopt::set_tcp_keepidle(socket, idle)?;
         }
         Ok(sockopt::set_socket_keepalive(socket, idle.is_some())?)
+    }
+
+    /// How long after each such question the next one follows, and after how many without an answer the connection ends: with
+    /// [`TimedOut`](io::ErrorKind::TimedOut), for whoever reads, too.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn keepalive_probes(&self) -> io::Result<(Duration, u32)> {
+        let socket = self.0.get();
+        Ok((sockopt::tcp_keepintvl(socket)?, sockopt::tcp_keepcnt(socket)?))
+    }
+
+    /// Sets that, the time to the second. Default: the system's, of Linux 75 s and 9.
+    ///
+    /// # Errors
+    /// The system's: it takes neither zero nor much.
+    pub fn set_keepalive_probes(&self, interval: Duration, count: u32) -> io::Result<()> {
+        let socket = self.0.get();
+        sockopt::set_tcp_keepintvl(socket, interval)?;
+        Ok(sockopt::set_tcp_keepcnt(socket, count)?)
+    }
+
+    /// How long data that are sent may be without an answer, or wait for a peer that does not read, until the connection ends with
+    /// [`TimedOut`](io::ErrorKind::TimedOut); `None` is as long as the system tries.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn user_timeout(&self) -> io::Result<Option<Duration>> {
+        let timeout_ms = sockopt::tcp_user_timeout(self.0.get())?;
+        Ok((timeout_ms > 0).then(|| Duration::from_millis(timeout_ms.into())))
+    }
+
+    /// Sets that, to the millisecond. Default: `None`, which is about a quarter of an hour.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for less than a millisecond, and for more than 24 days; the system's.
+    pub fn set_user_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let timeout_ms = match timeout.map(|timeout| i32::try_from(timeout.as_millis())) {
+            None => 0,
+            Some(Ok(timeout_ms @ 1..)) => timeout_ms.cast_unsigned(),
+            Some(_) => {
+                let text = "cannot set a user timeout outside of 1 ms to 24 days: use None for none";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+        };
+        Ok(sockopt::set_tcp_user_timeout(self.0.get(), timeout_ms)?)
+    }
+
+    /// Whether what comes is acknowledged at once, and not with what is sent next. The system changes that by itself, too.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn quick_ack(&self) -> io::Result<bool> {
+        Ok(sockopt::tcp_quickack(self.0.get())?)
+    }
+
+    /// Sets that, for now.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_quick_ack(&self, quick: bool) -> io::Result<()> {
+        Ok(sockopt::set_tcp_quickack(self.0.get(), quick)?)
     }
 
     /// What becomes of data that are not sent when the socket is closed: `None`, the system goes on sending them; zero, they are

@@ -1,11 +1,17 @@
 //! UDP.
 
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdUdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::os::fd::AsFd;
+
+use rustix::net::addr::SocketAddrArg;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, recvmsg, sendmsg, sendmsg_addr,
+    sockopt,
+};
 
 use super::io::{Done, Io, Side};
+use super::options::{SocketOptions, waiting_methods};
 use super::resolve::Host;
 use super::stream::std_conversions;
 
@@ -25,18 +31,18 @@ use super::stream::std_conversions;
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct UdpSocket(Io<StdUdpSocket>);
+pub struct UdpSocket(pub(super) Io<StdUdpSocket>);
 
 std_conversions!(UdpSocket, StdUdpSocket);
 
 impl UdpSocket {
     /// Receives at `host`; of several addresses, at the first that can be bound. Port 0 lets the system choose one.
+    /// [`SocketOptions::bind`] for more say in this.
     ///
     /// # Errors
     /// The system's, of the last address tried.
     pub async fn bind(host: impl Into<Host>) -> io::Result<Self> {
-        let addresses = host.into().addresses().await?;
-        Self::try_from(StdUdpSocket::bind(&*addresses)?)
+        SocketOptions::new().bind(host).await
     }
 
     /// From now on [`send`](Self::send) goes there, and only what comes from there is received; of several addresses, the first that can be.
@@ -66,6 +72,24 @@ impl UdpSocket {
         self.0.run(Side::Write, |io| io.send_to(bytes, address).map(Done::whole)).await
     }
 
+    /// As [`send`](Self::send), one datagram out of several parts, one after the other.
+    ///
+    /// # Errors
+    /// As there; the system takes 1024 parts at most.
+    pub async fn send_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.run(Side::Write, |io| send_parts(io, parts).map(Done::whole)).await
+    }
+
+    /// As [`send_to`](Self::send_to), one datagram out of several parts, one after the other.
+    ///
+    /// # Errors
+    /// As [`send_vectored`](Self::send_vectored).
+    pub async fn send_vectored_to(&self, parts: &[IoSlice<'_>], host: impl Into<Host>) -> io::Result<usize> {
+        let addresses = host.into().addresses().await?;
+        let address = addresses[0];
+        self.0.run(Side::Write, |io| send_parts_to(io, parts, &address).map(Done::whole)).await
+    }
+
     /// Receives a datagram; what does not fit into `buffer` is discarded.
     ///
     /// # Errors
@@ -82,6 +106,27 @@ impl UdpSocket {
         self.0.run(Side::Read, |io| io.recv_from(buffer).map(Done::whole)).await
     }
 
+    /// As [`recv_from`](Self::recv_from), into several buffers, one after the other.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn recv_vectored_from(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, SocketAddr)> {
+        let call = |io: &StdUdpSocket| {
+            let (count, address) = receive_parts(io, buffers)?;
+            let address = address.ok_or(io::Error::from(io::ErrorKind::InvalidData))?;
+            Ok(Done::whole((count, address.try_into()?)))
+        };
+        self.0.run(Side::Read, call).await
+    }
+
+    /// As [`recv`](Self::recv), into several buffers, one after the other.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn recv_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.run(Side::Read, |io| receive_parts(io, buffers).map(|(count, _)| Done::whole(count))).await
+    }
+
     /// As [`recv`](Self::recv), and leaves the datagram there.
     ///
     /// # Errors
@@ -96,6 +141,22 @@ impl UdpSocket {
     /// As there.
     pub async fn peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.run(Side::Read, |io| io.peek_from(buffer).map(Done::whole)).await
+    }
+
+    /// As [`recv`](Self::recv), without waiting.
+    ///
+    /// # Errors
+    /// The system's; [`WouldBlock`](io::ErrorKind::WouldBlock) if there is none.
+    pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.try_once(Side::Read, |io| io.recv(buffer).map(Done::whole))
+    }
+
+    /// As [`send`](Self::send), without waiting.
+    ///
+    /// # Errors
+    /// The system's; [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room.
+    pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_once(Side::Write, |io| io.send(bytes).map(Done::whole))
     }
 
     /// As [`recv_from`](Self::recv_from), without waiting.
@@ -130,20 +191,12 @@ impl UdpSocket {
         self.0.get().peer_addr()
     }
 
-    /// Sets how long a receive may wait; `None` is for ever.
+    /// Whether it may send to broadcast addresses.
     ///
     /// # Errors
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for zero.
-    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.0.set_patience(Side::Read, timeout)
-    }
-
-    /// Sets how long a send may wait; `None` is for ever.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for zero.
-    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.0.set_patience(Side::Write, timeout)
+    /// The system's.
+    pub fn broadcast(&self) -> io::Result<bool> {
+        self.0.get().broadcast()
     }
 
     /// Allows sending to broadcast addresses.
@@ -168,6 +221,102 @@ impl UdpSocket {
     /// The system's.
     pub fn set_ttl(&self, hops: u32) -> io::Result<()> {
         self.0.get().set_ttl(hops)
+    }
+
+    /// Whether what is sent to a group comes to members on this machine, too.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn multicast_loop_v4(&self) -> io::Result<bool> {
+        self.0.get().multicast_loop_v4()
+    }
+
+    /// Sets that. Default: it does.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_multicast_loop_v4(&self, loops: bool) -> io::Result<()> {
+        self.0.get().set_multicast_loop_v4(loops)
+    }
+
+    /// As [`multicast_loop_v4`](Self::multicast_loop_v4), for IPv6.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn multicast_loop_v6(&self) -> io::Result<bool> {
+        self.0.get().multicast_loop_v6()
+    }
+
+    /// As [`set_multicast_loop_v4`](Self::set_multicast_loop_v4), for IPv6.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_multicast_loop_v6(&self, loops: bool) -> io::Result<()> {
+        self.0.get().set_multicast_loop_v6(loops)
+    }
+
+    /// Hops that a datagram to a group may take.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
+        self.0.get().multicast_ttl_v4()
+    }
+
+    /// Sets that. Default: 1, so that it stays in its network.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_multicast_ttl_v4(&self, hops: u32) -> io::Result<()> {
+        self.0.get().set_multicast_ttl_v4(hops)
+    }
+
+    /// As [`multicast_ttl_v4`](Self::multicast_ttl_v4), for IPv6.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn multicast_hops_v6(&self) -> io::Result<u32> {
+        Ok(sockopt::ipv6_multicast_hops(self.0.get())?)
+    }
+
+    /// As [`set_multicast_ttl_v4`](Self::set_multicast_ttl_v4), for IPv6.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_multicast_hops_v6(&self, hops: u32) -> io::Result<()> {
+        Ok(sockopt::set_ipv6_multicast_hops(self.0.get(), hops)?)
+    }
+
+    /// The address of the interface through which datagrams to groups go; all zeros is the system's choice.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn multicast_if_v4(&self) -> io::Result<Ipv4Addr> {
+        Ok(sockopt::ip_multicast_if(self.0.get())?)
+    }
+
+    /// Sets that.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_multicast_if_v4(&self, interface: &Ipv4Addr) -> io::Result<()> {
+        Ok(sockopt::set_ip_multicast_if(self.0.get(), interface)?)
+    }
+
+    /// As [`multicast_if_v4`](Self::multicast_if_v4), for IPv6: the number of the interface; 0 is the system's choice.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn multicast_if_v6(&self) -> io::Result<u32> {
+        Ok(sockopt::ipv6_multicast_if(self.0.get())?)
+    }
+
+    /// Sets that.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_multicast_if_v6(&self, interface: u32) -> io::Result<()> {
+        Ok(sockopt::set_ipv6_multicast_if(self.0.get(), interface)?)
     }
 
     /// Receives what is sent to a group, too, through the interface that has the address `interface`.
@@ -203,14 +352,24 @@ impl UdpSocket {
     }
 }
 
-impl AsFd for UdpSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
+waiting_methods!(UdpSocket);
+
+/// One datagram to where a socket is connected to.
+pub(super) fn send_parts(socket: impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    let (nothing, flags) = (&mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);
+    Ok(sendmsg(socket, parts, nothing, flags)?)
 }
 
-impl std::fmt::Debug for UdpSocket {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
+pub(super) fn send_parts_to(socket: impl AsFd, parts: &[IoSlice<'_>], to: &impl SocketAddrArg) -> io::Result<usize> {
+    let (nothing, flags) = (&mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);
+    Ok(sendmsg_addr(socket, to, parts, nothing, flags)?)
+}
+
+/// One datagram, and where it came from.
+pub(super) fn receive_parts(
+    socket: impl AsFd,
+    buffers: &mut [IoSliceMut<'_>],
+) -> io::Result<(usize, Option<SocketAddrAny>)> {
+    let received = recvmsg(socket, buffers, &mut RecvAncillaryBuffer::default(), RecvFlags::empty())?;
+    Ok((received.bytes, received.address))
 }

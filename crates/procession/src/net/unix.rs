@@ -1,7 +1,10 @@
 //! Sockets of this machine, named by paths.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::ffi::OsStr;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::Shutdown;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{
     SocketAddr, UnixDatagram as StdUnixDatagram, UnixListener as StdUnixListener, UnixStream as StdUnixStream,
 };
@@ -9,13 +12,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, listen, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, connect, listen, recv, recvfrom,
+    socket_with,
+};
 
 use super::accept::{BACKLOG, accept};
 use super::half::{ReadHalf, WriteHalf};
-use super::io::{Done, Io, Side};
+use super::io::{Done, Io, Side, timed_out};
+use super::options::{socket_methods, waiting_methods};
 use super::stream::{std_conversions, stream_methods};
-use crate::time::sleep;
+use super::udp::{receive_parts, send_parts, send_parts_to};
+use crate::time::{sleep, timeout};
 
 /// How long a connect waits before it tries again because the listener's backlog is full: the kernel does not tell when it is not.
 const BACKLOG_FULL_RETRY: Duration = Duration::from_millis(5);
@@ -49,7 +57,16 @@ impl UnixListener {
     /// # Errors
     /// The system's.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
-        let listener = StdUnixListener::bind(path)?;
+        Self::bind_addr(&SocketAddr::from_pathname(path)?)
+    }
+
+    /// As [`bind`](Self::bind), at an address, which may be an abstract one: such a name is no file, and goes with the socket.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
+        let listener = StdUnixListener::bind_addr(address)?;
+        // std has set a backlog that is full soon.
         listen(&listener, BACKLOG)?;
         Self::try_from(listener)
     }
@@ -76,17 +93,7 @@ impl UnixListener {
 
 std_conversions!(UnixListener, StdUnixListener);
 
-impl AsFd for UnixListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl std::fmt::Debug for UnixListener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
+socket_methods!(UnixListener);
 
 /// A connection within this machine. See [`UnixListener`] for an example, and [`TcpStream`](super::TcpStream) for the I/O traits.
 pub struct UnixStream(Io<StdUnixStream>);
@@ -100,7 +107,18 @@ impl UnixStream {
     /// # Errors
     /// The system's.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
-        let address = SocketAddrUnix::new(path.as_ref())?;
+        Self::connect_to(SocketAddrUnix::new(path.as_ref())?).await
+    }
+
+    /// As [`connect`](Self::connect), to an address, which may be an abstract one.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn connect_addr(address: &SocketAddr) -> io::Result<Self> {
+        Self::connect_to(to_system(address)?).await
+    }
+
+    async fn connect_to(address: SocketAddrUnix) -> io::Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         loop {
@@ -167,6 +185,14 @@ impl UnixDatagram {
         Self::try_from(StdUnixDatagram::bind(path)?)
     }
 
+    /// As [`bind`](Self::bind), at an address, which may be an abstract one.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
+        Self::try_from(StdUnixDatagram::bind_addr(address)?)
+    }
+
     /// Receives nowhere.
     ///
     /// # Errors
@@ -192,6 +218,14 @@ impl UnixDatagram {
         self.0.get().connect(path)
     }
 
+    /// As [`connect`](Self::connect), to an address, which may be an abstract one.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn connect_addr(&self, address: &SocketAddr) -> io::Result<()> {
+        self.0.get().connect_addr(address)
+    }
+
     /// Sends a datagram to where this is connected to.
     ///
     /// # Errors
@@ -200,19 +234,52 @@ impl UnixDatagram {
         self.0.run(Side::Write, |io| io.send(bytes).map(Done::whole)).await
     }
 
-    /// Sends a datagram to a path. If the receiver's queue is full, waits for room.
+    /// As [`send`](Self::send), one datagram out of several parts, one after the other.
+    ///
+    /// # Errors
+    /// As there; the system takes 1024 parts at most.
+    pub async fn send_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.run(Side::Write, |io| send_parts(io, parts).map(Done::whole)).await
+    }
+
+    /// Sends a datagram to a path. If the receiver's queue is full, waits for room: it tries again every 5 ms.
     ///
     /// # Errors
     /// As [`send`](Self::send).
     pub async fn send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
-        let path = path.as_ref();
-        loop {
-            match self.0.get().send_to(bytes, path) {
-                // The kernel tells when this socket has room, not when the receiver has.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(BACKLOG_FULL_RETRY).await,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result,
+        self.send_parts_to(&[IoSlice::new(bytes)], SocketAddrUnix::new(path.as_ref())?).await
+    }
+
+    /// As [`send_to`](Self::send_to), to an address, which may be an abstract one.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_to_addr(&self, bytes: &[u8], address: &SocketAddr) -> io::Result<usize> {
+        self.send_parts_to(&[IoSlice::new(bytes)], to_system(address)?).await
+    }
+
+    /// As [`send_to`](Self::send_to), one datagram out of several parts, one after the other.
+    ///
+    /// # Errors
+    /// As [`send_vectored`](Self::send_vectored).
+    pub async fn send_vectored_to(&self, parts: &[IoSlice<'_>], path: impl AsRef<Path>) -> io::Result<usize> {
+        self.send_parts_to(parts, SocketAddrUnix::new(path.as_ref())?).await
+    }
+
+    async fn send_parts_to(&self, parts: &[IoSlice<'_>], address: SocketAddrUnix) -> io::Result<usize> {
+        let sends = async {
+            loop {
+                match send_parts_to(self.0.get(), parts, &address) {
+                    // The kernel tells when this socket has room, not when the receiver has.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(BACKLOG_FULL_RETRY).await,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    result => return result,
+                }
             }
+        };
+        match self.write_timeout() {
+            None => sends.await,
+            Some(patience) => timeout(patience, sends).await.unwrap_or_else(|_| Err(timed_out(Side::Write))),
         }
     }
 
@@ -232,6 +299,59 @@ impl UnixDatagram {
         self.0.run(Side::Read, |io| io.recv_from(buffer).map(Done::whole)).await
     }
 
+    /// As [`recv`](Self::recv), into several buffers, one after the other.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn recv_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.run(Side::Read, |io| receive_parts(io, buffers).map(|(count, _)| Done::whole(count))).await
+    }
+
+    /// As [`recv`](Self::recv), and leaves the datagram there.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let call = |io: &StdUnixDatagram| Ok(Done::whole(recv(io, &mut *buffer, RecvFlags::PEEK)?.0));
+        self.0.run(Side::Read, call).await
+    }
+
+    /// As [`recv_from`](Self::recv_from), and leaves the datagram there.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let call = |io: &StdUnixDatagram| {
+            let (count, _, address) = recvfrom(io, &mut *buffer, RecvFlags::PEEK)?;
+            Ok(Done::whole((count, from_system(address)?)))
+        };
+        self.0.run(Side::Read, call).await
+    }
+
+    /// As [`recv_from`](Self::recv_from), without waiting.
+    ///
+    /// # Errors
+    /// The system's; [`WouldBlock`](io::ErrorKind::WouldBlock) if there is none.
+    pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.0.try_once(Side::Read, |io| io.recv_from(buffer).map(Done::whole))
+    }
+
+    /// As [`send`](Self::send), without waiting.
+    ///
+    /// # Errors
+    /// The system's; [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room.
+    pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_once(Side::Write, |io| io.send(bytes).map(Done::whole))
+    }
+
+    /// Ends one direction, or both.
+    ///
+    /// # Errors
+    /// The system's, if it is not connected.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.0.shutdown(how)
+    }
+
     /// The address here.
     ///
     /// # Errors
@@ -240,31 +360,33 @@ impl UnixDatagram {
         self.0.get().local_addr()
     }
 
-    /// Sets how long a receive may wait; `None` is for ever.
+    /// The address that this is connected to.
     ///
     /// # Errors
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for zero.
-    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.0.set_patience(Side::Read, timeout)
-    }
-
-    /// Sets how long a [`send`](Self::send) may wait; `None` is for ever.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for zero.
-    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.0.set_patience(Side::Write, timeout)
+    /// The system's: it is not connected.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.0.get().peer_addr()
     }
 }
 
-impl AsFd for UnixDatagram {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+waiting_methods!(UnixDatagram);
+
+/// The same address for the system.
+fn to_system(address: &SocketAddr) -> io::Result<SocketAddrUnix> {
+    match (address.as_pathname(), address.as_abstract_name()) {
+        (Some(path), _) => Ok(SocketAddrUnix::new(path)?),
+        (_, Some(name)) => Ok(SocketAddrUnix::new_abstract_name(name)?),
+        _ => Ok(SocketAddrUnix::new_unnamed()),
     }
 }
 
-impl std::fmt::Debug for UnixDatagram {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
+/// The same address for std, which takes an empty path for one without a name.
+fn from_system(address: Option<SocketAddrAny>) -> io::Result<SocketAddr> {
+    let address = address.map(SocketAddrUnix::try_from).transpose()?;
+    if let Some(name) = address.as_ref().and_then(SocketAddrUnix::abstract_name) {
+        return SocketAddr::from_abstract_name(name);
     }
+    SocketAddr::from_pathname(OsStr::from_bytes(
+        address.as_ref().and_then(SocketAddrUnix::path_bytes).unwrap_or_default(),
+    ))
 }

@@ -1,20 +1,19 @@
 //! TCP, UDP and Unix sockets, with peers that behave and peers that do not.
 
-use std::io::{BufRead, BufReader, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+mod few;
+mod gone;
+mod options;
+
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream as StdTcpStream};
-use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use std::{env, io};
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
-use procession::net::{
-    Host, ReadHalf, Readiness, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
-};
+use procession::net::{Host, ReadHalf, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
 use procession::{Handle, ProcessState, Scheduler, sleep, spawn};
 use proptest::prelude::*;
-use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::scene::{driven, threaded};
 
@@ -359,35 +358,6 @@ fn halves_work_at_once_and_make_one_again() {
 }
 
 #[test]
-fn options_are_those_of_the_system() -> io::Result<()> {
-    threaded(1).block_on(async {
-        let (client, _server) = connected().await;
-        client.set_nodelay(true)?;
-        client.set_ttl(9)?;
-        client.set_keepalive(Some(Duration::from_secs(77)))?;
-        client.set_linger(Some(Duration::from_secs(3)))?;
-        client.set_receive_buffer_size(20_000)?;
-        client.set_send_buffer_size(30_000)?;
-        assert_eq!((client.nodelay()?, client.ttl()?), (true, 9));
-        assert_eq!(client.keepalive()?, Some(Duration::from_secs(77)));
-        assert_eq!(client.linger()?, Some(Duration::from_secs(3)));
-        assert_eq!(client.buffer_sizes()?, (40_000, 60_000));
-        client.set_keepalive(None)?;
-        client.set_linger(None)?;
-        assert_eq!((client.keepalive()?, client.linger()?), (None, None));
-        assert!(client.take_error()?.is_none());
-        let listener = TcpListener::bind(HERE).await?;
-        listener.set_ttl(5)?;
-        assert_eq!(listener.ttl()?, 5);
-        let socket = UdpSocket::bind(HERE).await?;
-        socket.set_ttl(6)?;
-        socket.set_broadcast(true)?;
-        assert_eq!(socket.ttl()?, 6);
-        Ok(())
-    })
-}
-
-#[test]
 fn sockets_come_from_std_and_go_back() -> io::Result<()> {
     threaded(1).block_on(async {
         let listener = std::net::TcpListener::bind(HERE)?;
@@ -521,114 +491,4 @@ proptest! {
     ) {
         check_parts(writes, reads);
     }
-}
-
-/// The name of the variable that makes this program the child of a test.
-const CHILD: &str = "PROCESSION_TEST_FEW_DESCRIPTORS";
-const FEW: u64 = 64;
-
-/// In the child: as few descriptors as that, and no more.
-fn with_few_descriptors() {
-    setrlimit(Resource::Nofile, Rlimit { current: Some(FEW), maximum: Some(FEW) }).expect("it is less than before");
-    let scheduler = threaded(2);
-    // Refused the first time, a scheduler is none the worse.
-    let (_here, there) = std::os::unix::net::UnixStream::pair().expect("a few are left");
-    let mut held = Vec::new();
-    while let Ok(another) = there.try_clone() {
-        held.push(another);
-    }
-    scheduler.block_on(async {
-        let refused = Readiness::new(there.as_fd()).expect_err("none are left");
-        assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()));
-        TcpListener::bind(HERE).await.expect_err("none are left");
-        let refused = TcpStream::connect("127.0.0.1:1").await.expect_err("none are left");
-        assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()));
-        drop(held);
-        Readiness::new(there.as_fd()).expect("there are enough");
-    });
-    a_listener_waits_for_a_close();
-    let (address, _server) = echo_server(&scheduler);
-    writeln!(io::stdout(), "\n{address}").expect("the parent reads");
-    // Until the parent has seen enough.
-    io::stdin().read_line(&mut String::new()).expect("the parent is there");
-    writeln!(io::stdout(), "{}", scheduler.snapshot().descriptors.accepts_put_off).expect("the parent reads");
-}
-
-/// Goal: nothing but a close of its scheduler's makes a listener without descriptors try again, and that does so at once. Method: on the test
-/// clock, there is no trying in between.
-fn a_listener_waits_for_a_close() {
-    let scheduler = driven();
-    let (held, accepts, _clients, fillers) = scheduler.block_on(async {
-        let listener = TcpListener::bind(HERE).await.expect("there are enough");
-        let address = listener.local_addr().expect("it is bound");
-        let clients = [(); 2].map(|()| StdTcpStream::connect(address).expect("the backlog is long"));
-        let held = [UdpSocket::bind(HERE).await, UdpSocket::bind(HERE).await];
-        let held = held.map(|socket| socket.expect("there are enough"));
-        let mut fillers = Vec::new();
-        while let Ok(another) = clients[0].try_clone() {
-            fillers.push(another);
-        }
-        let listener = Arc::new(listener);
-        let accepts = [(); 2].map(|()| {
-            let listener = Arc::clone(&listener);
-            spawn(async move { listener.accept().await })
-        });
-        (held, accepts, clients, fillers)
-    });
-    let put_off = || {
-        scheduler.run_until_idle();
-        (scheduler.snapshot().descriptors.accepts_put_off, accepts.iter().filter(|accept| accept.is_finished()).count())
-    };
-    for _ in 0..3 {
-        assert_eq!(put_off(), (2, 0), "each was refused once, and costs nothing since");
-    }
-    let [first, second] = held;
-    drop(first);
-    assert_eq!(put_off(), (3, 1), "both tried, and one has got what was closed");
-    drop(second);
-    assert_eq!(put_off(), (3, 2));
-    drop(fillers);
-    for accept in accepts {
-        accept.join().expect("it does not panic").expect("there was a descriptor in the end");
-    }
-}
-
-/// Goal: a listener survives that there are no descriptors, and goes on when there are. Method: a child with few serves a parent with
-/// many, who is answered by all of its connections only if those that are closed make room.
-#[test]
-fn a_listener_outlives_the_want_of_descriptors() {
-    if env::var_os(CHILD).is_some() {
-        return with_few_descriptors();
-    }
-    let mut child = Command::new(env::current_exe().expect("it runs"))
-        .args(["--exact", "--nocapture", "sockets::a_listener_outlives_the_want_of_descriptors"])
-        .env(CHILD, "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the system has processes");
-    let mut said = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    let mut next = || said.next().expect("it says more").expect("it says text");
-    let address: SocketAddr =
-        std::iter::from_fn(|| Some(next())).find_map(|line| line.parse().ok()).expect("it says where");
-    let mut clients: Vec<_> = (0..2 * FEW)
-        .map(|_| {
-            let client = StdTcpStream::connect(address).expect("the backlog is long");
-            client.set_read_timeout(Some(LONG)).expect("it is not zero");
-            client
-        })
-        .collect();
-    for client in &mut clients {
-        client.write_all(b"!").expect("it is connected");
-    }
-    for mut client in clients {
-        let mut byte = [0];
-        client.read_exact(&mut byte).expect("it is served");
-        assert_eq!(&byte, b"!");
-    }
-    drop(child.stdin.take());
-    let put_off: u64 = next().parse().expect("it says how often");
-    // Once for each that left, and fifty times a second beside that.
-    assert!((1..=1500 + 2 * FEW).contains(&put_off), "{put_off} accepts were put off");
-    assert!(child.wait().expect("it ends").success());
 }
