@@ -1,0 +1,497 @@
+//! Guests: processes in Lua.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::fs::File;
+use std::future::Future;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mlua::{Lua, MultiValue, Thread};
+use procession::{
+    BlockingWork, Command, CommandId, CommandResult, Event, Events, InitError, Instant, MonitorRef, Pid, Process,
+    SpawnOptions, Status, WaitingFor, Yields,
+};
+
+use crate::library::{self, Arguments, Budget};
+use crate::net;
+use crate::program::Program;
+use crate::value::{self, Socket, Value};
+
+/// What a step serves without a wait; then others run.
+const OPERATIONS_MAX: u32 = 128;
+/// The most of a file that is read at once.
+const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// What a guest receives.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Message {
+    /// A message, for `process.receive`.
+    Plain(Value),
+    /// A request, for `process.receive`, which gives a second value to reply with.
+    Call {
+        /// Who calls.
+        from: Pid,
+        /// Which of its calls it is.
+        tag: u64,
+        /// What it asks.
+        value: Value,
+    },
+    /// The answer to a call of this process. One that it does not wait for any more is dropped.
+    Answer {
+        /// Which call it answers.
+        tag: u64,
+        /// The answer.
+        value: Value,
+    },
+    /// The end of something on behalf of this process, such as a read.
+    Done {
+        /// What it was.
+        tag: u64,
+        /// What came of it.
+        result: Result<Value, Box<str>>,
+    },
+}
+
+impl From<Value> for Message {
+    fn from(value: Value) -> Self {
+        Self::Plain(value)
+    }
+}
+
+/// A process of a [`Program`]: its method is the global function that it calls, its input a `Vec<Value>` of arguments or `()`.
+#[derive(Debug)]
+pub struct Guest {
+    program: Program,
+    running: Option<Running>,
+}
+
+/// What a guest is once it has started. Lua's values refer to their state, which is dropped with the last of them.
+#[derive(Debug)]
+struct Running {
+    lua: Lua,
+    thread: Thread,
+    budget: Arc<Budget>,
+    inbox: VecDeque<Received>,
+    waits: Waits,
+    /// The last tag that was given.
+    tag: u64,
+    /// The timer that is set, and when it fires. A later one is not set beside it.
+    timer: Option<(u64, Instant)>,
+    cancelled: bool,
+}
+
+/// What a process is told by `process.receive`.
+#[derive(Debug)]
+enum Received {
+    Message(Value),
+    Call(Pid, u64, Value),
+    /// A process, how it ended, and whether that is the answer of a monitor (or else of a link).
+    Ended(Option<Pid>, String, bool),
+}
+
+/// What a process waits for.
+#[derive(Debug)]
+enum Waits {
+    /// Nothing: it goes on with this.
+    Ready(MultiValue),
+    Receive(Option<Instant>),
+    Sleep(Instant),
+    Answer { tag: u64, monitor: MonitorRef, until: Option<Instant> },
+    Done(u64),
+}
+
+impl Guest {
+    /// A process of `program`, to be started by [`procession::spawn_process`]; [`Program::spawn`] does that.
+    pub fn new(program: Program) -> Self {
+        Self { program, running: None }
+    }
+
+    fn start(&self, method: &str, arguments: &[Value]) -> Result<Running, InitError> {
+        let refused = |error: mlua::Error| InitError::Refused(error.to_string().into());
+        let budget = Arc::new(Budget::default());
+        let lua = library::open(&self.program, &budget).map_err(refused)?;
+        let mut found = mlua::Value::Table(lua.globals());
+        // A name with a dot is a function in a global table.
+        for part in method.splitn(2, '.') {
+            let mlua::Value::Table(table) = found else { return Err(InitError::unknown_method(method)) };
+            found = table.raw_get(part).map_err(refused)?;
+        }
+        let mlua::Value::Function(function): mlua::Value = found else { return Err(InitError::unknown_method(method)) };
+        let thread = lua.create_thread(function).map_err(refused)?;
+        let given = arguments.iter().map(|argument| value::give(&lua, argument)).collect::<mlua::Result<MultiValue>>();
+        let waits = Waits::Ready(given.map_err(refused)?);
+        Ok(Running { lua, thread, budget, inbox: VecDeque::new(), waits, tag: 0, timer: None, cancelled: false })
+    }
+}
+
+impl Process for Guest {
+    type Message = Message;
+    type Output = Value;
+
+    fn init(&mut self, method: &str, input: procession::Value) -> Result<(), InitError> {
+        let arguments = match input.downcast::<Vec<Value>>() {
+            Ok(arguments) => *arguments,
+            Err(other) if other.is::<()>() => Vec::new(),
+            Err(_) => return Err(InitError::Refused("its input must be a Vec<Value>".into())),
+        };
+        self.running = Some(self.start(method, &arguments)?);
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        events: &mut Events<Message>,
+        yields: &mut Yields<'_>,
+    ) -> Result<Status<Value>, Box<dyn Error + Send + Sync>> {
+        let running = self.running.as_mut().ok_or("a guest steps after its init")?;
+        for event in events {
+            running.note(event, yields)?;
+        }
+        running.go_on(&self.program, yields)
+    }
+
+    fn close(&mut self) {
+        self.running = None;
+    }
+}
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// What serving an operation came to.
+enum Served {
+    /// It is done: the process goes on with this.
+    At(Value),
+    /// The process waits.
+    Waits(Waits),
+    /// The process goes on after all that is ready.
+    GivesWay,
+}
+
+impl Running {
+    fn note(&mut self, event: Event<Message>, yields: &mut Yields<'_>) -> Result<(), Failure> {
+        match event {
+            Event::Message(Message::Plain(value)) => self.inbox.push_back(Received::Message(value)),
+            Event::Message(Message::Call { from, tag, value }) => {
+                self.inbox.push_back(Received::Call(from, tag, value));
+            }
+            Event::Message(Message::Answer { tag, value }) => {
+                if let Waits::Answer { tag: wanted, monitor, .. } = self.waits
+                    && wanted == tag
+                {
+                    yields.demonitor(monitor);
+                    self.waits = Waits::Ready(self.given(Ok(value))?);
+                }
+            }
+            Event::Message(Message::Done { tag, result }) => self.done(tag, result)?,
+            Event::Completion { tag, result } => {
+                if self.timer.is_some_and(|(timer, _)| timer == tag) {
+                    self.timer = None;
+                } else {
+                    self.done(tag, completed(result))?;
+                }
+            }
+            Event::Cancel => self.cancelled = true,
+            Event::Down(down) => match self.waits {
+                Waits::Answer { monitor, .. } if monitor == down.monitor => {
+                    self.waits = Waits::Ready(self.given(Err(down.exit.to_string().into()))?);
+                }
+                _ => self.inbox.push_back(Received::Ended(Some(down.pid), down.exit.to_string(), true)),
+            },
+            Event::Exit(signal) => {
+                self.inbox.push_back(Received::Ended(signal.from, signal.exit.to_string(), false));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn done(&mut self, tag: u64, result: Result<Value, Box<str>>) -> Result<(), Failure> {
+        if matches!(self.waits, Waits::Done(wanted) if wanted == tag) {
+            self.waits = Waits::Ready(self.given(result)?);
+        }
+        Ok(())
+    }
+
+    /// What a call of the runtime returns to Lua.
+    fn given(&self, result: Result<Value, Box<str>>) -> mlua::Result<MultiValue> {
+        let (ok, value) = match result {
+            Ok(value) => (true, value),
+            Err(cause) => (false, Value::string(&*cause)),
+        };
+        Ok(MultiValue::from_iter([mlua::Value::Boolean(ok), value::give(&self.lua, &value)?]))
+    }
+
+    fn go_on(&mut self, program: &Program, yields: &mut Yields<'_>) -> Result<Status<Value>, Failure> {
+        self.budget.renew();
+        for _ in 0..OPERATIONS_MAX {
+            let Some(given) = self.ready(yields)? else {
+                return Ok(Status::Wait(WaitingFor::Either));
+            };
+            let mut yielded = self.thread.resume::<MultiValue>(given)?;
+            if self.thread.is_finished() {
+                let result = yielded.pop_front().unwrap_or(mlua::Value::Nil);
+                let result = value::take(&result).map_err(|error| format!("the result of the process: {error}"))?;
+                return Ok(Status::Done(result));
+            }
+            // The hook yields nothing; inside of a coroutine that becomes `nil`.
+            let operation = match yielded.pop_front() {
+                None | Some(mlua::Value::Nil) => {
+                    self.waits = Waits::Ready(MultiValue::new());
+                    return Ok(Status::Continue);
+                }
+                Some(mlua::Value::String(operation)) => operation.as_bytes().to_vec(),
+                Some(_) => return Err("coroutine.yield was called outside of the program's coroutines".into()),
+            };
+            match self.serve(&operation, &Arguments(yielded), program, yields) {
+                Ok(Served::At(value)) => self.waits = Waits::Ready(self.given(Ok(value))?),
+                Ok(Served::Waits(waits)) => self.waits = waits,
+                Ok(Served::GivesWay) => {
+                    self.waits = Waits::Ready(self.given(Ok(Value::Nil))?);
+                    return Ok(Status::Continue);
+                }
+                Err(cause) => self.waits = Waits::Ready(self.given(Err(cause.into()))?),
+            }
+        }
+        Ok(Status::Continue)
+    }
+
+    /// What the process goes on with, if what it waits for has come.
+    fn ready(&mut self, yields: &mut Yields<'_>) -> Result<Option<MultiValue>, Failure> {
+        let now = Instant::now();
+        let given = match &mut self.waits {
+            Waits::Ready(given) => Some(std::mem::take(given)),
+            Waits::Receive(until) => {
+                let until = *until;
+                match self.inbox.pop_front() {
+                    Some(received) => Some(self.received(received)?),
+                    None if self.cancelled => Some(self.nothing("cancelled")?),
+                    None if until.is_some_and(|until| until <= now) => Some(self.nothing("timeout")?),
+                    None => self.wait_until(until, now, yields),
+                }
+            }
+            &mut Waits::Sleep(until) => match until <= now || self.cancelled {
+                true => Some(self.given(Ok(Value::Boolean(until <= now)))?),
+                false => self.wait_until(Some(until), now, yields),
+            },
+            &mut Waits::Answer { until, monitor, .. } => match until.is_some_and(|until| until <= now) {
+                true => {
+                    yields.demonitor(monitor);
+                    Some(self.given(Err("timeout".into()))?)
+                }
+                false => self.wait_until(until, now, yields),
+            },
+            Waits::Done(_) if self.cancelled => Some(self.given(Err("cancelled".into()))?),
+            Waits::Done(_) => None,
+        };
+        Ok(given)
+    }
+
+    /// Sets the timer, unless one fires before that: then it is looked at again.
+    fn wait_until(&mut self, until: Option<Instant>, now: Instant, yields: &mut Yields<'_>) -> Option<MultiValue> {
+        if let Some(until) = until
+            && self.timer.is_none_or(|(_, fires)| fires > until)
+        {
+            self.tag += 1;
+            self.timer = Some((self.tag, until));
+            yields.command(CommandId::SLEEP, self.tag, until.saturating_duration_since(now));
+        }
+        None
+    }
+
+    fn nothing(&self, why: &str) -> mlua::Result<MultiValue> {
+        let why = mlua::Value::String(self.lua.create_string(why)?);
+        Ok(MultiValue::from_iter([mlua::Value::Boolean(true), mlua::Value::Nil, why]))
+    }
+
+    fn received(&self, received: Received) -> mlua::Result<MultiValue> {
+        let entry = |key: &str, value: Value| (Value::string(key), value);
+        let (message, call) = match received {
+            Received::Message(message) => (message, None),
+            Received::Call(from, tag, message) => {
+                let call = vec![entry("from", from.into()), entry("tag", Value::Integer(tag.cast_signed()))];
+                (message, Some(Value::Table(call)))
+            }
+            Received::Ended(pid, reason, is_down) => {
+                let key = if is_down { "down" } else { "exit" };
+                let pid = pid.map_or(Value::Boolean(true), Value::Pid);
+                (Value::Table(vec![entry(key, pid), entry("reason", Value::string(reason))]), None)
+            }
+        };
+        let mut given = self.given(Ok(message))?;
+        if let Some(call) = call {
+            given.push_back(value::give(&self.lua, &call)?);
+        }
+        Ok(given)
+    }
+
+    fn serve(
+        &mut self,
+        operation: &[u8],
+        arguments: &Arguments,
+        program: &Program,
+        yields: &mut Yields<'_>,
+    ) -> Result<Served, String> {
+        Ok(match operation {
+            b"receive" => Served::Waits(Waits::Receive(deadline(arguments, 0)?)),
+            b"sleep" => Served::Waits(Waits::Sleep(deadline(arguments, 0)?.ok_or("argument 1 must be milliseconds")?)),
+            b"yield" => Served::GivesWay,
+            b"call" => {
+                let to = arguments.target(0)?;
+                let (value, until) = (arguments.value(1)?, deadline(arguments, 2)?);
+                self.tag += 1;
+                let tag = self.tag;
+                let monitor = yields.monitor(to);
+                // If it is refused, the monitor says why.
+                drop(procession::send(to, Message::Call { from: yields.pid(), tag, value }));
+                Served::Waits(Waits::Answer { tag, monitor, until })
+            }
+            b"link" => {
+                yields.link(arguments.target(0)?);
+                Served::At(Value::Boolean(true))
+            }
+            b"unlink" => {
+                yields.unlink(arguments.target(0)?);
+                Served::At(Value::Boolean(true))
+            }
+            b"monitor" => {
+                yields.monitor(arguments.target(0)?);
+                Served::At(Value::Boolean(true))
+            }
+            b"trap" => Served::At(Value::Boolean(yields.trap_exits(arguments.value(0)? == Value::Boolean(true)))),
+            b"command" => {
+                let index = usize::try_from(arguments.integer(0)?).ok();
+                let known = index.and_then(|index| program.inner().commands.get(index));
+                let id = known.ok_or("there is no such command")?.1;
+                let value = arguments.value(1)?;
+                self.tag += 1;
+                yields.command(id, self.tag, value);
+                Served::Waits(Waits::Done(self.tag))
+            }
+            b"fs.read" => {
+                let (path, from, count) = (arguments.text(0)?, arguments.integer(1)?, arguments.integer(2)?);
+                self.blocking(yields, move || read_file(&path, from, count))
+            }
+            b"fs.size" => {
+                let path = arguments.text(0)?;
+                self.blocking(yields, move || {
+                    let size = std::fs::metadata(&path).map_err(|error| about("look at", &path, &error))?.len();
+                    Ok(Value::Integer(size.cast_signed()))
+                })
+            }
+            b"connect" => {
+                let (address, patience) = (arguments.text(0)?, patience(arguments, 1)?);
+                self.beside(yields, format!("cannot connect to {address}"), net::connect(address, patience))
+            }
+            b"listen" => {
+                let address = arguments.text(0)?;
+                self.beside(yields, format!("cannot listen at {address}"), net::listen(address))
+            }
+            b"accept" => match arguments.socket(0)? {
+                Socket::Listener(listener) => self.beside(yields, String::new(), listener.accept()),
+                Socket::Connection(_) => return Err("a connection accepts nothing".to_owned()),
+            },
+            b"read" => {
+                let Socket::Connection(connection) = arguments.socket(0)? else {
+                    return Err("a listener has nothing to read".to_owned());
+                };
+                let most = usize::try_from(arguments.integer(1)?).unwrap_or(1);
+                match connection.try_read(most) {
+                    Some(read) => Served::At(read.map_err(|error| error.to_string())?),
+                    None => self.beside(yields, String::new(), connection.read(most, patience(arguments, 2)?)),
+                }
+            }
+            b"write" => {
+                let Socket::Connection(connection) = arguments.socket(0)? else {
+                    return Err("nothing can be written to a listener".to_owned());
+                };
+                let bytes = arguments.bytes(1)?;
+                match connection.try_write(&bytes).map_err(|error| error.to_string())? {
+                    all if all == bytes.len() => Served::At(Value::Boolean(true)),
+                    some => self.beside(yields, String::new(), connection.write(bytes, some)),
+                }
+            }
+            _ => return Err("the runtime has no such operation".to_owned()),
+        })
+    }
+
+    fn blocking(
+        &mut self,
+        yields: &mut Yields<'_>,
+        work: impl FnOnce() -> Result<Value, String> + Send + 'static,
+    ) -> Served {
+        self.tag += 1;
+        yields.perform(self.tag, BlockingWork::new(work));
+        Served::Waits(Waits::Done(self.tag))
+    }
+
+    /// Has `work` done by a process that ends with this one, so that what it holds is not kept open.
+    fn beside<F>(&mut self, yields: &Yields<'_>, act: String, work: F) -> Served
+    where
+        F: Future<Output = io::Result<Value>> + Send + 'static,
+    {
+        self.tag += 1;
+        let (tag, to) = (self.tag, yields.pid());
+        let started = SpawnOptions::new().scoped().spawn(async move {
+            let result = work.await.map_err(|error| match act.as_str() {
+                "" => error.to_string().into(),
+                act => format!("{act}: {error}").into(),
+            });
+            // Ignored: it ends with who waits.
+            drop(procession::send(to, Message::Done { tag, result }));
+        });
+        drop(started);
+        Served::Waits(Waits::Done(tag))
+    }
+}
+
+/// What a command completed with: of file work, or of a handler of the program's.
+fn completed(result: CommandResult) -> Result<Value, Box<str>> {
+    let result = match result {
+        Ok(value) => match value.downcast::<Value>() {
+            Ok(value) => return Ok(*value),
+            Err(other) => Ok(other),
+        },
+        Err(error) => Err(error),
+    };
+    match BlockingWork::<Result<Value, String>>::output(result) {
+        Ok(result) => result.map_err(Into::into),
+        Err(error) => Err(error.to_string().into()),
+    }
+}
+
+/// How long to wait at most: milliseconds, or `nil` for ever.
+fn patience(arguments: &Arguments, index: usize) -> Result<Option<Duration>, String> {
+    let milliseconds = match arguments.value(index)? {
+        Value::Nil => return Ok(None),
+        Value::Integer(count) => Duration::from_millis(u64::try_from(count).unwrap_or(0)),
+        Value::Float(count) => Duration::try_from_secs_f64(count.max(0.0) / 1000.0).unwrap_or(Duration::MAX),
+        _ => return Err(format!("argument {} must be milliseconds", index + 1)),
+    };
+    Ok(Some(milliseconds))
+}
+
+fn deadline(arguments: &Arguments, index: usize) -> Result<Option<Instant>, String> {
+    Ok(patience(arguments, index)?.map(|patience| Instant::now() + patience))
+}
+
+fn about(act: &str, path: &str, error: &io::Error) -> String {
+    format!("cannot {act} {path}: {error}")
+}
+
+/// `count` bytes from `from`, fewer if the file ends before; all of the rest if `count` is negative.
+fn read_file(path: &str, from: i64, count: i64) -> Result<Value, String> {
+    let failed = |error: io::Error| about("read", path, &error);
+    let mut file = File::open(path).map_err(failed)?;
+    let from = u64::try_from(from).map_err(|_| format!("cannot read {path} from {from}"))?;
+    file.seek(SeekFrom::Start(from)).map_err(failed)?;
+    let wanted = u64::try_from(count).unwrap_or(FILE_BYTES_MAX + 1);
+    let mut bytes = Vec::new();
+    let read = file.take(wanted.min(FILE_BYTES_MAX + 1)).read_to_end(&mut bytes).map_err(failed)?;
+    if read as u64 > FILE_BYTES_MAX {
+        return Err(format!("cannot read {path}: it is larger than {FILE_BYTES_MAX} bytes; read parts of it"));
+    }
+    Ok(Value::string(bytes))
+}

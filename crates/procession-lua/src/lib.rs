@@ -1,0 +1,26 @@
+//! Processes written in Lua 5.4.
+//!
+//! A [`Program`] is a Lua source. A [`Guest`] is a process of it: a state machine with a Lua state of its own, whose entry point is a
+//! global function of the program. What it sends is copied ([`Value`]). `docs/LUA.md` is the reference of what programs may call.
+//!
+//! ```
+//! use procession_lua::{Program, Value};
+//!
+//! let program = Program::load("double", "function double(n) return 2 * n end")?;
+//! let doubled = procession::run(async { program.spawn("double", [Value::Integer(21)])?.await.map_err(procession_lua::Error::from) })?;
+//! assert_eq!(doubled, Value::Integer(42));
+//! # Ok::<(), procession_lua::Error>(())
+//! ```
+#![cfg(not(procession_loom))]
+#![forbid(unsafe_code)]
+
+mod guest;
+mod json;
+mod library;
+mod net;
+mod program;
+mod value;
+
+pub use guest::{Guest, Message};
+pub use program::{Error, Program};
+pub use value::{CopyError, Socket, Value};

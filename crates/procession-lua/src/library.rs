@@ -1,0 +1,220 @@
+//! The Lua state of a guest: its limits, and the functions that need no wait.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, VmState};
+use procession::{Exit, Pid, RegisterError, SpawnOptions};
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::AtomicU32;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::guest::Message;
+use crate::json;
+use crate::program::{Program, without_shebang};
+use crate::value::{self, PIDS, SOCKET_METHODS, Socket, Value};
+
+/// Where Lua cannot be suspended (in a comparison of `table.sort`, a function of `string.gsub`, the program before its functions are called), it
+/// goes on past its budget, at most so many times; then the process ends. Some 100 ms.
+const OVERRUNS_MAX: u32 = 1000;
+
+/// How far a process has overrun its step, and whether it is to end for that.
+#[derive(Debug, Default)]
+pub(crate) struct Budget {
+    overruns: AtomicU32,
+    doomed: AtomicBool,
+}
+
+impl Budget {
+    pub(crate) fn renew(&self) {
+        // Relaxed, here and below: the process runs on one thread at a time, and is handed over by the scheduler.
+        self.overruns.store(0, Relaxed);
+    }
+}
+
+/// A new state, in which the program has run, so that its functions are defined.
+pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua> {
+    let inner = program.inner();
+    let libraries = StdLib::COROUTINE | StdLib::TABLE | StdLib::STRING | StdLib::UTF8 | StdLib::MATH;
+    let lua = Lua::new_with(libraries, LuaOptions::new())?;
+    let native = lua.create_table()?;
+    add_natives(&lua, &native, program, budget)?;
+    let commands = lua.create_table()?;
+    for (index, (name, _)) in (0_i64..).zip(&inner.commands) {
+        commands.raw_set(name.as_str(), index)?;
+    }
+    let pids = lua.create_table()?;
+    lua.set_named_registry_value(PIDS, &pids)?;
+    let prelude = lua.load(include_str!("prelude.lua")).set_name("=procession").into_function()?;
+    let methods: Table = prelude.call((native, commands, pids))?;
+    lua.set_named_registry_value(SOCKET_METHODS, methods)?;
+    lua.set_memory_limit(inner.memory_bytes)?;
+    let spent = Arc::clone(budget);
+    lua.set_global_hook(HookTriggers::new().every_nth_instruction(inner.instructions), move |_, _| {
+        if spent.overruns.fetch_add(1, Relaxed) < OVERRUNS_MAX && !spent.doomed.load(Relaxed) {
+            return Ok(VmState::Yield);
+        }
+        spent.doomed.store(true, Relaxed);
+        Err(mlua::Error::runtime("the process computed for too long where it cannot be suspended"))
+    })?;
+    let name = format!("@{}", inner.name);
+    lua.load(without_shebang(&inner.source)).set_mode(mlua::chunk::ChunkMode::Text).set_name(name).exec()?;
+    Ok(lua)
+}
+
+type Answer = Result<mlua::Value, String>;
+
+/// A function that says first whether it succeeded, for the prelude to raise an error that is a string.
+fn add<F>(lua: &Lua, to: &Table, name: &str, function: F) -> mlua::Result<()>
+where
+    F: Fn(&Lua, &Arguments) -> Answer + Send + 'static,
+{
+    let function: Function = lua.create_function(move |lua, arguments: MultiValue| {
+        Ok(match function(lua, &Arguments(arguments)) {
+            Ok(value) => (true, value),
+            Err(cause) => (false, mlua::Value::String(lua.create_string(cause)?)),
+        })
+    })?;
+    to.raw_set(name, function)
+}
+
+/// What Lua gave to a function.
+pub(crate) struct Arguments(pub(crate) MultiValue);
+
+impl Arguments {
+    pub(crate) fn value(&self, index: usize) -> Result<Value, String> {
+        let Some(value) = self.0.get(index) else { return Ok(Value::Nil) };
+        value::take(value).map_err(|error| format!("argument {}: {error}", index + 1))
+    }
+
+    pub(crate) fn rest(&self, from: usize) -> Result<Vec<Value>, String> {
+        (from..self.0.len()).map(|index| self.value(index)).collect()
+    }
+
+    fn wrong(&self, index: usize, wanted: &str) -> String {
+        let given = self.0.get(index).map_or("nothing", |value| value.type_name());
+        format!("argument {} must be {wanted}, not {given}", index + 1)
+    }
+
+    pub(crate) fn bytes(&self, index: usize) -> Result<Arc<[u8]>, String> {
+        match self.value(index)? {
+            Value::String(bytes) => Ok(bytes),
+            _ => Err(self.wrong(index, "a string")),
+        }
+    }
+
+    pub(crate) fn text(&self, index: usize) -> Result<String, String> {
+        String::from_utf8(self.bytes(index)?.to_vec()).map_err(|_| self.wrong(index, "a string in UTF-8"))
+    }
+
+    pub(crate) fn integer(&self, index: usize) -> Result<i64, String> {
+        match self.0.get(index) {
+            Some(mlua::Value::Integer(integer)) => Ok(*integer),
+            _ => Err(self.wrong(index, "an integer")),
+        }
+    }
+
+    pub(crate) fn pid(&self, index: usize) -> Result<Pid, String> {
+        match self.value(index)? {
+            Value::Pid(pid) => Ok(pid),
+            _ => Err(self.wrong(index, "a PID")),
+        }
+    }
+
+    /// A PID, or the name of a process.
+    pub(crate) fn target(&self, index: usize) -> Result<Pid, String> {
+        match self.value(index)? {
+            Value::Pid(pid) => Ok(pid),
+            Value::String(name) => {
+                let name = String::from_utf8_lossy(&name).into_owned();
+                procession::whereis(&name).ok_or_else(|| format!("no process has the name {name:?}"))
+            }
+            _ => Err(self.wrong(index, "a PID or a name")),
+        }
+    }
+
+    pub(crate) fn socket(&self, index: usize) -> Result<Socket, String> {
+        match self.value(index)? {
+            Value::Socket(socket) => Ok(socket),
+            _ => Err(self.wrong(index, "a socket")),
+        }
+    }
+}
+
+fn give(lua: &Lua, value: impl Into<Value>) -> Answer {
+    value::give(lua, &value.into()).map_err(|error| error.to_string())
+}
+
+fn send(to: Pid, message: Message) -> bool {
+    // A message that is refused is dropped: as in Erlang, a send to a process that has ended does nothing. Lua is told.
+    procession::send(to, message).is_ok()
+}
+
+fn add_natives(lua: &Lua, native: &Table, program: &Program, budget: &Arc<Budget>) -> mlua::Result<()> {
+    let spent = Arc::clone(budget);
+    native.raw_set("doomed", lua.create_function(move |_, ()| Ok(spent.doomed.load(Relaxed)))?)?;
+    native.raw_set("is_text", lua.create_function(|_, chunk: mlua::Value| Ok(chunk.is_string()))?)?;
+    let own = program.clone();
+    add(lua, native, "spawn", move |lua, arguments| {
+        let options = SpawnOptions::new();
+        let options = match arguments.integer(0)? {
+            1 => options.link(),
+            _ => options,
+        };
+        let child = own.spawn_with(options, &arguments.text(1)?, arguments.rest(2)?).map_err(|error| error.to_string())?;
+        give(lua, child.detach().pid())
+    })?;
+    add(lua, native, "send", |lua, arguments| {
+        give(lua, send(arguments.target(0)?, Message::Plain(arguments.value(1)?)))
+    })?;
+    add(lua, native, "reply", |lua, arguments| {
+        let call = arguments.value(0)?;
+        let (Some(Value::Pid(from)), Some(Value::Integer(tag))) = (call.get("from"), call.get("tag")) else {
+            return Err("argument 1 must be a call that was received".to_owned());
+        };
+        give(lua, send(*from, Message::Answer { tag: tag.cast_unsigned(), value: arguments.value(1)? }))
+    })?;
+    add(lua, native, "self", |lua, _| give(lua, procession::current_pid().ok_or("no process runs yet")?))?;
+    add(lua, native, "register", |lua, arguments| {
+        let pid = procession::current_pid().ok_or("no process runs yet")?;
+        procession::register(arguments.text(0)?, pid).map_err(|error: RegisterError| error.to_string())?;
+        give(lua, true)
+    })?;
+    add(lua, native, "whereis", |lua, arguments| {
+        procession::whereis(&arguments.text(0)?).map_or(Ok(mlua::Value::Nil), |pid| give(lua, pid))
+    })?;
+    add(lua, native, "exit", |lua, arguments| {
+        let exit = match &*arguments.text(1)? {
+            "normal" => Exit::Normal,
+            "shutdown" => Exit::Shutdown,
+            "kill" => Exit::Killed,
+            reason => Exit::failed(reason),
+        };
+        give(lua, procession::send_exit(arguments.target(0)?, exit))
+    })?;
+    let start = procession::Instant::now();
+    add(lua, native, "now", move |lua, _| {
+        give(lua, procession::Instant::now().saturating_duration_since(start).as_secs_f64() * 1000.0)
+    })?;
+    add(lua, native, "encode", |lua, arguments| give(lua, &*json::encode(&arguments.value(0)?)?))?;
+    add(lua, native, "decode", |lua, arguments| give(lua, json::decode(&arguments.bytes(0)?)?))?;
+    add(lua, native, "print", |_, arguments| {
+        // In one piece, so that lines of two processes do not mix. A closed output is not the process's concern.
+        drop(io::stdout().lock().write_all(&arguments.bytes(0)?));
+        Ok(mlua::Value::Nil)
+    })?;
+    add(lua, native, "log", |_, arguments| {
+        drop(io::stderr().lock().write_all(&arguments.bytes(0)?));
+        Ok(mlua::Value::Nil)
+    })?;
+    add(lua, native, "close", |_, arguments| {
+        if let Socket::Connection(connection) = arguments.socket(0)? {
+            connection.close();
+        }
+        Ok(mlua::Value::Nil)
+    })?;
+    add(lua, native, "address", |lua, arguments| match arguments.socket(0)? {
+        Socket::Listener(listener) => give(lua, listener.address().map_err(|error| error.to_string())?),
+        Socket::Connection(_) => Err("argument 1 must be a listener".to_owned()),
+    })
+}

@@ -1,0 +1,185 @@
+//! Programs: what guests are made of.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use procession::{Child, CommandId, Exit, SpawnError, SpawnOptions};
+
+use crate::guest::{Guest, Message};
+use crate::value::Value;
+
+/// What a process may allocate in its Lua state, unless the program says otherwise.
+const MEMORY_BYTES: usize = 64 * 1024 * 1024;
+/// Lua instructions in a step: about 100 us, as many as a few dozen messages cost.
+const INSTRUCTIONS: u32 = 10_000;
+
+/// A Lua program, and what its processes may do. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Program(Arc<Inner>);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Inner {
+    pub(crate) name: String,
+    pub(crate) source: Vec<u8>,
+    pub(crate) memory_bytes: usize,
+    pub(crate) instructions: u32,
+    pub(crate) commands: Vec<(String, CommandId)>,
+}
+
+impl Program {
+    /// Takes a source, and checks that it can be compiled. `name` is what errors call it.
+    ///
+    /// # Errors
+    /// [`Error`], if it is not Lua, with the line.
+    pub fn load(name: impl Into<String>, source: impl Into<Vec<u8>>) -> Result<Self, Error> {
+        let (name, source) = (name.into(), source.into());
+        mlua::Lua::new_with(mlua::StdLib::NONE, mlua::LuaOptions::new())
+            .and_then(|lua| lua.load(without_shebang(&source)).set_name(format!("@{name}")).into_function().map(drop))
+            .map_err(|error| Error::Load { program: name.clone(), cause: error.to_string() })?;
+        let commands = Vec::new();
+        Ok(Self(Arc::new(Inner { name, source, memory_bytes: MEMORY_BYTES, instructions: INSTRUCTIONS, commands })))
+    }
+
+    /// Reads a source out of a file. Blocks.
+    ///
+    /// # Errors
+    /// [`Error`], if the file cannot be read, or is not Lua.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let source = fs::read(path).map_err(|cause| Error::Read { program: name.clone(), cause })?;
+        Self::load(name, source)
+    }
+
+    /// What each process may allocate in its Lua state, in bytes. More is an error in Lua.
+    #[must_use]
+    pub fn memory_limit(mut self, bytes: usize) -> Self {
+        Arc::make_mut(&mut self.0).memory_bytes = bytes;
+        self
+    }
+
+    /// After how many Lua instructions a process gives way.
+    #[must_use]
+    pub fn instructions_per_step(mut self, count: u32) -> Self {
+        Arc::make_mut(&mut self.0).instructions = count.max(100);
+        self
+    }
+
+    /// Lets processes call `command.NAME(value)`: the handler of `id` gets a [`Value`], and completes with one.
+    #[must_use]
+    pub fn command(mut self, name: impl Into<String>, id: CommandId) -> Self {
+        Arc::make_mut(&mut self.0).commands.push((name.into(), id));
+        self
+    }
+
+    /// Starts a process that calls the global function `function`.
+    ///
+    /// # Errors
+    /// [`Error`]: the program has no such function or failed before it got there, or the scheduler takes no more processes.
+    #[track_caller]
+    pub fn spawn(
+        &self,
+        function: &str,
+        arguments: impl IntoIterator<Item = Value>,
+    ) -> Result<Child<Message, Value>, Error> {
+        self.spawn_with(SpawnOptions::new(), function, arguments)
+    }
+
+    /// As [`spawn`](Self::spawn), with options. Without a label the process gets the name of the function.
+    ///
+    /// # Errors
+    /// [`Error`].
+    #[track_caller]
+    pub fn spawn_with(
+        &self,
+        options: SpawnOptions,
+        function: &str,
+        arguments: impl IntoIterator<Item = Value>,
+    ) -> Result<Child<Message, Value>, Error> {
+        let arguments: Vec<Value> = arguments.into_iter().collect();
+        options.label(function).spawn_process(Guest::new(self.clone()), function, Box::new(arguments)).map_err(|error| {
+            let cause = init_cause(&error);
+            Error::Start { program: self.0.name.clone(), function: function.to_owned(), cause }
+        })
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.0
+    }
+}
+
+fn init_cause(error: &SpawnError<Guest>) -> String {
+    use std::error::Error as _;
+    let Some(init) = error.init_error() else { return error.to_string() };
+    init.source().map_or_else(|| init.to_string(), ToString::to_string)
+}
+
+/// The source without a first line that is for the shell.
+pub(crate) fn without_shebang(source: &[u8]) -> &[u8] {
+    if !source.starts_with(b"#") {
+        return source;
+    }
+    let end = source.iter().position(|&byte| byte == b'\n').unwrap_or(source.len());
+    &source[end..]
+}
+
+/// Why a program did not run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// Its file cannot be read.
+    Read {
+        /// The file.
+        program: String,
+        /// Why.
+        cause: io::Error,
+    },
+    /// It is not Lua.
+    Load {
+        /// Its name.
+        program: String,
+        /// Where it is wrong.
+        cause: String,
+    },
+    /// A process of it was not started.
+    Start {
+        /// Its name.
+        program: String,
+        /// The function.
+        function: String,
+        /// Why.
+        cause: String,
+    },
+    /// A process ended without a result.
+    Ended(Exit),
+}
+
+impl From<Exit> for Error {
+    fn from(exit: Exit) -> Self {
+        Self::Ended(exit)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read { program, cause } => write!(f, "cannot read {program}: {cause}"),
+            Self::Load { program, cause } => write!(f, "cannot load {program}: {cause}"),
+            Self::Start { program, function, cause } => write!(f, "cannot start {function} of {program}: {cause}"),
+            Self::Ended(exit) => exit.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read { cause, .. } => Some(cause),
+            Self::Ended(exit) => Some(exit),
+            _ => None,
+        }
+    }
+}

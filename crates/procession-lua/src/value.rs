@@ -1,0 +1,253 @@
+//! Values outside of Lua states, and how they are copied out of one and into another.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use mlua::{AnyUserData, Lua, MetaMethod, Table, UserData, UserDataMethods};
+use procession::Pid;
+
+use crate::net::{Connection, Listener};
+
+/// Tables in tables deeper than this are not copied: each level takes some of the thread's stack.
+const DEPTH_MAX: usize = 64;
+/// A copy has at most so many values. A table that is reached on two ways is copied twice, so that small ones could become endless copies.
+const VALUES_MAX: usize = 1 << 20;
+
+/// A Lua value, out of any Lua state.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum Value {
+    /// `nil`
+    #[default]
+    Nil,
+    /// A boolean.
+    Boolean(bool),
+    /// An integer.
+    Integer(i64),
+    /// A float.
+    Float(f64),
+    /// A string, of any bytes.
+    String(Arc<[u8]>),
+    /// The entries of a table.
+    Table(Vec<(Value, Value)>),
+    /// A process.
+    Pid(Pid),
+    /// A socket, which is shared and not copied.
+    Socket(Socket),
+}
+
+/// A socket of a guest.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Socket {
+    /// A connection.
+    Connection(Arc<Connection>),
+    /// What accepts connections.
+    Listener(Arc<Listener>),
+}
+
+impl PartialEq for Socket {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Connection(one), Self::Connection(other)) => Arc::ptr_eq(one, other),
+            (Self::Listener(one), Self::Listener(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Value {
+    /// A string.
+    pub fn string(bytes: impl AsRef<[u8]>) -> Self {
+        Self::String(bytes.as_ref().into())
+    }
+
+    /// The entry of a key that is text, if this is a table that has it.
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        let Self::Table(entries) = self else { return None };
+        entries.iter().find(|(name, _)| matches!(name, Self::String(name) if **name == *key.as_bytes())).map(|(_, value)| value)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(integer: i64) -> Self {
+        Self::Integer(integer)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(boolean: bool) -> Self {
+        Self::Boolean(boolean)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(float: f64) -> Self {
+        Self::Float(float)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::string(text)
+    }
+}
+
+impl From<Pid> for Value {
+    fn from(pid: Pid) -> Self {
+        Self::Pid(pid)
+    }
+}
+
+/// Why a value cannot be copied: where in it, and what is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyError {
+    path: String,
+    what: String,
+}
+
+impl fmt::Display for CopyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = if self.path.is_empty() { "the value" } else { &self.path };
+        write!(f, "{path} cannot be copied: it is {}", self.what)
+    }
+}
+
+impl Error for CopyError {}
+
+/// A PID in a Lua state.
+pub(crate) struct LuaPid(pub(crate) Pid);
+
+impl UserData for LuaPid {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_meta_method(MetaMethod::ToString, |_, pid, ()| Ok(pid.0.to_string()));
+    }
+}
+
+/// Copies a value out of a Lua state.
+pub(crate) fn take(value: &mlua::Value) -> Result<Value, CopyError> {
+    Copying { path: Vec::new(), tables: Vec::new(), left: VALUES_MAX }.copy(value)
+}
+
+struct Copying {
+    /// The keys that lead to the value.
+    path: Vec<String>,
+    /// The tables around the value.
+    tables: Vec<*const std::ffi::c_void>,
+    /// Values that may still be copied.
+    left: usize,
+}
+
+impl Copying {
+    fn refuse<T>(&self, what: impl Into<String>) -> Result<T, CopyError> {
+        Err(CopyError { path: self.path.concat(), what: what.into() })
+    }
+
+    fn copy(&mut self, value: &mlua::Value) -> Result<Value, CopyError> {
+        let Some(left) = self.left.checked_sub(1) else {
+            return self.refuse(format!("part of a copy of more than {VALUES_MAX} values"));
+        };
+        self.left = left;
+        Ok(match value {
+            mlua::Value::Nil => Value::Nil,
+            mlua::Value::Boolean(boolean) => Value::Boolean(*boolean),
+            mlua::Value::Integer(integer) => Value::Integer(*integer),
+            mlua::Value::Number(float) => Value::Float(*float),
+            mlua::Value::String(string) => Value::string(string.as_bytes()),
+            mlua::Value::Table(table) => self.copy_table(table)?,
+            mlua::Value::UserData(data) => match of_userdata(data) {
+                Some(value) => value,
+                None => return self.refuse("a userdata"),
+            },
+            other => return self.refuse(format!("a {}", other.type_name())),
+        })
+    }
+
+    fn copy_table(&mut self, table: &Table) -> Result<Value, CopyError> {
+        if self.tables.contains(&table.to_pointer()) {
+            return self.refuse("a table that contains itself");
+        }
+        if self.tables.len() == DEPTH_MAX {
+            return self.refuse(format!("a table inside of {DEPTH_MAX} others"));
+        }
+        self.tables.push(table.to_pointer());
+        let mut entries = Vec::new();
+        for pair in table.pairs::<mlua::Value, mlua::Value>() {
+            let Ok((key, value)) = pair else { return self.refuse("too large for the memory of its process") };
+            self.path.push(step(&key));
+            let key = self.copy(&key)?;
+            let value = self.copy(&value)?;
+            entries.push((key, value));
+            self.path.pop();
+        }
+        self.tables.pop();
+        Ok(Value::Table(entries))
+    }
+}
+
+/// A key, as it is written behind the value that it is a key of.
+fn step(key: &mlua::Value) -> String {
+    match key {
+        mlua::Value::String(name) => format!(".{}", String::from_utf8_lossy(&name.as_bytes())),
+        mlua::Value::Integer(index) => format!("[{index}]"),
+        mlua::Value::Number(number) => format!("[{number}]"),
+        mlua::Value::Boolean(boolean) => format!("[{boolean}]"),
+        other => format!("[a {}]", other.type_name()),
+    }
+}
+
+fn of_userdata(data: &AnyUserData) -> Option<Value> {
+    if let Ok(pid) = data.borrow::<LuaPid>() {
+        return Some(Value::Pid(pid.0));
+    }
+    data.borrow::<LuaSocket>().ok().map(|socket| Value::Socket(socket.0.clone()))
+}
+
+/// A socket in a Lua state. Its methods are Lua's: see `prelude.lua`.
+pub(crate) struct LuaSocket(pub(crate) Socket);
+
+impl UserData for LuaSocket {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_meta_method(MetaMethod::ToString, |_, socket, ()| Ok(format!("{}", socket.0)));
+        methods.add_meta_method(MetaMethod::Index, |lua, _, name: mlua::Value| {
+            lua.named_registry_value::<Table>(SOCKET_METHODS)?.raw_get::<mlua::Value>(name)
+        });
+    }
+}
+
+/// The names of two tables in the registry of each state: what sockets can do; PIDs by their text, so that equal ones are the same.
+pub(crate) const SOCKET_METHODS: &str = "procession.socket";
+pub(crate) const PIDS: &str = "procession.pids";
+
+/// Copies a value into a Lua state.
+pub(crate) fn give(lua: &Lua, value: &Value) -> mlua::Result<mlua::Value> {
+    Ok(match value {
+        Value::Nil => mlua::Value::Nil,
+        Value::Boolean(boolean) => mlua::Value::Boolean(*boolean),
+        Value::Integer(integer) => mlua::Value::Integer(*integer),
+        Value::Float(float) => mlua::Value::Number(*float),
+        Value::String(bytes) => mlua::Value::String(lua.create_string(bytes)?),
+        Value::Table(entries) => {
+            let table = lua.create_table()?;
+            for (key, value) in entries {
+                table.raw_set(give(lua, key)?, give(lua, value)?)?;
+            }
+            mlua::Value::Table(table)
+        }
+        Value::Pid(pid) => give_pid(lua, *pid)?,
+        Value::Socket(socket) => mlua::Value::UserData(lua.create_userdata(LuaSocket(socket.clone()))?),
+    })
+}
+
+fn give_pid(lua: &Lua, pid: Pid) -> mlua::Result<mlua::Value> {
+    let pids: Table = lua.named_registry_value(PIDS)?;
+    let text = pid.to_string();
+    let known: mlua::Value = pids.raw_get(text.as_str())?;
+    if !known.is_nil() {
+        return Ok(known);
+    }
+    let made = lua.create_userdata(LuaPid(pid))?;
+    pids.raw_set(text, &made)?;
+    Ok(mlua::Value::UserData(made))
+}
