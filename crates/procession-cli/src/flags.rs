@@ -7,6 +7,7 @@ use std::time::Duration;
 use lexopt::Arg;
 
 use crate::bench::{BenchArgs, ROUNDS_MAX, Scale, WORKLOADS};
+use crate::program::RunArgs;
 use crate::trial::{SECONDS_MAX, TrialArgs};
 
 /// What was asked for. Pure: nothing was looked at but the arguments.
@@ -15,6 +16,7 @@ pub(crate) enum LowArgs {
     Help(String),
     Version,
     Trial(TrialArgs),
+    Run(RunArgs),
     Bench(BenchArgs),
     /// Not in the help: what the workload `idle_mem` starts a fresh program for.
     IdleMemory(Scale),
@@ -27,6 +29,7 @@ pub(crate) enum LowArgs {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Command {
     Trial,
+    Run,
     Bench,
 }
 
@@ -76,6 +79,23 @@ const FLAGS: &[Flag] = &[
             parsed.trial.deadline = Duration::from_secs(seconds("--deadline", value)?);
             Ok(())
         }),
+    },
+    Flag {
+        long: "deadline",
+        short: None,
+        help: "give a shutdown N seconds (5)",
+        of: Some(Command::Run),
+        takes: Takes::Value("N", |parsed, value| {
+            parsed.run.deadline = Duration::from_secs(seconds("--deadline", value)?);
+            Ok(())
+        }),
+    },
+    Flag {
+        long: "stats",
+        short: None,
+        help: "print the busiest processes to standard error each second, and at the end",
+        of: Some(Command::Run),
+        takes: Takes::Nothing(|parsed| parsed.run.stats = true),
     },
     Flag {
         long: "rounds",
@@ -135,8 +155,9 @@ const FLAGS: &[Flag] = &[
     },
 ];
 
-const COMMANDS: [(&str, Command, &str); 2] = [
+const COMMANDS: [(&str, Command, &str); 3] = [
     ("trial", Command::Trial, "put a service through everything that goes wrong, and judge"),
+    ("run", Command::Run, "run a program of processes in Lua"),
     ("bench", Command::Bench, "measure the runtime on this machine"),
 ];
 
@@ -157,6 +178,7 @@ struct Parsed {
     /// Options that belong to some command, to be refused with another.
     used: Vec<(&'static str, Command)>,
     trial: TrialArgs,
+    run: RunArgs,
     bench: BenchArgs,
     idle_memory: bool,
     downs: bool,
@@ -191,6 +213,8 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
     }
     Ok(match command {
         Command::Trial => LowArgs::Trial(parsed.trial),
+        Command::Run if parsed.run.program.is_none() => return Err(UsageError::NoProgram),
+        Command::Run => LowArgs::Run(parsed.run),
         Command::Bench if parsed.idle_memory => LowArgs::IdleMemory(parsed.bench.scale),
         Command::Bench if parsed.downs => LowArgs::Downs(parsed.bench.scale),
         Command::Bench if parsed.coroutine_memory => LowArgs::CoroutineMemory(parsed.bench.scale),
@@ -202,8 +226,21 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
 fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageError> {
     let (flag, written) = match parser.next()? {
         None => return Ok(false),
+        // What follows is the program's.
+        Some(Arg::Value(word)) if parsed.command == Some(Command::Run) => {
+            parsed.run.program = Some(word.into_string().map_err(|word| UsageError::Word(lossy(&word)))?);
+            for argument in parser.raw_args()? {
+                parsed.run.arguments.push(argument.into_string().map_err(|word| UsageError::Word(lossy(&word)))?);
+            }
+            return Ok(false);
+        }
         Some(Arg::Value(word)) => return parsed.take_word(&lossy(&word)).map(|()| true),
-        Some(Arg::Long(name)) => (FLAGS.iter().find(|flag| flag.long == name), format!("--{name}")),
+        Some(Arg::Long(name)) => {
+            let fits = |flag: &&Flag| flag.long == name && flag.of.is_none_or(|of| parsed.command == Some(of));
+            // An option of another command is known, and refused later.
+            let any = || FLAGS.iter().find(|flag| flag.long == name);
+            (FLAGS.iter().find(fits).or_else(any), format!("--{name}"))
+        }
         Some(Arg::Short(name)) => (FLAGS.iter().find(|flag| flag.short == Some(name)), format!("-{name}")),
     };
     let flag = flag.ok_or(UsageError::UnknownFlag(written))?;
@@ -227,7 +264,7 @@ impl Parsed {
                 let workload = WORKLOADS.iter().find(|workload| workload.definition.name == word);
                 self.bench.workloads.push(workload.ok_or_else(|| UsageError::UnknownWorkload(word.to_owned()))?);
             }
-            Some(Command::Trial) => return Err(UsageError::Word(word.to_owned())),
+            Some(Command::Trial | Command::Run) => return Err(UsageError::Word(word.to_owned())),
         }
         Ok(())
     }
@@ -241,6 +278,7 @@ fn lossy(text: &OsStr) -> String {
 #[derive(Debug)]
 pub(crate) enum UsageError {
     NoCommand,
+    NoProgram,
     UnknownCommand(String),
     UnknownFlag(String),
     UnknownWorkload(String),
@@ -267,6 +305,7 @@ impl fmt::Display for UsageError {
         let commands = COMMANDS.map(|(name, ..)| name).join(", ");
         match self {
             Self::NoCommand => write!(f, "no command given: the commands are {commands}; see --help"),
+            Self::NoProgram => f.write_str("no program given: see run --help"),
             Self::UnknownCommand(name) => write!(f, "unknown command '{name}': the commands are {commands}"),
             Self::UnknownFlag(name) => write!(f, "unknown option '{name}': see --help"),
             Self::UnknownWorkload(name) => {
@@ -311,6 +350,15 @@ The first SIGINT or SIGTERM shuts the service down in order, the second ends at 
 Usage: procession trial [OPTION]...
 ";
 
+const ABOUT_RUN: &str = "\
+Runs a program in Lua: calls its function main with the words after it, as a process, and
+ends when that does. docs/LUA.md tells what programs may call, programs/ has some.
+
+The first SIGINT or SIGTERM shuts the program down in order, the second ends at once.
+
+Usage: procession run [OPTION]... PROGRAM.lua [ARGUMENT]...
+";
+
 const ABOUT_BENCH: &str = "\
 Measures the runtime on this machine, with two workers if there are two CPUs. Each
 workload runs once to warm up and then in rounds, and its result is checked each time.
@@ -325,8 +373,8 @@ const EXIT_CODES: &str = "
 Exit codes:
   0    all went well, also if whoever read the output went away, or if one signal asked
        for the end
-  1    a promise was broken, a workload gave a wrong result, something could not run, or
-       the output was not written
+  1    a promise was broken, a program failed, a workload gave a wrong result, something
+       could not run, or the output was not written
   2    the command line makes no sense
   130  a second SIGINT ended the program at once
   143  a second SIGTERM did
@@ -336,11 +384,12 @@ fn help(of: Option<Command>) -> String {
     let mut text = String::from(match of {
         None => ABOUT,
         Some(Command::Trial) => ABOUT_TRIAL,
+        Some(Command::Run) => ABOUT_RUN,
         Some(Command::Bench) => ABOUT_BENCH,
     });
     match of {
         None => COMMANDS.iter().for_each(|(name, _, what)| row(&mut text, name, what)),
-        Some(Command::Trial) => {}
+        Some(Command::Trial | Command::Run) => {}
         Some(Command::Bench) => {
             WORKLOADS.iter().for_each(|workload| row(&mut text, workload.definition.name, workload.definition.what));
         }

@@ -1,7 +1,7 @@
 //! The `procession` command. `flags.rs` says what it understands, `run.rs` what it does.
 //!
 //! # Exit codes
-//! 0: all went well, also if whoever read the output went away, or one signal asked for an end in order. 1: a promise was broken, a workload
+//! 0: all went well, also if whoever read the output went away, or one signal asked for an end in order. 1: a promise was broken, a program failed, a workload
 //! gave a wrong result, something could not run, or the output could not be written. 2: the command line makes no sense. 130, 143: a second
 //! SIGINT or SIGTERM ended the program at once.
 #![deny(unsafe_code)]
@@ -10,6 +10,8 @@
 mod bench;
 #[cfg(not(procession_loom))]
 mod flags;
+#[cfg(not(procession_loom))]
+mod program;
 #[cfg(not(procession_loom))]
 mod run;
 #[cfg(not(procession_loom))]
@@ -24,7 +26,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> std::process::ExitCode {
     use std::io::{self, Write};
 
-    let mut out = io::stdout().lock();
+    // Not locked: programs print from the threads of their scheduler.
+    let mut out = io::stdout();
     let parsed = flags::parse(std::env::args_os().skip(1)).map_err(run::Failure::Usage);
     match parsed.and_then(|args| run::run(args, &mut out)) {
         Ok(()) => 0.into(),

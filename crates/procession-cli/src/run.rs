@@ -5,12 +5,14 @@ use std::io::{self, Write};
 
 use crate::bench::{self, Failed};
 use crate::flags::{LowArgs, UsageError};
+use crate::program::{self, RunError};
 use crate::trial::{self, TrialError};
 
 pub(crate) fn run(args: LowArgs, out: &mut impl Write) -> Result<(), Failure> {
     match args {
         LowArgs::Help(text) => out.write_all(text.as_bytes())?,
         LowArgs::Version => writeln!(out, "procession {}", env!("CARGO_PKG_VERSION"))?,
+        LowArgs::Run(args) => program::run(&args)?,
         LowArgs::Trial(args) => trial::run(&args, out)?,
         LowArgs::Bench(args) => bench::run(&args, out)?,
         LowArgs::IdleMemory(scale) => bench::idle_memory_here(scale, out)?,
@@ -28,6 +30,7 @@ pub(crate) enum Failure {
     /// The name of a workload, and what went wrong.
     Bench(&'static str, Failed),
     Trial(TrialError),
+    Run(RunError),
     Output(io::Error),
 }
 
@@ -40,7 +43,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
-            Self::Bench(..) | Self::Trial(_) | Self::Output(_) => 1,
+            Self::Bench(..) | Self::Trial(_) | Self::Run(_) | Self::Output(_) => 1,
         }
     }
 }
@@ -48,6 +51,12 @@ impl Failure {
 impl From<TrialError> for Failure {
     fn from(error: TrialError) -> Self {
         Self::Trial(error)
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        Self::Run(error)
     }
 }
 
@@ -63,6 +72,7 @@ impl fmt::Display for Failure {
             Self::Usage(error) => error.fmt(f),
             Self::Bench(workload, failed) => write!(f, "cannot measure {workload}: {failed}"),
             Self::Trial(error) => error.fmt(f),
+            Self::Run(error) => error.fmt(f),
             Self::Output(error) => write!(f, "cannot write to standard output: {error}"),
         }
     }

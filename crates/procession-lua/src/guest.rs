@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::fs::File;
 use std::future::Future;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,6 +65,7 @@ impl From<Value> for Message {
 #[derive(Debug)]
 pub struct Guest {
     program: Program,
+    method: Box<str>,
     running: Option<Running>,
 }
 
@@ -106,7 +107,7 @@ enum Waits {
 impl Guest {
     /// A process of `program`, to be started by [`procession::spawn_process`]; [`Program::spawn`] does that.
     pub fn new(program: Program) -> Self {
-        Self { program, running: None }
+        Self { program, method: "".into(), running: None }
     }
 
     fn start(&self, method: &str, arguments: &[Value]) -> Result<Running, InitError> {
@@ -137,6 +138,7 @@ impl Process for Guest {
             Err(other) if other.is::<()>() => Vec::new(),
             Err(_) => return Err(InitError::Refused("its input must be a Vec<Value>".into())),
         };
+        self.method = method.into();
         self.running = Some(self.start(method, &arguments)?);
         Ok(())
     }
@@ -147,10 +149,15 @@ impl Process for Guest {
         yields: &mut Yields<'_>,
     ) -> Result<Status<Value>, Box<dyn Error + Send + Sync>> {
         let running = self.running.as_mut().ok_or("a guest steps after its init")?;
-        for event in events {
-            running.note(event, yields)?;
+        let stepped = running.note_all(events, yields).and_then(|()| running.go_on(&self.program, yields));
+        if let Err(error) = &stepped
+            && self.program.inner().reports
+            && *self.method != *"main"
+        {
+            // Ignored: with standard error closed, whoever is linked to it or monitors it is told all the same.
+            drop(writeln!(io::stderr().lock(), "{} {} failed: {error}", yields.pid(), self.method));
         }
-        running.go_on(&self.program, yields)
+        stepped
     }
 
     fn close(&mut self) {
@@ -171,6 +178,10 @@ enum Served {
 }
 
 impl Running {
+    fn note_all(&mut self, events: &mut Events<Message>, yields: &mut Yields<'_>) -> Result<(), Failure> {
+        events.try_for_each(|event| self.note(event, yields))
+    }
+
     fn note(&mut self, event: Event<Message>, yields: &mut Yields<'_>) -> Result<(), Failure> {
         match event {
             Event::Message(Message::Plain(value)) => self.inbox.push_back(Received::Message(value)),

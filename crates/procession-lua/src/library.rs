@@ -114,13 +114,6 @@ impl Arguments {
         }
     }
 
-    pub(crate) fn pid(&self, index: usize) -> Result<Pid, String> {
-        match self.value(index)? {
-            Value::Pid(pid) => Ok(pid),
-            _ => Err(self.wrong(index, "a PID")),
-        }
-    }
-
     /// A PID, or the name of a process.
     pub(crate) fn target(&self, index: usize) -> Result<Pid, String> {
         match self.value(index)? {

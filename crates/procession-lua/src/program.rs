@@ -27,6 +27,7 @@ pub(crate) struct Inner {
     pub(crate) memory_bytes: usize,
     pub(crate) instructions: u32,
     pub(crate) commands: Vec<(String, CommandId)>,
+    pub(crate) reports: bool,
 }
 
 impl Program {
@@ -39,8 +40,14 @@ impl Program {
         mlua::Lua::new_with(mlua::StdLib::NONE, mlua::LuaOptions::new())
             .and_then(|lua| lua.load(without_shebang(&source)).set_name(format!("@{name}")).into_function().map(drop))
             .map_err(|error| Error::Load { program: name.clone(), cause: error.to_string() })?;
-        let commands = Vec::new();
-        Ok(Self(Arc::new(Inner { name, source, memory_bytes: MEMORY_BYTES, instructions: INSTRUCTIONS, commands })))
+        Ok(Self(Arc::new(Inner {
+            name,
+            source,
+            memory_bytes: MEMORY_BYTES,
+            instructions: INSTRUCTIONS,
+            commands: Vec::new(),
+            reports: false,
+        })))
     }
 
     /// Reads a source out of a file. Blocks.
@@ -65,6 +72,13 @@ impl Program {
     #[must_use]
     pub fn instructions_per_step(mut self, count: u32) -> Self {
         Arc::make_mut(&mut self.0).instructions = count.max(100);
+        self
+    }
+
+    /// Has processes that fail say so on standard error, all but `main`, whose failure is its starter's to tell.
+    #[must_use]
+    pub fn report_failures(mut self) -> Self {
+        Arc::make_mut(&mut self.0).reports = true;
         self
     }
 

@@ -1,6 +1,7 @@
 //! The command from outside: arguments in; standard output, standard error and exit code out.
 #![cfg(not(procession_loom))]
 
+mod programs;
 mod trial;
 
 use std::collections::BTreeSet;
@@ -57,8 +58,8 @@ fn version() {
 
 #[test]
 fn mistakes_are_told_before_anything_runs() {
-    check("", "procession: no command given: the commands are trial, bench; see --help\nexit code: 2\n");
-    check("bunch", "procession: unknown command 'bunch': the commands are trial, bench\nexit code: 2\n");
+    check("", "procession: no command given: the commands are trial, run, bench; see --help\nexit code: 2\n");
+    check("bunch", "procession: unknown command 'bunch': the commands are trial, run, bench\nexit code: 2\n");
     check("trial spawn", "procession: unexpected word 'spawn': see --help\nexit code: 2\n");
     check(
         "bench --seconds 3",

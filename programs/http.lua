@@ -1,0 +1,37 @@
+-- An HTTP service: a process for each connection, and one that counts for all of them.
+
+function counter()
+  local n = 0
+  while true do
+    local asked, call = process.receive()
+    if not asked then return end
+    n = n + 1
+    process.reply(call, n)
+  end
+end
+
+function answer(request)
+  if request.path == "/" then
+    return "Hello from " .. tostring(process.self()) .. "\n"
+  elseif request.path == "/count" then
+    local n = assert(process.call("counter", "next", 1000))
+    return { headers = { ["Content-Type"] = "application/json" }, body = json.encode({ count = n }) .. "\n" }
+  elseif request.path == "/echo" and request.method == "POST" then
+    return request.body
+  elseif request.path == "/broken" then
+    error("this request fails, and no other")
+  end
+  return { status = 404, body = "there is no " .. request.path .. "\n" }
+end
+
+function start_counter()
+  process.register("counter")
+  counter()
+end
+
+function main(address)
+  process.spawn("start_counter")
+  local listener = assert(net.listen(address or "127.0.0.1:0"))
+  print("listening at " .. listener:address())
+  http.serve(listener, "answer")
+end
