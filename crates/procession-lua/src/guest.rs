@@ -100,7 +100,11 @@ enum Waits {
     Ready(MultiValue),
     Receive(Option<Instant>),
     Sleep(Instant),
-    Answer { tag: u64, monitor: MonitorRef, until: Option<Instant> },
+    Answer {
+        tag: u64,
+        monitor: MonitorRef,
+        until: Option<Instant>,
+    },
     Done(u64),
 }
 

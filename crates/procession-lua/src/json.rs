@@ -18,7 +18,9 @@ fn to_json(value: &Value) -> Result<Json, String> {
         Value::Nil => Json::Null,
         Value::Boolean(boolean) => Json::Bool(*boolean),
         Value::Integer(integer) => Json::from(*integer),
-        Value::Float(float) => Json::Number(Number::from_f64(*float).ok_or_else(|| format!("JSON has no number {float}"))?),
+        Value::Float(float) => {
+            Json::Number(Number::from_f64(*float).ok_or_else(|| format!("JSON has no number {float}"))?)
+        }
         Value::String(bytes) => Json::String(text(bytes)?),
         Value::Pid(pid) => Json::String(pid.to_string()),
         Value::Socket(_) => return Err("JSON has no sockets".to_owned()),

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use mlua::chunk::ChunkMode;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, VmState};
 use procession::{Exit, Pid, RegisterError, SpawnOptions};
 use procession_sync::atomic::AtomicBool;
@@ -11,7 +12,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::guest::Message;
 use crate::json;
-use crate::program::{Program, without_shebang};
+use crate::program::Program;
 use crate::value::{self, PIDS, SOCKET_METHODS, Socket, Value};
 
 /// Where Lua cannot be suspended (in a comparison of `table.sort`, a function of `string.gsub`, the program before its functions are called), it
@@ -45,7 +46,7 @@ pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua>
     }
     let pids = lua.create_table()?;
     lua.set_named_registry_value(PIDS, &pids)?;
-    let prelude = lua.load(include_str!("prelude.lua")).set_name("=procession").into_function()?;
+    let prelude = lua.load(&*inner.prelude).set_mode(ChunkMode::Binary).into_function()?;
     let methods: Table = prelude.call((native, commands, pids))?;
     lua.set_named_registry_value(SOCKET_METHODS, methods)?;
     lua.set_memory_limit(inner.memory_bytes)?;
@@ -57,8 +58,7 @@ pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua>
         spent.doomed.store(true, Relaxed);
         Err(mlua::Error::runtime("the process computed for too long where it cannot be suspended"))
     })?;
-    let name = format!("@{}", inner.name);
-    lua.load(without_shebang(&inner.source)).set_mode(mlua::chunk::ChunkMode::Text).set_name(name).exec()?;
+    lua.load(&*inner.code).set_mode(ChunkMode::Binary).exec()?;
     Ok(lua)
 }
 
@@ -154,7 +154,8 @@ fn add_natives(lua: &Lua, native: &Table, program: &Program, budget: &Arc<Budget
             1 => options.link(),
             _ => options,
         };
-        let child = own.spawn_with(options, &arguments.text(1)?, arguments.rest(2)?).map_err(|error| error.to_string())?;
+        let child =
+            own.spawn_with(options, &arguments.text(1)?, arguments.rest(2)?).map_err(|error| error.to_string())?;
         give(lua, child.detach().pid())
     })?;
     add(lua, native, "send", |lua, arguments| {

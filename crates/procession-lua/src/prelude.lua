@@ -81,7 +81,6 @@ local function pass(co, ok, tag, ...)
   if tag == GIVEN then return true, ... end
   return pass(co, resume(co, yield(tag, ...)))
 end
-local running = coroutine.running
 function coroutine.resume(co, ...) return pass(co, resume(co, ...)) end
 function coroutine.yield(...)
   return yield(GIVEN, ...)
@@ -215,6 +214,9 @@ function net.reader(connection)
       local ok, cause = more(timeout)
       if not ok then return nil, cause end
     end
+  end
+  function reader.lines(most, timeout)
+    return function() return (reader.line(most, timeout)) end
   end
   function reader.exactly(count, timeout)
     while #rest < count do

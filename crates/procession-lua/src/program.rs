@@ -23,7 +23,9 @@ pub struct Program(Arc<Inner>);
 #[derive(Clone, Debug)]
 pub(crate) struct Inner {
     pub(crate) name: String,
-    pub(crate) source: Vec<u8>,
+    /// Compiled, since each process loads it. Compilers run where they cannot be interrupted, too.
+    pub(crate) code: Vec<u8>,
+    pub(crate) prelude: Vec<u8>,
     pub(crate) memory_bytes: usize,
     pub(crate) instructions: u32,
     pub(crate) commands: Vec<(String, CommandId)>,
@@ -37,12 +39,18 @@ impl Program {
     /// [`Error`], if it is not Lua, with the line.
     pub fn load(name: impl Into<String>, source: impl Into<Vec<u8>>) -> Result<Self, Error> {
         let (name, source) = (name.into(), source.into());
-        mlua::Lua::new_with(mlua::StdLib::NONE, mlua::LuaOptions::new())
-            .and_then(|lua| lua.load(without_shebang(&source)).set_name(format!("@{name}")).into_function().map(drop))
-            .map_err(|error| Error::Load { program: name.clone(), cause: error.to_string() })?;
+        let compile = |name: &str, source: &[u8]| {
+            let lua = mlua::Lua::new_with(mlua::StdLib::NONE, mlua::LuaOptions::new())?;
+            let chunk = lua.load(source).set_mode(mlua::chunk::ChunkMode::Text).set_name(name);
+            chunk.into_function().map(|function| function.dump(false))
+        };
+        let failed = |error: mlua::Error| Error::Load { program: name.clone(), cause: error.to_string() };
+        let code = compile(&format!("@{name}"), without_shebang(&source)).map_err(failed)?;
+        let prelude = compile("=procession", include_bytes!("prelude.lua")).map_err(failed)?;
         Ok(Self(Arc::new(Inner {
             name,
-            source,
+            code,
+            prelude,
             memory_bytes: MEMORY_BYTES,
             instructions: INSTRUCTIONS,
             commands: Vec::new(),
@@ -114,10 +122,12 @@ impl Program {
         arguments: impl IntoIterator<Item = Value>,
     ) -> Result<Child<Message, Value>, Error> {
         let arguments: Vec<Value> = arguments.into_iter().collect();
-        options.label(function).spawn_process(Guest::new(self.clone()), function, Box::new(arguments)).map_err(|error| {
-            let cause = init_cause(&error);
-            Error::Start { program: self.0.name.clone(), function: function.to_owned(), cause }
-        })
+        options.label(function).spawn_process(Guest::new(self.clone()), function, Box::new(arguments)).map_err(
+            |error| {
+                let cause = init_cause(&error);
+                Error::Start { program: self.0.name.clone(), function: function.to_owned(), cause }
+            },
+        )
     }
 
     pub(crate) fn inner(&self) -> &Inner {
@@ -132,7 +142,7 @@ fn init_cause(error: &SpawnError<Guest>) -> String {
 }
 
 /// The source without a first line that is for the shell.
-pub(crate) fn without_shebang(source: &[u8]) -> &[u8] {
+fn without_shebang(source: &[u8]) -> &[u8] {
     if !source.starts_with(b"#") {
         return source;
     }

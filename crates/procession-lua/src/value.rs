@@ -66,7 +66,10 @@ impl Value {
     /// The entry of a key that is text, if this is a table that has it.
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Self::Table(entries) = self else { return None };
-        entries.iter().find(|(name, _)| matches!(name, Self::String(name) if **name == *key.as_bytes())).map(|(_, value)| value)
+        entries
+            .iter()
+            .find(|(name, _)| matches!(name, Self::String(name) if **name == *key.as_bytes()))
+            .map(|(_, value)| value)
     }
 }
 

@@ -45,6 +45,11 @@ fn help_of_trial_tells_what_it_does() {
 }
 
 #[test]
+fn help_of_run_tells_what_it_does() {
+    check("run --help", include_str!("snapshots/run_help.txt"));
+}
+
+#[test]
 fn help_is_heard_beside_mistakes() {
     check("bench --rounds many nonsense --nonsense --tiny=3 -h", include_str!("snapshots/bench_help.txt"));
     check("nonsense --help", include_str!("snapshots/help.txt"));
@@ -60,6 +65,11 @@ fn version() {
 fn mistakes_are_told_before_anything_runs() {
     check("", "procession: no command given: the commands are trial, run, bench; see --help\nexit code: 2\n");
     check("bunch", "procession: unknown command 'bunch': the commands are trial, run, bench\nexit code: 2\n");
+    check("run --stats", "procession: no program given: see run --help\nexit code: 2\n");
+    check(
+        "run nowhere.lua",
+        "procession: cannot read nowhere.lua: No such file or directory (os error 2)\nexit code: 1\n",
+    );
     check("trial spawn", "procession: unexpected word 'spawn': see --help\nexit code: 2\n");
     check(
         "bench --seconds 3",

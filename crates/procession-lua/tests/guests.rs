@@ -1,0 +1,179 @@
+//! Guests from outside, and the examples of the reference.
+#![cfg(not(procession_loom))]
+
+use std::time::Duration;
+
+use procession::{CommandId, Completion, Exit, Scheduler, SpawnOptions};
+use procession_lua::{Message, Program, Value};
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn scheduler() -> Scheduler {
+    Scheduler::builder().width(2).build().expect("threads can be had")
+}
+
+fn run_on(scheduler: &Scheduler, program: &Program) -> Result<Value, Exit> {
+    let main = program.spawn_with(SpawnOptions::new().on(scheduler), "main", []).expect("it has a main");
+    main.join_timeout(PATIENCE).unwrap_or_else(|_| panic!("the program ends"))
+}
+
+fn run(source: &str) -> Result<Value, Exit> {
+    run_on(&scheduler(), &Program::load("test", source).expect("it is Lua"))
+}
+
+fn failure(source: &str) -> String {
+    match run(source) {
+        Err(Exit::Failed(text)) => text.to_string(),
+        other => panic!("it fails, but: {other:?}"),
+    }
+}
+
+#[test]
+fn the_examples_of_the_reference_hold() {
+    let text = include_str!("../../../docs/LUA.md");
+    let examples: Vec<&str> =
+        text.split("```lua\n").skip(1).map(|rest| rest.split("```").next().expect("a part")).collect();
+    assert!(examples.len() >= 8, "only {} examples were found", examples.len());
+    for example in examples {
+        assert_eq!(run(example), Ok(Value::Nil), "{example}");
+    }
+}
+
+#[test]
+fn values_come_back_as_they_went() {
+    let echo = Program::load("echo", "function echo(v) return v end").expect("it is Lua");
+    let scheduler = scheduler();
+    for value in [
+        Value::Nil,
+        true.into(),
+        i64::MIN.into(),
+        0.5.into(),
+        Value::string(b"\0\xff\n"),
+        Value::Table(vec![(1.into(), Value::Table(vec![]))]),
+        Value::Table(vec![(Value::string("k"), "v".into())]),
+    ] {
+        let child = echo.spawn_with(SpawnOptions::new().on(&scheduler), "echo", [value.clone()]).expect("it has echo");
+        assert_eq!(child.join(), Ok(value));
+    }
+}
+
+#[test]
+fn a_failure_has_the_traceback() {
+    let text = failure("local function deep() error('broken') end\nfunction main() deep() end");
+    assert!(text.contains("test:1: broken") && text.contains("stack traceback"), "{text}");
+    assert!(text.contains("test:2"), "{text}");
+}
+
+#[test]
+fn what_is_not_lua_or_has_no_such_function_is_refused_by_name() {
+    let error = Program::load("test", "function").expect_err("it is not Lua").to_string();
+    assert!(error.starts_with("cannot load test: ") && error.contains("test:1:"), "{error}");
+    let program = Program::load("test", "x = 1").expect("it is Lua");
+    let error = program.spawn("main", []).expect_err("it has no main").to_string();
+    assert_eq!(error, "cannot start main of test: it has no method \"main\"");
+    let program = Program::load("test", "error('at once')").expect("it is Lua");
+    let error = program.spawn("main", []).expect_err("it fails first").to_string();
+    assert!(error.contains("at once"), "{error}");
+}
+
+#[test]
+fn too_much_memory_is_an_error_in_lua() {
+    let program = Program::load("test", "function main() local t = {} for i = 1, 1e9 do t[i] = {} end end");
+    let program = program.expect("it is Lua").memory_limit(1 << 20);
+    let exit = run_on(&scheduler(), &program).expect_err("it wants too much");
+    assert!(exit.to_string().contains("not enough memory"), "{exit}");
+    let caught = "function main() local ok, e = pcall(string.rep, 'x', 1 << 40) return not ok end";
+    assert_eq!(run(caught), Ok(true.into()));
+}
+
+#[test]
+fn endless_loops_give_way_wherever_they_are() {
+    for endless in [
+        "while true do end",
+        "while true do pcall(function() while true do end end) end",
+        "coroutine.wrap(function() while true do end end)()",
+        "local co = coroutine.create(function() while true do coroutine.yield() end end) while true do coroutine.resume(co) end",
+    ] {
+        let source = format!(
+            "function endless() {endless} end
+             function main()
+               local pid = process.spawn('endless')
+               process.monitor(pid)
+               time.sleep(1)
+               process.exit(pid, 'kill')
+               return process.receive().down == pid
+             end"
+        );
+        let alone = Scheduler::builder().width(1).threads_max(1).build().expect("threads can be had");
+        assert_eq!(run_on(&alone, &Program::load("test", source).expect("it is Lua")), Ok(true.into()), "{endless}");
+    }
+}
+
+#[test]
+fn what_cannot_be_suspended_ends_and_cannot_catch_that() {
+    for endless in [
+        "table.sort({2, 1}, function() while true do end end)",
+        "table.sort({2, 1}, function() while true do pcall(function() while true do end end) end end)",
+        "string.gsub('a', 'a', function() while true do end end)",
+    ] {
+        let text = failure(&format!("function main() while true do pcall(function() {endless} end) end end"));
+        assert!(text.contains("computed for too long where it cannot be suspended"), "{text}");
+    }
+    let program = Program::load("test", "while true do end").expect("it is Lua");
+    assert!(program.spawn("main", []).is_err());
+}
+
+#[test]
+fn a_cancel_ends_waits_and_lets_clean_up() {
+    let source =
+        "function main() local m, why = process.receive() local slept = time.sleep(1e9) return { why, slept } end";
+    let program = Program::load("test", source).expect("it is Lua");
+    let scheduler = scheduler();
+    let child = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("it has a main");
+    child.cancel();
+    let both = Value::Table(vec![(1.into(), "cancelled".into()), (2.into(), false.into())]);
+    assert_eq!(child.join(), Ok(both));
+}
+
+#[test]
+fn programs_call_commands_of_rust() {
+    const DOUBLE: CommandId = CommandId::FIRST_FREE;
+    let double = |input: procession::Value, completion: Completion| {
+        let doubled = match input.downcast::<Value>().as_deref() {
+            Ok(Value::Integer(n)) => Value::Integer(2 * n),
+            _ => return,
+        };
+        completion.complete(Ok(Box::new(doubled)));
+    };
+    let scheduler = Scheduler::builder().handler(DOUBLE, double).build().expect("threads can be had");
+    let source = "function main() local v, cause = command.double('x') return { command.double(21), cause } end";
+    let program = Program::load("test", source).expect("it is Lua").command("double", DOUBLE);
+    let both = vec![(1.into(), 42.into()), (2.into(), "the handler dropped the completion".into())];
+    assert_eq!(run_on(&scheduler, &program), Ok(Value::Table(both)));
+}
+
+#[test]
+fn rust_sends_to_guests() {
+    let program = Program::load("test", "function main() return process.receive() + process.receive() end");
+    let scheduler = scheduler();
+    let child =
+        program.expect("it is Lua").spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("it has a main");
+    for n in [1, 2] {
+        child.send(Message::from(Value::Integer(n))).expect("it waits");
+    }
+    assert_eq!(child.join(), Ok(3.into()));
+}
+
+#[test]
+fn on_the_test_clock_sleeps_take_no_time() {
+    let scheduler = Scheduler::builder().test_clock().build().expect("it needs no threads");
+    let source = "function main()
+      for _ = 1, 100 do assert(select(2, process.receive(60000)) == 'timeout') end
+      time.sleep(3600000)
+      return 1
+    end";
+    let program = Program::load("test", source).expect("it is Lua");
+    let child = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("it has a main");
+    assert_eq!(scheduler.block_on(child), Ok(1.into()));
+}
