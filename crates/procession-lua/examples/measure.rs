@@ -1,0 +1,95 @@
+//! What Lua processes cost: the memory and time of 10 000, and messages between two.
+//!
+//! `cargo run --release -p procession-lua --example measure`
+#![expect(clippy::print_stdout, reason = "it prints its figures")]
+
+use std::error::Error;
+use std::fs;
+
+use procession::{Instant, Scheduler, SpawnOptions};
+use procession_lua::{Program, Value};
+
+const PROCESSES: usize = 10_000;
+const MESSAGES: i64 = 200_000;
+const ROUNDS: usize = 5;
+
+const SOURCE: &str = "
+function idle() return process.receive() end
+
+function pong()
+  while true do
+    local from = process.receive()
+    if not from then return end
+    process.send(from, 1)
+  end
+end
+
+function pingpong(n)
+  local other, own = process.spawn_link('pong'), process.self()
+  for _ = 1, n do
+    process.send(other, own)
+    process.receive()
+  end
+  process.exit(other, 'kill')
+end
+
+function sink(n)
+  for _ = 1, n do process.receive() end
+end
+
+function stream(n)
+  local other = process.spawn('sink', n)
+  process.monitor(other)
+  for i = 1, n do process.send(other, i) end
+  process.receive()
+end
+
+function compute(n)
+  local sum = 0
+  for i = 1, n do sum = sum + i % 7 end
+  return sum
+end
+";
+
+/// Resident, in bytes.
+fn resident() -> Result<u64, Box<dyn Error>> {
+    let pages: u64 =
+        fs::read_to_string("/proc/self/statm")?.split_whitespace().nth(1).ok_or("statm has two words")?.parse()?;
+    Ok(pages * 4096)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let program = Program::load("measure", SOURCE)?;
+    let scheduler = Scheduler::builder().width(2).build()?;
+    let options = || SpawnOptions::new().on(&scheduler);
+
+    for _ in 0..ROUNDS {
+        let (before, start) = (resident()?, Instant::now());
+        let mut idle = Vec::with_capacity(PROCESSES);
+        for _ in 0..PROCESSES {
+            idle.push(program.spawn_with(options(), "idle", [])?);
+        }
+        let started = Instant::now() - start;
+        let bytes = resident()?.saturating_sub(before) / PROCESSES as u64;
+        for process in &idle {
+            process.send(Value::Integer(1).into())?;
+        }
+        for process in idle {
+            process.join()?;
+        }
+        let ended = Instant::now() - start;
+        println!(
+            "{PROCESSES} processes: started in {started:?}, {} us each; ended after {ended:?}; {bytes} bytes each, more than before",
+            started.as_micros() / PROCESSES as u128,
+        );
+    }
+    for (function, count) in [("pingpong", MESSAGES), ("stream", MESSAGES), ("compute", 10_000_000)] {
+        for _ in 0..ROUNDS {
+            let start = Instant::now();
+            program.spawn_with(options(), function, [Value::Integer(count)])?.join()?;
+            let each = (Instant::now() - start).as_nanos() / u128::from(count.unsigned_abs());
+            println!("{function}: {each} ns each of {count}");
+        }
+    }
+    Ok(())
+}
