@@ -143,6 +143,11 @@ pub(crate) fn current() -> Option<Pin> {
     })
 }
 
+/// Whether this thread is one of the scheduler's workers.
+pub(crate) fn is_worker_of(shared: &Shared) -> bool {
+    with_local(|local| local.is_some_and(|local| std::ptr::eq(&*local.shared, shared)))
+}
+
 /// Whether `slot` holds the process whose step runs on this thread.
 #[inline]
 pub(crate) fn is_current(slot: &Slot) -> bool {

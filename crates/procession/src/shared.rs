@@ -31,7 +31,7 @@ use crate::relay::Relay;
 use crate::root;
 use crate::slot::{Pin, Ready, Slot, Table};
 use crate::snapshot::{self};
-use crate::state::Wake;
+use crate::state::{State, Wake};
 use crate::time::sleep_on;
 use crate::timer::Timers;
 use crate::watchdog::Watchdog;
@@ -179,7 +179,8 @@ pub(crate) struct Shared {
     pub(crate) idle_waits: AtomicU32,
     /// Those of them that do not drive.
     pub(crate) idle_watchers: Mutex<Vec<Arc<Parker>>>,
-    /// Completions that are out, and root futures that were woken: the test clock stands still for them.
+    /// Completions that are out, root futures that were woken, and threads from outside that bring a process: the test clock stands still
+    /// for them.
     pub(crate) outstanding: AtomicU32,
     pub(crate) keeper: Keeper,
     pub(crate) poller: Poller,
@@ -620,13 +621,16 @@ impl Shared {
         self.world.is_test() && self.idle_waits.load(Relaxed) == 0 && nothing_is_out()
     }
 
+    /// Who finds none, and then no work, knows that nothing is on its way; in the other order it may have been queued in between.
     pub(crate) fn outstanding(&self) -> u32 {
+        // Ordering: Acquire pairs with the Release of `end_outstanding`: what was queued before is seen by who sees this.
         self.outstanding.load(Acquire)
     }
 
     /// A completion is out.
     pub(crate) fn begin_outstanding(&self) {
         if self.world.is_test() {
+            // Relaxed: what follows and shows that something is on its way is published by an ordering of its own.
             self.outstanding.fetch_add(1, Relaxed);
         }
     }
@@ -637,6 +641,16 @@ impl Shared {
             // Somebody must look whether the clock may move now.
             self.announce();
         }
+    }
+
+    /// On the test clock: time stands still while a thread that is no worker of this scheduler brings a process, from before others can see
+    /// that it is to run until it is queued.
+    #[inline]
+    pub(crate) fn stop_clock(&self) -> Option<ClockStop<'_>> {
+        (self.world.is_test() && !here::is_worker_of(self)).then(|| {
+            self.begin_outstanding();
+            ClockStop(self)
+        })
     }
 
     /// The last worker has parked.
@@ -659,7 +673,7 @@ impl Shared {
         let watchers = || self.idle_watchers.lock().expect("nothing that can panic runs under this lock");
         watchers().push(Arc::clone(&watcher));
         // If somebody else drives, or threads do, this waits until they are idle, or until the seat is free.
-        let is_idle = || self.idle.all_parked_and(|| !self.has_work() && self.outstanding() == 0);
+        let is_idle = || self.idle.all_parked_and(|| self.outstanding() == 0 && !self.has_work());
         while !(root::run_until_idle(self) || is_idle()) {
             self.world.park(&watcher, NEVER);
         }
@@ -832,6 +846,16 @@ impl Shared {
     }
 }
 
+/// While it lasts, the test clock stands still.
+#[must_use]
+pub(crate) struct ClockStop<'a>(&'a Shared);
+
+impl Drop for ClockStop<'_> {
+    fn drop(&mut self) {
+        self.0.end_outstanding();
+    }
+}
+
 /// What is to become of a process that was just made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -843,20 +867,23 @@ pub(crate) enum Newcomer {
 /// Wakes a process.
 #[inline]
 pub(crate) fn wake(slot: &Slot) {
-    queue_if(slot, slot.state.wake());
+    bring(slot, State::wake);
 }
 
 pub(crate) fn cancel(slot: &Slot) {
-    queue_if(slot, slot.state.cancel());
+    bring(slot, State::cancel);
 }
 
 pub(crate) fn terminate(slot: &Slot) {
-    queue_if(slot, slot.state.terminate());
+    bring(slot, State::terminate);
 }
 
+/// Tells a process's state of an event, and queues the process if that makes it ready.
 #[inline]
-fn queue_if(slot: &Slot, wake: Wake) {
-    if wake == Wake::Enqueue {
+fn bring(slot: &Slot, event: impl FnOnce(&State) -> Wake) {
+    // Before it is seen to be ready: the clock would move on while nobody could run it.
+    let _stopped = slot.shared().stop_clock();
+    if event(&slot.state) == Wake::Enqueue {
         // SAFETY: the event made it READY.
         #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
         here::enqueue(unsafe { Ready::new(slot) }, Origin::Woken);

@@ -379,6 +379,8 @@ impl SpawnOptions {
         here::spend();
         let refuse = |refused, kind| Err(SpawnError { refused, kind });
         let parent = here::parent_in(&shared);
+        // Before it is counted: who waited for it to end would wait while the clock moved on.
+        let _stopped = shared.stop_clock();
         // Counted before the look at the phase: a shutdown that has not begun then waits for this process.
         shared.count_spawned();
         if !shared.takes_processes(parent.is_some()) {

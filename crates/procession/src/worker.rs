@@ -668,7 +668,7 @@ impl Local {
             if (may_leave || may_advance) && shared.idle.take_back_if_all_parked(self.seat) {
                 self.searching.set(true);
                 // Only now nobody else runs: what was read before may be old.
-                let idle = !shared.has_work() && shared.outstanding() == 0;
+                let idle = shared.outstanding() == 0 && !shared.has_work();
                 let deadline = shared.next_deadline();
                 if idle && may_leave && deadline > shared.world.now() {
                     self.stop_searching();

@@ -4,10 +4,13 @@ use std::future::pending;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use procession::{Context, Exit, Instant, ProcessState, SpawnOptions, sleep, spawn, yield_now};
+use procession::{
+    Context, Events, Exit, InitError, Instant, Process, ProcessState, Scheduler, SpawnOptions, Status, Value, Yields,
+    sleep, spawn, yield_now,
+};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::hint;
+use procession_sync::{hint, thread};
 
 use super::{builder, mortal, mortal_of, scheduler, shut_down};
 use crate::scene::{soon, soon_closed};
@@ -268,4 +271,48 @@ fn a_second_shutdown_reports_who_is_still_there() {
     drop(release);
     assert!(shut_down(&scheduler).is_empty());
     assert_eq!(process.join(), Err(Exit::Killed));
+}
+
+/// Its `init` tells that it has begun, waits until it may end, and gives time a chance to move.
+struct LongBegun {
+    begun: mpsc::Sender<()>,
+    scheduler: Scheduler,
+}
+
+impl Process for LongBegun {
+    type Message = ();
+    type Output = ();
+
+    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+        self.begun.send(()).expect("the test listens");
+        let refused =
+            || SpawnOptions::new().on(&self.scheduler).try_spawn(async {}).is_err_and(|refused| refused.is_closing());
+        while !refused() {
+            hint::spin_loop();
+        }
+        (0..1000).for_each(|_| thread::yield_now());
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        _: &mut Events<()>,
+        _: &mut Yields<'_>,
+    ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(Status::Done(()))
+    }
+}
+
+#[test]
+fn the_test_clock_stands_still_while_a_thread_starts_a_process() {
+    let scheduler = scheduler(0);
+    let (begun, begins) = mpsc::channel();
+    let process = LongBegun { begun, scheduler: scheduler.clone() };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            scheduler.spawn_process(process, "", Box::new(())).map(drop).expect("it came before the shutdown")
+        });
+        begins.recv().expect("it begins");
+        assert!(shut_down(&scheduler).is_empty(), "nobody was left waiting for");
+    });
 }
