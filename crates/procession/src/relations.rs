@@ -38,6 +38,50 @@ impl fmt::Debug for MonitorRef {
     }
 }
 
+/// One link: both sides have it under the same number, so that who ends one does not take half of the next between the same two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LinkId(u64);
+
+impl LinkId {
+    const LEAST: Self = Self(0);
+
+    fn draw() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: only that they differ matters.
+        Self(LAST.fetch_add(1, Relaxed) + 1)
+    }
+}
+
+/// The other side of each link. If two link themselves to each other at once, they have two.
+#[derive(Debug, Default)]
+struct Links(BTreeSet<(Pid, LinkId)>);
+
+impl Links {
+    fn insert(&mut self, peer: Pid, link: LinkId) {
+        self.0.insert((peer, link));
+    }
+
+    fn remove(&mut self, peer: Pid, link: LinkId) -> bool {
+        self.0.remove(&(peer, link))
+    }
+
+    fn is_with(&self, peer: Pid) -> bool {
+        self.0.range((peer, LinkId::LEAST)..).next().is_some_and(|&(other, _)| other == peer)
+    }
+
+    /// Takes out all links with `peer`.
+    fn take(&mut self, peer: Pid) -> Vec<LinkId> {
+        let mut taken = Vec::new();
+        while let Some(&(other, link)) = self.0.range((peer, LinkId::LEAST)..).next()
+            && other == peer
+        {
+            self.0.remove(&(other, link));
+            taken.push(link);
+        }
+        taken
+    }
+}
+
 /// A process that was monitored has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -72,7 +116,7 @@ pub(crate) enum Signal {
 pub(crate) struct Relations {
     /// Whether exit signals are told instead of ending the process.
     traps: bool,
-    links: BTreeSet<Pid>,
+    links: Links,
     /// Who monitors this process.
     watchers: BTreeMap<MonitorRef, Pid>,
     /// Whom this process monitors, and has not been told of yet.
@@ -131,41 +175,44 @@ pub(crate) fn link_to(own: &Slot, other: Pid) {
     if pid == other {
         return;
     }
+    let link = LinkId::draw();
     let mut fresh = false;
-    leave_own(own, |relations| fresh = relations.links.insert(other));
+    leave_own(own, |relations| {
+        fresh = !relations.links.is_with(other);
+        if fresh {
+            relations.links.insert(other, link);
+        }
+    });
     if !fresh {
         return;
     }
     let left = find(other).map(|peer| {
-        leave(
-            &peer,
-            |relations| {
-                relations.links.insert(pid);
-            },
-            |relations| relations.links.remove(&pid),
-        )
+        leave(&peer, |relations| relations.links.insert(pid, link), |relations| relations.links.remove(pid, link))
     });
-    if left != Some(Left::There) && with(own, |relations| relations.links.remove(&other)) {
+    if left != Some(Left::There) && with(own, |relations| relations.links.remove(other, link)) {
         deliver(own, Some(other), Exit::NoProcess, Cause::Link);
     }
 }
 
 /// Links two processes of which the younger is not queued yet, and so cannot end meanwhile.
 pub(crate) fn link_newborn(own: &Slot, newborn: &Slot) {
-    leave_own(newborn, |relations| {
-        relations.links.insert(own.pid());
-    });
-    leave_own(own, |relations| {
-        relations.links.insert(newborn.pid());
-    });
+    let link = LinkId::draw();
+    leave_own(newborn, |relations| relations.links.insert(own.pid(), link));
+    leave_own(own, |relations| relations.links.insert(newborn.pid(), link));
 }
 
 /// Ends a link. Afterwards the end of the other has no effect, unless it has been told already.
 pub(crate) fn unlink_from(own: &Slot, other: Pid) {
-    with_any(own, |relations| relations.links.remove(&other));
+    let Some(taken) = with_any(own, |relations| relations.links.take(other)) else {
+        return;
+    };
     if let Some(peer) = find(other) {
         let pid = own.pid();
-        with_any(&peer, |relations| relations.links.remove(&pid));
+        with_any(&peer, |relations| {
+            for link in taken {
+                relations.links.remove(pid, link);
+            }
+        });
     }
 }
 
@@ -337,9 +384,10 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) {
             tell(&watcher, Signal::Down(Down { monitor, pid, exit: exit.clone() }));
         }
     }
-    for peer in entries.links {
+    // Of two links with the same peer the first takes out both.
+    for (peer, _) in entries.links.0 {
         if let Some(peer) = find(peer)
-            && with_any(&peer, |relations| relations.links.remove(&pid)) == Some(true)
+            && with_any(&peer, |relations| !relations.links.take(pid).is_empty()) == Some(true)
         {
             deliver(&peer, Some(pid), exit.clone(), Cause::Link);
         }

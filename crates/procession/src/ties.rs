@@ -15,13 +15,15 @@
 //! The end: `Complete`, one read-modify-write of the same word · if it answers `RELATED`: `Settle`, take all entries out under the lock,
 //! and tell each.
 //! Links are entries on both sides, each under its own lock, never both at once. Whoever takes one side out at an end tells the other
-//! only if it finds itself there, and takes itself out in the same critical section.
+//! only if it finds itself there, and takes itself out in the same critical section. Both sides of a link have its number: `Unlink` takes
+//! out one's own side, and then of the other's what has a number that was found on one's own.
 //!
 //! ## Why it works
 //! `Mark` and `Complete` change one word, so one is first. If it is `Mark`, `Complete` sees `RELATED`, and `Settle` finds what was entered
 //! before. If it is `Complete`, `Mark` sees the end, and of `Withdraw` and `Settle` (which another's mark may have caused) the lock lets
 //! exactly one have the entry.
 //! A link's other side is told by who finds the link there: of an end, an unlink and a failed link of the same two, one.
+//! Between the halves of one's `Unlink` the other may unlink and link again. That is another link, with another number, and stays whole.
 //!
 //! ## Allowed
 //! A process that is `RELATED` but has no entries any more takes its lock once at its end.
@@ -31,7 +33,7 @@
 //!
 //! ## Checked by
 //! `models::leave_against_end`, `models::canary_mark_before_enter`, `models::link_against_end`, `models::both_ends_of_a_link_end`,
-//! `models::canary_link_told_without_looking`.
+//! `models::canary_link_told_without_looking`, `models::unlink_against_unlink_and_link`, `models::canary_links_without_numbers`.
 
 use procession_sync::Mutex;
 
@@ -205,5 +207,39 @@ mod models {
     #[should_panic(expected = "at most one is told")]
     fn canary_link_told_without_looking() {
         ends::<false>();
+    }
+
+    /// One of two linked processes unlinks, while the other does so, and links again.
+    fn unlinks<const NUMBERS: bool>() {
+        explore(|| {
+            // What each side has of links with the other.
+            let sides: Arc<[Ties<Vec<u32>>; 2]> = Arc::new([Ties::default(), Ties::default()]);
+            sides.iter().for_each(|side| side.with(|links| links.push(1)));
+            let unlink = |sides: &[Ties<Vec<u32>>; 2], own: usize| {
+                let taken = sides[own].with(std::mem::take);
+                sides[1 - own].with(|links| links.retain(|link| NUMBERS && !taken.contains(link)));
+            };
+            let other = {
+                let sides = Arc::clone(&sides);
+                thread::spawn(move || unlink(&sides, 1))
+            };
+            unlink(&sides, 0);
+            sides[0].with(|links| links.push(2));
+            sides[1].with(|links| links.push(2));
+            other.join().expect("unlinking does not panic");
+            let [first, second] = [0, 1].map(|side: usize| sides[side].with(|links| links.clone()));
+            assert_eq!(first, second, "both have the link, or neither");
+        });
+    }
+
+    #[test]
+    fn unlink_against_unlink_and_link() {
+        unlinks::<true>();
+    }
+
+    #[test]
+    #[should_panic(expected = "both have the link, or neither")]
+    fn canary_links_without_numbers() {
+        unlinks::<false>();
     }
 }

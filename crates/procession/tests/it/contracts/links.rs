@@ -1,11 +1,14 @@
 //! Links, trapping, exit signals; the outcomes are those of Erlang/OTP.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use procession::{
-    Context, Event, Events, Exit, InitError, Process, Scheduler, SpawnOptions, Status, Value, WaitingFor, Yields, exit,
-    link, send_exit, spawn, unlink, yield_now,
+    Context, Event, Events, Exit, InitError, Pid, Process, Scheduler, SpawnOptions, Status, Value, WaitingFor, Yields,
+    exit, link, send_exit, spawn, unlink, yield_now,
 };
+use procession_sync::atomic::AtomicU32;
+use procession_sync::atomic::Ordering::SeqCst;
+use procession_sync::thread;
 
 use super::{HOUR, ends, told, waits};
 use crate::scene::{assert_conserved, driven, panic_quietly, soon, threaded};
@@ -327,4 +330,40 @@ fn what_needs_a_running_process_is_refused_without_one() {
         assert!(error.to_string().contains("none runs here"), "{error}");
     }
     assert!(!link(waits(&scheduler).pid().expect("it was taken")));
+}
+
+#[test]
+fn links_made_and_ended_from_both_sides_at_once_are_whole() {
+    /// Both begin at once; the last that each does is to link.
+    fn relink(together: &AtomicU32, other: Pid) {
+        together.fetch_add(1, SeqCst);
+        while together.load(SeqCst) < 2 {
+            thread::yield_now();
+        }
+        for _ in 0..3 {
+            unlink(other);
+            link(other);
+        }
+    }
+    let scheduler = threaded(2);
+    for _ in 0..1000 {
+        let traps = scheduler.start(|mut cx: Context<()>| async move {
+            cx.trap_exits(true);
+            let (own, together) = (cx.address(), Arc::new(AtomicU32::new(0)));
+            let other = procession::start({
+                let together = Arc::clone(&together);
+                move |mut cx: Context<()>| async move {
+                    relink(&together, own.pid());
+                    own.send(()).expect("it waits");
+                    cx.receive().await;
+                    exit(Exit::Shutdown)
+                }
+            });
+            relink(&together, other.pid());
+            assert!(matches!(cx.receive_event().await, Some(Event::Message(()))));
+            other.send(()).expect("it waits");
+            matches!(cx.receive_event().await, Some(Event::Exit(signal)) if signal.from == Some(other.pid()))
+        });
+        assert_eq!(traps.join_timeout(HOUR / 180).expect("it is told something"), Ok(true));
+    }
 }
