@@ -248,7 +248,7 @@ impl<M: Send + 'static> Context<M> {
         match event {
             Event::Message(message) => {
                 // Not received after all.
-                self.slot.count_received(1_u32.wrapping_neg());
+                self.slot.uncount_received();
                 aside.messages.push_back((aside.last, message));
             }
             Event::Down(down) => aside.signals.push_back((aside.last, Signal::Down(down))),

@@ -203,6 +203,9 @@ const _: () = assert!(size_of::<Slot>() <= 128);
 /// `Slot::bound`: the mailbox is bounded. Fixed while occupied.
 const HAS_BOUNDED: u16 = 1 << 15;
 
+/// After so many messages a slot's count begins again.
+const ROUND: u64 = 1 << 32;
+
 /// A control block.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
@@ -391,7 +394,26 @@ impl Slot {
     #[inline]
     pub(crate) fn count_received(&self, messages: u32) {
         // Only this thread writes it now, so no read-modify-write.
-        self.received.store(self.received.load(Relaxed).wrapping_add(messages), Relaxed);
+        let (received, full) = self.received.load(Relaxed).overflowing_add(messages);
+        self.received.store(received, Relaxed);
+        if full {
+            self.carry_received(ROUND);
+        }
+    }
+
+    /// A message that was counted was not received after all; only the process itself says so.
+    pub(crate) fn uncount_received(&self) {
+        let (received, empty) = self.received.load(Relaxed).overflowing_sub(1);
+        self.received.store(received, Relaxed);
+        if empty {
+            self.carry_received(ROUND.wrapping_neg());
+        }
+    }
+
+    /// The scheduler counts what this word has no room for.
+    #[cold]
+    fn carry_received(&self, messages: u64) {
+        here::count(self.shared(), |stats| &stats.received, messages);
     }
 
     /// Notes how long the mailbox is; only the process itself does, each time it looks into it.
@@ -925,3 +947,6 @@ fn admit(slot: &Slot, wakers: Vec<Waker>) {
         wake_all(wakers);
     }
 }
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests;

@@ -172,7 +172,8 @@ pub struct Snapshot {
     pub panicked: u64,
     /// Messages put into mailboxes.
     pub messages_sent: u64,
-    /// Messages received by processes that have ended since. Those of living processes are in [`ProcessSnapshot::received`].
+    /// Messages received by processes that have ended since, and each 2^32 that another has received. The rest is in
+    /// [`ProcessSnapshot::received`].
     pub messages_received: u64,
     /// Messages that were in the mailboxes of processes when those ended.
     pub messages_discarded: u64,
@@ -267,7 +268,7 @@ pub struct ProcessSnapshot {
     pub mailbox: u32,
     /// The longest that the mailbox was when the process looked into it, or now.
     pub mailbox_high_water: u32,
-    /// Messages that it has received.
+    /// Messages that it has received; counted from 0 again after 2^32, which [`Snapshot::messages_received`] then has.
     pub received: u32,
     /// How its mailbox is doing, if that is bounded.
     pub bounded: Option<MailboxSnapshot>,
