@@ -12,6 +12,8 @@ mod inner;
 mod multi;
 mod object;
 mod processes;
+#[expect(unsafe_code, reason = "a scope waits for what borrows from it")]
+mod scope;
 mod task;
 mod threads;
 
@@ -24,6 +26,7 @@ pub use self::function::FnPool;
 pub use self::multi::{Balance, MultiPool};
 pub use self::object::{ObjectPool, ObjectPoolBuilder, Pooled};
 pub use self::processes::{AsyncPermit, AsyncPool, AsyncReserve};
+pub use self::scope::{Scope, ScopedHandle};
 pub use self::task::JobHandle;
 pub use self::threads::{Permit, Pool, Reserve, spawn_blocking};
 

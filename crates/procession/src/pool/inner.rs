@@ -300,6 +300,11 @@ impl<J: Send + 'static> Inner<J> {
         seat.ok().flatten()?.downcast().ok()
     }
 
+    /// Whether a job of this pool runs on this thread.
+    pub(super) fn is_inside(&self) -> bool {
+        self.own_seat().is_some()
+    }
+
     pub(super) fn place(&self, timed: bool) -> PlaceWait<'_, J> {
         PlaceWait { inner: self, place: None, timed }
     }
@@ -364,7 +369,7 @@ impl<J: Send + 'static> Inner<J> {
     }
 
     fn wait_for(&self, calm: Calm, patience: Option<Duration>) -> Result<(), WaitError> {
-        if self.own_seat().is_some() {
+        if self.is_inside() {
             return Err(WaitError::Inside);
         }
         let watch = self.watch(calm);
@@ -383,7 +388,7 @@ impl<J: Send + 'static> Inner<J> {
     }
 
     async fn until(&self, calm: Calm) -> Result<(), WaitError> {
-        if self.own_seat().is_some() {
+        if self.is_inside() {
             return Err(WaitError::Inside);
         }
         let watch = self.watch(calm);

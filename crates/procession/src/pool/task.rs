@@ -55,6 +55,24 @@ impl<T> Cell<T> {
         change(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
     }
 
+    pub(super) fn has_ended(&self) -> bool {
+        self.change(|stage| !matches!(stage, Stage::Pending { .. }))
+    }
+
+    pub(super) fn poll_result(&self, waker: &Waker) -> Poll<Result<T, JobError>> {
+        // Cloned and dropped outside the lock: both are the user's code.
+        let new = waker.clone();
+        let (result, old) = self.change(|stage| match stage {
+            Stage::Pending { waker, .. } => (None, waker.replace(new)),
+            Stage::Ended(_) | Stage::Taken => match std::mem::replace(stage, Stage::Taken) {
+                Stage::Ended(result) => (Some(result), Some(new)),
+                _ => (Some(Err(JobError::Taken)), Some(new)),
+            },
+        });
+        drop(old);
+        result.map_or(Poll::Pending, Poll::Ready)
+    }
+
     /// The first result counts.
     fn resolve(&self, result: Result<T, JobError>) {
         let before = self.change(|stage| match stage {
@@ -278,23 +296,13 @@ impl<T> JobHandle<T> {
         let Some(taken) = &self.0 else {
             return Poll::Ready(Err(JobError::Refused));
         };
-        // Cloned and dropped outside the lock: both are the user's code.
-        let new = waker.clone();
-        let (result, old) = taken.job.cell().change(|stage| match stage {
-            Stage::Pending { waker, .. } => (None, waker.replace(new)),
-            Stage::Ended(_) | Stage::Taken => match std::mem::replace(stage, Stage::Taken) {
-                Stage::Ended(result) => (Some(result), Some(new)),
-                _ => (Some(Err(JobError::Taken)), Some(new)),
-            },
-        });
-        drop(old);
-        result.map_or(Poll::Pending, Poll::Ready)
+        taken.job.cell().poll_result(waker)
     }
 }
 
 impl<T> Taken<T> {
     fn has_ended(&self) -> bool {
-        self.job.cell().change(|stage| !matches!(stage, Stage::Pending { .. }))
+        self.job.cell().has_ended()
     }
 }
 

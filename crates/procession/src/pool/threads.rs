@@ -53,11 +53,16 @@ impl Drop for Held {
     }
 }
 
+/// A job of a scope, which borrows for `'a`.
+pub(super) type Scoped<'a> = Box<dyn FnOnce(&Inner<Job>) -> Ended + Send + 'a>;
+
 pub(super) enum Job {
     /// Of `execute`.
     Call(Box<dyn FnOnce() + Send>, Option<Outstanding>),
     /// Of `submit`.
     Task(Held),
+    /// Of a scope.
+    Scoped(Scoped<'static>),
 }
 
 fn run(inner: &Inner<Job>, job: Job) -> Ended {
@@ -80,6 +85,7 @@ fn run(inner: &Inner<Job>, job: Job) -> Ended {
             drop_guarded(task);
             ended
         }
+        Job::Scoped(run) => run(inner),
     }
 }
 
@@ -167,6 +173,11 @@ impl Pool {
 
     pub(super) fn inner(&self) -> &Arc<Inner<Job>> {
         &self.owner.0
+    }
+
+    /// For how long a submitter waits who does not say it.
+    pub(super) fn patience(&self) -> Patience {
+        self.on_full.into()
     }
 
     fn put_call<F: FnOnce() + Send + 'static>(&self, closure: F, patience: Patience) -> Result<(), SubmitError<F>> {

@@ -4,6 +4,7 @@ mod coroutines;
 mod model;
 mod others;
 mod processes;
+mod scope;
 mod threads;
 
 use std::sync::mpsc::{Receiver, Sender, channel};

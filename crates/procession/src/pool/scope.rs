@@ -1,0 +1,271 @@
+//! Jobs that borrow from who waits for them.
+//!
+//! # Invariants
+//! - `[waited]`: what borrows for `'scope` is in the job of a scope, or in the cell of its result. The job holds a [`Guard`], which goes after
+//!   all else in it, whether it ran, panicked or was dropped. [`Pool::scope`] does not return, and does not unwind, while one exists.
+//! - `[inside]`: who can add a job has a `&'scope Scope`: the body of the scope, which has not returned, or a job, whose guard exists. So
+//!   the count does not rise again once it was found to be 0.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use procession_sync::Mutex;
+
+use super::core::Ended;
+use super::inner::{Inner, Jobs, Patience, block};
+use super::task::{Cell, Promise, caught, run_promised};
+use super::threads::{Job, Pool, Scoped};
+use super::{JobError, SubmitError, WaitError};
+use crate::{Waiting, here};
+
+/// How many jobs of a scope have not ended, and who waits for them.
+struct Latch(Mutex<(usize, Option<Waker>)>);
+
+impl Latch {
+    fn change<R>(&self, change: impl FnOnce(&mut (usize, Option<Waker>)) -> R) -> R {
+        change(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    fn guard(self: &Arc<Self>) -> Guard {
+        self.change(|(pending, _)| *pending += 1);
+        Guard(Arc::clone(self))
+    }
+
+    fn poll_ended(&self, waker: &Waker) -> Poll<()> {
+        // Only `Pool::scope` waits, on a thread: its waker is not the user's code.
+        self.change(|(pending, waiting)| match *pending {
+            0 => Poll::Ready(()),
+            _ => {
+                *waiting = Some(waker.clone());
+                Poll::Pending
+            }
+        })
+    }
+}
+
+/// A job of a scope that has not ended.
+struct Guard(Arc<Latch>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let waker = self.0.change(|(pending, waiting)| {
+            *pending -= 1;
+            if *pending == 0 { waiting.take() } else { None }
+        });
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// A job of a scope. Fields are dropped in their order: the guard last.
+struct Borrowing<F, P> {
+    closure: F,
+    promise: P,
+    guard: Guard,
+}
+
+fn job<'scope>(run: impl FnOnce(&Inner<Job>) -> Ended + Send + 'scope) -> Job {
+    let boxed: Scoped<'scope> = Box::new(run);
+    // SAFETY: [waited] what it borrows lives until its guard is gone, which it holds itself. The types differ in this lifetime only.
+    Job::Scoped(unsafe { std::mem::transmute::<Scoped<'scope>, Scoped<'static>>(boxed) })
+}
+
+/// Adds jobs that may borrow from outside of [`Pool::scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    pool: &'env Pool,
+    latch: Arc<Latch>,
+    /// Neither lifetime may be shortened or lengthened by who has the scope.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl Pool {
+    /// Runs `body`, which may add jobs that borrow from here, and waits until all of them have ended, also if it panics.
+    ///
+    /// ```
+    /// use procession::pool::Pool;
+    ///
+    /// let pool = Pool::builder().capacity(2).build()?;
+    /// let words = vec![String::from("so"), String::from("much"), String::from("to do")];
+    /// let mut lengths = [0; 3];
+    /// pool.scope(|scope| {
+    ///     for (word, length) in words.iter().zip(&mut lengths) {
+    ///         scope.execute(|| *length = word.len()).expect("the pool is open");
+    ///     }
+    /// })?;
+    /// assert_eq!(lengths, [2, 4, 5]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A job cannot borrow what goes before it ends:
+    ///
+    /// ```compile_fail,E0597
+    /// # let pool = procession::pool::Pool::builder().build().unwrap();
+    /// pool.scope(|scope| {
+    ///     let inside = 1;
+    ///     scope.execute(|| drop(&inside)).unwrap();
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// [`WaitError::Inside`]: the caller is a job of this pool, whose place the jobs of the scope might need. `body` is not run then. In a
+    /// job, [`submit`](Self::submit), and [`join`](super::JobHandle::join), which runs here what is still queued.
+    ///
+    /// # Panics
+    /// If `body` does, with its payload. A job that panics harms only its handle, or is reported to the pool's handler.
+    ///
+    /// # Blocking
+    /// Blocks the thread until the jobs have ended. In a process, call it in [`blocking`](crate::blocking).
+    pub fn scope<'env, R>(
+        &'env self,
+        body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+    ) -> Result<R, WaitError> {
+        if self.inner().is_inside() {
+            return Err(WaitError::Inside);
+        }
+        let latch = Arc::new(Latch(Mutex::new((0, None))));
+        let scope = Scope { pool: self, latch: Arc::clone(&latch), scope: PhantomData, env: PhantomData };
+        let result: Result<R, Box<dyn Any + Send>> = caught(|| body(&scope));
+        // `[waited]`: nothing between the body and the end of this wait can unwind.
+        let ended = block(None, |task| latch.poll_ended(task.waker()));
+        assert!(ended.is_some(), "[waited] a wait without a limit ends with what it waits for");
+        result.map_err(|payload| resume_unwind(payload))
+    }
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// As [`Pool::execute`].
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it.
+    ///
+    /// # Blocking
+    /// As [`Pool::execute`].
+    pub fn execute<F: FnOnce() + Send + 'scope>(&'scope self, closure: F) -> Result<(), SubmitError<F>> {
+        let make = |closure, _| {
+            let borrowing = Borrowing { closure, promise: (), guard: self.latch.guard() };
+            job(move |inner: &Inner<Job>| {
+                // Whole, so that an unrun job drops its fields in their order.
+                let Borrowing { closure, promise: (), guard } = { borrowing };
+                let ended = match caught(closure) {
+                    Ok(()) => Ended::Completed,
+                    Err(payload) => {
+                        inner.hooks.report(payload);
+                        Ended::Panicked
+                    }
+                };
+                drop(guard);
+                ended
+            })
+        };
+        self.pool.inner().put(closure, self.patience(), make).map(drop)
+    }
+
+    /// As [`Pool::submit`].
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it.
+    ///
+    /// # Blocking
+    /// As [`Pool::submit`].
+    pub fn submit<F, T>(&'scope self, closure: F) -> Result<ScopedHandle<'scope, T>, SubmitError<F>>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let mut kept = None;
+        let make = |closure, _| {
+            let cell = Arc::new(Cell::new(None));
+            kept = Some(Arc::clone(&cell));
+            let borrowing = Borrowing { closure, promise: Promise::new(cell), guard: self.latch.guard() };
+            job(move |_: &Inner<Job>| {
+                let Borrowing { closure, promise, guard } = { borrowing };
+                let ended = run_promised(promise, closure);
+                drop(guard);
+                ended
+            })
+        };
+        let ticket = self.pool.inner().put(closure, self.patience(), make)?;
+        let cell = kept.expect("the job of a ticket was made");
+        Ok(ScopedHandle { cell, pool: Arc::clone(self.pool.inner()) as _, ticket, scope: PhantomData })
+    }
+
+    fn patience(&self) -> Patience {
+        self.pool.patience()
+    }
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("pending", &self.latch.change(|(pending, _)| *pending)).finish_non_exhaustive()
+    }
+}
+
+/// A handle to the result of a job of a [`Scope`]: a future of it, which threads can [`join`](Self::join).
+///
+/// Dropping it detaches the job; the scope waits for it nevertheless.
+#[must_use = "dropping a handle detaches the job; write `drop(handle)` to say so"]
+pub struct ScopedHandle<'scope, T> {
+    cell: Arc<Cell<T>>,
+    pool: Arc<dyn Jobs>,
+    ticket: u64,
+    scope: PhantomData<&'scope ()>,
+}
+
+impl<T> ScopedHandle<'_, T> {
+    /// Whether the result is there.
+    pub fn is_finished(&self) -> bool {
+        self.cell.has_ended()
+    }
+
+    /// Cancels the job, if it does not run yet. Says whether it did.
+    pub fn cancel(&self) -> bool {
+        self.pool.cancel(self.ticket)
+    }
+
+    /// Waits for the result on a thread, as [`JobHandle::join`](super::JobHandle::join) does.
+    ///
+    /// # Errors
+    /// The [`JobError`] of a job that has no result; [`JobError::WouldDeadlock`] if the caller is a job of the same pool, and all others wait
+    /// for jobs of it already.
+    ///
+    /// # Blocking
+    /// Blocks the thread.
+    pub fn join(self) -> Result<T, JobError> {
+        self.pool.help(self.ticket);
+        if !self.pool.begin_join(self.ticket, &|| self.cell.has_ended()) {
+            return Err(JobError::WouldDeadlock);
+        }
+        block(None, |task| self.cell.poll_result(task.waker())).unwrap_or(Err(JobError::Cancelled))
+    }
+}
+
+impl<T> Future for ScopedHandle<'_, T> {
+    type Output = Result<T, JobError>;
+
+    /// # Panics
+    /// Never. Polled again after the result was taken, it answers [`JobError::Taken`].
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        if !here::charge(task) {
+            return Poll::Pending;
+        }
+        let result = self.cell.poll_result(task.waker());
+        if result.is_pending() {
+            here::note_waiting(Waiting::JOB);
+        }
+        result
+    }
+}
+
+impl<T> fmt::Debug for ScopedHandle<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScopedHandle").field("is_finished", &self.is_finished()).finish_non_exhaustive()
+    }
+}
