@@ -20,6 +20,10 @@ mod half;
 mod io;
 mod options;
 mod resolve;
+/// ## Invariants
+/// - `[transparent]` a [`PollFd`] is laid out as the system's `pollfd`.
+#[expect(unsafe_code, reason = "descriptors that need not be open are asked about by number")]
+mod several;
 mod stream;
 mod tcp;
 #[cfg_attr(
@@ -35,6 +39,7 @@ pub use half::{ReadHalf, ReuniteError, WriteHalf};
 pub use io::Readiness;
 pub use options::SocketOptions;
 pub use resolve::Host;
+pub use several::{PollFd, PollFlags, poll};
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;
 pub use unix::{UnixDatagram, UnixListener, UnixStream};

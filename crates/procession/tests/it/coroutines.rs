@@ -21,6 +21,7 @@ use procession::{
 use crate::scene::{assert_conserved, panic_quietly, soon, soon_closed};
 
 mod crash;
+mod poll;
 mod sockets;
 
 fn enabled(builder: Builder) -> Scheduler {
