@@ -19,31 +19,35 @@ pub(crate) trait Peer: Sized + 'static {
 
     /// What `idle_mem` starts a fresh program for.
     fn idle_memory(&self, scale: Scale) -> Outcome;
+
+    /// What `population` starts a fresh program for.
+    fn population(&self, _: Scale) -> Outcome {
+        Err(Failed::error(io::Error::other("it is not measured on this runtime")))
+    }
 }
+
+/// What a workload starts a fresh program for.
+type Here<P> = fn(&P, Scale) -> Outcome;
 
 struct Options<P: 'static> {
     rounds: usize,
     json: bool,
     scale: Scale,
-    idle_memory: bool,
+    here: Option<Here<P>>,
     workloads: Vec<&'static Workload<P>>,
 }
 
 /// What the arguments ask for; `None` is a call for help.
 fn parse<P: Peer>(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options<P>>, String> {
-    let mut options = Options {
-        rounds: workload::ROUNDS,
-        json: false,
-        scale: Scale::Full,
-        idle_memory: false,
-        workloads: Vec::new(),
-    };
+    let mut options =
+        Options { rounds: workload::ROUNDS, json: false, scale: Scale::Full, here: None, workloads: Vec::new() };
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--help" | "-h" => return Ok(None),
             "--json" => options.json = true,
             "--tiny" => options.scale = Scale::Tiny,
-            "--idle-memory-here" => options.idle_memory = true,
+            "--idle-memory-here" => options.here = Some(P::idle_memory),
+            "--population-here" => options.here = Some(P::population),
             "--rounds" => {
                 let rounds = arguments.next().and_then(|text| text.parse().ok());
                 let rounds = rounds.filter(|rounds| (1..=workload::ROUNDS_MAX).contains(rounds));
@@ -62,9 +66,10 @@ fn parse<P: Peer>(mut arguments: impl Iterator<Item = String>) -> Result<Option<
 }
 
 fn run<P: Peer>(options: &Options<P>, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    if options.idle_memory {
-        let bytes = P::start()?.idle_memory(options.scale).map_err(|failed| failed.to_string())?;
-        return Ok(writeln!(out, "{}", bytes[0])?);
+    if let Some(here) = options.here {
+        let figures = here(&P::start()?, options.scale).map_err(|failed| failed.to_string())?;
+        let figures: Vec<_> = figures.iter().map(f64::to_string).collect();
+        return Ok(writeln!(out, "{}", figures.join(" "))?);
     }
     let report = Report { runtime: P::NAME, json: options.json };
     for workload in &options.workloads {

@@ -3,9 +3,13 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -13,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -42,6 +47,13 @@ var workloads = []workload{
 	{"timers_cancel", []figure{{"timers_cancel", "ns"}}, timersCancel},
 	{"timers_fire", []figure{{"timers_fire", "ns"}, {"timers_fire_cpu", "ns"}}, timersFire},
 	{"sleep_50us", []figure{{"sleep_50us", "us"}}, sleep50us},
+	{"echo", []figure{{"echo_50", "ns"}, {"echo_50_cpu", "ns"}, {"echo_200", "ns"}, {"echo_200_cpu", "ns"},
+		{"echo_1000", "ns"}, {"echo_1000_cpu", "ns"}}, echo},
+	{"http", []figure{{"http", "ns"}, {"http_cpu", "ns"}}, serveHTTP},
+	{"pool", poolFigures("pool"), pool(50_000, 1)},
+	{"pool_many", poolFigures("pool_many"), pool(50_000, 1000)},
+	{"pool_large", poolFigures("pool_large"), pool(200_000, 1)},
+	{"pool_large_many", poolFigures("pool_large_many"), pool(200_000, 1000)},
 	{"timer_behind_hog", []figure{{"timer_behind_hog", "us"}, {"timer_behind_hog_max", "us"}}, timerBehindHog},
 }
 
@@ -355,6 +367,167 @@ func timerBehindHog(scale uint64) ([]float64, error) {
 	close(stop)
 	hogEnded.Wait()
 	return []float64{sum / float64(ticks), latest}, nil
+}
+
+// Serves as many connections, and waits for their clients; the time, and the CPU time, of each of count.
+func onLoopback(connections int, count uint64, serve func(net.Listener), client func(net.Conn) error) ([]float64, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	defer listener.Close()
+	go serve(listener)
+	streams := make([]net.Conn, connections)
+	for at := range streams {
+		if streams[at], err = net.Dial("tcp", listener.Addr().String()); err != nil {
+			return nil, err
+		}
+		defer streams[at].Close()
+	}
+	failures := make(chan error, connections)
+	start, cpu := time.Now(), cpuTime()
+	for _, stream := range streams {
+		go func() { failures <- client(stream) }()
+	}
+	for range streams {
+		if failure := <-failures; failure != nil {
+			err = failure
+		}
+	}
+	return append(each(start, count), float64((cpuTime()-cpu).Nanoseconds())/float64(count)), err
+}
+
+func echo(scale uint64) ([]float64, error) {
+	const size = 64
+	var figures []float64
+	for _, connections := range []int{50, 200, 1000} {
+		trips := of(200_000, scale) / uint64(connections)
+		serve := func(listener net.Listener) {
+			for {
+				stream, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer stream.Close()
+					var buffer [size]byte
+					for {
+						count, err := stream.Read(buffer[:])
+						if err != nil {
+							return
+						}
+						if _, err := stream.Write(buffer[:count]); err != nil {
+							return
+						}
+					}
+				}()
+			}
+		}
+		client := func(stream net.Conn) error {
+			var buffer [size]byte
+			for range trips {
+				if _, err := stream.Write(buffer[:]); err != nil {
+					return err
+				}
+				if _, err := io.ReadFull(stream, buffer[:]); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		found, err := onLoopback(connections, trips*uint64(connections), serve, client)
+		if err != nil {
+			return nil, err
+		}
+		figures = append(figures, found...)
+	}
+	return figures, nil
+}
+
+const httpBody = "Hello, World!"
+
+// net/http serves; the clients are those of the other runtimes, written by hand.
+func serveHTTP(scale uint64) ([]float64, error) {
+	const connections = 50
+	requests := of(200_000, scale) / connections
+	answer := func(writer http.ResponseWriter, _ *http.Request) { io.WriteString(writer, httpBody) }
+	server := http.Server{Handler: http.HandlerFunc(answer)}
+	serve := func(listener net.Listener) { server.Serve(listener) }
+	client := func(stream net.Conn) error {
+		request := []byte("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+		var answer [1024]byte
+		for range requests {
+			if _, err := stream.Write(request); err != nil {
+				return err
+			}
+			for length := 0; !bytes.HasSuffix(answer[:length], []byte(httpBody)); {
+				count, err := stream.Read(answer[length:])
+				if err != nil {
+					return err
+				}
+				length += count
+			}
+		}
+		return nil
+	}
+	return onLoopback(connections, requests*connections, serve, client)
+}
+
+func poolFigures(name string) []figure {
+	return []figure{{name, "ms"}, {name + "_cpu", "ms"}, {name + "_peak", "MiB"}}
+}
+
+// The most memory that was in RAM since the mark was reset, in MiB.
+func peak() (float64, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	_, mark, _ := strings.Cut(string(status), "VmHWM:")
+	kib, err := strconv.ParseFloat(strings.Fields(mark)[0], 64)
+	return kib / 1024, err
+}
+
+// A goroutine for each job, and a channel that lets so many of them run at once.
+func pool(capacity, submitters uint64) func(uint64) ([]float64, error) {
+	return func(scale uint64) ([]float64, error) {
+		jobs := of(1_000_000, scale)
+		if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
+			return nil, err
+		}
+		start, cpu := time.Now(), cpuTime()
+		permits := make(chan struct{}, of(capacity, scale))
+		var done atomic.Uint64
+		var ended sync.WaitGroup
+		for number := range submitters {
+			share := jobs / submitters
+			if number < jobs%submitters {
+				share++
+			}
+			ended.Add(1)
+			go func() {
+				defer ended.Done()
+				for range share {
+					permits <- struct{}{}
+					ended.Add(1)
+					go func() {
+						defer ended.Done()
+						time.Sleep(10 * time.Millisecond)
+						done.Add(1)
+						<-permits
+					}()
+				}
+			}()
+		}
+		ended.Wait()
+		wall, spent := time.Since(start), cpuTime()-cpu
+		most, err := peak()
+		if err != nil {
+			return nil, err
+		}
+		figures := []float64{wall.Seconds() * 1000, spent.Seconds() * 1000, most}
+		return figures, check("the jobs done", jobs, done.Load())
+	}
 }
 
 func median(values []float64) float64 {

@@ -1,8 +1,10 @@
 //! The workloads of `procession bench`, on tokio. `README.md` says how to run it.
 
+mod latency;
 mod memory;
 mod messages;
 mod network;
+mod pool;
 mod processes;
 mod rescue;
 mod timers;
@@ -12,6 +14,8 @@ mod timers;
 mod latch;
 #[path = "../../../crates/procession-cli/src/bench/meter.rs"]
 mod meter;
+#[path = "../../../crates/procession-cli/src/bench/pauses.rs"]
+mod pauses;
 #[path = "../../peer.rs"]
 mod peer;
 #[expect(dead_code, reason = "tokio has no commands to yield")]
@@ -28,7 +32,7 @@ use tokio::runtime::{self, Runtime};
 use tokio::task::JoinError;
 
 use peer::Peer;
-use workload::{Failed, Outcome, Scale, Workload};
+use workload::{Failed, Outcome, POOL_CAPACITY, POOL_CAPACITY_LARGE, POOL_SUBMITTERS, Scale, Workload};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -64,6 +68,28 @@ impl Peer for Runtime {
         Workload { definition: &workload::RESCUE, run: |_, scale| rescue::rescue(scale) },
         Workload { definition: &workload::MIXED, run: |runtime, scale| inside(runtime, rescue::mixed(scale)) },
         Workload { definition: &workload::IDLE_WAKES, run: |_, scale| rescue::idle_wakes(scale) },
+        Workload { definition: &workload::WAKE, run: latency::wake },
+        Workload { definition: &workload::LOAD, run: latency::load },
+        Workload {
+            definition: &workload::POPULATION,
+            run: |_, scale| meter::in_fresh_program(&memory::arguments_for("--population-here", scale)),
+        },
+        Workload {
+            definition: &workload::POOL,
+            run: |runtime, scale| inside(runtime, pool::sleepers(scale, POOL_CAPACITY, 1)),
+        },
+        Workload {
+            definition: &workload::POOL_MANY,
+            run: |runtime, scale| inside(runtime, pool::sleepers(scale, POOL_CAPACITY, POOL_SUBMITTERS)),
+        },
+        Workload {
+            definition: &workload::POOL_LARGE,
+            run: |runtime, scale| inside(runtime, pool::sleepers(scale, POOL_CAPACITY_LARGE, 1)),
+        },
+        Workload {
+            definition: &workload::POOL_LARGE_MANY,
+            run: |runtime, scale| inside(runtime, pool::sleepers(scale, POOL_CAPACITY_LARGE, POOL_SUBMITTERS)),
+        },
     ];
 
     fn start() -> io::Result<Self> {
@@ -72,6 +98,10 @@ impl Peer for Runtime {
 
     fn idle_memory(&self, scale: Scale) -> Outcome {
         inside(self, memory::idle(scale))
+    }
+
+    fn population(&self, scale: Scale) -> Outcome {
+        inside(self, memory::population(scale))
     }
 }
 

@@ -5,10 +5,12 @@
 
 mod coroutines;
 mod latch;
+mod latency;
 mod memory;
 mod messages;
 mod meter;
 mod network;
+mod pauses;
 mod pool;
 mod processes;
 mod rescue;
@@ -67,6 +69,12 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     Workload { definition: &workload::MIXED, run: |scheduler, scale| inside(scheduler, rescue::mixed(scale)) },
     Workload { definition: &workload::UNWATCHED, run: |_, scale| unwatched(scale) },
     Workload { definition: &workload::IDLE_WAKES, run: |_, scale| rescue::idle_wakes(scale) },
+    Workload { definition: &workload::WAKE, run: latency::wake },
+    Workload { definition: &workload::LOAD, run: latency::load },
+    Workload {
+        definition: &workload::POPULATION,
+        run: |_, scale| meter::in_fresh_program(&memory::arguments_for("--population-here", scale)),
+    },
     Workload { definition: &workload::POOL, run: pool::few },
     Workload { definition: &workload::POOL_MANY, run: pool::many },
     Workload { definition: &workload::POOL_LARGE, run: pool::large },
@@ -120,29 +128,33 @@ pub(crate) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure>
     Ok(())
 }
 
-/// What `idle_mem` starts a fresh program for.
-pub(crate) fn idle_memory_here(scale: Scale, out: &mut impl Write) -> Result<(), Failure> {
-    let failure = |failed| Failure::Bench(workload::IDLE_MEM.name, failed);
-    let scheduler = scheduler().map_err(failure)?;
-    let bytes = inside(&scheduler, memory::idle(scale)).map_err(failure)?;
-    Ok(writeln!(out, "{}", bytes[0])?)
+/// What a workload starts a fresh program for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Here {
+    IdleMemory,
+    Downs,
+    Population,
+    CoroutineMemory,
 }
 
-/// What `downs` starts a fresh program for.
-pub(crate) fn downs_here(scale: Scale, out: &mut impl Write) -> Result<(), Failure> {
-    let failure = |failed| Failure::Bench(workload::DOWNS.name, failed);
+/// Does it, and prints the figures for the program that has started this one.
+pub(crate) fn here(here: Here, scale: Scale, out: &mut impl Write) -> Result<(), Failure> {
+    let definition = match here {
+        Here::IdleMemory => workload::IDLE_MEM,
+        Here::Downs => workload::DOWNS,
+        Here::Population => workload::POPULATION,
+        Here::CoroutineMemory => workload::CO_ALIVE,
+    };
+    let failure = |failed| Failure::Bench(definition.name, failed);
     let scheduler = scheduler().map_err(failure)?;
-    let figures = inside(&scheduler, memory::downs(scheduler.clone(), scale)).map_err(failure)?;
-    let figures: Vec<_> = figures.iter().map(f64::to_string).collect();
+    let figures = match here {
+        Here::IdleMemory => inside(&scheduler, memory::idle(scale)),
+        Here::Downs => inside(&scheduler, memory::downs(scheduler.clone(), scale)),
+        Here::Population => inside(&scheduler, memory::population(scale)),
+        Here::CoroutineMemory => inside(&scheduler, coroutines::alive(scale)),
+    };
+    let figures: Vec<_> = figures.map_err(failure)?.iter().map(f64::to_string).collect();
     Ok(writeln!(out, "{}", figures.join(" "))?)
-}
-
-/// What `co_alive` starts a fresh program for.
-pub(crate) fn coroutine_memory_here(scale: Scale, out: &mut impl Write) -> Result<(), Failure> {
-    let failure = |failed| Failure::Bench(workload::CO_ALIVE.name, failed);
-    let scheduler = scheduler().map_err(failure)?;
-    let bytes = inside(&scheduler, coroutines::alive(scale)).map_err(failure)?;
-    Ok(writeln!(out, "{}", bytes[0])?)
 }
 
 /// Workers, on a machine that has as many CPUs.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lexopt::Arg;
 
-use crate::bench::{BenchArgs, ROUNDS_MAX, Scale, WORKLOADS};
+use crate::bench::{BenchArgs, Here, ROUNDS_MAX, Scale, WORKLOADS};
 use crate::program::RunArgs;
 use crate::trial::{SECONDS_MAX, TrialArgs};
 
@@ -18,12 +18,8 @@ pub(crate) enum LowArgs {
     Trial(TrialArgs),
     Run(RunArgs),
     Bench(BenchArgs),
-    /// Not in the help: what the workload `idle_mem` starts a fresh program for.
-    IdleMemory(Scale),
-    /// Not in the help: likewise for `downs`.
-    Downs(Scale),
-    /// Not in the help: likewise for `co_alive`.
-    CoroutineMemory(Scale),
+    /// Not in the help: what a workload starts a fresh program for.
+    BenchHere(Here, Scale),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -123,21 +119,28 @@ const FLAGS: &[Flag] = &[
         short: None,
         help: "",
         of: Some(Command::Bench),
-        takes: Takes::Nothing(|parsed| parsed.idle_memory = true),
+        takes: Takes::Nothing(|parsed| parsed.here = Some(Here::IdleMemory)),
     },
     Flag {
         long: "downs-here",
         short: None,
         help: "",
         of: Some(Command::Bench),
-        takes: Takes::Nothing(|parsed| parsed.downs = true),
+        takes: Takes::Nothing(|parsed| parsed.here = Some(Here::Downs)),
+    },
+    Flag {
+        long: "population-here",
+        short: None,
+        help: "",
+        of: Some(Command::Bench),
+        takes: Takes::Nothing(|parsed| parsed.here = Some(Here::Population)),
     },
     Flag {
         long: "coroutine-memory-here",
         short: None,
         help: "",
         of: Some(Command::Bench),
-        takes: Takes::Nothing(|parsed| parsed.coroutine_memory = true),
+        takes: Takes::Nothing(|parsed| parsed.here = Some(Here::CoroutineMemory)),
     },
     Flag {
         long: "help",
@@ -180,11 +183,9 @@ struct Parsed {
     trial: TrialArgs,
     run: RunArgs,
     bench: BenchArgs,
-    idle_memory: bool,
-    downs: bool,
-    coroutine_memory: bool,
     help: bool,
     version: bool,
+    here: Option<Here>,
 }
 
 /// Understands a command line, without the name of the program. A call for help is heard beside any mistake.
@@ -215,10 +216,10 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
         Command::Trial => LowArgs::Trial(parsed.trial),
         Command::Run if parsed.run.program.is_none() => return Err(UsageError::NoProgram),
         Command::Run => LowArgs::Run(parsed.run),
-        Command::Bench if parsed.idle_memory => LowArgs::IdleMemory(parsed.bench.scale),
-        Command::Bench if parsed.downs => LowArgs::Downs(parsed.bench.scale),
-        Command::Bench if parsed.coroutine_memory => LowArgs::CoroutineMemory(parsed.bench.scale),
-        Command::Bench => LowArgs::Bench(parsed.bench),
+        Command::Bench => match parsed.here {
+            Some(here) => LowArgs::BenchHere(here, parsed.bench.scale),
+            None => LowArgs::Bench(parsed.bench),
+        },
     })
 }
 

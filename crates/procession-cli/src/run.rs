@@ -15,9 +15,7 @@ pub(crate) fn run(args: LowArgs, out: &mut impl Write) -> Result<(), Failure> {
         LowArgs::Run(args) => program::run(&args)?,
         LowArgs::Trial(args) => trial::run(&args, out)?,
         LowArgs::Bench(args) => bench::run(&args, out)?,
-        LowArgs::IdleMemory(scale) => bench::idle_memory_here(scale, out)?,
-        LowArgs::Downs(scale) => bench::downs_here(scale, out)?,
-        LowArgs::CoroutineMemory(scale) => bench::coroutine_memory_here(scale, out)?,
+        LowArgs::BenchHere(here, scale) => bench::here(here, scale, out)?,
     }
     out.flush()?;
     Ok(())

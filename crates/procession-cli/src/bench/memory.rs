@@ -5,7 +5,8 @@ use procession::{Context, Event, Exit, Scheduler, SpawnOptions};
 use super::latch::Latch;
 use super::meter::{now, resident};
 use super::workload::{
-    DOWNS_AGAIN, DOWNS_PAUSE, DOWNS_PROCESSES, Failed, IDLE_MEM_PROCESSES, Outcome, Scale, check, each,
+    DOWNS_AGAIN, DOWNS_PAUSE, DOWNS_PROCESSES, Failed, IDLE_MEM_PROCESSES, Outcome, POPULATION_AT_ONCE,
+    POPULATION_LEFT, POPULATION_MESSAGES, POPULATION_PAUSE, POPULATION_SEED, POPULATIONS, Scale, check, each,
 };
 
 /// What a fresh program is started with, to do [`idle`].
@@ -49,6 +50,56 @@ pub(super) async fn idle(scale: Scale) -> Outcome {
     }
     LEFT.wait().await;
     Ok(vec![after.saturating_sub(before) as f64 / count as f64])
+}
+
+/// A process for each address counts down at every message, and ends at the last.
+pub(super) async fn population(scale: Scale) -> Outcome {
+    static LEFT: Latch = Latch::new();
+    let mut figures = Vec::new();
+    let mut left = 0.0;
+    for population in POPULATIONS {
+        let count = scale.of(population).max(POPULATIONS[0]);
+        let before = resident()?;
+        LEFT.set(count);
+        let mut addresses = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            let process = |mut cx: Context<bool>| async move {
+                LEFT.count_down();
+                while let Some(goes_on) = cx.receive().await {
+                    LEFT.count_down();
+                    if !goes_on {
+                        break;
+                    }
+                }
+            };
+            let (address, handle) = procession::start(process).into_parts();
+            drop(handle);
+            addresses.push(address);
+        }
+        LEFT.wait().await;
+        let mut generator = fastrand::Rng::with_seed(POPULATION_SEED);
+        let batches = scale.of(POPULATION_MESSAGES).div_ceil(POPULATION_AT_ONCE);
+        let start = now();
+        for _ in 0..batches {
+            LEFT.set(POPULATION_AT_ONCE);
+            for _ in 0..POPULATION_AT_ONCE {
+                addresses[generator.usize(..addresses.len())].send(true)?;
+            }
+            LEFT.wait().await;
+        }
+        figures.push(each(start, batches * POPULATION_AT_ONCE));
+        LEFT.set(count);
+        for address in addresses {
+            address.send(false)?;
+        }
+        LEFT.wait().await;
+        if population == POPULATION_LEFT {
+            procession::sleep(POPULATION_PAUSE).await;
+            left = resident()?.saturating_sub(before) as f64 / count as f64;
+        }
+    }
+    figures.push(left);
+    Ok(figures)
 }
 
 /// Several times: what is kept after the first is there for those that follow, unless it is lost. The time is that of the last.

@@ -81,3 +81,38 @@ pub(crate) fn in_fresh_program(arguments: &[&str]) -> Outcome {
         _ => Err(failed(io::Error::other(format!("it ended with {}", output.status)))),
     }
 }
+
+/// The kernel's mark of the most memory that was in RAM, from now on.
+fn reset_peak() -> Result<(), Failed> {
+    let failed = |cause| Failed::System { act: "write /proc/self/clear_refs", cause };
+    fs::write("/proc/self/clear_refs", "5").map_err(failed)
+}
+
+/// The most memory that was in RAM since then, in bytes.
+fn peak() -> Result<u64, Failed> {
+    let failed = |cause| Failed::System { act: "read /proc/self/status", cause };
+    let status = fs::read_to_string("/proc/self/status").map_err(failed)?;
+    let mark = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = mark.and_then(|mark| mark.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    Ok(kib.ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))? * 1024)
+}
+
+/// Wall time, CPU time and memory since it was begun.
+pub(crate) struct Spent {
+    start: Instant,
+    cpu: Duration,
+}
+
+impl Spent {
+    pub(crate) fn begin() -> Result<Self, Failed> {
+        reset_peak()?;
+        Ok(Self { start: now(), cpu: cpu_time() })
+    }
+
+    /// In milliseconds, and MiB.
+    pub(crate) fn outcome(self) -> Outcome {
+        let milliseconds = |duration: Duration| duration.as_secs_f64() * 1e3;
+        let peak = peak()? as f64 / f64::from(1 << 20);
+        Ok(vec![milliseconds(self.start.elapsed()), milliseconds(cpu_time() - self.cpu), peak])
+    }
+}

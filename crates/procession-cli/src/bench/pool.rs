@@ -1,8 +1,7 @@
 //! Pools: many jobs that sleep, empty jobs on threads, and what is left of a burst.
 
-use std::fs;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use procession::Scheduler;
 use procession::pool::{AsyncPool, ObjectPool, Pool, Queue};
@@ -10,7 +9,7 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::inside;
-use super::meter::{compute, cpu_time, now};
+use super::meter::{Spent, compute, now};
 use super::workload::{
     Failed, OBJECTS_BYTES, OBJECTS_COUNT, Outcome, POOL_CAPACITY, POOL_CAPACITY_LARGE, POOL_JOB, POOL_JOBS,
     POOL_SUBMITTERS, POOL_THREADS, POOL_THREADS_JOBS, POOL_TINY, POOL_TRICKLE_BURST, POOL_TRICKLE_KEEP_ALIVE_MS,
@@ -37,21 +36,6 @@ pub(super) fn coroutines(scheduler: &Scheduler, scale: Scale) -> Outcome {
     inside(scheduler, sleepers_in_coroutines(scale))
 }
 
-/// The kernel's mark of the most memory that was in RAM, from now on.
-fn reset_peak() -> Result<(), Failed> {
-    let failed = |cause| Failed::System { act: "write /proc/self/clear_refs", cause };
-    fs::write("/proc/self/clear_refs", "5").map_err(failed)
-}
-
-/// The most memory that was in RAM since then, in bytes.
-fn peak() -> Result<u64, Failed> {
-    let failed = |cause| Failed::System { act: "read /proc/self/status", cause };
-    let status = fs::read_to_string("/proc/self/status").map_err(failed)?;
-    let mark = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = mark.and_then(|mark| mark.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    Ok(kib.ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))? * 1024)
-}
-
 async fn submit(pool: AsyncPool, jobs: u64, done: Arc<AtomicU64>) -> Result<(), Failed> {
     for _ in 0..jobs {
         let done = Arc::clone(&done);
@@ -62,25 +46,6 @@ async fn submit(pool: AsyncPool, jobs: u64, done: Arc<AtomicU64>) -> Result<(), 
         pool.execute(job).await.map_err(|error| Failed::error(std::io::Error::other(error.to_string())))?;
     }
     Ok(())
-}
-
-/// Wall time, CPU time and memory since it was begun.
-struct Spent {
-    start: Instant,
-    cpu: Duration,
-}
-
-impl Spent {
-    fn begin() -> Result<Self, Failed> {
-        reset_peak()?;
-        Ok(Self { start: now(), cpu: cpu_time() })
-    }
-
-    fn outcome(self) -> Outcome {
-        let milliseconds = |duration: Duration| duration.as_secs_f64() * 1e3;
-        let peak = peak()? as f64 / f64::from(1 << 20);
-        Ok(vec![milliseconds(self.start.elapsed()), milliseconds(cpu_time() - self.cpu), peak])
-    }
 }
 
 async fn sleepers_in_coroutines(scale: Scale) -> Outcome {

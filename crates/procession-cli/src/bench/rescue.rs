@@ -7,7 +7,7 @@ use procession::Scheduler;
 use super::meter::{block, compute, now, sleeps_of_others};
 use super::workload::{
     BLOCK, Failed, IDLE_WAKES_PROCESSES, IDLE_WAKES_REST, IDLE_WAKES_WATCHED, MIXED_BLOCKS_EVERY, MIXED_CLIENTS,
-    MIXED_REQUESTS, MIXED_SHORT, Outcome, RESCUE_COUNT, Scale, check, microseconds, middle_and_worst, p99,
+    MIXED_REQUESTS, MIXED_SHORT, Outcome, RESCUE_COUNT, Scale, check, microseconds, middle_and_worst, percentiles,
 };
 
 pub(super) fn rescue(scale: Scale) -> Outcome {
@@ -51,7 +51,7 @@ pub(super) async fn mixed(scale: Scale) -> Outcome {
         waits.extend(client.await??);
     }
     let requests = each * MIXED_CLIENTS;
-    Ok(vec![microseconds(start.elapsed()) / requests as f64, p99(waits)])
+    Ok(vec![microseconds(start.elapsed()) / requests as f64, percentiles(waits, [990])[0]])
 }
 
 pub(super) fn idle_wakes(scale: Scale) -> Outcome {

@@ -236,15 +236,65 @@ pub(crate) fn middle_and_worst(mut all: Vec<Duration>) -> [f64; 2] {
     [all[all.len() / 2], all[all.len() - 1]].map(microseconds)
 }
 
-/// That which 99 of 100 do not exceed, in microseconds.
-pub(crate) fn p99(mut all: Vec<Duration>) -> f64 {
+/// What so many of a thousand do not exceed, in microseconds.
+pub(crate) fn percentiles<const N: usize>(mut all: Vec<Duration>, per_mille: [usize; N]) -> [f64; N] {
     all.sort();
-    microseconds(all[all.len() * 99 / 100])
+    per_mille.map(|part| microseconds(all[(all.len() * part / 1000).min(all.len() - 1)]))
 }
 
 pub(crate) fn microseconds(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1000.0
 }
+
+pub(crate) const WAKE: Definition = Definition {
+    name: "wake",
+    what: "a thread wakes an idle process of an idle runtime, 5 k times, 200 us apart",
+    figures: &[
+        Figure { name: "wake", unit: "us", per: "wake-up, median" },
+        Figure { name: "wake_p99", unit: "us", per: "wake-up" },
+        Figure { name: "wake_p999", unit: "us", per: "wake-up" },
+    ],
+};
+pub(crate) const WAKE_COUNT: u64 = 5000;
+pub(crate) const WAKE_PAUSE: Duration = Duration::from_micros(200);
+
+pub(crate) const LOAD: Definition = Definition {
+    name: "load",
+    what: "a thread spawns requests of 100 us at random, for 50 and 80 % of two workers",
+    figures: &[
+        Figure { name: "load_50", unit: "us", per: "request, median" },
+        Figure { name: "load_50_p99", unit: "us", per: "request" },
+        Figure { name: "load_50_p999", unit: "us", per: "request" },
+        Figure { name: "load_80", unit: "us", per: "request, median" },
+        Figure { name: "load_80_p99", unit: "us", per: "request" },
+        Figure { name: "load_80_p999", unit: "us", per: "request" },
+    ],
+};
+pub(crate) const LOAD_REQUESTS: u64 = 20_000;
+pub(crate) const LOAD_REQUEST: Duration = Duration::from_micros(100);
+/// Between two requests on average, at 50 and at 80 %.
+pub(crate) const LOAD_PAUSES: [Duration; 2] = [Duration::from_nanos(100_000), Duration::from_nanos(62_500)];
+
+pub(crate) const POPULATION: Definition = Definition {
+    name: "population",
+    what: "messages to random ones of 10 to 10 M processes, 1000 at once; what 1 M leave behind",
+    figures: &[
+        Figure { name: "population_10", unit: "ns", per: "message" },
+        Figure { name: "population_1k", unit: "ns", per: "message" },
+        Figure { name: "population_100k", unit: "ns", per: "message" },
+        Figure { name: "population_1m", unit: "ns", per: "message" },
+        Figure { name: "population_10m", unit: "ns", per: "message" },
+        Figure { name: "population_left", unit: "bytes", per: "process" },
+    ],
+};
+pub(crate) const POPULATIONS: [u64; 5] = [10, 1000, 100_000, 1_000_000, 10_000_000];
+/// After this one, the memory is looked at.
+pub(crate) const POPULATION_LEFT: u64 = 1_000_000;
+pub(crate) const POPULATION_MESSAGES: u64 = 1_000_000;
+pub(crate) const POPULATION_AT_ONCE: u64 = 1000;
+pub(crate) const POPULATION_SEED: u64 = 1;
+/// Allocators give memory back with a delay.
+pub(crate) const POPULATION_PAUSE: Duration = Duration::from_millis(500);
 
 pub(crate) const POOL: Definition = Definition {
     name: "pool",

@@ -82,7 +82,8 @@ fn mistakes_are_told_before_anything_runs() {
         "bench spawn foo",
         "procession: unknown workload 'foo': the workloads are spawn, skynet, pingpong, ring, fanin, yield, step, \
          step_yield, idle_mem, downs, timers_cancel, timers_fire, sleep_50us, timer_behind_hog, echo, http, \
-         timers_reset, rescue, mixed, unwatched, idle_wakes, pool, pool_many, pool_large, pool_large_many, pool_co, pool_threads, \
+         timers_reset, rescue, mixed, unwatched, idle_wakes, wake, load, population, pool, pool_many, pool_large, \
+         pool_large_many, pool_co, pool_threads, \
          pool_trickle, objects, co_switch, co_yield, co_channel, co_spawn, co_alive, \
          co_skew\nexit code: 2\n",
     );
@@ -168,6 +169,21 @@ fn every_workload_runs_and_prints_its_figures_as_json() {
         ("pingpong_off", "ns"),
         ("yield_off", "ns"),
         ("idle_wakes", "wake-ups"),
+        ("wake", "us"),
+        ("wake_p99", "us"),
+        ("wake_p999", "us"),
+        ("load_50", "us"),
+        ("load_50_p99", "us"),
+        ("load_50_p999", "us"),
+        ("load_80", "us"),
+        ("load_80_p99", "us"),
+        ("load_80_p999", "us"),
+        ("population_10", "ns"),
+        ("population_1k", "ns"),
+        ("population_100k", "ns"),
+        ("population_1m", "ns"),
+        ("population_10m", "ns"),
+        ("population_left", "bytes"),
         ("pool", "ms"),
         ("pool_cpu", "ms"),
         ("pool_peak", "MiB"),

@@ -1,0 +1,98 @@
+//! Workloads of `procession bench` on libraries for actors. `README.md` says how to run it.
+
+mod kameo;
+mod ractor;
+
+// The very files of the command, so that both do and count the same.
+#[path = "../../../crates/procession-cli/src/bench/latch.rs"]
+mod latch;
+#[expect(dead_code, reason = "actors are measured without timers, and without a network")]
+#[path = "../../../crates/procession-cli/src/bench/meter.rs"]
+mod meter;
+#[path = "../../peer.rs"]
+mod peer;
+#[expect(dead_code, reason = "actors are measured with a part of the workloads")]
+#[path = "../../../crates/procession-cli/src/bench/workload.rs"]
+mod workload;
+
+use std::env;
+use std::error::Error;
+use std::future::Future;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::mpsc;
+
+use tokio::runtime::{self, Runtime};
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
+use tokio::task::JoinError;
+
+use workload::{Failed, Outcome, Scale};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let mut arguments = env::args().skip(1);
+    match arguments.next().as_deref() {
+        Some(kameo::NAME) => peer::main::<kameo::Kameo>(arguments),
+        Some(ractor::NAME) => peer::main::<ractor::Ractor>(arguments),
+        _ => {
+            // Ignored: with standard error closed, the exit code must do.
+            let _ = writeln!(io::stderr(), "usage: actors-bench kameo|ractor [OPTIONS] [WORKLOAD]...");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn start() -> io::Result<Runtime> {
+    runtime::Builder::new_multi_thread().worker_threads(peer::width()).enable_all().build()
+}
+
+/// What a fresh program is started with, to measure the memory of actors that wait.
+fn memory_arguments(library: &'static str, scale: Scale) -> Vec<&'static str> {
+    let mut arguments = vec![library, "--idle-memory-here"];
+    if scale == Scale::Tiny {
+        arguments.push("--tiny");
+    }
+    arguments
+}
+
+/// Runs `workload` as a task.
+fn inside(runtime: &Runtime, workload: impl Future<Output = Outcome> + Send + 'static) -> Outcome {
+    let (to_here, outcome) = mpsc::sync_channel(1);
+    let task = runtime.spawn(async move { to_here.send(workload.await) });
+    peer::awaited(&outcome).unwrap_or_else(|| Err(runtime.block_on(task).expect_err("it has sent nothing").into()))
+}
+
+/// A result that an actor gives away once.
+struct Told<T>(Option<oneshot::Sender<T>>);
+
+impl<T> Told<T> {
+    fn new() -> (Self, oneshot::Receiver<T>) {
+        let (to_here, told) = oneshot::channel();
+        (Self(Some(to_here)), told)
+    }
+
+    fn tell(&mut self, value: T) {
+        // Ignored: the workload has failed, and says so.
+        drop(self.0.take().map(|to_there| to_there.send(value)));
+    }
+}
+
+impl From<JoinError> for Failed {
+    fn from(error: JoinError) -> Self {
+        Self::error(error)
+    }
+}
+
+impl From<RecvError> for Failed {
+    fn from(error: RecvError) -> Self {
+        Self::error(error)
+    }
+}
+
+/// What a library says of a message that it does not take. Its type names the message, which need not be of use to anybody.
+fn refused(error: impl Error) -> Failed {
+    Failed::error(io::Error::other(error.to_string()))
+}

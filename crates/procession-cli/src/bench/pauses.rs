@@ -1,0 +1,23 @@
+//! When requests come.
+
+use std::time::{Duration, Instant};
+
+/// For requests that know nothing of each other: the pauses between them are distributed exponentially.
+#[derive(Debug)]
+pub(crate) struct Pauses {
+    mean: Duration,
+    next: Instant,
+    generator: fastrand::Rng,
+}
+
+impl Pauses {
+    pub(crate) fn begin(mean: Duration, start: Instant) -> Self {
+        Self { mean, next: start, generator: fastrand::Rng::with_seed(1) }
+    }
+
+    pub(crate) fn next(&mut self) -> Instant {
+        // Never 0, of which there is no logarithm.
+        self.next += self.mean.mul_f64(-(1.0 - self.generator.f64()).ln());
+        self.next
+    }
+}
