@@ -58,7 +58,7 @@
 //! | it is cancelled | [`receive`](Context::receive) answers `None` once the mailbox is empty; where it waits for anything else, or comes to, its stack is unwound, on its worker: [`Exit::Shutdown`]. Inside [`shield`] it is not |
 //! | it is terminated, also by the end of a shutdown's patience or because its scheduler was dropped | its stack is unwound, on its worker, whatever it waits for but [`blocking`]: [`Exit::Killed`] |
 //! | it catches the unwinding and waits again | it is unwound again, a hundred times; then its stack is leaked and its worker's thread never ends: [`Exit::Killed`] |
-//! | it is unwound in a program that aborts on panics | likewise leaked, when terminated; when cancelled, it goes on until it returns or is terminated |
+//! | it is unwound in a program that aborts on panics | likewise leaked, when terminated; when cancelled, it goes on until it returns or is terminated (`examples/aborting`) |
 //! | it overflows its stack | a report names it and where it was spawned, and the program aborts |
 //!
 //! Code that catches panics should let those that [`is_unwinding`] names go on.

@@ -1,0 +1,125 @@
+//! Look at `main`: what becomes of a coroutine that is cancelled or terminated where no stack can be unwound. Those that wait for messages end
+//! as everywhere.
+#![expect(clippy::print_stdout, reason = "an example shows its output")]
+
+use std::env;
+use std::error::Error;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitCode};
+use std::sync::mpsc::{self, TryRecvError};
+use std::time::Duration;
+
+use procession::{Child, Exit, Scheduler, channel, co};
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// What a shutdown may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+const ABORTED: i32 = 6;
+const PANICS: &str = "panics";
+
+/// Notes that it was dropped.
+struct Noted(#[expect(dead_code, reason = "its end is what counts")] mpsc::Sender<()>);
+
+fn scheduler() -> Result<Scheduler, Box<dyn Error>> {
+    // SAFETY: nothing here keeps a thread-local pointer that is scoped to a frame while it waits.
+    #[expect(unsafe_code, reason = "the promise that coroutines need")]
+    let builder = unsafe { Scheduler::builder().width(1).enable_coroutines() };
+    Ok(builder.build()?)
+}
+
+fn coroutine<T: Send + 'static>(
+    scheduler: &Scheduler,
+    run: impl FnOnce(co::Context<()>) -> T + Send + 'static,
+) -> Result<Child<(), T>, Box<dyn Error>> {
+    scheduler.spawn_coroutine(run).map_err(|error| error.to_string().into())
+}
+
+/// Something that sleeps for an hour, and what tells that its stack was taken apart.
+type Sleeper = (Child<(), ()>, mpsc::Receiver<()>);
+
+/// As soon as it sleeps.
+fn sleeper(scheduler: &Scheduler) -> Result<Sleeper, Box<dyn Error>> {
+    let (noted, note) = mpsc::channel();
+    let (ready, is_ready) = mpsc::channel();
+    let child = coroutine(scheduler, move |cx| {
+        let _noted = Noted(noted);
+        ready.send(()).expect("somebody waits");
+        cx.sleep(HOUR);
+    })?;
+    is_ready.recv()?;
+    Ok((child, note))
+}
+
+fn cancelled(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
+    let receives = coroutine(scheduler, |mut cx| cx.receive())?;
+    receives.cancel();
+    assert_eq!(receives.join()?, None, "as it does where stacks are unwound");
+
+    let (sender, receiver) = channel::bounded(0);
+    let (ready, is_ready) = mpsc::channel();
+    let goes_on = coroutine(scheduler, move |cx| {
+        ready.send(()).expect("somebody waits");
+        cx.wait(receiver.receive())
+    })?;
+    is_ready.recv()?;
+    goes_on.cancel();
+    // Comes after the cancel has been attended to.
+    coroutine(scheduler, |cx| cx.yield_now())?.join()?;
+    scheduler.block_on(sender.send(7))?;
+    assert_eq!(goes_on.join()?, Some(7), "it goes on until it returns");
+    Ok(())
+}
+
+fn terminated(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
+    let (sleeps, note) = sleeper(scheduler)?;
+    scheduler.terminate(sleeps.pid());
+    assert_eq!(sleeps.join(), Err(Exit::Killed));
+    assert_eq!(note.try_recv(), Err(TryRecvError::Empty), "its stack is left as it was");
+    let next = coroutine(scheduler, |cx| {
+        cx.yield_now();
+        1
+    })?;
+    assert_eq!(next.join()?, 1, "its worker goes on");
+    Ok(())
+}
+
+fn shut_down_and_dropped() -> Result<(), Box<dyn Error>> {
+    let scheduler = scheduler()?;
+    let (sleeps, note) = sleeper(&scheduler)?;
+    let unfinished = scheduler.block_on(scheduler.shutdown(PATIENCE));
+    assert!(unfinished.is_empty(), "{unfinished:?}");
+    assert_eq!(sleeps.join(), Err(Exit::Killed));
+    assert_eq!(note.try_recv(), Err(TryRecvError::Empty));
+    drop(scheduler);
+
+    let scheduler = self::scheduler()?;
+    let (sleeps, note) = sleeper(&scheduler)?;
+    drop(scheduler);
+    assert_eq!(sleeps.join(), Err(Exit::Killed));
+    assert_eq!(note.try_recv(), Err(TryRecvError::Empty));
+    Ok(())
+}
+
+/// In a program that ends by it.
+fn panics() -> Result<(), Box<dyn Error>> {
+    let scheduler = scheduler()?;
+    let child: Child<(), ()> = coroutine(&scheduler, |_| panic!("nobody catches this"))?;
+    drop(child.join());
+    Err("a panic did not abort the program".into())
+}
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    if env::args().nth(1).as_deref() == Some(PANICS) {
+        panics()?;
+    }
+    let one = scheduler()?;
+    cancelled(&one)?;
+    terminated(&one)?;
+    shut_down_and_dropped()?;
+    drop(one);
+    let other = Command::new(env::current_exe()?).arg(PANICS).output()?;
+    assert_eq!(other.status.signal(), Some(ABORTED), "{other:?}");
+    assert!(String::from_utf8_lossy(&other.stderr).contains("nobody catches this"), "{other:?}");
+    println!("no stack was unwound, nothing hung, and a panic has aborted");
+    Ok(ExitCode::SUCCESS)
+}
