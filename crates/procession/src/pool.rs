@@ -11,6 +11,7 @@ mod function;
 mod inner;
 mod multi;
 mod object;
+mod operations;
 mod processes;
 #[expect(unsafe_code, reason = "a scope waits for what borrows from it")]
 mod scope;
@@ -22,13 +23,14 @@ use self::core::Picture;
 pub use self::builder::{Builder, OnFull, Queue};
 pub use self::coroutines::CoPool;
 pub use self::error::{JobError, PoolError, SubmitError, WaitError};
-pub use self::function::FnPool;
+pub use self::function::{AsyncFnPool, FnPool};
 pub use self::multi::{Balance, MultiPool};
 pub use self::object::{ObjectPool, ObjectPoolBuilder, Pooled};
-pub use self::processes::{AsyncPermit, AsyncPool, AsyncReserve};
+pub use self::operations::{Permit, Reserve};
+pub use self::processes::AsyncPool;
 pub use self::scope::{Scope, ScopedHandle};
 pub use self::task::JobHandle;
-pub use self::threads::{Permit, Pool, Reserve, spawn_blocking};
+pub use self::threads::{Pool, spawn_blocking};
 
 /// A capacity that is no limit.
 pub const UNLIMITED: usize = usize::MAX;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::PoolError;
-use super::core::Limits;
+use super::core::{Ended, Limits};
 use super::inner::Inner;
-use super::task::caught;
+use super::task::{Panic, caught};
 use crate::body::{drop_guarded, guarded};
 use crate::keeper::NEVER;
 use crate::world::nanoseconds;
@@ -69,8 +69,20 @@ impl Hooks {
         Self::run(self.stop.as_ref());
     }
 
-    /// A job without a handle has panicked.
-    pub(super) fn report(&self, payload: Box<dyn Any + Send>) {
+    /// A job has ended: with the payload of a panic that no handle was told of.
+    pub(super) fn ended(&self, outcome: Result<(), Panic>) -> Ended {
+        match outcome {
+            Ok(()) => Ended::Completed,
+            Err(payload) => {
+                if let Some(payload) = payload {
+                    self.report(payload);
+                }
+                Ended::Panicked
+            }
+        }
+    }
+
+    fn report(&self, payload: Box<dyn Any + Send>) {
         match &self.panic {
             Some(handler) => {
                 if let Err(second) = caught(|| handler(payload)) {
@@ -173,7 +185,7 @@ impl Builder {
     ///
     /// The worker that became idle last is given the next job, so a pool shrinks to what a trickle of jobs needs.
     pub fn keep_alive(mut self, idle: Duration) -> Self {
-        self.keep_alive = if idle == Duration::MAX { NEVER } else { nanoseconds(idle) };
+        self.keep_alive = keep_alive_nanoseconds(idle);
         self
     }
 
@@ -231,6 +243,10 @@ impl Builder {
         }
         Ok(inner)
     }
+}
+
+pub(super) fn keep_alive_nanoseconds(idle: Duration) -> u64 {
+    if idle == Duration::MAX { NEVER } else { nanoseconds(idle) }
 }
 
 pub(super) fn check_capacity(capacity: usize) -> Result<(), PoolError> {

@@ -1,38 +1,55 @@
 //! Pools whose workers are coroutines.
 
 use std::any::Any;
-use std::fmt;
 use std::io;
-use std::ops::Deref;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::Builder;
 use super::core::Order;
-use super::processes::{AsyncPool, Job, Patience, Worker, handle};
-use super::task::{Cell, JobHandle, Promise, caught, panicked};
-use super::{PoolError, SubmitError};
+use super::inner::Patience;
+use super::operations::{Entrance, Pooling, operations};
+use super::processes::{Processes, Worker};
+use super::task::{Cell, JobHandle, Panic, Promise, caught, settled};
+use super::{Permit, PoolError, SubmitError};
 use crate::shared::Shared;
 use crate::{Scheduler, SpawnOptions, co, here, scheduler};
 
-fn start(options: SpawnOptions, worker: Worker, shared: Arc<Shared>) -> io::Result<()> {
+/// What a worker runs. Dropped before its end, it is cancelled.
+type Job = Box<dyn FnOnce() -> Result<(), Panic> + Send>;
+
+/// Coroutines, in which `run` runs a job.
+pub(super) fn coroutines<J, R>(builder: &Builder, shared: Arc<Shared>, run: R) -> Result<Processes<J>, PoolError>
+where
+    J: Send + 'static,
+    R: Fn(J) -> Result<(), Panic> + Clone + Send + Sync + 'static,
+{
+    if shared.stacks.is_none() {
+        let text = format!("scheduler {:?} was built without Builder::enable_coroutines", shared.name);
+        return Err(PoolError::Invalid(text));
+    }
+    Ok(Processes::new(builder, shared, move |options, worker, shared| start(options, worker, shared, run.clone())))
+}
+
+fn start<J, R>(options: SpawnOptions, worker: Worker<J>, shared: Arc<Shared>, run: R) -> io::Result<()>
+where
+    J: Send + 'static,
+    R: Fn(J) -> Result<(), Panic> + Send + 'static,
+{
     // A cancel leaves the jobs alone, as it does those of async processes: who ends the pool is who closes it.
-    let runs = move |_: co::Context<()>| co::shield(|| work(worker, &shared));
+    let runs = move |_: co::Context<()>| co::shield(|| work(worker, &shared, run));
     options.spawn_coroutine(runs).map(drop).map_err(|refused| io::Error::other(refused.to_string()))
 }
 
 /// As the work of an async process; but a closure runs outside of polls, so that it can be suspended.
-fn work(mut worker: Worker, shared: &Arc<Shared>) {
+fn work<J: Send + 'static>(mut worker: Worker<J>, shared: &Arc<Shared>, run: impl Fn(J) -> Result<(), Panic>) {
     worker.inner.hooks.run_start();
     let mut idle = None;
     let mut order = co::wait(worker.await_order(shared, &mut idle));
     while let Order::Run(ticket, job) = order {
         worker.runs = Some(ticket);
-        let outcome = match job {
-            Job::Closure(closure) => closure(),
-            Job::Future(future) => co::wait(future),
-        };
+        let outcome = run(job);
         order = match worker.finish(ticket, outcome) {
             Some(order) => order,
             None => co::wait(worker.await_order(shared, &mut idle)),
@@ -42,12 +59,12 @@ fn work(mut worker: Worker, shared: &Arc<Shared>) {
 }
 
 /// As [`caught`], but the end of the coroutine goes on.
-fn caught_here<T>(closure: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
+pub(super) fn caught_here<T>(closure: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     caught(closure).or_else(|payload| if co::is_unwinding(&*payload) { resume_unwind(payload) } else { Err(payload) })
 }
 
 fn call<F: FnOnce() + Send + 'static>(closure: F, _: u64) -> Job {
-    Job::Closure(Box::new(|| caught_here(closure).map_err(Some)))
+    Box::new(|| settled(None, caught_here(closure)))
 }
 
 /// Makes the job of a closure, and keeps where its result goes for the handle.
@@ -57,26 +74,15 @@ where
     T: Send + 'static,
 {
     |closure, _| {
-        let cell = Arc::new(Cell::new(None));
-        *kept = Some(Arc::clone(&cell));
-        let promise = Promise::new(cell);
-        Job::Closure(Box::new(move || match caught_here(closure) {
-            Ok(result) => {
-                promise.resolve(Ok(result));
-                Ok(())
-            }
-            Err(payload) => {
-                promise.resolve(Err(panicked(payload)));
-                Err(None)
-            }
-        }))
+        let promise = Promise::kept(kept, None);
+        Box::new(move || settled(Some(promise), caught_here(closure)))
     }
 }
 
 /// A pool of coroutines that run closures, which may [wait](crate::co): at most as many at once as its capacity.
 ///
-/// All that an [`AsyncPool`] has it has, to which it dereferences: reservations, statistics, resizing, closing; and futures can be submitted by
-/// way of that. A worker keeps its stack while it is idle. A job that submits to its own full pool and waits is not seen as a deadlock.
+/// What an [`AsyncPool`](super::AsyncPool) does, this does. A worker keeps its stack while it is idle. A job that submits to its own full pool
+/// and waits is not seen as a deadlock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -106,9 +112,9 @@ where
 /// ```
 ///
 /// # When the scheduler ends
-/// As for an [`AsyncPool`]; the stacks of jobs that run are unwound.
+/// As for an [`AsyncPool`](super::AsyncPool); the stacks of jobs that run are unwound.
 #[derive(Clone)]
-pub struct CoPool(AsyncPool);
+pub struct CoPool(Entrance<Job>);
 
 impl Builder {
     /// Builds a pool of coroutines, of the scheduler of the calling process or thread; outside of all, of the default one.
@@ -130,11 +136,8 @@ impl Builder {
     }
 
     fn build_coroutines_in(self, shared: Arc<Shared>) -> Result<CoPool, PoolError> {
-        if shared.stacks.is_none() {
-            let text = format!("scheduler {:?} was built without Builder::enable_coroutines", shared.name);
-            return Err(PoolError::Invalid(text));
-        }
-        self.build_processes(shared, start).map(CoPool)
+        let engine = coroutines(&self, shared, |job: Job| job())?;
+        Entrance::open(&self, engine).map(CoPool)
     }
 }
 
@@ -145,8 +148,8 @@ impl CoPool {
         T: Send + 'static,
     {
         let mut kept = None;
-        let ticket = self.0.put(closure, patience, task(&mut kept)).await?;
-        Ok(handle(self.0.inner(), kept, ticket))
+        let ticket = self.inner().put_async(closure, patience, task(&mut kept)).await?;
+        Ok(JobHandle::new(self.inner(), kept, ticket))
     }
 
     /// Runs a closure whose result nobody wants. If the pool is full, this waits, or refuses if [the builder](Builder::on_full) said so.
@@ -157,7 +160,7 @@ impl CoPool {
     /// # Cancellation
     /// Dropped while it waits, it leaves the queue, and drops the closure.
     pub async fn execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
-        self.0.put(closure, self.0.patience(), call).await.map(drop)
+        self.inner().put_async(closure, self.0.patience(), call).await.map(drop)
     }
 
     /// As [`execute`](Self::execute), with a handle to the result.
@@ -196,9 +199,7 @@ impl CoPool {
     /// [`SubmitError`], with the closure in it.
     pub fn try_execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
         here::spend();
-        let entered = self.0.inner().enter(closure, call);
-        self.0.inner().count_if_refused(&entered);
-        entered.map(drop)
+        self.inner().put_now(closure, call).map(drop)
     }
 
     /// As [`submit`](Self::submit), but refuses if the pool is full.
@@ -212,22 +213,34 @@ impl CoPool {
     {
         here::spend();
         let mut kept = None;
-        let entered = self.0.inner().enter(closure, task(&mut kept));
-        self.0.inner().count_if_refused(&entered);
-        entered.map(|ticket| handle(self.0.inner(), kept, ticket))
+        let ticket = self.inner().put_now(closure, task(&mut kept))?;
+        Ok(JobHandle::new(self.inner(), kept, ticket))
     }
 }
 
-impl Deref for CoPool {
-    type Target = AsyncPool;
+operations!([] CoPool, Job);
 
-    fn deref(&self) -> &AsyncPool {
-        &self.0
+impl Permit<'_, CoPool> {
+    /// As [`CoPool::execute`], without waiting.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it: the pool is closed, or could start no worker.
+    pub fn execute<F: FnOnce() + Send + 'static>(self, closure: F) -> Result<(), SubmitError<F>> {
+        self.enter(closure, call).map(drop)
     }
-}
 
-impl fmt::Debug for CoPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+    /// As [`CoPool::submit`], without waiting.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it: the pool is closed, or could start no worker.
+    pub fn submit<F, T>(self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let pool = self.pool;
+        let mut kept = None;
+        let ticket = self.enter(closure, task(&mut kept))?;
+        Ok(JobHandle::new(pool.inner(), kept, ticket))
     }
 }

@@ -1,23 +1,56 @@
-//! Pools of threads that all run one function.
+//! Pools that run one function.
 
-use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::builder::{Builder, OnFull, check_capacity};
+use super::builder::Builder;
 use super::core::Ended;
-use super::inner::{Inner, Owner, Patience};
-use super::task::{Cell, JobHandle, Outstanding, Promise, caught, run_promised};
+use super::coroutines::{caught_here, coroutines};
+use super::inner::{Inner, Patience};
+use super::operations::{Entrance, Pooling, operations, thread_operations};
+use super::processes::{Processes, guarded_future};
+use super::task::{Cell, JobHandle, Outstanding, Panic, Promise, caught, settled};
 use super::threads::Threads;
-use super::{PoolError, PoolStats, SubmitError, WaitError};
-use crate::body::drop_guarded;
+use super::{Permit, PoolError, SubmitError};
+use crate::shared::Shared;
+use crate::{Scheduler, here, scheduler};
 
 /// An argument, and where the result goes, if anybody wants it.
-struct Call<A, T> {
+pub(super) struct Call<A, T> {
     argument: A,
     promise: Option<Promise<T>>,
     /// Of calls without a promise.
     outstanding: Option<Outstanding>,
+}
+
+impl<A, T> Call<A, T> {
+    fn run(self, function: impl FnOnce(A) -> Result<T, Box<dyn std::any::Any + Send>>) -> Result<(), Panic> {
+        let Self { argument, promise, outstanding } = self;
+        let outcome = settled(promise, function(argument));
+        drop(outstanding);
+        outcome
+    }
+}
+
+/// Makes a call whose result nobody wants, on a thread.
+fn call<A, T>(argument: A, _: u64) -> Call<A, T> {
+    Call { argument, promise: None, outstanding: Outstanding::here() }
+}
+
+/// Makes a call on a thread, and keeps where its result goes for the handle.
+fn task<A, T>(kept: &mut Option<Arc<Cell<T>>>) -> impl FnMut(A, u64) -> Call<A, T> + '_ {
+    |argument, _| Call { argument, promise: Some(Promise::kept(kept, Outstanding::here())), outstanding: None }
+}
+
+/// As [`call`], in a process.
+fn async_call<A, T>(argument: A, _: u64) -> Call<A, T> {
+    Call { argument, promise: None, outstanding: None }
+}
+
+/// As [`task`], in a process.
+fn async_task<A, T: Send>(kept: &mut Option<Arc<Cell<T>>>) -> impl FnMut(A, u64) -> Call<A, T> + Send + '_ {
+    |argument, _| Call { argument, promise: Some(Promise::kept(kept, None)), outstanding: None }
 }
 
 /// A pool of threads that run one function: a job is an argument of it, and needs no closure and no allocation of its own.
@@ -34,14 +67,34 @@ struct Call<A, T> {
 /// ```
 ///
 /// It is closed with the last of its handles, as a [`Pool`](super::Pool) is.
-pub struct FnPool<A: Send + 'static, T: Send + 'static> {
-    owner: Arc<Owner<Call<A, T>>>,
-    on_full: OnFull,
-}
+pub struct FnPool<A: Send + 'static, T: Send + 'static>(Entrance<Call<A, T>>);
+
+/// A pool of processes that run one function: a job is an argument of it, and needs no allocation of its own; it runs in its worker. The workers are
+/// async processes, or coroutines.
+///
+/// ```
+/// use procession::pool::Pool;
+///
+/// let length = procession::run(async {
+///     let lengths = Pool::builder().capacity(2).build_async_function(|text: String| async move { text.len() })?;
+///     Ok::<usize, Box<dyn std::error::Error>>(lengths.submit(String::from("four")).await?.await?)
+/// })?;
+/// assert_eq!(length, 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// What an [`AsyncPool`](super::AsyncPool) does, this does, also when the scheduler ends.
+pub struct AsyncFnPool<A: Send + 'static, T: Send + 'static>(Entrance<Call<A, T>>);
 
 impl<A: Send + 'static, T: Send + 'static> Clone for FnPool<A, T> {
     fn clone(&self) -> Self {
-        Self { owner: Arc::clone(&self.owner), on_full: self.on_full }
+        Self(self.0.clone())
+    }
+}
+
+impl<A: Send + 'static, T: Send + 'static> Clone for AsyncFnPool<A, T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }
 
@@ -58,49 +111,127 @@ impl Builder {
         A: Send + 'static,
         T: Send + 'static,
     {
-        let run = move |inner: &Inner<Call<A, T>>, call: Call<A, T>| {
-            let Call { argument, promise, outstanding } = call;
-            let ended = match promise {
-                Some(promise) => run_promised(promise, || function(argument)),
-                None => match caught(|| function(argument)) {
-                    Ok(result) => {
-                        drop_guarded(result);
-                        Ended::Completed
-                    }
-                    Err(payload) => {
-                        inner.hooks.report(payload);
-                        Ended::Panicked
-                    }
-                },
-            };
-            drop(outstanding);
-            ended
+        let run = move |inner: &Inner<Call<A, T>>, call: Call<A, T>| -> Ended {
+            let outcome = call.run(|argument| caught(|| function(argument)));
+            inner.hooks.ended(outcome)
         };
-        let engine = Threads { run: Box::new(run), stack_size: self.stack_size };
-        let inner = self.make(Box::new(engine))?;
-        Ok(FnPool { owner: Arc::new(Owner(inner)), on_full: self.how_full() })
+        Entrance::open(&self, Threads { run: Box::new(run), stack_size: self.stack_size }).map(FnPool)
+    }
+
+    /// Builds a pool of processes that run `function`, of the scheduler of the calling process or thread; outside of all, of the default
+    /// one.
+    ///
+    /// # Errors
+    /// As [`build_async`](Self::build_async).
+    pub fn build_async_function<A, F>(
+        self,
+        function: impl Fn(A) -> F + Send + Sync + 'static,
+    ) -> Result<AsyncFnPool<A, F::Output>, PoolError>
+    where
+        A: Send + 'static,
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        self.build_async_function_in(Arc::clone(&scheduler::here()), function)
+    }
+
+    /// As [`build_async_function`](Self::build_async_function), on this scheduler.
+    ///
+    /// # Errors
+    /// As [`build_async`](Self::build_async).
+    pub fn build_async_function_on<A, F>(
+        self,
+        scheduler: &Scheduler,
+        function: impl Fn(A) -> F + Send + Sync + 'static,
+    ) -> Result<AsyncFnPool<A, F::Output>, PoolError>
+    where
+        A: Send + 'static,
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        self.build_async_function_in(Arc::clone(scheduler.shared()), function)
+    }
+
+    fn build_async_function_in<A, F>(
+        self,
+        shared: Arc<Shared>,
+        function: impl Fn(A) -> F + Send + Sync + 'static,
+    ) -> Result<AsyncFnPool<A, F::Output>, PoolError>
+    where
+        A: Send + 'static,
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        let function = Arc::new(function);
+        let run = move |call: Call<A, F::Output>| {
+            let Call { argument, promise, outstanding: _ } = call;
+            let function = Arc::clone(&function);
+            async move {
+                // Called in a poll, as it is the user's code.
+                settled(promise, guarded_future(async move { function(argument).await }).await)
+            }
+        };
+        Entrance::open(&self, Processes::polling(&self, shared, run)).map(AsyncFnPool)
+    }
+
+    /// Builds a pool of coroutines that run `function`, which may [wait](crate::co); of the scheduler of the calling process or thread;
+    /// outside of all, of the default one.
+    ///
+    /// # Errors
+    /// As [`build_coroutines`](Self::build_coroutines).
+    pub fn build_coroutine_function<A, T>(
+        self,
+        function: impl Fn(A) -> T + Send + Sync + 'static,
+    ) -> Result<AsyncFnPool<A, T>, PoolError>
+    where
+        A: Send + 'static,
+        T: Send + 'static,
+    {
+        self.build_coroutine_function_in(Arc::clone(&scheduler::here()), function)
+    }
+
+    /// As [`build_coroutine_function`](Self::build_coroutine_function), on this scheduler.
+    ///
+    /// # Errors
+    /// As [`build_coroutines`](Self::build_coroutines).
+    pub fn build_coroutine_function_on<A, T>(
+        self,
+        scheduler: &Scheduler,
+        function: impl Fn(A) -> T + Send + Sync + 'static,
+    ) -> Result<AsyncFnPool<A, T>, PoolError>
+    where
+        A: Send + 'static,
+        T: Send + 'static,
+    {
+        self.build_coroutine_function_in(Arc::clone(scheduler.shared()), function)
+    }
+
+    fn build_coroutine_function_in<A, T>(
+        self,
+        shared: Arc<Shared>,
+        function: impl Fn(A) -> T + Send + Sync + 'static,
+    ) -> Result<AsyncFnPool<A, T>, PoolError>
+    where
+        A: Send + 'static,
+        T: Send + 'static,
+    {
+        let function = Arc::new(function);
+        let run = move |call: Call<A, T>| call.run(|argument| caught_here(|| function(argument)));
+        let engine = coroutines(&self, shared, run)?;
+        Entrance::open(&self, engine).map(AsyncFnPool)
     }
 }
 
-impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
-    fn inner(&self) -> &Arc<Inner<Call<A, T>>> {
-        &self.owner.0
-    }
+operations!([A: Send + 'static, T: Send + 'static] FnPool<A, T>, Call<A, T>);
+thread_operations!([A: Send + 'static, T: Send + 'static] FnPool<A, T>);
+operations!([A: Send + 'static, T: Send + 'static] AsyncFnPool<A, T>, Call<A, T>);
 
+impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
     fn put_call(&self, argument: A, patience: Patience) -> Result<(), SubmitError<A>> {
-        let make = |argument, _| Call { argument, promise: None, outstanding: Outstanding::here() };
-        self.inner().put(argument, patience, make).map(drop)
+        self.inner().put(argument, patience, call).map(drop)
     }
 
     fn put_task(&self, argument: A, patience: Patience) -> Result<JobHandle<T>, SubmitError<A>> {
         let mut kept = None;
-        let ticket = self.inner().put(argument, patience, |argument, _| {
-            let cell = Arc::new(Cell::new(Outstanding::here()));
-            kept = Some(Arc::clone(&cell));
-            Call { argument, promise: Some(Promise::new(cell)), outstanding: None }
-        })?;
-        let cell = kept.expect("the job of a ticket was made");
-        Ok(JobHandle::new(cell, Arc::clone(self.inner()) as _, ticket))
+        let ticket = self.inner().put(argument, patience, task(&mut kept))?;
+        Ok(JobHandle::new(self.inner(), kept, ticket))
     }
 
     /// Calls the function; its result is dropped. See [`Pool::execute`](super::Pool::execute).
@@ -108,7 +239,7 @@ impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
     /// # Errors
     /// [`SubmitError`], with the argument in it.
     pub fn execute(&self, argument: A) -> Result<(), SubmitError<A>> {
-        self.put_call(argument, self.on_full.into())
+        self.put_call(argument, self.0.patience())
     }
 
     /// Calls the function. See [`Pool::submit`](super::Pool::submit).
@@ -116,7 +247,7 @@ impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
     /// # Errors
     /// [`SubmitError`], with the argument in it.
     pub fn submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
-        self.put_task(argument, self.on_full.into())
+        self.put_task(argument, self.0.patience())
     }
 
     /// As [`execute`](Self::execute), but refuses if the pool is full.
@@ -139,61 +270,113 @@ impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
     ///
     /// # Errors
     /// [`SubmitError`], with the argument in it.
+    ///
+    /// # Blocking
+    /// Blocks the thread while it waits for a place.
     pub fn submit_timeout(&self, argument: A, patience: Duration) -> Result<JobHandle<T>, SubmitError<A>> {
         self.put_task(argument, Patience::For(Some(patience)))
     }
+}
 
-    /// See [`Pool::stats`](super::Pool::stats).
-    pub fn stats(&self) -> PoolStats {
-        self.inner().stats()
+impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
+    async fn put_task(&self, argument: A, patience: Patience) -> Result<JobHandle<T>, SubmitError<A>> {
+        let mut kept = None;
+        let ticket = self.inner().put_async(argument, patience, async_task(&mut kept)).await?;
+        Ok(JobHandle::new(self.inner(), kept, ticket))
     }
 
-    /// See [`Pool::resize`](super::Pool::resize).
+    /// Calls the function; its result is dropped. See [`AsyncPool::execute`](super::AsyncPool::execute).
     ///
     /// # Errors
-    /// [`PoolError::Invalid`]: the capacity is 0.
-    pub fn resize(&self, capacity: usize) -> Result<usize, PoolError> {
-        check_capacity(capacity)?;
-        Ok(self.inner().resize(capacity))
+    /// [`SubmitError`], with the argument in it.
+    ///
+    /// # Cancellation
+    /// Dropped while it waits, it leaves the queue, and drops the argument.
+    pub async fn execute(&self, argument: A) -> Result<(), SubmitError<A>> {
+        self.inner().put_async(argument, self.0.patience(), async_call).await.map(drop)
     }
 
-    /// See [`Pool::close`](super::Pool::close).
-    pub fn close(&self) -> bool {
-        self.inner().close()
-    }
-
-    /// See [`Pool::shutdown_now`](super::Pool::shutdown_now).
-    pub fn shutdown_now(&self) -> usize {
-        self.inner().shutdown_now()
-    }
-
-    /// See [`Pool::wait`](super::Pool::wait).
+    /// Calls the function. See [`AsyncPool::submit`](super::AsyncPool::submit).
     ///
     /// # Errors
-    /// [`WaitError`].
-    pub fn wait(&self, patience: Option<Duration>) -> Result<(), WaitError> {
-        self.inner().wait(patience)
+    /// [`SubmitError`], with the argument in it.
+    ///
+    /// # Cancellation
+    /// As [`execute`](Self::execute).
+    pub async fn submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
+        self.put_task(argument, self.0.patience()).await
     }
 
-    /// See [`Pool::wait_idle`](super::Pool::wait_idle).
+    /// As [`submit`](Self::submit), but waits for a place for at most `patience`.
     ///
     /// # Errors
-    /// [`WaitError`].
-    pub fn wait_idle(&self, patience: Option<Duration>) -> Result<(), WaitError> {
-        self.inner().wait_idle(patience)
+    /// [`SubmitError`], with the argument in it.
+    ///
+    /// # Cancellation
+    /// As [`execute`](Self::execute).
+    pub async fn submit_timeout(&self, argument: A, patience: Duration) -> Result<JobHandle<T>, SubmitError<A>> {
+        self.put_task(argument, Patience::For(Some(patience))).await
     }
 
-    /// See [`Pool::reopen`](super::Pool::reopen).
+    /// As [`execute`](Self::execute), but refuses if the pool is full.
     ///
     /// # Errors
-    /// [`PoolError::NotDrained`].
-    pub fn reopen(&self) -> Result<(), PoolError> {
-        if self.inner().reopen() { Ok(()) } else { Err(PoolError::NotDrained) }
+    /// [`SubmitError`], with the argument in it.
+    pub fn try_execute(&self, argument: A) -> Result<(), SubmitError<A>> {
+        here::spend();
+        self.inner().put_now(argument, async_call).map(drop)
+    }
+
+    /// As [`submit`](Self::submit), but refuses if the pool is full.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the argument in it.
+    pub fn try_submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
+        here::spend();
+        let mut kept = None;
+        let ticket = self.inner().put_now(argument, async_task(&mut kept))?;
+        Ok(JobHandle::new(self.inner(), kept, ticket))
     }
 }
 
-impl<A: Send + 'static, T: Send + 'static> fmt::Debug for FnPool<A, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner().fmt(f)
+impl<A: Send + 'static, T: Send + 'static> Permit<'_, FnPool<A, T>> {
+    /// As [`FnPool::execute`], without waiting.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
+    pub fn execute(self, argument: A) -> Result<(), SubmitError<A>> {
+        self.enter(argument, call).map(drop)
+    }
+
+    /// As [`FnPool::submit`], without waiting.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
+    pub fn submit(self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
+        let pool = self.pool;
+        let mut kept = None;
+        let ticket = self.enter(argument, task(&mut kept))?;
+        Ok(JobHandle::new(pool.inner(), kept, ticket))
+    }
+}
+
+impl<A: Send + 'static, T: Send + 'static> Permit<'_, AsyncFnPool<A, T>> {
+    /// As [`AsyncFnPool::execute`], without waiting.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
+    pub fn execute(self, argument: A) -> Result<(), SubmitError<A>> {
+        self.enter(argument, async_call).map(drop)
+    }
+
+    /// As [`AsyncFnPool::submit`], without waiting.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
+    pub fn submit(self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
+        let pool = self.pool;
+        let mut kept = None;
+        let ticket = self.enter(argument, async_task(&mut kept))?;
+        Ok(JobHandle::new(pool.inner(), kept, ticket))
     }
 }

@@ -13,10 +13,10 @@ use std::time::Duration;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use super::builder::{Hooks, OnFull};
+use super::builder::{Hooks, OnFull, check_capacity, keep_alive_nanoseconds};
 use super::core::{Calm, Core, Ended, Entry, Expired, Limits, Next, Order, Refused, Seat, Verdict, Wakes};
 use super::error::Why;
-use super::{PoolStats, SubmitError, WaitError};
+use super::{PoolError, PoolStats, SubmitError, WaitError};
 use crate::body::{drop_guarded, guarded};
 use crate::keeper::NEVER;
 use crate::shared::Shared;
@@ -139,7 +139,7 @@ pub(super) struct Inner<J> {
     engine: Box<dyn Engine<J>>,
     pub(super) name: String,
     /// Nanoseconds that a worker stays idle.
-    pub(super) keep_alive: AtomicU64,
+    keep_alive: AtomicU64,
     pub(super) hooks: Hooks,
     last_watch: AtomicU64,
     last_worker: AtomicU64,
@@ -229,8 +229,8 @@ impl<J> Inner<J> {
         count
     }
 
-    pub(super) fn reopen(&self) -> bool {
-        self.core.reopen()
+    pub(super) fn reopen(&self) -> Result<(), PoolError> {
+        if self.core.reopen() { Ok(()) } else { Err(PoolError::NotDrained) }
     }
 
     pub(super) fn release(&self, generation: u64) {
@@ -266,8 +266,13 @@ impl<J> Inner<J> {
         self.core.prestart(wanted, &mut |seat| self.engine.start(self, seat))
     }
 
-    pub(super) fn resize(self: &Arc<Self>, capacity: usize) -> usize {
-        Self::woken(self.core.resize(capacity, &mut |seat| self.engine.start(self, seat)))
+    pub(super) fn resize(self: &Arc<Self>, capacity: usize) -> Result<usize, PoolError> {
+        check_capacity(capacity)?;
+        Ok(Self::woken(self.core.resize(capacity, &mut |seat| self.engine.start(self, seat))))
+    }
+
+    pub(super) fn set_keep_alive(&self, idle: Duration) {
+        self.keep_alive.store(keep_alive_nanoseconds(idle), Relaxed);
     }
 
     pub(super) fn enter<C>(

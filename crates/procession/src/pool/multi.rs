@@ -1,6 +1,7 @@
 //! Several pools as one.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,9 @@ use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::builder::{Builder, OnFull};
-use super::{AsyncPool, JobHandle, Pool, PoolError, PoolStats, SubmitError, WaitError};
-use crate::Scheduler;
+use super::inner::{deadline_after, world};
+use super::operations::Pooling;
+use super::{AsyncFnPool, AsyncPool, CoPool, FnPool, JobHandle, Pool, PoolError, PoolStats, SubmitError, WaitError};
 
 /// Pools in one: each is looked at to find the least loaded.
 const MEMBERS_MAX: usize = 1024;
@@ -22,23 +24,6 @@ pub enum Balance {
     RoundRobin,
     /// The one with the fewest jobs, running, queued and waiting to be taken. Idle workers are no load.
     LeastLoaded,
-}
-
-/// A pool that may be one of several.
-trait Member {
-    fn stats(&self) -> PoolStats;
-}
-
-impl Member for Pool {
-    fn stats(&self) -> PoolStats {
-        self.stats()
-    }
-}
-
-impl Member for AsyncPool {
-    fn stats(&self) -> PoolStats {
-        self.stats()
-    }
 }
 
 fn load(stats: &PoolStats) -> usize {
@@ -59,7 +44,6 @@ fn load(stats: &PoolStats) -> usize {
 /// assert_eq!(sum, 6);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone)]
 pub struct MultiPool<P = Pool> {
     members: Arc<[P]>,
     balance: Balance,
@@ -67,18 +51,11 @@ pub struct MultiPool<P = Pool> {
     on_full: OnFull,
 }
 
-fn make<P>(
-    builder: &Builder,
-    count: usize,
-    balance: Balance,
-    make: impl Fn(Builder) -> Result<P, PoolError>,
-) -> Result<MultiPool<P>, PoolError> {
-    if !(1..=MEMBERS_MAX).contains(&count) {
-        let text = format!("the number of pools is {count}, but must be from 1 to {MEMBERS_MAX}");
-        return Err(PoolError::Invalid(text));
+impl<P> Clone for MultiPool<P> {
+    fn clone(&self) -> Self {
+        let Self { members, balance, next, on_full } = self;
+        Self { members: Arc::clone(members), balance: *balance, next: Arc::clone(next), on_full: *on_full }
     }
-    let members = (0..count).map(|_| make(builder.clone())).collect::<Result<_, _>>()?;
-    Ok(MultiPool { members, balance, next: Arc::new(AtomicUsize::new(0)), on_full: builder.how_full() })
 }
 
 impl Builder {
@@ -87,25 +64,44 @@ impl Builder {
     /// # Errors
     /// As [`build`](Self::build); or the number is out of its range.
     pub fn build_multi(self, count: usize, balance: Balance) -> Result<MultiPool, PoolError> {
-        make(&self, count, balance, Self::build)
+        self.build_multi_of(count, balance, Self::build)
     }
 
-    /// Builds `count` such pools of processes of a scheduler, 1 to 1024, as one.
+    /// Builds `count` pools of any kind, 1 to 1024, as one. `build` builds each from what this builder describes.
+    ///
+    /// ```
+    /// use procession::pool::{Balance, Pool};
+    ///
+    /// let double = |number: u32| number * 2;
+    /// let pools = Pool::builder()
+    ///     .capacity(1)
+    ///     .build_multi_of(4, Balance::RoundRobin, |one| one.build_function(double))?;
+    /// assert_eq!(pools.submit(21)?.join(), Ok(42));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// As [`build_async`](Self::build_async); or the number is out of its range.
-    pub fn build_multi_async_on(
+    /// That of `build`; or the number is out of its range.
+    pub fn build_multi_of<P>(
         self,
-        scheduler: &Scheduler,
         count: usize,
         balance: Balance,
-    ) -> Result<MultiPool<AsyncPool>, PoolError> {
-        make(&self, count, balance, |builder| builder.build_async_on(scheduler))
+        mut build: impl FnMut(Self) -> Result<P, PoolError>,
+    ) -> Result<MultiPool<P>, PoolError> {
+        if !(1..=MEMBERS_MAX).contains(&count) {
+            let text = format!("the number of pools is {count}, but must be from 1 to {MEMBERS_MAX}");
+            return Err(PoolError::Invalid(text));
+        }
+        let members = (0..count).map(|_| build(self.clone())).collect::<Result<_, _>>()?;
+        Ok(MultiPool { members, balance, next: Arc::new(AtomicUsize::new(0)), on_full: self.how_full() })
     }
 }
 
+/// A job that none of several pools has room for now, and the pool that was chosen for it.
+type Left<'a, P, C> = (&'a P, SubmitError<C>);
+
 #[expect(private_bounds, reason = "only pools of this module can be members")]
-impl<P: Member> MultiPool<P> {
+impl<P: Pooling> MultiPool<P> {
     /// The pools, to be looked at, resized or used by themselves.
     pub fn members(&self) -> &[P] {
         &self.members
@@ -124,14 +120,81 @@ impl<P: Member> MultiPool<P> {
         // Among equals not always the first: who looks at the same time would find the same.
         let offset = self.next.fetch_add(1, Relaxed) % self.members.len();
         let (after, before) = (&self.members[offset..], &self.members[..offset]);
-        let least = after.iter().chain(before).min_by_key(|member| load(&member.stats()));
+        let least = after.iter().chain(before).min_by_key(|member| load(&member.inner().stats()));
         least.expect("there is at least one")
     }
 
     /// The sums over all pools, each at one moment of its own. `closed` if all are; `capacity` is at most [`UNLIMITED`](super::UNLIMITED).
     pub fn stats(&self) -> PoolStats {
-        let all = self.members.iter().map(Member::stats);
+        let all = self.members.iter().map(|member| member.inner().stats());
         all.reduce(PoolStats::plus).expect("there is at least one")
+    }
+    /// Changes the capacity of each pool.
+    ///
+    /// # Errors
+    /// [`PoolError::Invalid`]: the capacity is 0.
+    pub fn resize_each(&self, capacity: usize) -> Result<(), PoolError> {
+        self.members.iter().try_for_each(|member| member.inner().resize(capacity).map(drop))
+    }
+
+    /// Closes all pools.
+    pub fn close(&self) {
+        for member in &*self.members {
+            member.inner().close();
+        }
+    }
+
+    /// See [`Pool::shutdown_now`]. All are closed before any is cleared.
+    pub fn shutdown_now(&self) -> usize {
+        self.close();
+        self.members.iter().map(|member| member.inner().shutdown_now()).sum()
+    }
+
+    /// Waits until all pools have ended. See [`Pool::ended`].
+    ///
+    /// # Errors
+    /// [`WaitError`] of the first that is open, or whose job calls.
+    pub async fn ended(&self) -> Result<(), WaitError> {
+        for member in &*self.members {
+            member.inner().drained().await?;
+        }
+        Ok(())
+    }
+
+    /// Opens all pools again. If one has not ended, those before it are open.
+    ///
+    /// # Errors
+    /// [`PoolError::NotDrained`].
+    pub fn reopen(&self) -> Result<(), PoolError> {
+        self.members.iter().try_for_each(|member| member.inner().reopen())
+    }
+
+    /// Waits until all pools have ended, for at most `patience` altogether.
+    fn wait_for_all(&self, patience: Option<Duration>) -> Result<(), WaitError> {
+        let deadline = deadline_after(patience);
+        self.members.iter().try_for_each(|member| {
+            let left = patience.map(|_| Duration::from_nanos(deadline.saturating_sub(world().now())));
+            member.inner().wait(left)
+        })
+    }
+
+    /// Offers a job to the chosen pool, and then to the least loaded.
+    fn offer<C, R>(
+        &self,
+        content: C,
+        mut offer: impl FnMut(&P, C) -> Result<R, SubmitError<C>>,
+    ) -> Result<R, Left<'_, P, C>> {
+        let chosen = self.pick();
+        let second = match offer(chosen, content) {
+            Err(error) if error.is_full() => offer(self.least_loaded(), error.into_inner()),
+            done => done,
+        };
+        second.map_err(|error| (chosen, error))
+    }
+
+    /// What was left, and is to wait for the chosen pool, or to be run here.
+    fn insist<'a, C>(&self, (chosen, error): Left<'a, P, C>) -> Result<(&'a P, C), SubmitError<C>> {
+        if error.is_full() && self.on_full != OnFull::Refuse { Ok((chosen, error.into_inner())) } else { Err(error) }
     }
 }
 
@@ -140,81 +203,102 @@ impl MultiPool {
     ///
     /// # Errors
     /// [`SubmitError`], with the closure in it.
+    ///
+    /// # Blocking
+    /// Blocks the thread while it waits for a place.
     pub fn execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
-        let chosen = self.pick();
-        let second = match chosen.try_execute(closure) {
-            Err(error) if error.is_full() => self.least_loaded().try_execute(error.into_inner()),
-            done => return done,
-        };
-        match second {
-            Err(error) if error.is_full() && self.on_full != OnFull::Refuse => chosen.execute(error.into_inner()),
-            done => done,
-        }
+        self.offer(closure, Pool::try_execute).or_else(|left| {
+            let (chosen, closure) = self.insist(left)?;
+            chosen.execute(closure)
+        })
     }
 
     /// See [`Pool::submit`].
     ///
     /// # Errors
     /// [`SubmitError`], with the closure in it.
+    ///
+    /// # Blocking
+    /// Blocks the thread while it waits for a place.
     pub fn submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let chosen = self.pick();
-        let second = match chosen.try_submit(closure) {
-            Err(error) if error.is_full() => self.least_loaded().try_submit(error.into_inner()),
-            done => return done,
-        };
-        match second {
-            Err(error) if error.is_full() && self.on_full != OnFull::Refuse => chosen.submit(error.into_inner()),
-            done => done,
-        }
-    }
-
-    /// Changes the capacity of each pool.
-    ///
-    /// # Errors
-    /// [`PoolError::Invalid`]: the capacity is 0.
-    pub fn resize_each(&self, capacity: usize) -> Result<(), PoolError> {
-        self.members.iter().try_for_each(|member| member.resize(capacity).map(drop))
-    }
-
-    /// Closes all pools.
-    pub fn close(&self) {
-        for member in &*self.members {
-            member.close();
-        }
-    }
-
-    /// See [`Pool::shutdown_now`]. All are closed before any is cleared.
-    pub fn shutdown_now(&self) -> usize {
-        self.close();
-        self.members.iter().map(Pool::shutdown_now).sum()
-    }
-
-    /// Waits until all pools have ended, for at most `patience` altogether. See [`Pool::wait`].
-    ///
-    /// # Errors
-    /// [`WaitError`] of the first that has not ended.
-    pub fn wait(&self, patience: Option<Duration>) -> Result<(), WaitError> {
-        let deadline = super::inner::deadline_after(patience);
-        self.members.iter().try_for_each(|member| {
-            let left = patience.map(|_| Duration::from_nanos(deadline.saturating_sub(super::inner::world().now())));
-            member.wait(left)
+        self.offer(closure, Pool::try_submit).or_else(|left| {
+            let (chosen, closure) = self.insist(left)?;
+            chosen.submit(closure)
         })
     }
 
-    /// Opens all pools again. If one has not ended, those before it are open.
+    /// See [`Pool::wait`]. The time is that of all pools together.
     ///
     /// # Errors
-    /// [`PoolError::NotDrained`].
-    pub fn reopen(&self) -> Result<(), PoolError> {
-        self.members.iter().try_for_each(Pool::reopen)
+    /// [`WaitError`] of the first that has not ended.
+    ///
+    /// # Blocking
+    /// Blocks the thread; in async code, await [`ended`](Self::ended).
+    pub fn wait(&self, patience: Option<Duration>) -> Result<(), WaitError> {
+        self.wait_for_all(patience)
+    }
+}
+
+impl<A: Send + 'static, T: Send + 'static> MultiPool<FnPool<A, T>> {
+    /// See [`FnPool::execute`].
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the argument in it.
+    ///
+    /// # Blocking
+    /// Blocks the thread while it waits for a place.
+    pub fn execute(&self, argument: A) -> Result<(), SubmitError<A>> {
+        self.offer(argument, FnPool::try_execute).or_else(|left| {
+            let (chosen, argument) = self.insist(left)?;
+            chosen.execute(argument)
+        })
+    }
+
+    /// See [`FnPool::submit`].
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the argument in it.
+    ///
+    /// # Blocking
+    /// Blocks the thread while it waits for a place.
+    pub fn submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
+        self.offer(argument, FnPool::try_submit).or_else(|left| {
+            let (chosen, argument) = self.insist(left)?;
+            chosen.submit(argument)
+        })
+    }
+
+    /// See [`FnPool::wait`]. The time is that of all pools together.
+    ///
+    /// # Errors
+    /// [`WaitError`] of the first that has not ended.
+    ///
+    /// # Blocking
+    /// Blocks the thread; in async code, await [`ended`](Self::ended).
+    pub fn wait(&self, patience: Option<Duration>) -> Result<(), WaitError> {
+        self.wait_for_all(patience)
     }
 }
 
 impl MultiPool<AsyncPool> {
+    /// See [`AsyncPool::execute`].
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the future in it.
+    pub async fn execute<F: Future<Output = ()> + Send + 'static>(&self, future: F) -> Result<(), SubmitError<F>> {
+        match self.offer(future, AsyncPool::try_execute) {
+            Ok(()) => Ok(()),
+            Err(left) => {
+                let (chosen, future) = self.insist(left)?;
+                chosen.execute(future).await
+            }
+        }
+    }
+
     /// See [`AsyncPool::submit`].
     ///
     /// # Errors
@@ -224,14 +308,76 @@ impl MultiPool<AsyncPool> {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let chosen = self.pick();
-        let second = match chosen.try_submit(future) {
-            Err(error) if error.is_full() => self.least_loaded().try_submit(error.into_inner()),
-            done => return done,
-        };
-        match second {
-            Err(error) if error.is_full() => chosen.submit(error.into_inner()).await,
-            done => done,
+        match self.offer(future, AsyncPool::try_submit) {
+            Ok(handle) => Ok(handle),
+            Err(left) => {
+                let (chosen, future) = self.insist(left)?;
+                chosen.submit(future).await
+            }
+        }
+    }
+}
+
+impl MultiPool<CoPool> {
+    /// See [`CoPool::execute`].
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it.
+    pub async fn execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
+        match self.offer(closure, CoPool::try_execute) {
+            Ok(()) => Ok(()),
+            Err(left) => {
+                let (chosen, closure) = self.insist(left)?;
+                chosen.execute(closure).await
+            }
+        }
+    }
+
+    /// See [`CoPool::submit`].
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it.
+    pub async fn submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        match self.offer(closure, CoPool::try_submit) {
+            Ok(handle) => Ok(handle),
+            Err(left) => {
+                let (chosen, closure) = self.insist(left)?;
+                chosen.submit(closure).await
+            }
+        }
+    }
+}
+
+impl<A: Send + 'static, T: Send + 'static> MultiPool<AsyncFnPool<A, T>> {
+    /// See [`AsyncFnPool::execute`].
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the argument in it.
+    pub async fn execute(&self, argument: A) -> Result<(), SubmitError<A>> {
+        match self.offer(argument, AsyncFnPool::try_execute) {
+            Ok(()) => Ok(()),
+            Err(left) => {
+                let (chosen, argument) = self.insist(left)?;
+                chosen.execute(argument).await
+            }
+        }
+    }
+
+    /// See [`AsyncFnPool::submit`].
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the argument in it.
+    pub async fn submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
+        match self.offer(argument, AsyncFnPool::try_submit) {
+            Ok(handle) => Ok(handle),
+            Err(left) => {
+                let (chosen, argument) = self.insist(left)?;
+                chosen.submit(argument).await
+            }
         }
     }
 }

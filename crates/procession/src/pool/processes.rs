@@ -1,53 +1,63 @@
 //! Pools whose workers are processes: async ones, or coroutines (`coroutines.rs`).
 
 use std::any::Any;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use procession_sync::atomic::AtomicU8;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use super::builder::{Builder, check_capacity};
+use super::builder::Builder;
 use super::core::{Ended, Expired, Next, Order, Seat};
 use super::error::Why;
-use super::inner::{Engine, Inner, Mark, Owner, PlaceWait};
-use super::task::{Cell, JobHandle, Promise, caught, panicked};
-use super::{PoolError, PoolStats, SubmitError, WaitError};
-use crate::body::drop_guarded;
+use super::inner::{Engine, Inner, Mark, Patience};
+use super::operations::{Entrance, Pooling, operations};
+use super::task::{Cell, JobHandle, Panic, Promise, caught, settled};
+use super::{Permit, PoolError, SubmitError};
+use crate::body::guarded;
 use crate::keeper::NEVER;
 use crate::scheduler;
 use crate::shared::Shared;
 use crate::time::{Instant, Sleep, sleep_on, timeout};
-use crate::world::nanoseconds;
 use crate::{Scheduler, SpawnOptions, here};
 
 /// What a worker runs. Dropped before its end, it is cancelled.
-pub(super) enum Job {
-    Future(Pin<Box<dyn Future<Output = Result<(), Panic>> + Send>>),
-    /// For coroutines only.
-    Closure(Box<dyn FnOnce() -> Result<(), Panic> + Send>),
-}
-
-/// What a job panicked with; nothing, if its handle was told.
-pub(super) type Panic = Option<Box<dyn Any + Send>>;
+type Job = Pin<Box<dyn Future<Output = Result<(), Panic>> + Send>>;
 
 /// How a worker is started as a process.
-pub(super) type Start = fn(SpawnOptions, Worker, Arc<Shared>) -> io::Result<()>;
+type Start<J> = Box<dyn Fn(SpawnOptions, Worker<J>, Arc<Shared>) -> io::Result<()> + Send + Sync>;
 
 /// Workers that are processes.
-struct Processes {
+pub(super) struct Processes<J: Send + 'static> {
     shared: Arc<Shared>,
-    start: Start,
+    start: Start<J>,
     stack_size: Option<usize>,
 }
 
-fn start(options: SpawnOptions, worker: Worker, shared: Arc<Shared>) -> io::Result<()> {
-    options.try_spawn(worker.work(shared)).map(drop).map_err(|refused| io::Error::other(refused.to_string()))
+impl<J: Send + 'static> Processes<J> {
+    pub(super) fn new(
+        builder: &Builder,
+        shared: Arc<Shared>,
+        start: impl Fn(SpawnOptions, Worker<J>, Arc<Shared>) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self { shared, start: Box::new(start), stack_size: builder.stack_size }
+    }
+
+    /// Async processes, in which a job is the future that `run` makes of it.
+    pub(super) fn polling<R, F>(builder: &Builder, shared: Arc<Shared>, run: R) -> Self
+    where
+        R: Fn(J) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Result<(), Panic>> + Send + 'static,
+    {
+        Self::new(builder, shared, move |options, worker, shared| {
+            let work = worker.work(shared, run.clone());
+            options.try_spawn(work).map(drop).map_err(|refused| io::Error::other(refused.to_string()))
+        })
+    }
 }
 
 /// How far the start of a worker has come.
@@ -59,8 +69,8 @@ mod launch {
     pub(super) const ENDED: u8 = 2;
 }
 
-impl Engine<Job> for Processes {
-    fn start(&self, inner: &Arc<Inner<Job>>, seat: Arc<Seat<Job>>) -> io::Result<()> {
+impl<J: Send + 'static> Engine<J> for Processes<J> {
+    fn start(&self, inner: &Arc<Inner<J>>, seat: Arc<Seat<J>>) -> io::Result<()> {
         let launch = Arc::new(AtomicU8::new(launch::STARTING));
         let worker = Worker { inner: Arc::clone(inner), seat, runs: None, launch: Arc::clone(&launch) };
         let mut options = SpawnOptions::new().on_shared(Arc::clone(&self.shared));
@@ -75,7 +85,7 @@ impl Engine<Job> for Processes {
         }
     }
 
-    fn run(&self, _: &Inner<Job>, _: Job) -> Ended {
+    fn run(&self, _: &Inner<J>, _: J) -> Ended {
         unreachable!("the jobs of processes are polled by them, and submitters wait")
     }
 
@@ -85,15 +95,15 @@ impl Engine<Job> for Processes {
 }
 
 /// A worker, from its first step until it has left; dropped before that, it was killed.
-pub(super) struct Worker {
-    pub(super) inner: Arc<Inner<Job>>,
-    seat: Arc<Seat<Job>>,
+pub(super) struct Worker<J: Send + 'static> {
+    pub(super) inner: Arc<Inner<J>>,
+    seat: Arc<Seat<J>>,
     /// The job that runs.
     pub(super) runs: Option<u64>,
     launch: Arc<AtomicU8>,
 }
 
-impl Drop for Worker {
+impl<J: Send + 'static> Drop for Worker<J> {
     fn drop(&mut self) {
         // While it is being started, its pool is locked, and does not count on it yet.
         // Ordering: AcqRel, as in `start`.
@@ -103,24 +113,26 @@ impl Drop for Worker {
     }
 }
 
-impl Worker {
-    async fn work(mut self, shared: Arc<Shared>) {
+impl<J: Send + 'static> Worker<J> {
+    async fn work<F>(mut self, shared: Arc<Shared>, run: impl Fn(J) -> F)
+    where
+        F: Future<Output = Result<(), Panic>>,
+    {
         self.inner.hooks.run_start();
         let mut mark = Mark::new(&self.inner, &self.seat);
         let mut idle = None;
         let mut order = self.await_order(&shared, &mut idle).await;
-        while let Order::Run(ticket, mut job) = order {
+        while let Order::Run(ticket, job) = order {
             self.runs = Some(ticket);
-            let Job::Future(future) = &mut job else { unreachable!("closures are submitted to coroutines only") };
+            let mut future = pin!(Some(run(job)));
             let outcome = poll_fn(|task| {
                 let _marked = mark.put();
-                match caught(|| future.as_mut().poll(task)) {
-                    Ok(outcome) => outcome,
-                    Err(payload) => Poll::Ready(Err(Some(payload))),
-                }
+                let future = future.as_mut().as_pin_mut().expect("it is dropped after its end");
+                caught(|| future.poll(task)).unwrap_or_else(|payload| Poll::Ready(Err(Some(payload))))
             })
             .await;
-            drop_guarded(job);
+            // Ignored: what a drop panics with was printed.
+            drop(guarded(|| future.set(None)));
             order = match self.finish(ticket, outcome) {
                 Some(order) => order,
                 None => self.await_order(&shared, &mut idle).await,
@@ -130,16 +142,8 @@ impl Worker {
     }
 
     /// Tells the pool that a job has ended; says what comes next, if that is known.
-    pub(super) fn finish(&mut self, ticket: u64, outcome: Result<(), Panic>) -> Option<Order<Job>> {
-        let ended = match outcome {
-            Ok(()) => Ended::Completed,
-            Err(payload) => {
-                if let Some(payload) = payload {
-                    self.inner.hooks.report(payload);
-                }
-                Ended::Panicked
-            }
-        };
+    pub(super) fn finish(&mut self, ticket: u64, outcome: Result<(), Panic>) -> Option<Order<J>> {
+        let ended = self.inner.hooks.ended(outcome);
         self.runs = None;
         match self.inner.finish(&self.seat, ticket, ended) {
             Next::Run(ticket, job) => Some(Order::Run(ticket, job)),
@@ -155,7 +159,7 @@ impl Worker {
         self.launch.store(launch::STARTING, Relaxed);
     }
 
-    pub(super) async fn await_order(&self, shared: &Arc<Shared>, idle: &mut Option<Sleep>) -> Order<Job> {
+    pub(super) async fn await_order(&self, shared: &Arc<Shared>, idle: &mut Option<Sleep>) -> Order<J> {
         let mut deadline = None;
         poll_fn(|task| {
             loop {
@@ -193,7 +197,7 @@ impl Worker {
 }
 
 /// Polls a future of the user's; a panic is its result.
-async fn guarded_future<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
+pub(super) async fn guarded_future<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(|task| match caught(|| future.as_mut().poll(task)) {
         Ok(polled) => polled.map(Ok),
@@ -206,7 +210,7 @@ fn call<F>(future: F, _: u64) -> Job
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    Job::Future(Box::pin(async move { guarded_future(future).await.map_err(Some) }))
+    Box::pin(async move { settled(None, guarded_future(future).await) })
 }
 
 /// Makes the job of a future, and keeps where its result goes for the handle.
@@ -216,37 +220,54 @@ where
     F::Output: Send + 'static,
 {
     |future, _| {
-        let cell = Arc::new(Cell::new(None));
-        *kept = Some(Arc::clone(&cell));
-        let promise = Promise::new(cell);
-        Job::Future(Box::pin(async move {
-            match guarded_future(future).await {
-                Ok(result) => {
-                    promise.resolve(Ok(result));
-                    Ok(())
-                }
-                Err(payload) => {
-                    promise.resolve(Err(panicked(payload)));
-                    Err(None)
-                }
-            }
-        }))
+        let promise = Promise::kept(kept, None);
+        Box::pin(async move { settled(Some(promise), guarded_future(future).await) })
     }
 }
 
-pub(super) fn handle<T: Send + 'static>(
-    inner: &Arc<Inner<Job>>,
-    kept: Option<Arc<Cell<T>>>,
-    ticket: u64,
-) -> JobHandle<T> {
-    JobHandle::new(kept.expect("the job of a ticket was made"), Arc::clone(inner) as _, ticket)
-}
+impl<J: Send + 'static> Inner<J> {
+    /// Puts a job into the pool, or waits for a place as async code does.
+    pub(super) async fn put_async<C>(
+        self: &Arc<Self>,
+        content: C,
+        patience: Patience,
+        mut make: impl FnMut(C, u64) -> J,
+    ) -> Result<u64, SubmitError<C>> {
+        poll_fn(|task| if here::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
+        let patience = match patience {
+            Patience::Refuse => return self.put_now(content, make),
+            Patience::For(patience) => patience,
+            // What is not polled by a worker of the pool cannot be its job.
+            Patience::RunHere => None,
+        };
+        let entered = match self.enter(content, &mut make) {
+            Err(SubmitError { content, kind: Why::Full }) => {
+                let wait = self.place(patience.is_some());
+                let placed = match patience {
+                    Some(patience) => timeout(patience, wait).await.unwrap_or(Err(Why::TimedOut)),
+                    None => wait.await,
+                };
+                match placed {
+                    Ok(generation) => self.enter_reserved(generation, content, make),
+                    Err(kind) => Err(SubmitError { content, kind }),
+                }
+            }
+            entered => entered,
+        };
+        self.count_if_refused(&entered);
+        entered
+    }
 
-/// For how long a submitter waits for a place.
-#[derive(Clone, Copy)]
-pub(super) enum Patience {
-    Refuse,
-    For(Option<Duration>),
+    /// Puts a job into the pool, if there is a place.
+    pub(super) fn put_now<C>(
+        self: &Arc<Self>,
+        content: C,
+        make: impl FnOnce(C, u64) -> J,
+    ) -> Result<u64, SubmitError<C>> {
+        let entered = self.enter(content, make);
+        self.count_if_refused(&entered);
+        entered
+    }
 }
 
 /// A pool of processes that run futures: at most as many at once as its capacity.
@@ -281,10 +302,7 @@ pub(super) enum Patience {
 /// A job that submits to its own full pool gets an error if all others wait for the same already ([`SubmitError::is_deadlock`]), also if it would have
 /// given up after a while. What else jobs await, also the handle of another job, is not seen.
 #[derive(Clone)]
-pub struct AsyncPool {
-    owner: Arc<Owner<Job>>,
-    refuses: bool,
-}
+pub struct AsyncPool(Entrance<Job>);
 
 impl Builder {
     /// Builds a pool of processes, of the scheduler of the calling process or thread; outside of all, of the default one.
@@ -305,58 +323,19 @@ impl Builder {
     }
 
     fn build_async_in(self, shared: Arc<Shared>) -> Result<AsyncPool, PoolError> {
-        self.build_processes(shared, start)
-    }
-
-    pub(super) fn build_processes(self, shared: Arc<Shared>, start: Start) -> Result<AsyncPool, PoolError> {
-        let inner = self.make(Box::new(Processes { shared, start, stack_size: self.stack_size }))?;
-        Ok(AsyncPool { owner: Arc::new(Owner(inner)), refuses: self.how_full() == super::OnFull::Refuse })
+        Entrance::open(&self, Processes::polling(&self, shared, |job: Job| job)).map(AsyncPool)
     }
 }
 
 impl AsyncPool {
-    pub(super) fn inner(&self) -> &Arc<Inner<Job>> {
-        &self.owner.0
-    }
-
-    pub(super) fn patience(&self) -> Patience {
-        if self.refuses { Patience::Refuse } else { Patience::For(None) }
-    }
-
-    pub(super) async fn put<C>(
-        &self,
-        content: C,
-        patience: Patience,
-        mut make: impl FnMut(C, u64) -> Job,
-    ) -> Result<u64, SubmitError<C>> {
-        let inner = self.inner();
-        poll_fn(|task| if here::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
-        let entered = match (inner.enter(content, &mut make), patience) {
-            (Err(SubmitError { content, kind: Why::Full }), Patience::For(patience)) => {
-                let wait = inner.place(patience.is_some());
-                let placed = match patience {
-                    Some(patience) => timeout(patience, wait).await.unwrap_or(Err(Why::TimedOut)),
-                    None => wait.await,
-                };
-                match placed {
-                    Ok(generation) => inner.enter_reserved(generation, content, make),
-                    Err(kind) => Err(SubmitError { content, kind }),
-                }
-            }
-            (entered, _) => entered,
-        };
-        inner.count_if_refused(&entered);
-        entered
-    }
-
     async fn put_task<F>(&self, future: F, patience: Patience) -> Result<JobHandle<F::Output>, SubmitError<F>>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
         let mut kept = None;
-        let ticket = self.put(future, patience, task(&mut kept)).await?;
-        Ok(handle(self.inner(), kept, ticket))
+        let ticket = self.inner().put_async(future, patience, task(&mut kept)).await?;
+        Ok(JobHandle::new(self.inner(), kept, ticket))
     }
 
     /// Runs a future whose result nobody wants. If the pool is full, this waits, or refuses if [the builder](Builder::on_full) said so.
@@ -370,7 +349,7 @@ impl AsyncPool {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.put(future, self.patience(), call).await.map(drop)
+        self.inner().put_async(future, self.0.patience(), call).await.map(drop)
     }
 
     /// As [`execute`](Self::execute), with a handle to the result.
@@ -385,7 +364,7 @@ impl AsyncPool {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.put_task(future, self.patience()).await
+        self.put_task(future, self.0.patience()).await
     }
 
     /// As [`submit`](Self::submit), but waits for a place for at most `patience`.
@@ -412,9 +391,7 @@ impl AsyncPool {
         F: Future<Output = ()> + Send + 'static,
     {
         here::spend();
-        let entered = self.inner().enter(future, call);
-        self.inner().count_if_refused(&entered);
-        entered.map(drop)
+        self.inner().put_now(future, call).map(drop)
     }
 
     /// As [`submit`](Self::submit), but refuses if the pool is full.
@@ -428,139 +405,14 @@ impl AsyncPool {
     {
         here::spend();
         let mut kept = None;
-        let entered = self.inner().enter(future, task(&mut kept));
-        self.inner().count_if_refused(&entered);
-        entered.map(|ticket| handle(self.inner(), kept, ticket))
-    }
-
-    /// Waits for a place in the pool, behind all who came before, and reserves it. See [`Pool::reserve`](super::Pool::reserve).
-    ///
-    /// # Errors
-    /// As [`Pool::reserve`](super::Pool::reserve).
-    ///
-    /// # Cancellation
-    /// As [`Pool::reserve`](super::Pool::reserve).
-    pub fn reserve(&self) -> AsyncReserve<'_> {
-        AsyncReserve { pool: self, place: self.inner().place(false) }
-    }
-
-    /// As [`reserve`](Self::reserve), if there is a place.
-    ///
-    /// # Errors
-    /// [`SubmitError`]: the pool is full, or closed.
-    pub fn try_reserve(&self) -> Result<AsyncPermit<'_>, SubmitError<()>> {
-        match self.inner().try_reserve() {
-            Ok(generation) => Ok(AsyncPermit { pool: self, generation: Some(generation) }),
-            Err(kind) => Err(SubmitError { content: (), kind }),
-        }
-    }
-
-    /// See [`Pool::stats`](super::Pool::stats).
-    pub fn stats(&self) -> PoolStats {
-        self.inner().stats()
-    }
-
-    /// Whether the pool was closed.
-    pub fn is_closed(&self) -> bool {
-        self.inner().is_closed()
-    }
-
-    /// See [`Pool::resize`](super::Pool::resize).
-    ///
-    /// # Errors
-    /// [`PoolError::Invalid`]: the capacity is 0.
-    pub fn resize(&self, capacity: usize) -> Result<usize, PoolError> {
-        check_capacity(capacity)?;
-        Ok(self.inner().resize(capacity))
-    }
-
-    /// See [`Pool::set_keep_alive`](super::Pool::set_keep_alive).
-    pub fn set_keep_alive(&self, idle: Duration) {
-        let nanoseconds = if idle == Duration::MAX { NEVER } else { nanoseconds(idle) };
-        self.inner().keep_alive.store(nanoseconds, Relaxed);
-    }
-
-    /// See [`Pool::close`](super::Pool::close).
-    pub fn close(&self) -> bool {
-        self.inner().close()
-    }
-
-    /// See [`Pool::shutdown_now`](super::Pool::shutdown_now).
-    pub fn shutdown_now(&self) -> usize {
-        self.inner().shutdown_now()
-    }
-
-    /// Waits until a closed pool has run all its jobs, and its workers their hooks.
-    ///
-    /// # Errors
-    /// [`WaitError`]: the pool is open, or the caller is one of its jobs.
-    pub async fn ended(&self) -> Result<(), WaitError> {
-        self.inner().drained().await
-    }
-
-    /// Waits until no job is queued and none runs, open or closed.
-    ///
-    /// # Errors
-    /// [`WaitError`]: the caller is one of its jobs.
-    pub async fn idle(&self) -> Result<(), WaitError> {
-        self.inner().idle().await
-    }
-
-    /// See [`Pool::reopen`](super::Pool::reopen).
-    ///
-    /// # Errors
-    /// [`PoolError::NotDrained`].
-    pub fn reopen(&self) -> Result<(), PoolError> {
-        if self.inner().reopen() { Ok(()) } else { Err(PoolError::NotDrained) }
+        let ticket = self.inner().put_now(future, task(&mut kept))?;
+        Ok(JobHandle::new(self.inner(), kept, ticket))
     }
 }
 
-impl fmt::Debug for AsyncPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner().fmt(f)
-    }
-}
+operations!([] AsyncPool, Job);
 
-/// The future of [`AsyncPool::reserve`].
-#[must_use = "futures do nothing unless awaited"]
-pub struct AsyncReserve<'a> {
-    pool: &'a AsyncPool,
-    place: PlaceWait<'a, Job>,
-}
-
-impl<'a> Future for AsyncReserve<'a> {
-    type Output = Result<AsyncPermit<'a>, SubmitError<()>>;
-
-    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        let pool = self.pool;
-        Pin::new(&mut self.place).poll(task).map(|placed| match placed {
-            Ok(generation) => Ok(AsyncPermit { pool, generation: Some(generation) }),
-            Err(kind) => Err(SubmitError { content: (), kind }),
-        })
-    }
-}
-
-impl fmt::Debug for AsyncReserve<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AsyncReserve").field("waits", &self.place.is_enlisted()).finish_non_exhaustive()
-    }
-}
-
-/// A place in a pool, for one job. Dropped, it goes to the next who waits. If the pool is closed meanwhile, it is void.
-#[must_use = "dropped, the place is given back"]
-pub struct AsyncPermit<'a> {
-    pool: &'a AsyncPool,
-    generation: Option<u64>,
-}
-
-impl AsyncPermit<'_> {
-    fn enter<C>(mut self, content: C, make: impl FnOnce(C, u64) -> Job) -> Result<u64, SubmitError<C>> {
-        let generation = self.generation.take().expect("a permit is used once");
-        let entered = self.pool.inner().enter_reserved(generation, content, make);
-        self.pool.inner().count_if_refused(&entered);
-        entered
-    }
-
+impl Permit<'_, AsyncPool> {
     /// As [`AsyncPool::execute`], without waiting.
     ///
     /// # Errors
@@ -584,20 +436,6 @@ impl AsyncPermit<'_> {
         let pool = self.pool;
         let mut kept = None;
         let ticket = self.enter(future, task(&mut kept))?;
-        Ok(handle(pool.inner(), kept, ticket))
-    }
-}
-
-impl Drop for AsyncPermit<'_> {
-    fn drop(&mut self) {
-        if let Some(generation) = self.generation.take() {
-            self.pool.inner().release(generation);
-        }
-    }
-}
-
-impl fmt::Debug for AsyncPermit<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AsyncPermit(..)")
+        Ok(JobHandle::new(pool.inner(), kept, ticket))
     }
 }

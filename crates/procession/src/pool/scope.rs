@@ -19,7 +19,8 @@ use procession_sync::Mutex;
 
 use super::core::Ended;
 use super::inner::{Inner, Jobs, Patience, block};
-use super::task::{Cell, Promise, caught, run_promised};
+use super::operations::Pooling;
+use super::task::{Cell, Promise, caught, settled};
 use super::threads::{Job, Pool, Scoped};
 use super::{JobError, SubmitError, WaitError};
 use crate::{Waiting, here};
@@ -154,13 +155,7 @@ impl<'scope> Scope<'scope, '_> {
             job(move |inner: &Inner<Job>| {
                 // Whole, so that an unrun job drops its fields in their order.
                 let Borrowing { closure, promise: (), guard } = { borrowing };
-                let ended = match caught(closure) {
-                    Ok(()) => Ended::Completed,
-                    Err(payload) => {
-                        inner.hooks.report(payload);
-                        Ended::Panicked
-                    }
-                };
+                let ended = inner.hooks.ended(caught(closure).map_err(Some));
                 drop(guard);
                 ended
             })
@@ -182,12 +177,11 @@ impl<'scope> Scope<'scope, '_> {
     {
         let mut kept = None;
         let make = |closure, _| {
-            let cell = Arc::new(Cell::new(None));
-            kept = Some(Arc::clone(&cell));
-            let borrowing = Borrowing { closure, promise: Promise::new(cell), guard: self.latch.guard() };
-            job(move |_: &Inner<Job>| {
+            let promise = Promise::kept(&mut kept, None);
+            let borrowing = Borrowing { closure, promise, guard: self.latch.guard() };
+            job(move |inner: &Inner<Job>| {
                 let Borrowing { closure, promise, guard } = { borrowing };
-                let ended = run_promised(promise, closure);
+                let ended = inner.hooks.ended(settled(Some(promise), caught(closure)));
                 drop(guard);
                 ended
             })

@@ -13,7 +13,7 @@ use procession_sync::Mutex;
 
 use super::JobError;
 use super::core::Ended;
-use super::inner::{Jobs, block};
+use super::inner::{Inner, Jobs, block};
 use crate::body::{drop_guarded, guarded};
 use crate::shared::Shared;
 use crate::time::timeout;
@@ -108,11 +108,14 @@ impl<T: Send> Outcome<T> for Cell<T> {
 pub(super) struct Promise<T>(Option<Arc<Cell<T>>>);
 
 impl<T> Promise<T> {
-    pub(super) fn new(cell: Arc<Cell<T>>) -> Self {
+    /// A promise, whose cell is kept for the handle.
+    pub(super) fn kept(kept: &mut Option<Arc<Cell<T>>>, outstanding: Option<Outstanding>) -> Self {
+        let cell = Arc::new(Cell::new(outstanding));
+        *kept = Some(Arc::clone(&cell));
         Self(Some(cell))
     }
 
-    pub(super) fn resolve(mut self, result: Result<T, JobError>) {
+    fn resolve(mut self, result: Result<T, JobError>) {
         if let Some(cell) = self.0.take() {
             cell.resolve(result);
             drop_guarded(cell);
@@ -144,17 +147,25 @@ pub(super) fn caught<R>(user_code: impl FnOnce() -> R) -> Result<R, Box<dyn Any 
     catch_unwind(AssertUnwindSafe(user_code))
 }
 
-/// Runs what has a promise, and keeps it.
-pub(super) fn run_promised<T>(promise: Promise<T>, user_code: impl FnOnce() -> T) -> Ended {
-    match caught(user_code) {
-        Ok(result) => {
+/// What a job panicked with; nothing, if its handle was told.
+pub(super) type Panic = Option<Box<dyn Any + Send>>;
+
+/// Keeps the promise of a job, or drops a result that nobody wants; a panic of which no handle is told remains.
+pub(super) fn settled<T>(promise: Option<Promise<T>>, outcome: Result<T, Box<dyn Any + Send>>) -> Result<(), Panic> {
+    match (promise, outcome) {
+        (Some(promise), Ok(result)) => {
             promise.resolve(Ok(result));
-            Ended::Completed
+            Ok(())
         }
-        Err(payload) => {
+        (Some(promise), Err(payload)) => {
             promise.resolve(Err(panicked(payload)));
-            Ended::Panicked
+            Err(None)
         }
+        (None, Ok(result)) => {
+            drop_guarded(result);
+            Ok(())
+        }
+        (None, Err(payload)) => Err(Some(payload)),
     }
 }
 
@@ -235,8 +246,14 @@ struct Taken<T> {
 }
 
 impl<T> JobHandle<T> {
-    pub(super) fn new(job: Arc<dyn Outcome<T>>, pool: Arc<dyn Jobs>, ticket: u64) -> Self {
-        Self(Some(Taken { job, pool, ticket }))
+    /// Of a job that was taken, and what was kept of it when it was made.
+    pub(super) fn new<J, O>(pool: &Arc<Inner<J>>, kept: Option<Arc<O>>, ticket: u64) -> Self
+    where
+        J: Send + 'static,
+        O: Outcome<T> + 'static,
+    {
+        let job = kept.expect("the job of a ticket was made");
+        Self(Some(Taken { job, pool: Arc::clone(pool) as _, ticket }))
     }
 
     pub(super) fn refused() -> Self {

@@ -1,24 +1,17 @@
 //! Pools whose workers are threads.
 
-use std::fmt;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use procession_sync::atomic::Ordering::Relaxed;
-
-use super::builder::{Builder, OnFull, check_capacity};
+use super::builder::Builder;
 use super::core::{Ended, Seat};
-use super::inner::{Engine, Inner, Owner, Patience, PlaceWait, world};
+use super::inner::{Engine, Inner, Patience, world};
+use super::operations::{Entrance, Pooling, operations, thread_operations};
 use super::task::{JobHandle, Outstanding, Runnable, Task, caught};
-use super::{PoolError, PoolStats, Queue, SubmitError, WaitError};
+use super::{Permit, PoolError, Queue, SubmitError};
 use crate::body::drop_guarded;
-use crate::keeper::NEVER;
 use crate::shared::Shared;
-use crate::world::nanoseconds;
 
 /// How workers run a job.
 type Run<J> = Box<dyn Fn(&Inner<J>, J) -> Ended + Send + Sync>;
@@ -68,14 +61,7 @@ pub(super) enum Job {
 fn run(inner: &Inner<Job>, job: Job) -> Ended {
     match job {
         Job::Call(closure, outstanding) => {
-            let result = caught(closure);
-            let ended = match result {
-                Ok(()) => Ended::Completed,
-                Err(payload) => {
-                    inner.hooks.report(payload);
-                    Ended::Panicked
-                }
-            };
+            let ended = inner.hooks.ended(caught(closure).map_err(Some));
             drop(outstanding);
             ended
         }
@@ -104,15 +90,6 @@ where
         *kept = Some(Arc::clone(&task));
         Job::Task(Held(task))
     }
-}
-
-fn handle<F, T>(inner: &Arc<Inner<Job>>, task: Option<Arc<Task<F, T>>>, ticket: u64) -> JobHandle<T>
-where
-    F: FnOnce() -> T + Send + 'static,
-    T: Send + 'static,
-{
-    let task = task.expect("the job of a ticket was made");
-    JobHandle::new(task, Arc::clone(inner) as _, ticket)
 }
 
 /// A pool of threads that run closures.
@@ -148,10 +125,7 @@ where
 /// could ever go on: then it gets an error ([`SubmitError::is_deadlock`]). Waits with a limit of time do not count, nor does what else a job
 /// may wait for, such as locks.
 #[derive(Clone)]
-pub struct Pool {
-    owner: Arc<Owner<Job>>,
-    on_full: OnFull,
-}
+pub struct Pool(Entrance<Job>);
 
 impl Builder {
     /// Builds a pool of threads.
@@ -160,8 +134,7 @@ impl Builder {
     /// [`PoolError`]: a value out of its range, or the system refused one of the threads that were to be [started](Self::prestart) at once.
     pub fn build(self) -> Result<Pool, PoolError> {
         let engine = Threads { run: Box::new(run), stack_size: self.stack_size };
-        let inner = self.make(Box::new(engine))?;
-        Ok(Pool { owner: Arc::new(Owner(inner)), on_full: self.how_full() })
+        Entrance::open(&self, engine).map(Pool)
     }
 }
 
@@ -171,13 +144,9 @@ impl Pool {
         Builder::default()
     }
 
-    pub(super) fn inner(&self) -> &Arc<Inner<Job>> {
-        &self.owner.0
-    }
-
     /// For how long a submitter waits who does not say it.
     pub(super) fn patience(&self) -> Patience {
-        self.on_full.into()
+        self.0.patience()
     }
 
     fn put_call<F: FnOnce() + Send + 'static>(&self, closure: F, patience: Patience) -> Result<(), SubmitError<F>> {
@@ -191,7 +160,7 @@ impl Pool {
     {
         let mut kept = None;
         let ticket = self.inner().put(closure, patience, task(&mut kept))?;
-        Ok(handle(self.inner(), kept, ticket))
+        Ok(JobHandle::new(self.inner(), kept, ticket))
     }
 
     /// Runs a closure whose result nobody wants. If the pool is full, this does what [`Builder::on_full`] says.
@@ -202,7 +171,7 @@ impl Pool {
     /// # Blocking
     /// Blocks the thread while it waits for a place. In async code, [`reserve`](Self::reserve) one instead.
     pub fn execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
-        self.put_call(closure, self.on_full.into())
+        self.put_call(closure, self.patience())
     }
 
     /// As [`execute`](Self::execute), with a handle to the result.
@@ -217,7 +186,7 @@ impl Pool {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.put_task(closure, self.on_full.into())
+        self.put_task(closure, self.patience())
     }
 
     /// As [`execute`](Self::execute), but refuses if the pool is full.
@@ -268,177 +237,12 @@ impl Pool {
     {
         self.put_task(closure, Patience::For(Some(patience)))
     }
-
-    /// Waits for a place in the pool, behind all who came before, and reserves it: this is how async code is slowed down to what
-    /// the pool can do. Whether or not the pool is to be waited for ([`Builder::on_full`]), this waits.
-    ///
-    /// ```
-    /// use procession::pool::Pool;
-    ///
-    /// let pool = Pool::builder().capacity(1).build()?;
-    /// let sum = procession::run(async {
-    ///     let mut sum = 0;
-    ///     for n in 1..=3 {
-    ///         sum += pool.reserve().await?.submit(move || n)?.await?;
-    ///     }
-    ///     Ok::<i32, Box<dyn std::error::Error>>(sum)
-    /// })?;
-    /// assert_eq!(sum, 6);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`SubmitError`]: the pool is closed, or as many wait as may, or the caller is a job of the pool that would wait for ever.
-    ///
-    /// # Cancellation
-    /// Dropped while it waits, it leaves the queue; a place that it was given meanwhile goes to the next.
-    pub fn reserve(&self) -> Reserve<'_> {
-        Reserve { pool: self, place: self.inner().place(false) }
-    }
-
-    /// As [`reserve`](Self::reserve), if there is a place.
-    ///
-    /// # Errors
-    /// [`SubmitError`]: the pool is full, or closed.
-    pub fn try_reserve(&self) -> Result<Permit<'_>, SubmitError<()>> {
-        match self.inner().try_reserve() {
-            Ok(generation) => Ok(Permit { pool: self, generation: Some(generation) }),
-            Err(kind) => Err(SubmitError { content: (), kind }),
-        }
-    }
-
-    /// How the pool is doing, at one moment.
-    pub fn stats(&self) -> PoolStats {
-        self.inner().stats()
-    }
-
-    /// Whether the pool was closed.
-    pub fn is_closed(&self) -> bool {
-        self.inner().is_closed()
-    }
-
-    /// Changes the capacity, at any time; gives back what it was. More: those who wait go on at once. Fewer: idle workers that are too many
-    /// leave at once, busy ones after their job.
-    ///
-    /// # Errors
-    /// [`PoolError::Invalid`]: the capacity is 0.
-    pub fn resize(&self, capacity: usize) -> Result<usize, PoolError> {
-        check_capacity(capacity)?;
-        Ok(self.inner().resize(capacity))
-    }
-
-    /// Changes how long workers stay that have nothing to do, from the next time on that one becomes idle.
-    pub fn set_keep_alive(&self, idle: Duration) {
-        let nanoseconds = if idle == Duration::MAX { NEVER } else { nanoseconds(idle) };
-        self.inner().keep_alive.store(nanoseconds, Relaxed);
-    }
-
-    /// Takes no more jobs. Who waits for a place gets his job back; what is queued still runs. Says whether the pool was open.
-    ///
-    /// When this has returned, no job is taken any more. It waits for nothing, and a job may call it.
-    pub fn close(&self) -> bool {
-        self.inner().close()
-    }
-
-    /// Closes the pool and cancels what is queued; says how many jobs. What runs goes on. Every handle resolves.
-    pub fn shutdown_now(&self) -> usize {
-        self.inner().shutdown_now()
-    }
-
-    /// Waits until a closed pool has run all its jobs, and its workers their hooks; for at most `patience`, if that is given. It may be called
-    /// again.
-    ///
-    /// # Errors
-    /// [`WaitError`]: the time is over, the pool is open, or the caller is one of its jobs.
-    ///
-    /// # Blocking
-    /// Blocks the thread; in async code, await [`ended`](Self::ended).
-    pub fn wait(&self, patience: Option<Duration>) -> Result<(), WaitError> {
-        self.inner().wait(patience)
-    }
-
-    /// As [`wait`](Self::wait), for async code.
-    ///
-    /// # Errors
-    /// [`WaitError`]: the pool is open, or the caller is one of its jobs.
-    pub async fn ended(&self) -> Result<(), WaitError> {
-        self.inner().drained().await
-    }
-
-    /// Waits until no job is queued and none runs, open or closed; for at most `patience`, if that is given.
-    ///
-    /// # Errors
-    /// [`WaitError`]: the time is over, or the caller is one of its jobs.
-    ///
-    /// # Blocking
-    /// Blocks the thread; in async code, await [`idle`](Self::idle).
-    pub fn wait_idle(&self, patience: Option<Duration>) -> Result<(), WaitError> {
-        self.inner().wait_idle(patience)
-    }
-
-    /// As [`wait_idle`](Self::wait_idle), for async code.
-    ///
-    /// # Errors
-    /// [`WaitError`]: the caller is one of its jobs.
-    pub async fn idle(&self) -> Result<(), WaitError> {
-        self.inner().idle().await
-    }
-
-    /// Opens a closed pool again, as soon as its last worker has left.
-    ///
-    /// # Errors
-    /// [`PoolError::NotDrained`]: it is open, or not all of its jobs and workers have ended.
-    pub fn reopen(&self) -> Result<(), PoolError> {
-        if self.inner().reopen() { Ok(()) } else { Err(PoolError::NotDrained) }
-    }
 }
 
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner().fmt(f)
-    }
-}
+operations!([] Pool, Job);
+thread_operations!([] Pool);
 
-/// The future of [`Pool::reserve`].
-#[must_use = "futures do nothing unless awaited"]
-pub struct Reserve<'a> {
-    pool: &'a Pool,
-    place: PlaceWait<'a, Job>,
-}
-
-impl<'a> Future for Reserve<'a> {
-    type Output = Result<Permit<'a>, SubmitError<()>>;
-
-    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        let pool = self.pool;
-        Pin::new(&mut self.place).poll(task).map(|placed| match placed {
-            Ok(generation) => Ok(Permit { pool, generation: Some(generation) }),
-            Err(kind) => Err(SubmitError { content: (), kind }),
-        })
-    }
-}
-
-impl fmt::Debug for Reserve<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reserve").field("waits", &self.place.is_enlisted()).finish_non_exhaustive()
-    }
-}
-
-/// A place in a pool, for one job. Dropped, it goes to the next who waits. If the pool is closed meanwhile, it is void.
-#[must_use = "dropped, the place is given back"]
-pub struct Permit<'a> {
-    pool: &'a Pool,
-    generation: Option<u64>,
-}
-
-impl Permit<'_> {
-    fn enter<C>(mut self, content: C, make: impl FnOnce(C, u64) -> Job) -> Result<u64, SubmitError<C>> {
-        let generation = self.generation.take().expect("a permit is used once");
-        let entered = self.pool.inner().enter_reserved(generation, content, make);
-        self.pool.inner().count_if_refused(&entered);
-        entered
-    }
-
+impl Permit<'_, Pool> {
     /// As [`Pool::execute`], without waiting.
     ///
     /// # Errors
@@ -459,21 +263,7 @@ impl Permit<'_> {
         let pool = self.pool;
         let mut kept = None;
         let ticket = self.enter(closure, task(&mut kept))?;
-        Ok(handle(pool.inner(), kept, ticket))
-    }
-}
-
-impl Drop for Permit<'_> {
-    fn drop(&mut self) {
-        if let Some(generation) = self.generation.take() {
-            self.pool.inner().release(generation);
-        }
-    }
-}
-
-impl fmt::Debug for Permit<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Permit(..)")
+        Ok(JobHandle::new(pool.inner(), kept, ticket))
     }
 }
 

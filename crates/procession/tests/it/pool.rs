@@ -1,6 +1,7 @@
 //! Pools: what they run, refuse, give back; how they grow, shrink and end.
 
 mod coroutines;
+mod functions;
 mod model;
 mod others;
 mod processes;

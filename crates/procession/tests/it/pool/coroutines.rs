@@ -74,7 +74,7 @@ fn a_panic_goes_to_the_handle_and_the_worker_goes_on() {
         let stats = pool.stats();
         assert_eq!((stats.panicked, stats.workers_started), (2, 1));
         // Futures run on its workers, too.
-        assert_eq!((*pool).submit(async { 4 }).await.expect("it is open").await, Ok(4));
+        assert_eq!(pool.submit(|| co::wait(async { 4 })).await.expect("it is open").await, Ok(4));
         end(&pool).await;
     });
     assert_eq!(soon(&reported), "two");

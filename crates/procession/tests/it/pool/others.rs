@@ -52,7 +52,10 @@ fn least_loaded_does_not_count_idle_workers() {
 #[test]
 fn several_pools_of_processes_share_the_work() {
     let scheduler = driven();
-    let pools = Pool::builder().capacity(2).build_multi_async_on(&scheduler, 3, Balance::LeastLoaded).expect("valid");
+    let pools = Pool::builder()
+        .capacity(2)
+        .build_multi_of(3, Balance::LeastLoaded, |one| one.build_async_on(&scheduler))
+        .expect("valid");
     let sum = scheduler.block_on(async {
         let mut handles = Vec::new();
         for n in 0..30 {

@@ -1,0 +1,272 @@
+//! What can be done with every pool, whoever its workers are and whatever its jobs; and the places that are reserved in it.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use super::SubmitError;
+use super::builder::{Builder, OnFull};
+use super::error::{PoolError, Why};
+use super::inner::{Engine, Inner, Owner, Patience, PlaceWait};
+
+/// A pool, by its state.
+pub(super) trait Pooling {
+    type Job: Send + 'static;
+
+    fn inner(&self) -> &Arc<Inner<Self::Job>>;
+}
+
+/// What every handle to a pool holds.
+pub(super) struct Entrance<J> {
+    owner: Arc<Owner<J>>,
+    on_full: OnFull,
+}
+
+impl<J> Clone for Entrance<J> {
+    fn clone(&self) -> Self {
+        Self { owner: Arc::clone(&self.owner), on_full: self.on_full }
+    }
+}
+
+impl<J> Entrance<J> {
+    pub(super) fn open(builder: &Builder, engine: impl Engine<J> + 'static) -> Result<Self, PoolError> {
+        let inner = builder.make(Box::new(engine))?;
+        Ok(Self { owner: Arc::new(Owner(inner)), on_full: builder.how_full() })
+    }
+
+    pub(super) fn inner(&self) -> &Arc<Inner<J>> {
+        &self.owner.0
+    }
+
+    /// For how long a submitter waits who does not say it.
+    pub(super) fn patience(&self) -> Patience {
+        self.on_full.into()
+    }
+}
+
+/// The operations that all pools have, as methods of each.
+macro_rules! operations {
+    ([$($generics:tt)*] $pool:ty, $job:ty) => {
+        impl<$($generics)*> $crate::pool::operations::Pooling for $pool {
+            type Job = $job;
+
+            fn inner(&self) -> &::std::sync::Arc<$crate::pool::inner::Inner<$job>> {
+                self.0.inner()
+            }
+        }
+
+        impl<$($generics)*> $pool {
+            /// Waits for a place in the pool, behind all who came before, and reserves it: this is how async code is slowed down to
+            /// what the pool can do. Whether or not the pool is to be waited for ([`Builder::on_full`](crate::pool::Builder::on_full)),
+            /// this waits.
+            ///
+            /// # Errors
+            /// [`SubmitError`](crate::pool::SubmitError): the pool is closed, or as many wait as may, or the caller is a job of the pool
+            /// that would wait for ever.
+            ///
+            /// # Cancellation
+            /// Dropped while it waits, it leaves the queue; a place that it was given meanwhile goes to the next.
+            pub fn reserve(&self) -> $crate::pool::Reserve<'_, Self> {
+                $crate::pool::Reserve::new(self)
+            }
+
+            /// As [`reserve`](Self::reserve), if there is a place.
+            ///
+            /// # Errors
+            /// [`SubmitError`](crate::pool::SubmitError): the pool is full, or closed.
+            pub fn try_reserve(&self) -> Result<$crate::pool::Permit<'_, Self>, $crate::pool::SubmitError<()>> {
+                $crate::pool::Permit::try_new(self)
+            }
+
+            /// How the pool is doing, at one moment.
+            pub fn stats(&self) -> $crate::pool::PoolStats {
+                self.0.inner().stats()
+            }
+
+            /// Whether the pool was closed.
+            pub fn is_closed(&self) -> bool {
+                self.0.inner().is_closed()
+            }
+
+            /// Changes the capacity, at any time; gives back what it was. More: those who wait go on at once. Fewer: idle workers that
+            /// are too many leave at once, busy ones after their job.
+            ///
+            /// # Errors
+            /// [`PoolError::Invalid`](crate::pool::PoolError::Invalid): the capacity is 0.
+            pub fn resize(&self, capacity: usize) -> Result<usize, $crate::pool::PoolError> {
+                self.0.inner().resize(capacity)
+            }
+
+            /// Changes how long workers stay that have nothing to do, from the next time on that one becomes idle.
+            pub fn set_keep_alive(&self, idle: ::std::time::Duration) {
+                self.0.inner().set_keep_alive(idle);
+            }
+
+            /// Takes no more jobs. Who waits for a place gets his job back; what is queued still runs. Says whether the pool was open.
+            ///
+            /// When this has returned, no job is taken any more. It waits for nothing, and a job may call it.
+            pub fn close(&self) -> bool {
+                self.0.inner().close()
+            }
+
+            /// Closes the pool and cancels what is queued; says how many jobs. What runs goes on. Every handle resolves.
+            pub fn shutdown_now(&self) -> usize {
+                self.0.inner().shutdown_now()
+            }
+
+            /// Waits until a closed pool has run all its jobs, and its workers their hooks. It may be called again.
+            ///
+            /// # Errors
+            /// [`WaitError`](crate::pool::WaitError): the pool is open, or the caller is one of its jobs.
+            pub async fn ended(&self) -> Result<(), $crate::pool::WaitError> {
+                self.0.inner().drained().await
+            }
+
+            /// Waits until no job is queued and none runs, open or closed.
+            ///
+            /// # Errors
+            /// [`WaitError`](crate::pool::WaitError): the caller is one of its jobs.
+            pub async fn idle(&self) -> Result<(), $crate::pool::WaitError> {
+                self.0.inner().idle().await
+            }
+
+            /// Opens a closed pool again, as soon as its last worker has left. Places that were reserved before stay void.
+            ///
+            /// # Errors
+            /// [`PoolError::NotDrained`](crate::pool::PoolError::NotDrained): it is open, or not all of its jobs and workers have ended.
+            pub fn reopen(&self) -> Result<(), $crate::pool::PoolError> {
+                self.0.inner().reopen()
+            }
+        }
+
+        impl<$($generics)*> ::std::fmt::Debug for $pool {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Debug::fmt(&**self.0.inner(), f)
+            }
+        }
+    };
+}
+
+/// The operations that block their thread, of pools whose workers are threads.
+macro_rules! thread_operations {
+    ([$($generics:tt)*] $pool:ty) => {
+        impl<$($generics)*> $pool {
+            /// Waits until a closed pool has run all its jobs, and its workers their hooks; for at most `patience`, if that is given. It
+            /// may be called again.
+            ///
+            /// # Errors
+            /// [`WaitError`](crate::pool::WaitError): the time is over, the pool is open, or the caller is one of its jobs.
+            ///
+            /// # Blocking
+            /// Blocks the thread; in async code, await [`ended`](Self::ended).
+            pub fn wait(&self, patience: Option<::std::time::Duration>) -> Result<(), $crate::pool::WaitError> {
+                self.0.inner().wait(patience)
+            }
+
+            /// Waits until no job is queued and none runs, open or closed; for at most `patience`, if that is given.
+            ///
+            /// # Errors
+            /// [`WaitError`](crate::pool::WaitError): the time is over, or the caller is one of its jobs.
+            ///
+            /// # Blocking
+            /// Blocks the thread; in async code, await [`idle`](Self::idle).
+            pub fn wait_idle(&self, patience: Option<::std::time::Duration>) -> Result<(), $crate::pool::WaitError> {
+                self.0.inner().wait_idle(patience)
+            }
+        }
+    };
+}
+
+pub(super) use {operations, thread_operations};
+
+/// Waits for a place in a pool; what its `reserve` gives.
+#[must_use = "futures do nothing unless awaited"]
+#[expect(private_bounds, reason = "only pools of this module have places")]
+pub struct Reserve<'a, P: Pooling> {
+    pool: &'a P,
+    place: PlaceWait<'a, P::Job>,
+}
+
+#[expect(private_bounds, reason = "only pools of this module have places")]
+impl<'a, P: Pooling> Reserve<'a, P> {
+    pub(super) fn new(pool: &'a P) -> Self {
+        Self { pool, place: pool.inner().place(false) }
+    }
+}
+
+impl<'a, P: Pooling> Future for Reserve<'a, P> {
+    type Output = Result<Permit<'a, P>, SubmitError<()>>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let pool = self.pool;
+        Pin::new(&mut self.place).poll(task).map(|placed| Permit::of(pool, placed))
+    }
+}
+
+impl<P: Pooling> fmt::Debug for Reserve<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reserve").field("waits", &self.place.is_enlisted()).finish_non_exhaustive()
+    }
+}
+
+/// A place in a pool, for one job. Dropped, it goes to the next who waits. If the pool is closed meanwhile, it is void.
+///
+/// ```
+/// use procession::pool::Pool;
+///
+/// let pool = Pool::builder().capacity(1).build()?;
+/// let sum = procession::run(async {
+///     let mut sum = 0;
+///     for n in 1..=3 {
+///         sum += pool.reserve().await?.submit(move || n)?.await?;
+///     }
+///     Ok::<i32, Box<dyn std::error::Error>>(sum)
+/// })?;
+/// assert_eq!(sum, 6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropped, the place is given back"]
+#[expect(private_bounds, reason = "only pools of this module have places")]
+pub struct Permit<'a, P: Pooling> {
+    pub(super) pool: &'a P,
+    generation: Option<u64>,
+}
+
+#[expect(private_bounds, reason = "only pools of this module have places")]
+impl<'a, P: Pooling> Permit<'a, P> {
+    pub(super) fn try_new(pool: &'a P) -> Result<Self, SubmitError<()>> {
+        Self::of(pool, pool.inner().try_reserve())
+    }
+
+    fn of(pool: &'a P, placed: Result<u64, Why>) -> Result<Self, SubmitError<()>> {
+        match placed {
+            Ok(generation) => Ok(Self { pool, generation: Some(generation) }),
+            Err(kind) => Err(SubmitError { content: (), kind }),
+        }
+    }
+
+    /// Puts a job into the place.
+    pub(super) fn enter<C>(mut self, content: C, make: impl FnOnce(C, u64) -> P::Job) -> Result<u64, SubmitError<C>> {
+        let generation = self.generation.take().expect("a permit is used once");
+        let inner = self.pool.inner();
+        let entered = inner.enter_reserved(generation, content, make);
+        inner.count_if_refused(&entered);
+        entered
+    }
+}
+
+impl<P: Pooling> Drop for Permit<'_, P> {
+    fn drop(&mut self) {
+        if let Some(generation) = self.generation.take() {
+            self.pool.inner().release(generation);
+        }
+    }
+}
+
+impl<P: Pooling> fmt::Debug for Permit<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Permit(..)")
+    }
+}
