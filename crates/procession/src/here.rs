@@ -55,6 +55,17 @@ pub(crate) enum Hold {
     Shared(Arc<Shared>),
 }
 
+impl Hold {
+    /// This thread as one of the scheduler's workers, if it is known to be one: whatever it does there needs no further look at who it is.
+    #[inline]
+    pub(crate) fn local(&self) -> Option<&Local> {
+        match self {
+            Self::Seat(local) => Some(local),
+            Self::Shared(_) => None,
+        }
+    }
+}
+
 impl Deref for Hold {
     type Target = Arc<Shared>;
 
@@ -200,13 +211,40 @@ pub(crate) fn charge_send(slot: &Slot) {
     count(slot.shared(), |stats| &stats.sent, 1);
 }
 
-/// Counts something for `shared`: on this thread's own counter if it is one of its workers.
+/// Where this thread counts for a scheduler.
+#[derive(Clone, Copy)]
+pub(crate) struct Counter<'a> {
+    stats: &'a Stats,
+    /// Whether nobody else counts there.
+    own: bool,
+}
+
+impl<'a> Counter<'a> {
+    /// Of the worker that this thread is.
+    #[inline]
+    pub(crate) fn own(stats: &'a Stats) -> Self {
+        Self { stats, own: true }
+    }
+
+    #[inline]
+    pub(crate) fn add(self, which: impl Fn(&Stats) -> &Count, more: u64) {
+        if self.own { which(self.stats).add(more) } else { which(self.stats).add_shared(more) }
+    }
+}
+
+/// Where this thread counts for `shared`: on its own counters if it is one of its workers.
+#[inline]
+pub(crate) fn counter(shared: &Shared) -> Counter<'_> {
+    with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
+        Some(local) => Counter::own(&shared.seat(local.seat).stats),
+        None => Counter { stats: &shared.outside_stats, own: false },
+    })
+}
+
+/// Counts something for `shared`.
 #[inline]
 pub(crate) fn count(shared: &Shared, which: impl Fn(&Stats) -> &Count, more: u64) {
-    with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
-        Some(local) => which(&local.shared.seat(local.seat).stats).add(more),
-        None => which(&shared.outside_stats).add_shared(more),
-    });
+    counter(shared).add(which, more);
 }
 
 /// Makes the running process ready again behind all others, once its step ends.
@@ -250,7 +288,10 @@ pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
 }
 
 /// A free slot for a new process of `shared`.
-pub(crate) fn free_slot(shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
+pub(crate) fn free_slot(shared: &Hold) -> Option<NonNull<Slot>> {
+    if let Some(local) = shared.local() {
+        return local.core.free_slot(shared);
+    }
     with_local(|local| match local.filter(|local| Arc::ptr_eq(&local.shared, shared)) {
         Some(local) => local.core.free_slot(shared),
         None => {
@@ -262,12 +303,12 @@ pub(crate) fn free_slot(shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
 }
 
 /// The process whose step runs on this thread, as the parent of a new one of the same scheduler.
-pub(crate) fn parent_in(shared: &Arc<Shared>) -> Option<slot::Parent> {
-    with_local(|local| {
-        let current = local.filter(|local| Arc::ptr_eq(&local.shared, shared))?.current.get()?;
-        // SAFETY: [running] a process in its step has its life pin.
-        unsafe { current.as_ref() }.as_parent()
-    })
+#[inline]
+pub(crate) fn parent_in(shared: &Hold) -> Option<slot::Parent> {
+    match shared.local() {
+        Some(local) => local.current_as_parent(),
+        None => with_local(|local| local.filter(|local| Arc::ptr_eq(&local.shared, shared))?.current_as_parent()),
+    }
 }
 
 /// Adds to what the running process waits for.
@@ -314,6 +355,15 @@ pub(crate) enum Origin {
     Woken,
     /// Newly spawned.
     Spawned,
+}
+
+/// Queues a new process.
+#[inline]
+pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
+    match shared.local().filter(|_| ready.slot().bound_to().is_none()) {
+        Some(local) => local.push(ready),
+        None => enqueue(ready, Origin::Spawned),
+    }
 }
 
 /// Queues a process that became ready, and wakes a worker for it if need be.

@@ -705,10 +705,6 @@ impl Shared {
         foreign.remove(&slot).unwrap_or_default()
     }
 
-    pub(crate) fn count_spawned(&self) {
-        here::count(self, |stats| &stats.spawned, 1);
-    }
-
     /// A process that was counted as spawned was refused: it counts as ended for who waits, and as neither for who looks.
     pub(crate) fn count_refused(&self) {
         here::count(self, |stats| &stats.refused, 1);

@@ -595,7 +595,6 @@ impl fmt::Debug for Pin {
 }
 
 /// Gives a slot that nobody can name any more back to its table.
-#[cold]
 fn recycle(slot: NonNull<Slot>, reusable: bool) {
     // SAFETY: [type-stable]
     let shared = unsafe { slot.as_ref() }.shared;

@@ -13,7 +13,7 @@ use crate::co::{self, CoBody};
 use crate::command::Value;
 use crate::context::Context;
 use crate::handle::{Child, Handle};
-use crate::here::{self, Hold, Origin};
+use crate::here::{self, Hold};
 use crate::mailbox::WhenFull;
 use crate::names::{self, RegisterError};
 use crate::process::{InitError, MachineBody, Process};
@@ -376,13 +376,20 @@ impl SpawnOptions {
             Some(scheduler) => Hold::Shared(Arc::clone(scheduler)),
             None => scheduler::here(),
         };
-        here::spend();
+        match shared.local() {
+            Some(local) => local.spend(),
+            None => here::spend(),
+        }
         let refuse = |refused, kind| Err(SpawnError { refused, kind });
         let parent = here::parent_in(&shared);
         // Before it is counted: who waited for it to end would wait while the clock moved on.
         let _stopped = shared.stop_clock();
         // Counted before the look at the phase: a shutdown that has not begun then waits for this process.
-        shared.count_spawned();
+        let counter = match shared.local() {
+            Some(local) => local.counter(),
+            None => here::counter(&shared),
+        };
+        counter.add(|stats| &stats.spawned, 1);
         if !shared.takes_processes(parent.is_some()) {
             shared.count_refused();
             return refuse(content, SpawnErrorKind::Closing);
@@ -430,7 +437,7 @@ impl SpawnOptions {
         #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
         let ready = unsafe { Ready::new(share.slot()) };
         match shared.after_publishing(share.slot(), parent.is_some()) {
-            Newcomer::Runs => here::enqueue(ready, Origin::Spawned),
+            Newcomer::Runs => here::enqueue_newborn(&shared, ready),
             Newcomer::Ends => worker::end_unqueued(&shared, ready),
         }
         Ok((share, monitor))

@@ -42,13 +42,13 @@ use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::{hint, thread};
 
 use crate::body::{Step, drop_guarded, guarded};
-use crate::here::{Entered, Here, count};
+use crate::here::{self, Counter, Entered, Here};
 use crate::idle::{SeatId, TakenBack};
 use crate::keeper::NEVER;
 use crate::poller::{BATCH_BUSY, Batch};
 use crate::root::Root;
 use crate::shared::Shared;
-use crate::slot::{CACHE, Pin, Ready, Slot};
+use crate::slot::{CACHE, Parent, Pin, Ready, Slot};
 use crate::state::Wait;
 use crate::waker;
 use crate::world::kernel::{BATCH_MAX, Kernel};
@@ -194,6 +194,19 @@ enum Parked {
 impl Local {
     pub(crate) fn spend(&self) {
         self.budget.set(self.budget.get().saturating_sub(1));
+    }
+
+    /// Where this worker counts.
+    #[inline]
+    pub(crate) fn counter(&self) -> Counter<'_> {
+        Counter::own(&self.shared.seat(self.seat).stats)
+    }
+
+    /// The process whose step runs, as the parent of a new one.
+    #[inline]
+    pub(crate) fn current_as_parent(&self) -> Option<Parent> {
+        // SAFETY: [running] a process in its step has its life pin.
+        unsafe { self.current.get()?.as_ref() }.as_parent()
     }
 
     /// A number below `count`.
@@ -426,6 +439,9 @@ impl Local {
     #[inline]
     fn pop_bound(&self) -> Option<Ready> {
         let seat = &self.shared.seat(self.seat).bound;
+        if seat.is_empty() && !self.has_bound() {
+            return None;
+        }
         // What others have queued has every other turn.
         let others_turn = self.bound_turn.replace(!self.bound_turn.get()) && !seat.is_empty();
         let own = || self.core.bound.borrow_mut().pop_front();
@@ -845,14 +861,15 @@ impl Local {
 fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     let slot = ready.slot();
     drop_guarded(slot.take_foreign_wakers());
-    count(shared, |stats| &stats.discarded, slot.close_mailbox().into());
-    count(shared, |stats| &stats.received, slot.received().into());
+    let counter = here::counter(shared);
+    counter.add(|stats| &stats.discarded, slot.close_mailbox().into());
+    counter.add(|stats| &stats.received, slot.received().into());
     // Once complete, the slot belongs to the handle, if there is one: this keeps it until its waker is woken.
     let kept = slot.state.see().has_handle().then(|| Pin::again(slot));
     // Whoever gets the result finds it counted. What nobody waits for has ended when its result is dropped.
     let counted = kept.is_some();
     if counted {
-        count(shared, |stats| &stats.ended, 1);
+        counter.add(|stats| &stats.ended, 1);
     }
     if slot.state.see().is_related() {
         relations::release_name(slot);
@@ -875,7 +892,7 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     }
     drop(kept);
     if !counted {
-        count(shared, |stats| &stats.ended, 1);
+        counter.add(|stats| &stats.ended, 1);
     }
     shared.note_end();
 }
