@@ -19,6 +19,7 @@ mod accept;
 mod half;
 mod io;
 mod options;
+mod parts;
 mod resolve;
 /// ## Invariants
 /// - `[transparent]` a [`PollFd`] is laid out as the system's `pollfd`.

@@ -8,15 +8,7 @@ use std::task::{Context, Poll};
 use rustix::net::RecvFlags;
 
 use super::io::{Done, Io, Side};
-
-/// The room in a list of buffers.
-fn room(buffers: &[IoSliceMut<'_>]) -> usize {
-    buffers.iter().map(|buffer| buffer.len()).sum()
-}
-
-fn length(parts: &[IoSlice<'_>]) -> usize {
-    parts.iter().map(|part| part.len()).sum()
-}
+use super::parts::{read_parts, write_parts};
 
 fn read_from<T>(mut from: &T, buffer: &mut [u8]) -> io::Result<Done<usize>>
 where
@@ -25,25 +17,11 @@ where
     Ok(Done::part(from.read(buffer)?, buffer.len()))
 }
 
-fn read_vectored_from<T>(mut from: &T, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Done<usize>>
-where
-    for<'a> &'a T: Read,
-{
-    Ok(Done::part(from.read_vectored(buffers)?, room(buffers)))
-}
-
 fn write_to<T>(mut to: &T, bytes: &[u8]) -> io::Result<Done<usize>>
 where
     for<'a> &'a T: Write,
 {
     Ok(Done::part(to.write(bytes)?, bytes.len()))
-}
-
-fn write_vectored_to<T>(mut to: &T, parts: &[IoSlice<'_>]) -> io::Result<Done<usize>>
-where
-    for<'a> &'a T: Write,
-{
-    Ok(Done::part(to.write_vectored(parts)?, length(parts)))
 }
 
 impl<T: AsFd> Io<T>
@@ -55,7 +33,7 @@ where
     }
 
     pub(super) async fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.run(Side::Read, |io| read_vectored_from(io, buffers)).await
+        self.run(Side::Read, |io| read_parts(io, buffers)).await
     }
 
     pub(super) async fn read_exact(&self, mut buffer: &mut [u8]) -> io::Result<()> {
@@ -81,7 +59,7 @@ where
     }
 
     pub(super) async fn write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.run(Side::Write, |io| write_vectored_to(io, parts)).await
+        self.run(Side::Write, |io| write_parts(io, parts)).await
     }
 
     pub(super) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
@@ -102,11 +80,11 @@ where
     }
 
     pub(super) fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.try_once(Side::Read, |io| read_vectored_from(io, buffers))
+        self.try_once(Side::Read, |io| read_parts(io, buffers))
     }
 
     pub(super) fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.try_once(Side::Write, |io| write_vectored_to(io, parts))
+        self.try_once(Side::Write, |io| write_parts(io, parts))
     }
 
     pub(super) fn poll_read(&self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -131,7 +109,7 @@ where
         task: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll(Side::Read, task, |io| read_vectored_from(io, buffers))
+        self.poll(Side::Read, task, |io| read_parts(io, buffers))
     }
 
     pub(super) fn poll_write(&self, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
@@ -139,7 +117,7 @@ where
     }
 
     pub(super) fn poll_write_vectored(&self, task: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        self.poll(Side::Write, task, |io| write_vectored_to(io, parts))
+        self.poll(Side::Write, task, |io| write_parts(io, parts))
     }
 
     /// For `poll_close`: a peer that has gone need not be told.

@@ -2,16 +2,12 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdUdpSocket};
-use std::os::fd::AsFd;
 
-use rustix::net::addr::SocketAddrArg;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, recvmsg, sendmsg, sendmsg_addr,
-    sockopt,
-};
+use rustix::net::sockopt;
 
 use super::io::{Done, Io, Side};
 use super::options::{SocketOptions, waiting_methods};
+use super::parts::{receive_parts, send_parts, send_parts_to};
 use super::resolve::Host;
 use super::stream::std_conversions;
 
@@ -353,23 +349,3 @@ impl UdpSocket {
 }
 
 waiting_methods!(UdpSocket);
-
-/// One datagram to where a socket is connected to.
-pub(super) fn send_parts(socket: impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-    let (nothing, flags) = (&mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);
-    Ok(sendmsg(socket, parts, nothing, flags)?)
-}
-
-pub(super) fn send_parts_to(socket: impl AsFd, parts: &[IoSlice<'_>], to: &impl SocketAddrArg) -> io::Result<usize> {
-    let (nothing, flags) = (&mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);
-    Ok(sendmsg_addr(socket, to, parts, nothing, flags)?)
-}
-
-/// One datagram, and where it came from.
-pub(super) fn receive_parts(
-    socket: impl AsFd,
-    buffers: &mut [IoSliceMut<'_>],
-) -> io::Result<(usize, Option<SocketAddrAny>)> {
-    let received = recvmsg(socket, buffers, &mut RecvAncillaryBuffer::default(), RecvFlags::empty())?;
-    Ok((received.bytes, received.address))
-}

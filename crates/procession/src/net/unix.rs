@@ -21,8 +21,8 @@ use super::accept::{BACKLOG, accept};
 use super::half::{ReadHalf, WriteHalf};
 use super::io::{Done, Io, Side, timed_out};
 use super::options::{socket_methods, waiting_methods};
+use super::parts::{receive_parts, send_parts, send_parts_to};
 use super::stream::{std_conversions, stream_methods};
-use super::udp::{receive_parts, send_parts, send_parts_to};
 use crate::time::{sleep, timeout};
 
 /// How long a connect waits before it tries again because the listener's backlog is full: the kernel does not tell when it is not.

@@ -213,6 +213,46 @@ fn peeking_takes_nothing() {
     });
 }
 
+/// In parts of all sizes: few and small, few and large, more than the system takes at once, and none.
+#[test]
+fn parts_are_written_and_read_in_their_order() {
+    threaded(2).block_on(async {
+        for (count, length) in [(2, 3), (3, 300), (2, 1000), (1, 5000), (40, 700), (1500, 2), (0, 0), (2, 0)] {
+            let (client, server) = connected().await;
+            let all: Vec<u8> = (0..count * length).map(|n| (n % 251) as u8).collect();
+            let sent = all.clone();
+            let writer = spawn(async move {
+                let mut start = 0;
+                let mut parts: Vec<_> = sent.chunks(length.max(1)).map(IoSlice::new).collect();
+                parts.resize(count, IoSlice::new(&[]));
+                let mut parts = &mut *parts;
+                while start < sent.len() {
+                    let count = client.write_vectored(parts).await.expect("it is connected");
+                    IoSlice::advance_slices(&mut parts, count);
+                    start += count;
+                }
+                assert_eq!(client.write_vectored(parts).await.expect("there is nothing to write"), 0);
+            });
+            let mut received = Vec::new();
+            loop {
+                let mut pieces = [[0; 7]; 1200];
+                let mut buffers: Vec<_> = pieces.iter_mut().map(|piece| IoSliceMut::new(piece)).collect();
+                let count = server.read_vectored(&mut buffers).await.expect("it is connected");
+                received.extend_from_slice(&pieces.as_flattened()[..count]);
+                if count == 0 {
+                    break;
+                }
+            }
+            writer.await.expect("it does not panic");
+            assert!(received == all, "{count} parts of {length}");
+        }
+        let (one, other) = UnixStream::pair().expect("the system has descriptors");
+        drop(other);
+        let gone = one.write_vectored(&[IoSlice::new(b"a"), IoSlice::new(b"b")]).await.expect_err("nobody is there");
+        assert_eq!(gone.kind(), ErrorKind::BrokenPipe, "and no signal");
+    });
+}
+
 #[test]
 fn timeouts_end_waits_and_nothing_else() {
     threaded(1).block_on(async {
