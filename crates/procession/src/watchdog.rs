@@ -9,7 +9,7 @@
 //!
 //! ## States
 //! For each seat what the last look saw: the step counter, since when it has been the same odd number, by this thread's clock, and how much
-//! processor time the worker's thread had used when that was first noticed. Whether the watchdog is asleep.
+//! processor time the worker's thread had used in the middle of `stall_after`. Whether the watchdog is asleep.
 //!
 //! ## Steps
 //! `Look`, every 2.5 ms while anybody runs, every 10 ms while nobody has for up to 100 ms: read every step counter. The same odd number for
@@ -244,7 +244,7 @@ struct Look {
     step: u64,
     /// Since when it has been that.
     since: u64,
-    /// When its thread was first suspected, and what it had used of the processor then.
+    /// When its thread was first asked, and what it had used of the processor then.
     first: Option<(u64, u64)>,
     /// What the stall was found to be.
     found: Option<StallKind>,
@@ -376,11 +376,10 @@ impl Watch {
                 *look = Look { step, since: now, ..Look::default() };
                 continue;
             }
-            let stall_after = shared.watchdog.options.stall_after;
             let duration = now - look.since;
             let is_new = look.found.is_none();
             if is_new {
-                look.found = classify(shared, seat, look, now).filter(|_| duration >= stall_after);
+                look.found = classify(shared, seat, look, duration, now);
             }
             if let Some(kind) = look.found {
                 all.push(Found { seat: SeatId(number), kind, duration, is_new });
@@ -525,15 +524,27 @@ fn is_quiet(shared: &Shared) -> bool {
     awake == 0 && attended && !shared.has_queued()
 }
 
-/// What the thread in a seat, which has not ended its step for more than a look, has done since it was first asked. `None`: nothing that is
-/// its own doing, or it is not known yet.
-fn classify(shared: &Shared, seat: &Seat, look: &mut Look, now: u64) -> Option<StallKind> {
-    let ThreadTime { used, waits } = shared.world.thread_time(seat.thread.load(Relaxed))?;
-    let (since, before) = *look.first.get_or_insert((now, used));
-    let (used, passed) = (used.saturating_sub(before), now - since);
-    if passed < shared.watchdog.options.stall_after / 2 {
+/// What the thread in a seat, which has not ended its step for so long, has done since it was first asked. `None`: nothing that is its own
+/// doing, or it is not known yet.
+///
+/// A question costs the system tens of microseconds. On a machine that is busy with other things, threads are interrupted in their steps for
+/// a few milliseconds all the time; so they are asked twice, in the middle of the time that makes a stall, and at its end.
+fn classify(shared: &Shared, seat: &Seat, look: &mut Look, duration: u64, now: u64) -> Option<StallKind> {
+    let stall_after = shared.watchdog.options.stall_after;
+    let thread = seat.thread.load(Relaxed);
+    let Some((since, before)) = look.first else {
+        // The look that is nearest to the middle: two of these apart, it is before it, since looks are never early.
+        if duration + LOOK_EVERY / 2 >= stall_after / 2 {
+            look.first = shared.world.thread_used(thread).map(|used| (now, used));
+        }
+        return None;
+    };
+    let passed = now - since;
+    if duration < stall_after || passed < stall_after / 2 {
         return None;
     }
+    let ThreadTime { used, waits } = shared.world.thread_time(thread)?;
+    let used = used.saturating_sub(before);
     match waits {
         // It may have come to wait just now: then it has used the time before.
         Some(true) if used * 2 < passed => Some(StallKind::Blocked),

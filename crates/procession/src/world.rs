@@ -6,8 +6,9 @@
 pub(crate) mod kernel;
 
 use std::cell::Cell;
+use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
+use std::io::{self, Read};
 use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant as RealInstant};
@@ -191,9 +192,16 @@ impl World {
         rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
     }
 
+    /// How much processor time a thread of this program has used, in nanoseconds; `None` if the system does not say.
+    pub(crate) fn thread_used(&self, number: u32) -> Option<u64> {
+        let text = &mut [0; SMALL_FILE];
+        read_small(&format!("/proc/self/task/{number}/schedstat"), text)?.split_ascii_whitespace().next()?.parse().ok()
+    }
+
     /// What a thread of this program has done; `None` if the system does not say.
     pub(crate) fn thread_time(&self, number: u32) -> Option<ThreadTime> {
-        let stat = std::fs::read_to_string(format!("/proc/self/task/{number}/stat")).ok()?;
+        let text = &mut [0; SMALL_FILE];
+        let stat = read_small(&format!("/proc/self/task/{number}/stat"), text)?;
         // The name before it may contain anything, also parentheses.
         let after_name = stat.rsplit_once(") ")?.1;
         let waits = match after_name.as_bytes().first()? {
@@ -201,10 +209,17 @@ impl World {
             b'R' => Some(false),
             _ => None,
         };
-        let exact = std::fs::read_to_string(format!("/proc/self/task/{number}/schedstat")).ok();
-        let used = exact.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
-        Some(ThreadTime { used: used?, waits })
+        Some(ThreadTime { used: self.thread_used(number)?, waits })
     }
+}
+
+/// More than there is in one of the system's files about a thread.
+const SMALL_FILE: usize = 1024;
+
+/// One of the system's small files, which come whole with one call.
+fn read_small<'a>(path: &str, text: &'a mut [u8; SMALL_FILE]) -> Option<&'a str> {
+    let count = File::open(path).ok()?.read(text).ok()?;
+    str::from_utf8(&text[..count]).ok()
 }
 
 /// Processors that threads are to run on.
