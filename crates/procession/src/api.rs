@@ -3,6 +3,8 @@
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 
+#[cfg(feature = "tokio")]
+pub use crate::bridge::{Compat, CompatError, compat};
 pub use crate::call::{CallError, Reply, call_all};
 pub use crate::command::{
     BlockingWork, Command, CommandError, CommandId, CommandResult, Completion, Done, Handler, SendParcel, SpawnProcess,

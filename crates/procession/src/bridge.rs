@@ -7,12 +7,15 @@
 //! The runtime outlives the processes, whose `Drop`s may still need it, and the last owner of the scheduler, who may still block on a
 //! future. It is never waited for: whoever drops the last of the two may be one of its own threads.
 
+mod compat;
+
 use std::io;
 use std::sync::Arc;
 
 use procession_sync::Mutex;
 use tokio::runtime::{EnterGuard, Handle, Runtime};
 
+pub use self::compat::{Compat, CompatError, compat};
 use crate::BuildError;
 use crate::body::{drop_guarded, guarded};
 
@@ -51,15 +54,18 @@ pub(crate) fn open(choice: Choice, name: &str, test_clock: bool) -> Result<Optio
         Choice::None => return Ok(None),
         Choice::Given(handle) => (handle, None),
         Choice::Own => {
-            let mut builder = tokio::runtime::Builder::new_multi_thread();
-            builder.worker_threads(THREADS).thread_name(format!("{name}-tokio")).enable_all();
-            // It panics if the system refuses its thread.
-            let built = guarded(|| builder.build()).unwrap_or_else(|panic| Err(io::Error::other(panic)));
-            let runtime = built.map_err(BuildError::Thread)?;
+            let runtime = start(name).map_err(BuildError::Thread)?;
             (runtime.handle().clone(), Some(runtime))
         }
     };
     Ok(Some(Arc::new(Bridge { handle, own: Mutex::new(Own { runtime, ..Own::default() }) })))
+}
+
+fn start(name: &str) -> io::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(THREADS).thread_name(format!("{name}-tokio")).enable_all();
+    // It panics if the system refuses its thread.
+    guarded(|| builder.build()).unwrap_or_else(|panic| Err(io::Error::other(panic)))
 }
 
 impl Bridge {
@@ -107,6 +113,10 @@ impl Drop for Context<'_> {
 
 /// Enters the runtime, if there is one.
 pub(crate) fn enter(bridge: Option<&Bridge>) -> Context<'_> {
+    bridge.map_or(Context(None), |bridge| enter_by(&bridge.handle))
+}
+
+fn enter_by(handle: &Handle) -> Context<'_> {
     // It panics on a thread whose locals are destroyed: that one can do without.
-    Context(bridge.and_then(|bridge| guarded(|| bridge.handle.enter()).ok()))
+    Context(guarded(|| handle.enter()).ok())
 }

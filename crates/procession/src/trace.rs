@@ -9,6 +9,10 @@
 //! It is entered for each step, and for the `Drop` of what the process holds, and closed when the process ends, also if its handle is kept. If
 //! no subscriber wants it, the process is as it would be without this; then a spawn costs one load more.
 //!
+//! A job of [`spawn_blocking`](crate::spawn_blocking()) is no process, and has no span of its own: it is the work of whoever submitted it, on another
+//! thread, so it runs in the span in which it was submitted. That one stays open until the job is over, also if the process has ended
+//! before: a job that runs cannot be ended. Jobs of other pools run in no span but those that they make.
+//!
 //! A subscriber is the user's code: what it panics with in a step is the process's panic, and elsewhere is dropped.
 
 use std::any::Any;
@@ -52,6 +56,12 @@ pub(crate) fn traced(slot: &Slot, body: Box<dyn Body>) -> Box<dyn Body> {
         Ok(span) if !span.is_disabled() => Box::new(Traced { span, body }),
         _ => body,
     }
+}
+
+/// A job that runs in the span of whoever submits it.
+pub(crate) fn in_current_span<T>(job: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    let span = guarded(Span::current).unwrap_or_else(|_| Span::none());
+    move || span.in_scope(job)
 }
 
 impl Traced {

@@ -294,6 +294,62 @@ fn what_a_process_tells_is_in_its_span_on_whichever_worker_it_runs() {
     }
 }
 
+#[test]
+fn a_blocking_job_runs_in_the_span_in_which_it_was_submitted() {
+    let recorder = Recorder::shared();
+    let scheduler = threaded(1);
+    let (pid, inner) = scheduler.block_on(async {
+        let process = spawn(async {
+            procession::spawn_blocking(|| info!("a job of a process")).await.expect("it does not panic");
+            let inner = info_span!("inner");
+            inner
+                .in_scope(|| procession::spawn_blocking(|| info!("a job in an inner span")))
+                .await
+                .expect("it ends well");
+            inner.id().map(|id| id.into_u64())
+        });
+        let pid = process.pid().expect("it is there");
+        (pid, process.await.expect("it ends well"))
+    });
+    let (id, _, told) = recorder.of(pid);
+    assert_eq!(told.last(), Some(&Told::Closed), "the jobs are over: {told:?}");
+    assert_eq!(recorder.spans_of_events("a job of a process"), [Some(id)]);
+    assert_eq!(recorder.spans_of_events("a job in an inner span"), [inner]);
+    scheduler.block_on(procession::spawn_blocking(|| info!("a job of nobody"))).expect("it does not panic");
+    assert_eq!(recorder.spans_of_events("a job of nobody"), [None]);
+}
+
+/// Goal: a span tells how long the work of its process goes on. Method: a job that outlives its process.
+#[test]
+fn a_span_is_open_until_the_jobs_of_its_process_are_over() {
+    let recorder = Recorder::shared();
+    let scheduler = threaded(1);
+    let ((begins, began), (goes_on, may_go_on)) = (mpsc::channel(), mpsc::channel::<()>());
+    let process = scheduler.spawn(async move {
+        procession::spawn_blocking(move || {
+            begins.send(()).expect("the test listens");
+            may_go_on.recv().expect_err("nothing is sent");
+        })
+        .await
+    });
+    let pid = process.pid().expect("it waits");
+    began.recv().expect("it is sent");
+    scheduler.terminate(pid);
+    process.join().expect_err("it was terminated");
+    let (_, fields, told) = recorder.of(pid);
+    assert_eq!(fields["exit"], "the process was terminated");
+    assert!(!told.contains(&Told::Closed), "{told:?}");
+    drop(goes_on);
+    // It is closed by the thread of the job, which nobody waits for.
+    let deadline = std::time::Duration::from_secs(20);
+    let closed = scheduler.block_on(procession::timeout(deadline, async {
+        while recorder.of(pid).2.last() != Some(&Told::Closed) {
+            yield_now().await;
+        }
+    }));
+    closed.expect("it is closed soon");
+}
+
 /// Says when it is dropped.
 struct Says(&'static str);
 
@@ -315,7 +371,11 @@ fn a_span_ends_with_its_process_and_has_the_exit() {
     };
     let normal = scheduler.spawn(async move { drop(ends) });
     let (ends, killed_ended) = mpsc::channel::<()>();
-    let killed = scheduler.spawn(waits("killed", ends));
+    let (begins, has_begun) = mpsc::channel();
+    let killed = scheduler.spawn(async move {
+        begins.send(()).expect("the test listens");
+        waits("killed", ends).await;
+    });
     let panicked = scheduler.spawn(async {
         let _says = Says("panicked");
         yield_now().await;
@@ -323,6 +383,7 @@ fn a_span_ends_with_its_process_and_has_the_exit() {
     });
     let pids = [normal.pid(), killed.pid(), panicked.pid()];
     ended.recv().expect_err("nothing is sent");
+    has_begun.recv().expect("it is sent");
     let killed_pid = pids[1].expect("it waits");
     scheduler.terminate(killed_pid);
     killed_ended.recv().expect_err("nothing is sent");

@@ -290,5 +290,7 @@ where
         let builder = Pool::builder().name("blocking").queue(Queue::Unbounded);
         builder.build().expect("the defaults are in range, and nothing is started yet")
     });
+    #[cfg(feature = "tracing")]
+    let closure = crate::trace::in_current_span(closure);
     pool.submit(closure).unwrap_or_else(|_| JobHandle::refused())
 }

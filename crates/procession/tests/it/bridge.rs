@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use procession::net::{TcpListener, TcpStream};
 use procession::{
-    Event, Events, Exit, InitError, Process, Scheduler, Status, WaitingFor, Yields, blocking, co, current_pid, sleep,
-    spawn, spawn_coroutine, spawn_process, timeout, yield_now,
+    Event, Events, Exit, InitError, Process, Scheduler, Status, WaitingFor, Yields, blocking, co, compat, current_pid,
+    sleep, spawn, spawn_coroutine, spawn_process, timeout, yield_now,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener as TokioListener, TcpStream as TokioStream};
 use tokio::runtime::Handle;
 
-use crate::scene::{driven, panic_quietly, soon, soon_closed};
+use crate::scene::{driven, panic_quietly, soon, soon_closed, threaded};
 
 const HERE: &str = "127.0.0.1:0";
 
@@ -347,4 +347,129 @@ fn a_wait_for_tokio_can_be_given_up() {
         scheduler.terminate(waits.pid().expect("it waits"));
         assert_eq!(waits.await, Err(Exit::Killed));
     });
+}
+
+/// Schedulers that know nothing of tokio.
+fn ordinary() -> [Scheduler; 3] {
+    let driven = Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
+    [threaded(1), threaded(2), driven]
+}
+
+/// Asks for tokio's runtime again when it is dropped, as a connection does that says goodbye.
+struct AsksWhenDropped(mpsc::Sender<bool>);
+
+impl Drop for AsksWhenDropped {
+    fn drop(&mut self) {
+        self.0.send(Handle::try_current().is_ok()).expect("the test listens");
+    }
+}
+
+#[test]
+fn single_futures_of_tokio_work_in_ordinary_processes() {
+    for scheduler in ordinary() {
+        scheduler.block_on(async {
+            let (says, said) = mpsc::channel();
+            let listener = compat(async { TokioListener::bind(HERE).await }).expect("there is a thread").await;
+            let listener = listener.expect("there are free ports");
+            let address = listener.local_addr().expect("it is bound");
+            let server = spawn(compat(tokio_echo(listener)).expect("there is a thread"));
+            let clients: Vec<_> = (0..20_u8)
+                .map(|client| {
+                    spawn(async move {
+                        let talk = compat(async move {
+                            let mut stream = TokioStream::connect(address).await.expect("somebody listens");
+                            let mut byte = [0];
+                            for round in 0..20 {
+                                tokio_write_all(&mut stream, &[client ^ round]).await;
+                                assert_eq!((tokio_read(&mut stream, &mut byte).await, byte[0]), (1, client ^ round));
+                            }
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                            assert!(current_pid().is_some(), "it is still the process");
+                            client
+                        });
+                        let result = talk.expect("there is a thread").await;
+                        assert!(Handle::try_current().is_err(), "the rest of the process is outside");
+                        result
+                    })
+                })
+                .collect();
+            for (number, client) in clients.into_iter().enumerate() {
+                assert_eq!(client.await, Ok(number as u8));
+            }
+            // Terminated in the middle, and dropped before it has begun.
+            let waits = spawn(
+                compat({
+                    let asks = AsksWhenDropped(says.clone());
+                    async move {
+                        let _asks = asks;
+                        pending::<()>().await;
+                    }
+                })
+                .expect("there is a thread"),
+            );
+            yield_now().await;
+            for process in [server, waits] {
+                scheduler.terminate(process.pid().expect("it waits"));
+                assert_eq!(process.await, Err(Exit::Killed));
+            }
+            let asks = AsksWhenDropped(says);
+            drop(compat(async move { drop(asks) }).expect("there is a thread"));
+            for _ in 0..2 {
+                assert!(soon(&said), "what is dropped is dropped in the context");
+            }
+            soon_closed(&said);
+        });
+    }
+}
+
+#[test]
+fn a_future_of_tokio_that_is_always_ready_gives_way() {
+    for scheduler in ordinary() {
+        let turns = scheduler.block_on(async {
+            let greedy = spawn(async {
+                loop {
+                    compat(async {}).expect("there is a thread").await;
+                }
+            });
+            let mut turns = 0;
+            for _ in 0..10 {
+                yield_now().await;
+                turns += 1;
+            }
+            scheduler.terminate(greedy.pid().expect("it never ends"));
+            turns
+        });
+        assert_eq!(turns, 10);
+    }
+}
+
+#[test]
+fn a_panic_in_a_future_of_tokio_is_its_process_own() {
+    let scheduler = threaded(1);
+    let panics = scheduler.spawn(async {
+        compat(async {
+            tokio::task::yield_now().await;
+            panic_quietly("on purpose")
+        })
+        .expect("there is a thread")
+        .await
+    });
+    assert!(panics.join().expect_err("it panics").is_panic());
+    let well =
+        scheduler.spawn(async { compat(async { tokio::spawn(async { 7 }).await }).expect("there is a thread").await });
+    assert_eq!(well.join().expect("it does not panic").expect("it does not panic"), 7);
+}
+
+#[test]
+fn a_single_future_of_tokio_is_refused_on_the_test_clock_and_uses_the_runtime_that_is_there() {
+    let refused = driven().block_on(async { compat(async { 1 }).expect_err("it would be jumped over") });
+    assert!(refused.is_test_clock());
+    assert!(refused.to_string().starts_with("cannot wait for tokio on the test clock"), "{refused}");
+    assert_eq!(threaded(1).block_on(refused.into_inner()), 1);
+    let scheduler = bridged(1);
+    let (of_scheduler, of_future) = scheduler.block_on(async {
+        let id = || Handle::current().id();
+        (id(), compat(async move { id() }).expect("it is in a context").await)
+    });
+    assert_eq!(of_scheduler, of_future);
 }

@@ -1,0 +1,157 @@
+//! One future that needs tokio, in a process of any scheduler.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use procession_sync::Mutex;
+use tokio::runtime::{Handle, Runtime};
+
+use super::{enter_by, start};
+use crate::here;
+
+/// Lets `future`, which needs tokio, be awaited in a process of a scheduler that was built without [`tokio`](crate::Builder::tokio): in the context
+/// of a runtime of tokio's that it enters each time it is polled, and when it is dropped. Its task is still the process: it is cancelled and
+/// terminated with it, and each poll charges the step's budget.
+///
+/// That runtime is the one that this thread is in the context of, or else one with one thread, which the program starts the first time and
+/// keeps. Where most of what runs needs tokio, [`Builder::tokio`](crate::Builder::tokio) is cheaper: it enters once for each thread.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::{Scheduler, compat};
+///
+/// let scheduler = Scheduler::builder().build()?;
+/// let process = scheduler.spawn(async {
+///     // What asks for tokio's runtime must be within the future: `tokio::time::sleep` asks as soon as it is called.
+///     let sleeps = compat(async { tokio::time::sleep(Duration::from_millis(1)).await })?;
+///     sleeps.await;
+///     Ok::<_, Box<dyn std::error::Error + Send + Sync>>("slept in tokio")
+/// });
+/// assert_eq!(process.join()?.map_err(|error| error.to_string())?, "slept in tokio");
+///
+/// let test = Scheduler::builder().width(1).test_clock().build()?;
+/// let refused = test.block_on(async { compat(async { 42 }).unwrap_err() });
+/// assert!(refused.is_test_clock());
+/// assert_eq!(test.block_on(refused.into_inner()), 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`CompatError`], with the future in it: the scheduler has a [test clock](crate::Builder::test_clock), which would jump over all that waits for
+/// tokio; the system refused the runtime its thread.
+///
+/// # Cancellation
+/// Dropped, it drops the future.
+pub fn compat<F: Future>(future: F) -> Result<Compat<F>, CompatError<F>> {
+    if here::here().is_some_and(|shared| shared.world.is_test()) {
+        return Err(CompatError { future, cause: Cause::TestClock });
+    }
+    let handle = match Handle::try_current() {
+        Ok(handle) => handle,
+        Err(_) => match of_the_program() {
+            Ok(handle) => handle,
+            Err(error) => return Err(CompatError { future, cause: Cause::Thread(error) }),
+        },
+    };
+    Ok(Compat { future: Some(Box::pin(future)), handle })
+}
+
+/// The runtime of futures that are in no other's context.
+fn of_the_program() -> io::Result<Handle> {
+    static RUNTIME: Mutex<Option<Runtime>> = Mutex::new(None);
+    let mut runtime = RUNTIME.lock().expect("nothing that can panic runs under this lock");
+    if let Some(runtime) = &*runtime {
+        return Ok(runtime.handle().clone());
+    }
+    let started = start("procession")?;
+    Ok(runtime.insert(started).handle().clone())
+}
+
+/// A future in the context of tokio; see [`compat()`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Compat<F> {
+    /// There until the drop.
+    future: Option<Pin<Box<F>>>,
+    handle: Handle,
+}
+
+impl<F: Future> Future for Compat<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<F::Output> {
+        if !here::charge(task) {
+            return Poll::Pending;
+        }
+        let Self { future, handle } = &mut *self;
+        let _context = enter_by(handle);
+        future.as_mut().expect("there until the drop").as_mut().poll(task)
+    }
+}
+
+impl<F> Drop for Compat<F> {
+    fn drop(&mut self) {
+        let _context = enter_by(&self.handle);
+        self.future = None;
+    }
+}
+
+impl<F> fmt::Debug for Compat<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Compat(..)")
+    }
+}
+
+/// A future that cannot be awaited in the context of tokio, and why.
+pub struct CompatError<F> {
+    future: F,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+enum Cause {
+    TestClock,
+    Thread(io::Error),
+}
+
+impl<F> CompatError<F> {
+    /// The future.
+    pub fn into_inner(self) -> F {
+        self.future
+    }
+
+    /// Whether it is because of the test clock, and not for want of a thread.
+    pub fn is_test_clock(&self) -> bool {
+        matches!(self.cause, Cause::TestClock)
+    }
+}
+
+impl<F> fmt::Debug for CompatError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CompatError").field(&self.cause).finish()
+    }
+}
+
+impl<F> fmt::Display for CompatError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.cause {
+            Cause::TestClock => {
+                "cannot wait for tokio on the test clock: tokio goes by the real clock, and the test clock would jump over all \
+                 that waits for it"
+            }
+            Cause::Thread(_) => "cannot start a runtime of tokio",
+        })
+    }
+}
+
+impl<F> Error for CompatError<F> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.cause {
+            Cause::TestClock => None,
+            Cause::Thread(error) => Some(error),
+        }
+    }
+}
