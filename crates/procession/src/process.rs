@@ -125,6 +125,8 @@ impl<M> ExactSizeIterator for Events<M> {}
 /// Where a step puts the commands that it yields; and its process's relations to others.
 pub struct Yields<'a> {
     commands: &'a mut Vec<(CommandId, u64, Value)>,
+    sleeps: &'a mut Vec<(u64, Armed)>,
+    outstanding: &'a mut usize,
     slot: &'a Slot,
 }
 
@@ -137,6 +139,22 @@ impl Yields<'_> {
     /// Yields a command with types. What came of it is [`Command::output`] of the completion's result.
     pub fn perform<C: Command>(&mut self, tag: u64, command: C) {
         self.commands.push((C::ID, tag, command.into_input()));
+    }
+
+    /// Cancels the sleeps of this tag ([`CommandId::SLEEP`]): they do not complete. Whether there was one; a sleep that is over completes.
+    pub fn cancel_sleep(&mut self, tag: u64) -> bool {
+        let before = self.commands.len();
+        self.commands.retain(|&(command, other, _)| (command, other) != (CommandId::SLEEP, tag));
+        let mut cancelled = self.commands.len() < before;
+        let (outstanding, slot) = (&mut *self.outstanding, self.slot);
+        self.sleeps.retain(|&(other, timer)| {
+            let Some(action) = (other == tag).then(|| timer.delete(slot.shared())).flatten() else { return true };
+            drop_guarded(action);
+            *outstanding -= 1;
+            cancelled = true;
+            false
+        });
+        cancelled
     }
 
     /// The PID of the process.
@@ -225,8 +243,8 @@ pub(crate) struct MachineBody<P: Process> {
     yields: Vec<(CommandId, u64, Value)>,
     /// Completions to come, or come and not delivered.
     outstanding: usize,
-    /// The timers of its sleeps, which end with it.
-    sleeps: Vec<Armed>,
+    /// The tags and the timers of its sleeps, which end with it.
+    sleeps: Vec<(u64, Armed)>,
     waiting_for: Option<WaitingFor>,
     told_cancel: bool,
 }
@@ -300,7 +318,7 @@ impl<P: Process> MachineBody<P> {
             Queued::System(system) => match *system {
                 System::Completion { tag, result } => Event::Completion { tag, result },
                 System::Slept { tag, timer } => {
-                    self.sleeps.retain(|&sleep| sleep != timer);
+                    self.sleeps.retain(|&(_, sleep)| sleep != timer);
                     Event::Completion { tag, result: Ok(Box::new(()) as Value) }
                 }
                 System::Signal(signal) => match relations::accept(slot, signal) {
@@ -333,7 +351,7 @@ impl<P: Process> MachineBody<P> {
 
     /// Ends the process: what it was not told is dropped, each by itself, and its sleeps are cancelled.
     fn end_with(&mut self, slot: &Slot, result: Result<P::Output, Exit>) -> Step {
-        while let Some(sleep) = self.sleeps.pop() {
+        while let Some((_, sleep)) = self.sleeps.pop() {
             drop_guarded(sleep.delete(slot.shared()));
         }
         while let Some(event) = self.events.0.pop_front() {
@@ -408,7 +426,13 @@ impl<P: Process> Body for MachineBody<P> {
         self.messages = 0;
         self.completions = 0;
         self.signals = 0;
-        let status = process.0.step(&mut self.events, &mut Yields { commands: &mut self.yields, slot });
+        let yields = &mut Yields {
+            commands: &mut self.yields,
+            sleeps: &mut self.sleeps,
+            outstanding: &mut self.outstanding,
+            slot,
+        };
+        let status = process.0.step(&mut self.events, yields);
         while let Some(event) = self.events.0.pop_front() {
             drop_guarded(event);
         }
@@ -424,7 +448,7 @@ impl<P: Process> Body for MachineBody<P> {
         self.waiting_for = waiting_for;
         self.outstanding += self.yields.len();
         for (command, tag, input) in self.yields.drain(..) {
-            self.sleeps.extend(slot.shared().handlers().dispatch(slot, command, tag, input));
+            self.sleeps.extend(slot.shared().handlers().dispatch(slot, command, tag, input).map(|timer| (tag, timer)));
         }
         match waiting_for {
             None => Step::GoesOn,

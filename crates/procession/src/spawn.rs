@@ -191,6 +191,11 @@ impl SpawnOptions {
         self
     }
 
+    /// The bound of its mailbox, if it is to have one.
+    pub fn mailbox_capacity(&self) -> Option<u32> {
+        Some(self.rest.as_ref()?.mailbox.as_ref()?.0)
+    }
+
     /// Links the new process and the running one, before the new one runs: `spawn_link`. See [`link`](crate::link()).
     pub fn link(mut self) -> Self {
         self.rest().link = true;

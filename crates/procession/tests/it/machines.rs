@@ -616,6 +616,55 @@ fn a_sleep_for_ever_ends_with_its_machine() {
 }
 
 #[test]
+fn a_cancelled_sleep_does_not_complete_and_is_not_waited_for() {
+    /// Sleeps, cancels the first sleep for a message, and tells what completes.
+    struct Canceller(bool, mpsc::Sender<u64>);
+    impl Process for Canceller {
+        type Message = ();
+        type Output = ();
+
+        fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+            Ok(())
+        }
+
+        fn step(
+            &mut self,
+            events: &mut Events<()>,
+            yields: &mut Yields<'_>,
+        ) -> Result<Status<()>, Box<dyn Error + Send + Sync>> {
+            if !std::mem::replace(&mut self.0, true) {
+                for tag in [1, 2, 3] {
+                    yields.command(CommandId::SLEEP, tag, Duration::from_secs(1));
+                }
+                assert!(yields.cancel_sleep(3) && !yields.cancel_sleep(3));
+            }
+            for event in events {
+                match event {
+                    Event::Message(()) => assert!(yields.cancel_sleep(1) && !yields.cancel_sleep(1)),
+                    Event::Completion { tag, .. } => {
+                        assert!(!yields.cancel_sleep(tag), "it is over");
+                        self.1.send(tag).expect("the test waits");
+                        return Ok(Status::Wait(Completions));
+                    }
+                    other => return Err(format!("{other:?}").into()),
+                }
+            }
+            Ok(Status::Wait(Either))
+        }
+    }
+    let scheduler = driven();
+    let (tell, over) = mpsc::channel();
+    let child = scheduler.spawn_process(Canceller(false, tell), "", Box::new(())).expect("it accepts everything");
+    scheduler.run_until_idle();
+    assert_eq!(scheduler.snapshot().timers.pending, 2);
+    child.send(()).expect("it waits");
+    scheduler.run_until_idle();
+    assert_eq!(scheduler.snapshot().timers.pending, 1);
+    assert_eq!(child.join(), Err(Exit::WaitsForNothing));
+    assert_eq!(over.iter().collect::<Vec<_>>(), [2]);
+}
+
+#[test]
 fn a_sleep_beyond_the_limit_of_timers_is_an_error() {
     let scheduler = Scheduler::builder().width(1).test_clock().timers(2).build().expect("it starts no thread");
     let second = Duration::from_secs(1);
