@@ -48,14 +48,5 @@ function main(address)
   local listener = assert(net.listen(address or "127.0.0.1:0"))
   print("listening at " .. listener:address())
   local the_room = process.spawn("room")
-  while true do
-    local connection, cause = listener:accept()
-    if not connection then
-      if cause == "cancelled" then return end
-      log.warn("cannot accept:", cause)
-      time.sleep(10)
-    else
-      process.spawn("reader", connection, the_room)
-    end
-  end
+  net.serve(listener, "reader", the_room)
 end

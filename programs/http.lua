@@ -1,12 +1,18 @@
 -- An HTTP service: a process for each connection, and one that counts for all of them.
 
-function counter()
+function counter(owner)
+  process.register("counter")
+  -- Not when it is cancelled: those who ask have to end before.
+  process.monitor(owner)
   local n = 0
   while true do
-    local asked, call = process.receive()
-    if not asked then return end
-    n = n + 1
-    process.reply(call, n)
+    local asked, call = process.receive(1000)
+    if asked == "next" then
+      n = n + 1
+      process.reply(call, n)
+    elseif asked then
+      return
+    end
   end
 end
 
@@ -24,13 +30,8 @@ function answer(request)
   return { status = 404, body = "there is no " .. request.path .. "\n" }
 end
 
-function start_counter()
-  process.register("counter")
-  counter()
-end
-
 function main(address)
-  process.spawn("start_counter")
+  process.spawn("counter", process.self())
   local listener = assert(net.listen(address or "127.0.0.1:0"))
   print("listening at " .. listener:address())
   http.serve(listener, "answer")

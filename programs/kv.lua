@@ -3,7 +3,12 @@
 
 local ARGUMENTS_MAX, VALUE_MAX, BUFFER_MAX = 64, 512 * 1024, 1024 * 1024
 local BATCH_MAX = 1000
-local STORE_MAX = 32 * 1024 * 1024
+-- Bytes of keys and values, and what Lua needs for an entry of its tables, so that the store stays below the memory limit of a process.
+local STORE_MAX, ENTRY_COST = 32 * 1024 * 1024, 160
+-- Answers to a batch beyond this are asked for again, so that a batch of large values does not exceed it, either.
+local ANSWERS_MAX = 1024 * 1024
+-- Milliseconds, for the store to answer and for a client to take an answer.
+local PATIENCE = 10000
 
 ---- The process that owns the data.
 
@@ -11,7 +16,7 @@ local values, expires, stored = {}, {}, 0
 
 local function forget(key)
   if values[key] then
-    stored = stored - #key - #values[key]
+    stored = stored - #key - #values[key] - ENTRY_COST
     values[key], expires[key] = nil, nil
     return true
   end
@@ -24,9 +29,10 @@ local function look(key, now)
 end
 
 local function keep(key, value)
-  local before = values[key] and #key + #values[key] or 0
-  if stored - before + #key + #value > STORE_MAX then return false end
-  stored = stored - before + #key + #value
+  local before = values[key] and #key + #values[key] + ENTRY_COST or 0
+  local after = stored - before + #key + #value + ENTRY_COST
+  if after > STORE_MAX then return false end
+  stored = after
   values[key] = value
   return true
 end
@@ -79,18 +85,24 @@ local function execute(now, words)
   return command[3](now, words)
 end
 
-function store()
+function store(owner)
   process.register("store")
+  -- Not when it is cancelled: those who ask have to end before.
+  process.monitor(owner)
   local swept = time.now()
   while true do
     local batch, call = process.receive(1000)
     local now = time.now()
-    if batch == nil then
-      if call == "cancelled" then return end
-    elseif call then
-      local answers = {}
-      for i, words in ipairs(batch) do answers[i] = execute(now, words) end
-      process.reply(call, table.concat(answers))
+    if batch and batch.down then
+      return
+    elseif batch then
+      local answers, size = {}, 0
+      for i, words in ipairs(batch) do
+        answers[i] = execute(now, words)
+        size = size + #answers[i]
+        if size > ANSWERS_MAX then break end
+      end
+      process.reply(call, { count = #answers, text = table.concat(answers) })
     end
     if now - swept >= 1000 then
       swept = now
@@ -162,11 +174,13 @@ function serve(connection)
         if #words > 0 then batch[#batch + 1] = words end
         at = next_at
       end
-      if #batch > 0 then
-        local answers = process.call("store", batch, 10000)
-        if not answers or not connection:write(answers) then return connection:close() end
+      local asked = #batch
+      while #batch > 0 do
+        local answers = process.call("store", batch, PATIENCE)
+        if not answers or not connection:write(answers.text, PATIENCE) then return connection:close() end
+        batch = table.move(batch, answers.count + 1, #batch, 1, {})
       end
-    until #batch < BATCH_MAX
+    until asked < BATCH_MAX
     buffer = buffer:sub(at)
     if not wrong and #buffer > BUFFER_MAX then wrong = "too big a request" end
     if wrong then
@@ -178,17 +192,8 @@ function serve(connection)
 end
 
 function main(address)
-  process.spawn("store")
+  process.spawn("store", process.self())
   local listener = assert(net.listen(address or "127.0.0.1:6379"))
   print("listening at " .. listener:address())
-  while true do
-    local connection, cause = listener:accept()
-    if not connection then
-      if cause == "cancelled" then return end
-      log.warn("cannot accept:", cause)
-      time.sleep(10)
-    else
-      process.spawn("serve", connection)
-    end
-  end
+  net.serve(listener, "serve")
 end

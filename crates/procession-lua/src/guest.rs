@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use mlua::{Lua, MultiValue, Thread};
 use procession::{
-    BlockingWork, Command, CommandId, CommandResult, Event, Events, InitError, Instant, MonitorRef, Pid, Process,
+    BlockingWork, Command, CommandId, CommandResult, Event, Events, Exit, InitError, Instant, MonitorRef, Pid, Process,
     SpawnOptions, Status, WaitingFor, Yields,
 };
 
 use crate::library::{self, Arguments, Budget};
-use crate::net;
+use crate::net::{self, Connection};
 use crate::program::Program;
 use crate::value::{self, Socket, Value};
 
@@ -79,9 +79,11 @@ struct Running {
     waits: Waits,
     /// The last tag that was given.
     tag: u64,
-    /// The timer that is set, and when it fires. A later one is not set beside it.
+    /// The timer that is set, and when it fires. There is never a second one.
     timer: Option<(u64, Instant)>,
     cancelled: bool,
+    /// Whether a wait has ended for the cancel.
+    told: bool,
 }
 
 /// What a process is told by `process.receive`.
@@ -105,7 +107,35 @@ enum Waits {
         monitor: MonitorRef,
         until: Option<Instant>,
     },
-    Done(u64),
+    Done(u64, Cancel, #[expect(dead_code, reason = "it is there to be dropped")] Option<Helper>),
+    /// The connection may have something to read, or has not by the end of the time.
+    Read {
+        tag: u64,
+        connection: Arc<Connection>,
+        most: usize,
+        until: Option<Instant>,
+        helper: Option<Helper>,
+    },
+}
+
+/// A process that waits on behalf of a guest, and is killed with the wait.
+#[derive(Debug)]
+struct Helper(Pid);
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // Ignored: mostly it has ended.
+        procession::send_exit(self.0, Exit::Killed);
+    }
+}
+
+/// What a cancel does to a wait.
+#[derive(Clone, Copy, Debug)]
+enum Cancel {
+    /// Nothing, since it ends by itself, and what was begun is to be finished.
+    Outlasted,
+    /// It ends the first that has a limit of time, and all that have none: after it, a process may wait to clean up, but not for ever.
+    Ends { limited: bool },
 }
 
 impl Guest {
@@ -128,7 +158,17 @@ impl Guest {
         let thread = lua.create_thread(function).map_err(refused)?;
         let given = arguments.iter().map(|argument| value::give(&lua, argument)).collect::<mlua::Result<MultiValue>>();
         let waits = Waits::Ready(given.map_err(refused)?);
-        Ok(Running { lua, thread, budget, inbox: VecDeque::new(), waits, tag: 0, timer: None, cancelled: false })
+        Ok(Running {
+            lua,
+            thread,
+            budget,
+            inbox: VecDeque::new(),
+            waits,
+            tag: 0,
+            timer: None,
+            cancelled: false,
+            told: false,
+        })
     }
 }
 
@@ -177,6 +217,8 @@ enum Served {
     At(Value),
     /// The process waits.
     Waits(Waits),
+    /// The process waits for something to read, and has said so.
+    Watches,
     /// The process goes on after all that is ready.
     GivesWay,
 }
@@ -200,12 +242,12 @@ impl Running {
                     self.waits = Waits::Ready(self.given(Ok(value))?);
                 }
             }
-            Event::Message(Message::Done { tag, result }) => self.done(tag, result)?,
+            Event::Message(Message::Done { tag, result }) => self.done(tag, result, yields)?,
             Event::Completion { tag, result } => {
                 if self.timer.is_some_and(|(timer, _)| timer == tag) {
                     self.timer = None;
                 } else {
-                    self.done(tag, completed(result))?;
+                    self.done(tag, completed(result), yields)?;
                 }
             }
             Event::Cancel => self.cancelled = true,
@@ -223,9 +265,20 @@ impl Running {
         Ok(())
     }
 
-    fn done(&mut self, tag: u64, result: Result<Value, Box<str>>) -> Result<(), Failure> {
-        if matches!(self.waits, Waits::Done(wanted) if wanted == tag) {
-            self.waits = Waits::Ready(self.given(result)?);
+    fn done(&mut self, tag: u64, result: Result<Value, Box<str>>, yields: &Yields<'_>) -> Result<(), Failure> {
+        match &self.waits {
+            Waits::Done(wanted, ..) if *wanted == tag => self.waits = Waits::Ready(self.given(result)?),
+            Waits::Read { tag: wanted, connection, most, .. } if *wanted == tag => {
+                // What the wait was for is read here, so that nothing is lost if a cancel comes before that.
+                let read = result
+                    .and_then(|_| Ok(connection.try_read(*most).transpose().map_err(|error| error.to_string())?));
+                match read.transpose() {
+                    Some(read) => self.waits = Waits::Ready(self.given(read)?),
+                    // It was over for nothing.
+                    None => self.watch(yields)?,
+                }
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -263,6 +316,7 @@ impl Running {
             match self.serve(&operation, &Arguments(yielded), program, yields) {
                 Ok(Served::At(value)) => self.waits = Waits::Ready(self.given(Ok(value))?),
                 Ok(Served::Waits(waits)) => self.waits = waits,
+                Ok(Served::Watches) => {}
                 Ok(Served::GivesWay) => {
                     self.waits = Waits::Ready(self.given(Ok(Value::Nil))?);
                     return Ok(Status::Continue);
@@ -282,12 +336,14 @@ impl Running {
                 let until = *until;
                 match self.inbox.pop_front() {
                     Some(received) => Some(self.received(received)?),
-                    None if self.cancelled => Some(self.nothing("cancelled")?),
+                    None if self.is_ended(Cancel::Ends { limited: until.is_some() }) => {
+                        Some(self.nothing("cancelled")?)
+                    }
                     None if until.is_some_and(|until| until <= now) => Some(self.nothing("timeout")?),
                     None => self.wait_until(until, now, yields),
                 }
             }
-            &mut Waits::Sleep(until) => match until <= now || self.cancelled {
+            &mut Waits::Sleep(until) => match until <= now || self.is_ended(Cancel::Ends { limited: true }) {
                 true => Some(self.given(Ok(Value::Boolean(until <= now)))?),
                 false => self.wait_until(Some(until), now, yields),
             },
@@ -298,10 +354,45 @@ impl Running {
                 }
                 false => self.wait_until(until, now, yields),
             },
-            Waits::Done(_) if self.cancelled => Some(self.given(Err("cancelled".into()))?),
-            Waits::Done(_) => None,
+            &mut Waits::Done(_, cancel, _) => match self.is_ended(cancel) {
+                true => Some(self.given(Err("cancelled".into()))?),
+                false => None,
+            },
+            &mut Waits::Read { until, .. } => match self.is_ended(Cancel::Ends { limited: until.is_some() }) {
+                true => Some(self.given(self.last_read())?),
+                false => None,
+            },
         };
         Ok(given)
+    }
+
+    /// Whether a cancel ends the wait.
+    fn is_ended(&mut self, cancel: Cancel) -> bool {
+        let Cancel::Ends { limited } = cancel else { return false };
+        let ends = self.cancelled && !(limited && self.told);
+        self.told |= ends;
+        ends
+    }
+
+    /// What has arrived, although nothing was seen yet when the cancel came.
+    fn last_read(&self) -> Result<Value, Box<str>> {
+        match &self.waits {
+            Waits::Read { connection, most, .. } => match connection.try_read(*most) {
+                Some(read) => read.map_err(|error| error.to_string().into()),
+                None => Err("cancelled".into()),
+            },
+            _ => Err("cancelled".into()),
+        }
+    }
+
+    /// Waits until there may be something to read.
+    fn watch(&mut self, yields: &Yields<'_>) -> Result<(), String> {
+        self.tag += 1;
+        let Waits::Read { tag, connection, until, helper, .. } = &mut self.waits else { return Ok(()) };
+        *tag = self.tag;
+        let patience = until.map(|until| until.saturating_duration_since(Instant::now()));
+        *helper = Some(begin(yields, *tag, String::new(), Arc::clone(connection).readable(patience))?);
+        Ok(())
     }
 
     /// Sets the timer, unless one fires before that: then it is looked at again.
@@ -309,6 +400,9 @@ impl Running {
         if let Some(until) = until
             && self.timer.is_none_or(|(_, fires)| fires > until)
         {
+            if let Some((later, _)) = self.timer {
+                yields.cancel_sleep(later);
+            }
             self.tag += 1;
             self.timer = Some((self.tag, until));
             yields.command(CommandId::SLEEP, self.tag, until.saturating_duration_since(now));
@@ -353,6 +447,7 @@ impl Running {
             b"receive" => Served::Waits(Waits::Receive(deadline(arguments, 0)?)),
             b"sleep" => Served::Waits(Waits::Sleep(deadline(arguments, 0)?.ok_or("argument 1 must be milliseconds")?)),
             b"yield" => Served::GivesWay,
+            b"cancelled" => Served::At(Value::Boolean(self.cancelled)),
             b"call" => {
                 let to = arguments.target(0)?;
                 let (value, until) = (arguments.value(1)?, deadline(arguments, 2)?);
@@ -383,7 +478,7 @@ impl Running {
                 let value = arguments.value(1)?;
                 self.tag += 1;
                 yields.command(id, self.tag, value);
-                Served::Waits(Waits::Done(self.tag))
+                Served::Waits(Waits::Done(self.tag, Cancel::Outlasted, None))
             }
             b"fs.read" => {
                 let (path, from, count) = (arguments.text(0)?, arguments.integer(1)?, arguments.integer(2)?);
@@ -398,14 +493,17 @@ impl Running {
             }
             b"connect" => {
                 let (address, patience) = (arguments.text(0)?, patience(arguments, 1)?);
-                self.beside(yields, format!("cannot connect to {address}"), net::connect(address, patience))
+                let ends = Cancel::Ends { limited: patience.is_some() };
+                self.beside(yields, ends, format!("cannot connect to {address}"), net::connect(address, patience))?
             }
             b"listen" => {
                 let address = arguments.text(0)?;
-                self.beside(yields, format!("cannot listen at {address}"), net::listen(address))
+                self.beside(yields, Cancel::Outlasted, format!("cannot listen at {address}"), net::listen(address))?
             }
             b"accept" => match arguments.socket(0)? {
-                Socket::Listener(listener) => self.beside(yields, String::new(), listener.accept()),
+                Socket::Listener(listener) => {
+                    self.beside(yields, Cancel::Ends { limited: false }, String::new(), listener.accept())?
+                }
                 Socket::Connection(_) => return Err("a connection accepts nothing".to_owned()),
             },
             b"read" => {
@@ -413,9 +511,15 @@ impl Running {
                     return Err("a listener has nothing to read".to_owned());
                 };
                 let most = usize::try_from(arguments.integer(1)?).unwrap_or(1);
+                let until = deadline(arguments, 2)?;
                 match connection.try_read(most) {
                     Some(read) => Served::At(read.map_err(|error| error.to_string())?),
-                    None => self.beside(yields, String::new(), connection.read(most, patience(arguments, 2)?)),
+                    None if until.is_some_and(|until| until <= Instant::now()) => return Err("timeout".to_owned()),
+                    None => {
+                        self.waits = Waits::Read { tag: 0, connection, most, until, helper: None };
+                        self.watch(yields)?;
+                        return Ok(Served::Watches);
+                    }
                 }
             }
             b"write" => {
@@ -425,7 +529,10 @@ impl Running {
                 let bytes = arguments.bytes(1)?;
                 match connection.try_write(&bytes).map_err(|error| error.to_string())? {
                     all if all == bytes.len() => Served::At(Value::Boolean(true)),
-                    some => self.beside(yields, String::new(), connection.write(bytes, some)),
+                    some => {
+                        let work = connection.write(bytes, some, patience(arguments, 2)?);
+                        self.beside(yields, Cancel::Outlasted, String::new(), work)?
+                    }
                 }
             }
             _ => return Err("the runtime has no such operation".to_owned()),
@@ -439,27 +546,35 @@ impl Running {
     ) -> Served {
         self.tag += 1;
         yields.perform(self.tag, BlockingWork::new(work));
-        Served::Waits(Waits::Done(self.tag))
+        Served::Waits(Waits::Done(self.tag, Cancel::Outlasted, None))
     }
 
-    /// Has `work` done by a process that ends with this one, so that what it holds is not kept open.
-    fn beside<F>(&mut self, yields: &Yields<'_>, act: String, work: F) -> Served
+    fn beside<F>(&mut self, yields: &Yields<'_>, cancel: Cancel, act: String, work: F) -> Result<Served, String>
     where
         F: Future<Output = io::Result<Value>> + Send + 'static,
     {
         self.tag += 1;
-        let (tag, to) = (self.tag, yields.pid());
-        let started = SpawnOptions::new().scoped().spawn(async move {
-            let result = work.await.map_err(|error| match act.as_str() {
-                "" => error.to_string().into(),
-                act => format!("{act}: {error}").into(),
-            });
-            // Ignored: it ends with who waits.
-            drop(procession::send(to, Message::Done { tag, result }));
-        });
-        drop(started);
-        Served::Waits(Waits::Done(tag))
+        let helper = begin(yields, self.tag, act, work)?;
+        Ok(Served::Waits(Waits::Done(self.tag, cancel, Some(helper))))
     }
+}
+
+/// Has `work` done by a process of its own.
+fn begin<F>(yields: &Yields<'_>, tag: u64, act: String, work: F) -> Result<Helper, String>
+where
+    F: Future<Output = io::Result<Value>> + Send + 'static,
+{
+    let to = yields.pid();
+    let started = SpawnOptions::new().try_spawn(async move {
+        let result = work.await.map_err(|error| match act.as_str() {
+            "" => error.to_string().into(),
+            act => format!("{act}: {error}").into(),
+        });
+        // Ignored: it is killed with who waits.
+        drop(procession::send(to, Message::Done { tag, result }));
+    });
+    let helper = started.map_err(|error| error.to_string())?;
+    Ok(Helper(helper.pid().expect("a handle of a process that was started has its PID")))
 }
 
 /// What a command completed with: of file work, or of a handler of the program's.

@@ -13,7 +13,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::guest::Message;
 use crate::json;
 use crate::program::Program;
-use crate::value::{self, PIDS, SOCKET_METHODS, Socket, Value};
+use crate::value::{self, LuaSocket, PIDS, SOCKET_METHODS, Socket, Value};
 
 /// Where Lua cannot be suspended (in a comparison of `table.sort`, a function of `string.gsub`, the program before its functions are called), it
 /// goes on past its budget, at most so many times; then the process ends. Some 100 ms.
@@ -126,6 +126,13 @@ impl Arguments {
         }
     }
 
+    /// Takes the socket that is the first argument out of the Lua state. `None` if that was done before.
+    fn forget_socket(&self) -> Result<Option<Socket>, String> {
+        let data = self.0.front().and_then(mlua::Value::as_userdata);
+        let socket = data.and_then(|data| Some(data.borrow_mut::<LuaSocket>().ok()?.0.take()));
+        socket.ok_or_else(|| self.wrong(0, "a socket"))
+    }
+
     pub(crate) fn socket(&self, index: usize) -> Result<Socket, String> {
         match self.value(index)? {
             Value::Socket(socket) => Ok(socket),
@@ -202,11 +209,12 @@ fn add_natives(lua: &Lua, native: &Table, program: &Program, budget: &Arc<Budget
         Ok(mlua::Value::Nil)
     })?;
     add(lua, native, "close", |_, arguments| {
-        if let Socket::Connection(connection) = arguments.socket(0)? {
+        if let Some(Socket::Connection(connection)) = arguments.forget_socket()? {
             connection.close();
         }
         Ok(mlua::Value::Nil)
     })?;
+    add(lua, native, "forget", |_, arguments| arguments.forget_socket().map(|_| mlua::Value::Nil))?;
     add(lua, native, "address", |lua, arguments| match arguments.socket(0)? {
         Socket::Listener(listener) => give(lua, listener.address().map_err(|error| error.to_string())?),
         Socket::Connection(_) => Err("argument 1 must be a listener".to_owned()),

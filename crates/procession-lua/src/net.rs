@@ -1,5 +1,6 @@
 //! Sockets of guests.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::net::Shutdown;
@@ -37,18 +38,21 @@ impl fmt::Display for Socket {
 impl Connection {
     /// What has arrived; `None` if nothing has yet.
     pub(crate) fn try_read(&self, most: usize) -> Option<io::Result<Value>> {
-        let mut buffer = vec![0; most.clamp(1, READ_MAX)];
-        match self.0.try_read(&mut buffer) {
+        thread_local! {
+            /// Kept, since a read would otherwise cost its allocation and its zeros.
+            static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_MAX]);
+        }
+        BUFFER.with_borrow_mut(|buffer| match self.0.try_read(&mut buffer[..most.clamp(1, READ_MAX)]) {
             Ok(count) => Some(Ok(received(&buffer[..count]))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Err(error) => Some(Err(error)),
-        }
+        })
     }
 
-    pub(crate) async fn read(self: Arc<Self>, most: usize, patience: Option<Duration>) -> io::Result<Value> {
-        let mut buffer = vec![0; most.clamp(1, READ_MAX)];
-        let count = patiently(patience, self.0.read(&mut buffer)).await?;
-        Ok(received(&buffer[..count]))
+    /// Waits until there may be something to read, and holds no buffer meanwhile.
+    pub(crate) async fn readable(self: Arc<Self>, patience: Option<Duration>) -> io::Result<Value> {
+        patiently(patience, self.0.readable()).await?;
+        Ok(Value::Nil)
     }
 
     /// How much of `bytes` the kernel took at once.
@@ -59,8 +63,13 @@ impl Connection {
         }
     }
 
-    pub(crate) async fn write(self: Arc<Self>, bytes: Arc<[u8]>, from: usize) -> io::Result<Value> {
-        self.0.write_all(&bytes[from..]).await?;
+    pub(crate) async fn write(
+        self: Arc<Self>,
+        bytes: Arc<[u8]>,
+        from: usize,
+        patience: Option<Duration>,
+    ) -> io::Result<Value> {
+        patiently(patience, self.0.write_all(&bytes[from..])).await?;
         Ok(Value::Boolean(true))
     }
 

@@ -120,6 +120,7 @@ function process.unlink(to) return check(yield("unlink", to)) end
 function process.monitor(to) return check(yield("monitor", to)) end
 function process.trap_exits(traps) return check(yield("trap", traps ~= false)) end
 function process.yield() return check(yield("yield")) end
+function process.cancelled() return check(yield("cancelled")) end
 
 ---- time
 
@@ -182,10 +183,49 @@ function socket:read(most, timeout)
   if not ok then return nil, bytes end
   return bytes
 end
-function socket:write(bytes) return try(yield("write", self, bytes)) end
+function socket:write(bytes, timeout) return try(yield("write", self, bytes, timeout)) end
 function socket:accept() return try(yield("accept", self)) end
 function socket:close() return check(native.close(self)) end
+function socket:forget() return check(native.forget(self)) end
 function socket:address() return check(native.address(self)) end
+
+-- Serves until a cancel: each connection has a process, which calls the global function `name` with it and the rest. Then it accepts no more, and
+-- returns once all of these have ended.
+function net.serve(listener, name, ...)
+  local serving, count = {}, 0
+  -- Messages are those that tell of an end; others have no place here.
+  local function note(wait)
+    local message, why = process.receive(wait)
+    if type(message) == "table" and serving[message.down] then
+      serving[message.down] = nil
+      count = count - 1
+    end
+    return why ~= "timeout" and why ~= "cancelled"
+  end
+  while true do
+    local connection, cause = listener:accept()
+    if connection then
+      local ok, pid = native.spawn(0, name, connection, ...)
+      if ok then
+        -- Its descriptor is to be free when the process has ended, and not when this one's garbage is collected.
+        connection:forget()
+        process.monitor(pid)
+        serving[pid] = true
+        count = count + 1
+      else
+        log.error("cannot serve a connection:", pid)
+        connection:close()
+      end
+    elseif cause == "cancelled" then
+      break
+    else
+      log.warn("cannot accept:", cause)
+      time.sleep(10)
+    end
+    repeat until not note(0)
+  end
+  while count > 0 do note(1000) end
+end
 
 -- Reads a connection by lines and by counts. Never holds more than one line or count, and one read.
 function net.reader(connection)
@@ -240,7 +280,7 @@ local REASONS = { [200] = "OK", [201] = "Created", [204] = "No Content", [400] =
   [405] = "Method Not Allowed", [413] = "Content Too Large", [431] = "Request Header Fields Too Large",
   [500] = "Internal Server Error", [501] = "Not Implemented" }
 
-local function respond(connection, answer, keep)
+local function respond(connection, answer, keep, patience)
   local body = answer.body or ""
   local lines = { format("HTTP/1.1 %d %s", answer.status or 200, REASONS[answer.status or 200] or "Status") }
   for name, value in pairs(answer.headers or {}) do
@@ -250,18 +290,28 @@ local function respond(connection, answer, keep)
   end
   lines[#lines + 1] = "Content-Length: " .. #body
   if not keep then lines[#lines + 1] = "Connection: close" end
-  return connection:write(concat(lines, "\r\n") .. "\r\n\r\n" .. body)
+  return connection:write(concat(lines, "\r\n") .. "\r\n\r\n" .. body, patience)
 end
 
 -- The next request; or nil, and the status to refuse with, if one is due.
 local function request(reader, patience)
-  local first = reader.line(8192, patience)
-  if not first then return nil end
+  -- After a cancel, what has come is answered, and what has come in part may come to its end.
+  local function next_line()
+    local text, cause = reader.line(8192, patience)
+    if cause == "cancelled" then return reader.line(8192, patience) end
+    return text, cause
+  end
+  local first, cause = reader.line(8192, process.cancelled() and reader.buffered() == 0 and 0 or patience)
+  if cause == "cancelled" and reader.buffered() > 0 then first, cause = reader.line(8192, patience) end
+  if not first then
+    if cause == "too long" then return nil, 400 end
+    return nil
+  end
   local method, path, version = string.match(first, "^(%u+) (%S+) HTTP/1%.([01])$")
   if not method then return nil, 400 end
   local headers, count = {}, 0
   while true do
-    local text, cause = reader.line(8192, patience)
+    local text, cause = next_line()
     if not text then return nil, cause == "too long" and 431 or 400 end
     if text == "" then break end
     count = count + 1
@@ -280,7 +330,8 @@ local function request(reader, patience)
     if not digits or #digits > 15 then return nil, 400 end
     local length = math.tointeger(digits)
     if length > BODY_MAX then return nil, 413 end
-    body = reader.exactly(length, patience)
+    body, cause = reader.exactly(length, patience)
+    if cause == "cancelled" then body = reader.exactly(length, patience) end
     if not body then return nil, 400 end
   end
   local wish = string.lower(headers.connection or "")
@@ -298,7 +349,7 @@ local function serve_connection(connection, name, patience)
   while true do
     local asked, keep = request(reader, patience)
     if not asked then
-      if keep then respond(connection, { status = keep, body = REASONS[keep] .. "\n" }) end
+      if keep then respond(connection, { status = keep, body = REASONS[keep] .. "\n" }, false, patience) end
       break
     end
     local ok, answer = pcall(_G[name], asked)
@@ -308,25 +359,16 @@ local function serve_connection(connection, name, patience)
     elseif type(answer) == "string" then
       answer = { body = answer }
     end
-    if not respond(connection, answer, keep) or not keep then break end
+    if not respond(connection, answer, keep, patience) or not keep then break end
   end
   connection:close()
 end
 http["serve connection"] = serve_connection
 
--- Serves for ever: each connection has a process, in which the global function `name` answers its requests.
+-- Serves until a cancel: each connection has a process, in which the global function `name` answers its requests.
 function http.serve(listener, name, patience)
   if type(_G[name]) ~= "function" then error("there is no function " .. tostring(name), 2) end
-  while true do
-    local connection, cause = listener:accept()
-    if connection then
-      process.spawn("http.serve connection", connection, name, patience or 30000)
-    else
-      if cause == "cancelled" then return end
-      log.warn("cannot accept:", cause)
-      time.sleep(10)
-    end
-  end
+  return net.serve(listener, "http.serve connection", name, patience or 30000)
 end
 
 ---- command

@@ -110,10 +110,10 @@ impl Program {
         self.spawn_with(SpawnOptions::new(), function, arguments)
     }
 
-    /// As [`spawn`](Self::spawn), with options. Without a label the process gets the name of the function.
+    /// As [`spawn`](Self::spawn), with options. The label is the name of the function.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`], also if the options bound the mailbox.
     #[track_caller]
     pub fn spawn_with(
         &self,
@@ -121,13 +121,15 @@ impl Program {
         function: &str,
         arguments: impl IntoIterator<Item = Value>,
     ) -> Result<Child<Message, Value>, Error> {
+        let refused = |cause| Error::Start { program: self.0.name.clone(), function: function.to_owned(), cause };
+        if options.mailbox_capacity().is_some() {
+            return Err(refused(
+                "the mailbox of a guest cannot be bounded, since answers that it waits for come by it".to_owned(),
+            ));
+        }
         let arguments: Vec<Value> = arguments.into_iter().collect();
-        options.label(function).spawn_process(Guest::new(self.clone()), function, Box::new(arguments)).map_err(
-            |error| {
-                let cause = init_cause(&error);
-                Error::Start { program: self.0.name.clone(), function: function.to_owned(), cause }
-            },
-        )
+        let started = options.label(function).spawn_process(Guest::new(self.clone()), function, Box::new(arguments));
+        started.map_err(|error| refused(init_cause(&error)))
     }
 
     pub(crate) fn inner(&self) -> &Inner {

@@ -160,8 +160,8 @@ impl Copying {
             mlua::Value::String(string) => Value::string(string.as_bytes()),
             mlua::Value::Table(table) => self.copy_table(table)?,
             mlua::Value::UserData(data) => match of_userdata(data) {
-                Some(value) => value,
-                None => return self.refuse("a userdata"),
+                Ok(value) => value,
+                Err(what) => return self.refuse(what),
             },
             other => return self.refuse(format!("a {}", other.type_name())),
         })
@@ -200,19 +200,22 @@ fn step(key: &mlua::Value) -> String {
     }
 }
 
-fn of_userdata(data: &AnyUserData) -> Option<Value> {
+fn of_userdata(data: &AnyUserData) -> Result<Value, &'static str> {
     if let Ok(pid) = data.borrow::<LuaPid>() {
-        return Some(Value::Pid(pid.0));
+        return Ok(Value::Pid(pid.0));
     }
-    data.borrow::<LuaSocket>().ok().map(|socket| Value::Socket(socket.0.clone()))
+    let Ok(socket) = data.borrow::<LuaSocket>() else { return Err("a userdata") };
+    socket.0.clone().map(Value::Socket).ok_or("a socket that was closed here")
 }
 
-/// A socket in a Lua state. Its methods are Lua's: see `prelude.lua`.
-pub(crate) struct LuaSocket(pub(crate) Socket);
+/// A socket in a Lua state, until it is closed there: descriptors are not to wait for Lua's collector. Its methods are Lua's: see `prelude.lua`.
+pub(crate) struct LuaSocket(pub(crate) Option<Socket>);
 
 impl UserData for LuaSocket {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_meta_method(MetaMethod::ToString, |_, socket, ()| Ok(format!("{}", socket.0)));
+        methods.add_meta_method(MetaMethod::ToString, |_, socket, ()| {
+            Ok(socket.0.as_ref().map_or_else(|| "closed socket".to_owned(), ToString::to_string))
+        });
         methods.add_meta_method(MetaMethod::Index, |lua, _, name: mlua::Value| {
             lua.named_registry_value::<Table>(SOCKET_METHODS)?.raw_get::<mlua::Value>(name)
         });
@@ -239,7 +242,7 @@ pub(crate) fn give(lua: &Lua, value: &Value) -> mlua::Result<mlua::Value> {
             mlua::Value::Table(table)
         }
         Value::Pid(pid) => give_pid(lua, *pid)?,
-        Value::Socket(socket) => mlua::Value::UserData(lua.create_userdata(LuaSocket(socket.clone()))?),
+        Value::Socket(socket) => mlua::Value::UserData(lua.create_userdata(LuaSocket(Some(socket.clone())))?),
     })
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use procession::{CommandId, Completion, Exit, Scheduler, SpawnOptions};
+use procession::{CommandId, Completion, Exit, Scheduler, SpawnOptions, WhenFull};
 use procession_lua::{Message, Program, Value};
 
 /// Longer than anything here takes.
@@ -125,12 +125,20 @@ fn what_cannot_be_suspended_ends_and_cannot_catch_that() {
 }
 
 #[test]
-fn a_cancel_ends_waits_and_lets_clean_up() {
-    let source =
-        "function main() local m, why = process.receive() local slept = time.sleep(1e9) return { why, slept } end";
+fn a_cancel_ends_a_wait_and_lets_clean_up_but_not_for_ever() {
+    let source = "function helper() local asked, call = process.receive() process.reply(call, asked) end
+    function main()
+      local helper = process.spawn('helper')
+      assert(time.sleep(1e9) == false and process.cancelled())
+      -- With a limit, it may wait again; without, it would be for ever.
+      assert(time.sleep(2) and select(2, process.receive(2)) == 'timeout')
+      local m, why = process.receive()
+      return { why, process.call(helper, false) }
+    end";
     let program = Program::load("test", source).expect("it is Lua");
     let scheduler = scheduler();
     let child = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("it has a main");
+    // A cancel before it waits is told by its first wait.
     child.cancel();
     let both = Value::Table(vec![(1.into(), "cancelled".into()), (2.into(), false.into())]);
     assert_eq!(child.join(), Ok(both));
@@ -163,6 +171,34 @@ fn rust_sends_to_guests() {
         child.send(Message::from(Value::Integer(n))).expect("it waits");
     }
     assert_eq!(child.join(), Ok(3.into()));
+}
+
+#[test]
+fn waits_of_all_lengths_share_one_timer() {
+    let source = "function echo() while true do process.send(process.receive(), 1) end end
+    function main()
+      local echo = process.spawn('echo')
+      for i = 1, 50 do
+        process.send(echo, process.self())
+        assert(process.receive(3600000 - 1000 * i) == 1)
+      end
+      process.receive()
+    end";
+    let scheduler = Scheduler::builder().width(1).test_clock().build().expect("it needs no threads");
+    let program = Program::load("test", source).expect("it is Lua");
+    let child = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("it has a main");
+    scheduler.run_until_idle();
+    assert_eq!(scheduler.snapshot().timers.pending, 1);
+    child.cancel();
+    assert_eq!(scheduler.block_on(child), Ok(Value::Nil));
+}
+
+#[test]
+fn a_bounded_mailbox_is_refused() {
+    let program = Program::load("test", "function main() end").expect("it is Lua");
+    let options = SpawnOptions::new().mailbox(8, WhenFull::Reject);
+    let error = program.spawn_with(options, "main", []).expect_err("answers come by it").to_string();
+    assert!(error.starts_with("cannot start main of test: the mailbox of a guest cannot be bounded"), "{error}");
 }
 
 #[test]
