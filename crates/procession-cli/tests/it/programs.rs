@@ -1,9 +1,11 @@
 //! The programs in `programs/`, run by the command, with clients over TCP.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::procession;
 
@@ -27,8 +29,20 @@ struct Server(Child, String);
 
 impl Server {
     fn start(name: &str) -> Self {
-        let mut child =
-            program(&format!("{name} 127.0.0.1:0")).stdout(Stdio::piped()).spawn().expect("it can be started");
+        Self::begin(program(&format!("{name} 127.0.0.1:0")))
+    }
+
+    /// With so many descriptors.
+    fn start_limited(name: &str, descriptors: u32) -> Self {
+        let all = program(&format!("{name} 127.0.0.1:0"));
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"")).arg(all.get_program());
+        command.args(all.get_args()).current_dir(all.get_current_dir().expect("it has one"));
+        Self::begin(command)
+    }
+
+    fn begin(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it can be started");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("it is piped"))
             .read_line(&mut line)
@@ -51,11 +65,18 @@ impl Server {
         assert_eq!(String::from_utf8_lossy(&answer), expected, "to {sent:?}");
     }
 
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
+    }
+
+    fn wait(mut self) -> Option<i32> {
+        self.0.wait().expect("it is a child").code()
+    }
+
     /// Asks for the end, and waits for it.
-    fn end(mut self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
-        assert!(self.0.wait().expect("it is a child").success());
+    fn end(self) {
+        self.signal(Signal::TERM);
+        assert_eq!(self.wait(), Some(0));
     }
 }
 
@@ -128,9 +149,23 @@ fn the_http_service_answers_and_outlives_what_fails() {
         ("GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 400 "),
         ("GET / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", "HTTP/1.1 413 "),
         ("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 501 "),
+        ("GET / HTTP/1.1\r\n no name\r\n\r\n", "HTTP/1.1 400 "),
+        (&format!("GET / HTTP/1.1\r\n{}", "a: b\r\n".repeat(101)), "HTTP/1.1 431 "),
+        (&format!("GET / HTTP/1.1\r\na: {}", "b".repeat(9000)), "HTTP/1.1 431 "),
+        (&"a".repeat(9000), "HTTP/1.1 400 "),
     ] {
         Server::check(&mut server.connect(), sent, expected);
     }
+    // Half requests, and no more.
+    for half in ["GET / HT", "GET / HTTP/1.1\r\nhost", "POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhe"] {
+        let mut client = server.connect();
+        client.write_all(half.as_bytes()).expect("it reads");
+        client.shutdown(Shutdown::Write).expect("it is open");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("it closes in order");
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400 "), "to {half:?}: {answer}");
+    }
+    Server::check(&mut server.connect(), "POST /echo HTTP/1.1\r\nContent-Length: 1\r\n\r\na", &ok("a"));
     server.end();
 }
 
@@ -173,6 +208,128 @@ fn the_key_value_server_speaks_the_protocol_of_redis() {
         Server::check(&mut other, sent, &format!("-ERR Protocol error: {wrong}\r\n"));
         assert_eq!(other.read(&mut [0]).expect("it closes in order"), 0, "after {sent:?}");
     }
+    // More than a request may be. What it has not read when it closes may take the answer along.
+    let mut other = server.connect();
+    let values = format!("$500000\r\n{}\r\n", "v".repeat(500_000)).repeat(3);
+    drop(other.write_all(format!("*64\r\n{values}").as_bytes()));
+    let mut answer = Vec::new();
+    drop(other.read_to_end(&mut answer));
+    assert!(answer.is_empty() || answer == b"-ERR Protocol error: too big a request\r\n");
     Server::check(&mut client, "PING\r\n", "+PONG\r\n");
     server.end();
+}
+
+#[test]
+fn answers_larger_than_the_memory_of_a_process_come_in_parts() {
+    let server = Server::start("kv.lua");
+    let mut client = server.connect();
+    let value = "v".repeat(500_000);
+    Server::check(&mut client, &format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$500000\r\n{value}\r\n"), "+OK\r\n");
+    let many = 150;
+    client.write_all("GET k\r\n".repeat(many).as_bytes()).expect("it reads");
+    let mut answer = vec![0; "$500000\r\n".len() + value.len() + 2];
+    for _ in 0..many {
+        client.read_exact(&mut answer).expect("it answers");
+    }
+    assert!(answer.starts_with(b"$500000\r\nv") && answer.ends_with(b"v\r\n"));
+    server.end();
+}
+
+#[test]
+fn a_signal_amid_the_load_finishes_what_has_come() {
+    let many = 500;
+    let counts = (1..=many).map(|n| format!("{{\"count\":{n}}}\n"));
+    let head = |body: &str| {
+        format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+    };
+    for (name, request, expected) in [
+        ("kv.lua", "INCR n\r\n", (1..=many).map(|n| format!(":{n}\r\n")).collect::<String>()),
+        ("http.lua", "GET /count HTTP/1.1\r\n\r\n", counts.map(|body| head(&body)).collect()),
+    ] {
+        let server = Server::start(name);
+        let (mut client, mut idle) = (server.connect(), server.connect());
+        client.write_all(request.repeat(many).as_bytes()).expect("it reads");
+        // It has begun.
+        let mut answer = vec![0; 4];
+        client.read_exact(&mut answer).expect("it answers");
+        server.signal(Signal::TERM);
+        client.read_to_end(&mut answer).expect("it closes in order");
+        assert_eq!(String::from_utf8_lossy(&answer), expected, "of {name}");
+        assert_eq!(idle.read(&mut [0]).expect("it closes in order"), 0);
+        assert_eq!(server.wait(), Some(0), "{name}");
+    }
+}
+
+#[test]
+fn a_request_that_has_begun_may_come_to_its_end_after_a_signal() {
+    let server = Server::start("http.lua");
+    let (mut client, mut idle) = (server.connect(), server.connect());
+    Server::check(&mut client, "GET /nowhere HTTP/1.1\r\n\r\n", "HTTP/1.1 404 ");
+    client.write_all(b"POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhe").expect("it reads");
+    server.signal(Signal::TERM);
+    // Idle ones are closed, so that the signal has come.
+    assert_eq!(idle.read(&mut [0]).expect("it closes in order"), 0);
+    client.write_all(b"llo").expect("it reads");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).expect("it closes in order");
+    assert!(answer.ends_with("Content-Length: 5\r\n\r\nhello"), "{answer}");
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn the_second_signal_ends_a_program_at_once() {
+    let path = format!("{}/stays.lua", env!("CARGO_TARGET_TMPDIR"));
+    let source =
+        "function main() print('begins') process.receive() print('stays') while true do time.sleep(1000) end end";
+    std::fs::write(&path, source).expect("the folder is there");
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let mut command = program(&format!("--deadline 600 {path}"));
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it can be started");
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        for line in ["begins", "stays"] {
+            assert_eq!(lines.next().expect("it says so").expect("it is text"), line);
+            kill_process(Pid::from_child(&child), signal).expect("it runs");
+        }
+        assert_eq!(child.wait().expect("it is a child").code(), Some(code));
+    }
+}
+
+#[test]
+fn what_does_not_end_by_itself_is_ended_by_the_deadline() {
+    let path = format!("{}/stubborn.lua", env!("CARGO_TARGET_TMPDIR"));
+    let source = "function main() print('begins') while true do time.sleep(1000) end end";
+    std::fs::write(&path, source).expect("the folder is there");
+    let mut command = program(&format!("--deadline 1 {path}"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it says that it begins");
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    let output = child.wait_with_output().expect("it is a child");
+    assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), output.status.code()), ("", Some(0)));
+}
+
+#[test]
+fn with_few_descriptors_the_rest_waits_until_some_are_closed() {
+    for (name, request, answer) in [
+        ("kv.lua", "PING\r\n", "+PONG\r\n"),
+        (
+            "http.lua",
+            "POST /echo HTTP/1.1\r\nContent-Length: 1\r\n\r\na",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
+        ),
+    ] {
+        let server = Server::start_limited(name, 64);
+        let mut clients: Vec<TcpStream> = (0..100).map(|_| server.connect()).collect();
+        let mut rest = clients.split_off(30);
+        for client in &mut clients {
+            Server::check(client, request, answer);
+        }
+        drop(clients);
+        for client in &mut rest[..30] {
+            Server::check(client, request, answer);
+        }
+        drop(rest);
+        Server::check(&mut server.connect(), request, answer);
+        server.end();
+    }
 }
