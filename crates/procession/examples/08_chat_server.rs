@@ -1,7 +1,8 @@
 //! Look at who owns what: the room is a process, and its members are data of that process; nothing is locked.
 //!
 //! Each client has two processes: one reads lines and sends them to the room, one has a mailbox and writes what the room says. A
-//! client that does not read has a full socket, then a full mailbox, and then misses lines; the room waits for nobody.
+//! client that does not read has a full socket, then a full mailbox, and then misses lines; the room waits for nobody. One that says more than
+//! the room can listen to has to wait: the room's mailbox is full, then his socket.
 //! With an address it serves until it is stopped: `cargo run --example 08_chat_server -- 127.0.0.1:7000`, then `nc 127.0.0.1 7000` twice.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use futures_lite::io::BufReader;
 use futures_lite::{AsyncBufReadExt, AsyncWriteExt, StreamExt};
 use procession::net::{ReadHalf, TcpListener, TcpStream, WriteHalf};
-use procession::{Address, Child, Context, Pid, Scheduler, SpawnOptions, WhenFull, spawn, start};
+use procession::{Address, Child, Context, Pid, Scheduler, SpawnOptions, WhenFull, spawn};
 
 enum Room {
     Joins(Address<Arc<str>>),
@@ -22,6 +23,8 @@ enum Room {
 
 /// Lines that wait for a member at most: who reads so slowly misses some.
 const BEHIND_MAX: u32 = 100;
+/// What waits for the room at most.
+const UNHEARD_MAX: u32 = 1000;
 
 async fn room(mut cx: Context<Room>) {
     let mut members = BTreeMap::new();
@@ -56,22 +59,22 @@ async fn write(mut cx: Context<Arc<str>>, mut stream: WriteHalf<Arc<TcpStream>>)
 async fn read(stream: ReadHalf<Arc<TcpStream>>, writer: Child<Arc<str>, io::Result<()>>, room: Address<Room>) {
     let mut lines = BufReader::new(stream).lines();
     while let Some(Ok(line)) = lines.next().await {
-        if room.send(Room::Says(writer.pid(), line)).is_err() {
+        if room.send_wait(Room::Says(writer.pid(), line)).await.is_err() {
             break;
         }
     }
     // Ignored: a room that has gone need not know.
-    let _ = room.send(Room::Leaves(writer.pid()));
+    let _ = room.send_wait(Room::Leaves(writer.pid())).await;
     writer.cancel();
 }
 
 async fn serve(listener: TcpListener) -> io::Result<()> {
-    let room = start(room);
+    let room = SpawnOptions::new().mailbox(UNHEARD_MAX, WhenFull::Wait).start(room);
     loop {
         let (reads, writes) = listener.accept().await?.0.into_split();
         let behind = SpawnOptions::new().mailbox(BEHIND_MAX, WhenFull::Reject);
         let writer = behind.start(move |cx| write(cx, writes));
-        room.send(Room::Joins(writer.address().clone())).map_err(io::Error::other)?;
+        room.send_wait(Room::Joins(writer.address().clone())).await.map_err(io::Error::other)?;
         drop(spawn(read(reads, writer, room.address().clone())));
     }
 }
