@@ -152,7 +152,8 @@ impl Guest {
         // A name with a dot is a function in a global table.
         for part in method.splitn(2, '.') {
             let mlua::Value::Table(table) = found else { return Err(InitError::unknown_method(method)) };
-            found = table.raw_get(part).map_err(refused)?;
+            // Not raw, so that a part of the library is loaded for it.
+            found = table.get(part).map_err(refused)?;
         }
         let mlua::Value::Function(function): mlua::Value = found else { return Err(InitError::unknown_method(method)) };
         let thread = lua.create_thread(function).map_err(refused)?;

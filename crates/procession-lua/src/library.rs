@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mlua::chunk::ChunkMode;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, VmState};
-use procession::{Exit, Pid, RegisterError, SpawnOptions};
+use procession::{Exit, Instant, Pid, RegisterError, SpawnOptions};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -38,8 +38,7 @@ pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua>
     let inner = program.inner();
     let libraries = StdLib::COROUTINE | StdLib::TABLE | StdLib::STRING | StdLib::UTF8 | StdLib::MATH;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
-    let native = lua.create_table()?;
-    add_natives(&lua, &native, program, budget)?;
+    let native = native(&lua, program, budget)?;
     let commands = lua.create_table()?;
     for (index, (name, _)) in (0_i64..).zip(&inner.commands) {
         commands.raw_set(name.as_str(), index)?;
@@ -59,24 +58,12 @@ pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua>
         Err(mlua::Error::runtime("the process computed for too long where it cannot be suspended"))
     })?;
     lua.load(&*inner.code).set_mode(ChunkMode::Binary).exec()?;
+    // What defined all this is garbage, which many processes would hold for long, since they do little.
+    lua.gc_collect()?;
     Ok(lua)
 }
 
 type Answer = Result<mlua::Value, String>;
-
-/// A function that says first whether it succeeded, for the prelude to raise an error that is a string.
-fn add<F>(lua: &Lua, to: &Table, name: &str, function: F) -> mlua::Result<()>
-where
-    F: Fn(&Lua, &Arguments) -> Answer + Send + 'static,
-{
-    let function: Function = lua.create_function(move |lua, arguments: MultiValue| {
-        Ok(match function(lua, &Arguments(arguments)) {
-            Ok(value) => (true, value),
-            Err(cause) => (false, mlua::Value::String(lua.create_string(cause)?)),
-        })
-    })?;
-    to.raw_set(name, function)
-}
 
 /// What Lua gave to a function.
 pub(crate) struct Arguments(pub(crate) MultiValue);
@@ -150,73 +137,99 @@ fn send(to: Pid, message: Message) -> bool {
     procession::send(to, message).is_ok()
 }
 
-fn add_natives(lua: &Lua, native: &Table, program: &Program, budget: &Arc<Budget>) -> mlua::Result<()> {
-    let spent = Arc::clone(budget);
-    native.raw_set("doomed", lua.create_function(move |_, ()| Ok(spent.doomed.load(Relaxed)))?)?;
-    native.raw_set("is_text", lua.create_function(|_, chunk: mlua::Value| Ok(chunk.is_string()))?)?;
-    let own = program.clone();
-    add(lua, native, "spawn", move |lua, arguments| {
-        let options = SpawnOptions::new();
-        let options = match arguments.integer(0)? {
-            1 => options.link(),
-            _ => options,
+/// What needs no wait, as one function, since each state has its own: it is called with the name of what it is to do, and says first whether it
+/// succeeded, for the prelude to raise an error that is a string.
+fn native(lua: &Lua, program: &Program, budget: &Arc<Budget>) -> mlua::Result<Function> {
+    let (program, spent, start) = (program.clone(), Arc::clone(budget), Instant::now());
+    lua.create_function(move |lua, mut arguments: MultiValue| {
+        let Some(mlua::Value::String(name)) = arguments.pop_front() else {
+            return Err(mlua::Error::runtime("native: its first argument is a name"));
         };
-        let child =
-            own.spawn_with(options, &arguments.text(1)?, arguments.rest(2)?).map_err(|error| error.to_string())?;
-        give(lua, child.detach().pid())
-    })?;
-    add(lua, native, "send", |lua, arguments| {
-        give(lua, send(arguments.target(0)?, Message::Plain(arguments.value(1)?)))
-    })?;
-    add(lua, native, "reply", |lua, arguments| {
-        let call = arguments.value(0)?;
-        let (Some(Value::Pid(from)), Some(Value::Integer(tag))) = (call.get("from"), call.get("tag")) else {
-            return Err("argument 1 must be a call that was received".to_owned());
-        };
-        give(lua, send(*from, Message::Answer { tag: tag.cast_unsigned(), value: arguments.value(1)? }))
-    })?;
-    add(lua, native, "self", |lua, _| give(lua, procession::current_pid().ok_or("no process runs yet")?))?;
-    add(lua, native, "register", |lua, arguments| {
-        let pid = procession::current_pid().ok_or("no process runs yet")?;
-        procession::register(arguments.text(0)?, pid).map_err(|error: RegisterError| error.to_string())?;
-        give(lua, true)
-    })?;
-    add(lua, native, "whereis", |lua, arguments| {
-        procession::whereis(&arguments.text(0)?).map_or(Ok(mlua::Value::Nil), |pid| give(lua, pid))
-    })?;
-    add(lua, native, "exit", |lua, arguments| {
-        let exit = match &*arguments.text(1)? {
-            "normal" => Exit::Normal,
-            "shutdown" => Exit::Shutdown,
-            "kill" => Exit::Killed,
-            reason => Exit::failed(reason),
-        };
-        give(lua, procession::send_exit(arguments.target(0)?, exit))
-    })?;
-    let start = procession::Instant::now();
-    add(lua, native, "now", move |lua, _| {
-        give(lua, procession::Instant::now().saturating_duration_since(start).as_secs_f64() * 1000.0)
-    })?;
-    add(lua, native, "encode", |lua, arguments| give(lua, &*json::encode(&arguments.value(0)?)?))?;
-    add(lua, native, "decode", |lua, arguments| give(lua, json::decode(&arguments.bytes(0)?)?))?;
-    add(lua, native, "print", |_, arguments| {
-        // In one piece, so that lines of two processes do not mix. A closed output is not the process's concern.
-        drop(io::stdout().lock().write_all(&arguments.bytes(0)?));
-        Ok(mlua::Value::Nil)
-    })?;
-    add(lua, native, "log", |_, arguments| {
-        drop(io::stderr().lock().write_all(&arguments.bytes(0)?));
-        Ok(mlua::Value::Nil)
-    })?;
-    add(lua, native, "close", |_, arguments| {
-        if let Some(Socket::Connection(connection)) = arguments.forget_socket()? {
-            connection.close();
-        }
-        Ok(mlua::Value::Nil)
-    })?;
-    add(lua, native, "forget", |_, arguments| arguments.forget_socket().map(|_| mlua::Value::Nil))?;
-    add(lua, native, "address", |lua, arguments| match arguments.socket(0)? {
-        Socket::Listener(listener) => give(lua, listener.address().map_err(|error| error.to_string())?),
-        Socket::Connection(_) => Err("argument 1 must be a listener".to_owned()),
+        Ok(match serve(lua, &name.as_bytes(), &Arguments(arguments), &program, &spent, start) {
+            Ok(value) => (true, value),
+            Err(cause) => (false, mlua::Value::String(lua.create_string(cause)?)),
+        })
     })
+}
+
+fn serve(
+    lua: &Lua,
+    name: &[u8],
+    arguments: &Arguments,
+    program: &Program,
+    budget: &Budget,
+    start: Instant,
+) -> Result<mlua::Value, String> {
+    let nothing = Ok(mlua::Value::Nil);
+    match name {
+        b"send" => give(lua, send(arguments.target(0)?, Message::Plain(arguments.value(1)?))),
+        b"reply" => {
+            let call = arguments.value(0)?;
+            let (Some(Value::Pid(from)), Some(Value::Integer(tag))) = (call.get("from"), call.get("tag")) else {
+                return Err("argument 1 must be a call that was received".to_owned());
+            };
+            give(lua, send(*from, Message::Answer { tag: tag.cast_unsigned(), value: arguments.value(1)? }))
+        }
+        b"self" => give(lua, procession::current_pid().ok_or("no process runs yet")?),
+        b"spawn" => {
+            let options = SpawnOptions::new();
+            let options = match arguments.integer(0)? {
+                1 => options.link(),
+                _ => options,
+            };
+            let child = program.spawn_with(options, &arguments.text(1)?, arguments.rest(2)?);
+            give(lua, child.map_err(|error| error.to_string())?.detach().pid())
+        }
+        b"register" => {
+            let pid = procession::current_pid().ok_or("no process runs yet")?;
+            procession::register(arguments.text(0)?, pid).map_err(|error: RegisterError| error.to_string())?;
+            give(lua, true)
+        }
+        b"whereis" => procession::whereis(&arguments.text(0)?).map_or(nothing, |pid| give(lua, pid)),
+        b"exit" => {
+            let exit = match &*arguments.text(1)? {
+                "normal" => Exit::Normal,
+                "shutdown" => Exit::Shutdown,
+                "kill" => Exit::Killed,
+                reason => Exit::failed(reason),
+            };
+            give(lua, procession::send_exit(arguments.target(0)?, exit))
+        }
+        b"now" => give(lua, Instant::now().saturating_duration_since(start).as_secs_f64() * 1000.0),
+        b"encode" => give(lua, &*json::encode(&arguments.value(0)?)?),
+        b"decode" => give(lua, json::decode(&arguments.bytes(0)?)?),
+        b"print" => {
+            // In one piece, so that lines of two processes do not mix. A closed output is not the process's concern.
+            drop(io::stdout().lock().write_all(&arguments.bytes(0)?));
+            nothing
+        }
+        b"log" => {
+            drop(io::stderr().lock().write_all(&arguments.bytes(0)?));
+            nothing
+        }
+        b"close" => {
+            if let Some(Socket::Connection(connection)) = arguments.forget_socket()? {
+                connection.close();
+            }
+            nothing
+        }
+        b"forget" => {
+            arguments.forget_socket()?;
+            nothing
+        }
+        b"address" => match arguments.socket(0)? {
+            Socket::Listener(listener) => give(lua, listener.address().map_err(|error| error.to_string())?),
+            Socket::Connection(_) => Err("argument 1 must be a listener".to_owned()),
+        },
+        // Relaxed: as in `renew`.
+        b"doomed" => give(lua, budget.doomed.load(Relaxed)),
+        b"part" => {
+            let name = arguments.text(0)?;
+            let known = program.inner().parts.iter().find(|(part, _)| *part == name);
+            let (_, code) = known.ok_or("the library has no such part")?;
+            let part = lua.load(&**code).set_mode(ChunkMode::Binary).into_function();
+            part.map(mlua::Value::Function).map_err(|error| error.to_string())
+        }
+        _ => Err("the runtime has no such function".to_owned()),
+    }
 }

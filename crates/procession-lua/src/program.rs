@@ -25,7 +25,9 @@ pub(crate) struct Inner {
     pub(crate) name: String,
     /// Compiled, since each process loads it. Compilers run where they cannot be interrupted, too.
     pub(crate) code: Vec<u8>,
+    /// Without what tells lines, which each process would hold as well.
     pub(crate) prelude: Vec<u8>,
+    pub(crate) parts: Vec<(&'static str, Vec<u8>)>,
     pub(crate) memory_bytes: usize,
     pub(crate) instructions: u32,
     pub(crate) commands: Vec<(String, CommandId)>,
@@ -39,18 +41,24 @@ impl Program {
     /// [`Error`], if it is not Lua, with the line.
     pub fn load(name: impl Into<String>, source: impl Into<Vec<u8>>) -> Result<Self, Error> {
         let (name, source) = (name.into(), source.into());
-        let compile = |name: &str, source: &[u8]| {
+        let compile = |name: &str, source: &[u8], strip: bool| {
             let lua = mlua::Lua::new_with(mlua::StdLib::NONE, mlua::LuaOptions::new())?;
             let chunk = lua.load(source).set_mode(mlua::chunk::ChunkMode::Text).set_name(name);
-            chunk.into_function().map(|function| function.dump(false))
+            chunk.into_function().map(|function| function.dump(strip))
         };
         let failed = |error: mlua::Error| Error::Load { program: name.clone(), cause: error.to_string() };
-        let code = compile(&format!("@{name}"), without_shebang(&source)).map_err(failed)?;
-        let prelude = compile("=procession", include_bytes!("prelude.lua")).map_err(failed)?;
+        let code = compile(&format!("@{name}"), without_shebang(&source), false).map_err(failed)?;
+        let library = |source: &str| compile("=procession", source.as_bytes(), true);
+        let prelude = library(include_str!("prelude.lua")).map_err(failed)?;
+        let parts =
+            [("fs", include_str!("fs.lua")), ("net", include_str!("net.lua")), ("http", include_str!("http.lua"))];
+        let parts = parts.into_iter().map(|(name, source)| library(source).map(|code| (name, code)));
+        let parts = parts.collect::<mlua::Result<_>>().map_err(failed)?;
         Ok(Self(Arc::new(Inner {
             name,
             code,
             prelude,
+            parts,
             memory_bytes: MEMORY_BYTES,
             instructions: INSTRUCTIONS,
             commands: Vec::new(),
@@ -90,7 +98,32 @@ impl Program {
         self
     }
 
-    /// Lets processes call `command.NAME(value)`: the handler of `id` gets a [`Value`], and completes with one.
+    /// Lets processes call `command.NAME(value)`: the handler of `id` gets a [`Value`], and completes with one, then or later, from any thread. If it
+    /// drops the completion, or completes with an error, the call gives `nil` and the cause.
+    ///
+    /// ```
+    /// use procession::{CommandId, Completion, Scheduler, SpawnOptions};
+    /// use procession_lua::{Program, Value};
+    ///
+    /// const UPPER: CommandId = CommandId::FIRST_FREE;
+    ///
+    /// let upper = |input: procession::Value, completion: Completion| {
+    ///     // What is not text is not answered: the completion is dropped.
+    ///     if let Ok(Value::String(text)) = input.downcast::<Value>().map(|value| *value) {
+    ///         completion.complete(Ok(Box::new(Value::string(text.to_ascii_uppercase()))));
+    ///     }
+    /// };
+    /// let scheduler = Scheduler::builder().handler(UPPER, upper).build()?;
+    /// let source = "function main()
+    ///   assert(command.upper('hello') == 'HELLO')
+    ///   local none, cause = command.upper(1)
+    ///   return cause
+    /// end";
+    /// let program = Program::load("shout", source)?.command("upper", UPPER);
+    /// let main = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", [])?;
+    /// assert_eq!(main.join(), Ok("the handler dropped the completion".into()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn command(mut self, name: impl Into<String>, id: CommandId) -> Self {
         Arc::make_mut(&mut self.0).commands.push((name.into(), id));

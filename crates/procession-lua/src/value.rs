@@ -217,7 +217,7 @@ impl UserData for LuaSocket {
             Ok(socket.0.as_ref().map_or_else(|| "closed socket".to_owned(), ToString::to_string))
         });
         methods.add_meta_method(MetaMethod::Index, |lua, _, name: mlua::Value| {
-            lua.named_registry_value::<Table>(SOCKET_METHODS)?.raw_get::<mlua::Value>(name)
+            lua.named_registry_value::<Table>(SOCKET_METHODS)?.get::<mlua::Value>(name)
         });
     }
 }

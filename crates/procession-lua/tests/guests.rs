@@ -213,3 +213,13 @@ fn on_the_test_clock_sleeps_take_no_time() {
     let child = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("it has a main");
     assert_eq!(scheduler.block_on(child), Ok(1.into()));
 }
+
+#[test]
+fn errors_of_the_library_are_told_where_it_was_called() {
+    for call in
+        ["process.send(1, 2)", "process.monitor('nobody')", "time.sleep('long')", "table.move({}, 1, 1 << 40, 2)"]
+    {
+        let text = failure(&format!("function main()\n\n  {call}\n  return 1\nend"));
+        assert!(text.starts_with("runtime error: test:3: "), "{text}");
+    }
+}

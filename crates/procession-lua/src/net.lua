@@ -1,0 +1,102 @@
+-- The part `net` of the library: connections, listeners and their methods.
+local net, socket, native, check, try, yield = ...
+local find, sub = string.find, string.sub
+local CHUNK = 65536
+
+function net.connect(address, timeout) return try(yield("connect", address, timeout)) end
+function net.listen(address) return try(yield("listen", address)) end
+
+function socket:read(most, timeout)
+  local ok, bytes = yield("read", self, most or CHUNK, timeout)
+  if not ok then return nil, bytes end
+  return bytes
+end
+function socket:write(bytes, timeout) return try(yield("write", self, bytes, timeout)) end
+function socket:accept() return try(yield("accept", self)) end
+function socket:close() return check(native("close", self)) end
+function socket:forget() return check(native("forget", self)) end
+function socket:address() return check(native("address", self)) end
+
+-- Serves until a cancel: each connection has a process, which calls the global function `name` with it and the rest. Then it accepts no more, and
+-- returns once all of these have ended.
+function net.serve(listener, name, ...)
+  local serving, count = {}, 0
+  -- Messages are those that tell of an end; others have no place here.
+  local function note(wait)
+    local message, why = process.receive(wait)
+    if type(message) == "table" and serving[message.down] then
+      serving[message.down] = nil
+      count = count - 1
+    end
+    return why ~= "timeout" and why ~= "cancelled"
+  end
+  while true do
+    local connection, cause = listener:accept()
+    if connection then
+      local ok, pid = native("spawn", 0, name, connection, ...)
+      if ok then
+        -- Its descriptor is to be free when the process has ended, and not when this one's garbage is collected.
+        connection:forget()
+        process.monitor(pid)
+        serving[pid] = true
+        count = count + 1
+      else
+        log.error("cannot serve a connection:", pid)
+        connection:close()
+      end
+    elseif cause == "cancelled" then
+      break
+    else
+      log.warn("cannot accept:", cause)
+      time.sleep(10)
+    end
+    repeat until not note(0)
+  end
+  while count > 0 do note(1000) end
+end
+
+-- Reads a connection by lines and by counts. Never holds more than one line or count, and one read.
+function net.reader(connection)
+  local rest = ""
+  local reader = {}
+  local function more(timeout)
+    local bytes, cause = connection:read(CHUNK, timeout)
+    if not bytes then return nil, cause or "closed" end
+    rest = rest .. bytes
+    return true
+  end
+  -- Up to the next "\n", without it and a "\r" before it.
+  function reader.line(most, timeout)
+    most = most or CHUNK
+    local from = 1
+    while true do
+      local stop = find(rest, "\n", from, true)
+      if (stop or #rest) > most then return nil, "too long" end
+      if stop then
+        local found = sub(rest, 1, stop - 1)
+        rest = sub(rest, stop + 1)
+        if sub(found, -1) == "\r" then found = sub(found, 1, -2) end
+        return found
+      end
+      from = #rest + 1
+      local ok, cause = more(timeout)
+      if not ok then return nil, cause end
+    end
+  end
+  function reader.lines(most, timeout)
+    return function() return (reader.line(most, timeout)) end
+  end
+  function reader.exactly(count, timeout)
+    while #rest < count do
+      local ok, cause = more(timeout)
+      if not ok then return nil, cause end
+    end
+    local found = sub(rest, 1, count)
+    rest = sub(rest, count + 1)
+    return found
+  end
+  -- What has been read and not been given out.
+  function reader.buffered() return #rest end
+  return reader
+end
+
