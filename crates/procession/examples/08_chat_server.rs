@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 
 use futures_lite::io::BufReader;
-use futures_lite::{AsyncBufReadExt, AsyncWriteExt, StreamExt};
+use futures_lite::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, StreamExt};
 use procession::net::{ReadHalf, TcpListener, TcpStream, WriteHalf};
 use procession::{Address, Child, Context, Pid, Scheduler, SpawnOptions, WhenFull, spawn};
 
@@ -23,6 +23,8 @@ enum Room {
 
 /// Lines that wait for a member at most: who reads so slowly misses some.
 const BEHIND_MAX: u32 = 100;
+/// Bytes of a line at most: a longer one is several.
+const LINE_MAX: u64 = 1000;
 /// What waits for the room at most.
 const UNHEARD_MAX: u32 = 1000;
 
@@ -57,9 +59,11 @@ async fn write(mut cx: Context<Arc<str>>, mut stream: WriteHalf<Arc<TcpStream>>)
 }
 
 async fn read(stream: ReadHalf<Arc<TcpStream>>, writer: Child<Arc<str>, io::Result<()>>, room: Address<Room>) {
-    let mut lines = BufReader::new(stream).lines();
-    while let Some(Ok(line)) = lines.next().await {
-        if room.send_wait(Room::Says(writer.pid(), line)).await.is_err() {
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    while let Ok(1..) = (&mut stream).take(LINE_MAX).read_line(&mut line).await {
+        let says = std::mem::take(&mut line);
+        if room.send_wait(Room::Says(writer.pid(), says.trim_end().to_owned())).await.is_err() {
             break;
         }
     }
