@@ -1,0 +1,132 @@
+//! The workloads of `procession bench`, on may, and the switch alone on corosensei. `README.md` says how to run it.
+
+mod coroutines;
+mod messages;
+
+// The very files of the command, so that both do and count the same.
+#[path = "../../../crates/procession-cli/src/bench/latch.rs"]
+mod latch;
+#[expect(dead_code, reason = "may is measured without a network, and without threads that block")]
+#[path = "../../../crates/procession-cli/src/bench/meter.rs"]
+mod meter;
+#[path = "../../peer.rs"]
+mod peer;
+#[expect(dead_code, reason = "may is measured with a part of the workloads")]
+#[path = "../../../crates/procession-cli/src/bench/workload.rs"]
+mod workload;
+
+use std::env;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+
+use may::coroutine::{self, JoinHandle};
+use may::sync::Blocker;
+
+use peer::Peer;
+use workload::{Failed, Outcome, Scale, Workload};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn spawn<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    // SAFETY: the workloads have no thread-locals, and stay far within their stacks.
+    #[expect(unsafe_code, reason = "the promise that may asks for")]
+    unsafe {
+        coroutine::spawn(run)
+    }
+}
+
+/// The result of a coroutine. Its panic goes on here.
+fn join<T>(child: JoinHandle<T>) -> T {
+    child.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+}
+
+/// In the way of may: a coroutine is suspended.
+fn wait<F: Future>(future: F) -> F::Output {
+    struct Unparks(Arc<Blocker>);
+    impl Wake for Unparks {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let blocker = Blocker::current();
+    let waker = Waker::from(Arc::new(Unparks(Arc::clone(&blocker))));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        // Ignored: nobody cancels it, and the future is asked again whatever happens.
+        let _ = blocker.park(None);
+    }
+}
+
+/// Runs `workload` as a coroutine.
+fn inside(scale: Scale, workload: fn(Scale) -> Outcome) -> Outcome {
+    let (to_here, outcome) = mpsc::sync_channel(1);
+    drop(spawn(move || to_here.send(workload(scale))));
+    peer::awaited(&outcome).unwrap_or_else(|| Err(Failed::Runtime("the workload has panicked".into())))
+}
+
+struct May;
+
+impl Peer for May {
+    const NAME: &'static str = "may";
+
+    const WORKLOADS: &'static [Workload<Self>] = &[
+        Workload { definition: &workload::PINGPONG, run: |_, scale| inside(scale, messages::pingpong) },
+        Workload { definition: &workload::RING, run: |_, scale| inside(scale, messages::ring) },
+        Workload { definition: &workload::FANIN, run: |_, scale| inside(scale, messages::fanin) },
+        Workload { definition: &workload::YIELD, run: |_, scale| inside(scale, coroutines::yields) },
+        Workload { definition: &workload::CO_SWITCH, run: |_, scale| coroutines::switch_of_generator(scale) },
+        Workload { definition: &workload::CO_YIELD, run: |_, scale| inside(scale, coroutines::co_yields) },
+        Workload { definition: &workload::CO_CHANNEL, run: |_, scale| inside(scale, messages::channels) },
+        Workload { definition: &workload::CO_SPAWN, run: |_, scale| inside(scale, coroutines::spawns) },
+        Workload {
+            definition: &workload::CO_ALIVE,
+            run: |_, scale| meter::in_fresh_program(&coroutines::alive_arguments(scale)),
+        },
+        Workload { definition: &workload::CO_SKEW, run: |_, scale| inside(scale, coroutines::skew) },
+    ];
+
+    fn start() -> io::Result<Self> {
+        // Has no effect once the threads are there.
+        may::config().set_workers(peer::width());
+        Ok(Self)
+    }
+
+    fn idle_memory(&self, scale: Scale) -> Outcome {
+        inside(scale, coroutines::alive)
+    }
+}
+
+/// What Procession's coroutines are made of.
+struct Corosensei;
+
+impl Peer for Corosensei {
+    const NAME: &'static str = "corosensei";
+
+    const WORKLOADS: &'static [Workload<Self>] =
+        &[Workload { definition: &workload::CO_SWITCH, run: |_, scale| coroutines::switch_of_corosensei(scale) }];
+
+    fn start() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    fn idle_memory(&self, _: Scale) -> Outcome {
+        Err(Failed::Runtime("it has no scheduler, and so nothing that waits".into()))
+    }
+}
+
+fn main() -> ExitCode {
+    let mut arguments = env::args().skip(1).peekable();
+    if arguments.next_if(|first| first == Corosensei::NAME).is_some() {
+        peer::main::<Corosensei>(arguments)
+    } else {
+        peer::main::<May>(arguments)
+    }
+}
