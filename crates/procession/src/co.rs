@@ -44,7 +44,8 @@
 //!
 //! One that has not begun is a closure in a queue, without a stack, and any worker may take it. The worker that first resumes it keeps it: so
 //! addresses of thread-locals, values that are not `Send`, `errno` and lock guards stay right on its stack. A worker that has many more
-//! of them than another gives new ones away before they begin. What is bound to a worker that computes or blocks for long waits.
+//! of them than another gives new ones away before they begin; one that has some to go on with, which no other can, leaves new ones to those that
+//! have none, for a while. What is bound to a worker that computes or blocks for long waits.
 //!
 //! The [residual rule](procession_coroutine#the-residual-rule) cannot be checked, and is what
 //! [`Builder::enable_coroutines`](crate::Builder::enable_coroutines) makes you promise.
@@ -287,7 +288,13 @@ pub(crate) struct CoBody<F, T: 'static> {
     thread: u64,
     /// The seat that it is counted for: once it is to begin there.
     seat: Option<SeatId>,
+    /// How often it could have begun.
+    put_off: u8,
 }
+
+/// How often a new coroutine is put off in favour of workers with less to do. Once more each time all that is ready has had a turn, so it begins soon even
+/// where nobody comes; enough for others to wake up and take it meanwhile.
+const PUT_OFF_MAX: u8 = 16;
 
 enum Stage<F, T: 'static> {
     Fresh(F),
@@ -318,6 +325,8 @@ enum Begun {
     Runs,
     /// It is bound to another worker now.
     Elsewhere,
+    /// It is left to any worker, and behind all others.
+    PutOff,
     /// There is no stack at present.
     Waits,
     /// There never will be one.
@@ -332,7 +341,7 @@ where
     /// # Safety
     /// If it is not `pinned`, what [`spawn_migratable`](crate::SpawnOptions::spawn_migratable) asks for.
     pub(crate) unsafe fn new(function: F, bytes: usize, pinned: bool) -> Self {
-        Self { stage: Stage::Fresh(function), bytes, pinned, thread: 0, seat: None }
+        Self { stage: Stage::Fresh(function), bytes, pinned, thread: 0, seat: None, put_off: 0 }
     }
 
     #[cold]
@@ -349,6 +358,10 @@ where
                 self.seat = Some(other);
                 shared.count_coroutine(self.seat);
                 return Begun::Elsewhere;
+            }
+            if self.pinned && slot.bound_to().is_none() && self.put_off < PUT_OFF_MAX && local.puts_coroutines_off() {
+                self.put_off += 1;
+                return Begun::PutOff;
             }
             let stack = match local.take_stack(self.bytes) {
                 Ok(stack) => stack,
@@ -438,7 +451,7 @@ where
         if let Stage::Fresh(_) = self.stage {
             match self.begin(slot, task) {
                 Begun::Runs => {}
-                Begun::Elsewhere => return Step::GoesOn,
+                Begun::Elsewhere | Begun::PutOff => return Step::GoesOn,
                 Begun::Waits => {
                     slot.note_waiting(Waiting::STACK);
                     return Step::Waits(slot.waiting().wait_for());

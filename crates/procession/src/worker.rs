@@ -231,6 +231,12 @@ impl Local {
         (!is_first || own > theirs.saturating_mul(2).saturating_add(COROUTINES_APART)).then_some(other)
     }
 
+    /// Whether a new coroutine had better begin elsewhere: this worker has some to go on with, which cannot leave it. If it began new ones before those,
+    /// newest first, and a thief had the oldest, then who spawns them by their work would give nearly all of it to one of the two.
+    pub(crate) fn puts_coroutines_off(&self) -> bool {
+        self.shared.first_seats() > 1 && (self.has_bound() || !self.shared.seat(self.seat).bound.is_empty())
+    }
+
     /// A stack: the one that was used here last, if there is one.
     pub(crate) fn take_stack(&self, bytes: usize) -> Result<Stack, StackError> {
         let stacks = self.shared.stacks.as_ref().expect("coroutines are refused unless they are enabled");

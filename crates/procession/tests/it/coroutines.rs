@@ -186,6 +186,38 @@ fn coroutines_are_spread_before_they_begin() {
 }
 
 #[test]
+fn a_new_coroutine_is_left_to_others_for_a_while_only() {
+    // One worker is not to be had, and nobody takes its place.
+    let scheduler = enabled(Scheduler::builder().width(2).threads_max(2));
+    let (go_on, goes_on) = mpsc::channel::<()>();
+    let (ready, is_ready) = mpsc::channel();
+    let blocks = scheduler.spawn(async move {
+        ready.send(()).expect("somebody waits");
+        goes_on.recv()
+    });
+    soon(&is_ready);
+    let turns = coroutine(&scheduler, |cx| {
+        let (begun, begins) = mpsc::channel();
+        let other = spawn_coroutine(move |_: co::Context<()>| begun.send(this_thread()).is_ok());
+        let mut turns = 0;
+        let thread = loop {
+            match begins.try_recv() {
+                Ok(thread) => break thread,
+                Err(_) => turns += 1,
+            }
+            cx.yield_now();
+        };
+        assert_eq!(thread, this_thread(), "the only one");
+        assert_eq!(cx.wait(other.expect("they are enabled")), Ok(true));
+        turns
+    });
+    let turns = turns.join().expect("it does not panic");
+    assert!((10..=100).contains(&turns), "it was put off for {turns} turns");
+    drop(go_on);
+    assert!(blocks.join().expect("it does not panic").is_err());
+}
+
+#[test]
 fn a_cancel_unwinds_where_the_coroutine_waits() {
     for scheduler in [driven(), threaded(2)] {
         let (noted, notes) = mpsc::channel();
