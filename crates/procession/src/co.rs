@@ -68,7 +68,7 @@
 //!
 //! While it panics or is unwound, inside [`no_suspend`], and inside the `poll` of a future that it waits for, what would suspend it blocks
 //! its worker's thread instead: the frames below count on nothing else running on that thread meanwhile. Anything it waits for there has to come
-//! from another thread.
+//! from another thread. If all threads that the scheduler may have are blocked already, waiting there panics.
 //!
 //! Called outside of coroutines, the functions of this module do what comes nearest: [`wait`], [`sleep`] and [`yield_now`] block or
 //! yield the thread, [`Local`] is thread-local, [`no_suspend`], [`shield`] and [`blocking`] just call, and [`suspend`] says that there is
@@ -516,8 +516,13 @@ where
 /// Where a coroutine [cannot be suspended](self#where-a-coroutine-cannot-be-suspended), and in async processes and state machines, this blocks
 /// the worker.
 ///
+/// # Panics
+/// With what the future panics with; and where this would block the last thread that the scheduler may have
+/// ([`Builder::threads_max`](crate::Builder::threads_max)).
+///
 /// # Cancellation
-/// A coroutine that was cancelled unwinds from here, if the future is not complete.
+/// A coroutine that was cancelled unwinds from here, if the future is not complete. One that is terminated unwinds from here, too; the future is
+/// dropped by that.
 pub fn wait<F: Future>(future: F) -> F::Output {
     match frame().filter(|frame| frame.may_suspend()) {
         Some(frame) => frame.wait(pin!(future)),
@@ -535,12 +540,13 @@ pub fn may_suspend() -> bool {
     frame().is_some_and(Frame::may_suspend)
 }
 
-/// Waits for `duration`.
+/// Waits for `duration`. Blocks, panics, and unwinds as [`wait`] does.
 pub fn sleep(duration: Duration) {
     wait(crate::sleep(duration));
 }
 
-/// Gives way: all that is ready on this worker runs before the coroutine goes on.
+/// Gives way: all that is ready on this worker runs before the coroutine goes on. Unwinds as [`wait`] does; where the coroutine cannot be suspended, and
+/// outside of coroutines, the thread gives way to others of the system.
 pub fn yield_now() {
     if may_suspend() {
         wait(crate::yield_now());
@@ -567,7 +573,8 @@ pub fn no_suspend<R>(function: impl FnOnce() -> R) -> R {
     function()
 }
 
-/// Calls `function`, in which a cancel does not unwind the coroutine: for cleaning up that has to wait. It can still be terminated.
+/// Calls `function`, in which a cancel does not unwind the coroutine: for cleaning up that has to wait. It can still be terminated. A cancel that came
+/// meanwhile unwinds the coroutine where it waits next.
 pub fn shield<R>(function: impl FnOnce() -> R) -> R {
     let _shield = frame().map(|frame| Counted::up(&frame.shields));
     function()
@@ -641,6 +648,9 @@ pub fn token() -> Result<Token, NoCoroutine> {
 ///
 /// # Errors
 /// [`NoCoroutine`] outside of coroutines.
+///
+/// # Blocking, panics, cancellation
+/// As of [`wait`]. A suspension that is unwound is over: its tokens do nothing.
 ///
 /// ```
 /// # let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
@@ -904,7 +914,8 @@ impl<F: FnOnce() -> R + Send, R: Send> Drop for Until<'_, F, R> {
 /// What a coroutine works with: its mailbox, its relations to others, and what it is. It is a [`Context`](crate::Context), whose waiting methods wait here in
 /// blocking style.
 ///
-/// It belongs to its coroutine: receiving elsewhere panics.
+/// It belongs to its coroutine: receiving elsewhere panics. What waits here blocks, panics, and unwinds as [`wait`] does; those that receive answer a
+/// cancel with `None` instead.
 #[derive(Debug)]
 pub struct Context<M: Send + 'static>(crate::Context<M>);
 

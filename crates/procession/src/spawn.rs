@@ -308,7 +308,8 @@ impl SpawnOptions {
         .map(|(share, monitor)| Child::new(share, monitor))
     }
 
-    /// What the stack of a coroutine holds at least; for other processes it means nothing. Default: what the scheduler's builder says.
+    /// What the stack of a coroutine holds at least; for other processes it means nothing. Default: what the scheduler's builder says. A coroutine for
+    /// which the system never has that much ends with [`Exit::Failed`](crate::Exit::Failed) before it begins; one for which there is none at present waits.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.rest().stack_bytes = Some(bytes);
         self
@@ -336,6 +337,9 @@ impl SpawnOptions {
     /// Nothing that is bound to a thread lives on its stack while it waits, in any function that it calls: no value that is not `Send`, no lock
     /// guard of `std`, no borrow and no address of a thread-local, also not one that the compiler or a foreign library keeps; nor
     /// `errno`. Compilers do keep addresses of thread-locals across calls, so nothing that uses one may be inlined around a wait.
+    ///
+    /// # Errors
+    /// As for [`spawn_coroutine`](Self::spawn_coroutine).
     #[expect(unsafe_code, reason = "a promise about code that no type can check")]
     #[track_caller]
     pub unsafe fn spawn_migratable<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>

@@ -139,6 +139,9 @@ impl std::fmt::Debug for PollFd {
 /// A coroutine is suspended. Outside of coroutines, and where one cannot be suspended, this is the system's call, in a process as a
 /// [blocking section](crate::blocking). If the system has no descriptor left to wait by, a coroutine does the same.
 ///
+/// # Cancellation
+/// A coroutine that is cancelled or terminated unwinds from here; nothing stays registered.
+///
 /// # Errors
 /// The system's: too many descriptors (`InvalidInput`); outside of coroutines a signal has come (`Interrupted`). The scheduler has ended.
 pub fn poll(descriptors: &mut [PollFd], patience: Option<Duration>) -> io::Result<usize> {
