@@ -47,7 +47,8 @@
 //! - Tombstones in the queue for jobs that were cancelled: they use up places. Here one is left only to keep the order, and is not counted.
 //!
 //! ## Checked by
-//! `models::*`: claim against park, expire, close; submit against resize; withdraw against run.
+//! `models::*`: claim against park, expire, close; submit against resize; withdraw against run and help. And `tests/it/pool/model.rs`:
+//! the whole interface of every kind of pool against a sequential model.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -70,6 +71,8 @@ pub(crate) mod mutation {
     pub(crate) const RESIZE_SILENTLY: u8 = 4;
     /// `Withdraw` looks for the job and counts its end, then takes it in a step of its own.
     pub(crate) const WITHDRAW_IN_TWO: u8 = 5;
+    /// `Enter` compares the capacity, then starts a worker in a step of its own.
+    pub(crate) const START_IN_TWO: u8 = 6;
 }
 
 /// What a worker is told.
@@ -532,6 +535,16 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         make: impl FnOnce(C, u64) -> J,
         start: Start<'_, J>,
     ) -> (Result<u64, (C, Refused)>, Wakes) {
+        if MUTATION == mutation::START_IN_TWO && self.look(|state| state.live < state.limits.capacity) {
+            return self.change(|state, wakes| {
+                let seat = state.start(start).expect("the models refuse no worker");
+                state.last_ticket += 1;
+                state.totals.submitted += 1;
+                let ticket = state.last_ticket;
+                State::hand(&seat, Order::Run(ticket, make(content, ticket)), wakes);
+                Ok(ticket)
+            });
+        }
         let in_two = MUTATION == mutation::ENTER_IN_TWO && self.look(|state| state.open);
         self.change(|state, wakes| {
             if !state.open && !in_two {

@@ -196,6 +196,86 @@ fn canary_resize_silently() {
     wait_against_resize::<{ mutation::RESIZE_SILENTLY }>();
 }
 
+fn submit_against_resize<const MUTATION: u8>() {
+    check(|| {
+        let (core, seat) = with_a_busy_worker::<MUTATION>(1);
+        core.resize(2, &mut |_| Ok(())).1.wake();
+        let submitter = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || submit(&core))
+        };
+        core.resize(1, &mut |_| Ok(())).1.wake();
+        let then = core.picture().live;
+        let (taken, started) = submitter.join().expect("it does not panic");
+        assert!(taken, "there is a worker for it, or room in the queue");
+        assert_eq!(core.picture().live, then, "a worker was started beyond the capacity");
+        // Either there are too many workers, or the job is queued for this one.
+        let (next, wakes) = core.finish(&seat, 1, Ended::Completed);
+        wakes.wake();
+        assert_eq!(matches!(next, Next::Leave), started == 1);
+        assert_eq!(matches!(next, Next::Run(2, 2)), started == 0);
+    });
+}
+
+#[test]
+fn no_worker_is_started_once_the_capacity_is_smaller() {
+    submit_against_resize::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a worker was started beyond the capacity")]
+fn canary_start_in_two() {
+    submit_against_resize::<{ mutation::START_IN_TWO }>();
+}
+
+/// A job that waits for a queued one runs it, its handle cancels it, and the worker takes it, all at once.
+fn help_against_withdraw_against_run<const MUTATION: u8>() {
+    check(|| {
+        let (core, seat) = with_a_busy_worker::<MUTATION>(1);
+        assert!(submit(&core).0);
+        let worker = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || {
+                let (next, wakes) = core.finish(&seat, 1, Ended::Completed);
+                wakes.wake();
+                matches!(next, Next::Run(2, 2))
+            })
+        };
+        let canceller = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || {
+                let (job, wakes) = core.withdraw(2);
+                wakes.wake();
+                job.is_some()
+            })
+        };
+        let (job, wakes) = core.take_inline(2);
+        wakes.wake();
+        let helped = job.is_some();
+        let cancelled = canceller.join().expect("it does not panic");
+        let ran = worker.join().expect("it does not panic");
+        assert_eq!([helped, cancelled, ran].into_iter().filter(|it| *it).count(), 1, "one of them has the job");
+        let picture = core.picture();
+        assert_eq!(
+            picture.totals.cancelled,
+            u64::from(cancelled),
+            "who has not cancelled a job counts it as cancelled"
+        );
+        assert_eq!((picture.inline, picture.queued), (usize::from(helped), 0));
+    });
+}
+
+#[test]
+fn a_job_is_helped_cancelled_or_run() {
+    help_against_withdraw_against_run::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "who has not cancelled a job counts it as cancelled")]
+fn canary_withdraw_in_two_with_help() {
+    help_against_withdraw_against_run::<{ mutation::WITHDRAW_IN_TWO }>();
+}
+
 fn withdraw_against_run<const MUTATION: u8>() {
     check(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(1);

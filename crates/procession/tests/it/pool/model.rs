@@ -1,36 +1,74 @@
-//! The whole interface against a simple sequential model.
+//! The whole interface of every kind of pool against a simple sequential model.
 //!
-//! The pool is a pool of processes that its caller drives, so that between two operations nothing runs but what the model says. Jobs
-//! run until they are told to return or to panic, so that the model knows which are running.
+//! Jobs run until they are told to return or to panic, so that the model knows which are running. Processes are driven by the test, so that
+//! between two operations nothing runs but what the model says; of threads, what the model says is awaited.
+//!
+//! A failure prints its seed and the shortest history that fails; `POOL_SEED=7 cargo test pool::model` repeats a seed.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use procession::Scheduler;
-use procession::channel::{Sender, bounded};
-use procession::pool::{AsyncPool, JobError, JobHandle, OnFull, Pool, Queue};
+use procession::channel::{Receiver, Sender, bounded};
+use procession::pool::{
+    AsyncFnPool, AsyncPool, Builder, CoPool, FnPool, JobError, JobHandle, OnFull, Pool, PoolStats, Queue, SubmitError,
+};
+use procession::{Instant, Scheduler, Wait, co};
+use procession_sync::thread;
 use proptest::prelude::*;
+use proptest::test_runner::{RngSeed, TestRunner};
 
 use super::assert_sums;
 use crate::scene::{driven, panic_quietly};
 
-#[derive(Clone, Debug)]
+/// Histories of each kind of pool.
+const HISTORIES: u32 = 64;
+/// How long what must come may take, on threads.
+const PATIENCE: Duration = Duration::from_secs(5);
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug)]
 enum Operation {
+    /// If there is a place.
+    TrySubmit,
+    /// As the pool does when it is full.
     Submit,
-    /// Of the pending ones the nth, modulo their number.
+    /// With no time to wait.
+    SubmitTimed,
+    /// With a minute to wait, which does not pass.
+    SubmitPatient,
+    /// Of those that run the nth, modulo their number.
     Finish {
         nth: usize,
         panics: bool,
     },
+    /// Of all that have not ended the nth, modulo their number.
     Cancel {
+        nth: usize,
+    },
+    /// Drops the handle of the nth.
+    Detach {
         nth: usize,
     },
     Resize {
         capacity: usize,
     },
+    TryReserve,
+    /// Waits for a place, if there is none.
     Reserve,
-    DropPermit,
-    UsePermit,
+    /// Stops waiting for one.
+    LeaveWait {
+        nth: usize,
+    },
+    DropPermit {
+        nth: usize,
+    },
+    UsePermit {
+        nth: usize,
+    },
     Close,
     ShutdownNow,
     Reopen,
@@ -38,31 +76,256 @@ enum Operation {
 }
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
+    use Operation::{
+        Cancel, Close, Detach, DropPermit, Finish, LeaveWait, PassTime, Reopen, Reserve, Resize, ShutdownNow, Submit,
+        SubmitPatient, SubmitTimed, TryReserve, TrySubmit, UsePermit,
+    };
+    let nth = any::<usize>;
     let operation = prop_oneof![
-        8 => Just(Operation::Submit),
-        6 => (any::<usize>(), prop::bool::weighted(0.3)).prop_map(|(nth, panics)| Operation::Finish { nth, panics }),
-        2 => any::<usize>().prop_map(|nth| Operation::Cancel { nth }),
-        2 => (1..6_usize).prop_map(|capacity| Operation::Resize { capacity }),
-        2 => Just(Operation::Reserve),
-        1 => Just(Operation::DropPermit),
-        1 => Just(Operation::UsePermit),
-        1 => Just(Operation::Close),
-        1 => Just(Operation::ShutdownNow),
-        2 => Just(Operation::Reopen),
-        1 => Just(Operation::PassTime),
+        5 => Just(TrySubmit),
+        7 => Just(Submit),
+        1 => Just(SubmitTimed),
+        2 => Just(SubmitPatient),
+        9 => (nth(), prop::bool::weighted(0.3)).prop_map(|(nth, panics)| Finish { nth, panics }),
+        2 => nth().prop_map(|nth| Cancel { nth }),
+        1 => nth().prop_map(|nth| Detach { nth }),
+        2 => (1..6_usize).prop_map(|capacity| Resize { capacity }),
+        1 => Just(TryReserve),
+        2 => Just(Reserve),
+        1 => nth().prop_map(|nth| LeaveWait { nth }),
+        1 => nth().prop_map(|nth| DropPermit { nth }),
+        2 => nth().prop_map(|nth| UsePermit { nth }),
+        1 => Just(Close),
+        1 => Just(ShutdownNow),
+        2 => Just(Reopen),
+        1 => Just(PassTime),
     ];
     prop::collection::vec(operation, 1..60)
 }
 
-/// What a pool should look like.
-#[derive(Default)]
-struct Model {
+/// What a pool is built like.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
     capacity: usize,
+    queue: Queue,
+    on_full: OnFull,
+    waiting: usize,
+}
+
+impl Shape {
+    fn any() -> impl Strategy<Value = Self> {
+        let queue = prop_oneof![
+            3 => Just(Queue::HandOff),
+            3 => (0..4_usize).prop_map(Queue::Bounded),
+            1 => Just(Queue::Unbounded),
+        ];
+        let on_full = prop_oneof![3 => Just(OnFull::Wait), 1 => Just(OnFull::Refuse), 1 => Just(OnFull::CallerRuns)];
+        let waiting = prop_oneof![2 => Just(usize::MAX), 1 => 0..3_usize];
+        (1..5_usize, queue, on_full, waiting).prop_map(|(capacity, queue, on_full, waiting)| Self {
+            capacity,
+            queue,
+            on_full,
+            waiting,
+        })
+    }
+
+    fn builder(self) -> Builder {
+        Pool::builder().capacity(self.capacity).queue(self.queue).on_full(self.on_full).waiting(self.waiting)
+    }
+}
+
+/// A job: it returns its number, or panics, when it is told to.
+struct Work {
+    number: u32,
+    /// Is told the number when the job starts.
+    started: mpsc::Sender<u32>,
+    told: Receiver<bool>,
+}
+
+impl Work {
+    fn start(&self) {
+        // Ignored: after a failure nobody listens.
+        let _ = self.started.send(self.number);
+    }
+
+    fn end(&self, told: Option<bool>) -> u32 {
+        if told == Some(true) {
+            panic_quietly("as told");
+        }
+        self.number
+    }
+
+    fn on_a_thread(self) -> u32 {
+        self.start();
+        self.end(self.told.receive().wait())
+    }
+
+    async fn in_a_process(self) -> u32 {
+        self.start();
+        self.end(self.told.receive().await)
+    }
+
+    fn in_a_coroutine(self) -> u32 {
+        self.start();
+        self.end(co::wait(self.told.receive()))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    Full,
+    Closed,
+    TimedOut,
+}
+
+impl Refusal {
+    fn of<C>(error: &SubmitError<C>) -> Self {
+        match (error.is_full(), error.is_closed(), error.is_timeout()) {
+            (true, false, false) => Self::Full,
+            (false, true, false) => Self::Closed,
+            (false, false, true) => Self::TimedOut,
+            _ => panic!("an error for no reason: {error}"),
+        }
+    }
+}
+
+type Submitted = Result<JobHandle<u32>, Refusal>;
+/// Uses a permit; dropped, it drops it.
+type Place = Box<dyn FnOnce(Work) -> Submitted>;
+type WaitForPlace = Pin<Box<dyn Future<Output = Result<Place, Refusal>>>>;
+
+/// How a submitter waits.
+#[derive(Clone, Copy)]
+enum Patience {
+    OfThePool,
+    For(Duration),
+}
+
+/// A pool of any kind.
+trait Subject: fmt::Debug {
+    fn try_submit(&self, work: Work) -> Submitted;
+    /// Submits on a thread or in a process of its own.
+    fn submit(&self, work: Work, patience: Patience, scheduler: Option<&Scheduler>) -> mpsc::Receiver<Submitted>;
+    fn try_reserve(&'static self) -> Result<Place, Refusal>;
+    fn reserve(&'static self) -> WaitForPlace;
+    fn stats(&self) -> PoolStats;
+    fn resize(&self, capacity: usize) -> usize;
+    fn close(&self) -> bool;
+    fn shutdown_now(&self) -> usize;
+    fn reopen(&self) -> bool;
+}
+
+/// A thread of its own, which may wait for longer than the test lasts.
+#[expect(clippy::disallowed_methods, reason = "no model sees this test, and a scope would wait for it")]
+fn submitter(submit: impl FnOnce() + Send + 'static) {
+    drop(thread::spawn(submit));
+}
+
+/// The operations of a pool, whose job `$job` makes of work.
+macro_rules! subject {
+    ($pool:ty, $job:expr, $where:ident) => {
+        impl Subject for $pool {
+            fn try_submit(&self, work: Work) -> Submitted {
+                <$pool>::try_submit(self, $job(work)).map_err(|error| Refusal::of(&error))
+            }
+
+            subject!(@$where $pool, $job);
+
+            fn try_reserve(&'static self) -> Result<Place, Refusal> {
+                let permit = <$pool>::try_reserve(self).map_err(|error| Refusal::of(&error))?;
+                Ok(Box::new(|work| permit.submit($job(work)).map_err(|error| Refusal::of(&error))))
+            }
+
+            fn reserve(&'static self) -> WaitForPlace {
+                Box::pin(async {
+                    let permit = <$pool>::reserve(self).await.map_err(|error| Refusal::of(&error))?;
+                    let place: Place = Box::new(|work| permit.submit($job(work)).map_err(|error| Refusal::of(&error)));
+                    Ok(place)
+                })
+            }
+
+            fn stats(&self) -> PoolStats {
+                <$pool>::stats(self)
+            }
+
+            fn resize(&self, capacity: usize) -> usize {
+                <$pool>::resize(self, capacity).expect("in range")
+            }
+
+            fn close(&self) -> bool {
+                <$pool>::close(self)
+            }
+
+            fn shutdown_now(&self) -> usize {
+                <$pool>::shutdown_now(self)
+            }
+
+            fn reopen(&self) -> bool {
+                <$pool>::reopen(self).is_ok()
+            }
+        }
+    };
+    (@thread $pool:ty, $job:expr) => {
+        fn submit(&self, work: Work, patience: Patience, _: Option<&Scheduler>) -> mpsc::Receiver<Submitted> {
+            let (tell, told) = mpsc::channel();
+            let pool = self.clone();
+            submitter(move || {
+                let job = $job(work);
+                let submitted = match patience {
+                    Patience::OfThePool => <$pool>::submit(&pool, job),
+                    Patience::For(patience) => pool.submit_timeout(job, patience),
+                };
+                // Ignored: after a failure nobody listens.
+                let _ = tell.send(submitted.map_err(|error| Refusal::of(&error)));
+            });
+            told
+        }
+    };
+    (@process $pool:ty, $job:expr) => {
+        fn submit(&self, work: Work, patience: Patience, scheduler: Option<&Scheduler>) -> mpsc::Receiver<Submitted> {
+            let (tell, told) = mpsc::channel();
+            let pool = self.clone();
+            let submitter = async move {
+                let job = $job(work);
+                let submitted = match patience {
+                    Patience::OfThePool => <$pool>::submit(&pool, job).await,
+                    Patience::For(patience) => pool.submit_timeout(job, patience).await,
+                };
+                // Ignored: after a failure nobody listens.
+                let _ = tell.send(submitted.map_err(|error| Refusal::of(&error)));
+            };
+            drop(scheduler.expect("processes have a scheduler").spawn(submitter));
+            told
+        }
+    };
+}
+
+subject!(Pool, |work: Work| || work.on_a_thread(), thread);
+subject!(FnPool<Work, u32>, |work: Work| work, thread);
+subject!(AsyncPool, Work::in_a_process, process);
+subject!(CoPool, |work: Work| || work.in_a_coroutine(), process);
+subject!(AsyncFnPool<Work, u32>, |work: Work| work, process);
+
+/// Somebody who waits for a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiting {
+    Job(u32),
+    Permit(u32),
+}
+
+/// What a pool should look like.
+struct Model {
+    shape: Shape,
     queue: usize,
     open: bool,
     running: Vec<u32>,
-    queued: VecDeque<u32>,
-    permits: usize,
+    /// With the step in which they were queued: submitters that go on at the same time are queued in any order.
+    queued: VecDeque<(u32, u32)>,
+    waiting: VecDeque<Waiting>,
+    /// Run by their submitters.
+    inline: Vec<u32>,
+    /// Permits that are not void.
+    permits: Vec<u32>,
     completed: u64,
     panicked: u64,
     cancelled: u64,
@@ -71,195 +334,537 @@ struct Model {
 
 impl Model {
     fn has_place(&self) -> bool {
-        self.running.len() + self.queued.len() + self.permits < self.capacity + self.queue
+        let used = self.running.len() + self.queued.len() + self.permits.len();
+        used < self.shape.capacity.saturating_add(self.queue)
     }
 
-    fn take(&mut self, job: u32) {
-        self.queued.push_back(job);
-        self.run();
-    }
-
-    fn run(&mut self) {
-        while self.running.len() < self.capacity
-            && let Some(job) = self.queued.pop_front()
-        {
-            self.running.push(job);
+    /// Whether a newcomer finds a place, behind those who wait.
+    fn lets_in(&self) -> Result<(), Refusal> {
+        match (self.open, self.waiting.is_empty() && self.has_place()) {
+            (false, _) => Err(Refusal::Closed),
+            (true, false) => Err(Refusal::Full),
+            (true, true) => Ok(()),
         }
     }
+
+    fn may_wait(&self) -> bool {
+        self.waiting.len() < self.shape.waiting
+    }
+
+    fn ended(&mut self, panics: bool) {
+        if panics {
+            self.panicked += 1;
+        } else {
+            self.completed += 1;
+        }
+    }
+}
+
+/// A job that was submitted.
+struct Submission {
+    tell: Sender<bool>,
+    /// Where the handle comes from, if its submitter has not told yet.
+    told: Option<mpsc::Receiver<Submitted>>,
+    handle: Option<JobHandle<u32>>,
+    detached: bool,
 }
 
 struct Both {
-    scheduler: Scheduler,
-    pool: AsyncPool,
+    /// Of processes.
+    scheduler: Option<Scheduler>,
+    pool: &'static dyn Subject,
     model: Model,
-    jobs: BTreeMap<u32, (Sender<bool>, JobHandle<u32>)>,
+    jobs: BTreeMap<u32, Submission>,
+    places: BTreeMap<u32, Place>,
+    waits: BTreeMap<u32, WaitForPlace>,
+    starts: (mpsc::Sender<u32>, mpsc::Receiver<u32>),
     last: u32,
+    step: u32,
+}
+
+impl Drop for Both {
+    fn drop(&mut self) {
+        self.places.clear();
+        self.waits.clear();
+        self.pool.shutdown_now();
+    }
 }
 
 impl Both {
-    fn new(capacity: usize, queue: usize) -> Self {
-        let scheduler = driven();
-        let builder = Pool::builder().capacity(capacity).on_full(OnFull::Refuse).keep_alive(Duration::from_secs(1));
-        let builder = builder.queue(if queue == 0 { Queue::HandOff } else { Queue::Bounded(queue) });
-        let pool = builder.build_async_on(&scheduler).expect("valid");
-        let model = Model { capacity, queue, open: true, ..Model::default() };
-        Self { scheduler, pool, model, jobs: BTreeMap::new(), last: 0 }
-    }
-
-    /// A job that returns its number, or panics, when it is told to.
-    fn job(&mut self) -> (u32, Sender<bool>, impl Future<Output = u32> + Send + 'static) {
-        self.last += 1;
-        let number = self.last;
-        let (tell, told) = bounded(1);
-        let job = async move {
-            if told.receive().await == Some(true) {
-                panic_quietly("as told");
-            }
-            number
+    fn new(shape: Shape, (scheduler, pool): (Option<Scheduler>, &'static dyn Subject)) -> Self {
+        let queue = match shape.queue {
+            Queue::HandOff => 0,
+            Queue::Bounded(jobs) => jobs,
+            Queue::Unbounded => usize::MAX,
         };
-        (number, tell, job)
-    }
-
-    fn joined(&self, handle: JobHandle<u32>) -> Result<u32, JobError> {
-        assert!(handle.is_finished(), "a handle resolves as soon as its job has ended");
-        self.scheduler.block_on(handle)
-    }
-
-    fn submit(&mut self, with_permit: bool) {
-        let (number, tell, job) = self.job();
-        let submitted = if with_permit {
-            match self.pool.try_reserve() {
-                Ok(permit) => {
-                    assert!(self.model.open && self.model.has_place());
-                    permit.submit(job).map_err(drop)
-                }
-                Err(_) => Err(()),
-            }
-        } else {
-            self.pool.try_submit(job).map_err(|error| assert_eq!(error.is_closed(), !self.model.open))
+        let model = Model {
+            shape,
+            queue,
+            open: true,
+            running: Vec::new(),
+            queued: VecDeque::new(),
+            waiting: VecDeque::new(),
+            inline: Vec::new(),
+            permits: Vec::new(),
+            completed: 0,
+            panicked: 0,
+            cancelled: 0,
+            refused: 0,
         };
-        let expected = self.model.open && self.model.has_place();
-        assert_eq!(submitted.is_ok(), expected);
-        match submitted {
-            Ok(handle) => {
-                self.jobs.insert(number, (tell, handle));
-                self.model.take(number);
-            }
-            Err(()) => self.model.refused += 1,
+        Self {
+            scheduler,
+            pool,
+            model,
+            jobs: BTreeMap::new(),
+            places: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            starts: mpsc::channel(),
+            last: 0,
+            step: 0,
         }
     }
 
-    fn apply(&mut self, operation: &Operation) {
-        match *operation {
-            Operation::Submit => self.submit(false),
-            Operation::UsePermit => self.submit(true),
-            Operation::Finish { nth, panics } => {
-                if self.model.running.is_empty() {
+    fn on_threads(&self) -> bool {
+        self.scheduler.is_none()
+    }
+
+    fn number(&mut self) -> u32 {
+        self.last += 1;
+        self.last
+    }
+
+    fn work(&mut self) -> (u32, Sender<bool>, Work) {
+        let number = self.number();
+        let (tell, told) = bounded(1);
+        (number, tell, Work { number, started: self.starts.0.clone(), told })
+    }
+
+    /// Lets processes run; threads do so anyway.
+    fn run(&self) {
+        if let Some(scheduler) = &self.scheduler {
+            drop(scheduler.run_until_idle());
+        }
+    }
+
+    /// What the other side must have sent.
+    fn received<T>(&self, from: &mpsc::Receiver<T>) -> T {
+        let received = if self.on_threads() { from.recv_timeout(PATIENCE).ok() } else { from.try_recv().ok() };
+        received.expect("what the model says happens")
+    }
+
+    fn joined(&self, handle: JobHandle<u32>) -> Result<u32, JobError> {
+        match &self.scheduler {
+            Some(scheduler) => {
+                assert!(handle.is_finished(), "a handle resolves as soon as its job has ended");
+                scheduler.block_on(handle)
+            }
+            None => handle.join_timeout(PATIENCE).expect("the job has ended"),
+        }
+    }
+
+    fn take(&mut self, number: u32, tell: Sender<bool>, handle: JobHandle<u32>) {
+        self.jobs.insert(number, Submission { tell, told: None, handle: Some(handle), detached: false });
+        self.model.queued.push_back((self.step, number));
+    }
+
+    /// Submits on a thread or in a process of its own.
+    fn submit(&mut self, patience: Patience) {
+        let (number, tell, work) = self.work();
+        let told = self.pool.submit(work, patience, self.scheduler.as_ref());
+        self.run();
+        let submission = |told| Submission { tell, told: Some(told), handle: None, detached: false };
+        let refuses = matches!(patience, Patience::OfThePool) && self.model.shape.on_full == OnFull::Refuse;
+        let runs_here = matches!(patience, Patience::OfThePool)
+            && self.model.shape.on_full == OnFull::CallerRuns
+            && self.on_threads();
+        let no_time = matches!(patience, Patience::For(Duration::ZERO));
+        let refused = match self.model.lets_in() {
+            Ok(()) => {
+                self.jobs.insert(number, submission(told));
+                self.model.queued.push_back((self.step, number));
+                return;
+            }
+            Err(Refusal::Full) if runs_here => {
+                assert_eq!(self.received(&self.starts.1), number, "its submitter runs it");
+                self.jobs.insert(number, submission(told));
+                self.model.inline.push(number);
+                return;
+            }
+            Err(Refusal::Full) if !refuses && self.model.may_wait() => {
+                if !no_time {
+                    self.jobs.insert(number, submission(told));
+                    self.model.waiting.push_back(Waiting::Job(number));
                     return;
                 }
-                let number = self.model.running.remove(nth % self.model.running.len());
-                let (tell, handle) = self.jobs.remove(&number).expect("it was submitted");
-                tell.try_send(panics).expect("the job waits for it");
-                self.scheduler.run_until_idle();
-                match panics {
-                    true => {
-                        assert_eq!(self.joined(handle), Err(JobError::Panicked("as told".into())));
-                        self.model.panicked += 1;
-                    }
-                    false => {
-                        assert_eq!(self.joined(handle), Ok(number));
-                        self.model.completed += 1;
+                Refusal::TimedOut
+            }
+            Err(refusal) => refusal,
+        };
+        self.model.refused += 1;
+        assert_eq!(self.received(&told).expect_err("the model refuses"), refused);
+    }
+
+    /// What becomes of those who wait, and of those that are queued.
+    fn settle(&mut self) {
+        while self.model.open
+            && self.model.has_place()
+            && let Some(waiting) = self.model.waiting.pop_front()
+        {
+            match waiting {
+                Waiting::Job(number) => self.model.queued.push_back((self.step, number)),
+                Waiting::Permit(number) => {
+                    let place = self.await_place(number).map_err(|refusal| format!("{refusal:?}"));
+                    self.places.insert(number, place.expect("the pool is open"));
+                    self.model.permits.push(number);
+                }
+            }
+        }
+        let free = self.model.shape.capacity.saturating_sub(self.model.running.len());
+        let mut last = 0;
+        // They start at once, and tell of it in any order.
+        for _ in 0..free.min(self.model.queued.len()) {
+            let number = self.received(&self.starts.1);
+            let place = self.model.queued.iter().position(|queued| queued.1 == number);
+            let queued = place.and_then(|place| self.model.queued.remove(place));
+            last = last.max(queued.expect("a job starts that was queued").0);
+            self.model.running.push(number);
+        }
+        assert!(self.model.queued.iter().all(|queued| queued.0 >= last), "first come, first served");
+        for submission in self.jobs.values_mut() {
+            // Of those in the pool, whose submitters have gone on.
+            let Some(told) = &submission.told else { continue };
+            if let Ok(submitted) = told.try_recv() {
+                submission.handle = Some(submitted.expect("the model took it"));
+                submission.told = None;
+            }
+        }
+    }
+
+    /// Polls somebody who waits for a place; once he has one, he is forgotten.
+    fn poll_wait(&mut self, number: u32) -> Option<Result<Place, Refusal>> {
+        let wait = self.waits.get_mut(&number).expect("he waits");
+        match wait.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(placed) => {
+                self.waits.remove(&number);
+                Some(placed)
+            }
+            Poll::Pending => None,
+        }
+    }
+
+    /// As [`poll_wait`](Self::poll_wait), of somebody who is given a place or the pool's end.
+    fn await_place(&mut self, number: u32) -> Result<Place, Refusal> {
+        let deadline = self.on_threads().then(|| Instant::now() + PATIENCE);
+        loop {
+            if let Some(placed) = self.poll_wait(number) {
+                return placed;
+            }
+            assert!(deadline.is_some_and(|deadline| Instant::now() < deadline), "a place is free: {:?}", self.pool);
+            thread::yield_now();
+        }
+    }
+
+    /// The handle of a job that is in the pool, unless it was dropped.
+    fn handle(&mut self, number: u32) -> Option<JobHandle<u32>> {
+        let submission = self.jobs.remove(&number).expect("it was submitted");
+        match submission.told {
+            Some(told) => Some(self.received(&told).expect("the model took it")).filter(|_| !submission.detached),
+            None => submission.handle,
+        }
+    }
+
+    fn all_cancelled(&mut self, numbers: impl IntoIterator<Item = u32>) {
+        for number in numbers {
+            if let Some(handle) = self.handle(number) {
+                assert_eq!(self.joined(handle), Err(JobError::Cancelled));
+            }
+            self.model.cancelled += 1;
+        }
+    }
+
+    /// The pool was closed: who waits gets his work back, and reservations are void.
+    fn closed(&mut self) {
+        self.model.open = false;
+        self.model.permits.clear();
+        self.run();
+        for waiting in std::mem::take(&mut self.model.waiting) {
+            match waiting {
+                Waiting::Job(number) => {
+                    let told = self.jobs.remove(&number).and_then(|submission| submission.told).expect("it waits");
+                    assert_eq!(self.received(&told).expect_err("the pool is closed"), Refusal::Closed);
+                    self.model.refused += 1;
+                }
+                Waiting::Permit(number) => {
+                    assert_eq!(self.await_place(number).err(), Some(Refusal::Closed));
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self, operation: Operation) {
+        self.step += 1;
+        match operation {
+            Operation::TrySubmit => {
+                let (number, tell, work) = self.work();
+                let submitted = self.pool.try_submit(work);
+                match self.model.lets_in() {
+                    Ok(()) => self.take(number, tell, submitted.expect("there is a place")),
+                    Err(refusal) => {
+                        assert_eq!(submitted.expect_err("there is no place"), refusal);
+                        self.model.refused += 1;
                     }
                 }
-                self.model.run();
+            }
+            Operation::Submit => self.submit(Patience::OfThePool),
+            Operation::SubmitTimed => self.submit(Patience::For(Duration::ZERO)),
+            Operation::SubmitPatient => self.submit(Patience::For(Duration::from_secs(3600))),
+            Operation::Finish { nth, panics } => {
+                let workers = self.model.running.len();
+                let Some(nth) = nth.checked_rem(workers + self.model.inline.len()) else { return };
+                let number = match nth.checked_sub(workers) {
+                    None => self.model.running.remove(nth),
+                    Some(nth) => self.model.inline.remove(nth),
+                };
+                self.jobs[&number].tell.try_send(panics).expect("the job waits for it");
+                self.run();
+                if let Some(handle) = self.handle(number) {
+                    let expected = if panics { Err(JobError::Panicked("as told".into())) } else { Ok(number) };
+                    assert_eq!(self.joined(handle), expected);
+                }
+                self.model.ended(panics);
             }
             Operation::Cancel { nth } => {
-                let numbers: Vec<_> = self.jobs.keys().copied().collect();
-                let Some(&number) = numbers.get(nth.checked_rem(numbers.len()).unwrap_or(0)) else { return };
-                let place = self.model.queued.iter().position(|&queued| queued == number);
-                assert_eq!(self.jobs[&number].1.cancel(), place.is_some(), "what is queued can be cancelled");
+                let handles: Vec<_> = self.jobs.iter().filter(|job| job.1.handle.is_some()).map(|job| *job.0).collect();
+                let Some(nth) = nth.checked_rem(handles.len()) else { return };
+                let number = handles[nth];
+                let place = self.model.queued.iter().position(|queued| queued.1 == number);
+                let handle = self.jobs[&number].handle.as_ref().expect("it was looked for");
+                assert_eq!(handle.cancel(), place.is_some(), "what is queued can be cancelled");
                 if let Some(place) = place {
                     self.model.queued.remove(place);
-                    let (_, handle) = self.jobs.remove(&number).expect("it was submitted");
-                    assert_eq!(self.joined(handle), Err(JobError::Cancelled));
-                    self.model.cancelled += 1;
+                    self.all_cancelled([number]);
                 }
             }
+            Operation::Detach { nth } => {
+                let Some(nth) = nth.checked_rem(self.jobs.len()) else { return };
+                let submission = self.jobs.values_mut().nth(nth).expect("there are so many");
+                submission.handle = None;
+                submission.detached = true;
+            }
             Operation::Resize { capacity } => {
-                assert_eq!(self.pool.resize(capacity).expect("in range"), self.model.capacity);
-                self.model.capacity = capacity;
-                self.model.run();
+                assert_eq!(self.pool.resize(capacity), self.model.shape.capacity);
+                self.model.shape.capacity = capacity;
+            }
+            Operation::TryReserve => {
+                let reserved = self.pool.try_reserve();
+                match self.model.lets_in() {
+                    Ok(()) => {
+                        let number = self.number();
+                        self.places.insert(number, reserved.map_err(|_| ()).expect("there is a place"));
+                        self.model.permits.push(number);
+                    }
+                    Err(refusal) => {
+                        assert_eq!(reserved.err(), Some(refusal));
+                        self.model.refused += 1;
+                    }
+                }
             }
             Operation::Reserve => {
-                let permit = self.pool.try_reserve();
-                assert_eq!(permit.is_ok(), self.model.open && self.model.has_place());
-                self.model.refused += u64::from(permit.is_err());
-                // Kept for as long as the pool is open, by forgetting it.
-                self.model.permits += usize::from(permit.map(std::mem::forget).is_ok());
+                let number = self.number();
+                self.waits.insert(number, self.pool.reserve());
+                let placed = self.poll_wait(number);
+                match self.model.lets_in() {
+                    Ok(()) => {
+                        let place = placed.expect("there is a place").map_err(|_| ()).expect("the pool is open");
+                        self.places.insert(number, place);
+                        self.model.permits.push(number);
+                    }
+                    Err(Refusal::Full) if self.model.may_wait() => {
+                        assert!(placed.is_none(), "he waits behind the others");
+                        self.model.waiting.push_back(Waiting::Permit(number));
+                    }
+                    Err(refusal) => assert_eq!(placed.expect("he may not wait").err(), Some(refusal)),
+                }
             }
-            Operation::DropPermit => {
-                if let Ok(permit) = self.pool.try_reserve() {
-                    drop(permit);
-                } else {
-                    self.model.refused += 1;
+            Operation::LeaveWait { nth } => {
+                let Some(nth) = nth.checked_rem(self.waits.len()) else { return };
+                let number = *self.waits.keys().nth(nth).expect("there are so many");
+                self.waits.remove(&number);
+                self.model.waiting.retain(|waiting| *waiting != Waiting::Permit(number));
+            }
+            Operation::DropPermit { nth } => {
+                let Some(nth) = nth.checked_rem(self.places.len()) else { return };
+                let number = *self.places.keys().nth(nth).expect("there are so many");
+                self.places.remove(&number);
+                self.model.permits.retain(|permit| *permit != number);
+            }
+            Operation::UsePermit { nth } => {
+                let Some(nth) = nth.checked_rem(self.places.len()) else { return };
+                let number = *self.places.keys().nth(nth).expect("there are so many");
+                let place = self.places.remove(&number).expect("it was just seen");
+                let (job, tell, work) = self.work();
+                let submitted = place(work);
+                match self.model.permits.iter().position(|permit| *permit == number) {
+                    Some(permit) => {
+                        self.model.permits.remove(permit);
+                        self.take(job, tell, submitted.expect("the place is there"));
+                    }
+                    None => {
+                        assert_eq!(submitted.expect_err("the permit is void"), Refusal::Closed);
+                        self.model.refused += 1;
+                    }
                 }
             }
             Operation::Close => {
                 assert_eq!(self.pool.close(), self.model.open);
-                self.model.open = false;
-                self.model.permits = 0;
+                self.closed();
             }
             Operation::ShutdownNow => {
                 assert_eq!(self.pool.shutdown_now(), self.model.queued.len());
-                self.model.open = false;
-                self.model.permits = 0;
-                for number in std::mem::take(&mut self.model.queued) {
-                    let (_, handle) = self.jobs.remove(&number).expect("it was submitted");
-                    assert_eq!(self.joined(handle), Err(JobError::Cancelled));
-                    self.model.cancelled += 1;
-                }
+                self.closed();
+                let queued = std::mem::take(&mut self.model.queued);
+                self.all_cancelled(queued.into_iter().map(|queued| queued.1));
             }
             Operation::Reopen => {
-                let at_rest = !self.model.open && self.model.running.is_empty() && self.model.queued.is_empty();
-                assert_eq!(self.pool.reopen().is_ok(), at_rest);
-                self.model.open |= at_rest;
+                let model = &self.model;
+                let rests = model.running.is_empty() && model.queued.is_empty() && model.inline.is_empty();
+                if rests && !model.open {
+                    self.eventually("a pool at rest is opened", || self.pool.reopen());
+                    self.model.open = true;
+                } else {
+                    assert!(!self.pool.reopen());
+                }
             }
             Operation::PassTime => {
-                self.scheduler.advance(Duration::from_secs(2));
-                self.scheduler.run_until_idle();
-                assert_eq!(self.pool.stats().idle, 0, "nobody stays idle for longer than the keep-alive");
+                if let Some(scheduler) = &self.scheduler {
+                    scheduler.advance(2 * KEEP_ALIVE);
+                    self.run();
+                    assert_eq!(self.pool.stats().idle, 0, "nobody stays idle for longer than the keep-alive");
+                }
             }
         }
-        self.scheduler.run_until_idle();
+        self.run();
+        self.settle();
+        self.run();
         self.check();
     }
 
+    /// What is true now, or on threads soon.
+    #[track_caller]
+    fn eventually(&self, what: &str, is_so: impl Fn() -> bool) {
+        let deadline = self.on_threads().then(|| Instant::now() + PATIENCE);
+        while !is_so() {
+            assert!(deadline.is_some_and(|deadline| Instant::now() < deadline), "{what}: {:?}", self.pool);
+            thread::yield_now();
+        }
+    }
+
     fn check(&self) {
-        let stats = self.pool.stats();
-        assert_sums(&stats);
+        assert_sums(&self.pool.stats());
         let model = &self.model;
-        assert_eq!(stats.closed, !model.open);
-        assert_eq!((stats.busy, stats.queued), (model.running.len(), model.queued.len()));
-        assert_eq!((stats.reserved, stats.waiting, stats.capacity), (model.permits, 0, model.capacity));
-        let ended = (stats.completed, stats.panicked, stats.cancelled, stats.refused);
-        assert_eq!(ended, (model.completed, model.panicked, model.cancelled, model.refused));
-        assert!(stats.live <= model.capacity.max(model.running.len()), "{stats:?}");
-        assert!(model.open || stats.idle == 0, "a closed pool keeps nobody");
+        self.eventually("the model", || {
+            let stats = self.pool.stats();
+            assert_sums(&stats);
+            let numbers = [stats.busy, stats.queued, stats.reserved, stats.waiting, stats.inline, stats.capacity];
+            let ended = [stats.completed, stats.panicked, stats.cancelled, stats.refused];
+            let modelled = [
+                model.running.len(),
+                model.queued.len(),
+                model.permits.len(),
+                model.waiting.len(),
+                model.inline.len(),
+                model.shape.capacity,
+            ];
+            stats.closed != model.open
+                && numbers == modelled
+                && ended == [model.completed, model.panicked, model.cancelled, model.refused]
+                && stats.live <= model.shape.capacity.max(model.running.len())
+                && (model.open || stats.idle == 0)
+        });
+        assert!(self.starts.1.try_recv().is_err(), "a job started that should not");
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+/// Builds a pool, of which a handle stays for ever, and the scheduler of its processes.
+type Build = fn(Builder) -> (Option<Scheduler>, &'static dyn Subject);
 
-    #[test]
-    fn a_pool_does_what_a_sequential_model_does(
-        capacity in 1..5_usize,
-        queue in 0..4_usize,
-        operations in operations(),
-    ) {
-        let mut both = Both::new(capacity, queue);
-        for operation in &operations {
+fn leak<P: Subject>(pool: P) -> &'static P {
+    Box::leak(Box::new(pool))
+}
+
+fn check(build: Build) {
+    let seed = match std::env::var("POOL_SEED") {
+        Ok(seed) => seed.parse().expect("POOL_SEED is a number"),
+        Err(_) => fastrand::u64(..),
+    };
+    let config = ProptestConfig {
+        cases: HISTORIES,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(seed),
+        // In milliseconds. What never happens takes its time in each history.
+        max_shrink_time: 30_000,
+        ..ProptestConfig::default()
+    };
+    let result = TestRunner::new(config).run(&(Shape::any(), operations()), |(shape, operations)| {
+        let mut both = Both::new(shape, build(shape.builder()));
+        for operation in operations {
             both.apply(operation);
         }
+        Ok(())
+    });
+    if let Err(failure) = result {
+        panic!("POOL_SEED={seed}: {failure}");
     }
+}
+
+fn driven_with_coroutines() -> Scheduler {
+    // SAFETY: none of the coroutines here holds a scoped thread-local pointer across a wait.
+    let builder = unsafe { Scheduler::builder().width(1).test_clock().enable_coroutines() };
+    builder.build().expect("it starts no thread")
+}
+
+#[test]
+fn a_pool_of_threads_does_what_a_sequential_model_does() {
+    check(|builder| (None, leak(builder.build().expect("valid"))));
+}
+
+#[test]
+fn a_function_pool_of_threads_does_what_a_sequential_model_does() {
+    check(|builder| (None, leak(builder.build_function(Work::on_a_thread).expect("valid"))));
+}
+
+#[test]
+fn a_pool_of_processes_does_what_a_sequential_model_does() {
+    check(|builder| {
+        let scheduler = driven();
+        let pool = builder.keep_alive(KEEP_ALIVE).build_async_on(&scheduler).expect("valid");
+        (Some(scheduler), leak(pool))
+    });
+}
+
+#[test]
+fn a_function_pool_of_processes_does_what_a_sequential_model_does() {
+    check(|builder| {
+        let scheduler = driven();
+        let pool = builder.keep_alive(KEEP_ALIVE).build_async_function_on(&scheduler, Work::in_a_process);
+        (Some(scheduler), leak(pool.expect("valid")))
+    });
+}
+
+#[test]
+fn a_pool_of_coroutines_does_what_a_sequential_model_does() {
+    check(|builder| {
+        let scheduler = driven_with_coroutines();
+        let pool = builder.keep_alive(KEEP_ALIVE).build_coroutines_on(&scheduler).expect("valid");
+        (Some(scheduler), leak(pool))
+    });
+}
+
+#[test]
+fn a_function_pool_of_coroutines_does_what_a_sequential_model_does() {
+    check(|builder| {
+        let scheduler = driven_with_coroutines();
+        let pool = builder.keep_alive(KEEP_ALIVE).build_coroutine_function_on(&scheduler, Work::in_a_coroutine);
+        (Some(scheduler), leak(pool.expect("valid")))
+    });
 }
