@@ -50,6 +50,12 @@ local function bounded(list)
     error("a table of more than " .. LENGTH_MAX .. " entries", 3)
   end
 end
+-- Likewise: nothing, any number of times.
+local rep = string.rep
+function string.rep(text, count, separator)
+  if text == "" and (separator or "") == "" then return "" end
+  return rep(text, count, separator)
+end
 function table.insert(list, ...) bounded(list) return insert(list, ...) end
 function table.remove(list, ...) bounded(list) return remove(list, ...) end
 function table.sort(list, less) bounded(list) return sort(list, less) end

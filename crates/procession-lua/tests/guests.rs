@@ -215,6 +215,28 @@ fn on_the_test_clock_sleeps_take_no_time() {
 }
 
 #[test]
+fn functions_of_lua_that_loop_by_themselves_are_bounded() {
+    for (call, refused) in [
+        ("string.rep('', 1 << 60)", ""),
+        ("(''):rep(1 << 60, '')", ""),
+        ("string.rep('ab', 3, ',') == 'ab,ab,ab' or error('no')", ""),
+        ("string.rep('x', 1 << 60)", "resulting string too large"),
+        ("string.rep('x', 1 << 30)", "not enough memory"),
+        ("table.concat({}, 'x', 1, 1 << 60)", "a range of more than"),
+        ("table.move({}, 1, 1 << 60, 2)", "a range of more than"),
+        ("table.unpack({}, 1, 1 << 60)", "too many results"),
+        ("table.sort(setmetatable({}, { __len = function() return 1 << 60 end }))", "a table of more than"),
+        ("table.insert(setmetatable({}, { __len = function() return 1 << 60 end }), 1, 1)", "a table of more than"),
+    ] {
+        match run(&format!("function main() local _ = {call} end")) {
+            Ok(_) if refused.is_empty() => {}
+            Err(exit) if !refused.is_empty() && exit.to_string().contains(refused) => {}
+            other => panic!("{call}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn errors_of_the_library_are_told_where_it_was_called() {
     for call in
         ["process.send(1, 2)", "process.monitor('nobody')", "time.sleep('long')", "table.move({}, 1, 1 << 40, 2)"]
