@@ -104,13 +104,9 @@ impl<T: Send + 'static> Future for Handle<T> {
         let Some(joined) = &mut self.0 else {
             return Poll::Ready(Err(Exit::Refused));
         };
-        let slot = joined.owner.slot();
-        if !slot.state.see().is_complete() {
-            slot.leave_waiter(task.waker());
-            if !slot.state.watch().is_complete() {
-                here::note_waiting(Waiting::PROCESS);
-                return Poll::Pending;
-            }
+        if !joined.owner.slot().state.see().is_complete() && !joined.owner.leave_waiter(task.waker()) {
+            here::note_waiting(Waiting::PROCESS);
+            return Poll::Pending;
         }
         let mut result: Option<Result<T, Exit>> = None;
         joined.owner.take_result(&mut result as &mut dyn Any);

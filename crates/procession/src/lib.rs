@@ -103,6 +103,8 @@ mod sync {
 mod ties;
 #[cfg_attr(not(procession_loom), expect(unsafe_code, reason = "slots are shared by protocol"))]
 mod timer;
+#[cfg_attr(not(procession_loom), expect(unsafe_code, reason = "a cell that changes hands by protocol"))]
+mod waiter;
 mod waiters;
 
 #[cfg(not(procession_loom))]

@@ -363,7 +363,9 @@ impl<P: Process> MachineBody<P> {
         while let Some(command) = self.yields.pop() {
             drop_guarded(command);
         }
-        here::count(slot.shared(), |stats| &stats.discarded, self.messages as u64);
+        if self.messages > 0 {
+            here::count(slot.shared(), |stats| &stats.discarded, self.messages as u64);
+        }
         // A panic of the process's `Drop` replaces the result: it ends with `Exit::Panicked`.
         let exit = result.as_ref().map_or_else(Exit::clone, |_| Exit::Normal);
         self.stage = Stage::Ended(result);

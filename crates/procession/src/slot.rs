@@ -47,6 +47,7 @@ use crate::relations::{self, Relations};
 use crate::shared::Shared;
 use crate::state::State;
 use crate::ties::Ties;
+use crate::waiter::Waiter;
 use crate::{Exit, Pid, Waiting, here};
 
 /// What the runtime knows of a process's types.
@@ -233,7 +234,7 @@ pub(crate) struct Slot {
     /// Null until it is needed; made once while occupied.
     extra: AtomicPtr<Extra>,
     /// The waker that the handle left.
-    waiter: Mutex<Option<Waker>>,
+    waiter: Waiter,
 }
 
 // SAFETY: [pinned], [running] and [typed] say which thread may touch which field when; bodies, messages and wakers are Send.
@@ -270,7 +271,7 @@ impl Slot {
             kind: UnsafeCell::new(&NOTHING),
             location: UnsafeCell::new(Location::caller()),
             extra: AtomicPtr::new(ptr::null_mut()),
-            waiter: Mutex::new(None),
+            waiter: Waiter::empty(),
         }
     }
 
@@ -483,21 +484,13 @@ impl Slot {
         self.received.load(Relaxed)
     }
 
-    /// The handle leaves the waker to be woken at the end.
-    pub(crate) fn leave_waiter(&self, waker: &Waker) {
-        let lock = || self.waiter.lock().expect("nothing that can panic runs under this lock");
-        // Only the handle sets the flag, so there is nothing to compare with before.
-        if self.state.see().has_waiter() && lock().as_ref().is_some_and(|waiter| waiter.will_wake(waker)) {
-            return;
-        }
-        // Cloned and dropped outside the lock: both are the user's code.
-        let new = waker.clone();
-        let old = lock().replace(new);
-        drop(old);
-    }
-
-    pub(crate) fn take_waiter(&self) -> Option<Waker> {
-        self.waiter.lock().expect("nothing that can panic runs under this lock").take()
+    /// Takes what the handle left, to be woken.
+    ///
+    /// # Safety
+    /// `[cell]` of `waiter.rs`: the caller completed the process, and found a waiter.
+    pub(crate) unsafe fn take_waiter(&self) -> Option<Waker> {
+        // SAFETY: by the caller.
+        unsafe { self.waiter.take() }
     }
 
     /// Pushes a message of any type, and counts it.
@@ -843,6 +836,15 @@ impl HandleShare {
         unsafe { self.0.as_ref() }
     }
 
+    /// Leaves the waker to be woken at the end; says whether that is there already.
+    pub(crate) fn leave_waiter(&mut self, waker: &Waker) -> bool {
+        let slot = self.slot();
+        // SAFETY: [handle] there is one share for each process, and `&mut self` is unique.
+        let (is_there, unused) = unsafe { slot.waiter.leave(&slot.state, waker.clone()) };
+        drop(unused);
+        is_there
+    }
+
     /// Moves the result out of the body of a complete process; `&self` is unique, since a handle has one share and is polled by `&mut`.
     pub(crate) fn take_result(&mut self, result: &mut dyn Any) {
         assert!(self.slot().state.see().is_complete(), "[running] the body is the handle's after the end only");
@@ -854,10 +856,9 @@ impl HandleShare {
 impl Drop for HandleShare {
     fn drop(&mut self) {
         let slot = self.slot();
-        // Before the share is gone, and with it the right to touch the slot. Only the handle sets this flag.
-        if slot.state.see().has_waiter() {
-            drop_guarded(slot.take_waiter());
-        }
+        // Before the share is gone, and with it the right to touch the slot.
+        // SAFETY: [handle] there is one share for each process.
+        drop_guarded(unsafe { slot.waiter.withdraw(&slot.state) });
         if !slot.state.release_handle().is_complete() {
             return;
         }

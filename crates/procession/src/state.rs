@@ -26,7 +26,8 @@
 //! | `give_way` (step ended, wants to go on) | - | `READY`, clears `WOKEN`, caller queues it | - | - |
 //! | `wait` (step ended, waits) | - | `WOKEN` unset: `BLOCKED` or `IDLE`; set: as `give_way` | - | - |
 //! | `complete` | - | `COMPLETE` | - | - |
-//! | `watch` (the handle left a waker) | sets `WAITER` | sets it | sets it | answers: complete |
+//! | `watch` (the handle left a waker, see `waiter.rs`) | sets `WAITER` | sets it | sets it | answers: complete |
+//! | `unwatch` (the handle wants it back) | clears `WAITER` | clears it | clears it | answers: complete |
 //! | `release_handle` | clears `HANDLE` | clears | clears | clears, answers: complete |
 //! | `relate` (an entry was left, see `relations.rs`) | sets `RELATED` | sets it | sets it | answers: complete |
 //!
@@ -62,7 +63,7 @@ const CANCEL: u32 = 1 << 4;
 const TERMINATE: u32 = 1 << 5;
 /// A handle exists, which takes the result. Set from the start; cleared when the handle goes.
 const HANDLE: u32 = 1 << 6;
-/// The handle left a waker. Set only while `HANDLE` is; never cleared before `COMPLETE`.
+/// The handle left a waker. Set and cleared only by the handle, while there is one; once `COMPLETE`, it means nothing.
 const WAITER: u32 = 1 << 7;
 /// Others may have left entries with the process, to be settled at its end. Set in any phase, by who left one; never cleared.
 const RELATED: u32 = 1 << 8;
@@ -305,6 +306,12 @@ impl<const MUTATION: u8> State<MUTATION> {
     pub(crate) fn watch(&self) -> Seen {
         // Ordering: as in `complete`, the other way round.
         Seen(self.0.fetch_or(WAITER, AcqRel))
+    }
+
+    /// The handle wants what it left back; says whether that was too late.
+    pub(crate) fn unwatch(&self) -> Seen {
+        // Ordering: as in `watch`: who finds it complete sees what the process left.
+        Seen(self.0.fetch_and(!WAITER, AcqRel))
     }
 
     /// Somebody has left an entry where the end of the process looks for it; says whether that was too late.

@@ -892,7 +892,8 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
         // SAFETY: [pinned] the life pin, of which the process was the last owner.
         drop(unsafe { Pin::from_raw(ready.as_raw()) });
     } else if seen.has_waiter()
-        && let Some(waiter) = kept.as_ref().and_then(|slot| slot.take_waiter())
+        // SAFETY: [cell] `complete` has found it.
+        && let Some(waiter) = unsafe { slot.take_waiter() }
     {
         drop(guarded(|| waiter.wake()));
     }

@@ -99,19 +99,3 @@ fn complete_against_handle_and_wake() {
 fn canary_complete_relaxed() {
     end_against_handle::<{ mutation::COMPLETE_RELAXED }>();
 }
-
-/// A handle leaves its waker while the process ends: it is woken, or sees the end itself.
-#[test]
-fn watch_against_complete() {
-    explore(|| {
-        let state = Arc::new(State::<{ mutation::SOUND }>::ready());
-        let handle = {
-            let state = Arc::clone(&state);
-            thread::spawn(move || state.watch().is_complete())
-        };
-        let _ = state.start();
-        let woken = state.complete().has_waiter();
-        let saw_the_end = handle.join().expect("the handle does not panic");
-        assert!(woken != saw_the_end, "exactly one of them acts");
-    });
-}

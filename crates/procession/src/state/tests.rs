@@ -45,6 +45,8 @@ fn every_event_in_every_phase() {
         let state = in_phase(phase);
         assert_eq!(state.watch().is_complete(), phase == Complete);
         assert!(state.see().has_waiter());
+        assert_eq!(state.unwatch().is_complete(), phase == Complete);
+        assert!(!state.see().has_waiter());
         assert_eq!(state.relate().is_complete(), phase == Complete);
         assert!(state.see().is_related());
         assert_eq!(state.release_handle().is_complete(), phase == Complete);
