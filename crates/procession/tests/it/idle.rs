@@ -182,7 +182,10 @@ fn the_threads_of_a_dropped_scheduler_leave() {
         let name = format!("leaving{width}");
         let scheduler = Scheduler::builder().name(&*name).width(width).build().expect("the system has threads");
         stir(&scheduler);
-        assert!(!threads_of(&name).is_empty());
+        // The system's list may leave some out while threads of other tests come and go. A hang if they are not there.
+        while threads_of(&name).is_empty() {
+            thread::yield_now();
+        }
         drop(scheduler);
         // A hang if they stay.
         while !threads_of(&name).is_empty() {
