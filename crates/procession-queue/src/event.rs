@@ -138,6 +138,7 @@ impl<T, const MUTATION: u8> Stack<T, MUTATION> {
         }
     }
 
+    #[inline]
     pub(crate) fn take(&self) -> Batch<T> {
         let mut seen = self.newest.load(Relaxed);
         loop {
@@ -313,20 +314,22 @@ impl<T> Batch<T> {
     ///
     /// # Safety
     /// `[detached]`: `newest` is null or heads a list of nodes that nobody else can reach.
+    #[inline]
     unsafe fn from_newest(newest: *mut Node<T>) -> Self {
-        let mut batch = Self { newest, ..Self::new() };
-        let mut node = newest;
+        // Nothing of it is in memory before it is complete: a load of two fields that were just stored one by one waits for both stores.
+        let (mut oldest, mut node, mut length) = (ptr::null_mut(), newest, 0);
         while !node.is_null() {
             // SAFETY: [detached]
-            let older = unsafe { std::mem::replace(&mut (*node).next, batch.oldest) };
-            batch.oldest = node;
-            batch.length += 1;
+            let older = unsafe { std::mem::replace(&mut (*node).next, oldest) };
+            oldest = node;
+            length += 1;
             node = older;
         }
-        batch
+        Self { oldest, newest, length, items: PhantomData }
     }
 
     /// Puts `newer` behind this batch, in constant time.
+    #[inline]
     pub fn append(&mut self, newer: Self) {
         // Its nodes now belong to this batch.
         let newer = std::mem::ManuallyDrop::new(newer);
