@@ -321,7 +321,7 @@ impl<M: Send + 'static> Context<M> {
                             return None;
                         }
                         self.slot.note_length();
-                        self.taken = more;
+                        self.taken.append(more);
                         continue;
                     }
                     Mailbox::Bounded(ring) => slot::take_bounded(&self.slot, ring)?,
@@ -404,12 +404,12 @@ impl<M: Send + 'static> Receive<'_, M> {
                 return Poll::Ready(Some(picked));
             }
             let slot = &self.context.slot;
-            assert!(here::is_current(slot), "a context receives in its own process only");
+            let Some(budget) = here::budget_of(slot) else { panic!("a context receives in its own process only") };
             if slot.state.is_terminated() {
                 // It is ended as soon as this step is; its exit is not to be taken for an end of its own accord.
                 return Poll::Pending;
             }
-            if here::is_spent() {
+            if budget == 0 {
                 // There may be more.
                 here::give_way(task);
                 return Poll::Pending;
