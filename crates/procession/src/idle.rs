@@ -27,6 +27,9 @@
 //! Worker that finds nothing: `Announce` under the lock (awake or out to parked, searching - 1 if it searched) · `ParkFence` fence(SeqCst)
 //! · `Recheck` every queue and the next deadline · found: `TakeBack` the announcement, if there is a permit, and search; else block.
 //! Searcher that finds work: searching - 1; the last one wakes the next (`ReadIdle` again).
+//! Worker that has often searched in vain: `Nap` napping + 1, then parks as above, but for a short time only; then `EndNap` napping - 1, and it
+//! searches, and parks again. A publisher whose entry is alone in its own worker's deque reads *napping*, too, after its fence, and then wakes
+//! nobody: it will most likely run the entry itself at the end of its step, and the napper comes for it otherwise.
 //! Worker whose step blocks: `GiveBack` its permit under the lock (awake to out) · fence(SeqCst) · `Recheck` as above, and whether anybody is
 //! left who keeps the time (`keeper.rs`); found: `ReadIdle` and `Claim`, as a publisher. When it returns: `Regain` a permit under the lock, if
 //! there is one; without one it goes on to the end of its step, puts what only it would find where others do, and parks.
@@ -38,6 +41,10 @@
 //! The two fences are totally ordered. If `PublishFence` is first, `Recheck` sees the entry. If `ParkFence` is first, `ReadIdle` sees
 //! the announcement. If `ReadIdle` saw a searcher instead, that searcher has not yet left the count, so it either finds
 //! the entry, or leaves by its own `Announce`, and its `Recheck` comes after; or finds other work, and wakes the next.
+//! A publisher that has read *napping* before `EndNap` changed it had its fence before the `ParkFence` of the napper's next announcement, so
+//! `Recheck` sees the entry then, if the search before has not. One that is woken for something else meanwhile is a searcher, and as
+//! the last one that finds work it wakes the next.
+//!
 //! `GiveBack` is an announcement, too, and its fence a `ParkFence`: the one who blocks finds the entry and wakes another for it, or the
 //! publisher finds the permit.
 //!
@@ -65,6 +72,8 @@
 //!   the ring, it looks for somebody parked without `PublishFence`, which would cost a yield half as much again (15 to 22 ns). It may so
 //!   miss one that parks within the same nanoseconds; it looks again at its next yield, and with the fence at the next dispatch
 //!   from elsewhere.
+//! - The only entry of a deque waits for up to 200 us, if its worker's step lasts so long and all that others have looked for lately was gone
+//!   when they came.
 //! - More run than the scheduler is wide, from a blocking section's return without a permit to the end of that step.
 //!
 //! ## Rejected
@@ -78,8 +87,11 @@
 //! - A parked count that ignores permits, and a check of the permits after the pop: publishers would take the lock in vain for as long as more
 //!   threads than permits are there.
 //!
+//! - Waking for every entry: a process that starts others one by one, and waits for each, woke a worker again and again which found nothing
+//!   (`step` 194 ns for each, 133 with naps; on one processor 132).
+//!
 //! ## Checked by
-//! `models::publish_against_park`, `models::canary_without_recheck`, `models::canary_without_fence`, `models::survey_against_recheck`,
+//! `models::nap_against_publish`, `models::canary_nap_to_the_end`, `models::publish_against_park`, `models::canary_without_recheck`, `models::canary_without_fence`, `models::survey_against_recheck`,
 //! `models::canary_survey_in_two`, `models::publish_against_give_back`, `models::canary_give_back_without_fence`,
 //! `models::canary_give_back_without_recheck`, `models::park_against_revoke`, `models::canary_given_up_twice`,
 //! `models::park_without_permit_against_the_last_to_block`,
@@ -144,6 +156,8 @@ pub(crate) struct Idle<const MUTATION: u8 = { mutation::SOUND }> {
     width: AtomicU32,
     /// How many seats have a thread. Written under the lock.
     threads: AtomicU32,
+    /// How many of the parked will look again soon.
+    napping: AtomicU32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,6 +297,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             reach: AtomicU32::new(width.min(seats)),
             width: AtomicU32::new(width),
             threads: AtomicU32::new(0),
+            napping: AtomicU32::new(0),
         }
     }
 
@@ -341,6 +356,24 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     #[inline]
     pub(crate) fn claim_one_in_sight(&self) -> Option<SeatId> {
         if Counts(self.counts.load(Relaxed)).offers_nobody() { None } else { self.claim() }
+    }
+
+    /// As `claim_one`, for the only entry in the deque of the publisher's own worker: nobody, if one naps.
+    #[inline]
+    pub(crate) fn claim_one_unless_napping(&self) -> Option<SeatId> {
+        fence(SeqCst);
+        // Relaxed, as the word: the fences give the order.
+        if self.napping.load(Relaxed) > 0 { None } else { self.claim_one_in_sight() }
+    }
+
+    /// `Nap`: until `end_nap`, this worker will look again soon, though it parks.
+    pub(crate) fn begin_nap(&self) {
+        self.napping.fetch_add(1, Relaxed);
+    }
+
+    /// `EndNap`: the caller searches now, or parks again.
+    pub(crate) fn end_nap(&self) {
+        self.napping.fetch_sub(1, Relaxed);
     }
 
     /// `Claim`, whoever searches.
@@ -680,6 +713,53 @@ mod models {
             let woken = waker.join().expect("the waker does not panic");
             assert!(!blocks || woken, "the wake-up was lost");
         });
+    }
+
+    /// A worker naps, and parks for good afterwards, while another publishes the only entry of its own deque. With `LATE`, it says that it naps
+    /// until it has parked for good.
+    fn nap<const LATE: bool>() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(2));
+        builder.check(|| {
+            let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(2, 2, true), AtomicU32::new(0)));
+            assert!(shared.0.claim_absent(1).is_some(), "the publisher's worker is awake");
+            assert!(shared.0.claim_this(SeatId(1)), "so is the other, which searches");
+            let publisher = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    shared.1.store(1, Relaxed);
+                    shared.0.claim_one_unless_napping().is_some()
+                })
+            };
+            let looks = |shared: &(Idle<_>, AtomicU32)| shared.1.load(Relaxed) == 1;
+            shared.0.begin_nap();
+            shared.0.announce(SeatId(1), true);
+            // The time is over.
+            let _ = shared.0.take_back(SeatId(1), false);
+            if !LATE {
+                shared.0.end_nap();
+            }
+            let found = looks(&shared) || {
+                shared.0.announce(SeatId(1), true);
+                looks(&shared)
+            };
+            if LATE {
+                shared.0.end_nap();
+            }
+            let woken = publisher.join().expect("the publisher does not panic");
+            assert!(found || woken, "the wake-up was lost");
+        });
+    }
+
+    #[test]
+    fn nap_against_publish() {
+        nap::<false>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the wake-up was lost")]
+    fn canary_nap_to_the_end() {
+        nap::<true>();
     }
 
     #[test]

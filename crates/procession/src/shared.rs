@@ -323,6 +323,14 @@ impl Shared {
         }
     }
 
+    /// As `announce`, for the only entry in the deque of this worker.
+    #[inline]
+    pub(crate) fn announce_only(&self) {
+        if let Some(seat) = self.idle.claim_one_unless_napping() {
+            self.wake_seat(seat);
+        }
+    }
+
     /// As `announce`, for what this worker will come to itself.
     #[inline]
     pub(crate) fn announce_in_sight(&self) {

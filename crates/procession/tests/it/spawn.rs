@@ -11,8 +11,9 @@ use procession::{
     WaitingFor, Yields,
 };
 use procession_sync::Mutex;
-use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicBool, AtomicUsize};
+use procession_sync::hint;
 
 use crate::scene::{driven, panic_quietly, soon, soon_closed, threaded};
 
@@ -214,6 +215,27 @@ fn a_handle_that_moves_between_tasks_wakes_the_last_one() {
     scheduler.run_until_idle();
     address.send(()).expect("it lives");
     assert_eq!(scheduler.block_on(second), Ok(Ok(Some(()))));
+}
+
+/// Each of the first ones is gone when another worker comes for it, so that this one naps.
+#[test]
+fn the_only_child_of_a_step_that_computes_runs_beside_it() {
+    let scheduler = Scheduler::builder().width(2).watchdog(false).build().expect("the system has threads");
+    let parent = scheduler.spawn(async {
+        for number in 0..20_000 {
+            assert_eq!(procession::spawn(async move { number }).await, Ok(number));
+        }
+        for _ in 0..10 {
+            let has_run = Arc::new(AtomicBool::new(false));
+            let runs = Arc::clone(&has_run);
+            let child = procession::spawn(async move { runs.store(true, Relaxed) });
+            while !has_run.load(Relaxed) {
+                hint::spin_loop();
+            }
+            child.await.expect("it only stores");
+        }
+    });
+    assert_eq!(parent.join(), Ok(()));
 }
 
 #[test]
