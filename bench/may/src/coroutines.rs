@@ -83,11 +83,17 @@ pub(crate) fn spawns(scale: Scale) -> Outcome {
     static ENDED: Latch = Latch::new();
     let count = scale.of(CO_SPAWN_COUNT);
     let start = now();
-    ENDED.set(count);
-    for _ in 0..count {
-        drop(spawn(|| ENDED.count_down()));
+    let mut left = count;
+    while left > 0 {
+        // A coroutine has its stack from the spawn on, and there may be no more of them at once.
+        let some = left.min(ALIVE_MAX);
+        ENDED.set(some);
+        for _ in 0..some {
+            drop(spawn(|| ENDED.count_down()));
+        }
+        wait(ENDED.wait());
+        left -= some;
     }
-    wait(ENDED.wait());
     Ok(vec![each(start, count)])
 }
 
