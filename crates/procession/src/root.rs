@@ -196,8 +196,12 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
     output.expect("the loop ends when the future is complete")
 }
 
-/// Runs processes on this thread until none can run; the scheduler is driven by its callers. Says whether the seat was free.
+/// Runs processes on this thread until none can run; the scheduler is driven by its callers. Says whether the seat was free. In a step of
+/// this scheduler it does nothing: that one would wait for itself.
 pub(crate) fn run_until_idle(shared: &Arc<Shared>) -> bool {
+    if shared.is_worked_for_here() {
+        return false;
+    }
     match shared.take_callers_seat() {
         Some((seat, core)) => {
             sit(Arc::clone(shared), seat, core, false, Stay::Idle);

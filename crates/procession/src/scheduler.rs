@@ -533,7 +533,7 @@ impl Drop for Owner {
         let shared = &self.0;
         shared.terminate_all(None);
         if shared.callers_drive && !shared.has_ended() {
-            // There may be no thread to end the processes. If one of them is the caller, the seat is taken, and its driver does it.
+            // There may be no thread to end the processes. If one of them is the caller, there is.
             root::run_until_idle(shared);
         }
         #[cfg(feature = "tokio")]

@@ -91,7 +91,7 @@ pub(crate) struct Seat {
     pub(crate) running: AtomicU32,
     /// Whether the thread is in a blocking section.
     pub(crate) in_section: AtomicBool,
-    /// The system's number for the thread.
+    /// The system's number for the thread; 0 if none sits there.
     pub(crate) thread: AtomicU32,
     pub(crate) parker: Parker,
     pub(crate) stats: Stats,
@@ -411,6 +411,13 @@ impl Shared {
         self.seat(seat).core.lock().expect("nothing that can panic runs under this lock").take()
     }
 
+    /// Whether this thread has a seat of this scheduler, also one whose step waits for another scheduler here.
+    pub(crate) fn is_worked_for_here(&self) -> bool {
+        let this = World::thread_number();
+        // Relaxed: this thread alone writes its own number.
+        self.used_seats().any(|seat| seat.thread.load(Relaxed) == this)
+    }
+
     /// The seat for callers, if there is one and no other caller sits there.
     pub(crate) fn take_callers_seat(&self) -> Option<(SeatId, Core)> {
         let seat = self.idle.claim_absent(here::thread_number())?;
@@ -444,6 +451,7 @@ impl Shared {
 
     /// A thread leaves its seat. What is queued there is for the others, or for who sits there next.
     pub(crate) fn vacate(&self, seat: SeatId, core: Core) {
+        self.seat(seat).thread.store(0, Relaxed);
         *self.seat(seat).core.lock().expect("nothing that can panic runs under this lock") = Some(core);
         let for_callers = self.callers_drive && seat.0 == 0;
         // Coroutines that have begun here stay on this thread.

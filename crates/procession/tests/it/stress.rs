@@ -549,6 +549,20 @@ fn a_scheduler_is_dropped_by_one_of_its_own_processes() {
     }
 }
 
+/// Nobody drives it just then, so its seat for callers is free.
+#[test]
+fn a_process_on_a_thread_of_its_own_drops_its_scheduler() {
+    let scheduler = Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
+    let (tell, dropped) = mpsc::channel();
+    let other = SpawnOptions::new().on(&scheduler).affinity(1).start(move |mut cx: Context<Scheduler>| async move {
+        drop(cx.receive().await);
+        tell.send(()).expect("the test listens");
+    });
+    other.send(scheduler).expect("it lives");
+    soon(&dropped);
+    assert_eq!(other.join(), Ok(()));
+}
+
 #[test]
 fn spawning_against_a_shutdown_loses_nobody() {
     for round in 0..300 {
