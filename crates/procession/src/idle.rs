@@ -55,6 +55,9 @@
 //! The lock makes `Revoke` and the worker's own steps one after the other: whichever comes second finds the seat out, parked or awake, and a
 //! permit is given up once. The hint may be seen late: then a worker more than the width runs for one step.
 //!
+//! Who finds all parked, and acts on that (the test clock), counts what became awake: another may take its announcement back, fire a timer, and
+//! park again, between two of the things that this one reads.
+//!
 //! `Survey`: a worker takes entries only while it is not parked, and cannot take its announcement back while the lock is held. So an
 //! entry that was queued before is in its queue, or has run. Looking into the queues after the lock is given back, one may find that
 //! all were parked, and then that nothing is queued, since a worker has taken its announcement back and the entry out meanwhile.
@@ -92,7 +95,7 @@
 //!
 //! ## Checked by
 //! `models::nap_against_publish`, `models::canary_nap_to_the_end`, `models::publish_against_park`, `models::canary_without_recheck`, `models::canary_without_fence`, `models::survey_against_recheck`,
-//! `models::canary_survey_in_two`, `models::publish_against_give_back`, `models::canary_give_back_without_fence`,
+//! `models::canary_survey_in_two`, `models::advance_against_take_back`, `models::canary_advance_without_looking_again`, `models::publish_against_give_back`, `models::canary_give_back_without_fence`,
 //! `models::canary_give_back_without_recheck`, `models::park_against_revoke`, `models::canary_given_up_twice`,
 //! `models::park_without_permit_against_the_last_to_block`,
 //! `models::bound_wake_against_park`, `models::leaving_against_a_bound_wake` and their canaries.
@@ -183,6 +186,8 @@ struct Seats {
     width: u32,
     /// Where the search for somebody to take a permit from begins.
     turn: u32,
+    /// How often a seat became awake.
+    awakenings: u64,
     /// The only thread that may sit in the absent seat, since it has begun coroutines there; 0 is any.
     absent_for: u64,
 }
@@ -288,6 +293,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             leaving: 0,
             width,
             turn: 0,
+            awakenings: 0,
             absent_for: 0,
         };
         Self {
@@ -321,6 +327,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     /// Makes a seat awake that was lifted.
     fn awaken(&self, seats: &mut Seats, seat: SeatId) {
         seats.put(seat, Place::Awake);
+        seats.awakenings += 1;
         // Relaxed, as the word; a seat is in reach before anything is queued in it, and leaves reach when it is empty.
         self.reach.fetch_max(seat.0 + 1, Relaxed);
         self.revoked[seat.0 as usize].store(false, Relaxed);
@@ -550,16 +557,21 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// As `take_back`, if every seat is parked: of several that find that out, one succeeds.
-    pub(crate) fn take_back_if_all_parked(&self, seat: SeatId) -> bool {
+    /// As `take_back`, if every seat is parked: of several that find that out, one succeeds, and is told how often a seat has become awake.
+    pub(crate) fn take_back_if_all_parked(&self, seat: SeatId) -> Option<u64> {
         self.change(|seats| {
             let all = seats.are_all_parked() && *seats.place(seat) == Place::Parked;
             if all {
                 seats.lift(seat);
                 self.awaken(seats, seat);
             }
-            (all, i64::from(all))
+            (all.then_some(seats.awakenings), i64::from(all))
         })
+    }
+
+    /// Whether no other seat has become awake since all were parked: whatever this thread has read since then was so all the time.
+    pub(crate) fn is_alone_since(&self, awakenings: u64) -> bool {
+        self.look(|seats| seats.awakenings == awakenings)
     }
 
     pub(crate) fn is_parked(&self, seat: SeatId) -> bool {
@@ -830,6 +842,50 @@ mod models {
             }
             worker.join().expect("the worker does not panic");
         });
+    }
+
+    /// Two parked workers. One finds all parked, and looks whether the test clock may move to a far deadline; the other finds the near timer
+    /// due, fires it, leaves something to be waited for, and parks again.
+    fn advance<const LOOKS_AGAIN: bool>() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(3));
+        builder.check(|| {
+            // Whether the near timer is there, and what is on its way.
+            let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(2, 2, true), AtomicU32::new(1), AtomicU32::new(0)));
+            assert!(shared.0.claim_absent(1).is_some(), "the first has taken its seat");
+            assert!(shared.0.claim_this(SeatId(1)), "the second is awake");
+            shared.0.announce(SeatId(0), false);
+            shared.0.announce(SeatId(1), true);
+            let other = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    if shared.0.take_back(SeatId(1), false) == TakenBack::Yes {
+                        // Relaxed: the lock orders it.
+                        shared.1.store(0, Relaxed);
+                        shared.2.store(1, Relaxed);
+                        shared.0.announce(SeatId(1), true);
+                    }
+                })
+            };
+            if let Some(awakenings) = shared.0.take_back_if_all_parked(SeatId(0)) {
+                let nothing_comes = shared.2.load(Relaxed) == 0;
+                let is_far = shared.1.load(Relaxed) == 0;
+                let is_alone = !LOOKS_AGAIN || shared.0.is_alone_since(awakenings);
+                assert!(!(nothing_comes && is_far && is_alone), "the clock went on while something was on its way");
+            }
+            other.join().expect("the other does not panic");
+        });
+    }
+
+    #[test]
+    fn advance_against_take_back() {
+        advance::<true>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the clock went on while something was on its way")]
+    fn canary_advance_without_looking_again() {
+        advance::<false>();
     }
 
     /// Two seats and one permit: a worker's step blocks, while another thread publishes.

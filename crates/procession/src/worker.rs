@@ -733,11 +733,14 @@ impl Local {
             }
             let may_leave = matches!(stay, Stay::Idle) && shared.outstanding() == 0;
             let may_advance = shared.may_advance() && deadline != NEVER;
-            if (may_leave || may_advance) && shared.idle.take_back_if_all_parked(self.seat) {
+            if (may_leave || may_advance)
+                && let Some(awakenings) = shared.idle.take_back_if_all_parked(self.seat)
+            {
                 self.searching.set(true);
                 // Only now nobody else runs: what was read before may be old.
                 let idle = shared.outstanding() == 0 && !shared.has_work();
                 let deadline = shared.next_deadline();
+                let idle = idle && shared.idle.is_alone_since(awakenings);
                 if idle && may_leave && deadline > shared.world.now() {
                     self.stop_searching();
                     // It may have kept the time while another ran; whoever sets a timer must not rely on it any more.
