@@ -12,7 +12,16 @@
 //!
 //! # Rejected
 //! - Lazy deletion with a compaction when a quarter is dead (Go): not faster, and the compaction is a pause.
-//! - A wheel: faster only for far more than 100,000 timers, and it rounds deadlines.
+//! - A wheel instead: faster only for far more than 100,000 timers, and it rounds deadlines.
+//! - A wheel before the heap, exact: far keys in unsorted buckets (the finest 2^20 ns wide, 8 levels of 64, chunks of 16 keys
+//!   from one pool), each poured into the heap or into finer ones when its first key is due. With a million timers and nothing
+//!   around them, a firing takes 190 ns instead of 380, a hundred of these because slots are then read 64 at a time; an insertion
+//!   32 instead of 21; an insertion and a removal 33, as before. On one CPU, a million sleepers that are all set first, and then
+//!   due within 0.2 s, take 12 to 15 % less CPU (1.14 to 1.16 us each, instead of 1.29 to 1.36). But `timers_fire_cpu` stays as it
+//!   is (2.11 us, and 2.08 before): workers keep up with the deadlines, and what they save they spend on searching, and on parking
+//!   for the microsecond until the next. `timers_cancel` takes 4 % less (122 ns instead of 127). Against this:
+//!   400 lines, 16 bytes more for each timer, 8 KB for each worker that ever had one, and a pause, since nothing of a bucket
+//!   fires before all of it is poured: 9 ms for a million timers in one.
 //! - Comparing deadline and wrapping number apart, which needs no base: 10 % slower than one comparison of 128 bits (33 against
 //!   30 ns for an insertion and a removal, with all that is around them).
 #![forbid(unsafe_code)]
