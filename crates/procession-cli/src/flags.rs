@@ -89,7 +89,7 @@ const FLAGS: &[Flag] = &[
     Flag {
         long: "stats",
         short: None,
-        help: "print the busiest processes to standard error each second, and at the end",
+        help: "print the busiest processes to standard error each second, and at the end; in place on a terminal",
         of: Some(Command::Run),
         takes: Takes::Nothing(|parsed| parsed.run.stats = true),
     },

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use procession::{BuildError, Exit, Pid, ProcessSnapshot, Scheduler, Snapshot, SpawnOptions};
@@ -77,7 +77,7 @@ fn run_program(args: &RunArgs) -> Result<(), RunError> {
     let scheduler = Scheduler::builder().build().map_err(RunError::Scheduler)?;
     let arguments: Vec<Value> = args.arguments.iter().map(Value::string).collect();
     let mut main = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", arguments)?.into_parts().1;
-    let mut statistics = args.stats.then(Statistics::default);
+    let mut statistics = args.stats.then(|| Statistics::new(io::stderr().is_terminal()));
     let (mut looks, mut told) = (0, false);
     let result = loop {
         match main.join_timeout(LOOK_EVERY) {
@@ -106,13 +106,28 @@ fn run_program(args: &RunArgs) -> Result<(), RunError> {
 }
 
 /// What was counted when the last table was printed.
-#[derive(Default)]
-struct Statistics(HashMap<Pid, u32>);
+struct Statistics {
+    steps: HashMap<Pid, u32>,
+    /// Whether a table takes the place of the last one.
+    in_place: bool,
+    /// Lines of the last one.
+    lines: usize,
+}
 
 impl Statistics {
-    /// Prints the processes that did the most steps since the last time. In one piece, on standard error.
+    fn new(in_place: bool) -> Self {
+        Self { steps: HashMap::new(), in_place, lines: 0 }
+    }
+
+    /// Prints the table, in one piece, on standard error.
     fn print(&mut self, snapshot: &Snapshot) {
-        let before = std::mem::take(&mut self.0);
+        // Ignored: with standard error closed, nobody wants it.
+        drop(io::stderr().lock().write_all(self.table(snapshot).as_bytes()));
+    }
+
+    /// The processes that did the most steps since the last time.
+    fn table(&mut self, snapshot: &Snapshot) -> String {
+        let before = std::mem::take(&mut self.steps);
         let since = |process: &ProcessSnapshot| {
             process.steps.wrapping_sub(before.get(&process.pid).copied().unwrap_or_default())
         };
@@ -129,8 +144,34 @@ impl Statistics {
             writeln!(text, "{pid:<14} {label:<20} {steps:>8} {mailbox:>8} {received:>9}  {:?}", process.state)
                 .expect("a string has room");
         }
-        self.0 = snapshot.processes.iter().map(|process| (process.pid, process.steps)).collect();
-        // Ignored: with standard error closed, nobody wants it.
-        drop(io::stderr().lock().write_all(text.as_bytes()));
+        self.steps = snapshot.processes.iter().map(|process| (process.pid, process.steps)).collect();
+        let last = std::mem::replace(&mut self.lines, text.lines().count());
+        if self.in_place && last > 0 {
+            // To the beginning of the line so many lines above, and what is below goes.
+            text.insert_str(0, &format!("\x1b[{last}F\x1b[J"));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use procession::Scheduler;
+
+    use super::Statistics;
+
+    #[test]
+    fn on_a_terminal_a_table_takes_the_place_of_the_last() {
+        let scheduler = Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
+        drop(scheduler.spawn(std::future::pending::<()>()));
+        let snapshot = scheduler.snapshot();
+        let mut statistics = Statistics::new(true);
+        let first = statistics.table(&snapshot);
+        assert_eq!(first.lines().count(), 3);
+        assert!(first.starts_with("1 processes"));
+        assert!(statistics.table(&snapshot).starts_with("\x1b[3F\x1b[J1 processes"));
+        let mut elsewhere = Statistics::new(false);
+        assert_eq!(elsewhere.table(&snapshot), first);
+        assert!(elsewhere.table(&snapshot).starts_with("1 processes"));
     }
 }
