@@ -103,13 +103,15 @@ impl Drop for Entered {
     }
 }
 
-/// Puts this thread into a place, and gives back the one that it was in.
+/// Puts this thread into a place, and gives back the one that it was in. Panics while the thread's locals are destroyed, with nothing changed.
 fn put(here: Option<Here>) -> Option<Here> {
-    LOCAL.set(match &here {
+    let local = match &here {
         Some(Here::Seat(local)) => Some(NonNull::from(&**local)),
         _ => None,
-    });
-    HERE.with(|place| place.replace(here))
+    };
+    let before = HERE.with(|place| place.replace(here));
+    LOCAL.set(local);
+    before
 }
 
 /// A blocking section of this thread: while it lasts, the thread's worker has no permit, if it is one.

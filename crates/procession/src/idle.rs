@@ -27,9 +27,9 @@
 //! Worker that finds nothing: `Announce` under the lock (awake or out to parked, searching - 1 if it searched) · `ParkFence` fence(SeqCst)
 //! · `Recheck` every queue and the next deadline · found: `TakeBack` the announcement, if there is a permit, and search; else block.
 //! Searcher that finds work: searching - 1; the last one wakes the next (`ReadIdle` again).
-//! Worker that has often searched in vain: `Nap` napping + 1, then parks as above, but for a short time only; then `EndNap` napping - 1, and it
-//! searches, and parks again. A publisher whose entry is alone in its own worker's deque reads *napping*, too, after its fence, and then wakes
-//! nobody: it will most likely run the entry itself at the end of its step, and the napper comes for it otherwise.
+//! Worker that was woken in vain: `Nap` napping + 1, then parks as above, but for a short time only; then `EndNap` napping - 1, fence(SeqCst),
+//! and it searches, or without a permit `Recheck`s. A publisher whose entry is alone in its own worker's deque reads *napping*, too, after
+//! its fence, and then wakes nobody: it will most likely run the entry itself at the end of its step, and the napper comes for it otherwise.
 //! Worker whose step blocks: `GiveBack` its permit under the lock (awake to out) · fence(SeqCst) · `Recheck` as above, and whether anybody is
 //! left who keeps the time (`keeper.rs`); found: `ReadIdle` and `Claim`, as a publisher. When it returns: `Regain` a permit under the lock, if
 //! there is one; without one it goes on to the end of its step, puts what only it would find where others do, and parks.
@@ -41,9 +41,8 @@
 //! The two fences are totally ordered. If `PublishFence` is first, `Recheck` sees the entry. If `ParkFence` is first, `ReadIdle` sees
 //! the announcement. If `ReadIdle` saw a searcher instead, that searcher has not yet left the count, so it either finds
 //! the entry, or leaves by its own `Announce`, and its `Recheck` comes after; or finds other work, and wakes the next.
-//! A publisher that has read *napping* before `EndNap` changed it had its fence before the `ParkFence` of the napper's next announcement, so
-//! `Recheck` sees the entry then, if the search before has not. One that is woken for something else meanwhile is a searcher, and as
-//! the last one that finds work it wakes the next.
+//! A publisher that has read *napping* before `EndNap` changed it had its fence before the one of `EndNap`, so what the napper reads then has the
+//! entry. One that is woken for something else meanwhile is a searcher, and as the last one that finds work it wakes the next.
 //!
 //! `GiveBack` is an announcement, too, and its fence a `ParkFence`: the one who blocks finds the entry and wakes another for it, or the
 //! publisher finds the permit.
@@ -75,8 +74,8 @@
 //!   the ring, it looks for somebody parked without `PublishFence`, which would cost a yield half as much again (15 to 22 ns). It may so
 //!   miss one that parks within the same nanoseconds; it looks again at its next yield, and with the fence at the next dispatch
 //!   from elsewhere.
-//! - The only entry of a deque waits for up to 200 us, if its worker's step lasts so long and all that others have looked for lately was gone
-//!   when they came.
+//! - The only entry of a deque waits for the rest of a nap, at most 200 us and the system's wake-up, if its worker's step lasts so long, also
+//!   if others are parked for good meanwhile.
 //! - More run than the scheduler is wide, from a blocking section's return without a permit to the end of that step.
 //!
 //! ## Rejected
@@ -94,7 +93,7 @@
 //!   (`step` 194 ns for each, 133 with naps; on one processor 132).
 //!
 //! ## Checked by
-//! `models::nap_against_publish`, `models::canary_nap_to_the_end`, `models::publish_against_park`, `models::canary_without_recheck`, `models::canary_without_fence`, `models::survey_against_recheck`,
+//! `models::nap_against_publish`, `models::canary_nap_to_the_end`, `models::canary_nap_without_fence`, `models::publish_against_park`, `models::canary_without_recheck`, `models::canary_without_fence`, `models::survey_against_recheck`,
 //! `models::canary_survey_in_two`, `models::advance_against_take_back`, `models::canary_advance_without_looking_again`, `models::publish_against_give_back`, `models::canary_give_back_without_fence`,
 //! `models::canary_give_back_without_recheck`, `models::park_against_revoke`, `models::canary_given_up_twice`,
 //! `models::park_without_permit_against_the_last_to_block`,
@@ -277,6 +276,22 @@ pub(crate) enum TakenBack {
     NoPermit,
 }
 
+/// A nap, which its drop ends (`EndNap`): the worker searches then, or looks into every queue.
+#[derive(Debug)]
+pub(crate) struct Nap<'a> {
+    napping: &'a AtomicU32,
+    fenced: bool,
+}
+
+impl Drop for Nap<'_> {
+    fn drop(&mut self) {
+        self.napping.fetch_sub(1, Relaxed);
+        if self.fenced {
+            fence(SeqCst);
+        }
+    }
+}
+
 impl<const MUTATION: u8> Idle<MUTATION> {
     /// All seats are vacant; the first is absent, if it is for callers.
     pub(crate) fn new(seats: u32, width: u32, callers_drive: bool) -> Self {
@@ -368,19 +383,22 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     /// As `claim_one`, for the only entry in the deque of the publisher's own worker: nobody, if one naps.
     #[inline]
     pub(crate) fn claim_one_unless_napping(&self) -> Option<SeatId> {
-        fence(SeqCst);
+        if MUTATION != mutation::WITHOUT_FENCE {
+            fence(SeqCst);
+        }
         // Relaxed, as the word: the fences give the order.
         if self.napping.load(Relaxed) > 0 { None } else { self.claim_one_in_sight() }
     }
 
-    /// `Nap`: until `end_nap`, this worker will look again soon, though it parks.
-    pub(crate) fn begin_nap(&self) {
+    /// `Nap`, until what is returned is dropped: this worker will look again soon, though it parks.
+    pub(crate) fn nap(&self) -> Nap<'_> {
         self.napping.fetch_add(1, Relaxed);
+        Nap { napping: &self.napping, fenced: MUTATION != mutation::WITHOUT_FENCE }
     }
 
-    /// `EndNap`: the caller searches now, or parks again.
-    pub(crate) fn end_nap(&self) {
-        self.napping.fetch_sub(1, Relaxed);
+    /// Whether anybody but the caller, who is awake or out, is awake.
+    pub(crate) fn is_another_awake(&self) -> bool {
+        Counts(self.counts.load(Relaxed)).awake() > 1
     }
 
     /// `Claim`, whoever searches.
@@ -727,13 +745,13 @@ mod models {
         });
     }
 
-    /// A worker naps, and parks for good afterwards, while another publishes the only entry of its own deque. With `LATE`, it says that it naps
-    /// until it has parked for good.
-    fn nap<const LATE: bool>() {
+    /// A worker naps, and without a permit looks once more before it parks for good, while another publishes the only entry of its own deque.
+    /// With `LATE`, it says that it naps until it has looked.
+    fn nap<const MUTATION: u8, const LATE: bool>() {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(Some(2));
         builder.check(|| {
-            let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(2, 2, true), AtomicU32::new(0)));
+            let shared = Arc::new((Idle::<MUTATION>::new(2, 2, true), AtomicU32::new(0)));
             assert!(shared.0.claim_absent(1).is_some(), "the publisher's worker is awake");
             assert!(shared.0.claim_this(SeatId(1)), "so is the other, which searches");
             let publisher = {
@@ -743,21 +761,12 @@ mod models {
                     shared.0.claim_one_unless_napping().is_some()
                 })
             };
-            let looks = |shared: &(Idle<_>, AtomicU32)| shared.1.load(Relaxed) == 1;
-            shared.0.begin_nap();
+            let nap = shared.0.nap();
             shared.0.announce(SeatId(1), true);
+            let nap = LATE.then_some(nap);
             // The time is over.
-            let _ = shared.0.take_back(SeatId(1), false);
-            if !LATE {
-                shared.0.end_nap();
-            }
-            let found = looks(&shared) || {
-                shared.0.announce(SeatId(1), true);
-                looks(&shared)
-            };
-            if LATE {
-                shared.0.end_nap();
-            }
+            let found = shared.1.load(Relaxed) == 1;
+            drop(nap);
             let woken = publisher.join().expect("the publisher does not panic");
             assert!(found || woken, "the wake-up was lost");
         });
@@ -765,13 +774,19 @@ mod models {
 
     #[test]
     fn nap_against_publish() {
-        nap::<false>();
+        nap::<{ mutation::SOUND }, false>();
     }
 
     #[test]
     #[should_panic(expected = "the wake-up was lost")]
     fn canary_nap_to_the_end() {
-        nap::<true>();
+        nap::<{ mutation::SOUND }, true>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the wake-up was lost")]
+    fn canary_nap_without_fence() {
+        nap::<{ mutation::WITHOUT_FENCE }, false>();
     }
 
     #[test]

@@ -26,6 +26,11 @@
 //! take when it has not changed for 100 us; one that is about to park and sees it full looks again after 100 us, then at growing
 //! intervals up to 10 ms. One that had parked before it was filled does not, since setting it wakes nobody: the watchdog (`watchdog.rs`)
 //! wakes one, after 5 ms at most, and replaces workers whose steps last for more than 10 ms, if nobody else is there to do so.
+//!
+//! # Rejected
+//! - Twelve more rounds of a search, in which the thread yields: they took up to a whole CPU beside a worker that does alone what comes
+//!   (`timers_fire`: 10 % more CPU time in all), and with naps nothing is gained by them.
+//! - Waking for each timer of a million in a second: a fifth of the CPU time (`timers_fire_cpu` 2.2 us, and 1.8 with 20 us between).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -41,6 +46,7 @@ use procession_queue::{Steal, deque, fifo};
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::hint;
 
+use crate::action::Action;
 use crate::body::{Step, drop_guarded, guarded};
 use crate::here::{self, Counter, Entered, Here};
 use crate::idle::{SeatId, TakenBack};
@@ -50,6 +56,7 @@ use crate::root::Root;
 use crate::shared::Shared;
 use crate::slot::{CACHE, Parent, Pin, Ready, Slot};
 use crate::state::Wait;
+use crate::timer::Timers;
 use crate::waker;
 use crate::world::kernel::{BATCH_MAX, Kernel};
 use crate::world::{LentThread, World, nanoseconds};
@@ -66,16 +73,14 @@ const NEXT_IN_A_ROW: u32 = 3;
 /// What a step may spend: tokio's number, which at some 50 ns for each operation is a slice of some microseconds.
 pub(crate) const BUDGET: u32 = 128;
 
-/// Rounds over the other workers, before a worker parks. After a search that found nothing, the next is half as long. Twelve more, in which
-/// the thread yielded, took up to a whole CPU beside a worker that does alone what comes (`timers_fire`: 10 % more CPU time in all).
+/// Rounds over the other workers, before a worker parks. After a search that found nothing, the next is half as long.
 const ROUNDS: u32 = 4;
 
 /// How long a worker naps whose searches found nothing, at first; then twice as long each time, and then it parks for good.
 const NAP: u64 = 50_000;
 const NAPS: u32 = 3;
 
-/// How far apart a worker wakes for timers at least: what the system needs to wake it is not much less. One that woke for each of a
-/// million in a second spent a fifth of the CPU time on that (`timers_fire_cpu`: 2.2 and 1.8 us).
+/// How far apart a worker wakes for timers at least: what the system needs to wake it is not much less.
 const APART: u64 = 20_000;
 
 /// What a shuffled batch takes beside the process to run: as many as one that is not.
@@ -176,6 +181,8 @@ pub(crate) struct Local {
     fired_at: Cell<u64>,
     /// How often in a row this worker has napped.
     naps: Cell<u32>,
+    /// Whether it has found something since it was woken.
+    useful: Cell<bool>,
     /// How many blocking sections the thread is in, one in the other.
     sections: Cell<u32>,
     /// What this worker polls into.
@@ -274,9 +281,9 @@ impl Local {
         self.shared.announce();
     }
 
-    /// As `push`, for a new process. One that is alone in the deque runs after this step, and wakes nobody who has come in vain before.
+    /// As `push`, for a new process. One that is alone in the deque runs after this step, and wakes nobody while somebody naps.
     pub(crate) fn push_newborn(&self, ready: Ready) {
-        let is_alone = self.core.deque.is_empty();
+        let is_alone = self.core.deque.is_empty() && !self.shared.idle.is_revoked(self.seat);
         self.core.deque.push_overflowing(ready, &self.shared.global);
         if is_alone { self.shared.announce_only() } else { self.shared.announce() }
     }
@@ -406,6 +413,7 @@ impl Local {
         }
         let found = fair.or_else(|| self.find_local()).or_else(|| self.find_shared());
         if found.is_some() {
+            self.useful.set(true);
             self.stop_searching();
         }
         found
@@ -547,10 +555,14 @@ impl Local {
     /// Fires what is due here and in the timers of threads that are no workers; says whether anything was.
     fn fire_due(&self) -> bool {
         let shared = &*self.shared;
-        let own = shared.fire(&shared.seat(self.seat).timers);
-        let fired = shared.fire(&shared.outside) || own;
-        if fired && !shared.world.is_test() {
-            self.fired_at.set(shared.world.now());
+        let own = self.fire(&shared.seat(self.seat).timers);
+        self.fire(&shared.outside) || own
+    }
+
+    fn fire(&self, timers: &Timers<Action>) -> bool {
+        let fired = self.shared.fire(timers);
+        if fired && !self.shared.world.is_test() {
+            self.fired_at.set(self.shared.world.now());
         }
         fired
     }
@@ -637,7 +649,7 @@ impl Local {
     fn steal_late(&self, victim: SeatId) -> Option<Ready> {
         let shared = &*self.shared;
         let seat = shared.seat(victim);
-        if shared.fire(&seat.timers)
+        if self.fire(&seat.timers)
             && let Some(ready) = self.find_local()
         {
             return Some(ready);
@@ -678,36 +690,26 @@ impl Local {
         self.shared.world.now().saturating_add(patience)
     }
 
-    /// Until when this worker naps, if it is to: while others run, and what it was woken for was gone when it came.
-    fn nap_until(&self) -> Option<u64> {
+    /// How long this worker naps, if it is to: while others run, and if it has found nothing since it was woken.
+    fn nap(&self) -> Option<u64> {
         let shared = &*self.shared;
         let naps = self.naps.get();
-        if self.rounds.get() > 1 || naps == NAPS || shared.world.is_test() || shared.idle.counts().1 < 2 {
+        let in_vain = !self.useful.replace(false) && self.rounds.get() == 1;
+        if !in_vain || naps == NAPS || shared.world.is_test() || !shared.idle.is_another_awake() {
             self.naps.set(0);
             return None;
         }
         self.naps.set(naps + 1);
-        Some(shared.world.now().saturating_add(NAP << naps))
+        Some(NAP << naps)
     }
 
     /// Parks until there is something to do (`idle.rs`).
     fn park(&self, stay: &Stay<'_>) -> Parked {
-        let nap = self.nap_until();
-        if nap.is_some() {
-            self.shared.idle.begin_nap();
-        }
-        let parked = self.park_until(stay, nap.unwrap_or(NEVER));
-        if nap.is_some() {
-            self.shared.idle.end_nap();
-        }
-        parked
-    }
-
-    /// Parks until there is something to do, or it is time to look again.
-    fn park_until(&self, stay: &Stay<'_>, look_again: u64) -> Parked {
         let shared = &*self.shared;
         let seat = shared.seat(self.seat);
         seat.stats.parks.add(1);
+        let nap = self.nap();
+        let mut napping = nap.map(|_| shared.idle.nap());
         // What others left in the heap is put right while there is nothing else to do.
         seat.timers.adjust();
         seat.timers.clean();
@@ -719,7 +721,8 @@ impl Local {
             shared.tell_all_idle();
         }
         shared.note_end_at_leisure();
-        let look_again = look_again.min(self.next_slots_until());
+        let nap_until = nap.map_or(NEVER, |nap| shared.world.now().saturating_add(nap));
+        let mut look_again = nap_until.min(self.next_slots_until());
         let retire_at = self.retire_at(stay);
         loop {
             let deadline = shared.next_deadline();
@@ -740,6 +743,7 @@ impl Local {
                 // Only now nobody else runs: what was read before may be old.
                 let idle = shared.outstanding() == 0 && !shared.has_work();
                 let deadline = shared.next_deadline();
+                let may_advance = may_advance && shared.may_advance();
                 let idle = idle && shared.idle.is_alone_since(awakenings);
                 if idle && may_leave && deadline > shared.world.now() {
                     self.stop_searching();
@@ -759,14 +763,14 @@ impl Local {
             let keeps = if due { None } else { shared.keep_time(self.seat, deadline) };
             // Who relies on this one for the deadline finds it as late as the system might have been.
             let keeps = keeps.map(|until| until.max(self.fired_at.get() + APART));
-            let look_again = look_again.min(retire_at);
+            let until_then = look_again.min(retire_at);
             match (keeps, shared.poller.kernel()) {
                 (Some(until), Some(kernel)) => {
-                    if self.wait_in_kernel(kernel, until.min(look_again)) {
+                    if self.wait_in_kernel(kernel, until.min(until_then)) {
                         break;
                     }
                 }
-                (until, _) => shared.world.park(&seat.parker, until.unwrap_or(NEVER).min(look_again)),
+                (until, _) => shared.world.park(&seat.parker, until.unwrap_or(NEVER).min(until_then)),
             }
             if !shared.idle.is_parked(self.seat) {
                 // A waker took it off, and counted it as searching.
@@ -778,10 +782,16 @@ impl Local {
                 shared.leave_keeping(self.seat);
                 return Parked::Retired;
             }
-            if now >= look_again && self.take_back(false) {
-                break;
+            if now >= look_again {
+                if self.take_back(false) {
+                    break;
+                }
+                // Without a permit, this is for those who are awake. Nobody relies on this one from here on, and it looks once more.
+                napping = None;
+                look_again = NEVER;
             }
         }
+        drop(napping);
         shared.leave_keeping(self.seat);
         shared.rouse_watchdog();
         Parked::Woken
@@ -1000,6 +1010,7 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
         patience: Cell::new(NEXT_AGE),
         fired_at: Cell::new(0),
         naps: Cell::new(0),
+        useful: Cell::new(false),
         sections: Cell::new(0),
         batch: RefCell::default(),
     });
