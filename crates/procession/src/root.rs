@@ -172,7 +172,7 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
         if let Some((seat, core)) = shared.take_callers_seat() {
             sit(Arc::clone(shared), seat, core, false, Stay::Root(root, &mut poll));
             if shared.must_be_drained() {
-                run_until_idle(shared);
+                drain(shared);
             }
             break;
         }
@@ -196,12 +196,23 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
     output.expect("the loop ends when the future is complete")
 }
 
-/// Runs processes on this thread until none can run; the scheduler is driven by its callers. Says whether the seat was free. In a step of
-/// this scheduler it does nothing: that one would wait for itself.
-pub(crate) fn run_until_idle(shared: &Arc<Shared>) -> bool {
-    if shared.is_worked_for_here() {
-        return false;
+/// Ends the processes of a scheduler that is driven by its callers, and which none may come to any more. On this thread, unless that is in a
+/// step of this scheduler, which would wait for itself: then on one of its own, if the seat is free.
+pub(crate) fn drain(shared: &Arc<Shared>) {
+    if !shared.is_worked_for_here() {
+        run_until_idle(shared);
+    } else if shared.has_free_seat() {
+        let drained = Arc::clone(shared);
+        let drive = move || {
+            run_until_idle(&drained);
+        };
+        // If the system refuses the thread, what is bound to the callers' worker is left; the others end the rest.
+        drop(shared.world.start_thread(format!("{}-end", shared.name()), drive));
     }
+}
+
+/// Runs processes on this thread until none can run; the scheduler is driven by its callers. Says whether the seat was free.
+pub(crate) fn run_until_idle(shared: &Arc<Shared>) -> bool {
     match shared.take_callers_seat() {
         Some((seat, core)) => {
             sit(Arc::clone(shared), seat, core, false, Stay::Idle);

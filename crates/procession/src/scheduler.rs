@@ -533,9 +533,8 @@ impl Drop for Owner {
         let shared = &self.0;
         shared.terminate_all(None);
         if shared.callers_drive && !shared.has_ended() {
-            // There may be no thread to end the processes. If one of them is the caller, there is; what is
-            // bound to the callers' own worker is left to the next of them, then.
-            root::run_until_idle(shared);
+            // There may be no thread to end the processes. If one of them is the caller, and the seat is taken, its driver does it.
+            root::drain(shared);
         }
         #[cfg(feature = "tokio")]
         if let Some(bridge) = &shared.bridge {

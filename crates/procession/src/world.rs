@@ -104,8 +104,7 @@ impl World {
 
     /// Starts a thread that nobody joins.
     pub(crate) fn start_thread(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        #[expect(clippy::disallowed_methods, reason = "the world is the home of threads")]
-        thread::Builder::new().name(name).spawn(body).map(drop)
+        self.start_thread_of(name, None, body)
     }
 
     /// What descriptors are registered with, and what tells of them.

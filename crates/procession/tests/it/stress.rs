@@ -549,17 +549,23 @@ fn a_scheduler_is_dropped_by_one_of_its_own_processes() {
     }
 }
 
-/// Nobody drives it just then, so its seat for callers is free.
+/// Nobody drives it, also not later, so its seat for callers stays free; one process is bound to that.
 #[test]
 fn a_process_on_a_thread_of_its_own_drops_its_scheduler() {
     let scheduler = Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
-    let (tell, dropped) = mpsc::channel();
+    let (held, all_ended) = mpsc::channel::<()>();
+    let (bound, holds) = (SpawnOptions::new().on(&scheduler).affinity(0), held.clone());
+    drop(bound.start(move |mut cx: Context<()>| async move {
+        cx.receive().await;
+        drop(holds);
+    }));
     let other = SpawnOptions::new().on(&scheduler).affinity(1).start(move |mut cx: Context<Scheduler>| async move {
         drop(cx.receive().await);
-        tell.send(()).expect("the test listens");
+        drop(held);
     });
     other.send(scheduler).expect("it lives");
-    soon(&dropped);
+    soon_closed(&all_ended);
+    // Complete, or about to be: it drops what it holds within its last step.
     assert_eq!(other.join(), Ok(()));
 }
 
