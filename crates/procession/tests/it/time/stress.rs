@@ -287,7 +287,10 @@ fn player(scheduler: &Scheduler, stop: &Arc<AtomicBool>) -> Child<Play, ()> {
         let first = cx.receive_matching(|play| matches!(play, Play::Opponent(_))).await;
         let Some(Play::Opponent(opponent)) = first else { unreachable!("nobody cancels it") };
         while !stop.load(Relaxed) {
-            opponent.send(Play::Ball).expect("it waits for this ball");
+            if opponent.send(Play::Ball).is_err() {
+                // It has seen `stop` since this one looked.
+                return;
+            }
             cx.receive().await;
         }
         // Ignored: one of the two ends first.
