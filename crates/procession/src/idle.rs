@@ -88,16 +88,16 @@
 //!   worker waits for its section to end.
 //! - A parked count that ignores permits, and a check of the permits after the pop: publishers would take the lock in vain for as long as more
 //!   threads than permits are there.
-//!
 //! - Waking for every entry: a process that starts others one by one, and waits for each, woke a worker again and again which found nothing
 //!   (`step` 194 ns for each, 133 with naps; on one processor 132).
 //!
 //! ## Checked by
-//! `models::nap_against_publish`, `models::canary_nap_to_the_end`, `models::canary_nap_without_fence`, `models::publish_against_park`, `models::canary_without_recheck`, `models::canary_without_fence`, `models::survey_against_recheck`,
-//! `models::canary_survey_in_two`, `models::advance_against_take_back`, `models::canary_advance_without_looking_again`, `models::publish_against_give_back`, `models::canary_give_back_without_fence`,
-//! `models::canary_give_back_without_recheck`, `models::park_against_revoke`, `models::canary_given_up_twice`,
-//! `models::park_without_permit_against_the_last_to_block`,
-//! `models::bound_wake_against_park`, `models::leaving_against_a_bound_wake` and their canaries.
+//! `models::publish_against_park`, `models::canary_without_recheck`, `models::canary_without_fence`, `models::nap_against_publish`,
+//! `models::canary_nap_to_the_end`, `models::canary_nap_without_fence`, `models::survey_against_recheck`, `models::canary_survey_in_two`,
+//! `models::advance_against_take_back`, `models::canary_advance_without_looking_again`, `models::publish_against_give_back`,
+//! `models::canary_give_back_without_fence`, `models::canary_give_back_without_recheck`, `models::park_against_revoke`,
+//! `models::canary_given_up_twice`, `models::park_without_permit_against_the_last_to_block`, `models::bound_wake_against_park`,
+//! `models::leaving_against_a_bound_wake` and their canaries.
 
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -158,7 +158,7 @@ pub(crate) struct Idle<const MUTATION: u8 = { mutation::SOUND }> {
     width: AtomicU32,
     /// How many seats have a thread. Written under the lock.
     threads: AtomicU32,
-    /// How many of the parked will look again soon.
+    /// How many of the parked will look again soon. Changed without the lock.
     napping: AtomicU32,
 }
 
