@@ -34,6 +34,8 @@
 //! left who keeps the time (`keeper.rs`); found: `ReadIdle` and `Claim`, as a publisher. When it returns: `Regain` a permit under the lock, if
 //! there is one; without one it goes on to the end of its step, puts what only it would find where others do, and parks.
 //! Watchdog: `Revoke` the permit of a worker that is stalled: `GiveBack`, by another.
+//! Worker that was parked for long, if there are more threads than may run: `Retire` under the lock (parked to leaving), unless all others are
+//! out; then its thread leaves (leaving to vacant) · fence(SeqCst) · `Recheck` as after `GiveBack`.
 //! For what only one seat can run, `ClaimThis` takes the permit of another, if there is none, which parks after its step.
 //! Who wants to know whether all is idle: `Survey` under the lock, whether none is awake or out and no queue has anything.
 //!
@@ -114,6 +116,14 @@ pub(crate) mod mutation {
     pub(crate) const GIVE_BACK_WITHOUT_FENCE: u8 = 3;
     /// `Announce` gives a permit up, whether the seat has one or not.
     pub(crate) const GIVEN_UP_TWICE: u8 = 4;
+}
+
+/// Who is left when a thread leaves its seat.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Nobody runs, and nobody's step blocks.
+    pub(crate) all_parked: bool,
+    pub(crate) nobody_awake: bool,
 }
 
 /// A worker's place: its number in the scheduler.
@@ -472,19 +482,19 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.look(|seats| seats.places[0] == Place::Absent && seats.is_for(thread))
     }
 
-    /// A thread leaves its seat, for callers (and among those for one thread only, unless that is 0) or for another thread; says whether nobody
-    /// is left who runs.
-    pub(crate) fn leave(&self, seat: SeatId, for_callers: bool, only: u64) -> bool {
-        let all = self.change(|seats| {
+    /// A thread leaves its seat, for callers (and among those for one thread only, unless that is 0) or for another thread; says who is left.
+    /// The caller goes on with `Recheck`.
+    pub(crate) fn leave(&self, seat: SeatId, for_callers: bool, only: u64) -> Left {
+        let left = self.change(|seats| {
             if for_callers {
                 seats.absent_for = only;
             }
             seats.shift(seat, if for_callers { Place::Absent } else { Place::Vacant });
             self.revoked[seat.0 as usize].store(false, Relaxed);
-            (seats.are_all_parked(), 0)
+            (Left { all_parked: seats.are_all_parked(), nobody_awake: seats.awake == 0 }, 0)
         });
         fence(SeqCst);
-        all
+        left
     }
 
     /// Takes the late seats out of reach, down to `least`, that are vacant and in which nothing is left.
@@ -647,10 +657,12 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.threads.load(Relaxed) > self.width()
     }
 
-    /// Takes a parked thread off, so that it can leave its seat, if there are more than may run at once.
+    /// Takes a parked thread off, so that it can leave its seat, if there are more than may run at once, and another is left that can keep the
+    /// time: while all others block, the next deadline and descriptors need a thread.
     pub(crate) fn retire(&self, seat: SeatId) -> bool {
         self.change(|seats| {
-            let retires = *seats.place(seat) == Place::Parked && seats.threads() > seats.width;
+            let is_last = seats.awake == 0 && seats.stack.len() == 1;
+            let retires = *seats.place(seat) == Place::Parked && seats.threads() > seats.width && !is_last;
             if retires {
                 seats.shift(seat, Place::Leaving);
             }
@@ -1038,7 +1050,7 @@ mod models {
 
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
-    use super::{Idle, SeatId, TakenBack};
+    use super::{Idle, Left, SeatId, TakenBack};
 
     fn idle_with_all_awake(seats: u32) -> Idle {
         let idle = Idle::new(seats, seats, false);
@@ -1067,7 +1079,7 @@ mod tests {
         assert_eq!(idle.claim_absent(1), Some(SeatId(0)));
         assert_eq!(idle.claim_absent(1), None, "one caller sits there");
         assert!(!idle.all_parked_and(|| true));
-        assert!(idle.leave(SeatId(0), true, 0));
+        assert!(idle.leave(SeatId(0), true, 0).all_parked);
         assert_eq!(idle.claim_absent(1), Some(SeatId(0)));
     }
 
@@ -1111,10 +1123,25 @@ mod tests {
         assert_eq!(idle.counts().2, 1);
         assert!(!idle.retire(SeatId(1)), "it is awake");
         assert!(idle.retire(SeatId(2)));
-        assert!(!idle.leave(SeatId(2), false, 0));
+        assert_eq!(idle.leave(SeatId(2), false, 0), Left { all_parked: false, nobody_awake: false });
         idle.lower_reach(2, |_| true);
         assert_eq!(idle.reach(), 2);
         assert!(!idle.retire(SeatId(0)), "no more threads are left than may run");
+    }
+
+    #[test]
+    fn one_thread_stays_beside_those_that_block() {
+        let idle: Idle = Idle::new(3, 1, false);
+        for seat in [SeatId(0), SeatId(1), SeatId(2)] {
+            assert_eq!(idle.claim(), Some(seat));
+            assert!(idle.give_back(seat));
+        }
+        assert!(!idle.announce(SeatId(2), true));
+        assert!(!idle.retire(SeatId(2)), "nobody else could keep the time");
+        assert!(!idle.announce(SeatId(1), false));
+        assert!(idle.retire(SeatId(2)));
+        assert!(!idle.retire(SeatId(1)), "the other is on its way out");
+        assert_eq!(idle.leave(SeatId(2), false, 0), Left { all_parked: false, nobody_awake: true });
     }
 
     #[test]

@@ -17,7 +17,8 @@
 //! park until what was agreed, or for ever. A worker that leaves its parking lot leaves the office, too.
 //! `Resign`, a keeper that wakes for what is due, and gets no permit (`idle.rs`): leave the office · start again at `Earliest`. One that is not
 //! in office parks, since others are awake, and whoever of them parks keeps.
-//! Worker whose step blocks, if nobody is awake then: `Attend` read the next deadline of every heap, and do as a thread that has set it.
+//! Worker whose step blocks, or whose thread leaves, if nobody is awake then: `Attend` read the next deadline of every heap, and do as a
+//! thread that has set it.
 //! A thread that is no worker sets a timer, then looks: a keeper until later is nudged; with no keeper, a worker is woken,
 //! which parks again, and so keeps.
 //! Whoever makes the first descriptor known: `Open` note it under the lock, and in the same hold look who keeps · nudge that one, or, with no
@@ -28,7 +29,7 @@
 //! deadline earlier than what K parks until. Its setter took the lock after K, or K would have been nudged or would not have found
 //! the office empty: then it nudged K. Or it took the lock before K: then the office was empty, and the setter itself kept, or woke
 //! somebody to park again, who takes the lock after K. A worker that blocks instead of parking does the same by `Attend`, unless another is
-//! awake, which parks later, or blocks.
+//! awake, which parks later, or blocks. So does one whose thread leaves out of the office; all others that are parked rely on it.
 //! A keeper that has no permit at its time sleeps on. In office, it would promise to wake at a time that has passed, and all others would rely
 //! on it for ever. Another may have relied on it just before `Resign`, when it had fired what was due; but then `Earliest` is not due any
 //! more, since that one was awake, and this one keeps again. If it is still due, one is awake, and parks after `Resign`.

@@ -456,8 +456,8 @@ impl Shared {
         let for_callers = self.callers_drive && seat.0 == 0;
         // Coroutines that have begun here stay on this thread.
         let keeps = self.seat(seat).coroutines.load(Relaxed) > 0;
-        let nobody_runs = self.idle.leave(seat, for_callers, if keeps { here::thread_number() } else { 0 });
-        if nobody_runs {
+        let left = self.idle.leave(seat, for_callers, if keeps { here::thread_number() } else { 0 });
+        if left.all_parked {
             self.tell_all_idle();
         }
         if !for_callers && !self.seat(seat).bound.is_empty() && !self.has_ended() && self.idle.claim_this(seat) {
@@ -465,7 +465,7 @@ impl Shared {
         }
         let least = self.first_seats().max(self.idle.width());
         self.idle.lower_reach(least, |seat| self.seat(seat).is_empty());
-        self.recheck(nobody_runs);
+        self.recheck(left.nobody_awake);
         if for_callers {
             // Those who wait without a seat: one of them sits down now.
             self.unpark_idle_watchers();

@@ -723,7 +723,7 @@ impl Local {
         shared.note_end_at_leisure();
         let nap_until = nap.map_or(NEVER, |nap| shared.world.now().saturating_add(nap));
         let mut look_again = nap_until.min(self.next_slots_until());
-        let retire_at = self.retire_at(stay);
+        let mut retire_at = self.retire_at(stay);
         loop {
             let deadline = shared.next_deadline();
             let due = deadline <= shared.world.now();
@@ -778,9 +778,12 @@ impl Local {
                 break;
             }
             let now = shared.world.now();
-            if now >= retire_at && shared.idle.retire(self.seat) {
-                shared.leave_keeping(self.seat);
-                return Parked::Retired;
+            if now >= retire_at {
+                if shared.idle.retire(self.seat) {
+                    shared.leave_keeping(self.seat);
+                    return Parked::Retired;
+                }
+                retire_at = self.retire_at(stay);
             }
             if now >= look_again {
                 if self.take_back(false) {
