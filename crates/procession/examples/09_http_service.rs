@@ -1,4 +1,4 @@
-//! Look at `Counter`: a tower service in which each request calls a process, which owns the numbers. hyper does the protocol, and each
+//! Look at `Counter`: a tower service in which each request asks a process, which owns the numbers. hyper does the protocol, and each
 //! connection is a process, too. Run it with `--features serve`.
 //!
 //! With an address it serves until SIGINT or SIGTERM: `-- 127.0.0.1:7000`, then `curl 127.0.0.1:7000/some/page`, or `wrk`. Without, it asks
@@ -14,27 +14,38 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
+use procession::channel::{Receiver, Sender};
 use procession::http::serve;
 use procession::net::{TcpListener, TcpStream, UnixStream};
-use procession::{Address, Context, Reply, Scheduler, spawn, start};
+use procession::{Scheduler, channel, spawn};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 use tower_service::Service;
 
-/// A page, and who wants to know how often it was asked for.
-struct Visit(String, Reply<u64>);
+/// A page, and where the answer goes.
+struct Visit(String, Sender<u64>);
 
-async fn count(mut cx: Context<Visit>) {
-    let mut visits = BTreeMap::new();
-    while let Some(Visit(page, reply)) = cx.receive().await {
-        let number = visits.entry(page).or_insert(0);
+/// Ends with the last of those who may ask. A mailbox would end with the shutdown, and a connection may have a request to answer then.
+async fn count(visits: Receiver<Visit>) {
+    let mut numbers = BTreeMap::new();
+    while let Some(Visit(page, answer)) = visits.receive().await {
+        let number = numbers.entry(page).or_insert(0);
         *number += 1;
-        reply.send(*number);
+        // Refused, the client has gone.
+        let _ = answer.try_send(*number);
     }
 }
 
 #[derive(Clone)]
-struct Counter(Address<Visit>);
+struct Counter(Sender<Visit>);
+
+impl Counter {
+    async fn visit(&self, page: &str) -> Option<u64> {
+        let (answer, number) = channel::bounded(1);
+        self.0.send(Visit(page.to_owned(), answer)).await.ok()?;
+        number.receive().await
+    }
+}
 
 impl Service<Request<Incoming>> for Counter {
     type Response = Response<String>;
@@ -46,12 +57,11 @@ impl Service<Request<Incoming>> for Counter {
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        let (counter, page) = (self.0.clone(), request.uri().path().to_owned());
+        let (counter, page) = (self.clone(), request.uri().path().to_owned());
         Box::pin(async move {
-            let visits = counter.call(|reply| Visit(page.clone(), reply), Duration::from_secs(1)).await;
-            match visits {
-                Ok(number) => Ok(Response::new(format!("visit {number} of {page}\n"))),
-                Err(error) => Response::builder().status(StatusCode::SERVICE_UNAVAILABLE).body(format!("{error}\n")),
+            match counter.visit(&page).await {
+                Some(number) => Ok(Response::new(format!("visit {number} of {page}\n"))),
+                None => Response::builder().status(StatusCode::SERVICE_UNAVAILABLE).body(String::new()),
             }
         })
     }
@@ -86,9 +96,9 @@ fn main() -> io::Result<()> {
         let listener = TcpListener::bind(address.as_deref().unwrap_or("127.0.0.1:0")).await?;
         let here = listener.local_addr()?;
         println!("listening on {here}");
-        let counter = start(count);
-        let service = Counter(counter.address().clone());
-        drop(spawn(serve(listener, service)));
+        let (asks, visits) = channel::unbounded();
+        drop(spawn(count(visits)));
+        drop(spawn(serve(listener, Counter(asks))));
         if address.is_some() {
             signal().await?;
         } else {
