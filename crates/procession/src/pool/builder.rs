@@ -61,6 +61,11 @@ impl Hooks {
         }
     }
 
+    /// Whether anything is to be called when a worker begins or leaves.
+    pub(super) fn has_life(&self) -> bool {
+        self.start.is_some() || self.stop.is_some()
+    }
+
     pub(super) fn run_start(&self) {
         Self::run(self.start.as_ref());
     }
@@ -136,7 +141,7 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             name: String::from("pool"),
-            limits: Limits { capacity: CAPACITY_DEFAULT, queue: 0, waiting: usize::MAX, kept: 0 },
+            limits: Limits { capacity: CAPACITY_DEFAULT, queue: 0, waiting: usize::MAX, kept: 0, rests: false },
             prestart: 0,
             on_full: OnFull::Wait,
             keep_alive: nanoseconds(KEEP_ALIVE_DEFAULT),
@@ -195,7 +200,8 @@ impl Builder {
         self
     }
 
-    /// How many workers are started at once, at most the capacity. Default: 0.
+    /// How many workers are started at once, at most the capacity. Default: 0. In pools of async processes, whose idle workers have no
+    /// process, they count as started, and begin with their first job.
     pub fn prestart(mut self, workers: usize) -> Self {
         self.prestart = workers;
         self
@@ -231,12 +237,16 @@ impl Builder {
         self.on_full
     }
 
-    pub(super) fn make<J>(&self, engine: Box<dyn super::inner::Engine<J>>) -> Result<Arc<Inner<J>>, PoolError> {
+    pub(super) fn make<J: Send + 'static>(
+        &self,
+        engine: Box<dyn super::inner::Engine<J>>,
+    ) -> Result<Arc<Inner<J>>, PoolError> {
         check_capacity(self.limits.capacity)?;
         if self.name.contains('\0') {
             return Err(PoolError::Invalid(format!("name is {:?}, but must not contain a NUL", self.name)));
         }
-        let inner = Inner::new(self.name.clone(), self.limits, self.keep_alive, self.hooks.clone(), engine);
+        let limits = Limits { rests: engine.rests(), ..self.limits };
+        let inner = Inner::new(self.name.clone(), limits, self.keep_alive, self.hooks.clone(), engine);
         if let Err(error) = inner.prestart(self.prestart) {
             inner.close();
             return Err(PoolError::Worker(error));

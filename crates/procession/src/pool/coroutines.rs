@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::Builder;
-use super::core::Order;
+use super::core::{Next, Order};
 use super::inner::Patience;
 use super::operations::{Entrance, Pooling, operations};
 use super::processes::{Processes, Worker};
@@ -29,7 +29,7 @@ where
         let text = format!("scheduler {:?} was built without Builder::enable_coroutines", shared.name);
         return Err(PoolError::Invalid(text));
     }
-    Ok(Processes::new(builder, shared, move |options, worker, shared| start(options, worker, shared, run.clone())))
+    Ok(Processes::parking(builder, shared, move |options, worker, shared| start(options, worker, shared, run.clone())))
 }
 
 fn start<J, R>(options: SpawnOptions, worker: Worker<J>, shared: Arc<Shared>, run: R) -> io::Result<()>
@@ -51,8 +51,9 @@ fn work<J: Send + 'static>(mut worker: Worker<J>, shared: &Arc<Shared>, run: imp
         worker.runs = Some(ticket);
         let outcome = run(job);
         order = match worker.finish(ticket, outcome) {
-            Some(order) => order,
-            None => co::wait(worker.await_order(shared, &mut idle)),
+            Next::Run(ticket, job) => Order::Run(ticket, job),
+            Next::Park => co::wait(worker.await_order(shared, &mut idle)),
+            Next::Leave | Next::Rest(_) => Order::Leave,
         };
     }
     worker.leave();

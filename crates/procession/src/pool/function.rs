@@ -9,10 +9,11 @@ use super::core::Ended;
 use super::coroutines::{caught_here, coroutines};
 use super::inner::{Inner, Patience};
 use super::operations::{Entrance, Pooling, operations, thread_operations};
-use super::processes::{Processes, guarded_future};
+use super::processes::Processes;
 use super::task::{Cell, JobHandle, Outstanding, Panic, Promise, caught, settled};
 use super::threads::Threads;
 use super::{Permit, PoolError, SubmitError};
+use crate::body::Guarded;
 use crate::shared::Shared;
 use crate::{Scheduler, here, scheduler};
 
@@ -163,12 +164,10 @@ impl Builder {
         let run = move |call: Call<A, F::Output>| {
             let Call { argument, promise, outstanding: _ } = call;
             let function = Arc::clone(&function);
-            async move {
-                // Called in a poll, as it is the user's code.
-                settled(promise, guarded_future(async move { function(argument).await }).await)
-            }
+            // Called in a poll, as it is the user's code.
+            Guarded::new(async move { function(argument).await }, |outcome| settled(promise, outcome))
         };
-        Entrance::open(&self, Processes::polling(&self, shared, run)).map(AsyncFnPool)
+        Entrance::open(&self, Processes::resting(shared, run)).map(AsyncFnPool)
     }
 
     /// Builds a pool of coroutines that run `function`, which may [wait](crate::co); of the scheduler of the calling process or thread;

@@ -6,10 +6,11 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
+use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -17,9 +18,11 @@ use super::builder::{Hooks, OnFull, check_capacity, keep_alive_nanoseconds};
 use super::core::{Calm, Core, Ended, Entry, Expired, Limits, Next, Order, Refused, Seat, Verdict, Wakes};
 use super::error::Why;
 use super::{PoolError, PoolStats, SubmitError, WaitError};
+use crate::action::Action;
 use crate::body::{drop_guarded, guarded};
 use crate::keeper::NEVER;
 use crate::shared::Shared;
+use crate::time::{Armed, arm};
 use crate::waiters::Place;
 use crate::world::{Parker, World, nanoseconds};
 use crate::{Waiting, here};
@@ -122,6 +125,16 @@ pub(super) trait Engine<J>: Send + Sync {
 
     /// The scheduler of the workers, if they are processes.
     fn scheduler(&self) -> Option<&Arc<Shared>>;
+
+    /// Whether idle workers rest: they have no process then.
+    fn rests(&self) -> bool {
+        false
+    }
+
+    /// Has the hook of a worker run that leaves out of its rest, and the worker counted as gone.
+    fn dismiss(&self, _: &Arc<Inner<J>>) {
+        unreachable!("only those leave so that have rested")
+    }
 }
 
 /// What handles and watchers need to know of a pool, whatever its jobs are.
@@ -134,6 +147,7 @@ pub(super) trait Jobs: Send + Sync {
 }
 
 pub(super) struct Inner<J> {
+    me: Weak<Self>,
     id: u64,
     core: Core<J>,
     engine: Box<dyn Engine<J>>,
@@ -143,6 +157,8 @@ pub(super) struct Inner<J> {
     pub(super) hooks: Hooks,
     last_watch: AtomicU64,
     last_worker: AtomicU64,
+    /// The timer that reaps those that rest.
+    reaper: Mutex<Option<Armed>>,
 }
 
 impl<J> fmt::Debug for Inner<J> {
@@ -169,13 +185,16 @@ impl From<OnFull> for Patience {
     }
 }
 
-fn refused<C>((content, refused): (C, Refused)) -> SubmitError<C> {
-    let kind = match refused {
+fn why(refused: Refused) -> Why {
+    match refused {
         Refused::Full => Why::Full,
         Refused::Closed => Why::Closed,
         Refused::Worker(error) => Why::Worker(error),
-    };
-    SubmitError { content, kind }
+    }
+}
+
+fn refused<C>((content, refused): (C, Refused)) -> SubmitError<C> {
+    SubmitError { content, kind: why(refused) }
 }
 
 impl<J> Inner<J> {
@@ -187,7 +206,8 @@ impl<J> Inner<J> {
         engine: Box<dyn Engine<J>>,
     ) -> Arc<Self> {
         static LAST_ID: AtomicU64 = AtomicU64::new(0);
-        Arc::new(Self {
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
             // Relaxed: only that they differ.
             id: LAST_ID.fetch_add(1, Relaxed),
             core: Core::new(limits),
@@ -197,6 +217,7 @@ impl<J> Inner<J> {
             hooks,
             last_watch: AtomicU64::new(0),
             last_worker: AtomicU64::new(0),
+            reaper: Mutex::new(None),
         })
     }
 
@@ -212,17 +233,27 @@ impl<J> Inner<J> {
         self.core.picture().closed
     }
 
-    fn woken<R>((result, wakes): (R, Wakes)) -> R {
+    fn woken<R>(&self, (result, wakes): (R, Wakes)) -> R {
+        let leavers = wakes.leavers;
         wakes.wake();
+        for _ in 0..leavers {
+            match self.me.upgrade() {
+                Some(inner) => self.engine.dismiss(&inner),
+                // Nobody is left who could ask for the hook, or for the pool's end.
+                None => self.left(),
+            }
+        }
         result
     }
 
     pub(super) fn close(&self) -> bool {
-        Self::woken(self.core.close())
+        let was_open = self.woken(self.core.close());
+        self.stop_reaper();
+        was_open
     }
 
     pub(super) fn shutdown_now(&self) -> usize {
-        let jobs = Self::woken(self.core.clear());
+        let jobs = self.woken(self.core.clear());
         let count = jobs.len();
         // One by one: a panic of one must not keep the others from being resolved.
         jobs.into_iter().for_each(drop_guarded);
@@ -234,41 +265,52 @@ impl<J> Inner<J> {
     }
 
     pub(super) fn release(&self, generation: u64) {
-        self.core.release(generation).wake();
+        self.woken(((), self.core.release(generation)));
     }
 
     pub(super) fn try_reserve(&self) -> Result<u64, Why> {
         self.core.try_reserve().map_err(|kind| {
             self.core.count_refused();
-            refused(((), kind)).kind
+            why(kind)
         })
     }
 
-    pub(super) fn finish(&self, seat: &Arc<Seat<J>>, ticket: u64, ended: Ended) -> Next<J> {
-        Self::woken(self.core.finish(seat, ticket, ended))
+    /// With when the worker leaves, if it rests then.
+    pub(super) fn finish(&self, seat: &Arc<Seat<J>>, ticket: u64, ended: Ended, until: u64) -> Next<J> {
+        self.woken(self.core.finish(seat, ticket, ended, until))
     }
 
     pub(super) fn expire(&self, seat: &Arc<Seat<J>>) -> Expired {
-        Self::woken(self.core.expire(seat))
+        self.woken(self.core.expire(seat))
     }
 
     pub(super) fn left(&self) {
-        self.core.left().wake();
+        self.woken(((), self.core.left()));
     }
 
     /// A worker is gone that has not left: its process was killed.
     pub(super) fn died(self: &Arc<Self>, seat: &Arc<Seat<J>>, ticket: Option<u64>) {
-        let lost = Self::woken(self.core.died(seat, ticket, &mut |seat| self.engine.start(self, seat)));
+        let lost = self.woken(self.core.died(seat, ticket, &mut |seat| self.engine.start(self, seat)));
         lost.into_iter().for_each(drop_guarded);
     }
 
-    pub(super) fn prestart(self: &Arc<Self>, wanted: usize) -> io::Result<()> {
-        self.core.prestart(wanted, &mut |seat| self.engine.start(self, seat))
+    fn stop_reaper(&self) {
+        self.delete(self.change_reaper(Option::take));
+    }
+
+    fn change_reaper<R>(&self, change: impl FnOnce(&mut Option<Armed>) -> R) -> R {
+        change(&mut self.reaper.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    fn delete(&self, armed: Option<Armed>) {
+        if let (Some(armed), Some(shared)) = (armed, self.engine.scheduler()) {
+            drop(armed.delete(shared));
+        }
     }
 
     pub(super) fn resize(self: &Arc<Self>, capacity: usize) -> Result<usize, PoolError> {
         check_capacity(capacity)?;
-        Ok(Self::woken(self.core.resize(capacity, &mut |seat| self.engine.start(self, seat))))
+        Ok(self.woken(self.core.resize(capacity, &mut |seat| self.engine.start(self, seat))))
     }
 
     pub(super) fn set_keep_alive(&self, idle: Duration) {
@@ -280,7 +322,7 @@ impl<J> Inner<J> {
         content: C,
         make: impl FnOnce(C, u64) -> J,
     ) -> Result<u64, SubmitError<C>> {
-        Self::woken(self.core.enter(content, make, &mut |seat| self.engine.start(self, seat))).map_err(refused)
+        self.woken(self.core.enter(content, make, &mut |seat| self.engine.start(self, seat))).map_err(refused)
     }
 
     /// With a place that was reserved.
@@ -291,11 +333,59 @@ impl<J> Inner<J> {
         make: impl FnOnce(C, u64) -> J,
     ) -> Result<u64, SubmitError<C>> {
         let entered = self.core.enter_reserved(generation, content, make, &mut |seat| self.engine.start(self, seat));
-        Self::woken(entered).map_err(refused)
+        self.woken(entered).map_err(refused)
     }
 }
 
 impl<J: Send + 'static> Inner<J> {
+    pub(super) fn prestart(self: &Arc<Self>, wanted: usize) -> io::Result<()> {
+        let until = self.rest_until();
+        let reap_at = self.core.prestart(wanted, until, &mut |seat| self.engine.start(self, seat))?;
+        self.reap_at(reap_at);
+        Ok(())
+    }
+
+    /// When a worker leaves that rests from now on.
+    pub(super) fn rest_until(&self) -> u64 {
+        // Threads and coroutines look at the clock when they park.
+        let Some(shared) = self.engine.scheduler().filter(|_| self.engine.rests()) else {
+            return NEVER;
+        };
+        // Relaxed: a change counts from about now on.
+        match self.keep_alive.load(Relaxed) {
+            NEVER => NEVER,
+            idle => shared.world.now().saturating_add(idle),
+        }
+    }
+
+    /// Has those reaped who rest too long, at that time.
+    pub(super) fn reap_at(&self, when: Option<u64>) {
+        let (Some(when), Some(shared)) = (when, self.engine.scheduler()) else {
+            return;
+        };
+        let me = Weak::clone(&self.me);
+        let reap = move || {
+            if let Some(inner) = me.upgrade() {
+                inner.reap();
+            }
+        };
+        match arm(shared, when, None, Action::Call(Arc::new(reap))) {
+            Ok(armed) => {
+                let before = self.change_reaper(|reaper| reaper.replace(armed));
+                self.delete(before);
+            }
+            // The next that rests tries again.
+            Err(_) => self.core.forget_reaper(),
+        }
+    }
+
+    fn reap(&self) {
+        if let Some(shared) = self.engine.scheduler() {
+            let next = self.woken(self.core.reap(shared.world.now()));
+            self.reap_at(next);
+        }
+    }
+
     /// The worker of this pool whose job runs on this thread.
     fn own_seat(&self) -> Option<Arc<Seat<J>>> {
         let seat = CURRENT.try_with(|current| {
@@ -310,7 +400,7 @@ impl<J: Send + 'static> Inner<J> {
         self.own_seat().is_some()
     }
 
-    pub(super) fn place(&self, timed: bool) -> PlaceWait<'_, J> {
+    pub(super) fn place(self: &Arc<Self>, timed: bool) -> PlaceWait<'_, J> {
         PlaceWait { inner: self, place: None, timed }
     }
 
@@ -355,7 +445,7 @@ impl<J: Send + 'static> Inner<J> {
 
     fn run_inline(&self, ticket: u64, job: J) {
         let ended = self.engine.run(self, job);
-        self.core.finish_inline(ticket, ended).wake();
+        self.woken(((), self.core.finish_inline(ticket, ended)));
     }
 
     fn watch(&self, calm: Calm) -> Watch<'_, J> {
@@ -416,10 +506,10 @@ impl<J: Send + 'static> Inner<J> {
         let mut order = self.await_order(&seat, &signal, &waker);
         while let Order::Run(ticket, job) = order {
             let ended = self.engine.run(&self, job);
-            order = match self.finish(&seat, ticket, ended) {
+            order = match self.finish(&seat, ticket, ended, NEVER) {
                 Next::Run(ticket, job) => Order::Run(ticket, job),
                 Next::Park => self.await_order(&seat, &signal, &waker),
-                Next::Leave => Order::Leave,
+                Next::Leave | Next::Rest(_) => Order::Leave,
             };
         }
         self.hooks.run_stop();
@@ -430,7 +520,7 @@ impl<J: Send + 'static> Inner<J> {
     fn await_order(&self, seat: &Arc<Seat<J>>, signal: &Signal, waker: &Waker) -> Order<J> {
         let mut deadline = None;
         loop {
-            if let Ok(order) = seat.take_order(waker.clone()) {
+            if let Some(order) = seat.take_order(waker) {
                 return order;
             }
             // Read only by those that have to wait.
@@ -449,7 +539,7 @@ impl<J: Send + 'static> Inner<J> {
 
 impl<J: Send + 'static> Jobs for Inner<J> {
     fn cancel(&self, ticket: u64) -> bool {
-        let job = Self::woken(self.core.withdraw(ticket));
+        let job = self.woken(self.core.withdraw(ticket));
         let cancelled = job.is_some();
         drop_guarded(job);
         cancelled
@@ -460,7 +550,7 @@ impl<J: Send + 'static> Jobs for Inner<J> {
         if depth >= HELP_DEPTH_MAX || self.own_seat().is_none() {
             return;
         }
-        if let Some(job) = Self::woken(self.core.take_inline(ticket)) {
+        if let Some(job) = self.woken(self.core.take_inline(ticket)) {
             HELP_DEPTH.set(depth + 1);
             self.run_inline(ticket, job);
             HELP_DEPTH.set(depth);
@@ -478,7 +568,7 @@ impl<J: Send + 'static> Jobs for Inner<J> {
 
 /// Waits for a place in a pool, which is reserved then. Dropped, it gives back what it was given.
 pub(super) struct PlaceWait<'a, J: Send + 'static> {
-    inner: &'a Inner<J>,
+    inner: &'a Arc<Inner<J>>,
     place: Option<Place>,
     /// Whether the caller goes on some day without a place.
     timed: bool,
@@ -497,9 +587,20 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
                 None => Poll::Pending,
             };
         }
-        let own = if self.timed { None } else { self.inner.own_seat() };
-        match self.inner.core.wait(&mut waker, own.as_ref()) {
-            Entry::Granted(generation) => Poll::Ready(Ok(generation)),
+        let own = self.own_seat();
+        let entry = self.inner.core.wait(&mut waker, own.as_ref());
+        self.note(entry)
+    }
+
+    /// The worker whose job waits, if it waits without a limit of time.
+    fn own_seat(&self) -> Option<Arc<Seat<J>>> {
+        if self.timed { None } else { self.inner.own_seat() }
+    }
+
+    /// The number that the entry has, if it is decided.
+    fn note(&mut self, entry: Entry) -> Poll<Result<u64, Why>> {
+        match entry {
+            Entry::Granted(number) | Entry::Taken(number) => Poll::Ready(Ok(number)),
             Entry::Waits(place) => {
                 self.place = Some(place);
                 Poll::Pending
@@ -508,6 +609,36 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
             Entry::TooManyWaiting => Poll::Ready(Err(Why::TooManyWaiting)),
             Entry::WouldDeadlock => Poll::Ready(Err(Why::WouldDeadlock)),
         }
+    }
+
+    /// Puts a job into the pool as soon as there is a place; its ticket. The content is taken if the job is.
+    pub(super) fn poll_enter<C>(
+        &mut self,
+        task: &mut TaskContext<'_>,
+        content: &mut Option<C>,
+        make: &mut impl FnMut(C, u64) -> J,
+    ) -> Poll<Result<u64, Why>> {
+        let inner = self.inner;
+        let mut waker = Some(task.waker().clone());
+        let mut start = |seat| inner.engine.start(inner, seat);
+        let polled = if self.place.is_some() {
+            let entered = inner.core.enter_served(&mut self.place, content, make, &mut start, &mut waker);
+            match inner.woken(entered) {
+                Some(entered) => Poll::Ready(entered.map_err(why)),
+                None => Poll::Pending,
+            }
+        } else {
+            let own = self.own_seat();
+            let entry = inner.core.enter_or_wait(content, make, &mut start, &mut waker, own.as_ref());
+            match inner.woken(entry) {
+                Ok(entry) => self.note(entry),
+                Err(refused) => Poll::Ready(Err(why(refused))),
+            }
+        };
+        if polled.is_pending() {
+            here::note_waiting(Waiting::JOB);
+        }
+        polled
     }
 
     pub(super) fn is_enlisted(&self) -> bool {
@@ -533,7 +664,7 @@ impl<J: Send + 'static> Future for PlaceWait<'_, J> {
 impl<J: Send + 'static> Drop for PlaceWait<'_, J> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
-            self.inner.core.leave_wait(place).wake();
+            self.inner.woken(((), self.inner.core.leave_wait(place)));
         }
     }
 }

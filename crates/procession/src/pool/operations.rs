@@ -31,7 +31,10 @@ impl<J> Clone for Entrance<J> {
 }
 
 impl<J> Entrance<J> {
-    pub(super) fn open(builder: &Builder, engine: impl Engine<J> + 'static) -> Result<Self, PoolError> {
+    pub(super) fn open(builder: &Builder, engine: impl Engine<J> + 'static) -> Result<Self, PoolError>
+    where
+        J: Send + 'static,
+    {
         let inner = builder.make(Box::new(engine))?;
         Ok(Self { owner: Arc::new(Owner(inner)), on_full: builder.how_full() })
     }

@@ -1,6 +1,5 @@
 //! Pools whose workers are processes: async ones, or coroutines (`coroutines.rs`).
 
-use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -8,7 +7,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use procession_sync::atomic::AtomicU8;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::builder::Builder;
@@ -16,9 +14,9 @@ use super::core::{Ended, Expired, Next, Order, Seat};
 use super::error::Why;
 use super::inner::{Engine, Inner, Mark, Patience};
 use super::operations::{Entrance, Pooling, operations};
-use super::task::{Cell, JobHandle, Panic, Promise, caught, settled};
+use super::task::{Cell, JobHandle, Panic, Promise, settled};
 use super::{Permit, PoolError, SubmitError};
-use crate::body::guarded;
+use crate::body::Guarded;
 use crate::keeper::NEVER;
 use crate::scheduler;
 use crate::shared::Shared;
@@ -36,27 +34,34 @@ pub(super) struct Processes<J: Send + 'static> {
     shared: Arc<Shared>,
     start: Start<J>,
     stack_size: Option<usize>,
+    rests: bool,
 }
 
 impl<J: Send + 'static> Processes<J> {
-    pub(super) fn new(
+    /// Processes that stay while they are idle.
+    pub(super) fn parking(
         builder: &Builder,
         shared: Arc<Shared>,
         start: impl Fn(SpawnOptions, Worker<J>, Arc<Shared>) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
-        Self { shared, start: Box::new(start), stack_size: builder.stack_size }
+        Self { shared, start: Box::new(start), stack_size: builder.stack_size, rests: false }
     }
 
-    /// Async processes, in which a job is the future that `run` makes of it.
-    pub(super) fn polling<R, F>(builder: &Builder, shared: Arc<Shared>, run: R) -> Self
+    /// Async processes, in which a job is the future that `run` makes of it, which does not panic. They end when there is none.
+    pub(super) fn resting<R, F>(shared: Arc<Shared>, run: R) -> Self
     where
         R: Fn(J) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Result<(), Panic>> + Send + 'static,
     {
-        Self::new(builder, shared, move |options, worker, shared| {
-            let work = worker.work(shared, run.clone());
-            options.try_spawn(work).map(drop).map_err(|refused| io::Error::other(refused.to_string()))
-        })
+        let start = move |options: SpawnOptions, worker: Worker<J>, _| {
+            let spawned = options.try_spawn(worker.work(run.clone()));
+            spawned.map(drop).map_err(|refused| io::Error::other(refused.to_string()))
+        };
+        Self { shared, start: Box::new(start), stack_size: None, rests: true }
+    }
+
+    fn options(&self) -> SpawnOptions {
+        SpawnOptions::new().on_shared(Arc::clone(&self.shared))
     }
 }
 
@@ -71,15 +76,16 @@ mod launch {
 
 impl<J: Send + 'static> Engine<J> for Processes<J> {
     fn start(&self, inner: &Arc<Inner<J>>, seat: Arc<Seat<J>>) -> io::Result<()> {
-        let launch = Arc::new(AtomicU8::new(launch::STARTING));
-        let worker = Worker { inner: Arc::clone(inner), seat, runs: None, launch: Arc::clone(&launch) };
-        let mut options = SpawnOptions::new().on_shared(Arc::clone(&self.shared));
+        // Relaxed: the pool is locked, and who had the seat before has been told that it is not his any more.
+        seat.launch.store(launch::STARTING, Relaxed);
+        let worker = Worker { inner: Arc::clone(inner), seat: Arc::clone(&seat), runs: None, is_done: false };
+        let mut options = self.options();
         if let Some(bytes) = self.stack_size {
             options = options.stack_size(bytes);
         }
         let refused = (self.start)(options, worker, Arc::clone(&self.shared)).err();
         // Ordering: AcqRel pairs with the exchange in the worker's `Drop`: one of the two is first.
-        match launch.swap(launch::STARTED, AcqRel) {
+        match seat.launch.swap(launch::STARTED, AcqRel) {
             launch::ENDED => Err(refused.unwrap_or_else(|| io::Error::other("the scheduler is shutting down"))),
             _ => Ok(()),
         }
@@ -92,78 +98,102 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
     fn scheduler(&self) -> Option<&Arc<Shared>> {
         Some(&self.shared)
     }
+
+    fn rests(&self) -> bool {
+        self.rests
+    }
+
+    fn dismiss(&self, inner: &Arc<Inner<J>>) {
+        let leaver = Leaver(Arc::clone(inner));
+        // Refused, it leaves without its hook, as one that is terminated.
+        drop(self.options().try_spawn(async move { leaver.0.hooks.run_stop() }));
+    }
 }
 
-/// A worker, from its first step until it has left; dropped before that, it was killed.
+/// A worker that leaves out of its rest; dropped, it has left.
+struct Leaver<J: Send + 'static>(Arc<Inner<J>>);
+
+impl<J: Send + 'static> Drop for Leaver<J> {
+    fn drop(&mut self) {
+        self.0.left();
+    }
+}
+
+/// A worker, from its first step until it rests or has left; dropped before that, it was killed.
 pub(super) struct Worker<J: Send + 'static> {
     pub(super) inner: Arc<Inner<J>>,
     seat: Arc<Seat<J>>,
     /// The job that runs.
     pub(super) runs: Option<u64>,
-    launch: Arc<AtomicU8>,
+    /// The pool does not count on it any more.
+    is_done: bool,
 }
 
 impl<J: Send + 'static> Drop for Worker<J> {
     fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
         // While it is being started, its pool is locked, and does not count on it yet.
         // Ordering: AcqRel, as in `start`.
-        if self.launch.compare_exchange(launch::STARTING, launch::ENDED, AcqRel, Acquire).is_err() {
+        if self.seat.launch.compare_exchange(launch::STARTING, launch::ENDED, AcqRel, Acquire).is_err() {
             self.inner.died(&self.seat, self.runs);
         }
     }
 }
 
 impl<J: Send + 'static> Worker<J> {
-    async fn work<F>(mut self, shared: Arc<Shared>, run: impl Fn(J) -> F)
+    /// Runs a job, and those that are queued then.
+    async fn work<F>(mut self, run: impl Fn(J) -> F)
     where
         F: Future<Output = Result<(), Panic>>,
     {
-        self.inner.hooks.run_start();
+        // It was started for a job, which may be on its way.
+        let mut order = poll_fn(|task| self.seat.take_order(task.waker()).map_or(Poll::Pending, Poll::Ready)).await;
+        if self.inner.hooks.has_life() && self.seat.begin() {
+            self.inner.hooks.run_start();
+        }
         let mut mark = Mark::new(&self.inner, &self.seat);
-        let mut idle = None;
-        let mut order = self.await_order(&shared, &mut idle).await;
         while let Order::Run(ticket, job) = order {
             self.runs = Some(ticket);
-            let mut future = pin!(Some(run(job)));
-            let outcome = poll_fn(|task| {
-                let _marked = mark.put();
-                let future = future.as_mut().as_pin_mut().expect("it is dropped after its end");
-                caught(|| future.poll(task)).unwrap_or_else(|payload| Poll::Ready(Err(Some(payload))))
-            })
-            .await;
-            // Ignored: what a drop panics with was printed.
-            drop(guarded(|| future.set(None)));
+            let outcome = {
+                let mut future = pin!(run(job));
+                poll_fn(|task| {
+                    let _marked = mark.put();
+                    future.as_mut().poll(task)
+                })
+                .await
+            };
             order = match self.finish(ticket, outcome) {
-                Some(order) => order,
-                None => self.await_order(&shared, &mut idle).await,
+                Next::Run(ticket, job) => Order::Run(ticket, job),
+                Next::Rest(reap_at) => {
+                    self.is_done = true;
+                    return self.inner.reap_at(reap_at);
+                }
+                Next::Park | Next::Leave => Order::Leave,
             };
         }
         self.leave();
     }
 
-    /// Tells the pool that a job has ended; says what comes next, if that is known.
-    pub(super) fn finish(&mut self, ticket: u64, outcome: Result<(), Panic>) -> Option<Order<J>> {
+    /// Tells the pool that a job has ended; says what comes next.
+    pub(super) fn finish(&mut self, ticket: u64, outcome: Result<(), Panic>) -> Next<J> {
         let ended = self.inner.hooks.ended(outcome);
         self.runs = None;
-        match self.inner.finish(&self.seat, ticket, ended) {
-            Next::Run(ticket, job) => Some(Order::Run(ticket, job)),
-            Next::Park => None,
-            Next::Leave => Some(Order::Leave),
-        }
+        self.inner.finish(&self.seat, ticket, ended, self.inner.rest_until())
     }
 
-    pub(super) fn leave(self) {
+    pub(super) fn leave(mut self) {
         self.inner.hooks.run_stop();
         self.inner.left();
-        // Nothing is left to be told when this is dropped.
-        self.launch.store(launch::STARTING, Relaxed);
+        self.is_done = true;
     }
 
     pub(super) async fn await_order(&self, shared: &Arc<Shared>, idle: &mut Option<Sleep>) -> Order<J> {
         let mut deadline = None;
         poll_fn(|task| {
             loop {
-                if let Ok(order) = self.seat.take_order(task.waker().clone()) {
+                if let Some(order) = self.seat.take_order(task.waker()) {
                     return Poll::Ready(order);
                 }
                 // Set by those only that have to wait. A sleep that is put off is not set anew.
@@ -196,21 +226,11 @@ impl<J: Send + 'static> Worker<J> {
     }
 }
 
-/// Polls a future of the user's; a panic is its result.
-pub(super) async fn guarded_future<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
-    let mut future = pin!(future);
-    poll_fn(|task| match caught(|| future.as_mut().poll(task)) {
-        Ok(polled) => polled.map(Ok),
-        Err(payload) => Poll::Ready(Err(payload)),
-    })
-    .await
-}
-
 fn call<F>(future: F, _: u64) -> Job
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    Box::pin(async move { settled(None, guarded_future(future).await) })
+    Box::pin(Guarded::new(future, |outcome| settled(None, outcome)))
 }
 
 /// Makes the job of a future, and keeps where its result goes for the handle.
@@ -221,7 +241,7 @@ where
 {
     |future, _| {
         let promise = Promise::kept(kept, None);
-        Box::pin(async move { settled(Some(promise), guarded_future(future).await) })
+        Box::pin(Guarded::new(future, |outcome| settled(Some(promise), outcome)))
     }
 }
 
@@ -240,20 +260,18 @@ impl<J: Send + 'static> Inner<J> {
             // What is not polled by a worker of the pool cannot be its job.
             Patience::RunHere => None,
         };
-        let entered = match self.enter(content, &mut make) {
-            Err(SubmitError { content, kind: Why::Full }) => {
-                let wait = self.place(patience.is_some());
-                let placed = match patience {
-                    Some(patience) => timeout(patience, wait).await.unwrap_or(Err(Why::TimedOut)),
-                    None => wait.await,
-                };
-                match placed {
-                    Ok(generation) => self.enter_reserved(generation, content, make),
-                    Err(kind) => Err(SubmitError { content, kind }),
-                }
-            }
-            entered => entered,
+        let mut place = self.place(patience.is_some());
+        let mut content = Some(content);
+        let entering = poll_fn(|task| place.poll_enter(task, &mut content, &mut make));
+        let entered = match patience {
+            Some(patience) => timeout(patience, entering).await.unwrap_or(Err(Why::TimedOut)),
+            None => entering.await,
         };
+        drop(place);
+        let entered = entered.map_err(|kind| {
+            let content = content.take().expect("what was not taken is here");
+            SubmitError { content, kind }
+        });
         self.count_if_refused(&entered);
         entered
     }
@@ -272,8 +290,8 @@ impl<J: Send + 'static> Inner<J> {
 
 /// A pool of processes that run futures: at most as many at once as its capacity.
 ///
-/// The workers are processes of one scheduler, started as they are needed; one that has been idle for the keep-alive, on the
-/// scheduler's clock, ends. What a [`Pool`](super::Pool) does, this does; only who waits for a place, or for the end, awaits. A plain
+/// The workers are processes of one scheduler, started as they are needed. One that is idle has no process, and waits as a number only; it
+/// leaves when it has been idle for the keep-alive, on the scheduler's clock. What a [`Pool`](super::Pool) does, this does; only who waits for a place, or for the end, awaits. A plain
 /// thread waits by [`Wait`](crate::Wait), or in [`Scheduler::block_on`]. [`OnFull::CallerRuns`](super::OnFull::CallerRuns) waits here.
 ///
 /// ```
@@ -323,7 +341,7 @@ impl Builder {
     }
 
     fn build_async_in(self, shared: Arc<Shared>) -> Result<AsyncPool, PoolError> {
-        Entrance::open(&self, Processes::polling(&self, shared, |job: Job| job)).map(AsyncPool)
+        Entrance::open(&self, Processes::resting(shared, |job: Job| job)).map(AsyncPool)
     }
 }
 

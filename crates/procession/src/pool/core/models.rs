@@ -12,7 +12,11 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 
 /// A pool with one worker that has job 1.
 fn with_a_busy_worker<const MUTATION: u8>(queue: usize) -> (Arc<Core<u32, MUTATION>>, Arc<Seat<u32>>) {
-    let core = Core::new(Limits { capacity: 1, queue, waiting: 1, kept: 0 });
+    with_a_busy_worker_of(Limits { capacity: 1, queue, waiting: 1, kept: 0, rests: false })
+}
+
+fn with_a_busy_worker_of<const MUTATION: u8>(limits: Limits) -> (Arc<Core<u32, MUTATION>>, Arc<Seat<u32>>) {
+    let core = Core::new(limits);
     let mut worker = None;
     let (entered, wakes) = core.enter(1, |job, _| job, &mut |seat| {
         worker = Some(seat);
@@ -21,7 +25,7 @@ fn with_a_busy_worker<const MUTATION: u8>(queue: usize) -> (Arc<Core<u32, MUTATI
     assert_eq!(entered.expect("there is a place"), 1);
     wakes.wake();
     let seat = worker.expect("there was none before");
-    assert!(matches!(seat.take_order(Waker::noop().clone()), Ok(Order::Run(1, 1))));
+    assert!(matches!(seat.take_order(Waker::noop()), Some(Order::Run(1, 1))));
     (Arc::new(core), seat)
 }
 
@@ -37,7 +41,7 @@ fn submit<const MUTATION: u8>(core: &Core<u32, MUTATION>) -> (bool, u32) {
 }
 
 fn has_order(seat: &Seat<u32>) -> bool {
-    matches!(seat.take_order(Waker::noop().clone()), Ok(Order::Run(..)))
+    matches!(seat.take_order(Waker::noop()), Some(Order::Run(..)))
 }
 
 fn claim_against_park<const MUTATION: u8>() {
@@ -47,7 +51,7 @@ fn claim_against_park<const MUTATION: u8>() {
             let core = Arc::clone(&core);
             thread::spawn(move || submit(&core))
         };
-        let (next, wakes) = core.finish(&seat, 1, Ended::Completed);
+        let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 0);
         wakes.wake();
         let (taken, started) = submitter.join().expect("it does not panic");
         assert!(taken && started == 0, "the worker is there, and the queue has room");
@@ -70,7 +74,7 @@ fn canary_park_in_two() {
 fn claim_against_expire<const MUTATION: u8>() {
     check(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(0);
-        let (next, wakes) = core.finish(&seat, 1, Ended::Completed);
+        let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 0);
         wakes.wake();
         assert!(matches!(next, Next::Park));
         let submitter = {
@@ -99,6 +103,38 @@ fn canary_expire_blindly() {
     claim_against_expire::<{ mutation::EXPIRE_BLINDLY }>();
 }
 
+/// A worker rests, a job comes, and the time of those that rest is over.
+fn claim_against_reap<const MUTATION: u8>() {
+    check(|| {
+        let limits = Limits { capacity: 1, queue: 0, waiting: 1, kept: 0, rests: true };
+        let (core, seat) = with_a_busy_worker_of::<MUTATION>(limits);
+        let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 1);
+        wakes.wake();
+        assert!(matches!(next, Next::Rest(Some(1))), "nobody reaps yet");
+        let submitter = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || submit(&core))
+        };
+        let (_, wakes) = core.reap(1);
+        wakes.wake();
+        assert_eq!(submitter.join().expect("it does not panic"), (true, 1), "the worker is started again, or another");
+        let picture = core.picture();
+        assert_eq!((picture.live, picture.idle), (1, 0), "a worker with a job has left");
+        assert_eq!(picture.totals.started, 1 + picture.totals.retired);
+    });
+}
+
+#[test]
+fn a_job_that_comes_as_its_worker_is_reaped_has_one() {
+    claim_against_reap::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a worker with a job has left")]
+fn canary_reap_in_two() {
+    claim_against_reap::<{ mutation::REAP_IN_TWO }>();
+}
+
 fn submit_against_close<const MUTATION: u8>() {
     check(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(1);
@@ -111,7 +147,7 @@ fn submit_against_close<const MUTATION: u8>() {
         let taken = submitter.join().expect("it does not panic");
         assert_eq!(core.picture().totals.submitted, then, "a job was taken after the pool was closed");
         // What was taken before runs.
-        let (next, wakes) = core.finish(&seat, 1, Ended::Completed);
+        let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 0);
         wakes.wake();
         assert_eq!(matches!(next, Next::Run(2, 2)), taken);
         assert_eq!(matches!(next, Next::Leave), !taken);
@@ -141,17 +177,17 @@ fn claim_park_expire_and_close() {
         let worker = {
             let (core, seat) = (Arc::clone(&core), Arc::clone(&seat));
             thread::spawn(move || {
-                let (next, wakes) = core.finish(&seat, 1, Ended::Completed);
+                let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 0);
                 wakes.wake();
                 match next {
                     Next::Park => {
                         let (expired, wakes) = core.expire(&seat);
                         wakes.wake();
                         // One that is claimed finds its order.
-                        expired == Expired::Leave || seat.take_order(Waker::noop().clone()).is_ok()
+                        expired == Expired::Leave || seat.take_order(Waker::noop()).is_some()
                     }
                     Next::Leave => true,
-                    Next::Run(..) => false,
+                    Next::Run(..) | Next::Rest(_) => false,
                 }
             })
         };
@@ -210,7 +246,7 @@ fn submit_against_resize<const MUTATION: u8>() {
         assert!(taken, "there is a worker for it, or room in the queue");
         assert_eq!(core.picture().live, then, "a worker was started beyond the capacity");
         // Either there are too many workers, or the job is queued for this one.
-        let (next, wakes) = core.finish(&seat, 1, Ended::Completed);
+        let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 0);
         wakes.wake();
         assert_eq!(matches!(next, Next::Leave), started == 1);
         assert_eq!(matches!(next, Next::Run(2, 2)), started == 0);
@@ -236,7 +272,7 @@ fn help_against_withdraw_against_run<const MUTATION: u8>() {
         let worker = {
             let core = Arc::clone(&core);
             thread::spawn(move || {
-                let (next, wakes) = core.finish(&seat, 1, Ended::Completed);
+                let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 0);
                 wakes.wake();
                 matches!(next, Next::Run(2, 2))
             })
@@ -283,10 +319,10 @@ fn withdraw_against_run<const MUTATION: u8>() {
         let worker = {
             let core = Arc::clone(&core);
             thread::spawn(move || {
-                let (next, wakes) = core.finish(&seat, 1, Ended::Completed);
+                let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 0);
                 wakes.wake();
                 if let Next::Run(ticket, _) = next {
-                    core.finish(&seat, ticket, Ended::Completed).1.wake();
+                    core.finish(&seat, ticket, Ended::Completed, 0).1.wake();
                 }
             })
         };
@@ -320,7 +356,7 @@ fn leave_against_finish() {
         };
         let worker = {
             let core = Arc::clone(&core);
-            thread::spawn(move || core.finish(&seat, 1, Ended::Completed).1.wake())
+            thread::spawn(move || core.finish(&seat, 1, Ended::Completed, 0).1.wake())
         };
         core.leave_wait(place).wake();
         worker.join().expect("it does not panic");

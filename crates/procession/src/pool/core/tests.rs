@@ -3,7 +3,7 @@ use std::io;
 use super::{Core, Ended, HOLES_MAX, Limits, Next, Refused};
 
 fn core(capacity: usize, queue: usize) -> Core<u32> {
-    Core::new(Limits { capacity, queue, waiting: usize::MAX, kept: 0 })
+    Core::new(Limits { capacity, queue, waiting: usize::MAX, kept: 0, rests: false })
 }
 
 fn refuse() -> io::Result<()> {
@@ -26,7 +26,7 @@ fn a_job_whose_worker_is_refused_waits_for_those_there_are() {
     assert_eq!((core.picture().live, core.picture().queued), (1, 2));
     let seat = first.expect("it started");
     for job in [2, 3] {
-        let Next::Run(ticket, next) = core.finish(&seat, u64::from(job) - 1, Ended::Completed).0 else {
+        let Next::Run(ticket, next) = core.finish(&seat, u64::from(job) - 1, Ended::Completed, 0).0 else {
             panic!("a job is queued");
         };
         assert_eq!((ticket, next), (u64::from(job), job));
@@ -46,8 +46,8 @@ fn a_worker_that_starts_late_takes_what_was_queued_first() {
     })
     .0
     .expect("it starts");
-    let order = late.expect("it started").take_order(std::task::Waker::noop().clone());
-    assert!(matches!(order, Ok(super::Order::Run(2, 2))));
+    let order = late.expect("it started").take_order(std::task::Waker::noop());
+    assert!(matches!(order, Some(super::Order::Run(2, 2))));
     assert_eq!(core.picture().queued, 1);
 }
 
@@ -73,4 +73,57 @@ fn holes_of_cancelled_jobs_do_not_pile_up() {
         assert_eq!(core.withdraw(ticket).0, None);
         assert!(core.look(|state| state.queue.entries.len()) <= HOLES_MAX + 1);
     }
+}
+
+/// As `core`, of workers that rest; with as many as the capacity, which rest until their numbers, from 1.
+fn resting(capacity: usize, kept: usize) -> (Core<u32>, Vec<std::sync::Arc<super::Seat<u32>>>) {
+    let core = Core::new(Limits { capacity, queue: 1, waiting: 0, kept, rests: true });
+    let mut seats = Vec::new();
+    for job in 1..=capacity as u32 {
+        let entered = core.enter(job, |job, _| job, &mut |seat| {
+            seats.push(seat);
+            Ok(())
+        });
+        entered.0.expect("it starts");
+    }
+    for (seat, ticket) in seats.iter().zip(1..) {
+        let next = core.finish(seat, ticket, Ended::Completed, ticket).0;
+
+        assert!(matches!(next, Next::Rest(_)));
+    }
+    (core, seats)
+}
+
+#[test]
+fn a_worker_that_cannot_be_started_again_rests_on_and_its_job_comes_back() {
+    let (core, seats) = resting(2, 0);
+    let (content, refused) = core.enter(3, |job, _| job, &mut |_| refuse()).0.expect_err("nobody is busy");
+    assert_eq!(content, 3);
+    assert!(matches!(refused, Refused::Worker(_)));
+    assert_eq!((core.picture().live, core.picture().idle), (2, 2));
+    let mut again = None;
+    let entered = core.enter(4, |job, _| job, &mut |seat| {
+        again = Some(seat);
+        Ok(())
+    });
+    let ticket = entered.0.expect("it starts");
+    assert!(std::sync::Arc::ptr_eq(&again.expect("it started"), &seats[1]), "the one that became idle last");
+    core.enter(5, |job, _| job, &mut |_| refuse()).0.expect("one is busy");
+    assert_eq!((core.picture().queued, core.picture().idle, core.picture().totals.started), (1, 1, 2));
+    assert!(matches!(core.finish(&seats[1], ticket, Ended::Completed, 9).0, Next::Run(_, 5)));
+}
+
+#[test]
+fn those_who_have_rested_too_long_leave_and_the_next_is_known() {
+    let (core, seats) = resting(4, 1);
+    assert_eq!(core.reap(1).0, Some(2));
+    assert_eq!(core.reap(2).0, Some(3));
+    assert_eq!((core.picture().live, core.picture().totals.retired), (2, 2));
+    // The keep-alive was lowered: who begins to rest now leaves before the other.
+    let ticket = core.enter(6, |job, _| job, &mut |_| Ok(())).0.expect("it starts");
+    assert!(matches!(core.finish(&seats[3], ticket, Ended::Completed, 2).0, Next::Rest(Some(2))));
+    assert_eq!(core.reap(2).0, None, "the other is kept");
+    assert_eq!((core.picture().live, core.picture().idle), (1, 1));
+    assert_eq!(core.reap(9).0, None);
+    assert_eq!(core.picture().live, 1);
 }

@@ -2,10 +2,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::pool::{AsyncPool, JobError, OnFull, Pool, Queue, WaitError};
-use procession::{Instant, Scheduler, sleep, yield_now};
+use procession::{Instant, Scheduler, sleep, spawn, yield_now};
+use procession_sync::Mutex;
 
 use super::assert_sums;
-use crate::scene::{driven, panic_quietly, threaded};
+use crate::scene::{alive, driven, panic_quietly, threaded};
 
 fn of(scheduler: &Scheduler, capacity: usize, queue: Queue) -> AsyncPool {
     Pool::builder().capacity(capacity).queue(queue).build_async_on(scheduler).expect("it starts no process yet")
@@ -61,6 +62,63 @@ fn idle_workers_end_on_the_schedulers_clock_and_a_trickle_keeps_one() {
         assert_eq!(pool.stats().live, 1);
         sleep(Duration::from_secs(11)).await;
         assert_eq!(pool.stats().live, 0);
+        end(&pool).await;
+    });
+}
+
+#[test]
+fn an_idle_worker_has_no_process_and_its_hooks_frame_its_life() {
+    let scheduler = driven();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = |what: &'static str| {
+        let told = Arc::clone(&told);
+        move || told.lock().expect("nobody panics").push(what)
+    };
+    let builder = Pool::builder().capacity(2).prestart(1).keep_alive(Duration::from_secs(10));
+    let builder = builder.on_worker_start(tell("start")).on_worker_stop(tell("stop"));
+    let pool = builder.build_async_on(&scheduler).expect("valid");
+    let job = |pool: AsyncPool| async move { pool.submit(sleep(Duration::from_secs(1))).await.expect("it is open") };
+    scheduler.block_on(async {
+        assert_eq!((pool.stats().live, pool.stats().idle), (1, 1));
+        for _ in 0..3 {
+            job(pool.clone()).await.await.expect("it returns");
+        }
+        pool.idle().await.expect("nothing runs");
+        assert_eq!(*told.lock().expect("nobody panics"), ["start"], "the same worker ran all of them");
+        let both = [job(pool.clone()).await, job(pool.clone()).await];
+        assert_eq!(alive(&scheduler.snapshot()).count(), 2);
+        for handle in both {
+            handle.await.expect("it returns");
+        }
+        pool.idle().await.expect("nothing runs");
+        assert_eq!((pool.stats().live, pool.stats().idle), (2, 2));
+        assert_eq!(alive(&scheduler.snapshot()).count(), 0);
+        sleep(Duration::from_secs(11)).await;
+        assert_eq!((pool.stats().live, pool.stats().workers_retired), (0, 2));
+        assert_eq!(*told.lock().expect("nobody panics"), ["start", "start", "stop", "stop"]);
+        // One that was never begun has nothing to stop, and a close waits for the hooks of the others.
+        pool.set_keep_alive(Duration::MAX);
+        job(pool.clone()).await.await.expect("it returns");
+        end(&pool).await;
+        assert_eq!(told.lock().expect("nobody panics").len(), 6);
+    });
+}
+
+#[test]
+fn a_pool_whose_scheduler_is_full_gives_jobs_back_and_goes_on_later() {
+    let scheduler = Scheduler::builder().width(1).test_clock().callers_drive().processes(2).build().expect("valid");
+    let pool = of(&scheduler, 2, Queue::HandOff);
+    scheduler.block_on(async {
+        pool.submit(async {}).await.expect("it is open").await.expect("it returns");
+        assert_eq!(pool.stats().idle, 1);
+        let others = [spawn(sleep(Duration::from_secs(1))), spawn(sleep(Duration::from_secs(1)))];
+        let refused = pool.submit(async { 1 }).await.expect_err("there are as many processes as may be");
+        assert!(refused.is_no_worker(), "{refused:?}");
+        assert_eq!((pool.stats().live, pool.stats().idle, pool.stats().refused), (1, 1, 1));
+        for other in others {
+            other.await.expect("it returns");
+        }
+        assert_eq!(pool.submit(refused.into_inner()).await.expect("there is room").await, Ok(1));
         end(&pool).await;
     });
 }
