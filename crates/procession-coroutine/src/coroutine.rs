@@ -262,7 +262,7 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
         self.order(Order::GoOn(input))
     }
 
-    #[inline]
+    #[inline(always)]
     fn order(&mut self, order: Order<I>) -> Resumed<Y, R> {
         if self.stays && !self.inner.started() {
             keep::begin();

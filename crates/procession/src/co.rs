@@ -155,6 +155,19 @@ fn set_current(current: Current) {
     let _ = CURRENT.try_with(|word| word.set(current));
 }
 
+/// As `set_current`, with the step's task, which becomes the current one; gives back what was.
+#[inline(never)]
+fn begin_step(task: *mut TaskContext<'static>) -> Current {
+    let nothing = Current { frame: ptr::null(), task: ptr::null_mut() };
+    CURRENT.try_with(|word| word.replace(Current { frame: ptr::null(), task })).unwrap_or(nothing)
+}
+
+/// As `set_current`, of the same task.
+#[inline(never)]
+fn set_frame(frame: *const Frame) {
+    let _ = CURRENT.try_with(|word| word.set(Current { frame, ..word.get() }));
+}
+
 /// The frame of the coroutine that runs here, if one does.
 #[inline]
 fn frame<'a>() -> Option<&'a Frame> {
@@ -167,9 +180,7 @@ struct Resuming(Current);
 
 impl Resuming {
     fn begin(task: &mut TaskContext<'_>) -> Self {
-        let outer = current();
-        set_current(Current { frame: ptr::null(), task: ptr::from_mut(task).cast() });
-        Self(outer)
+        Self(begin_step(ptr::from_mut(task).cast()))
     }
 }
 
@@ -182,7 +193,7 @@ impl Drop for Resuming {
 impl Frame {
     /// The thread runs on this coroutine's stack from now on.
     fn enter(&self) {
-        set_current(Current { frame: self, task: current().task });
+        set_frame(self);
     }
 
     fn slot(&self) -> &Slot {
@@ -239,6 +250,13 @@ impl Frame {
             self.unwind_if_cancelled();
             self.suspend(Out::Waits);
         }
+    }
+
+    /// Asks for the step to be followed by another. Not inlined, as `poll`.
+    #[inline(never)]
+    fn give_way(&self) {
+        // SAFETY: [frame] it is the step's, which is suspended below.
+        here::give_way(unsafe { &*current().task });
     }
 
     /// Not inlined: a coroutine that migrates must not take an address of the last thread's along.
@@ -548,10 +566,13 @@ pub fn sleep(duration: Duration) {
 /// Gives way: all that is ready on this worker runs before the coroutine goes on. Unwinds as [`wait`] does; where the coroutine cannot be suspended, and
 /// outside of coroutines, the thread gives way to others of the system.
 pub fn yield_now() {
-    if may_suspend() {
-        wait(crate::yield_now());
-    } else {
-        thread::yield_now();
+    match frame().filter(|frame| frame.may_suspend()) {
+        Some(frame) => {
+            frame.give_way();
+            frame.unwind_if_cancelled();
+            frame.suspend(Out::Waits);
+        }
+        None => thread::yield_now(),
     }
 }
 
