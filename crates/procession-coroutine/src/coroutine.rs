@@ -262,6 +262,7 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
         self.order(Order::GoOn(input))
     }
 
+    // As a mere hint it was not: `co_switch` 5.1 instead of 3.3 ns.
     #[inline(always)]
     fn order(&mut self, order: Order<I>) -> Resumed<Y, R> {
         if self.stays && !self.inner.started() {

@@ -130,10 +130,10 @@ where
     /// # Panics
     /// If it is polled again after its end.
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<R> {
-        // SAFETY: [in place], for a body that holds this: the future is not moved out, and dropped where it is.
+        // SAFETY: it is pinned, and the future, the only part that cares, is not moved out, and dropped where it is.
         let this = unsafe { self.get_unchecked_mut() };
         let future = this.future.as_mut().expect("a future is not polled after its end");
-        // SAFETY: as above.
+        // SAFETY: as above, it stays where it is.
         let polled = catch_unwind(AssertUnwindSafe(|| unsafe { StdPin::new_unchecked(future) }.poll(task)));
         let outcome = match polled {
             Ok(Poll::Pending) => return Poll::Pending,

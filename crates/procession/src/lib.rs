@@ -89,7 +89,7 @@ mod mailbox;
 mod next;
 mod pins;
 mod poll;
-#[expect(unsafe_code, reason = "a hint to the processor, by an intrinsic")]
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "a hint to the processor, by an intrinsic"))]
 mod prefetch;
 #[cfg(procession_loom)]
 #[path = "pool"]

@@ -41,7 +41,7 @@
 //!   bit, which was cut to eight bits once, and so came round.)
 //! - The address of the descriptor's record in the token: no table and no lock, but the record could not be freed before the last late event,
 //!   of which the kernel does not tell, and the code would be unsafe. One hold of the lock serves a whole batch.
-//! - Prefetching the sources of a batch, and the processes that wait for them: nothing could be measured with 1000 connections (`echo_1000`).
+//! - Prefetching the sources of a batch, and the slots of those who wait for them: nothing could be measured with 1000 connections (`echo_1000`).
 //! - Arming for one event each time (oneshot): about four system calls more for each request.
 //!
 //! ## Checked by

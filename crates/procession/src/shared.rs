@@ -35,6 +35,7 @@ use crate::snapshot::{self};
 use crate::state::{State, Wake};
 use crate::time::sleep_on;
 use crate::timer::Timers;
+use crate::waker;
 use crate::watchdog::Watchdog;
 use crate::worker::{self, Core};
 use crate::world::{Cpus, Parker, World};
@@ -534,6 +535,8 @@ impl Shared {
         }
         let now = self.world.now();
         let fired = next <= now && {
+            // What is held back is neither a timer nor ready.
+            let _stopped = self.stop_clock();
             let mut ahead = Ahead::default();
             timers.run(now, &mut |action: Action| ahead.fire(action)).fired > 0
         };
@@ -909,7 +912,7 @@ fn bring(slot: &Slot, event: impl FnOnce(&State) -> Wake) {
 /// How many wakes wait until the processor has fetched whom they wake. With 16 a million sleepers took as long.
 const AHEAD: usize = 8;
 
-/// Actions of timers in their order, of which wakes are held back for a moment: of many processes that slept, none is in a cache, and the processor
+/// Actions of timers in their order, of which wakes of processes are held back for a moment: of many processes that slept, none is in a cache, and the processor
 /// fetches several as fast as one. With [`Ready::prefetch`], a million sleepers cost 1010 ns each on one processor instead of 1170.
 #[derive(Default)]
 struct Ahead {
@@ -921,7 +924,8 @@ struct Ahead {
 impl Ahead {
     fn fire(&mut self, action: Action) {
         match action {
-            Action::Wake(waker) => {
+            // What wakes others may be the user's code, and may take long.
+            Action::Wake(waker) if waker::is_of_process(&waker) => {
                 let slot = waker.data().cast::<u8>();
                 prefetch(slot);
                 prefetch(slot.wrapping_add(64));
@@ -931,7 +935,7 @@ impl Ahead {
                     Action::Wake(before).fire();
                 }
             }
-            Action::Call(_) => {
+            action => {
                 self.flush();
                 action.fire();
             }

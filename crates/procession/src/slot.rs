@@ -16,7 +16,7 @@
 //! - `[free]` a slot with no pins is touched only by the thread that takes it off the free list.
 //! - `[pinned]` the fields marked *fixed* are written while the slot is free, and only read while it is pinned.
 //! - `[running]` the body is touched only by the worker that moved the state word to `RUNNING`, and, once it is `COMPLETE`, by whoever
-//!   the state protocol names: the worker if the handle was gone, else the handle.
+//!   the state protocol names: the worker if the handle was gone, else the handle. Who has the entry of a process that is ready may read where it is.
 //! - `[typed]` the mailbox holds `Event<M>` where `M` is the message type that `kind` names.
 //!
 //! ## Checked by
@@ -627,8 +627,8 @@ impl Ready {
     #[inline]
     pub(crate) fn prefetch(&self) {
         let body = self.slot().body.with(|body| {
-            // SAFETY: [running] nobody runs a process before its entry is queued, and this is the entry.
-            unsafe { &*body }.as_ref().map(|body| std::ptr::from_ref::<dyn Body>(&**body).cast::<u8>())
+            // SAFETY: [running], for who has the entry. The body itself is not borrowed.
+            unsafe { &*body }.as_ref().map(|body| (&raw const **body).cast::<u8>())
         });
         if let Some(body) = body {
             for line in 0..BODY_LINES {

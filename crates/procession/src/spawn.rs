@@ -131,6 +131,9 @@ impl<T> Error for SpawnError<T> {
 #[must_use]
 pub struct SpawnOptions {
     scheduler: Option<Arc<Shared>>,
+    /// Whether it has no span, so that no subscriber is called.
+    #[cfg(feature = "tracing")]
+    untraced: bool,
     /// Boxed, since few processes have any, and all spawns pass it on (`step`: 5 % of the instructions of a spawn).
     rest: Option<Box<Rest>>,
 }
@@ -219,6 +222,15 @@ impl SpawnOptions {
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.rest().name = Some(name.into());
         self
+    }
+
+    /// Lets no subscriber of `tracing` know of the process: it is started under a lock, or of no interest.
+    pub(crate) fn untraced(self) -> Self {
+        Self {
+            #[cfg(feature = "tracing")]
+            untraced: true,
+            ..self
+        }
     }
 
     /// Leaves the process to the running one when the scheduler shuts down.
@@ -439,7 +451,7 @@ impl SpawnOptions {
             }
         };
         #[cfg(feature = "tracing")]
-        let body = crate::trace::traced(&slot, body);
+        let body = if self.untraced { body } else { crate::trace::traced(&slot, body) };
         let share = slot::install(slot, body);
         let monitor = rest.and_then(|rest| rest.relate(share.slot()));
         // SAFETY: new processes are READY, and this one was not queued yet.

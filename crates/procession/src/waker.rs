@@ -53,6 +53,11 @@ pub(crate) fn borrowed(slot: &Slot) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::new(std::ptr::from_ref(slot).cast(), &VTABLE) })
 }
 
+/// Whether this is the waker of a process itself, not one that wraps it.
+pub(crate) fn is_of_process(waker: &Waker) -> bool {
+    std::ptr::eq(waker.vtable(), &VTABLE)
+}
+
 /// Whether this is the waker of the process in `slot` itself, not one that wraps it.
 pub(crate) fn is_of(waker: &Waker, slot: NonNull<Slot>) -> bool {
     waker.data() == slot.as_ptr().cast_const().cast() && std::ptr::eq(waker.vtable(), &VTABLE)

@@ -194,7 +194,7 @@ impl Builder {
         self
     }
 
-    /// How many workers stay, however long they have nothing to do. Default: 0.
+    /// How many workers stay, however long they have nothing to do. Default: 0. Idle async workers have no process, which may be refused to them later.
     pub fn keep(mut self, workers: usize) -> Self {
         self.limits.kept = workers;
         self
@@ -220,7 +220,8 @@ impl Builder {
         self
     }
 
-    /// Is called by each worker after its last job. A panic of it ends there. Where workers are processes, one that is terminated does not call it.
+    /// Is called by each worker after its last job. A panic of it ends there. Where workers are processes, one that is terminated does not call it; an
+    /// idle async worker calls it in a process of its own, or on the thread that has it leave.
     pub fn on_worker_stop(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.stop = Some(Arc::new(hook));
         self

@@ -23,7 +23,8 @@
 //! Or the worker `Rest`s: pushed to the idle, it ends, and is no more than its place on the stack. `Claim` starts it again, as a new worker is
 //! started; a timer of the pool `Reap`s those whose keep-alive is over.
 //! Handle: `Withdraw` a job that is still queued, by its ticket.
-//! After each step `Settle`: queued jobs go to idle workers, free places to those who wait, in their order, and idle workers leave from the bottom of
+//! If no worker could be started for a job that is queued, and its pool's workers rest, somebody `Retries` after a while.
+//! After each step `Settle`: queued jobs go to parked workers, free places to those who wait, in their order, and idle workers leave from the bottom of
 //! the stack while too many are live or the pool is closed.
 //!
 //! ## Why it works
@@ -41,7 +42,8 @@
 //!
 //! ## Allowed
 //! After the capacity was lowered, more workers may be busy than it says, until they finish. A worker that leaves may
-//! still run its hook while another starts. A worker that is started again may count twice, for a moment, among the processes of its scheduler.
+//! still run its hook while another starts. A worker that is started again may count twice, for a moment, among the processes of its scheduler; at
+//! its limit, a job can be refused that would have had room a moment later.
 //!
 //! ## Rejected
 //! - One atomic word of packed counts: the queue, the stack and the list of those who wait then have locks of their own, and each pair of them is
@@ -227,6 +229,8 @@ pub(crate) struct Wakes {
     more: Vec<Waker>,
     /// Workers that have left out of their rest, and whose hooks are to be run.
     pub(crate) leavers: usize,
+    /// Jobs are queued for which no worker could be started, though there may be more: somebody is to [retry](Core::retry) after a while.
+    pub(crate) starved: bool,
 }
 
 impl Wakes {
@@ -351,8 +355,10 @@ struct State<J> {
     inline: usize,
     /// The worker that became idle last is at the back.
     idle: VecDeque<Idle<J>>,
-    /// Some that rest leave before others that began to rest before them, since the keep-alive was changed.
+    /// Some that rest may leave before others that began to rest before them, since the keep-alive was changed.
     uneven: bool,
+    /// Somebody is to retry.
+    retries: bool,
     /// When somebody reaps.
     reap_at: u64,
     queue: Queue<J>,
@@ -419,8 +425,10 @@ impl<J> State<J> {
     }
 
     fn push_idle(&mut self, seat: Arc<Seat<J>>, until: u64) {
-        self.uneven = self.idle.back().is_some_and(|last| self.uneven || until < last.until);
-        self.idle.push_back(Idle { seat, until });
+        self.uneven &= !self.idle.is_empty();
+        // Two that end their jobs at once have not read the clock in the order in which they come here.
+        let least = self.idle.back().filter(|_| !self.uneven).map_or(0, |last| last.until);
+        self.idle.push_back(Idle { seat, until: until.max(least) });
     }
 
     /// The worker that became idle last, if it waits for an order.
@@ -466,9 +474,31 @@ impl<J> State<J> {
                 let (ticket, job) = self.queue.pop().expect("a job was just pushed");
                 Self::hand(&seat, Order::Run(ticket, job), wakes);
             }
-            _ => self.queue.push(ticket, job),
+            (None, refused) => {
+                self.queue.push(ticket, job);
+                if refused.is_some() {
+                    self.starve(wakes);
+                }
+            }
         }
         Ok(ticket)
+    }
+
+    /// Where workers rest, none of them comes to the queue by himself.
+    fn starve(&mut self, wakes: &mut Wakes) {
+        wakes.starved = self.limits.rests && !std::mem::replace(&mut self.retries, true);
+    }
+
+    /// Starts workers for what is queued.
+    fn employ(&mut self, start: Start<'_, J>, wakes: &mut Wakes) {
+        while self.can_start() && self.queue.jobs > 0 {
+            // A refused worker leaves the jobs to those there are.
+            let Ok(seat) = self.start(start) else {
+                return self.starve(wakes);
+            };
+            let (ticket, job) = self.queue.pop().expect("jobs are counted");
+            Self::hand(&seat, Order::Run(ticket, job), wakes);
+        }
     }
 
     fn dispatch_out_of<C>(
@@ -647,6 +677,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
             inline: 0,
             idle: VecDeque::new(),
             uneven: false,
+            retries: false,
             reap_at: NEVER,
             queue: Queue { entries: VecDeque::new(), jobs: 0 },
             last_ticket: 0,
@@ -892,6 +923,20 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         self.look(|state| state.reap_at = NEVER);
     }
 
+    /// The keep-alive was changed.
+    pub(crate) fn expect_uneven(&self) {
+        self.look(|state| state.uneven = true);
+    }
+
+    /// Starts workers for jobs that are queued, now that it may be possible.
+    pub(crate) fn retry(&self, start: Start<'_, J>) -> Wakes {
+        self.change(|state, wakes| {
+            state.retries = false;
+            state.employ(start, wakes);
+        })
+        .1
+    }
+
     /// `Expire`.
     pub(crate) fn expire(&self, seat: &Arc<Seat<J>>) -> (Expired, Wakes) {
         self.change(|state, wakes| {
@@ -1051,7 +1096,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
                 };
                 state.push_idle(seat, until);
             }
-            Ok(state.reap_before(until).filter(|_| state.limits.rests))
+            Ok(state.reap_before(until))
         })
     }
 
@@ -1059,12 +1104,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     pub(crate) fn resize(&self, capacity: usize, start: Start<'_, J>) -> (usize, Wakes) {
         self.change(|state, wakes| {
             let before = std::mem::replace(&mut state.limits.capacity, capacity);
-            while state.can_start() && state.queue.jobs > 0 {
-                // A refused worker leaves the jobs to those there are.
-                let Ok(seat) = state.start(start) else { break };
-                let (ticket, job) = state.queue.pop().expect("jobs are counted");
-                State::hand(&seat, Order::Run(ticket, job), wakes);
-            }
+            state.employ(start, wakes);
             if MUTATION != mutation::RESIZE_SILENTLY {
                 state.settle(wakes);
             }
@@ -1101,6 +1141,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         });
         wakes.more.extend(more.first.into_iter().chain(more.more));
         wakes.leavers += more.leavers;
+        wakes.starved |= more.starved;
         (jobs, wakes)
     }
 

@@ -53,7 +53,8 @@ fn work<J: Send + 'static>(mut worker: Worker<J>, shared: &Arc<Shared>, run: imp
         order = match worker.finish(ticket, outcome) {
             Next::Run(ticket, job) => Order::Run(ticket, job),
             Next::Park => co::wait(worker.await_order(shared, &mut idle)),
-            Next::Leave | Next::Rest(_) => Order::Leave,
+            Next::Leave => Order::Leave,
+            Next::Rest(_) => unreachable!("a coroutine parks"),
         };
     }
     worker.leave();

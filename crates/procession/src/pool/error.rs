@@ -47,7 +47,8 @@ impl<F> SubmitError<F> {
         matches!(self.kind, Why::WouldDeadlock)
     }
 
-    /// The pool has no worker, and could start none.
+    /// No worker could be started for the job, and none was busy that would have come to it: the system refused a thread, or the scheduler a
+    /// process, since it has reached its limit or has ended.
     pub fn is_no_worker(&self) -> bool {
         matches!(self.kind, Why::Worker(_))
     }

@@ -22,10 +22,10 @@ use crate::action::Action;
 use crate::body::{drop_guarded, guarded};
 use crate::keeper::NEVER;
 use crate::shared::Shared;
-use crate::time::{Armed, arm};
+use crate::time::{Armed, arm, sleep_on};
 use crate::waiters::Place;
 use crate::world::{Parker, World, nanoseconds};
-use crate::{Waiting, here};
+use crate::{SpawnOptions, Waiting, here};
 
 /// Jobs that run inside of others that wait for them: each needs room on the same stack.
 const HELP_DEPTH_MAX: usize = 32;
@@ -131,9 +131,14 @@ pub(super) trait Engine<J>: Send + Sync {
         false
     }
 
-    /// Has the hook of a worker run that leaves out of its rest, and the worker counted as gone.
-    fn dismiss(&self, _: &Arc<Inner<J>>) {
+    /// Has the hooks of so many workers run that leave out of their rest, and the workers counted as gone.
+    fn dismiss(&self, _: &Arc<Inner<J>>, _: usize) {
         unreachable!("only those leave so that have rested")
+    }
+
+    /// Has the pool [retry](Inner::retry) after a while.
+    fn retry(&self, _: &Arc<Inner<J>>) {
+        unreachable!("only jobs of workers that rest wait so")
     }
 }
 
@@ -157,8 +162,8 @@ pub(super) struct Inner<J> {
     pub(super) hooks: Hooks,
     last_watch: AtomicU64,
     last_worker: AtomicU64,
-    /// The timer that reaps those that rest.
-    reaper: Mutex<Option<Armed>>,
+    /// The timer that reaps those that rest, and when.
+    reaper: Mutex<Option<(u64, Armed)>>,
 }
 
 impl<J> fmt::Debug for Inner<J> {
@@ -234,22 +239,25 @@ impl<J> Inner<J> {
     }
 
     fn woken<R>(&self, (result, wakes): (R, Wakes)) -> R {
-        let leavers = wakes.leavers;
+        let (leavers, starved) = (wakes.leavers, wakes.starved);
         wakes.wake();
-        for _ in 0..leavers {
-            match self.me.upgrade() {
-                Some(inner) => self.engine.dismiss(&inner),
-                // Nobody is left who could ask for the hook, or for the pool's end.
-                None => self.left(),
-            }
+        if leavers > 0 {
+            self.engine.dismiss(&self.arc(), leavers);
+        }
+        if starved {
+            self.engine.retry(&self.arc());
         }
         result
     }
 
+    fn arc(&self) -> Arc<Self> {
+        self.me.upgrade().expect("whoever calls a method has the pool")
+    }
+
     pub(super) fn close(&self) -> bool {
-        let was_open = self.woken(self.core.close());
+        // Before the close: afterwards it may be that of a pool that was opened again.
         self.stop_reaper();
-        was_open
+        self.woken(self.core.close())
     }
 
     pub(super) fn shutdown_now(&self) -> usize {
@@ -295,17 +303,14 @@ impl<J> Inner<J> {
     }
 
     fn stop_reaper(&self) {
-        self.delete(self.change_reaper(Option::take));
-    }
-
-    fn change_reaper<R>(&self, change: impl FnOnce(&mut Option<Armed>) -> R) -> R {
-        change(&mut self.reaper.lock().expect("nothing that can panic runs under this lock"))
-    }
-
-    fn delete(&self, armed: Option<Armed>) {
-        if let (Some(armed), Some(shared)) = (armed, self.engine.scheduler()) {
+        let reaper = self.change_reaper(Option::take);
+        if let (Some((_, armed)), Some(shared)) = (reaper, self.engine.scheduler()) {
             drop(armed.delete(shared));
         }
+    }
+
+    fn change_reaper<R>(&self, change: impl FnOnce(&mut Option<(u64, Armed)>) -> R) -> R {
+        change(&mut self.reaper.lock().expect("nothing that can panic runs under this lock"))
     }
 
     pub(super) fn resize(self: &Arc<Self>, capacity: usize) -> Result<usize, PoolError> {
@@ -315,6 +320,7 @@ impl<J> Inner<J> {
 
     pub(super) fn set_keep_alive(&self, idle: Duration) {
         self.keep_alive.store(keep_alive_nanoseconds(idle), Relaxed);
+        self.core.expect_uneven();
     }
 
     pub(super) fn enter<C>(
@@ -369,14 +375,46 @@ impl<J: Send + 'static> Inner<J> {
                 inner.reap();
             }
         };
-        match arm(shared, when, None, Action::Call(Arc::new(reap))) {
-            Ok(armed) => {
-                let before = self.change_reaper(|reaper| reaper.replace(armed));
-                self.delete(before);
+        let now = shared.world.now();
+        let is_set = self.change_reaper(|reaper| {
+            if reaper.is_some_and(|(before, _)| now < before && before <= when) {
+                // Another has agreed on less meanwhile, and was faster.
+                return true;
             }
-            // The next that rests tries again.
-            Err(_) => self.core.forget_reaper(),
+            match arm(shared, when, None, Action::Call(Arc::new(reap))) {
+                Ok(armed) => {
+                    let before = reaper.replace((when, armed));
+                    before.map(|(_, armed)| armed.delete(shared));
+                    true
+                }
+                Err(_) => false,
+            }
+        });
+        if !is_set {
+            self.reap_later(shared, when);
         }
+    }
+
+    /// As `reap_at`, without a timer, of which there are none left at present: a process waits for one.
+    #[cold]
+    fn reap_later(&self, shared: &Arc<Shared>, when: u64) {
+        let me = Weak::clone(&self.me);
+        let sleep = sleep_on(Arc::clone(shared), when);
+        let reaper = SpawnOptions::new().on_shared(Arc::clone(shared)).try_spawn(async move {
+            sleep.await;
+            if let Some(inner) = me.upgrade() {
+                inner.reap();
+            }
+        });
+        if reaper.is_err() {
+            // The next that rests tries again.
+            self.core.forget_reaper();
+        }
+    }
+
+    /// Starts workers for jobs that are queued because none could be started.
+    pub(super) fn retry(self: &Arc<Self>) {
+        self.woken(((), self.core.retry(&mut |seat| self.engine.start(self, seat))));
     }
 
     fn reap(&self) {
@@ -509,7 +547,8 @@ impl<J: Send + 'static> Inner<J> {
             order = match self.finish(&seat, ticket, ended, NEVER) {
                 Next::Run(ticket, job) => Order::Run(ticket, job),
                 Next::Park => self.await_order(&seat, &signal, &waker),
-                Next::Leave | Next::Rest(_) => Order::Leave,
+                Next::Leave => Order::Leave,
+                Next::Rest(_) => unreachable!("a thread parks"),
             };
         }
         self.hooks.run_stop();
@@ -588,8 +627,10 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
             };
         }
         let own = self.own_seat();
-        let entry = self.inner.core.wait(&mut waker, own.as_ref());
-        self.note(entry)
+        match self.inner.core.wait(&mut waker, own.as_ref()) {
+            Entry::Granted(generation) => Poll::Ready(Ok(generation)),
+            entry => self.note(entry).map(Err),
+        }
     }
 
     /// The worker whose job waits, if it waits without a limit of time.
@@ -597,18 +638,18 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
         if self.timed { None } else { self.inner.own_seat() }
     }
 
-    /// The number that the entry has, if it is decided.
-    fn note(&mut self, entry: Entry) -> Poll<Result<u64, Why>> {
-        match entry {
-            Entry::Granted(number) | Entry::Taken(number) => Poll::Ready(Ok(number)),
+    /// Keeps the place of somebody who waits, or says why he does not.
+    fn note(&mut self, entry: Entry) -> Poll<Why> {
+        Poll::Ready(match entry {
             Entry::Waits(place) => {
                 self.place = Some(place);
-                Poll::Pending
+                return Poll::Pending;
             }
-            Entry::Closed => Poll::Ready(Err(Why::Closed)),
-            Entry::TooManyWaiting => Poll::Ready(Err(Why::TooManyWaiting)),
-            Entry::WouldDeadlock => Poll::Ready(Err(Why::WouldDeadlock)),
-        }
+            Entry::Closed => Why::Closed,
+            Entry::TooManyWaiting => Why::TooManyWaiting,
+            Entry::WouldDeadlock => Why::WouldDeadlock,
+            Entry::Granted(_) | Entry::Taken(_) => unreachable!("whoever asked for it has taken it"),
+        })
     }
 
     /// Puts a job into the pool as soon as there is a place; its ticket. The content is taken if the job is.
@@ -631,7 +672,8 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
             let own = self.own_seat();
             let entry = inner.core.enter_or_wait(content, make, &mut start, &mut waker, own.as_ref());
             match inner.woken(entry) {
-                Ok(entry) => self.note(entry),
+                Ok(Entry::Taken(ticket)) => Poll::Ready(Ok(ticket)),
+                Ok(entry) => self.note(entry).map(Err),
                 Err(refused) => Poll::Ready(Err(why(refused))),
             }
         };

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -16,12 +16,13 @@ use super::inner::{Engine, Inner, Mark, Patience};
 use super::operations::{Entrance, Pooling, operations};
 use super::task::{Cell, JobHandle, Panic, Promise, settled};
 use super::{Permit, PoolError, SubmitError};
+use crate::action::Action;
 use crate::body::Guarded;
 use crate::keeper::NEVER;
 use crate::scheduler;
 use crate::shared::Shared;
-use crate::time::{Instant, Sleep, sleep_on, timeout};
-use crate::{Scheduler, SpawnOptions, here};
+use crate::time::{Instant, Sleep, arm, sleep_on, timeout};
+use crate::{Scheduler, SpawnOptions, Waiting, here};
 
 /// What a worker runs. Dropped before its end, it is cancelled.
 type Job = Pin<Box<dyn Future<Output = Result<(), Panic>> + Send>>;
@@ -54,7 +55,7 @@ impl<J: Send + 'static> Processes<J> {
         F: Future<Output = Result<(), Panic>> + Send + 'static,
     {
         let start = move |options: SpawnOptions, worker: Worker<J>, _| {
-            let spawned = options.try_spawn(worker.work(run.clone()));
+            let spawned = options.untraced().try_spawn(worker.work(run.clone()));
             spawned.map(drop).map_err(|refused| io::Error::other(refused.to_string()))
         };
         Self { shared, start: Box::new(start), stack_size: None, rests: true }
@@ -103,19 +104,54 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
         self.rests
     }
 
-    fn dismiss(&self, inner: &Arc<Inner<J>>) {
-        let leaver = Leaver(Arc::clone(inner));
-        // Refused, it leaves without its hook, as one that is terminated.
-        drop(self.options().try_spawn(async move { leaver.0.hooks.run_stop() }));
+    fn dismiss(&self, inner: &Arc<Inner<J>>, count: usize) {
+        let mut leavers = Leavers { inner: Arc::clone(inner), count };
+        let run = async move { leavers.run() };
+        if let Err(refused) = self.options().try_spawn(run) {
+            // Here, then. It waits for nothing, so one poll is all.
+            let mut run = pin!(refused.refused);
+            let _ = run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
+        }
+    }
+
+    fn retry(&self, inner: &Arc<Inner<J>>) {
+        let when = self.shared.world.now().saturating_add(RETRY);
+        let pool = Arc::downgrade(inner);
+        let retry = move || {
+            if let Some(inner) = pool.upgrade() {
+                inner.retry();
+            }
+        };
+        // Refused as well, it is left to the next job that ends or comes.
+        let _ = arm(&self.shared, when, None, Action::Call(Arc::new(retry)));
     }
 }
 
-/// A worker that leaves out of its rest; dropped, it has left.
-struct Leaver<J: Send + 'static>(Arc<Inner<J>>);
+/// After how many nanoseconds a worker is started for a job for which the scheduler had no room.
+const RETRY: u64 = 10_000_000;
 
-impl<J: Send + 'static> Drop for Leaver<J> {
+/// Workers that leave out of their rest; dropped, they have left.
+struct Leavers<J: Send + 'static> {
+    inner: Arc<Inner<J>>,
+    count: usize,
+}
+
+impl<J: Send + 'static> Leavers<J> {
+    fn run(&mut self) {
+        while self.count > 0 {
+            self.inner.hooks.run_stop();
+            self.count -= 1;
+            self.inner.left();
+        }
+    }
+}
+
+impl<J: Send + 'static> Drop for Leavers<J> {
     fn drop(&mut self) {
-        self.0.left();
+        // Terminated before: without their hooks.
+        for _ in 0..self.count {
+            self.inner.left();
+        }
     }
 }
 
@@ -149,7 +185,14 @@ impl<J: Send + 'static> Worker<J> {
         F: Future<Output = Result<(), Panic>>,
     {
         // It was started for a job, which may be on its way.
-        let mut order = poll_fn(|task| self.seat.take_order(task.waker()).map_or(Poll::Pending, Poll::Ready)).await;
+        let mut order = poll_fn(|task| match self.seat.take_order(task.waker()) {
+            Some(order) => Poll::Ready(order),
+            None => {
+                here::note_waiting(Waiting::JOB);
+                Poll::Pending
+            }
+        })
+        .await;
         if self.inner.hooks.has_life() && self.seat.begin() {
             self.inner.hooks.run_start();
         }
@@ -170,7 +213,8 @@ impl<J: Send + 'static> Worker<J> {
                     self.is_done = true;
                     return self.inner.reap_at(reap_at);
                 }
-                Next::Park | Next::Leave => Order::Leave,
+                Next::Leave => Order::Leave,
+                Next::Park => unreachable!("an async worker rests"),
             };
         }
         self.leave();
@@ -291,7 +335,7 @@ impl<J: Send + 'static> Inner<J> {
 /// A pool of processes that run futures: at most as many at once as its capacity.
 ///
 /// The workers are processes of one scheduler, started as they are needed. One that is idle has no process, and waits as a number only; it
-/// leaves when it has been idle for the keep-alive, on the scheduler's clock. What a [`Pool`](super::Pool) does, this does; only who waits for a place, or for the end, awaits. A plain
+/// leaves when it has been idle for the keep-alive, on the scheduler's clock. Its hooks run in processes of their own. What a [`Pool`](super::Pool) does, this does; only who waits for a place, or for the end, awaits. A plain
 /// thread waits by [`Wait`](crate::Wait), or in [`Scheduler::block_on`]. [`OnFull::CallerRuns`](super::OnFull::CallerRuns) waits here.
 ///
 /// ```
@@ -314,7 +358,8 @@ impl<J: Send + 'static> Inner<J> {
 /// ```
 ///
 /// # When the scheduler ends
-/// Its workers are terminated, their jobs and what is queued are cancelled, and what is submitted then comes back.
+/// Its workers are terminated, their jobs and what is queued are cancelled, and what is submitted then comes back. Idle workers, which have no
+/// process, are counted until the pool is closed.
 ///
 /// # Jobs of a pool that use it
 /// A job that submits to its own full pool gets an error if all others wait for the same already ([`SubmitError::is_deadlock`]), also if it would have
@@ -326,8 +371,7 @@ impl Builder {
     /// Builds a pool of processes, of the scheduler of the calling process or thread; outside of all, of the default one.
     ///
     /// # Errors
-    /// [`PoolError`]: a value out of its range, or the scheduler refused one of the workers that were to be
-    /// [started](Self::prestart) at once.
+    /// [`PoolError::Invalid`]: a value out of its range.
     pub fn build_async(self) -> Result<AsyncPool, PoolError> {
         self.build_async_in(Arc::clone(&scheduler::here()))
     }

@@ -120,6 +120,7 @@ fn those_who_have_rested_too_long_leave_and_the_next_is_known() {
     assert_eq!(core.reap(2).0, Some(3));
     assert_eq!((core.picture().live, core.picture().totals.retired), (2, 2));
     // The keep-alive was lowered: who begins to rest now leaves before the other.
+    core.expect_uneven();
     let ticket = core.enter(6, |job, _| job, &mut |_| Ok(())).0.expect("it starts");
     assert!(matches!(core.finish(&seats[3], ticket, Ended::Completed, 2).0, Next::Rest(Some(2))));
     assert_eq!(core.reap(2).0, None, "the other is kept");

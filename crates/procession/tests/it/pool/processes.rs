@@ -124,6 +124,42 @@ fn a_pool_whose_scheduler_is_full_gives_jobs_back_and_goes_on_later() {
 }
 
 #[test]
+fn a_job_that_found_no_room_for_its_worker_is_run_as_soon_as_there_is_some() {
+    let scheduler = Scheduler::builder().width(1).test_clock().callers_drive().processes(2).build().expect("valid");
+    let pool = of(&scheduler, 2, Queue::Bounded(1));
+    scheduler.block_on(async {
+        let (first, second) = (pool.submit(async {}).await, pool.submit(async {}).await);
+        drop((first.expect("it is open").await, second.expect("it is open").await));
+        assert_eq!(pool.stats().idle, 2);
+        let other = spawn(sleep(Duration::from_secs(1)));
+        let long = pool.submit(sleep(Duration::from_secs(3600))).await.expect("it is open");
+        let waits = pool.submit(async { 1 }).await.expect("one is busy");
+        assert_eq!((pool.stats().queued, pool.stats().idle), (1, 1));
+        let begin = Instant::now();
+        other.await.expect("it returns");
+        assert_eq!(waits.await, Ok(1));
+        assert!(Instant::now() - begin < Duration::from_secs(2), "it does not wait for the other job");
+        assert!(!long.is_finished());
+    });
+}
+
+#[test]
+fn a_stop_hook_is_called_also_where_no_process_can_be_started() {
+    let scheduler = Scheduler::builder().width(1).test_clock().callers_drive().processes(1).build().expect("valid");
+    let stops = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&stops);
+    let builder = Pool::builder().on_worker_stop(move || *counted.lock().expect("nobody panics") += 1);
+    let pool = builder.build_async_on(&scheduler).expect("valid");
+    scheduler.block_on(async {
+        pool.submit(async {}).await.expect("it is open").await.expect("it returns");
+        let other = spawn(sleep(Duration::from_secs(1)));
+        end(&pool).await;
+        assert_eq!(*stops.lock().expect("nobody panics"), 1);
+        other.await.expect("it returns");
+    });
+}
+
+#[test]
 fn panics_go_to_handles_or_the_handler_and_the_worker_goes_on() {
     let scheduler = driven();
     let (report, reports) = std::sync::mpsc::channel();
