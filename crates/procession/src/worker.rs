@@ -83,6 +83,9 @@ const NAPS: u32 = 3;
 /// How far apart a worker wakes for timers at least: what the system needs to wake it is not much less.
 const APART: u64 = 20_000;
 
+/// After how many nanoseconds a thread tries again to retire that was not allowed to, however short the keep-alive.
+const RETIRE_AGAIN: u64 = 100_000_000;
+
 /// What a shuffled batch takes beside the process to run: as many as one that is not.
 const SHUFFLED: u32 = 16;
 
@@ -783,7 +786,8 @@ impl Local {
                     shared.leave_keeping(self.seat);
                     return Parked::Retired;
                 }
-                retire_at = self.retire_at(stay);
+                // It is the last beside those that block.
+                retire_at = self.retire_at(stay).max(now.saturating_add(RETIRE_AGAIN));
             }
             if now >= look_again {
                 if self.take_back(false) {
