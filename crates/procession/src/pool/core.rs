@@ -65,6 +65,7 @@ use std::task::Waker;
 use procession_sync::atomic::AtomicU8;
 use procession_sync::{Arc, Mutex};
 
+use crate::keeper::NEVER;
 use crate::waiters::{Place, Waiters, Who};
 
 /// The defects that canary models plant, one at a time.
@@ -333,9 +334,6 @@ pub(crate) struct Limits {
     pub(crate) rests: bool,
 }
 
-/// The time that never comes.
-const NEVER: u64 = u64::MAX;
-
 #[derive(Debug)]
 struct Idle<J> {
     seat: Arc<Seat<J>>,
@@ -486,7 +484,7 @@ impl<J> State<J> {
 
     /// Where workers rest, none of them comes to the queue by himself.
     fn starve(&mut self, wakes: &mut Wakes) {
-        wakes.starved = self.limits.rests && !std::mem::replace(&mut self.retries, true);
+        wakes.starved |= self.limits.rests && !std::mem::replace(&mut self.retries, true);
     }
 
     /// Starts workers for what is queued.
@@ -926,6 +924,11 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// The keep-alive was changed.
     pub(crate) fn expect_uneven(&self) {
         self.look(|state| state.uneven = true);
+    }
+
+    /// Nobody will retry: the next who is refused a worker asks for it anew.
+    pub(crate) fn forget_retry(&self) {
+        self.look(|state| state.retries = false);
     }
 
     /// Starts workers for jobs that are queued, now that it may be possible.

@@ -303,7 +303,10 @@ impl<J> Inner<J> {
     }
 
     fn stop_reaper(&self) {
-        let reaper = self.change_reaper(Option::take);
+        self.delete(self.change_reaper(Option::take));
+    }
+
+    fn delete(&self, reaper: Option<(u64, Armed)>) {
         if let (Some((_, armed)), Some(shared)) = (reaper, self.engine.scheduler()) {
             drop(armed.delete(shared));
         }
@@ -376,22 +379,18 @@ impl<J: Send + 'static> Inner<J> {
             }
         };
         let now = shared.world.now();
-        let is_set = self.change_reaper(|reaper| {
+        let replaced = self.change_reaper(|reaper| {
             if reaper.is_some_and(|(before, _)| now < before && before <= when) {
                 // Another has agreed on less meanwhile, and was faster.
-                return true;
+                return Some(None);
             }
-            match arm(shared, when, None, Action::Call(Arc::new(reap))) {
-                Ok(armed) => {
-                    let before = reaper.replace((when, armed));
-                    before.map(|(_, armed)| armed.delete(shared));
-                    true
-                }
-                Err(_) => false,
-            }
+            let armed = arm(shared, when, None, Action::Call(Arc::new(reap))).ok()?;
+            Some(reaper.replace((when, armed)))
         });
-        if !is_set {
-            self.reap_later(shared, when);
+        match replaced {
+            // Outside the lock: who waits for a timer is woken.
+            Some(before) => self.delete(before),
+            None => self.reap_later(shared, when),
         }
     }
 
@@ -410,6 +409,10 @@ impl<J: Send + 'static> Inner<J> {
             // The next that rests tries again.
             self.core.forget_reaper();
         }
+    }
+
+    pub(super) fn forget_retry(&self) {
+        self.core.forget_retry();
     }
 
     /// Starts workers for jobs that are queued because none could be started.

@@ -122,8 +122,10 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
                 inner.retry();
             }
         };
-        // Refused as well, it is left to the next job that ends or comes.
-        let _ = arm(&self.shared, when, None, Action::Call(Arc::new(retry)));
+        if arm(&self.shared, when, None, Action::Call(Arc::new(retry))).is_err() {
+            // The job is left to the next that ends or comes.
+            inner.forget_retry();
+        }
     }
 }
 
@@ -335,8 +337,9 @@ impl<J: Send + 'static> Inner<J> {
 /// A pool of processes that run futures: at most as many at once as its capacity.
 ///
 /// The workers are processes of one scheduler, started as they are needed. One that is idle has no process, and waits as a number only; it
-/// leaves when it has been idle for the keep-alive, on the scheduler's clock. Its hooks run in processes of their own. What a [`Pool`](super::Pool) does, this does; only who waits for a place, or for the end, awaits. A plain
-/// thread waits by [`Wait`](crate::Wait), or in [`Scheduler::block_on`]. [`OnFull::CallerRuns`](super::OnFull::CallerRuns) waits here.
+/// leaves when it has been idle for the keep-alive, on the scheduler's clock. Its hooks run in processes of their own. What a
+/// [`Pool`](super::Pool) does, this does; only who waits for a place, or for the end, awaits. A plain thread waits by
+/// [`Wait`](crate::Wait), or in [`Scheduler::block_on`]. [`OnFull::CallerRuns`](super::OnFull::CallerRuns) waits here.
 ///
 /// ```
 /// use procession::pool::Pool;

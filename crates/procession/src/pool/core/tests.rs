@@ -128,3 +128,18 @@ fn those_who_have_rested_too_long_leave_and_the_next_is_known() {
     assert_eq!(core.reap(9).0, None);
     assert_eq!(core.picture().live, 1);
 }
+
+#[test]
+fn a_retry_is_asked_for_once_and_again_when_nobody_will() {
+    let (core, _seats) = resting(2, 0);
+    core.enter(3, |job, _| job, &mut |_| Ok(())).0.expect("it starts");
+    let starved = |wakes: super::Wakes| wakes.starved;
+    let (entered, wakes) = core.enter(4, |job, _| job, &mut |_| refuse());
+    assert!(entered.is_ok() && starved(wakes), "one is busy, and another could be");
+    assert!(!starved(core.resize(3, &mut |_| refuse()).1), "somebody retries already");
+    core.forget_retry();
+    assert!(starved(core.resize(2, &mut |_| refuse()).1));
+    assert!(starved(core.retry(&mut |_| refuse())), "there is still no room");
+    assert!(!starved(core.retry(&mut |_| Ok(()))));
+    assert_eq!((core.picture().queued, core.picture().idle), (0, 0));
+}
