@@ -2,6 +2,7 @@
 //!
 //! ## Invariants
 //! - `[in place]` a body never moves: it lives in its box from spawn to the end, and its future is dropped there.
+//! - `[pinned within]` once a `Guarded` is pinned, its future, the only part that cares, is not moved out, and dropped where it is.
 
 use std::any::Any;
 use std::future::Future;
@@ -130,10 +131,10 @@ where
     /// # Panics
     /// If it is polled again after its end.
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<R> {
-        // SAFETY: it is pinned, and the future, the only part that cares, is not moved out, and dropped where it is.
+        // SAFETY: [pinned within]
         let this = unsafe { self.get_unchecked_mut() };
         let future = this.future.as_mut().expect("a future is not polled after its end");
-        // SAFETY: as above, it stays where it is.
+        // SAFETY: [pinned within]
         let polled = catch_unwind(AssertUnwindSafe(|| unsafe { StdPin::new_unchecked(future) }.poll(task)));
         let outcome = match polled {
             Ok(Poll::Pending) => return Poll::Pending,

@@ -139,14 +139,16 @@ struct Current {
     task: *mut TaskContext<'static>,
 }
 
+const NOTHING: Current = Current { frame: ptr::null(), task: ptr::null_mut() };
+
 thread_local! {
-    static CURRENT: Cell<Current> = const { Cell::new(Current { frame: ptr::null(), task: ptr::null_mut() }) };
+    static CURRENT: Cell<Current> = const { Cell::new(NOTHING) };
 }
 
 /// What the thread runs. Not inlined, so that a coroutine that migrates finds the word of the thread that it is on.
 #[inline(never)]
 fn current() -> Current {
-    CURRENT.try_with(Cell::get).unwrap_or(Current { frame: ptr::null(), task: ptr::null_mut() })
+    CURRENT.try_with(Cell::get).unwrap_or(NOTHING)
 }
 
 #[inline(never)]
@@ -158,13 +160,13 @@ fn set_current(current: Current) {
 /// As `set_current`, with the step's task, which becomes the current one; gives back what was.
 #[inline(never)]
 fn begin_step(task: *mut TaskContext<'static>) -> Current {
-    let nothing = Current { frame: ptr::null(), task: ptr::null_mut() };
-    CURRENT.try_with(|word| word.replace(Current { frame: ptr::null(), task })).unwrap_or(nothing)
+    CURRENT.try_with(|word| word.replace(Current { frame: ptr::null(), task })).unwrap_or(NOTHING)
 }
 
 /// As `set_current`, of the same task.
 #[inline(never)]
 fn set_frame(frame: *const Frame) {
+    // Ignored: as in `set_current`.
     let _ = CURRENT.try_with(|word| word.set(Current { frame, ..word.get() }));
 }
 
@@ -287,7 +289,7 @@ impl Drop for Root<'_> {
             drop_locals(&self.0.locals);
         }
         std::mem::forget(self.0.locals.take());
-        set_current(Current { frame: ptr::null(), task: ptr::null_mut() });
+        set_current(NOTHING);
     }
 }
 

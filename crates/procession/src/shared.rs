@@ -912,8 +912,8 @@ fn bring(slot: &Slot, event: impl FnOnce(&State) -> Wake) {
 /// How many wakes wait until the processor has fetched whom they wake. With 16 a million sleepers took as long.
 const AHEAD: usize = 8;
 
-/// Actions of timers in their order, of which wakes of processes are held back for a moment: of many processes that slept, none is in a cache, and the processor
-/// fetches several as fast as one. With [`Ready::prefetch`], a million sleepers cost 1010 ns each on one processor instead of 1170.
+/// Actions of timers in their order, of which wakes of processes are held back for a moment: of many processes that slept, none is in a
+/// cache, and the processor fetches several as fast as one. With [`Ready::prefetch`], a million sleepers cost 1010 ns each on one processor instead of 1170.
 #[derive(Default)]
 struct Ahead {
     wakers: [Option<Waker>; AHEAD],
