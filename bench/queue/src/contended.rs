@@ -7,7 +7,7 @@ use std::thread;
 
 use crossbeam_deque::{Injector, Steal};
 use crossbeam_queue::SegQueue;
-use procession_queue::{Batch, EventQueue, Global};
+use procession_queue::{Batch, Event, EventQueue, Global};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::{Acquire, Release};
@@ -56,10 +56,11 @@ fn event(producers: usize, scale: Scale) -> Vec<f64> {
         scale,
         |item| assert!(queue.push(item).is_ok(), "nobody closes the queue"),
         || {
-            batch.next().or_else(|| {
+            let event = batch.next().or_else(|| {
                 batch = queue.take();
                 batch.next()
-            })
+            });
+            event.map(Event::into_message)
         },
     )
 }

@@ -93,7 +93,7 @@ mod ring;
 use std::error::Error;
 use std::fmt;
 
-pub use event::{Batch, Closed, EventQueue, Pushed};
+pub use event::{Batch, Closed, Event, EventQueue, Pushed};
 pub use global::Global;
 
 /// What came of an attempt to steal.

@@ -25,12 +25,14 @@
 //! | `arm_against_push` | `canary_arm_without_cas` |
 //! | `chase_lev_half_steal_doubles_an_item` | it is one: the structure as Wippy describes it |
 
+use std::convert::Infallible;
+
 use procession_sync::cell::UnsafeCell;
 use procession_sync::{Arc, thread};
 
 use crate::event::{self, Stack};
 use crate::ring::{Arrange, Owned, Ring, mutation};
-use crate::{Global, Pushed};
+use crate::{Event, Global, Pushed};
 
 /// Small enough that every interleaving is reached, and that a few pushes wrap around it.
 const CAPACITY: usize = 4;
@@ -323,7 +325,7 @@ fn canary_claim_relaxed() {
 /// Two pushers against a close: each message is in a batch or was returned.
 fn close_against_pushes<const MUTATION: u8>() {
     explore(|| {
-        let queue = Arc::new(Stack::<u32, MUTATION>::new());
+        let queue = Arc::new(Stack::<u32, Infallible, MUTATION>::new());
         let pushers = [0, 2].map(|first| {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
@@ -331,8 +333,8 @@ fn close_against_pushes<const MUTATION: u8>() {
                 returned.into_iter().flatten().collect::<Vec<_>>()
             })
         });
-        let mut taken: Vec<u32> = queue.take().collect();
-        taken.extend(queue.close());
+        let mut taken: Vec<u32> = queue.take().map(Event::into_message).collect();
+        taken.extend(queue.close().map(Event::into_message));
         for pusher in pushers {
             taken.extend(pusher.join().expect("the pusher does not panic"));
         }
@@ -350,12 +352,12 @@ fn close_against_push() {
 #[should_panic(expected = "an item was lost")]
 fn canary_push_without_check() {
     explore(|| {
-        let queue = Arc::new(Stack::<u32, { event::mutation::PUSH_WITHOUT_CHECK }>::new());
+        let queue = Arc::new(Stack::<u32, Infallible, { event::mutation::PUSH_WITHOUT_CHECK }>::new());
         let pusher = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || queue.push(0).err().map(|closed| closed.0))
         };
-        let closed: Vec<u32> = queue.close().collect();
+        let closed: Vec<u32> = queue.close().map(Event::into_message).collect();
         let returned = pusher.join().expect("the pusher does not panic");
         assert_each_once(closed.into_iter().chain(returned).collect(), 1);
     });
@@ -364,7 +366,7 @@ fn canary_push_without_check() {
 /// What a pusher wrote before its push, its taker reads.
 fn taker_sees_the_item<const MUTATION: u8>() {
     explore(|| {
-        let queue = Arc::new(Stack::<UnsafeCell<u32>, MUTATION>::new());
+        let queue = Arc::new(Stack::<UnsafeCell<u32>, Infallible, MUTATION>::new());
         let pusher = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
@@ -374,7 +376,7 @@ fn taker_sees_the_item<const MUTATION: u8>() {
                 drop(queue.push(item));
             })
         };
-        for item in queue.close() {
+        for item in queue.close().map(Event::into_message) {
             // SAFETY: taken out of the queue, the cell is this thread's; loom checks that the write happened before.
             assert_eq!(item.with(|value| unsafe { value.read() }), 7);
         }
@@ -396,7 +398,7 @@ fn canary_event_published_relaxed() {
 /// A consumer that armed the queue is woken by exactly one of two pushers, and then finds an item.
 fn arm_against_pushes<const MUTATION: u8>() {
     explore(|| {
-        let queue = Arc::new(Stack::<u32, MUTATION>::new());
+        let queue = Arc::new(Stack::<u32, Infallible, MUTATION>::new());
         let pushers = [0, 1].map(|item| {
             let queue = Arc::clone(&queue);
             thread::spawn(move || u32::from(queue.push(item) == Ok(Pushed::Wake)))
@@ -404,7 +406,7 @@ fn arm_against_pushes<const MUTATION: u8>() {
         let armed = queue.arm();
         let wakes: u32 = pushers.map(|pusher| pusher.join().expect("the pusher does not panic")).iter().sum();
         assert_eq!(wakes, u32::from(armed), "one pusher wakes a consumer that armed the queue");
-        assert_each_once(queue.take().collect(), 2);
+        assert_each_once(queue.take().map(Event::into_message).collect(), 2);
     });
 }
 

@@ -20,11 +20,7 @@ use crate::state::WaitFor;
 use crate::time::Armed;
 
 /// What a mailbox holds.
-pub(crate) enum Event<M> {
-    Message(M),
-    /// Boxed, so that small messages stay small.
-    System(Box<System>),
-}
+pub(crate) type Event<M> = procession_queue::Event<M, Box<System>>;
 
 /// What the runtime tells a process.
 pub(crate) enum System {

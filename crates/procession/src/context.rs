@@ -33,7 +33,7 @@ use crate::{Pid, Waiting, here, root};
 pub struct Context<M: Send + 'static> {
     slot: Pin,
     /// Taken out of an unbounded mailbox, not received yet; behind `aside`.
-    taken: Batch<Queued<M>>,
+    taken: Batch<M, Box<System>>,
     /// Looked at, and left for another kind of receive. Boxed, since few processes have any, and each pays for the field.
     aside: Option<Box<Aside<M>>>,
 }

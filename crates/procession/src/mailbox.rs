@@ -35,6 +35,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 use std::task::Waker;
 
+use procession_queue::Event;
 use procession_sync::Mutex;
 
 /// The defects that canary models plant, one at a time.
@@ -101,13 +102,6 @@ pub(crate) enum Standing<M> {
     Closed(M),
 }
 
-/// What is in a mailbox: a message, or something of the runtime.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Entry<M, S> {
-    Message(M),
-    Exempt(S),
-}
-
 #[derive(Debug)]
 struct Waiting<M> {
     number: u64,
@@ -118,7 +112,7 @@ struct Waiting<M> {
 #[derive(Debug)]
 struct Ring<M, S> {
     /// Allocated with the first entry.
-    entries: VecDeque<Entry<M, S>>,
+    entries: VecDeque<Event<M, S>>,
     /// Messages among them.
     messages: u32,
     high_water: u32,
@@ -158,7 +152,7 @@ pub(crate) struct Bounded<M, S, const MUTATION: u8 = { mutation::SOUND }> {
 }
 
 /// What `Take` gives: an entry, and who is to be woken for the room.
-pub(crate) type Taken<M, S> = (Option<Entry<M, S>>, Vec<Waker>);
+pub(crate) type Taken<M, S> = (Option<Event<M, S>>, Vec<Waker>);
 
 impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     pub(crate) fn new(capacity: NonZeroU32, when_full: WhenFull) -> Self {
@@ -287,7 +281,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
             if ring.closed {
                 return Err(item);
             }
-            ring.entries.push_back(Entry::Exempt(item));
+            ring.entries.push_back(Event::System(item));
             Ok(std::mem::take(&mut ring.armed))
         })
     }
@@ -297,7 +291,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         self.with(|ring| {
             let entry = ring.entries.pop_front();
             let wakers = match entry {
-                Some(Entry::Message(_)) => ring.free(1, self.capacity),
+                Some(Event::Message(_)) => ring.free(1, self.capacity),
                 _ => Vec::new(),
             };
             (entry, wakers)
@@ -305,7 +299,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     }
 
     /// Takes one entry; if it is a message, its room is still taken, until `release`.
-    pub(crate) fn take_kept(&self) -> Option<Entry<M, S>> {
+    pub(crate) fn take_kept(&self) -> Option<Event<M, S>> {
         self.with(|ring| ring.entries.pop_front())
     }
 
@@ -327,7 +321,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     }
 
     /// Close: what is in it, and who is to be woken.
-    pub(crate) fn close(&self) -> (VecDeque<Entry<M, S>>, Vec<Waker>) {
+    pub(crate) fn close(&self) -> (VecDeque<Event<M, S>>, Vec<Waker>) {
         self.with(|ring| {
             ring.closed = true;
             ring.armed = false;
@@ -365,7 +359,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
 impl<M, S> Ring<M, S> {
     /// Queues a message; says whether to wake the receiver.
     fn push(&mut self, message: M) -> bool {
-        self.entries.push_back(Entry::Message(message));
+        self.entries.push_back(Event::Message(message));
         self.messages += 1;
         self.high_water = self.high_water.max(self.messages);
         std::mem::take(&mut self.armed)
@@ -396,11 +390,11 @@ impl<M, S> Ring<M, S> {
     }
 
     fn take_oldest_message(&mut self) -> Option<M> {
-        let place = self.entries.iter().position(|entry| matches!(entry, Entry::Message(_)))?;
+        let place = self.entries.iter().position(|entry| matches!(entry, Event::Message(_)))?;
         self.messages -= 1;
         match self.entries.remove(place)? {
-            Entry::Message(message) => Some(message),
-            Entry::Exempt(_) => None,
+            Event::Message(message) => Some(message),
+            Event::System(_) => None,
         }
     }
 }

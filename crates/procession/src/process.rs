@@ -306,7 +306,7 @@ impl<P: Process> MachineBody<P> {
             Mailbox::Bounded(ring) => {
                 // Their room is not free before the process is handed them, so no sender can prolong this.
                 while let Some(entry) = ring.take_kept() {
-                    self.note(slot, entry.into());
+                    self.note(slot, entry);
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::thread;
 
-use procession_queue::{Batch, Closed, EventQueue, Pushed};
+use procession_queue::{Batch, Closed, Event, EventQueue, Pushed};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -21,6 +21,11 @@ fn filled(items: impl IntoIterator<Item = usize>) -> EventQueue<usize> {
     let queue = EventQueue::new();
     push_all(&queue, items);
     queue
+}
+
+/// What there is of a batch in a queue of messages alone.
+fn messages<T>(batch: impl Iterator<Item = Event<T>>) -> impl Iterator<Item = T> {
+    batch.map(Event::into_message)
 }
 
 fn batch(items: impl IntoIterator<Item = usize>) -> Batch<usize> {
@@ -39,7 +44,7 @@ fn take_until_the_end<T>(queue: &EventQueue<T>, pushers: &Pushers, mut receive: 
             }
             thread::yield_now();
         }
-        batch.for_each(&mut receive);
+        messages(batch).for_each(&mut receive);
     }
 }
 
@@ -82,15 +87,15 @@ impl OrderOfEach {
 #[test]
 fn smoke() {
     let queue = EventQueue::new();
-    assert!(queue.take().eq([]));
+    assert!(messages(queue.take()).eq([]));
     assert_eq!(queue.push(1), Ok(Pushed::Queued));
-    assert!(queue.take().eq([1]));
-    assert!(queue.take().eq([]));
+    assert!(messages(queue.take()).eq([1]));
+    assert!(messages(queue.take()).eq([]));
     assert_eq!(queue.push(2), Ok(Pushed::Queued));
     assert_eq!(queue.push(3), Ok(Pushed::Queued));
-    assert!(queue.take().eq([2, 3]));
+    assert!(messages(queue.take()).eq([2, 3]));
     assert_eq!(queue.push(4), Ok(Pushed::Queued));
-    assert!(queue.close().eq([4]));
+    assert!(messages(queue.close()).eq([4]));
 }
 
 #[test]
@@ -175,7 +180,7 @@ fn stampede() {
     assert!(queue.is_empty(), "it is taken whole");
     let tally = Tally::of(PRODUCERS * COUNT);
     let mut order = OrderOfEach::new(PRODUCERS, COUNT);
-    for item in batch {
+    for item in messages(batch) {
         order.check(item);
         tally.note(item);
     }
@@ -198,9 +203,9 @@ fn stress() {
                 tally.note(item);
             }
             match dice.roll(8) {
-                0 => tally.note_each(queue.take()),
+                0 => tally.note_each(messages(queue.take())),
                 1 => kept.append(queue.take()),
-                2 => tally.note_each(kept.by_ref().take(3)),
+                2 => tally.note_each(messages(kept.by_ref().take(3))),
                 3 => {
                     queue.arm();
                 }
@@ -211,7 +216,7 @@ fn stress() {
         if id == 0 {
             kept.append(queue.close());
         }
-        tally.note_each(kept);
+        tally.note_each(messages(kept));
     };
     push_at_once(THREADS, push, |_| {});
     assert_eq!(queue.take().len(), 0);
@@ -234,7 +239,7 @@ fn no_starvation() {
     };
     push_at_once(PRODUCERS, push, |_| {
         while !all_hit() {
-            for id in queue.take() {
+            for id in messages(queue.take()) {
                 hits[id].fetch_add(1, Relaxed);
             }
         }
@@ -331,7 +336,7 @@ fn large_items() {
 fn over_aligned_items() {
     let queue = EventQueue::new();
     push_all(&queue, (0..5).map(OverAligned));
-    assert!(queue.take().eq((0..5).map(OverAligned)));
+    assert!(messages(queue.take()).eq((0..5).map(OverAligned)));
 }
 
 #[test]
@@ -341,12 +346,12 @@ fn it_is_taken_whole_in_the_order_of_the_pushes() {
     assert!(queue.is_empty());
     queue.push(100).unwrap();
     for left in (0..100).rev() {
-        assert_eq!(batch.next(), Some(99 - left));
+        assert_eq!(batch.next(), Some(Event::Message(99 - left)));
         assert_eq!(batch.size_hint(), (left, Some(left)));
     }
     assert_eq!(batch.next(), None);
     assert_eq!(batch.next(), None, "it stays at its end");
-    assert!(queue.take().eq([100]), "what was pushed since is in the next batch");
+    assert!(messages(queue.take()).eq([100]), "what was pushed since is in the next batch");
 }
 
 #[test]
@@ -359,12 +364,12 @@ fn append_keeps_the_order() {
     all.append(batch(3..4));
     all.append(batch(4..8));
     assert_eq!(all.len(), 8);
-    assert!(all.by_ref().take(3).eq(0..3));
+    assert!(messages(all.by_ref().take(3)).eq(0..3));
     all.append(batch(8..10));
-    assert!(all.by_ref().eq(3..10));
+    assert!(messages(all.by_ref()).eq(3..10));
     // Both ends are behind the last item now.
     all.append(batch(10..12));
-    assert!(all.by_ref().eq(10..12));
+    assert!(messages(all.by_ref()).eq(10..12));
 
     let mut read_to_the_end = batch(0..2);
     assert_eq!(read_to_the_end.by_ref().count(), 2);
@@ -372,7 +377,7 @@ fn append_keeps_the_order() {
     all.append(read_to_the_end);
     all.append(batch(2..3));
     assert_eq!(all.len(), 3);
-    assert!(all.eq(0..3));
+    assert!(messages(all).eq(0..3));
 }
 
 #[test]
@@ -392,10 +397,49 @@ fn appended_items_are_dropped_once() {
 }
 
 #[test]
+fn both_kinds_keep_one_order_and_each_its_type() {
+    const COUNT: usize = if cfg!(miri) { 100 } else { 10_000 };
+    let queue = EventQueue::<u8, Box<usize>>::with_system();
+    let is_system = |number: usize| number.is_multiple_of(3) || number % 7 == 2;
+    let make = |number| if is_system(number) { Event::System(Box::new(number)) } else { Event::Message(number as u8) };
+    let push = |event| match event {
+        Event::Message(message) => queue.push(message).map_err(|Closed(message)| Event::Message(message)),
+        Event::System(item) => queue.push_system(item).map_err(|Closed(item)| Event::System(item)),
+    };
+    let mut all = Batch::default();
+    for number in 0..COUNT {
+        if number == COUNT / 2 {
+            all.append(queue.take());
+        }
+        push(make(number)).expect("the queue is open");
+    }
+    all.append(queue.close());
+    assert_eq!(all.len(), COUNT);
+    assert!(all.eq((0..COUNT).map(make)));
+    for number in [0, 1] {
+        assert_eq!(push(make(number)), Err(make(number)), "each comes back as what it is");
+    }
+}
+
+#[test]
+fn what_the_system_says_answers_an_arming_and_is_dropped_once() {
+    let drops = Tally::of(4);
+    let queue = EventQueue::with_system();
+    assert!(queue.arm());
+    assert!(matches!(queue.push_system(Noted::new(0, &drops)), Ok(Pushed::Wake)));
+    assert!(matches!(queue.push([Noted::new(1, &drops), Noted::new(2, &drops)]), Ok(Pushed::Queued)));
+    drop(queue.take());
+    assert_eq!(drops.total(), 3);
+    assert!(queue.push_system(Noted::new(3, &drops)).is_ok());
+    drop(queue);
+    drops.assert_each_once();
+}
+
+#[test]
 fn closed_returns_the_item() {
     let queue = EventQueue::new();
     queue.push(Box::new(1)).unwrap();
-    assert!(queue.close().eq([Box::new(1)]));
+    assert!(messages(queue.close()).eq([Box::new(1)]));
     for _ in 0..2 {
         let item = Box::new(2);
         let address: *const i32 = &raw const *item;
@@ -439,7 +483,7 @@ fn close_against_many_pushers_delivers_or_returns_each_once() {
             let mut order = OrderOfEach::new(PRODUCERS, COUNT);
             let mut batch = queue.take();
             batch.append(queue.close());
-            for item in batch {
+            for item in messages(batch) {
                 order.check(item);
                 tally.note(item);
             }
@@ -473,15 +517,15 @@ fn arming_is_answered_by_the_next_push_only() {
     assert_eq!(queue.push(1), Ok(Pushed::Wake));
     assert_eq!(queue.push(2), Ok(Pushed::Queued));
     assert!(!queue.arm(), "there is something to take");
-    assert!(queue.take().eq([1, 2]));
+    assert!(messages(queue.take()).eq([1, 2]));
     assert_eq!(queue.push(3), Ok(Pushed::Queued), "the request was answered");
-    assert!(queue.take().eq([3]));
+    assert!(messages(queue.take()).eq([3]));
 
     assert!(queue.arm());
     queue.disarm();
     assert_eq!(queue.push(4), Ok(Pushed::Queued), "the request was taken back");
     queue.disarm();
-    assert!(queue.take().eq([4]), "taking a request back that was never made loses nothing");
+    assert!(messages(queue.take()).eq([4]), "taking a request back that was never made loses nothing");
 }
 
 #[test]
@@ -523,7 +567,7 @@ fn each_arming_is_answered_by_exactly_one_of_many_pushers() {
                 break;
             }
             left -= batch.len();
-            tally.note_each(batch);
+            tally.note_each(messages(batch));
             if left > 0 && queue.arm() {
                 armings += 1;
                 while wakes.load(Acquire) < armings && !pushers.have_left() {
@@ -540,7 +584,7 @@ fn each_arming_is_answered_by_exactly_one_of_many_pushers() {
 #[test]
 fn a_million_items_drain_and_drop_without_recursion() {
     const COUNT: usize = if cfg!(miri) { 1_000 } else { 1_000_000 };
-    assert!(batch(0..COUNT).eq(0..COUNT));
+    assert!(messages(batch(0..COUNT)).eq(0..COUNT));
     drop(batch(0..COUNT));
     drop(filled(0..COUNT));
     drop(filled(0..COUNT).close());

@@ -3,9 +3,10 @@
 use std::num::NonZeroU32;
 use std::task::Waker;
 
+use procession_queue::Event;
 use procession_sync::{Arc, thread};
 
-use super::{Bounded, Entry, Offered, Standing, Stood, WhenFull, mutation};
+use super::{Bounded, Offered, Standing, Stood, WhenFull, mutation};
 
 type Mailbox<const MUTATION: u8> = Bounded<u32, (), MUTATION>;
 
@@ -62,12 +63,12 @@ fn wait<const MUTATION: u8>() {
             let mailbox = Arc::clone(&mailbox);
             thread::spawn(move || mailbox.stand(2, Waker::noop().clone()))
         };
-        assert_eq!(mailbox.take().0, Some(Entry::Message(1)));
+        assert_eq!(mailbox.take().0, Some(Event::Message(1)));
         if let Stood::Waits(number) = sender.join().expect("the sender does not panic") {
             let (standing, _) = mailbox.standing(number, Waker::noop().clone());
             assert_eq!(standing, Standing::Taken, "it waits beside an empty mailbox");
         }
-        assert_eq!(mailbox.take().0, Some(Entry::Message(2)));
+        assert_eq!(mailbox.take().0, Some(Event::Message(2)));
     });
 }
 

@@ -1,7 +1,9 @@
 use std::num::NonZeroU32;
 use std::task::Waker;
 
-use super::{Bounded, Entry, Offered, Standing, Stood, WhenFull};
+use procession_queue::Event;
+
+use super::{Bounded, Offered, Standing, Stood, WhenFull};
 
 type Mailbox = Bounded<u32, &'static str>;
 
@@ -25,7 +27,7 @@ fn stand(mailbox: &Mailbox, message: u32) -> u64 {
 fn messages(mailbox: &Mailbox) -> Vec<u32> {
     let mut messages = Vec::new();
     while let (Some(entry), _) = mailbox.take() {
-        if let Entry::Message(message) = entry {
+        if let Event::Message(message) = entry {
             messages.push(message);
         }
     }
@@ -58,7 +60,7 @@ fn what_is_exempt_has_room_and_keeps_its_place() {
     assert_eq!(mailbox.push_exempt("b"), Ok(false));
     assert_eq!(mailbox.offer(1), Offered::Replaced(0));
     let order: Vec<_> = std::iter::from_fn(|| mailbox.take().0).collect();
-    assert_eq!(order, [Entry::Exempt("a"), Entry::Exempt("b"), Entry::Message(1)]);
+    assert_eq!(order, [Event::System("a"), Event::System("b"), Event::Message(1)]);
 }
 
 #[test]
@@ -67,7 +69,7 @@ fn who_waits_is_served_in_order_and_is_not_overtaken() {
     fill(&mailbox, 0..2);
     let (first, second) = (stand(&mailbox, 2), stand(&mailbox, 3));
     let (taken, wakers) = mailbox.take();
-    assert_eq!((taken, wakers.len()), (Some(Entry::Message(0)), 1));
+    assert_eq!((taken, wakers.len()), (Some(Event::Message(0)), 1));
     assert_eq!(mailbox.standing(first, Waker::noop().clone()).0, Standing::Taken);
     assert_eq!(mailbox.standing(second, Waker::noop().clone()).0, Standing::Waits);
     assert_eq!(mailbox.offer(9), Offered::Full(9), "there is no room, and somebody waits");
@@ -80,7 +82,7 @@ fn who_gives_up_gets_its_message_back_unless_it_was_taken() {
     fill(&mailbox, 0..1);
     let (first, second) = (stand(&mailbox, 1), stand(&mailbox, 2));
     assert_eq!(mailbox.withdraw(first), Some(1));
-    assert_eq!(mailbox.take().0, Some(Entry::Message(0)));
+    assert_eq!(mailbox.take().0, Some(Event::Message(0)));
     assert_eq!(mailbox.withdraw(second), None, "the room went to the next");
     assert_eq!(messages(&mailbox), [2]);
 }
