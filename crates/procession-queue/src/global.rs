@@ -24,9 +24,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use procession_sync::Mutex;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::{Mutex, lock_with_backoff};
 
 use crate::deque;
 use crate::ring::Arrange;
@@ -62,7 +62,7 @@ impl<T> Global<T> {
 
     /// Runs `change`, which must not call user code, on the items.
     pub(crate) fn append<R>(&self, change: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
-        let mut items = self.items.lock().expect("nothing that can panic runs under this lock");
+        let mut items = lock_with_backoff(&self.items).expect("nothing that can panic runs under this lock");
         let result = change(&mut items);
         // Relaxed: the items are published by the lock; the number is a hint.
         self.length.store(items.len(), Relaxed);

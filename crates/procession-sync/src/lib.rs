@@ -7,8 +7,8 @@
 //! `cfg(test)` is off while a dependent's models are built, and a shim that is off makes every model vacuous.
 //! The canaries of the model files guard against just that.
 //!
-//! There is no logic here: aliases, and the one-field [`cell::UnsafeCell`] that gives std's cell the interface
-//! of loom's.
+//! There is hardly any logic here: aliases, the one-field [`cell::UnsafeCell`] that gives std's cell the interface
+//! of loom's, and [`lock_with_backoff`], which under loom is a plain lock.
 //!
 //! ```
 //! use procession_sync::atomic::{AtomicU32, Ordering};
@@ -53,6 +53,20 @@ pub mod thread {
     pub use std::thread::panicking;
     #[cfg(not(procession_loom))]
     pub use std::thread::{Builder, JoinHandle, Thread, ThreadId, current, park, park_timeout, spawn, yield_now};
+}
+
+#[cfg(not(procession_loom))]
+mod backoff;
+#[cfg(not(procession_loom))]
+pub use backoff::lock_with_backoff;
+
+/// Locks a mutex: when to look for it is no matter of a model.
+///
+/// # Errors
+/// As of [`Mutex::lock`].
+#[cfg(procession_loom)]
+pub fn lock_with_backoff<T>(mutex: &Mutex<T>) -> std::sync::LockResult<MutexGuard<'_, T>> {
+    mutex.lock()
 }
 
 #[cfg(procession_loom)]

@@ -36,7 +36,7 @@ use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::body::drop_guarded;
 use crate::time::{Timeout, timeout};
-use crate::waiters::{Place, Who, Woken};
+use crate::waiters::{Place, Who, wake};
 use crate::{Waiting, here};
 
 pub(crate) mod core;
@@ -134,7 +134,7 @@ impl<T> Sender<T> {
         here::spend();
         match self.0.core.try_send(message) {
             Ok(who) => {
-                Woken::from(who).wake();
+                wake(who);
                 Ok(())
             }
             Err(Refused::Full(message)) => Err(TrySendError::Full(message)),
@@ -176,7 +176,7 @@ impl<T> Sender<T> {
 
     /// How many messages it holds at most; `None` if nothing bounds it.
     pub fn capacity(&self) -> Option<usize> {
-        Some(self.0.core.room()).filter(|&room| room != usize::MAX)
+        Some(self.0.core.capacity()).filter(|&capacity| capacity != usize::MAX)
     }
 }
 
@@ -202,7 +202,7 @@ impl<T> Receiver<T> {
         here::spend();
         match self.0.core.try_receive() {
             Ok((message, who)) => {
-                Woken::from(who).wake();
+                wake(who);
                 Ok(message)
             }
             Err(Nothing::Empty) => Err(TryReceiveError::Empty),
@@ -289,7 +289,7 @@ impl<T> Future for Sending<'_, T> {
         if let Some(message) = send.message.take() {
             let message = match core.try_send(message) {
                 Ok(who) => {
-                    Woken::from(who).wake();
+                    wake(who);
                     return Poll::Ready(Ok(()));
                 }
                 Err(Refused::Closed(message)) => return Poll::Ready(Err(SendError(message))),
@@ -298,7 +298,7 @@ impl<T> Future for Sending<'_, T> {
             // Cloned outside the lock: it is the user's code.
             match core.send_or_wait(message, Who::Alone(task.waker().clone())) {
                 Ok(Sent::Now(who)) => {
-                    Woken::from(who).wake();
+                    wake(who);
                     return Poll::Ready(Ok(()));
                 }
                 Err(Refused::Closed(message) | Refused::Full(message)) => return Poll::Ready(Err(SendError(message))),
@@ -378,7 +378,7 @@ impl<T> Future for Receiving<'_, T> {
             }
             match came {
                 Ok((message, who)) => {
-                    Woken::from(who).wake();
+                    wake(who);
                     Some(Some(message))
                 }
                 Err(Nothing::Closed) => Some(None),
@@ -402,7 +402,7 @@ pub(crate) fn cancel_receiver<T>(channel: &Channel<T>, place: Place) {
     let left = channel.core.cancel_receiver(place);
     drop_guarded(left.own);
     drop_guarded(left.message);
-    Woken::from(left.next).wake();
+    wake(left.next);
 }
 
 impl<T> Drop for Receiving<'_, T> {

@@ -544,8 +544,9 @@ where
 /// A coroutine that was cancelled unwinds from here, if the future is not complete. One that is terminated unwinds from here, too; the future is
 /// dropped by that.
 pub fn wait<F: Future>(future: F) -> F::Output {
+    let future = pin!(future);
     match frame().filter(|frame| frame.may_suspend()) {
-        Some(frame) => frame.wait(pin!(future)),
+        Some(frame) => frame.wait(future),
         None => root::block_thread_on(&scheduler::here(), future),
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::channel::core::{Nothing, Refused};
 use crate::channel::{Receiver, SendError, Sender, cancel_receiver};
 use crate::time::sleep;
-use crate::waiters::{Choice, Place, Woken};
+use crate::waiters::{Choice, Place, wake};
 use crate::{Waiting, here};
 
 /// Arms were ready when they were tried, and taken by others when they were acted on, this many times in a row: then it gives way. Picked out of
@@ -222,7 +222,7 @@ impl<T, R, F: FnOnce(Option<T>) -> R> Arm<R> for ReceiveArm<'_, T, F> {
     fn try_now(&mut self, _: &mut TaskContext<'_>) -> Option<R> {
         let message = match self.receiver.channel().core.try_receive() {
             Ok((message, who)) => {
-                Woken::from(who).wake();
+                wake(who);
                 Some(message)
             }
             Err(Nothing::Closed) => None,
@@ -267,7 +267,7 @@ impl<T, R, F: FnOnce(Result<(), SendError<T>>) -> R> Arm<R> for SendArm<'_, T, F
     fn try_now(&mut self, _: &mut TaskContext<'_>) -> Option<R> {
         let sent = match self.sender.channel().core.try_send(self.message.take()?) {
             Ok(who) => {
-                Woken::from(who).wake();
+                wake(who);
                 Ok(())
             }
             Err(Refused::Closed(message)) => Err(SendError(message)),

@@ -110,6 +110,14 @@ impl Who {
         }
     }
 
+    /// Wakes somebody who was served.
+    #[cfg(not(procession_loom))]
+    pub(crate) fn wake(self) {
+        if let Some(waker) = self.into_waker() {
+            drop(crate::body::guarded(|| waker.wake()));
+        }
+    }
+
     /// The waker of somebody who was served; woken outside all locks.
     pub(crate) fn into_waker(self) -> Option<Waker> {
         match self {
@@ -122,6 +130,15 @@ impl Who {
 impl fmt::Debug for Who {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Who(..)")
+    }
+}
+
+/// Wakes who was served, if anybody was.
+#[cfg(not(procession_loom))]
+#[inline]
+pub(crate) fn wake(who: Option<Who>) {
+    if let Some(who) = who {
+        who.wake();
     }
 }
 
@@ -146,18 +163,9 @@ impl Woken {
     #[inline]
     pub(crate) fn wake(self) {
         if let Some(first) = self.first {
-            for who in std::iter::once(first).chain(self.more) {
-                if let Some(waker) = who.into_waker() {
-                    drop(crate::body::guarded(|| waker.wake()));
-                }
-            }
+            first.wake();
+            self.more.into_iter().for_each(Who::wake);
         }
-    }
-}
-
-impl From<Option<Who>> for Woken {
-    fn from(first: Option<Who>) -> Self {
-        Self { first, more: Vec::new() }
     }
 }
 
@@ -182,13 +190,15 @@ struct Node<T> {
 
 /// Those who wait, in the order in which they came. Who is served leaves the queue at once, and keeps his place until he has seen it.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Waiters<T> {
-    nodes: Vec<Node<T>>,
-    free: u32,
+    /// First in memory, too: often all that is looked at.
     first: u32,
     last: u32,
+    free: u32,
     /// Places in use.
     used: u32,
+    nodes: Vec<Node<T>>,
 }
 
 impl<T> Waiters<T> {
@@ -198,15 +208,18 @@ impl<T> Waiters<T> {
 
     /// Puts somebody at the end of the queue.
     pub(crate) fn push(&mut self, who: Who, content: T) -> Place {
-        let node = Node { before: self.last, after: NOWHERE, who: Some(who), content: Some(content) };
         let place = if self.free == NOWHERE {
-            self.nodes.push(node);
+            self.nodes.push(Node { before: self.last, after: NOWHERE, who: Some(who), content: Some(content) });
             // 2^32 who wait would need as many wakers in memory.
             (self.nodes.len() - 1) as u32
         } else {
             let place = self.free;
-            self.free = self.nodes[place as usize].after;
-            self.nodes[place as usize] = node;
+            let node = &mut self.nodes[place as usize];
+            self.free = node.after;
+            node.before = self.last;
+            node.after = NOWHERE;
+            node.who = Some(who);
+            node.content = Some(content);
             place
         };
         match self.last {
@@ -237,6 +250,7 @@ impl<T> Waiters<T> {
 
     /// Serves the first in the queue who may be: changes what he brought, and gives him back to be woken. Those who may not have chosen another list, and
     /// go out of this one.
+    #[inline]
     pub(crate) fn serve<R>(&mut self, serve: impl FnOnce(&mut T) -> R) -> Option<(Who, R)> {
         while self.first != NOWHERE {
             let place = self.first;

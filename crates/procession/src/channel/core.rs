@@ -24,8 +24,7 @@
 //!
 //! ## Rejected
 //! - Waking a receiver, to let it look again: another that comes in between takes the message, and under load the one that waits starves.
-//! - A lock-free ring (as of `crossbeam-channel`): 20 ns less for each message, but its waiters are threads, and a wait cannot be withdrawn
-//!   without losing the wake-up or the order.
+//! - A lock-free ring (as of `crossbeam-channel`): its waiters are threads, and a wait cannot be withdrawn without losing the wake-up or the order.
 //!
 //! ## Checked by
 //! `models::*`.
@@ -34,7 +33,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use procession_sync::Mutex;
+use procession_sync::{Mutex, lock_with_backoff};
 
 use crate::waiters::{Choice, Place, Waiters, Who, Woken};
 
@@ -63,38 +62,44 @@ pub(crate) enum Nothing {
     Closed,
 }
 
+/// In this order, so that while nobody waits a send touches one cache line, and a receive only reads another.
 #[derive(Debug)]
+#[repr(C)]
 struct State<T> {
     messages: VecDeque<T>,
+    /// How many messages there may be at most; none once the channel is closed.
     room: usize,
-    closed: bool,
-    /// With the message, until it is taken.
-    senders: Waiters<Option<T>>,
     /// With the message, once it is handed over.
     receivers: Waiters<Option<T>>,
+    /// With the message, until it is taken.
+    senders: Waiters<Option<T>>,
+    closed: bool,
 }
 
 /// A channel without its faces.
 #[derive(Debug)]
-pub(crate) struct Core<T, const MUTATION: u8 = { mutation::SOUND }>(Mutex<State<T>>);
+#[repr(C, align(64))]
+pub(crate) struct Core<T, const MUTATION: u8 = { mutation::SOUND }> {
+    state: Mutex<State<T>>,
+    capacity: usize,
+}
 
 impl<T> State<T> {
+    #[inline]
     fn send(&mut self, message: T) -> Result<Option<Who>, Refused<T>> {
-        if self.closed {
-            return Err(Refused::Closed(message));
-        }
         let mut message = Some(message);
         if let Some((who, ())) = self.receivers.serve(|place| *place = message.take()) {
             return Ok(Some(who));
         }
         let message = message.expect("nobody took it");
         if self.messages.len() >= self.room {
-            return Err(Refused::Full(message));
+            return Err(if self.closed { Refused::Closed(message) } else { Refused::Full(message) });
         }
         self.messages.push_back(message);
         Ok(None)
     }
 
+    #[inline]
     fn receive(&mut self) -> Result<(T, Option<Who>), Nothing> {
         if let Some(message) = self.messages.pop_front() {
             let mut who = None;
@@ -126,19 +131,21 @@ impl<T> State<T> {
 }
 
 impl<T, const MUTATION: u8> Core<T, MUTATION> {
-    /// A channel that holds `room` messages that nobody waits for.
-    pub(crate) fn new(room: usize) -> Self {
-        Self(Mutex::new(State {
+    /// A channel that holds `capacity` messages that nobody waits for.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let state = State {
             messages: VecDeque::new(),
-            room,
-            closed: false,
-            senders: Waiters::new(),
+            room: capacity,
             receivers: Waiters::new(),
-        }))
+            senders: Waiters::new(),
+            closed: false,
+        };
+        Self { state: Mutex::new(state), capacity }
     }
 
+    #[inline]
     fn change<R>(&self, change: impl FnOnce(&mut State<T>) -> R) -> R {
-        change(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+        change(&mut lock_with_backoff(&self.state).expect("nothing that can panic runs under this lock"))
     }
 
     /// Sends, if that is possible at once; gives back who is to be woken for it.
@@ -257,6 +264,7 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
         self.change(|state| {
             let mut woken = Woken::default();
             state.closed = true;
+            state.room = 0;
             while let Some((who, ())) = state.senders.serve(|_| ()) {
                 woken.push(who);
             }
@@ -280,8 +288,8 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
         self.change(|state| state.messages.len())
     }
 
-    pub(crate) fn room(&self) -> usize {
-        self.change(|state| state.room)
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
     }
 }
 
