@@ -38,8 +38,15 @@ pub(crate) enum Step {
     Waits(WaitFor),
     /// It wants to go on.
     GoesOn,
-    /// It ended in this way; its result is in the body.
-    Ended(Exit),
+    /// It ended; its result is in the body. `None` is [`Exit::Normal`]; any other is boxed, so that the answer to a step is in registers.
+    Ended(Option<Box<Exit>>),
+}
+
+impl Step {
+    /// It ended in this way.
+    pub(crate) fn ended(exit: Exit) -> Self {
+        Self::Ended(Some(exit).filter(|exit| !exit.is_normal()).map(Box::new))
+    }
 }
 
 /// The type-erased content of a process. All calls but the last are by the worker that runs it.
@@ -77,14 +84,14 @@ where
     #[inline]
     fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
         let Stage::Runs(future) = &mut self.0 else {
-            return Step::Ended(Exit::Normal);
+            return Step::Ended(None);
         };
         // SAFETY: [in place]
         match unsafe { StdPin::new_unchecked(future) }.poll(task) {
             Poll::Ready(output) => {
                 // Drops the future in place.
                 self.0 = Stage::Ended(Ok(output));
-                Step::Ended(Exit::Normal)
+                Step::Ended(None)
             }
             Poll::Pending => Step::Waits(slot.waiting().wait_for()),
         }

@@ -478,13 +478,13 @@ where
                 }
                 Begun::Refused(exit) => {
                     self.finish(slot, Err(exit.clone()));
-                    return Step::Ended(exit);
+                    return Step::ended(exit);
                 }
             }
         }
         self.assert_own_thread();
         let Stage::Runs(coroutine) = &mut self.stage else {
-            return Step::Ended(Exit::Normal);
+            return Step::Ended(None);
         };
         let resuming = Resuming::begin(task);
         let resumed = coroutine.resume(());
@@ -493,11 +493,11 @@ where
             Resumed::Suspended(Out::Waits) => Step::Waits(slot.waiting().wait_for()),
             Resumed::Suspended(Out::Stuck) => {
                 self.end(slot, Exit::Killed);
-                Step::Ended(Exit::Killed)
+                Step::ended(Exit::Killed)
             }
             Resumed::Returned(value) => {
                 self.finish(slot, Ok(value));
-                Step::Ended(Exit::Normal)
+                Step::Ended(None)
             }
         }
     }

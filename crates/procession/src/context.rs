@@ -82,7 +82,7 @@ impl<M: Send + 'static> Context<M> {
     /// # Cancellation
     /// A receive that is dropped before it is complete has taken no message.
     pub fn receive(&mut self) -> Receive<'_, M> {
-        Receive { context: self, waits: false, to_the_end: false }
+        Receive { context: self, waits: false }
     }
 
     /// Receives the next message if it comes within `patience`.
@@ -99,13 +99,12 @@ impl<M: Send + 'static> Context<M> {
     /// # Cancellation
     /// Dropped before it is complete, it has taken nothing.
     pub async fn receive_event(&mut self) -> Option<Event<M>> {
-        self.receive().first(Self::take_any).await
+        self.receive().first(false, Self::take_any).await
     }
 
     /// As [`receive_event`](Self::receive_event), for who goes on after it was cancelled: a cancel does not end the wait.
     pub(crate) async fn receive_event_to_the_end(&mut self) -> Option<Event<M>> {
-        let receive = Receive { context: self, waits: false, to_the_end: true };
-        receive.first(Self::take_any).await
+        self.receive().first(true, Self::take_any).await
     }
 
     /// Receives the answer of one monitor; whatever else comes stays. `None` only after this process was cancelled, once the answer is not
@@ -130,7 +129,7 @@ impl<M: Send + 'static> Context<M> {
             }
             None
         };
-        self.receive().first(pick).await
+        self.receive().first(false, pick).await
     }
 
     /// Receives the oldest message that `wanted` accepts. The others stay, in their order, for later receives; each is looked at once.
@@ -155,7 +154,7 @@ impl<M: Send + 'static> Context<M> {
             }
             None
         };
-        self.receive().first(pick).await
+        self.receive().first(false, pick).await
     }
 
     /// Receives the next message if there is one.
@@ -255,6 +254,15 @@ impl<M: Send + 'static> Context<M> {
             Event::Exit(exit) => aside.signals.push_back((aside.last, Signal::Exit(exit))),
             Event::Completion { .. } | Event::Cancel => unreachable!("a state machine is told these"),
         }
+    }
+
+    /// The process waits for messages no longer, so none may wake it.
+    #[cold]
+    fn wait_no_longer(&self) {
+        // SAFETY: [typed] a context is made for a process of this message type.
+        #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
+        unsafe { self.slot.mailbox::<M>() }.disarm();
+        self.slot.forget_waiting(Waiting::MESSAGE);
     }
 
     /// The oldest of all.
@@ -379,20 +387,20 @@ pub struct Receive<'a, M: Send + 'static> {
     context: &'a mut Context<M>,
     /// Whether the mailbox may be armed on behalf of this future.
     waits: bool,
-    /// Whether it waits even if the process was cancelled.
-    to_the_end: bool,
 }
 
 impl<M: Send + 'static> Receive<'_, M> {
     /// As the future, for what `pick` takes out of the mailbox; it answers `None` once there is nothing in it, or the step's budget is spent.
-    async fn first<R>(mut self, mut pick: impl FnMut(&mut Context<M>) -> Option<R>) -> Option<R> {
-        poll_fn(|task| self.poll_mailbox(task, &mut pick)).await
+    /// `to_the_end`: it waits even if the process was cancelled.
+    async fn first<R>(mut self, to_the_end: bool, mut pick: impl FnMut(&mut Context<M>) -> Option<R>) -> Option<R> {
+        poll_fn(|task| self.poll_mailbox(task, to_the_end, &mut pick)).await
     }
 
     #[inline]
     fn poll_mailbox<R>(
         &mut self,
         task: &mut TaskContext<'_>,
+        to_the_end: bool,
         mut pick: impl FnMut(&mut Context<M>) -> Option<R>,
     ) -> Poll<Option<R>> {
         if !here::charge(task) {
@@ -414,7 +422,7 @@ impl<M: Send + 'static> Receive<'_, M> {
                 here::give_way(task);
                 return Poll::Pending;
             }
-            if slot.state.is_cancelled() && !self.to_the_end {
+            if slot.state.is_cancelled() && !to_the_end {
                 // Once more: what was sent before the cancel may have come since.
                 let picked = pick(self.context);
                 self.waits &= picked.is_none();
@@ -436,18 +444,16 @@ impl<M: Send + 'static> Future for Receive<'_, M> {
     type Output = Option<M>;
 
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<M>> {
-        self.get_mut().poll_mailbox(task, |context| context.take_message_aside().or_else(|| context.take_message()))
+        let take = |context: &mut Context<M>| context.take_message_aside().or_else(|| context.take_message());
+        self.get_mut().poll_mailbox(task, false, take)
     }
 }
 
 impl<M: Send + 'static> Drop for Receive<'_, M> {
+    #[inline]
     fn drop(&mut self) {
         if self.waits {
-            // The process waits for messages no longer, so none may wake it.
-            // SAFETY: [typed] a context is made for a process of this message type.
-            #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
-            unsafe { self.context.slot.mailbox::<M>() }.disarm();
-            self.context.slot.forget_waiting(Waiting::MESSAGE);
+            self.context.wait_no_longer();
         }
     }
 }

@@ -367,9 +367,9 @@ impl<P: Process> MachineBody<P> {
             here::count(slot.shared(), |stats| &stats.discarded, self.messages as u64);
         }
         // A panic of the process's `Drop` replaces the result: it ends with `Exit::Panicked`.
-        let exit = result.as_ref().map_or_else(Exit::clone, |_| Exit::Normal);
+        let exit = result.as_ref().map_or_else(|exit| Step::ended(exit.clone()), |_| Step::Ended(None));
         self.stage = Stage::Ended(result);
-        Step::Ended(exit)
+        exit
     }
 
     /// Waits as `waiting_for` says, if nothing has come meanwhile.
@@ -416,7 +416,7 @@ impl<P: Process> Body for MachineBody<P> {
             return self.wait(slot, waiting_for);
         }
         let Stage::Runs(process) = &mut self.stage else {
-            return Step::Ended(Exit::Normal);
+            return Step::Ended(None);
         };
         slot.count_received(self.messages as u32);
         if self.messages > 0

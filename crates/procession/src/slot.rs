@@ -812,7 +812,8 @@ pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth) -> Pin {
     });
     fields.bound.store(bound, Relaxed);
     // SAFETY: [free], as for all writes here: the caller took the slot off the free list.
-    fields.mailbox.with_mut(|mailbox| unsafe { *mailbox = EventQueue::with_system() });
+    // Not dropped, which is a read-modify-write: it was closed, so it holds nothing.
+    fields.mailbox.with_mut(|mailbox| unsafe { mailbox.write(EventQueue::with_system()) });
     // SAFETY: [free]
     fields.parent.with_mut(|parent| unsafe { *parent = birth.parent });
     // SAFETY: [free]

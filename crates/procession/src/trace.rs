@@ -79,7 +79,7 @@ impl Body for Traced {
     fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
         let step = self.span.in_scope(|| self.body.step(slot, task));
         if let Step::Ended(exit) = &step {
-            self.note_exit(exit);
+            self.note_exit(exit.as_deref().unwrap_or(&Exit::Normal));
             self.close();
         }
         step

@@ -897,8 +897,9 @@ impl Local {
             let waker = waker::borrowed(slot);
             let mut task = TaskContext::from_waker(&waker);
             // SAFETY: [running] `start` made this the worker that runs it.
-            guarded(|| unsafe { slot.with_body(|body| body.as_mut().map(|body| body.step(slot, &mut task))) })
-                .map(|step| step.unwrap_or(Step::Ended(Exit::Normal)))
+            guarded(|| unsafe {
+                slot.with_body(|body| body.as_mut().map_or(Step::Ended(None), |body| body.step(slot, &mut task)))
+            })
         };
         match step {
             Ok(Step::Waits(wait_for)) if !self.gives_way.get() => {
@@ -912,7 +913,7 @@ impl Local {
                 slot.state.give_way();
                 self.push_fifo(ready);
             }
-            Ok(Step::Ended(exit)) => complete(&self.shared, ready, &exit),
+            Ok(Step::Ended(exit)) => complete(&self.shared, ready, exit.as_deref().unwrap_or(&Exit::Normal)),
             Err(exit) => {
                 if exit.is_panic() {
                     seat.stats.panics.add(1);
