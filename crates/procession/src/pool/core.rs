@@ -374,6 +374,7 @@ struct State<J> {
 }
 
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Core<J, const MUTATION: u8 = { mutation::SOUND }>(Mutex<State<J>>);
 
 /// Starts a worker for a seat whose order has been written.
