@@ -82,6 +82,11 @@ pub(crate) fn here() -> Option<Hold> {
     here.ok().flatten()
 }
 
+/// A certain scheduler, as this thread can hold it.
+pub(crate) fn hold(shared: &Arc<Shared>) -> Hold {
+    here().filter(|here| Arc::ptr_eq(here, shared)).unwrap_or_else(|| Hold::Shared(Arc::clone(shared)))
+}
+
 /// What carries a message to `pid`, if it is not of this thread's scheduler and that has a relay.
 pub(crate) fn relay_to(pid: Pid) -> Option<Arc<dyn Relay>> {
     let here = here()?;

@@ -582,6 +582,11 @@ impl fmt::Debug for Pin {
     }
 }
 
+/// Gives a slot back that was free, and was not occupied.
+pub(crate) fn return_unused(slot: NonNull<Slot>) {
+    recycle(slot, true);
+}
+
 /// Gives a slot that nobody can name any more back to its table.
 fn recycle(slot: NonNull<Slot>, reusable: bool) {
     // SAFETY: [type-stable]

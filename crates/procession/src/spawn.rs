@@ -4,8 +4,10 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::num::NonZeroU32;
 use std::panic::Location;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::body::{AsyncBody, Body};
@@ -20,8 +22,8 @@ use crate::process::{InitError, MachineBody, Process};
 use crate::relations::{self, MonitorRef};
 use crate::scheduler::{self, Scheduler};
 use crate::shared::{Newcomer, Shared};
-use crate::slot::{self, Birth, Extra, HandleShare, Kind, Pin, Ready, Slot};
-use crate::worker;
+use crate::slot::{self, Birth, Extra, HandleShare, Kind, Parent, Pin, Ready, Slot};
+use crate::worker::{self, Local};
 
 /// What a process without a mailbox receives: nothing.
 enum Nothing {}
@@ -131,9 +133,6 @@ impl<T> Error for SpawnError<T> {
 #[must_use]
 pub struct SpawnOptions {
     scheduler: Option<Arc<Shared>>,
-    /// Whether it has no span, so that no subscriber is called.
-    #[cfg(feature = "tracing")]
-    untraced: bool,
     /// Boxed, since few processes have any, and all spawns pass it on (`step`: 5 % of the instructions of a spawn).
     rest: Option<Box<Rest>>,
 }
@@ -222,15 +221,6 @@ impl SpawnOptions {
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.rest().name = Some(name.into());
         self
-    }
-
-    /// Lets no subscriber of `tracing` know of the process: it is started under a lock, or of no interest.
-    pub(crate) fn untraced(self) -> Self {
-        Self {
-            #[cfg(feature = "tracing")]
-            untraced: true,
-            ..self
-        }
     }
 
     /// Leaves the process to the running one when the scheduler shuts down.
@@ -397,43 +387,25 @@ impl SpawnOptions {
             Some(scheduler) => Hold::Shared(Arc::clone(scheduler)),
             None => scheduler::here(),
         };
-        match shared.local() {
-            Some(local) => local.spend(),
-            None => here::spend(),
-        }
         let refuse = |refused, kind| Err(SpawnError { refused, kind });
-        let parent = here::parent_in(&shared);
         // Before it is counted: who waited for it to end would wait while the clock moved on.
         let _stopped = shared.stop_clock();
-        // Counted before the look at the phase: a shutdown that has not begun then waits for this process.
-        let counter = match shared.local() {
-            Some(local) => local.counter(),
-            None => here::counter(&shared),
+        let reservation = match Reservation::take(&shared) {
+            Ok(reservation) => reservation,
+            Err(kind) => return refuse(content, kind),
         };
-        counter.add(|stats| &stats.spawned, 1);
-        if !shared.takes_processes(parent.is_some()) {
-            shared.count_refused();
-            return refuse(content, SpawnErrorKind::Closing);
-        }
         if kind.name == COROUTINE && shared.stacks.is_none() {
-            shared.count_refused();
             return refuse(content, SpawnErrorKind::NoCoroutines);
         }
         let mut rest = match self.rest.map(|rest| (*rest).prepare(kind, &shared)) {
-            Some(Err(kind)) => {
-                shared.count_refused();
-                return refuse(content, kind);
-            }
+            Some(Err(kind)) => return refuse(content, kind),
             Some(Ok(rest)) => Some(rest),
             None => None,
         };
-        let Some(free) = here::free_slot(&shared) else {
-            shared.count_refused();
-            return refuse(content, SpawnErrorKind::Limit);
-        };
         let extra = rest.as_mut().and_then(|rest| rest.extra.take());
         let location = rest.as_ref().and_then(|rest| rest.location).unwrap_or(location);
-        let slot = slot::occupy(free, Birth { kind, location, parent, extra });
+        let parent = reservation.parent;
+        let slot = reservation.occupy(kind, location, extra);
         if let Some(name) = rest.as_mut().and_then(|rest| rest.name.take())
             && let Err(error) = names::register_in(&shared, name, slot.pid())
         {
@@ -451,17 +423,85 @@ impl SpawnOptions {
             }
         };
         #[cfg(feature = "tracing")]
-        let body = if self.untraced { body } else { crate::trace::traced(&slot, body) };
+        let body = crate::trace::traced(&slot, body);
         let share = slot::install(slot, body);
         let monitor = rest.and_then(|rest| rest.relate(share.slot()));
-        // SAFETY: new processes are READY, and this one was not queued yet.
-        #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
-        let ready = unsafe { Ready::new(share.slot()) };
-        match shared.after_publishing(share.slot(), parent.is_some()) {
-            Newcomer::Runs => here::enqueue_newborn(&shared, ready),
-            Newcomer::Ends => worker::end_unqueued(&shared, ready),
-        }
+        queue(&shared, &share, parent.is_some());
         Ok((share, monitor))
+    }
+}
+
+/// Queues a new process, or ends it if nobody would run it any more. `inside`: a process of its scheduler started it.
+#[inline]
+fn queue(shared: &Hold, share: &HandleShare, inside: bool) {
+    // SAFETY: new processes are READY, and this one was not queued yet.
+    #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
+    let ready = unsafe { Ready::new(share.slot()) };
+    match shared.after_publishing(share.slot(), inside) {
+        Newcomer::Runs => here::enqueue_newborn(shared, ready),
+        Newcomer::Ends => worker::end_unqueued(shared, ready),
+    }
+}
+
+/// A process that is counted, and has a slot, but is nothing yet. Dropped, it was refused.
+pub(crate) struct Reservation<'a> {
+    shared: &'a Hold,
+    free: NonNull<Slot>,
+    parent: Option<Parent>,
+}
+
+impl<'a> Reservation<'a> {
+    /// # Errors
+    /// The scheduler is at its limit, or shutting down.
+    #[inline]
+    fn take(shared: &'a Hold) -> Result<Self, SpawnErrorKind> {
+        let local = shared.local();
+        local.map_or_else(here::spend, Local::spend);
+        let parent = here::parent_in(shared);
+        // Counted before the look at the phase: a shutdown that has not begun then waits for this process.
+        local.map_or_else(|| here::counter(shared), Local::counter).add(|stats| &stats.spawned, 1);
+        let free = if shared.takes_processes(parent.is_some()) {
+            here::free_slot(shared).ok_or(SpawnErrorKind::Limit)
+        } else {
+            Err(SpawnErrorKind::Closing)
+        };
+        match free {
+            Ok(free) => Ok(Self { shared, free, parent }),
+            Err(kind) => {
+                shared.count_refused();
+                Err(kind)
+            }
+        }
+    }
+
+    /// As `take`, for who is no spawner. It is to be started before the clock may go on.
+    pub(crate) fn try_take(shared: &'a Hold) -> Result<Self, SpawnError<()>> {
+        Self::take(shared).map_err(|kind| SpawnError { refused: (), kind })
+    }
+
+    #[inline]
+    fn occupy(self, kind: &'static Kind, location: &'static Location<'static>, extra: Option<Box<Extra>>) -> Pin {
+        let reservation = ManuallyDrop::new(self);
+        slot::occupy(reservation.free, Birth { kind, location, parent: reservation.parent, extra })
+    }
+
+    /// Starts an async process, without a span, of which nobody keeps a handle.
+    pub(crate) fn start<F>(self, future: F)
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let (shared, parent) = (self.shared, self.parent);
+        let slot = self.occupy(&Kinds::<Nothing>::ASYNC, Location::caller(), None);
+        let share = slot::install(slot, Box::new(AsyncBody::new(future)));
+        queue(shared, &share, parent.is_some());
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        slot::return_unused(self.free);
+        self.shared.count_refused();
     }
 }
 

@@ -36,7 +36,8 @@
 //! stays: so what is queued is run, also if the system starts no more workers.
 //!
 //! ## Details that look wrong and are not
-//! Workers are started under the lock: else a job could be queued behind a start that the system then refuses.
+//! Workers are started under the lock: else a job could be queued behind a start that the system then refuses. Of those that rest only what can be
+//! refused is done there, the reservation of a process; it is started, with its job, when the lock is free again.
 //! While one that rests is started again, it may not have come to its end: from its push on it touches nothing that is the worker's.
 //! Who is served has its place already, and it is counted as reserved until he uses it: a newcomer cannot take it from him.
 //!
@@ -51,6 +52,8 @@
 //! - Waking idle workers in the order in which they came, as condition variables do: a trickle of jobs keeps all of them alive.
 //! - Async workers that wait as processes while they are idle, each with a timer for its keep-alive: to wake one touches twice as many cold cache
 //!   lines as to start another in memory that was just freed (`pool` on one processor: 1690 ns for each job, now 690; on two, 1810 and 1320 ns of CPU).
+//! - To start the processes of workers that rest under the lock, and to count those who refer to a seat, which is in no cache then: `pool` takes 1.3
+//!   times as long.
 //! - Spinning longer for the lock than `std` does: 2 % of `pool_many`. Backing off (`lock_with_backoff`): `pool` takes 1.3 times as long.
 //! - Tombstones in the queue for jobs that were cancelled: they use up places. Here one is left only to keep the order, and is not counted.
 //!
@@ -222,19 +225,48 @@ struct Wish<J> {
     own: Option<Arc<Seat<J>>>,
 }
 
-/// Who is to be woken, outside the lock: most often one.
-#[derive(Debug, Default)]
+/// A worker that rests or is new, to be started with a job.
+#[derive(Debug)]
+pub(crate) struct Launch<J> {
+    pub(crate) seat: Arc<Seat<J>>,
+    pub(crate) ticket: u64,
+    pub(crate) job: J,
+}
+
+/// Who is to be woken or started, outside the lock: most often one.
+#[derive(Debug)]
 #[must_use]
-pub(crate) struct Wakes {
+pub(crate) struct Wakes<J> {
     first: Option<Waker>,
     more: Vec<Waker>,
+    launch: Option<Launch<J>>,
+    launches: Vec<Launch<J>>,
     /// Workers that have left out of their rest, and whose hooks are to be run.
     pub(crate) leavers: usize,
     /// Jobs are queued for which no worker could be started, though there may be more: somebody is to [retry](Core::retry) after a while.
     pub(crate) starved: bool,
 }
 
-impl Wakes {
+impl<J> Default for Wakes<J> {
+    fn default() -> Self {
+        Self { first: None, more: Vec::new(), launch: None, launches: Vec::new(), leavers: 0, starved: false }
+    }
+}
+
+impl<J> Wakes<J> {
+    /// Those to be started, in the order in which they were allowed.
+    pub(crate) fn take_launches(&mut self) -> impl Iterator<Item = Launch<J>> + use<J> {
+        self.launch.take().into_iter().chain(std::mem::take(&mut self.launches))
+    }
+
+    fn push_launch(&mut self, launch: Launch<J>) {
+        if self.launch.is_none() {
+            self.launch = Some(launch);
+        } else {
+            self.launches.push(launch);
+        }
+    }
+
     fn push(&mut self, waker: Option<Waker>) {
         if self.first.is_none() {
             self.first = waker;
@@ -377,8 +409,8 @@ struct State<J> {
 #[repr(align(64))]
 pub(crate) struct Core<J, const MUTATION: u8 = { mutation::SOUND }>(Mutex<State<J>>);
 
-/// Starts a worker for a seat whose order has been written.
-pub(crate) type Start<'a, J> = &'a mut dyn FnMut(Arc<Seat<J>>) -> io::Result<()>;
+/// Starts a worker for a seat; of one that rests, only says that it may be started, which is done outside the lock.
+pub(crate) type Start<'a, J> = &'a mut dyn FnMut(&Arc<Seat<J>>) -> io::Result<()>;
 
 impl<J> State<J> {
     fn busy(&self) -> usize {
@@ -391,11 +423,20 @@ impl<J> State<J> {
     }
 
     /// `Claim`: writes an order to a worker that is off the stack.
-    fn hand(seat: &Seat<J>, order: Order<J>, wakes: &mut Wakes) {
+    fn hand(seat: &Seat<J>, order: Order<J>, wakes: &mut Wakes<J>) {
         seat.change(|mail| {
             mail.order = Some(order);
             wakes.push(mail.waker.take());
         });
+    }
+
+    /// Gives a job to a worker that is off the stack.
+    fn set_to_work(&self, seat: Arc<Seat<J>>, ticket: u64, job: J, wakes: &mut Wakes<J>) {
+        if self.limits.rests {
+            wakes.push_launch(Launch { seat, ticket, job });
+        } else {
+            Self::hand(&seat, Order::Run(ticket, job), wakes);
+        }
     }
 
     fn count_start(&mut self) {
@@ -407,16 +448,18 @@ impl<J> State<J> {
     /// Has a new worker start, or the one start again that rests since the shortest time.
     fn start(&mut self, start: Start<'_, J>) -> io::Result<Arc<Seat<J>>> {
         let rests = if self.limits.rests { self.idle.pop_back() } else { None };
-        let seat = rests.as_ref().map_or_else(Seat::new, |idle| Arc::clone(&idle.seat));
-        match start(Arc::clone(&seat)) {
+        let is_new = rests.is_none();
+        // Not counted: the seat of one that rests is in no cache.
+        let idle = rests.unwrap_or_else(|| Idle { seat: Seat::new(), until: NEVER });
+        match start(&idle.seat) {
             Ok(()) => {
-                if rests.is_none() {
+                if is_new {
                     self.count_start();
                 }
-                Ok(seat)
+                Ok(idle.seat)
             }
             Err(error) => {
-                self.idle.extend(rests);
+                self.idle.extend(Some(idle).filter(|_| !is_new));
                 self.totals.workers_refused += 1;
                 Err(error)
             }
@@ -450,7 +493,7 @@ impl<J> State<J> {
         content: C,
         make: impl FnOnce(C, u64) -> J,
         start: Start<'_, J>,
-        wakes: &mut Wakes,
+        wakes: &mut Wakes<J>,
     ) -> Result<u64, (C, Refused)> {
         let idle = self.pop_parked();
         let fresh = if idle.is_none() && self.can_start() { Some(self.start(start)) } else { None };
@@ -466,12 +509,12 @@ impl<J> State<J> {
         self.totals.submitted += 1;
         let job = make(content, ticket);
         match (idle, fresh) {
-            (Some(seat), _) => Self::hand(&seat, Order::Run(ticket, job), wakes),
+            (Some(seat), _) => self.set_to_work(seat, ticket, job, wakes),
             (None, Some(Ok(seat))) => {
                 // First come, first served: there is a queue here only if a start was refused before.
                 self.queue.push(ticket, job);
                 let (ticket, job) = self.queue.pop().expect("a job was just pushed");
-                Self::hand(&seat, Order::Run(ticket, job), wakes);
+                self.set_to_work(seat, ticket, job, wakes);
             }
             (None, refused) => {
                 self.queue.push(ticket, job);
@@ -484,19 +527,19 @@ impl<J> State<J> {
     }
 
     /// Where workers rest, none of them comes to the queue by himself.
-    fn starve(&mut self, wakes: &mut Wakes) {
+    fn starve(&mut self, wakes: &mut Wakes<J>) {
         wakes.starved |= self.limits.rests && !std::mem::replace(&mut self.retries, true);
     }
 
     /// Starts workers for what is queued.
-    fn employ(&mut self, start: Start<'_, J>, wakes: &mut Wakes) {
+    fn employ(&mut self, start: Start<'_, J>, wakes: &mut Wakes<J>) {
         while self.can_start() && self.queue.jobs > 0 {
             // A refused worker leaves the jobs to those there are.
             let Ok(seat) = self.start(start) else {
                 return self.starve(wakes);
             };
             let (ticket, job) = self.queue.pop().expect("jobs are counted");
-            Self::hand(&seat, Order::Run(ticket, job), wakes);
+            self.set_to_work(seat, ticket, job, wakes);
         }
     }
 
@@ -505,7 +548,7 @@ impl<J> State<J> {
         content: &mut Option<C>,
         make: impl FnOnce(C, u64) -> J,
         start: Start<'_, J>,
-        wakes: &mut Wakes,
+        wakes: &mut Wakes<J>,
     ) -> Result<u64, Refused> {
         let taken = content.take().expect("a job is put into the pool once");
         self.dispatch(taken, make, start, wakes).map_err(|(refused, why)| {
@@ -572,7 +615,7 @@ impl<J> State<J> {
             && self.blocked + more >= self.busy()
     }
 
-    fn serve(&mut self, verdict: Verdict, wakes: &mut Wakes) -> bool {
+    fn serve(&mut self, verdict: Verdict, wakes: &mut Wakes<J>) -> bool {
         let served = self.waiters.serve(|wish| {
             wish.verdict = Some(verdict);
             wish.own.take()
@@ -587,7 +630,7 @@ impl<J> State<J> {
     }
 
     /// `Settle`.
-    fn settle(&mut self, wakes: &mut Wakes) {
+    fn settle(&mut self, wakes: &mut Wakes<J>) {
         while self.queue.jobs > 0
             && let Some(seat) = self.pop_parked()
         {
@@ -612,7 +655,7 @@ impl<J> State<J> {
     }
 
     /// Has an idle worker leave, which is off the stack.
-    fn dismiss(&mut self, seat: &Seat<J>, wakes: &mut Wakes) {
+    fn dismiss(&mut self, seat: &Seat<J>, wakes: &mut Wakes<J>) {
         self.count_leave();
         if !self.limits.rests {
             Self::hand(seat, Order::Leave, wakes);
@@ -694,7 +737,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         look(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut State<J>, &mut Wakes) -> R) -> (R, Wakes) {
+    fn change<R>(&self, change: impl FnOnce(&mut State<J>, &mut Wakes<J>) -> R) -> (R, Wakes<J>) {
         let mut wakes = Wakes::default();
         let result = self.look(|state| change(state, &mut wakes));
         (result, wakes)
@@ -706,14 +749,14 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         content: C,
         make: impl FnOnce(C, u64) -> J,
         start: Start<'_, J>,
-    ) -> (Result<u64, (C, Refused)>, Wakes) {
+    ) -> (Result<u64, (C, Refused)>, Wakes<J>) {
         if MUTATION == mutation::START_IN_TWO && self.look(|state| state.live < state.limits.capacity) {
             return self.change(|state, wakes| {
                 let seat = state.start(start).expect("the models refuse no worker");
                 state.last_ticket += 1;
                 state.totals.submitted += 1;
                 let ticket = state.last_ticket;
-                State::hand(&seat, Order::Run(ticket, make(content, ticket)), wakes);
+                state.set_to_work(seat, ticket, make(content, ticket), wakes);
                 Ok(ticket)
             });
         }
@@ -736,7 +779,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         content: C,
         make: impl FnOnce(C, u64) -> J,
         start: Start<'_, J>,
-    ) -> (Result<u64, (C, Refused)>, Wakes) {
+    ) -> (Result<u64, (C, Refused)>, Wakes<J>) {
         self.change(|state, wakes| {
             if !state.unreserve(generation) {
                 return Err((content, Refused::Closed));
@@ -786,7 +829,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         start: Start<'_, J>,
         waker: &mut Option<Waker>,
         own: Option<&Arc<Seat<J>>>,
-    ) -> (Result<Entry, Refused>, Wakes) {
+    ) -> (Result<Entry, Refused>, Wakes<J>) {
         self.change(|state, wakes| {
             if state.open && state.has_free_place() {
                 state.dispatch_out_of(content, make, start, wakes).map(Entry::Taken)
@@ -805,7 +848,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         make: impl FnOnce(C, u64) -> J,
         start: Start<'_, J>,
         waker: &mut Option<Waker>,
-    ) -> (Option<Result<u64, Refused>>, Wakes) {
+    ) -> (Option<Result<u64, Refused>>, Wakes<J>) {
         self.change(|state, wakes| {
             Some(match state.served(place, waker)? {
                 Verdict::Granted(generation) if state.unreserve(generation) => {
@@ -824,7 +867,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// Somebody waits no longer.
-    pub(crate) fn leave_wait(&self, place: Place) -> Wakes {
+    pub(crate) fn leave_wait(&self, place: Place) -> Wakes<J> {
         let (own_waker, wakes) = self.change(|state, wakes| {
             let (wish, who) = state.waiters.remove(place);
             match wish.verdict {
@@ -845,7 +888,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// Gives a reserved place back.
-    pub(crate) fn release(&self, generation: u64) -> Wakes {
+    pub(crate) fn release(&self, generation: u64) -> Wakes<J> {
         self.change(|state, wakes| {
             state.unreserve(generation);
             state.settle(wakes);
@@ -853,8 +896,14 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         .1
     }
 
-    /// `Finish`. A worker that then rests leaves at `until`.
-    pub(crate) fn finish(&self, seat: &Arc<Seat<J>>, ticket: u64, ended: Ended, until: u64) -> (Next<J>, Wakes) {
+    /// `Finish`. A worker that then rests leaves at `until`. `seat` is asked for that of one that parks or rests.
+    pub(crate) fn finish(
+        &self,
+        seat: impl FnOnce() -> Arc<Seat<J>>,
+        ticket: u64,
+        ended: Ended,
+        until: u64,
+    ) -> (Next<J>, Wakes<J>) {
         if MUTATION == mutation::PARK_IN_TWO {
             let next = self.look(|state| {
                 state.count_end(ticket, ended);
@@ -863,7 +912,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
             return match next {
                 Some((ticket, job)) => (Next::Run(ticket, job), Wakes::default()),
                 None => self.change(|state, _| {
-                    state.push_idle(Arc::clone(seat), until);
+                    state.push_idle(seat(), until);
                     Next::Park
                 }),
             };
@@ -879,7 +928,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
                 state.count_leave();
                 Next::Leave
             } else {
-                state.push_idle(Arc::clone(seat), until);
+                state.push_idle(seat(), until);
                 if state.limits.rests { Next::Rest(state.reap_before(until)) } else { Next::Park }
             };
             state.settle(wakes);
@@ -888,7 +937,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// `Reap`: those leave that have rested until `now`. When somebody is to do so again, if that is known.
-    pub(crate) fn reap(&self, now: u64) -> (Option<u64>, Wakes) {
+    pub(crate) fn reap(&self, now: u64) -> (Option<u64>, Wakes<J>) {
         if MUTATION == mutation::REAP_IN_TWO {
             let due = self.look(|state| state.idle.iter().filter(|idle| idle.until <= now).count());
             return self.change(|state, _| {
@@ -933,7 +982,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// Starts workers for jobs that are queued, now that it may be possible.
-    pub(crate) fn retry(&self, start: Start<'_, J>) -> Wakes {
+    pub(crate) fn retry(&self, start: Start<'_, J>) -> Wakes<J> {
         self.change(|state, wakes| {
             state.retries = false;
             state.employ(start, wakes);
@@ -942,7 +991,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// `Expire`.
-    pub(crate) fn expire(&self, seat: &Arc<Seat<J>>) -> (Expired, Wakes) {
+    pub(crate) fn expire(&self, seat: &Arc<Seat<J>>) -> (Expired, Wakes<J>) {
         self.change(|state, wakes| {
             // From the bottom, where those are that have been idle longest.
             let place = state.idle.iter().position(|idle| Arc::ptr_eq(&idle.seat, seat));
@@ -967,7 +1016,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// A worker that has left has run its hook.
-    pub(crate) fn left(&self) -> Wakes {
+    pub(crate) fn left(&self) -> Wakes<J> {
         self.change(|state, wakes| {
             state.leaving -= 1;
             state.settle(wakes);
@@ -976,7 +1025,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// A worker was killed: with a job, if `ticket` says so, else idle or with an order that it has not taken. Gives back the jobs that nobody is left to run.
-    pub(crate) fn died(&self, seat: &Arc<Seat<J>>, ticket: Option<u64>, start: Start<'_, J>) -> (Vec<J>, Wakes) {
+    pub(crate) fn died(&self, seat: &Arc<Seat<J>>, ticket: Option<u64>, start: Start<'_, J>) -> (Vec<J>, Wakes<J>) {
         self.change(|state, wakes| {
             let mut lost = Vec::new();
             if let Some(ticket) = ticket {
@@ -1006,7 +1055,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
                 match state.start(start) {
                     Ok(successor) => {
                         let (ticket, job) = state.queue.pop().expect("jobs are counted");
-                        State::hand(&successor, Order::Run(ticket, job), wakes);
+                        state.set_to_work(successor, ticket, job, wakes);
                     }
                     Err(_) => {
                         while let Some((ticket, job)) = state.queue.pop() {
@@ -1022,7 +1071,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// `Withdraw`: the job, if it was still queued.
-    pub(crate) fn withdraw(&self, ticket: u64) -> (Option<J>, Wakes) {
+    pub(crate) fn withdraw(&self, ticket: u64) -> (Option<J>, Wakes<J>) {
         if MUTATION == mutation::WITHDRAW_IN_TWO {
             self.look(|state| {
                 if state.queue.entries.iter().any(|entry| entry.0 == ticket && entry.1.is_some()) {
@@ -1040,7 +1089,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// `Withdraw`, in order to run it here.
-    pub(crate) fn take_inline(&self, ticket: u64) -> (Option<J>, Wakes) {
+    pub(crate) fn take_inline(&self, ticket: u64) -> (Option<J>, Wakes<J>) {
         self.change(|state, wakes| {
             let job = state.queue.withdraw(ticket)?;
             state.inline += 1;
@@ -1062,7 +1111,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    pub(crate) fn finish_inline(&self, ticket: u64, ended: Ended) -> Wakes {
+    pub(crate) fn finish_inline(&self, ticket: u64, ended: Ended) -> Wakes<J> {
         self.change(|state, wakes| {
             state.inline -= 1;
             state.count_end(ticket, ended);
@@ -1105,7 +1154,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// Changes the capacity; gives back what it was.
-    pub(crate) fn resize(&self, capacity: usize, start: Start<'_, J>) -> (usize, Wakes) {
+    pub(crate) fn resize(&self, capacity: usize, start: Start<'_, J>) -> (usize, Wakes<J>) {
         self.change(|state, wakes| {
             let before = std::mem::replace(&mut state.limits.capacity, capacity);
             state.employ(start, wakes);
@@ -1117,7 +1166,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// Takes no more jobs. Says whether it did until now.
-    pub(crate) fn close(&self) -> (bool, Wakes) {
+    pub(crate) fn close(&self) -> (bool, Wakes<J>) {
         self.change(|state, wakes| {
             let was_open = std::mem::replace(&mut state.open, false);
             if was_open {
@@ -1132,7 +1181,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// Closes, and takes what is queued out.
-    pub(crate) fn clear(&self) -> (Vec<J>, Wakes) {
+    pub(crate) fn clear(&self) -> (Vec<J>, Wakes<J>) {
         let (_, mut wakes) = self.close();
         let (jobs, more) = self.change(|state, wakes| {
             let mut jobs = Vec::with_capacity(state.queue.jobs);

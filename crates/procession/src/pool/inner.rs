@@ -5,27 +5,33 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::iter::Chain;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
+use std::{option, vec};
 
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::builder::{Hooks, OnFull, check_capacity, keep_alive_nanoseconds};
-use super::core::{Calm, Core, Ended, Entry, Expired, Limits, Next, Order, Refused, Seat, Verdict, Wakes};
+use super::core::{
+    Calm, Core, Ended, Entry, Expired, Launch, Limits, Next, Order, Refused, Seat, Start, Verdict, Wakes,
+};
 use super::error::Why;
 use super::{PoolError, PoolStats, SubmitError, WaitError};
 use crate::action::Action;
 use crate::body::{drop_guarded, guarded};
+use crate::here::{self, Hold};
 use crate::keeper::NEVER;
 use crate::shared::Shared;
+use crate::spawn::Reservation;
 use crate::time::{Armed, arm, sleep_on};
 use crate::waiters::Place;
 use crate::world::{Parker, World, nanoseconds};
-use crate::{SpawnOptions, Waiting, here};
+use crate::{SpawnOptions, Waiting};
 
 /// Jobs that run inside of others that wait for them: each needs room on the same stack.
 const HELP_DEPTH_MAX: usize = 32;
@@ -93,8 +99,18 @@ thread_local! {
 pub(super) struct Mark(Option<Current>);
 
 impl Mark {
-    pub(super) fn new<J: Send + 'static>(inner: &Inner<J>, seat: &Arc<Seat<J>>) -> Self {
-        Self(Some(Current { pool: inner.id, seat: Arc::clone(seat) as Arc<dyn Any + Send + Sync> }))
+    pub(super) fn new<J: Send + 'static>(inner: &Inner<J>, seat: Arc<Seat<J>>) -> Self {
+        Self(Some(Current { pool: inner.id, seat }))
+    }
+
+    /// The seat of the worker; not while a thread is marked. It is no mark any more.
+    pub(super) fn take_seat<J: Send + 'static>(&mut self) -> Option<Arc<Seat<J>>> {
+        self.0.take()?.seat.downcast().ok()
+    }
+
+    /// Likewise, but it goes on being a mark.
+    pub(super) fn seat<J: Send + 'static>(&self) -> Option<&Seat<J>> {
+        self.0.as_ref()?.seat.downcast_ref()
     }
 
     pub(super) fn put(&mut self) -> Marked<'_> {
@@ -118,7 +134,13 @@ impl Drop for Marked<'_> {
 
 /// How workers are started.
 pub(super) trait Engine<J>: Send + Sync {
-    fn start(&self, inner: &Arc<Inner<J>>, seat: Arc<Seat<J>>) -> io::Result<()>;
+    /// Starts a worker, which takes its order from its seat.
+    fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<Seat<J>>) -> io::Result<()>;
+
+    /// Starts a worker that rests with a job, as the process for which there is a reservation.
+    fn launch(&self, _: &Arc<Inner<J>>, _: Launch<J>, _: Reservation<'_>) {
+        unreachable!("only workers that rest are started so")
+    }
 
     /// Runs a job on the calling thread; only engines whose jobs can be run so have any called.
     fn run(&self, inner: &Inner<J>, job: J) -> Ended;
@@ -139,6 +161,34 @@ pub(super) trait Engine<J>: Send + Sync {
     /// Has the pool [retry](Inner::retry) after a while.
     fn retry(&self, _: &Arc<Inner<J>>) {
         unreachable!("only jobs of workers that rest wait so")
+    }
+}
+
+/// The processes that a step may start: most often one.
+#[derive(Default)]
+struct Reservations<'a> {
+    first: Option<Reservation<'a>>,
+    more: Vec<Reservation<'a>>,
+}
+
+impl<'a> Reservations<'a> {
+    fn add(&mut self, held: &'a Hold) -> io::Result<()> {
+        let reservation = Reservation::try_take(held).map_err(|refused| io::Error::other(refused.to_string()))?;
+        if self.first.is_none() {
+            self.first = Some(reservation);
+        } else {
+            self.more.push(reservation);
+        }
+        Ok(())
+    }
+}
+
+impl<'a> IntoIterator for Reservations<'a> {
+    type Item = Reservation<'a>;
+    type IntoIter = Chain<option::IntoIter<Self::Item>, vec::IntoIter<Self::Item>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.more)
     }
 }
 
@@ -238,7 +288,23 @@ impl<J> Inner<J> {
         self.core.picture().closed
     }
 
-    fn woken<R>(&self, (result, wakes): (R, Wakes)) -> R {
+    /// A step that may start workers, and what it leaves to be done outside the lock.
+    fn step<R>(self: &Arc<Self>, step: impl FnOnce(&Core<J>, Start<'_, J>) -> (R, Wakes<J>)) -> R {
+        let Some(shared) = self.engine.scheduler().filter(|_| self.engine.rests()) else {
+            return self.woken(step(&self.core, &mut |seat| self.engine.start(self, seat)));
+        };
+        let held = here::hold(shared);
+        // Who waited for the reserved processes to end would wait while the clock moved on.
+        let _stopped = shared.stop_clock();
+        let mut reservations = Reservations::default();
+        let (result, mut wakes) = step(&self.core, &mut |_| reservations.add(&held));
+        for (launch, reservation) in wakes.take_launches().zip(reservations) {
+            self.engine.launch(self, launch, reservation);
+        }
+        self.woken((result, wakes))
+    }
+
+    fn woken<R>(&self, (result, wakes): (R, Wakes<J>)) -> R {
         let (leavers, starved) = (wakes.leavers, wakes.starved);
         wakes.wake();
         if leavers > 0 {
@@ -284,7 +350,7 @@ impl<J> Inner<J> {
     }
 
     /// With when the worker leaves, if it rests then.
-    pub(super) fn finish(&self, seat: &Arc<Seat<J>>, ticket: u64, ended: Ended, until: u64) -> Next<J> {
+    pub(super) fn finish(&self, seat: impl FnOnce() -> Arc<Seat<J>>, ticket: u64, ended: Ended, until: u64) -> Next<J> {
         self.woken(self.core.finish(seat, ticket, ended, until))
     }
 
@@ -298,7 +364,7 @@ impl<J> Inner<J> {
 
     /// A worker is gone that has not left: its process was killed.
     pub(super) fn died(self: &Arc<Self>, seat: &Arc<Seat<J>>, ticket: Option<u64>) {
-        let lost = self.woken(self.core.died(seat, ticket, &mut |seat| self.engine.start(self, seat)));
+        let lost = self.step(|core, start| core.died(seat, ticket, start));
         lost.into_iter().for_each(drop_guarded);
     }
 
@@ -318,7 +384,7 @@ impl<J> Inner<J> {
 
     pub(super) fn resize(self: &Arc<Self>, capacity: usize) -> Result<usize, PoolError> {
         check_capacity(capacity)?;
-        Ok(self.woken(self.core.resize(capacity, &mut |seat| self.engine.start(self, seat))))
+        Ok(self.step(|core, start| core.resize(capacity, start)))
     }
 
     pub(super) fn set_keep_alive(&self, idle: Duration) {
@@ -331,7 +397,7 @@ impl<J> Inner<J> {
         content: C,
         make: impl FnOnce(C, u64) -> J,
     ) -> Result<u64, SubmitError<C>> {
-        self.woken(self.core.enter(content, make, &mut |seat| self.engine.start(self, seat))).map_err(refused)
+        self.step(|core, start| core.enter(content, make, start)).map_err(refused)
     }
 
     /// With a place that was reserved.
@@ -341,8 +407,7 @@ impl<J> Inner<J> {
         content: C,
         make: impl FnOnce(C, u64) -> J,
     ) -> Result<u64, SubmitError<C>> {
-        let entered = self.core.enter_reserved(generation, content, make, &mut |seat| self.engine.start(self, seat));
-        self.woken(entered).map_err(refused)
+        self.step(|core, start| core.enter_reserved(generation, content, make, start)).map_err(refused)
     }
 }
 
@@ -417,7 +482,7 @@ impl<J: Send + 'static> Inner<J> {
 
     /// Starts workers for jobs that are queued because none could be started.
     pub(super) fn retry(self: &Arc<Self>) {
-        self.woken(((), self.core.retry(&mut |seat| self.engine.start(self, seat))));
+        self.step(|core, start| ((), core.retry(start)));
     }
 
     fn reap(&self) {
@@ -539,7 +604,7 @@ impl<J: Send + 'static> Inner<J> {
 
     /// What a thread does that works for the pool.
     pub(super) fn work(self: Arc<Self>, seat: Arc<Seat<J>>) {
-        let mut mark = Mark::new(&self, &seat);
+        let mut mark = Mark::new(&self, Arc::clone(&seat));
         let marked = mark.put();
         self.hooks.run_start();
         let signal = Arc::new(Signal::default());
@@ -547,7 +612,7 @@ impl<J: Send + 'static> Inner<J> {
         let mut order = self.await_order(&seat, &signal, &waker);
         while let Order::Run(ticket, job) = order {
             let ended = self.engine.run(&self, job);
-            order = match self.finish(&seat, ticket, ended, NEVER) {
+            order = match self.finish(|| Arc::clone(&seat), ticket, ended, NEVER) {
                 Next::Run(ticket, job) => Order::Run(ticket, job),
                 Next::Park => self.await_order(&seat, &signal, &waker),
                 Next::Leave => Order::Leave,
@@ -664,17 +729,15 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
     ) -> Poll<Result<u64, Why>> {
         let inner = self.inner;
         let mut waker = Some(task.waker().clone());
-        let mut start = |seat| inner.engine.start(inner, seat);
         let polled = if self.place.is_some() {
-            let entered = inner.core.enter_served(&mut self.place, content, make, &mut start, &mut waker);
-            match inner.woken(entered) {
+            let place = &mut self.place;
+            match inner.step(|core, start| core.enter_served(place, content, make, start, &mut waker)) {
                 Some(entered) => Poll::Ready(entered.map_err(why)),
                 None => Poll::Pending,
             }
         } else {
             let own = self.own_seat();
-            let entry = inner.core.enter_or_wait(content, make, &mut start, &mut waker, own.as_ref());
-            match inner.woken(entry) {
+            match inner.step(|core, start| core.enter_or_wait(content, make, start, &mut waker, own.as_ref())) {
                 Ok(Entry::Taken(ticket)) => Poll::Ready(Ok(ticket)),
                 Ok(entry) => self.note(entry).map(Err),
                 Err(refused) => Poll::Ready(Err(why(refused))),

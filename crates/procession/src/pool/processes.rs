@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use procession_sync::atomic::Ordering::{AcqRel, Acquire};
 
 use super::builder::Builder;
-use super::core::{Ended, Expired, Next, Order, Seat};
+use super::core::{Ended, Expired, Launch, Next, Order, Seat};
 use super::error::Why;
 use super::inner::{Engine, Inner, Mark, Patience};
 use super::operations::{Entrance, Pooling, operations};
@@ -21,21 +21,30 @@ use crate::body::Guarded;
 use crate::keeper::NEVER;
 use crate::scheduler;
 use crate::shared::Shared;
+use crate::spawn::Reservation;
 use crate::time::{Instant, Sleep, arm, sleep_on, timeout};
-use crate::{Scheduler, SpawnOptions, Waiting, here};
+use crate::{Scheduler, SpawnOptions, here};
 
 /// What a worker runs. Dropped before its end, it is cancelled.
 type Job = Pin<Box<dyn Future<Output = Result<(), Panic>> + Send>>;
 
-/// How a worker is started as a process.
-type Start<J> = Box<dyn Fn(SpawnOptions, Worker<J>, Arc<Shared>) -> io::Result<()> + Send + Sync>;
+/// Starts a worker that stays while it is idle.
+type Start<J> = dyn Fn(SpawnOptions, Worker<J>, Arc<Shared>) -> io::Result<()> + Send + Sync;
+
+/// Starts a worker with a job and its ticket.
+type Launcher<J> = dyn Fn(Reservation<'_>, JobWorker<J>, u64, J) + Send + Sync;
+
+/// How workers are started as processes.
+enum Kind<J: Send + 'static> {
+    Parking(Box<Start<J>>),
+    Resting(Box<Launcher<J>>),
+}
 
 /// Workers that are processes.
 pub(super) struct Processes<J: Send + 'static> {
     shared: Arc<Shared>,
-    start: Start<J>,
+    kind: Kind<J>,
     stack_size: Option<usize>,
-    rests: bool,
 }
 
 impl<J: Send + 'static> Processes<J> {
@@ -45,7 +54,7 @@ impl<J: Send + 'static> Processes<J> {
         shared: Arc<Shared>,
         start: impl Fn(SpawnOptions, Worker<J>, Arc<Shared>) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
-        Self { shared, start: Box::new(start), stack_size: builder.stack_size, rests: false }
+        Self { shared, kind: Kind::Parking(Box::new(start)), stack_size: builder.stack_size }
     }
 
     /// Async processes, in which a job is the future that `run` makes of it, which does not panic. They end when there is none.
@@ -54,11 +63,10 @@ impl<J: Send + 'static> Processes<J> {
         R: Fn(J) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Result<(), Panic>> + Send + 'static,
     {
-        let start = move |options: SpawnOptions, worker: Worker<J>, _| {
-            let spawned = options.untraced().try_spawn(worker.work(run.clone()));
-            spawned.map(drop).map_err(|refused| io::Error::other(refused.to_string()))
+        let launch = move |reservation: Reservation<'_>, worker: JobWorker<J>, ticket, job| {
+            reservation.start(worker.work(run.clone(), ticket, job));
         };
-        Self { shared, start: Box::new(start), stack_size: None, rests: true }
+        Self { shared, kind: Kind::Resting(Box::new(launch)), stack_size: None }
     }
 
     fn options(&self) -> SpawnOptions {
@@ -76,20 +84,30 @@ mod launch {
 }
 
 impl<J: Send + 'static> Engine<J> for Processes<J> {
-    fn start(&self, inner: &Arc<Inner<J>>, seat: Arc<Seat<J>>) -> io::Result<()> {
-        // Relaxed: the pool is locked, and who had the seat before has been told that it is not his any more.
-        seat.launch.store(launch::STARTING, Relaxed);
-        let worker = Worker { inner: Arc::clone(inner), seat: Arc::clone(&seat), runs: None, is_done: false };
+    fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<Seat<J>>) -> io::Result<()> {
+        let Kind::Parking(start) = &self.kind else {
+            unreachable!("those that rest are launched");
+        };
+        let worker = Worker { inner: Arc::clone(inner), seat: Arc::clone(seat), runs: None, is_done: false };
         let mut options = self.options();
         if let Some(bytes) = self.stack_size {
             options = options.stack_size(bytes);
         }
-        let refused = (self.start)(options, worker, Arc::clone(&self.shared)).err();
+        let refused = start(options, worker, Arc::clone(&self.shared)).err();
         // Ordering: AcqRel pairs with the exchange in the worker's `Drop`: one of the two is first.
         match seat.launch.swap(launch::STARTED, AcqRel) {
             launch::ENDED => Err(refused.unwrap_or_else(|| io::Error::other("the scheduler is shutting down"))),
             _ => Ok(()),
         }
+    }
+
+    fn launch(&self, inner: &Arc<Inner<J>>, launch: Launch<J>, reservation: Reservation<'_>) {
+        let Kind::Resting(launcher) = &self.kind else {
+            unreachable!("those that park are started");
+        };
+        let Launch { seat, ticket, job } = launch;
+        let worker = JobWorker { inner: Arc::clone(inner), mark: Mark::new(inner, seat), runs: Some(ticket) };
+        launcher(reservation, worker, ticket, job);
     }
 
     fn run(&self, _: &Inner<J>, _: J) -> Ended {
@@ -101,7 +119,7 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
     }
 
     fn rests(&self) -> bool {
-        self.rests
+        matches!(self.kind, Kind::Resting(_))
     }
 
     fn dismiss(&self, inner: &Arc<Inner<J>>, count: usize) {
@@ -157,7 +175,7 @@ impl<J: Send + 'static> Drop for Leavers<J> {
     }
 }
 
-/// A worker, from its first step until it rests or has left; dropped before that, it was killed.
+/// A worker that stays while it is idle, from its start until it has left; dropped before that, it was killed.
 pub(super) struct Worker<J: Send + 'static> {
     pub(super) inner: Arc<Inner<J>>,
     seat: Arc<Seat<J>>,
@@ -181,52 +199,11 @@ impl<J: Send + 'static> Drop for Worker<J> {
 }
 
 impl<J: Send + 'static> Worker<J> {
-    /// Runs a job, and those that are queued then.
-    async fn work<F>(mut self, run: impl Fn(J) -> F)
-    where
-        F: Future<Output = Result<(), Panic>>,
-    {
-        // It was started for a job, which may be on its way.
-        let mut order = poll_fn(|task| match self.seat.take_order(task.waker()) {
-            Some(order) => Poll::Ready(order),
-            None => {
-                here::note_waiting(Waiting::JOB);
-                Poll::Pending
-            }
-        })
-        .await;
-        if self.inner.hooks.has_life() && self.seat.begin() {
-            self.inner.hooks.run_start();
-        }
-        let mut mark = Mark::new(&self.inner, &self.seat);
-        while let Order::Run(ticket, job) = order {
-            self.runs = Some(ticket);
-            let outcome = {
-                let mut future = pin!(run(job));
-                poll_fn(|task| {
-                    let _marked = mark.put();
-                    future.as_mut().poll(task)
-                })
-                .await
-            };
-            order = match self.finish(ticket, outcome) {
-                Next::Run(ticket, job) => Order::Run(ticket, job),
-                Next::Rest(reap_at) => {
-                    self.is_done = true;
-                    return self.inner.reap_at(reap_at);
-                }
-                Next::Leave => Order::Leave,
-                Next::Park => unreachable!("an async worker rests"),
-            };
-        }
-        self.leave();
-    }
-
     /// Tells the pool that a job has ended; says what comes next.
     pub(super) fn finish(&mut self, ticket: u64, outcome: Result<(), Panic>) -> Next<J> {
         let ended = self.inner.hooks.ended(outcome);
         self.runs = None;
-        self.inner.finish(&self.seat, ticket, ended, self.inner.rest_until())
+        self.inner.finish(|| Arc::clone(&self.seat), ticket, ended, NEVER)
     }
 
     pub(super) fn leave(mut self) {
@@ -269,6 +246,62 @@ impl<J: Send + 'static> Worker<J> {
             }
         })
         .await
+    }
+}
+
+/// A worker that rests while it has no job, from its start with one until it rests again or has left; dropped before that, it was killed.
+struct JobWorker<J: Send + 'static> {
+    inner: Arc<Inner<J>>,
+    /// With the seat, as long as the pool counts on this.
+    mark: Mark,
+    /// The job that runs.
+    runs: Option<u64>,
+}
+
+impl<J: Send + 'static> Drop for JobWorker<J> {
+    fn drop(&mut self) {
+        if let Some(seat) = self.mark.take_seat() {
+            self.inner.died(&seat, self.runs);
+        }
+    }
+}
+
+impl<J: Send + 'static> JobWorker<J> {
+    /// Runs a job, and those that are queued then.
+    async fn work<F>(mut self, run: impl Fn(J) -> F, mut ticket: u64, mut job: J)
+    where
+        F: Future<Output = Result<(), Panic>>,
+    {
+        if self.inner.hooks.has_life() && self.mark.seat().is_some_and(Seat::<J>::begin) {
+            self.inner.hooks.run_start();
+        }
+        loop {
+            let outcome = {
+                let mut future = pin!(run(job));
+                poll_fn(|task| {
+                    let _marked = self.mark.put();
+                    future.as_mut().poll(task)
+                })
+                .await
+            };
+            self.runs = None;
+            let ended = self.inner.hooks.ended(outcome);
+            let mark = &mut self.mark;
+            let seat = || mark.take_seat().expect("nobody took it before");
+            match self.inner.finish(seat, ticket, ended, self.inner.rest_until()) {
+                Next::Run(next, its_job) => {
+                    (ticket, job) = (next, its_job);
+                    self.runs = Some(ticket);
+                }
+                Next::Rest(reap_at) => return self.inner.reap_at(reap_at),
+                Next::Leave => {
+                    self.inner.hooks.run_stop();
+                    drop(self.mark.take_seat::<J>());
+                    return self.inner.left();
+                }
+                Next::Park => unreachable!("an async worker rests"),
+            }
+        }
     }
 }
 

@@ -23,8 +23,8 @@ pub(super) struct Threads<J> {
 }
 
 impl<J: Send + 'static> Engine<J> for Threads<J> {
-    fn start(&self, inner: &Arc<Inner<J>>, seat: Arc<Seat<J>>) -> io::Result<()> {
-        let worker = Arc::clone(inner);
+    fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<Seat<J>>) -> io::Result<()> {
+        let (worker, seat) = (Arc::clone(inner), Arc::clone(seat));
         world().start_thread_of(inner.next_worker_name(), self.stack_size, move || worker.work(seat))
     }
 

@@ -18,24 +18,27 @@ fn with_a_busy_worker<const MUTATION: u8>(queue: usize) -> (Arc<Core<u32, MUTATI
 fn with_a_busy_worker_of<const MUTATION: u8>(limits: Limits) -> (Arc<Core<u32, MUTATION>>, Arc<Seat<u32>>) {
     let core = Core::new(limits);
     let mut worker = None;
-    let (entered, wakes) = core.enter(1, |job, _| job, &mut |seat| {
-        worker = Some(seat);
+    let (entered, mut wakes) = core.enter(1, |job, _| job, &mut |seat| {
+        worker = Some(Arc::clone(seat));
         Ok(())
     });
     assert_eq!(entered.expect("there is a place"), 1);
+    let launched = wakes.take_launches().any(|launch| (launch.ticket, launch.job) == (1, 1));
     wakes.wake();
     let seat = worker.expect("there was none before");
-    assert!(matches!(seat.take_order(Waker::noop()), Some(Order::Run(1, 1))));
+    assert!(if limits.rests { launched } else { matches!(seat.take_order(Waker::noop()), Some(Order::Run(1, 1))) });
     (Arc::new(core), seat)
 }
 
 /// Submits job 2: whether it was taken, and how many workers were started for it.
 fn submit<const MUTATION: u8>(core: &Core<u32, MUTATION>) -> (bool, u32) {
     let mut started = 0;
-    let (entered, wakes) = core.enter(2, |job, _| job, &mut |_| {
+    let (entered, mut wakes) = core.enter(2, |job, _| job, &mut |_| {
         started += 1;
         Ok(())
     });
+    let launches = wakes.take_launches().count() as u32;
+    assert!(launches == 0 || launches == started, "each process that is reserved is started");
     wakes.wake();
     (entered.is_ok(), started)
 }
@@ -51,7 +54,7 @@ fn claim_against_park<const MUTATION: u8>() {
             let core = Arc::clone(&core);
             thread::spawn(move || submit(&core))
         };
-        let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 0);
+        let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0);
         wakes.wake();
         let (taken, started) = submitter.join().expect("it does not panic");
         assert!(taken && started == 0, "the worker is there, and the queue has room");
@@ -74,7 +77,7 @@ fn canary_park_in_two() {
 fn claim_against_expire<const MUTATION: u8>() {
     check(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(0);
-        let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 0);
+        let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0);
         wakes.wake();
         assert!(matches!(next, Next::Park));
         let submitter = {
@@ -108,7 +111,7 @@ fn claim_against_reap<const MUTATION: u8>() {
     check(|| {
         let limits = Limits { capacity: 1, queue: 0, waiting: 1, kept: 0, rests: true };
         let (core, seat) = with_a_busy_worker_of::<MUTATION>(limits);
-        let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 1);
+        let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 1);
         wakes.wake();
         assert!(matches!(next, Next::Rest(Some(1))), "nobody reaps yet");
         let submitter = {
@@ -147,7 +150,7 @@ fn submit_against_close<const MUTATION: u8>() {
         let taken = submitter.join().expect("it does not panic");
         assert_eq!(core.picture().totals.submitted, then, "a job was taken after the pool was closed");
         // What was taken before runs.
-        let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 0);
+        let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0);
         wakes.wake();
         assert_eq!(matches!(next, Next::Run(2, 2)), taken);
         assert_eq!(matches!(next, Next::Leave), !taken);
@@ -177,7 +180,7 @@ fn claim_park_expire_and_close() {
         let worker = {
             let (core, seat) = (Arc::clone(&core), Arc::clone(&seat));
             thread::spawn(move || {
-                let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 0);
+                let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0);
                 wakes.wake();
                 match next {
                     Next::Park => {
@@ -246,7 +249,7 @@ fn submit_against_resize<const MUTATION: u8>() {
         assert!(taken, "there is a worker for it, or room in the queue");
         assert_eq!(core.picture().live, then, "a worker was started beyond the capacity");
         // Either there are too many workers, or the job is queued for this one.
-        let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 0);
+        let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0);
         wakes.wake();
         assert_eq!(matches!(next, Next::Leave), started == 1);
         assert_eq!(matches!(next, Next::Run(2, 2)), started == 0);
@@ -272,7 +275,7 @@ fn help_against_withdraw_against_run<const MUTATION: u8>() {
         let worker = {
             let core = Arc::clone(&core);
             thread::spawn(move || {
-                let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 0);
+                let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0);
                 wakes.wake();
                 matches!(next, Next::Run(2, 2))
             })
@@ -319,10 +322,10 @@ fn withdraw_against_run<const MUTATION: u8>() {
         let worker = {
             let core = Arc::clone(&core);
             thread::spawn(move || {
-                let (next, wakes) = core.finish(&seat, 1, Ended::Completed, 0);
+                let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0);
                 wakes.wake();
                 if let Next::Run(ticket, _) = next {
-                    core.finish(&seat, ticket, Ended::Completed, 0).1.wake();
+                    core.finish(|| Arc::clone(&seat), ticket, Ended::Completed, 0).1.wake();
                 }
             })
         };
@@ -356,7 +359,7 @@ fn leave_against_finish() {
         };
         let worker = {
             let core = Arc::clone(&core);
-            thread::spawn(move || core.finish(&seat, 1, Ended::Completed, 0).1.wake())
+            thread::spawn(move || core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0).1.wake())
         };
         core.leave_wait(place).wake();
         worker.join().expect("it does not panic");

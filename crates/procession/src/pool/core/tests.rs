@@ -1,4 +1,5 @@
 use std::io;
+use std::sync::Arc;
 
 use super::{Core, Ended, HOLES_MAX, Limits, Next, Refused};
 
@@ -15,7 +16,7 @@ fn a_job_whose_worker_is_refused_waits_for_those_there_are() {
     let core = core(3, 0);
     let mut first = None;
     core.enter(1, |job, _| job, &mut |seat| {
-        first = Some(seat);
+        first = Some(Arc::clone(seat));
         Ok(())
     })
     .0
@@ -26,7 +27,8 @@ fn a_job_whose_worker_is_refused_waits_for_those_there_are() {
     assert_eq!((core.picture().live, core.picture().queued), (1, 2));
     let seat = first.expect("it started");
     for job in [2, 3] {
-        let Next::Run(ticket, next) = core.finish(&seat, u64::from(job) - 1, Ended::Completed, 0).0 else {
+        let Next::Run(ticket, next) = core.finish(|| Arc::clone(&seat), u64::from(job) - 1, Ended::Completed, 0).0
+        else {
             panic!("a job is queued");
         };
         assert_eq!((ticket, next), (u64::from(job), job));
@@ -41,7 +43,7 @@ fn a_worker_that_starts_late_takes_what_was_queued_first() {
     core.resize(3, &mut |_| refuse()).1.wake();
     let mut late = None;
     core.enter(3, |job, _| job, &mut |seat| {
-        late = Some(seat);
+        late = Some(Arc::clone(seat));
         Ok(())
     })
     .0
@@ -76,18 +78,18 @@ fn holes_of_cancelled_jobs_do_not_pile_up() {
 }
 
 /// As `core`, of workers that rest; with as many as the capacity, which rest until their numbers, from 1.
-fn resting(capacity: usize, kept: usize) -> (Core<u32>, Vec<std::sync::Arc<super::Seat<u32>>>) {
+fn resting(capacity: usize, kept: usize) -> (Core<u32>, Vec<Arc<super::Seat<u32>>>) {
     let core = Core::new(Limits { capacity, queue: 1, waiting: 0, kept, rests: true });
     let mut seats = Vec::new();
     for job in 1..=capacity as u32 {
         let entered = core.enter(job, |job, _| job, &mut |seat| {
-            seats.push(seat);
+            seats.push(Arc::clone(seat));
             Ok(())
         });
         entered.0.expect("it starts");
     }
     for (seat, ticket) in seats.iter().zip(1..) {
-        let next = core.finish(seat, ticket, Ended::Completed, ticket).0;
+        let next = core.finish(|| Arc::clone(seat), ticket, Ended::Completed, ticket).0;
 
         assert!(matches!(next, Next::Rest(_)));
     }
@@ -103,14 +105,14 @@ fn a_worker_that_cannot_be_started_again_rests_on_and_its_job_comes_back() {
     assert_eq!((core.picture().live, core.picture().idle), (2, 2));
     let mut again = None;
     let entered = core.enter(4, |job, _| job, &mut |seat| {
-        again = Some(seat);
+        again = Some(Arc::clone(seat));
         Ok(())
     });
     let ticket = entered.0.expect("it starts");
-    assert!(std::sync::Arc::ptr_eq(&again.expect("it started"), &seats[1]), "the one that became idle last");
+    assert!(Arc::ptr_eq(&again.expect("it started"), &seats[1]), "the one that became idle last");
     core.enter(5, |job, _| job, &mut |_| refuse()).0.expect("one is busy");
     assert_eq!((core.picture().queued, core.picture().idle, core.picture().totals.started), (1, 1, 2));
-    assert!(matches!(core.finish(&seats[1], ticket, Ended::Completed, 9).0, Next::Run(_, 5)));
+    assert!(matches!(core.finish(|| Arc::clone(&seats[1]), ticket, Ended::Completed, 9).0, Next::Run(_, 5)));
 }
 
 #[test]
@@ -122,7 +124,7 @@ fn those_who_have_rested_too_long_leave_and_the_next_is_known() {
     // The keep-alive was lowered: who begins to rest now leaves before the other.
     core.expect_uneven();
     let ticket = core.enter(6, |job, _| job, &mut |_| Ok(())).0.expect("it starts");
-    assert!(matches!(core.finish(&seats[3], ticket, Ended::Completed, 2).0, Next::Rest(Some(2))));
+    assert!(matches!(core.finish(|| Arc::clone(&seats[3]), ticket, Ended::Completed, 2).0, Next::Rest(Some(2))));
     assert_eq!(core.reap(2).0, None, "the other is kept");
     assert_eq!((core.picture().live, core.picture().idle), (1, 1));
     assert_eq!(core.reap(9).0, None);
@@ -133,7 +135,7 @@ fn those_who_have_rested_too_long_leave_and_the_next_is_known() {
 fn a_retry_is_asked_for_once_and_again_when_nobody_will() {
     let (core, _seats) = resting(2, 0);
     core.enter(3, |job, _| job, &mut |_| Ok(())).0.expect("it starts");
-    let starved = |wakes: super::Wakes| wakes.starved;
+    let starved = |wakes: super::Wakes<u32>| wakes.starved;
     let (entered, wakes) = core.enter(4, |job, _| job, &mut |_| refuse());
     assert!(entered.is_ok() && starved(wakes), "one is busy, and another could be");
     assert!(!starved(core.resize(3, &mut |_| refuse()).1), "somebody retries already");
