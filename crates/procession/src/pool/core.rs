@@ -54,7 +54,7 @@
 //!   lines as to start another in memory that was just freed (`pool` on one processor: 1690 ns for each job, now 690; on two, 1810 and 1320 ns of CPU).
 //! - To start the processes of workers that rest under the lock, and to count those who refer to a seat, which is in no cache then: `pool` takes 1.3
 //!   times as long.
-//! - Spinning longer for the lock than `std` does: 2 % of `pool_many`. Backing off (`lock_with_backoff`): `pool` takes 1.3 times as long.
+//! - Spinning longer for the lock than `std` does: 2 % of `pool_many`. Backing off (`lock_with_backoff`): `pool_many` takes 1.3 times as long.
 //! - Tombstones in the queue for jobs that were cancelled: they use up places. Here one is left only to keep the order, and is not counted.
 //!
 //! ## Checked by
