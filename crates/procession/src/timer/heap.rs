@@ -26,6 +26,8 @@
 //!   30 ns for an insertion and a removal, with all that is around them).
 #![forbid(unsafe_code)]
 
+use crate::prefetch::prefetch;
+
 /// A deadline that does not come. No key in the heap has it.
 pub(super) const NEVER: u64 = u64::MAX;
 
@@ -215,7 +217,12 @@ impl Heap {
     #[inline]
     fn sift_down(&mut self, mut hole: usize, key: Key) {
         while (hole - 2) * 4 < self.end {
-            let (which, child) = self.lines[hole - 2].first();
+            let line = hole - 2;
+            // The children of the four, which are side by side: one of them comes next, and of a large heap it is in no cache.
+            for below in 4 * line - 2..4 * line + 2 {
+                prefetch(self.lines.as_ptr().wrapping_add(below));
+            }
+            let (which, child) = self.lines[line].first();
             if key < child {
                 break;
             }
