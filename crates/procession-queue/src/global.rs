@@ -80,12 +80,25 @@ impl<T> Global<T> {
     /// # Panics
     /// If `workers` is 0.
     pub fn pop_share<const CAPACITY: usize>(&self, own: &deque::Owner<T, CAPACITY>, workers: usize) -> Option<T> {
+        self.pop_share_noting(own, workers, |_| ())
+    }
+
+    /// As [`pop_share`](Self::pop_share); `note` is shown each item that goes into `own`. It runs under the lock.
+    ///
+    /// # Panics
+    /// If `workers` is 0.
+    pub fn pop_share_noting<const CAPACITY: usize>(
+        &self,
+        own: &deque::Owner<T, CAPACITY>,
+        workers: usize,
+        mut note: impl FnMut(&T),
+    ) -> Option<T> {
         assert!(workers > 0, "the caller is a worker");
         self.take(|items| {
             let share = (items.len() / workers + 1).min(BATCH_MAX);
             let first = items.pop_front()?;
             let more = share.min(items.len()).min(own.0.room(share));
-            let mut batch = items.drain(..more);
+            let mut batch = items.drain(..more).inspect(|item| note(item));
             own.0.push_each(more, Arrange::OldestLast, || batch.next().expect("as many as were counted"));
             Some(first)
         })

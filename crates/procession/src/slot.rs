@@ -622,6 +622,13 @@ impl Ready {
         self.0
     }
 
+    /// Has the processor fetch the slot.
+    #[inline]
+    pub(crate) fn prefetch_slot(&self) {
+        prefetch(self.0.as_ptr());
+        prefetch(self.0.as_ptr().cast::<u8>().wrapping_add(64));
+    }
+
     /// Has the processor fetch what the process's next step begins with.
     #[inline]
     pub(crate) fn prefetch(&self) {

@@ -22,7 +22,7 @@ use crate::process::{InitError, MachineBody, Process};
 use crate::relations::{self, MonitorRef};
 use crate::scheduler::{self, Scheduler};
 use crate::shared::{Newcomer, Shared};
-use crate::slot::{self, Birth, Extra, HandleShare, Kind, Parent, Pin, Ready, Slot};
+use crate::slot::{self, Birth, Extra, HandleShare, Kind, Pin, Ready, Slot};
 use crate::worker::{self, Local};
 
 /// What a process without a mailbox receives: nothing.
@@ -390,9 +390,10 @@ impl SpawnOptions {
         let refuse = |refused, kind| Err(SpawnError { refused, kind });
         // Before it is counted: who waited for it to end would wait while the clock moved on.
         let _stopped = shared.stop_clock();
-        let reservation = match Reservation::take(&shared) {
+        let parent = here::parent_in(&shared);
+        let reservation = match Reservation::take(&shared, parent.is_some()) {
             Ok(reservation) => reservation,
-            Err(kind) => return refuse(content, kind),
+            Err(unavailable) => return refuse(content, unavailable.into()),
         };
         if kind.name == COROUTINE && shared.stacks.is_none() {
             return refuse(content, SpawnErrorKind::NoCoroutines);
@@ -404,8 +405,7 @@ impl SpawnOptions {
         };
         let extra = rest.as_mut().and_then(|rest| rest.extra.take());
         let location = rest.as_ref().and_then(|rest| rest.location).unwrap_or(location);
-        let parent = reservation.parent;
-        let slot = reservation.occupy(kind, location, extra);
+        let slot = reservation.occupy(Birth { kind, location, parent, extra });
         if let Some(name) = rest.as_mut().and_then(|rest| rest.name.take())
             && let Err(error) = names::register_in(&shared, name, slot.pid())
         {
@@ -443,46 +443,62 @@ fn queue(shared: &Hold, share: &HandleShare, inside: bool) {
     }
 }
 
+/// Why a scheduler takes no process now.
+#[derive(Clone, Copy)]
+enum Unavailable {
+    Limit,
+    Closing,
+}
+
+impl From<Unavailable> for SpawnErrorKind {
+    fn from(unavailable: Unavailable) -> Self {
+        match unavailable {
+            Unavailable::Limit => Self::Limit,
+            Unavailable::Closing => Self::Closing,
+        }
+    }
+}
+
 /// A process that is counted, and has a slot, but is nothing yet. Dropped, it was refused.
 pub(crate) struct Reservation<'a> {
     shared: &'a Hold,
     free: NonNull<Slot>,
-    parent: Option<Parent>,
 }
 
 impl<'a> Reservation<'a> {
-    /// # Errors
-    /// The scheduler is at its limit, or shutting down.
+    /// `inside`: a process of its scheduler starts it.
     #[inline]
-    fn take(shared: &'a Hold) -> Result<Self, SpawnErrorKind> {
+    fn take(shared: &'a Hold, inside: bool) -> Result<Self, Unavailable> {
         let local = shared.local();
         local.map_or_else(here::spend, Local::spend);
-        let parent = here::parent_in(shared);
         // Counted before the look at the phase: a shutdown that has not begun then waits for this process.
         local.map_or_else(|| here::counter(shared), Local::counter).add(|stats| &stats.spawned, 1);
-        let free = if shared.takes_processes(parent.is_some()) {
-            here::free_slot(shared).ok_or(SpawnErrorKind::Limit)
+        let free = if shared.takes_processes(inside) {
+            here::free_slot(shared).ok_or(Unavailable::Limit)
         } else {
-            Err(SpawnErrorKind::Closing)
+            Err(Unavailable::Closing)
         };
         match free {
-            Ok(free) => Ok(Self { shared, free, parent }),
-            Err(kind) => {
+            Ok(free) => Ok(Self { shared, free }),
+            Err(unavailable) => {
                 shared.count_refused();
-                Err(kind)
+                Err(unavailable)
             }
         }
     }
 
     /// As `take`, for who is no spawner. It is to be started before the clock may go on.
+    ///
+    /// # Errors
+    /// The scheduler is at its limit, or shutting down.
     pub(crate) fn try_take(shared: &'a Hold) -> Result<Self, SpawnError<()>> {
-        Self::take(shared).map_err(|kind| SpawnError { refused: (), kind })
+        let taken = Self::take(shared, here::parent_in(shared).is_some());
+        taken.map_err(|unavailable| SpawnError { refused: (), kind: unavailable.into() })
     }
 
     #[inline]
-    fn occupy(self, kind: &'static Kind, location: &'static Location<'static>, extra: Option<Box<Extra>>) -> Pin {
-        let reservation = ManuallyDrop::new(self);
-        slot::occupy(reservation.free, Birth { kind, location, parent: reservation.parent, extra })
+    fn occupy(self, birth: Birth) -> Pin {
+        slot::occupy(ManuallyDrop::new(self).free, birth)
     }
 
     /// Starts an async process, without a span, of which nobody keeps a handle.
@@ -491,8 +507,9 @@ impl<'a> Reservation<'a> {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let (shared, parent) = (self.shared, self.parent);
-        let slot = self.occupy(&Kinds::<Nothing>::ASYNC, Location::caller(), None);
+        let shared = self.shared;
+        let (kind, location, parent) = (&Kinds::<Nothing>::ASYNC, Location::caller(), here::parent_in(shared));
+        let slot = self.occupy(Birth { kind, location, parent, extra: None });
         let share = slot::install(slot, Box::new(AsyncBody::new(future)));
         queue(shared, &share, parent.is_some());
     }

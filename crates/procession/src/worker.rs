@@ -52,6 +52,7 @@ use crate::here::{self, Counter, Entered, Here};
 use crate::idle::{SeatId, TakenBack};
 use crate::keeper::NEVER;
 use crate::poller::{BATCH_BUSY, Batch};
+use crate::prefetch::prefetch;
 use crate::root::Root;
 use crate::shared::Shared;
 use crate::slot::{CACHE, Parent, Pin, Ready, Slot};
@@ -142,7 +143,13 @@ impl Core {
             let batch = (shared.table().cache() / 2).max(1);
             shared.table().take_free(shared, batch, &mut slots);
         }
-        slots.pop()
+        let slot = slots.pop()?;
+        if let Some(next) = slots.last() {
+            // Of many that were used once, it is in no cache when its turn comes.
+            prefetch(next.as_ptr());
+            prefetch(next.as_ptr().cast::<u8>().wrapping_add(64));
+        }
+        Some(slot)
     }
 
     pub(crate) fn return_slots(&self, shared: &Shared) {
@@ -535,7 +542,7 @@ impl Local {
         let ready = if self.shared.is_shuffled() {
             self.pop_shuffled()?
         } else {
-            self.shared.global.pop_share(&self.core.deque, self.shared.width())?
+            self.shared.global.pop_share_noting(&self.core.deque, self.shared.width(), Ready::prefetch_slot)?
         };
         // What was taken beside it is for others, too.
         if !self.core.deque.is_empty() {
