@@ -175,15 +175,13 @@ pub(crate) fn arm(
 /// # Ok::<(), procession::BuildError>(())
 /// ```
 pub fn sleep(duration: Duration) -> Sleep {
-    let mut sleep = sleep_until(Instant::NEVER);
     match here::here() {
         Some(here) => {
-            sleep.deadline = Instant(here.world.now()) + duration;
-            sleep.fresh = !duration.is_zero();
+            let deadline = Instant(here.world.now()) + duration;
+            Sleep { deadline, after: None, fresh: !duration.is_zero(), on: None, armed: None }
         }
-        None => sleep.after = Some(duration),
+        None => Sleep { deadline: Instant::NEVER, after: Some(duration), fresh: false, on: None, armed: None },
     }
-    sleep
 }
 
 /// Waits until a moment; not at all if it has passed.
