@@ -274,7 +274,8 @@ impl<P: Process> MachineBody<P> {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err((process, error)),
             Err(Exit::Panicked(text)) => return Err((process, InitError::Panicked(text))),
-            Err(_) => unreachable!("what is guarded ends by a panic only"),
+            // It ended itself, or was cancelled where it waits.
+            Err(exit) => return Err((process, InitError::Refused(Box::new(exit)))),
         }
         Ok(Self {
             stage: Stage::Runs(Closing(process)),
@@ -367,9 +368,9 @@ impl<P: Process> MachineBody<P> {
             here::count(slot.shared(), |stats| &stats.discarded, self.messages as u64);
         }
         // A panic of the process's `Drop` replaces the result: it ends with `Exit::Panicked`.
-        let exit = result.as_ref().map_or_else(|exit| Step::ended(exit.clone()), |_| Step::Ended(None));
+        let step = result.as_ref().map_or_else(|exit| Step::ended(exit.clone()), |_| Step::Ended(None));
         self.stage = Stage::Ended(result);
-        exit
+        step
     }
 
     /// Waits as `waiting_for` says, if nothing has come meanwhile.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use procession::{
     Child, CommandError, CommandId, CommandResult, Completion, Event, Events, Exit, InitError, Instant, Process,
-    ProcessState, Scheduler, Status, Value, WaitingFor, Yields,
+    ProcessState, Scheduler, Status, Value, WaitingFor, Yields, exit,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicUsize;
@@ -71,6 +71,7 @@ impl Process for Scripted {
             ("play", _) => Ok(()),
             ("refuse", _) => Err(InitError::Refused("not today".into())),
             ("panic", _) => panic_quietly("stage fright"),
+            ("exit", _) => exit(Exit::failed("no stage")),
             ("input", Some(&"good")) => Ok(()),
             ("input", _) => Err(InitError::Refused("bad input".into())),
             _ => Err(InitError::unknown_method(method)),
@@ -484,6 +485,7 @@ fn init_chooses_the_method_and_may_refuse() {
         ("refuse", "", "it refused its input", Some("not today")),
         ("input", "bad", "it refused its input", Some("bad input")),
         ("panic", "", "its init panicked: stage fright", None),
+        ("exit", "", "it refused its input", Some("the process failed: no stage")),
     ];
     for (method, value, text, source) in cases {
         let error = scheduler.spawn_process(machine(), method, input(value)).expect_err(text);
