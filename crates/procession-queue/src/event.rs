@@ -135,8 +135,11 @@ pub enum Pushed {
 #[repr(transparent)]
 pub(crate) struct Stack<M, S, const MUTATION: u8> {
     newest: AtomicPtr<Head>,
-    items: PhantomData<Event<M, S>>,
+    items: PhantomData<InAndOut<Event<M, S>>>,
 }
+
+/// What a shared reference lets in as well as out: owned, and invariant.
+type InAndOut<T> = (T, fn(T));
 
 // SAFETY: items move in from any thread and out to any thread; no reference to one is ever shared.
 unsafe impl<M: Send, S: Send, const MUTATION: u8> Send for Stack<M, S, MUTATION> {}
@@ -180,12 +183,7 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
             match self.newest.compare_exchange_weak(seen, link, order, Relaxed) {
                 Ok(_) if seen == ARMED => return Ok(Pushed::Wake),
                 Ok(_) => return Ok(Pushed::Queued),
-                Err(CLOSED) => {
-                    // SAFETY: [unpublished]
-                    let node = unsafe { Box::from_raw(node) };
-                    return Err(Closed(node.item));
-                }
-                Err(CLOSED) => {
+                Err(now) if now == CLOSED => {
                     // SAFETY: [unpublished]
                     let node = unsafe { Box::from_raw(node) };
                     return Err(Closed(node.item));
@@ -289,6 +287,13 @@ impl<M, S, const MUTATION: u8> Drop for Stack<M, S, MUTATION> {
 /// assert_eq!(queue.push("b"), Ok(Pushed::Queued));
 /// assert!(queue.close().eq([Event::Message("b")]));
 /// assert_eq!(queue.push("c"), Err(Closed("c")));
+/// ```
+///
+/// A queue of references takes none that live shorter:
+/// ```compile_fail
+/// fn shorten<'a>(queue: &'a procession_queue::EventQueue<&'static str>) -> &'a procession_queue::EventQueue<&'a str> {
+///     queue
+/// }
 /// ```
 #[repr(transparent)]
 pub struct EventQueue<M, S = Infallible>(Stack<M, S, { mutation::SOUND }>);

@@ -42,7 +42,7 @@ const SHRINK_MIN: usize = 1024;
 /// Unbounded: a scheduler queues each process at most once, so its limit on processes is the bound.
 ///
 /// # Blocking
-/// A lock is held while a few items move, never while user code runs.
+/// A lock is held while a few items move, and while [`pop_share_noting`](Self::pop_share_noting) shows them.
 pub struct Global<T> {
     /// The number of items, so that nobody takes the lock to find nothing.
     length: AtomicUsize,
@@ -83,10 +83,11 @@ impl<T> Global<T> {
         self.pop_share_noting(own, workers, |_| ())
     }
 
-    /// As [`pop_share`](Self::pop_share); `note` is shown each item that goes into `own`. It runs under the lock.
+    /// As [`pop_share`](Self::pop_share); `note` is shown each item that goes into `own`. It runs under the lock, for what takes no time: to have the
+    /// items fetched into a cache, say.
     ///
     /// # Panics
-    /// If `workers` is 0.
+    /// If `workers` is 0. If `note` panics, that of each later call of anything here.
     pub fn pop_share_noting<const CAPACITY: usize>(
         &self,
         own: &deque::Owner<T, CAPACITY>,

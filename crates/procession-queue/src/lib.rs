@@ -79,7 +79,7 @@
 //! # Blocking and reclamation
 //!
 //! The deque, the ring and the event queue are lock-free. [`Global`] holds a lock for the time of moving a few items, and
-//! never while user code runs. Nothing here runs user code but the `Drop` of items in queues that are dropped.
+//! while user code runs only if that asked to be shown them. Nothing else here runs user code but the `Drop` of items in queues that are dropped.
 #![deny(clippy::unwrap_used)]
 
 pub mod deque;

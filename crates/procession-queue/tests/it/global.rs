@@ -50,6 +50,17 @@ fn smoke() {
 }
 
 #[test]
+fn a_share_is_noted_without_the_item_that_is_returned() {
+    let global = Global::new();
+    (1..=9).for_each(|item| global.push(item));
+    let own = deque::Owner::<_, 8>::new();
+    let mut noted = Vec::new();
+    assert_eq!(global.pop_share_noting(&own, 3, |item| noted.push(*item)), Some(1));
+    assert_eq!(noted, [2, 3, 4, 5]);
+    assert_eq!(std::iter::from_fn(|| own.pop()).collect::<Vec<_>>(), noted, "it is what the owner has now");
+}
+
+#[test]
 fn is_empty() {
     let global = Global::new();
     assert_eq!((global.is_empty(), global.len()), (true, 0));
