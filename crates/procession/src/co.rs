@@ -544,6 +544,7 @@ where
 /// A coroutine that was cancelled unwinds from here, if the future is not complete. One that is terminated unwinds from here, too; the future is
 /// dropped by that.
 pub fn wait<F: Future>(future: F) -> F::Output {
+    // First of all: it is made where it is polled then, and not copied (`co_channel_1`: 77 ns instead of 96).
     let future = pin!(future);
     match frame().filter(|frame| frame.may_suspend()) {
         Some(frame) => frame.wait(future),

@@ -26,11 +26,10 @@ use crate::keeper::{Keeper, Kept, NEVER, Owed};
 use crate::names::Names;
 use crate::next::Next;
 use crate::poller::Poller;
-use crate::prefetch::prefetch;
 use crate::relations;
 use crate::relay::Relay;
 use crate::root;
-use crate::slot::{Pin, Ready, Slot, Table};
+use crate::slot::{Pin, Ready, Slot, Table, prefetch_slot};
 use crate::snapshot::{self};
 use crate::state::{State, Wake};
 use crate::time::sleep_on;
@@ -926,9 +925,7 @@ impl Ahead {
         match action {
             // What wakes others may be the user's code, and may take long.
             Action::Wake(waker) if waker::is_of_process(&waker) => {
-                let slot = waker.data().cast::<u8>();
-                prefetch(slot);
-                prefetch(slot.wrapping_add(64));
+                prefetch_slot(waker.data().cast());
                 let before = self.wakers[self.turn % AHEAD].replace(waker);
                 self.turn += 1;
                 if let Some(before) = before {

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
+use std::mem;
 use std::num::NonZeroU32;
 use std::panic::Location;
 use std::ptr::NonNull;
@@ -391,10 +391,10 @@ impl SpawnOptions {
         // Before it is counted: who waited for it to end would wait while the clock moved on.
         let _stopped = shared.stop_clock();
         let parent = here::parent_in(&shared);
-        let reservation = match Reservation::take(&shared, parent.is_some()) {
-            Ok(reservation) => reservation,
-            Err(unavailable) => return refuse(content, unavailable.into()),
-        };
+        let reservation = Reservation::take(&shared, parent.is_some());
+        if reservation.slot == Err(Unavailable::Closing) {
+            return refuse(content, SpawnErrorKind::Closing);
+        }
         if kind.name == COROUTINE && shared.stacks.is_none() {
             return refuse(content, SpawnErrorKind::NoCoroutines);
         }
@@ -405,7 +405,10 @@ impl SpawnOptions {
         };
         let extra = rest.as_mut().and_then(|rest| rest.extra.take());
         let location = rest.as_ref().and_then(|rest| rest.location).unwrap_or(location);
-        let slot = reservation.occupy(Birth { kind, location, parent, extra });
+        let slot = match reservation.occupy(Birth { kind, location, parent, extra }) {
+            Ok(slot) => slot,
+            Err(unavailable) => return refuse(content, unavailable.into()),
+        };
         if let Some(name) = rest.as_mut().and_then(|rest| rest.name.take())
             && let Err(error) = names::register_in(&shared, name, slot.pid())
         {
@@ -444,8 +447,8 @@ fn queue(shared: &Hold, share: &HandleShare, inside: bool) {
 }
 
 /// Why a scheduler takes no process now.
-#[derive(Clone, Copy)]
-enum Unavailable {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unavailable {
     Limit,
     Closing,
 }
@@ -459,49 +462,47 @@ impl From<Unavailable> for SpawnErrorKind {
     }
 }
 
-/// A process that is counted, and has a slot, but is nothing yet. Dropped, it was refused.
+/// A process that is counted, and has a slot if there is room for it, but is nothing yet. Dropped, it was refused; not under a lock, since that may
+/// be the end of the scheduler.
 pub(crate) struct Reservation<'a> {
     shared: &'a Hold,
-    free: NonNull<Slot>,
+    slot: Result<NonNull<Slot>, Unavailable>,
 }
 
 impl<'a> Reservation<'a> {
-    /// `inside`: a process of its scheduler starts it.
+    /// Counts a process, and takes a slot for it. `inside`: a process of the same scheduler starts it.
     #[inline]
-    fn take(shared: &'a Hold, inside: bool) -> Result<Self, Unavailable> {
+    fn take(shared: &'a Hold, inside: bool) -> Self {
         let local = shared.local();
         local.map_or_else(here::spend, Local::spend);
         // Counted before the look at the phase: a shutdown that has not begun then waits for this process.
         local.map_or_else(|| here::counter(shared), Local::counter).add(|stats| &stats.spawned, 1);
-        let free = if shared.takes_processes(inside) {
+        let slot = if shared.takes_processes(inside) {
             here::free_slot(shared).ok_or(Unavailable::Limit)
         } else {
             Err(Unavailable::Closing)
         };
-        match free {
-            Ok(free) => Ok(Self { shared, free }),
-            Err(unavailable) => {
-                shared.count_refused();
-                Err(unavailable)
-            }
-        }
+        Self { shared, slot }
     }
 
     /// As `take`, for who is no spawner. It is to be started before the clock may go on.
-    ///
-    /// # Errors
-    /// The scheduler is at its limit, or shutting down.
-    pub(crate) fn try_take(shared: &'a Hold) -> Result<Self, SpawnError<()>> {
-        let taken = Self::take(shared, here::parent_in(shared).is_some());
-        taken.map_err(|unavailable| SpawnError { refused: (), kind: unavailable.into() })
+    pub(crate) fn of(shared: &'a Hold) -> Self {
+        Self::take(shared, here::parent_in(shared).is_some())
+    }
+
+    /// Why there is no room for it.
+    pub(crate) fn refusal(&self) -> Option<SpawnError<()>> {
+        self.slot.err().map(|unavailable| SpawnError { refused: (), kind: unavailable.into() })
     }
 
     #[inline]
-    fn occupy(self, birth: Birth) -> Pin {
-        slot::occupy(ManuallyDrop::new(self).free, birth)
+    fn occupy(self, birth: Birth) -> Result<Pin, Unavailable> {
+        let slot = slot::occupy(self.slot?, birth);
+        mem::forget(self);
+        Ok(slot)
     }
 
-    /// Starts an async process, without a span, of which nobody keeps a handle.
+    /// Starts an async process, of which nobody keeps a handle and which has no span, if there is room for it.
     pub(crate) fn start<F>(self, future: F)
     where
         F: Future + Send + 'static,
@@ -509,7 +510,7 @@ impl<'a> Reservation<'a> {
     {
         let shared = self.shared;
         let (kind, location, parent) = (&Kinds::<Nothing>::ASYNC, Location::caller(), here::parent_in(shared));
-        let slot = self.occupy(Birth { kind, location, parent, extra: None });
+        let Ok(slot) = self.occupy(Birth { kind, location, parent, extra: None }) else { return };
         let share = slot::install(slot, Box::new(AsyncBody::new(future)));
         queue(shared, &share, parent.is_some());
     }
@@ -517,7 +518,9 @@ impl<'a> Reservation<'a> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        slot::return_unused(self.free);
+        if let Ok(slot) = self.slot {
+            slot::return_unused(slot);
+        }
         self.shared.count_refused();
     }
 }

@@ -40,6 +40,8 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::few::Few;
+
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
@@ -142,30 +144,21 @@ pub(crate) fn wake(who: Option<Who>) {
     }
 }
 
-/// Those who were served, to be woken outside the lock: most often one.
+/// Those who were served, to be woken outside the lock.
 #[derive(Debug, Default)]
 #[must_use]
-pub(crate) struct Woken {
-    first: Option<Who>,
-    more: Vec<Who>,
-}
+pub(crate) struct Woken(Few<Who>);
 
 impl Woken {
     pub(crate) fn push(&mut self, who: Who) {
-        match self.first {
-            None => self.first = Some(who),
-            Some(_) => self.more.push(who),
-        }
+        self.0.push(who);
     }
 
     /// Wakes them.
     #[cfg(not(procession_loom))]
     #[inline]
     pub(crate) fn wake(self) {
-        if let Some(first) = self.first {
-            first.wake();
-            self.more.into_iter().for_each(Who::wake);
-        }
+        self.0.for_each(Who::wake);
     }
 }
 

@@ -52,10 +52,9 @@ use crate::here::{self, Counter, Entered, Here};
 use crate::idle::{SeatId, TakenBack};
 use crate::keeper::NEVER;
 use crate::poller::{BATCH_BUSY, Batch};
-use crate::prefetch::prefetch;
 use crate::root::Root;
 use crate::shared::Shared;
-use crate::slot::{CACHE, Parent, Pin, Ready, Slot};
+use crate::slot::{CACHE, Parent, Pin, Ready, Slot, prefetch_slot};
 use crate::state::Wait;
 use crate::timer::Timers;
 use crate::waker;
@@ -146,8 +145,7 @@ impl Core {
         let slot = slots.pop()?;
         if let Some(next) = slots.last() {
             // Of many that were used once, it is in no cache when its turn comes.
-            prefetch(next.as_ptr());
-            prefetch(next.as_ptr().cast::<u8>().wrapping_add(64));
+            prefetch_slot(next.as_ptr());
         }
         Some(slot)
     }

@@ -10,7 +10,7 @@
 //! receive waits because there is neither a message nor a sender.
 //!
 //! ## Steps
-//! Send: `Look` closed → refuse; somebody waits to receive → hand him the message; room → put it last; else `Enlist` in the same critical
+//! Send: `Look` somebody waits to receive → hand him the message; room → put it last; closed, which leaves no room → refuse; else `Enlist` in the same critical
 //! section. Receive: `Look` a message → take the first, and let the first who waits to send put his last; none, but somebody waits to send →
 //! take his; closed → end; else `Enlist`, likewise. Close: set the flag, and serve everybody who waits, with nothing.
 //! Cancel: leave the list; a receiver that was handed a message gives it to the next who waits, or puts it first. `Wake` outside the lock.
@@ -76,7 +76,7 @@ struct State<T> {
     closed: bool,
 }
 
-/// A channel without its faces.
+/// A channel without its faces. From the beginning of a cache line, for the order of the above.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Core<T, const MUTATION: u8 = { mutation::SOUND }> {

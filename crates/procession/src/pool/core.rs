@@ -11,7 +11,7 @@
 //! ## States
 //! Everything is under one lock, and every step is one critical section. *Live* workers are *idle*, which are on the stack, or *busy*,
 //! which is the difference, so that it cannot disagree. A worker that leaves is not live from the moment of the decision. A job is in
-//! the queue, or in the order of one worker, or run. A *place* is what a job needs to be taken: busy workers, queued jobs and
+//! the queue, or in the order or the launch of one worker, or run. A *place* is what a job needs to be taken: busy workers, queued jobs and
 //! reservations use one each, and there are as many as the capacity and the queue's limit together. The *generation* counts how often
 //! the pool was closed; a reservation of an earlier one is void.
 //!
@@ -20,8 +20,8 @@
 //! into its order, or start a worker with it while fewer live than the capacity, or queue it. Else it may `Wait` in the list.
 //! Worker: `Finish` a job: take the next from the queue; or leave, if there are too many or the pool is closed; or `Park`, by a push to the idle.
 //! Parked, it waits for an order. Its keep-alive over, it `Expire`s: if it is still idle, it leaves; else its order has been written.
-//! Or the worker `Rest`s: pushed to the idle, it ends, and is no more than its place on the stack. `Claim` starts it again, as a new worker is
-//! started; a timer of the pool `Reap`s those whose keep-alive is over.
+//! Or the worker `Rest`s: pushed to the idle, it ends, and is no more than its place on the stack. `Claim` writes no order then, but has it launched
+//! with its job, as a new worker is; a timer of the pool `Reap`s those whose keep-alive is over.
 //! Handle: `Withdraw` a job that is still queued, by its ticket.
 //! If no worker could be started for a job that is queued, and its pool's workers rest, somebody `Retries` after a while.
 //! After each step `Settle`: queued jobs go to parked workers, free places to those who wait, in their order, and idle workers leave from the bottom of
@@ -29,7 +29,7 @@
 //!
 //! ## Why it works
 //! `Finish` looks into the queue and parks in one step, and `Enter` looks for idle workers and queues in one: whichever comes second
-//! sees the first. `Claim` and `Expire` both take the worker off the stack, so one of them does. The capacity is compared, the worker started and counted in
+//! sees the first. `Claim` and `Expire` both take the worker off the stack, so one of them does. The capacity is compared, the worker started, or allowed to, and counted in
 //! one step. `close` is one step: what entered before it is queued or runs, what comes after sees it closed. A withdrawn job is out of the
 //! queue, so nobody runs it, and one that a worker has taken is not there to be withdrawn.
 //! A job is queued only while a worker is live, or, where they rest, busy; and a worker parks, rests or leaves only when nothing is queued, or another
@@ -44,7 +44,7 @@
 //! ## Allowed
 //! After the capacity was lowered, more workers may be busy than it says, until they finish. A worker that leaves may
 //! still run its hook while another starts. A worker that is started again may count twice, for a moment, among the processes of its scheduler; at
-//! its limit, a job can be refused that would have had room a moment later.
+//! its limit, a job can be refused that would have had room a moment later. Of two jobs that are launched at once, the later ticket may begin first.
 //!
 //! ## Rejected
 //! - One atomic word of packed counts: the queue, the stack and the list of those who wait then have locks of their own, and each pair of them is
@@ -68,6 +68,7 @@ use std::task::Waker;
 use procession_sync::atomic::AtomicU8;
 use procession_sync::{Arc, Mutex};
 
+use crate::few::Few;
 use crate::keeper::NEVER;
 use crate::waiters::{Place, Waiters, Who};
 
@@ -237,10 +238,9 @@ pub(crate) struct Launch<J> {
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Wakes<J> {
-    first: Option<Waker>,
-    more: Vec<Waker>,
-    launch: Option<Launch<J>>,
-    launches: Vec<Launch<J>>,
+    wakers: Few<Waker>,
+    /// In the order in which they were allowed.
+    pub(crate) launches: Few<Launch<J>>,
     /// Workers that have left out of their rest, and whose hooks are to be run.
     pub(crate) leavers: usize,
     /// Jobs are queued for which no worker could be started, though there may be more: somebody is to [retry](Core::retry) after a while.
@@ -249,40 +249,20 @@ pub(crate) struct Wakes<J> {
 
 impl<J> Default for Wakes<J> {
     fn default() -> Self {
-        Self { first: None, more: Vec::new(), launch: None, launches: Vec::new(), leavers: 0, starved: false }
+        Self { wakers: Few::default(), launches: Few::default(), leavers: 0, starved: false }
     }
 }
 
 impl<J> Wakes<J> {
-    /// Those to be started, in the order in which they were allowed.
-    pub(crate) fn take_launches(&mut self) -> impl Iterator<Item = Launch<J>> + use<J> {
-        self.launch.take().into_iter().chain(std::mem::take(&mut self.launches))
-    }
-
-    fn push_launch(&mut self, launch: Launch<J>) {
-        if self.launch.is_none() {
-            self.launch = Some(launch);
-        } else {
-            self.launches.push(launch);
-        }
-    }
-
-    fn push(&mut self, waker: Option<Waker>) {
-        if self.first.is_none() {
-            self.first = waker;
-        } else {
-            self.more.extend(waker);
-        }
-    }
-
     /// Wakes them. It is the user's code.
     pub(crate) fn wake(self) {
-        for waker in self.first.into_iter().chain(self.more) {
+        debug_assert!(self.launches.is_empty(), "who is to be started was started before");
+        self.wakers.for_each(|waker| {
             #[cfg(not(procession_loom))]
             drop(crate::body::guarded(|| waker.wake()));
             #[cfg(procession_loom)]
             waker.wake();
-        }
+        });
     }
 }
 
@@ -405,6 +385,7 @@ struct State<J> {
     totals: Totals,
 }
 
+/// On cache lines of its own: beside it, its pool is counted by each worker that starts.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Core<J, const MUTATION: u8 = { mutation::SOUND }>(Mutex<State<J>>);
@@ -426,14 +407,14 @@ impl<J> State<J> {
     fn hand(seat: &Seat<J>, order: Order<J>, wakes: &mut Wakes<J>) {
         seat.change(|mail| {
             mail.order = Some(order);
-            wakes.push(mail.waker.take());
+            mail.waker.take().into_iter().for_each(|waker| wakes.wakers.push(waker));
         });
     }
 
     /// Gives a job to a worker that is off the stack.
     fn set_to_work(&self, seat: Arc<Seat<J>>, ticket: u64, job: J, wakes: &mut Wakes<J>) {
         if self.limits.rests {
-            wakes.push_launch(Launch { seat, ticket, job });
+            wakes.launches.push(Launch { seat, ticket, job });
         } else {
             Self::hand(&seat, Order::Run(ticket, job), wakes);
         }
@@ -625,7 +606,7 @@ impl<J> State<J> {
         };
         self.waiting -= 1;
         self.unblock(own);
-        wakes.push(who.into_waker());
+        who.into_waker().into_iter().for_each(|waker| wakes.wakers.push(waker));
         true
     }
 
@@ -649,7 +630,7 @@ impl<J> State<J> {
             let (idle, drained) = (self.is(Calm::Idle), self.is(Calm::Drained));
             let reached = |calm: &Calm| if *calm == Calm::Idle { idle } else { drained };
             for (_, (_, waker)) in self.watchers.extract_if(.., |_, (calm, _)| reached(calm)) {
-                wakes.push(Some(waker));
+                wakes.wakers.push(waker);
             }
         }
     }
@@ -1192,7 +1173,8 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
             state.settle(wakes);
             jobs
         });
-        wakes.more.extend(more.first.into_iter().chain(more.more));
+        more.wakers.for_each(|waker| wakes.wakers.push(waker));
+        debug_assert!(more.launches.is_empty(), "nobody is started to be cancelled");
         wakes.leavers += more.leavers;
         wakes.starved |= more.starved;
         (jobs, wakes)

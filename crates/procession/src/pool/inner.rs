@@ -5,12 +5,10 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::iter::Chain;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
-use std::{option, vec};
 
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
@@ -24,6 +22,7 @@ use super::error::Why;
 use super::{PoolError, PoolStats, SubmitError, WaitError};
 use crate::action::Action;
 use crate::body::{drop_guarded, guarded};
+use crate::few::Few;
 use crate::here::{self, Hold};
 use crate::keeper::NEVER;
 use crate::shared::Shared;
@@ -167,28 +166,20 @@ pub(super) trait Engine<J>: Send + Sync {
 /// The processes that a step may start: most often one.
 #[derive(Default)]
 struct Reservations<'a> {
-    first: Option<Reservation<'a>>,
-    more: Vec<Reservation<'a>>,
+    granted: Few<Reservation<'a>>,
+    /// For which there is no room. Kept, to be dropped outside the lock.
+    refused: Few<Reservation<'a>>,
 }
 
 impl<'a> Reservations<'a> {
     fn add(&mut self, held: &'a Hold) -> io::Result<()> {
-        let reservation = Reservation::try_take(held).map_err(|refused| io::Error::other(refused.to_string()))?;
-        if self.first.is_none() {
-            self.first = Some(reservation);
-        } else {
-            self.more.push(reservation);
+        let reservation = Reservation::of(held);
+        if let Some(refusal) = reservation.refusal() {
+            self.refused.push(reservation);
+            return Err(io::Error::other(refusal.to_string()));
         }
+        self.granted.push(reservation);
         Ok(())
-    }
-}
-
-impl<'a> IntoIterator for Reservations<'a> {
-    type Item = Reservation<'a>;
-    type IntoIter = Chain<option::IntoIter<Self::Item>, vec::IntoIter<Self::Item>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.first.into_iter().chain(self.more)
     }
 }
 
@@ -295,12 +286,16 @@ impl<J> Inner<J> {
         };
         let held = here::hold(shared);
         // Who waited for the reserved processes to end would wait while the clock moved on.
-        let _stopped = shared.stop_clock();
+        let stopped = shared.stop_clock();
         let mut reservations = Reservations::default();
         let (result, mut wakes) = step(&self.core, &mut |_| reservations.add(&held));
-        for (launch, reservation) in wakes.take_launches().zip(reservations) {
+        for (launch, reservation) in wakes.launches.drain().zip(reservations.granted.drain()) {
             self.engine.launch(self, launch, reservation);
         }
+        // Before user code is called, which may wait, or leave this thread.
+        drop(reservations);
+        drop(stopped);
+        drop(held);
         self.woken((result, wakes))
     }
 

@@ -98,6 +98,10 @@ fn trying_never_waits() {
     assert!(poll_once(receiving.as_mut()).is_pending());
     assert_eq!(sender.try_send(6), Ok(()));
     assert_eq!(poll_once(receiving.as_mut()), Poll::Ready(Some(6)));
+    assert_eq!(sender.try_send(7), Err(TrySendError::Full(7)));
+    sender.close();
+    assert_eq!(sender.try_send(8), Err(TrySendError::Closed(8)));
+    assert_eq!((sender.capacity(), receiver.try_receive()), (Some(0), Err(TryReceiveError::Closed)));
     assert_eq!(channel::unbounded::<u32>().0.capacity(), None);
 }
 

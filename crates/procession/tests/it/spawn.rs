@@ -468,6 +468,19 @@ fn the_limit_of_processes_holds_and_frees() {
 }
 
 #[test]
+fn what_is_refused_for_what_it_asks_for_takes_no_place() {
+    let scheduler = Scheduler::builder().width(1).callers_drive().processes(1).build().expect("it starts no thread");
+    for _ in 0..100 {
+        let options = SpawnOptions::new().on(&scheduler).affinity(1000);
+        let refused = options.try_spawn(async { 1 }).expect_err("there is no such worker");
+        assert!(!refused.is_limit(), "{refused}");
+    }
+    assert_eq!(scheduler.spawn(async { 2 }).join(), Ok(2));
+    let snapshot = scheduler.snapshot();
+    assert_eq!((snapshot.spawned, snapshot.processes.len()), (1, 0));
+}
+
+#[test]
 fn the_limit_of_processes_holds_inside_too() {
     let scheduler = Scheduler::builder().width(1).test_clock().processes(64).build().expect("it starts no thread");
     let inside = scheduler.spawn(async {

@@ -256,6 +256,22 @@ fn the_end_of_the_scheduler_resolves_every_handle() {
 }
 
 #[test]
+fn a_worker_that_is_terminated_before_its_first_step_cancels_its_job_and_another_runs_the_next() {
+    let scheduler = driven();
+    let pool = of(&scheduler, 1, Queue::Bounded(1));
+    let job = || pool.try_submit(async { 1 }).expect("there is a place");
+    let (first, second) = (job(), job());
+    for process in scheduler.snapshot().processes {
+        assert!(scheduler.terminate(process.pid));
+    }
+    assert_eq!(scheduler.block_on(second), Ok(1));
+    assert_eq!(scheduler.block_on(first), Err(JobError::Cancelled));
+    let stats = pool.stats();
+    assert_sums(&stats);
+    assert_eq!((stats.completed, stats.cancelled, stats.workers_started), (1, 1, 2));
+}
+
+#[test]
 fn a_dropped_submit_leaves_the_queue_and_passes_its_place_on() {
     let scheduler = driven();
     let pool = Arc::new(of(&scheduler, 1, Queue::HandOff));
