@@ -144,6 +144,32 @@ fn a_job_that_found_no_room_for_its_worker_is_run_as_soon_as_there_is_some() {
 }
 
 #[test]
+fn a_larger_pool_starts_as_many_workers_as_there_is_room_for_and_the_others_later() {
+    let scheduler = Scheduler::builder().width(1).test_clock().callers_drive().processes(3).build().expect("valid");
+    let pool = of(&scheduler, 1, Queue::Bounded(3));
+    scheduler.block_on(async {
+        let job = || pool.try_submit(sleep(Duration::from_secs(60))).expect("there is a place");
+        let begin = Instant::now();
+        let other = spawn(sleep(Duration::from_secs(1)));
+        let handles: Vec<_> = (0..4).map(|_| job()).collect();
+        assert_eq!(pool.resize(4).expect("it is open"), 1);
+        assert_eq!((pool.stats().busy, pool.stats().queued), (2, 2), "there is room for one more process");
+        assert_sums(&pool.stats());
+        other.await.expect("it returns");
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!((pool.stats().busy, pool.stats().queued), (3, 1), "and now for another");
+        for handle in handles {
+            assert_eq!(handle.await, Ok(()));
+        }
+        assert!(Instant::now() - begin < Duration::from_secs(123), "the last begins as soon as one has ended");
+        let stats = pool.stats();
+        assert_sums(&stats);
+        assert_eq!((stats.completed, stats.workers_started), (4, 3));
+        end(&pool).await;
+    });
+}
+
+#[test]
 fn a_stop_hook_is_called_also_where_no_process_can_be_started() {
     let scheduler = Scheduler::builder().width(1).test_clock().callers_drive().processes(1).build().expect("valid");
     let stops = Arc::new(Mutex::new(0));
