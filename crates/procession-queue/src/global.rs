@@ -87,7 +87,7 @@ impl<T> Global<T> {
     /// items fetched into a cache, say.
     ///
     /// # Panics
-    /// If `workers` is 0. If `note` panics, that of each later call of anything here.
+    /// If `workers` is 0, or `note` panics; in the latter case, whatever pushes or pops here panics from then on.
     pub fn pop_share_noting<const CAPACITY: usize>(
         &self,
         own: &deque::Owner<T, CAPACITY>,

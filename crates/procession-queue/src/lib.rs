@@ -78,8 +78,9 @@
 //!
 //! # Blocking and reclamation
 //!
-//! The deque, the ring and the event queue are lock-free. [`Global`] holds a lock for the time of moving a few items, and
-//! while user code runs only if that asked to be shown them. Nothing else here runs user code but the `Drop` of items in queues that are dropped.
+//! The deque, the ring and the event queue are lock-free. [`Global`] holds a lock for the time of moving a few items. User
+//! code runs under it only if it asked to be shown them ([`Global::pop_share_noting`]), and else nowhere, but for the `Drop` of items in queues that are
+//! dropped.
 #![deny(clippy::unwrap_used)]
 
 pub mod deque;
@@ -92,6 +93,11 @@ mod ring;
 
 use std::error::Error;
 use std::fmt;
+
+/// The README's example, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub use event::{Batch, Closed, Event, EventQueue, Pushed};
 pub use global::Global;

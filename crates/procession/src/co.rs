@@ -544,7 +544,8 @@ where
 /// A coroutine that was cancelled unwinds from here, if the future is not complete. One that is terminated unwinds from here, too; the future is
 /// dropped by that.
 pub fn wait<F: Future>(future: F) -> F::Output {
-    // First of all: it is made where it is polled then, and not copied (`co_channel_1`: 77 ns instead of 96).
+    // First of all: it is made where it is polled then, and not copied (`co_channel_1`: 77 ns instead of 96). Where the thread
+    // blocks, it is dropped after the blocking section.
     let future = pin!(future);
     match frame().filter(|frame| frame.may_suspend()) {
         Some(frame) => frame.wait(future),

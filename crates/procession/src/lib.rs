@@ -63,8 +63,8 @@
 //! - `tokio-io`: tokio's I/O traits for streams, without its runtime.
 //! - `tokio`: crates that need tokio run unchanged in processes; see `Builder::tokio`, and `compat` for single futures. The default scheduler
 //!   has it on then. Implies `tokio-io`.
-//! - `tracing`: a span `process` of the target `procession` for each process but those of async pools, at the level `INFO`, with its PID, label, kind, parent, where it
-//!   was spawned, and in the end its [`Exit`]. It is a root: never a child of the span that its spawner or a sender was in; it
+//! - `tracing`: a span `process` of the target `procession` for each process but those of async pools, at the level `INFO`, with its PID,
+//!   label, kind, parent, where it was spawned, and in the end its [`Exit`]. It is a root: never a child of the span that its spawner or a sender was in; it
 //!   follows from the former. It is entered for each step, and for jobs of [`spawn_blocking`] that the process submits, and closed when both
 //!   have ended. Each stall that [`Builder::on_stall`]
 //!   would be told of is an event at the level `WARN`.

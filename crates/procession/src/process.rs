@@ -200,7 +200,7 @@ impl fmt::Debug for Yields<'_> {
 pub enum InitError {
     /// It has no such method; the text is its name.
     UnknownMethod(Box<str>),
-    /// It does not accept the input.
+    /// It does not accept the input; or its `init` ended it ([`exit`](crate::exit())), which is the source then.
     Refused(Box<dyn Error + Send + Sync>),
     /// Its `init` panicked; the text is that of the panic.
     Panicked(Arc<str>),

@@ -189,7 +189,8 @@ pub(crate) struct Extra {
 /// The parent, which is of the same scheduler: slot and generation.
 pub(crate) type Parent = (u32, NonZeroU32);
 
-// Two cache lines: what senders and workers write, and what only the process itself does, or nobody. Measured in `bench idle_mem`.
+// Two cache lines: what senders and workers write for each message and step; and what the process alone writes, or is seldom written. Measured in
+// `bench idle_mem`.
 const _: () = assert!(size_of::<Slot>() <= 128);
 // What the process writes for each message is not on the line that senders write for each (`bench fanin`: 49 ns instead of 34).
 #[cfg(target_pointer_width = "64")]
@@ -381,7 +382,7 @@ impl Slot {
         Some(unsafe { self.mailbox() })
     }
 
-    /// Counts messages that were pushed.
+    /// Counts messages that were pushed. Without it, `fanin` takes 2 % less.
     #[inline]
     pub(crate) fn count_sent(&self, messages: u32) {
         self.sent.fetch_add(messages, Relaxed);
