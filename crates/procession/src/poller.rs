@@ -24,10 +24,6 @@ use crate::shared::Shared;
 use crate::world::World;
 use crate::world::kernel::Kernel;
 
-/// Events that a busy worker takes at most: what it has queued before should not wait for many more. tokio's users found 1024 too many, and
-/// 8 enough.
-pub(crate) const BATCH_BUSY: usize = 32;
-
 /// The poller of a scheduler.
 pub(crate) struct Poller {
     kernel: OnceLock<Arc<Kernel>>,
@@ -114,10 +110,10 @@ impl Shared {
     }
 
     /// Asks without waiting, unless somebody else is at it; says whether `batch` has got anything, which the caller is to `deliver`.
-    pub(crate) fn poll(&self, batch: &mut Batch, most: usize) -> bool {
+    pub(crate) fn poll(&self, batch: &mut Batch) -> bool {
         let Some((kernel, _asking)) = self.begin_poll() else { return false };
         // Ignored: if it fails, somebody has closed the descriptor, which was not his. The keeper falls back on waiting for timers.
-        let _ = kernel.wait(Some(Duration::ZERO), most, &mut batch.events);
+        let _ = kernel.wait(Some(Duration::ZERO), &mut batch.events);
         !batch.events.is_empty()
     }
 

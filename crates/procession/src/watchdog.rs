@@ -60,7 +60,6 @@ use crate::keeper::NEVER;
 use crate::poller::Batch;
 use crate::shared::{Seat, Shared};
 use crate::slot::Ready;
-use crate::world::kernel::BATCH_MAX;
 use crate::world::{Parker, ThreadTime, nanoseconds};
 
 /// Between two looks while anybody runs: a quarter of the default of what is a stall, so that one is noticed at most a quarter late.
@@ -461,7 +460,7 @@ impl Watch {
 
     /// Asks for descriptors here.
     fn poll(&mut self) {
-        self.shared.poll(&mut self.batch, BATCH_MAX);
+        self.shared.poll(&mut self.batch);
         self.shared.deliver(&mut self.batch);
     }
 

@@ -3,7 +3,7 @@
 //! # The search for work
 //!
 //! For each dispatch a worker looks, in this order, at
-//! 1. fairness: every 61st dispatch the global queue first, every 61st (20 later) the oldest of its deque, every 61st (40 later) the
+//! 1. fairness: every 61st dispatch the global queue first, and every fourth of these times with a share of it, every 61st (20 later) the oldest of its deque, every 61st (40 later) the
 //!    oldest of its FIFO ring; and with the first of these due timers, and what descriptors have become ready;
 //! 2. processes bound to it, at every other dispatch;
 //! 3. its next slot, at most three times in a row while other local work waits;
@@ -51,14 +51,14 @@ use crate::body::{Step, drop_guarded, guarded};
 use crate::here::{self, Counter, Entered, Here};
 use crate::idle::{SeatId, TakenBack};
 use crate::keeper::NEVER;
-use crate::poller::{BATCH_BUSY, Batch};
+use crate::poller::Batch;
 use crate::root::Root;
 use crate::shared::Shared;
 use crate::slot::{CACHE, Parent, Pin, Ready, Slot, prefetch_slot};
 use crate::state::Wait;
 use crate::timer::Timers;
 use crate::waker;
-use crate::world::kernel::{BATCH_MAX, Kernel};
+use crate::world::kernel::Kernel;
 use crate::world::{LentThread, World, nanoseconds};
 use crate::{Exit, Waiting, relations};
 
@@ -66,6 +66,11 @@ use crate::{Exit, Waiting, relations};
 const FAIRNESS: u32 = 61;
 const FAIRNESS_DEQUE: u32 = 20;
 const FAIRNESS_FIFO: u32 = 40;
+/// How many of the global queue's fairness ticks make one at which a share of it has its turn, and not one process. It holds what a full ring has
+/// put off, which would come back too slowly one by one: of a thousand connections on one CPU, those that waited for longest did so for
+/// 340 ms at p99, and for 90 now. With a share each time it would be 55, but what comes is in no cache, and what goes was: 16.4 us for each
+/// round trip instead of 14.6.
+const SHARE_EVERY: u32 = 4;
 
 /// Runs in a row out of the next slot while other local work waits; tokio's number.
 const NEXT_IN_A_ROW: u32 = 3;
@@ -433,8 +438,10 @@ impl Local {
         match tick % FAIRNESS {
             0 => {
                 self.fire_due();
-                self.poll(BATCH_BUSY);
-                self.shared.global.pop()
+                self.poll();
+                // Not on top of what waits already, which would be behind it as long as it has successors.
+                let share = (tick / FAIRNESS).is_multiple_of(SHARE_EVERY) && self.core.deque.is_empty();
+                if share { self.pop_global() } else { self.shared.global.pop() }
             }
             FAIRNESS_DEQUE => self.core.deque.pop_oldest(),
             FAIRNESS_FIFO => self.core.fifo.pop(),
@@ -507,20 +514,20 @@ impl Local {
 
     /// Global queue, timers, descriptors, other workers.
     fn find_shared(&self) -> Option<Ready> {
-        let come_up = || if self.fire_due() | self.poll(BATCH_MAX) { self.find_local() } else { None };
+        let come_up = || if self.fire_due() | self.poll() { self.find_local() } else { None };
         self.pop_global().or_else(come_up).or_else(|| self.search())
     }
 
     /// Queues who waits for what has happened to descriptors; says whether there was anything.
     #[inline]
-    fn poll(&self, most: usize) -> bool {
-        self.shared.poller.kernel().is_some() && self.poll_kernel(most)
+    fn poll(&self) -> bool {
+        self.shared.poller.kernel().is_some() && self.poll_kernel()
     }
 
     #[cold]
-    fn poll_kernel(&self, most: usize) -> bool {
+    fn poll_kernel(&self) -> bool {
         let mut batch = self.batch.take();
-        let found = self.shared.poll(&mut batch, most);
+        let found = self.shared.poll(&mut batch);
         if found {
             // This worker runs one itself.
             self.deliver(&mut batch, 1);
@@ -846,7 +853,7 @@ impl Local {
     /// Looks once, before this worker is called idle.
     fn poll_while_parked(&self) -> bool {
         let mut batch = self.batch.take();
-        self.shared.poll(&mut batch, BATCH_MAX);
+        self.shared.poll(&mut batch);
         let found = self.found_while_parked(&mut batch);
         self.batch.replace(batch);
         found

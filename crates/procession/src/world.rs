@@ -19,7 +19,7 @@ use procession_sync::{Condvar, Mutex, MutexGuard, thread};
 
 use crate::keeper::NEVER;
 use crate::poll::Event;
-use kernel::{BATCH_MAX, Kernel};
+use kernel::Kernel;
 
 /// Nanoseconds of a duration, at most `NEVER`.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
@@ -165,7 +165,7 @@ impl World {
             wake_precisely();
             Some(Duration::from_nanos(deadline.saturating_sub(self.now())))
         };
-        let waited = kernel.wait(patience, BATCH_MAX, events);
+        let waited = kernel.wait(patience, events);
         let mut token = parker.lock();
         token.bell = None;
         if waited.is_err() {

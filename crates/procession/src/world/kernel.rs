@@ -18,8 +18,12 @@ use rustix::io::Errno;
 
 use crate::poll::{Event, Token};
 
-/// Events that one call takes at most: what does not fit comes with the next. As many as a FIFO ring has room for.
-pub(crate) const BATCH_MAX: usize = 256;
+/// Events that one call takes at most: what does not fit comes with the next. As many as a FIFO ring has room for. A busy worker asks every 61
+/// dispatches, so it takes what its own steps have caused meanwhile while that is still in the caches, and the ring, where there are more
+/// than fit, goes on with those; the others wait in the global queue, and are exchanged with them by and by (`Local::fair`). When it took 32,
+/// all of a thousand connections had their turn one after the other, each out of no cache: `echo_1000` took 18.2 us instead of 14.0. Their
+/// tail is longer now, as long as tokio's: 37 ms at p99 instead of 15.
+const BATCH_MAX: usize = 256;
 
 /// The token of the bell; no descriptor has it.
 const BELL: u64 = u64::MAX;
@@ -66,9 +70,9 @@ impl Kernel {
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Adds to `events`, at most `most` and [`BATCH_MAX`], what has happened, or the first that happens within `patience`; `None` is for ever. May end early
+    /// Adds to `events`, at most [`BATCH_MAX`], what has happened, or the first that happens within `patience`; `None` is for ever. May end early
     /// without any: by the bell, or a signal.
-    pub(crate) fn wait(&self, patience: Option<Duration>, most: usize, events: &mut Vec<Event>) -> io::Result<()> {
+    pub(crate) fn wait(&self, patience: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let waits = patience != Some(Duration::ZERO);
         let at_once = match patience {
@@ -86,7 +90,7 @@ impl Kernel {
             }
         };
         let mut buffer = [const { MaybeUninit::uninit() }; BATCH_MAX];
-        let room = &mut buffer[..most.min(BATCH_MAX)];
+        let room = &mut buffer;
         match epoll::wait(&self.epoll, room, at_once) {
             Ok((happened, _)) => {
                 events.extend(happened.iter().filter_map(translate));
@@ -148,7 +152,7 @@ mod tests {
             scope.spawn(|| {
                 let mut events = Vec::new();
                 while !stop.load(Relaxed) {
-                    kernel.wait(Some(Duration::ZERO), 1, &mut events).expect("it is open");
+                    kernel.wait(Some(Duration::ZERO), &mut events).expect("it is open");
                 }
             });
             let mut lost = 0;

@@ -296,6 +296,35 @@ fn those_who_give_way_take_turns() {
 }
 
 #[test]
+fn what_a_full_ring_has_put_off_comes_back_in_shares() {
+    const PROCESSES: usize = 1000;
+    // Four looks at the global queue take three processes and a share of 17.
+    const BOUND: u64 = PROCESSES as u64 * 4 * FAIRNESS / 20;
+    let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
+    let root = scheduler.spawn({
+        let (steps, waits) = (steps.clone(), waits.clone());
+        async move {
+            for who in 0..PROCESSES {
+                let (steps, waits, mut ready) = (steps.clone(), waits.clone(), steps.made());
+                drop(procession::spawn(async move {
+                    let mut longest = 0;
+                    while steps.go_on() {
+                        longest = longest.max(steps.note() - ready);
+                        ready = steps.made();
+                        yield_now().await;
+                    }
+                    // Also if it ends because the others did without it.
+                    waits.note(who, longest.max(steps.made() - ready));
+                }));
+            }
+        }
+    });
+    root.join().expect("it ends");
+    scheduler.run_until_idle();
+    waits.assert_within(PROCESSES, |_| BOUND);
+}
+
+#[test]
 fn a_bound_process_that_is_always_ready_takes_every_other_turn() {
     let (steps, scheduler) = (Steps::default(), driven());
     let turns = Arc::new(AtomicU64::new(0));
