@@ -103,7 +103,8 @@ impl<I, Y> Suspender<'_, I, Y> {
     ///
     /// # Panics
     /// If the thread is panicking ([`may_suspend`](Self::may_suspend)). And with [`Unwinding`], when the coroutine is dropped meanwhile.
-    #[inline]
+    // As `Coroutine::order`.
+    #[inline(always)]
     pub fn suspend(&self, out: Y) -> I {
         assert!(self.may_suspend(), "a coroutine cannot be suspended while its thread is panicking");
         match self.0.suspend(out) {

@@ -106,8 +106,10 @@ pub(crate) enum Wait {
     Enqueue,
 }
 
-/// What a process that waits, waits for, as far as its phase tells.
+/// What a process that waits, waits for, as far as its phase tells. As wide as a pointer, so that a [`Step`](crate::body::Step) is a pair that is
+/// returned in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
 pub(crate) enum WaitFor {
     /// Not for messages.
     Others,
