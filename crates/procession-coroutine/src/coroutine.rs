@@ -103,7 +103,7 @@ impl<I, Y> Suspender<'_, I, Y> {
     ///
     /// # Panics
     /// If the thread is panicking ([`may_suspend`](Self::may_suspend)). And with [`Unwinding`], when the coroutine is dropped meanwhile.
-    // As `Coroutine::order`.
+    // A return between this and the coroutine's own loop is foreseen wrongly, since the last calls were made on another stack.
     #[inline(always)]
     pub fn suspend(&self, out: Y) -> I {
         assert!(self.may_suspend(), "a coroutine cannot be suspended while its thread is panicking");

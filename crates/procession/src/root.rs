@@ -99,6 +99,13 @@ impl StdWake for Root {
     }
 }
 
+/// Whether this thread works for `shared`, or waits in it. Not inlined: beside a suspension, after which a coroutine may be on another thread, there
+/// must be no address of a thread's words.
+#[inline(never)]
+fn is_here(shared: &Arc<Shared>) -> bool {
+    here::here().is_some_and(|own| Arc::ptr_eq(&own, shared))
+}
+
 /// Polls `future` until it is complete: in a coroutine, which is suspended meanwhile, or on this thread. If the scheduler is driven by its
 /// callers, the thread works there meanwhile, as soon as the seat is free. In a process this is a blocking section.
 ///
@@ -108,7 +115,7 @@ pub(crate) fn try_block_on<F: Future>(shared: &Arc<Shared>, future: F) -> Result
     if !co::may_suspend() {
         return try_block_thread_on(shared, future);
     }
-    if here::here().is_some_and(|own| Arc::ptr_eq(&own, shared)) {
+    if is_here(shared) {
         return Ok(co::wait(future));
     }
     if shared.callers_drive() {

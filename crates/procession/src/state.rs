@@ -106,8 +106,8 @@ pub(crate) enum Wait {
     Enqueue,
 }
 
-/// What a process that waits, waits for, as far as its phase tells. As wide as a pointer, so that a [`Step`](crate::body::Step) is a pair that is
-/// returned in registers.
+/// What a process that waits, waits for, as far as its phase tells. As wide as the pointer that a [`Step`](crate::body::Step) may hold instead, so
+/// that such a step is a tag and a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum WaitFor {

@@ -296,9 +296,9 @@ fn those_who_give_way_take_turns() {
 }
 
 #[test]
-fn what_a_full_ring_has_put_off_comes_back_in_shares() {
+fn what_a_full_ring_has_put_off_comes_back_in_time() {
     const PROCESSES: usize = 1000;
-    // Four looks at the global queue take three processes and a share of 17.
+    // Of four rounds, three begin with one of the global queue, and one with 17.
     const BOUND: u64 = PROCESSES as u64 * 4 * FAIRNESS / 20;
     let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
     let root = scheduler.spawn({
