@@ -42,8 +42,9 @@ pub(crate) enum Step {
     Ended(Option<Box<Exit>>),
 }
 
-// A tag and a word, so that it is returned in registers: written byte by byte and read whole, it waits for the stores, a tenth of `co_yield_1`.
-const _: () = assert!(size_of::<Step>() == 2 * size_of::<usize>());
+// A tag and a word, whichever it is, so that it is returned in registers: written byte by byte and read whole, it waits for the stores,
+// a tenth of `co_yield_1`.
+const _: () = assert!(size_of::<Step>() == 2 * size_of::<usize>() && size_of::<WaitFor>() == size_of::<usize>());
 
 impl Step {
     /// It ended in this way.

@@ -8,9 +8,9 @@
 //! - A timerfd: 0.4 us for each deadline, and a descriptor.
 //! - Few events at a time for a worker that is busy (32; tokio's users found 1024 too many, and 8 enough): what is ready waits in the kernel's list
 //!   then, and each of many sockets is out of every cache when its turn comes. With 256 a worker goes on with those that its own last
-//!   steps have made ready. 1000 connections on one CPU: 18.2 us for each round trip with 32, 14.0 to 14.6 with 256; on two, 0.83 of the time.
-//!   It costs evenness: on two CPUs 15 ms at p99 with 32, and 37 with 256, as with tokio; what is put off meanwhile comes back by the
-//!   worker's fairness, not by this number.
+//!   steps have made ready. 1000 connections on one CPU: 18.2 us for each round trip with 32, 14.0 to 14.5 with 256; on two, 0.83 of the time.
+//!   It costs evenness: on two CPUs 12 to 15 ms at p99 with 32, and 28 to 35 with 256, as with tokio; what is put off meanwhile comes
+//!   back by the worker's fairness, not by this number.
 
 use std::fmt;
 use std::io;
@@ -91,8 +91,7 @@ impl Kernel {
             }
         };
         let mut buffer = [const { MaybeUninit::uninit() }; BATCH_MAX];
-        let room = &mut buffer;
-        match epoll::wait(&self.epoll, room, at_once) {
+        match epoll::wait(&self.epoll, &mut buffer, at_once) {
             Ok((happened, _)) => {
                 events.extend(happened.iter().filter_map(translate));
                 if waits && happened.iter().any(|event| event.data.u64() == BELL) {
