@@ -126,6 +126,11 @@ impl<F, T> Guarded<F, T> {
     pub(crate) fn new(future: F, then: T) -> Self {
         Self { future: Some(future), then: Some(then) }
     }
+
+    /// The future, which was not polled yet.
+    pub(crate) fn into_future(self) -> F {
+        self.future.expect("it has not ended")
+    }
 }
 
 impl<F, T, R> Future for Guarded<F, T>

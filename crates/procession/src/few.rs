@@ -1,39 +1,38 @@
 //! Some things, most often one.
 
+use std::collections::VecDeque;
+use std::iter;
+
 /// Things in the order in which they came, of which the first needs no memory of its own.
 #[derive(Debug)]
 pub(crate) struct Few<T> {
     first: Option<T>,
-    more: Vec<T>,
+    more: VecDeque<T>,
 }
 
 impl<T> Default for Few<T> {
     fn default() -> Self {
-        Self { first: None, more: Vec::new() }
+        Self { first: None, more: VecDeque::new() }
     }
 }
 
 impl<T> Few<T> {
     #[inline]
     pub(crate) fn push(&mut self, thing: T) {
-        match self.first {
-            None => self.first = Some(thing),
-            Some(_) => self.more.push(thing),
+        if self.is_empty() {
+            self.first = Some(thing);
+        } else {
+            self.more.push_back(thing);
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_none()
+        self.first.is_none() && self.more.is_empty()
     }
 
-    /// Hands out all of them.
+    /// Hands them out, one by one: moving them as a whole, even if there are none, waits for the stores that have just made them.
     #[inline]
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> + use<T> {
-        self.first.take().into_iter().chain(std::mem::take(&mut self.more))
-    }
-
-    #[inline]
-    pub(crate) fn for_each(self, each: impl FnMut(T)) {
-        self.first.into_iter().chain(self.more).for_each(each);
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> + use<'_, T> {
+        iter::from_fn(|| self.first.take().or_else(|| self.more.pop_front()))
     }
 }

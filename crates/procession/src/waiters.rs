@@ -157,8 +157,8 @@ impl Woken {
     /// Wakes them.
     #[cfg(not(procession_loom))]
     #[inline]
-    pub(crate) fn wake(self) {
-        self.0.for_each(Who::wake);
+    pub(crate) fn wake(mut self) {
+        self.0.drain().for_each(Who::wake);
     }
 }
 

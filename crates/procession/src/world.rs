@@ -131,6 +131,7 @@ impl World {
     /// Parks the calling thread until the token comes or, on the real clock, the deadline; takes the token.
     pub(crate) fn park(&self, parker: &Parker, deadline: u64) {
         let mut token = parker.lock();
+        token.waits = true;
         while !token.there {
             if self.is_test() || deadline == NEVER {
                 token = parker.arrival.wait(token).expect("nothing that can panic runs under this lock");
@@ -147,7 +148,7 @@ impl World {
                 .expect("nothing that can panic runs under this lock");
             token = again;
         }
-        token.there = false;
+        (token.there, token.waits) = (false, false);
     }
 
     /// As [`park`](Self::park), or until something happens to a descriptor: that is added to `events`.
@@ -284,6 +285,8 @@ pub(crate) struct Parker {
 #[derive(Debug, Default)]
 struct Token {
     there: bool,
+    /// Whether the thread waits for the arrival.
+    waits: bool,
     /// What wakes the thread while it waits in the kernel.
     bell: Option<Arc<Kernel>>,
 }
@@ -296,11 +299,12 @@ impl Parker {
     pub(crate) fn unpark(&self) {
         let mut token = self.lock();
         token.there = true;
-        let bell = token.bell.take();
+        let (bell, waits) = (token.bell.take(), token.waits);
         drop(token);
         match bell {
             Some(kernel) => kernel.ring(),
-            None => self.arrival.notify_one(),
+            None if waits => self.arrival.notify_one(),
+            None => {}
         }
     }
 }

@@ -141,7 +141,14 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             name: String::from("pool"),
-            limits: Limits { capacity: CAPACITY_DEFAULT, queue: 0, waiting: usize::MAX, kept: 0, rests: false },
+            limits: Limits {
+                capacity: CAPACITY_DEFAULT,
+                queue: 0,
+                waiting: usize::MAX,
+                kept: 0,
+                rests: false,
+                threads: false,
+            },
             prestart: 0,
             on_full: OnFull::Wait,
             keep_alive: nanoseconds(KEEP_ALIVE_DEFAULT),
@@ -246,7 +253,7 @@ impl Builder {
         if self.name.contains('\0') {
             return Err(PoolError::Invalid(format!("name is {:?}, but must not contain a NUL", self.name)));
         }
-        let limits = Limits { rests: engine.rests(), ..self.limits };
+        let limits = Limits { rests: engine.rests(), threads: engine.scheduler().is_none(), ..self.limits };
         let inner = Inner::new(self.name.clone(), limits, self.keep_alive, self.hooks.clone(), engine);
         if let Err(error) = inner.prestart(self.prestart) {
             inner.close();

@@ -1,6 +1,5 @@
 //! Pools whose workers are coroutines.
 
-use std::any::Any;
 use std::io;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -11,13 +10,18 @@ use super::core::{Next, Order};
 use super::inner::Patience;
 use super::operations::{Entrance, Pooling, operations};
 use super::processes::{Processes, Worker};
-use super::task::{Cell, JobHandle, Panic, Promise, caught, settled};
+use super::task::{Caught, JobHandle, Panic, Promise, caught, settled};
 use super::{Permit, PoolError, SubmitError};
 use crate::shared::Shared;
 use crate::{Scheduler, SpawnOptions, co, here, scheduler};
 
 /// What a worker runs. Dropped before its end, it is cancelled.
-type Job = Box<dyn FnOnce() -> Result<(), Panic> + Send>;
+type Job = Box<dyn Runs>;
+
+/// What a coroutine can run, once.
+pub(super) trait Runs: Send {
+    fn run(self: Box<Self>) -> Result<(), Panic>;
+}
 
 /// Coroutines, in which `run` runs a job.
 pub(super) fn coroutines<J, R>(builder: &Builder, shared: Arc<Shared>, run: R) -> Result<Processes<J>, PoolError>
@@ -61,24 +65,37 @@ fn work<J: Send + 'static>(mut worker: Worker<J>, shared: &Arc<Shared>, run: imp
 }
 
 /// As [`caught`], but the end of the coroutine goes on.
-pub(super) fn caught_here<T>(closure: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
+pub(super) fn caught_here<T>(closure: impl FnOnce() -> T) -> Caught<T> {
     caught(closure).or_else(|payload| if co::is_unwinding(&*payload) { resume_unwind(payload) } else { Err(payload) })
 }
 
-fn call<F: FnOnce() + Send + 'static>(closure: F, _: u64) -> Job {
-    Box::new(|| settled(None, caught_here(closure)))
+/// A closure, and where its result goes, if anybody wants it.
+struct Closure<F, T> {
+    closure: F,
+    promise: Option<Promise<T>>,
 }
 
-/// Makes the job of a closure, and keeps where its result goes for the handle.
-fn task<F, T>(kept: &mut Option<Arc<Cell<T>>>) -> impl FnMut(F, u64) -> Job + Send + '_
+impl<F: FnOnce() -> T + Send, T: Send> Runs for Closure<F, T> {
+    fn run(self: Box<Self>) -> Result<(), Panic> {
+        let Self { closure, promise } = *self;
+        settled(promise, caught_here(closure))
+    }
+}
+
+fn boxed<F, T>(closure: F, promise: Option<Promise<T>>) -> Box<Closure<F, T>> {
+    Box::new(Closure { closure, promise })
+}
+
+fn into_job<F, T>(boxed: Box<Closure<F, T>>) -> Job
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    |closure, _| {
-        let promise = Promise::kept(kept, None);
-        Box::new(move || settled(Some(promise), caught_here(closure)))
-    }
+    boxed
+}
+
+fn refused<F, T>(error: SubmitError<Box<Closure<F, T>>>) -> SubmitError<F> {
+    SubmitError::of(error, |boxed| boxed.closure)
 }
 
 /// A pool of coroutines that run closures, which may [wait](crate::co): at most as many at once as its capacity.
@@ -138,7 +155,7 @@ impl Builder {
     }
 
     fn build_coroutines_in(self, shared: Arc<Shared>) -> Result<CoPool, PoolError> {
-        let engine = coroutines(&self, shared, |job: Job| job())?;
+        let engine = coroutines(&self, shared, |job: Job| job.run())?;
         Entrance::open(&self, engine).map(CoPool)
     }
 }
@@ -149,9 +166,10 @@ impl CoPool {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let mut kept = None;
-        let ticket = self.inner().put_async(closure, patience, task(&mut kept)).await?;
-        Ok(JobHandle::new(self.inner(), kept, ticket))
+        let (promise, cell) = Promise::new(None);
+        let job = boxed(closure, Some(promise));
+        let ticket = self.inner().put_async(job, patience, into_job).await.map_err(refused)?;
+        Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
     /// Runs a closure whose result nobody wants. If the pool is full, this waits, or refuses if [the builder](Builder::on_full) said so.
@@ -162,7 +180,7 @@ impl CoPool {
     /// # Cancellation
     /// Dropped while it waits, it leaves the queue, and drops the closure.
     pub async fn execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
-        self.inner().put_async(closure, self.0.patience(), call).await.map(drop)
+        self.inner().put_async(boxed(closure, None), self.0.patience(), into_job).await.map(drop).map_err(refused)
     }
 
     /// As [`execute`](Self::execute), with a handle to the result.
@@ -201,7 +219,7 @@ impl CoPool {
     /// [`SubmitError`], with the closure in it.
     pub fn try_execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
         here::spend();
-        self.inner().put_now(closure, call).map(drop)
+        self.inner().put_now(boxed(closure, None), into_job).map(drop).map_err(refused)
     }
 
     /// As [`submit`](Self::submit), but refuses if the pool is full.
@@ -214,9 +232,10 @@ impl CoPool {
         T: Send + 'static,
     {
         here::spend();
-        let mut kept = None;
-        let ticket = self.inner().put_now(closure, task(&mut kept))?;
-        Ok(JobHandle::new(self.inner(), kept, ticket))
+        let (promise, cell) = Promise::new(None);
+        let job = boxed(closure, Some(promise));
+        let ticket = self.inner().put_now(job, into_job).map_err(refused)?;
+        Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 }
 
@@ -228,7 +247,7 @@ impl Permit<'_, CoPool> {
     /// # Errors
     /// [`SubmitError`], with the closure in it: the pool is closed, or could start no worker.
     pub fn execute<F: FnOnce() + Send + 'static>(self, closure: F) -> Result<(), SubmitError<F>> {
-        self.enter(closure, call).map(drop)
+        self.enter(boxed(closure, None), into_job).map(drop).map_err(refused)
     }
 
     /// As [`CoPool::submit`], without waiting.
@@ -241,8 +260,9 @@ impl Permit<'_, CoPool> {
         T: Send + 'static,
     {
         let pool = self.pool;
-        let mut kept = None;
-        let ticket = self.enter(closure, task(&mut kept))?;
-        Ok(JobHandle::new(pool.inner(), kept, ticket))
+        let (promise, cell) = Promise::new(None);
+        let job = boxed(closure, Some(promise));
+        let ticket = self.enter(job, into_job).map_err(refused)?;
+        Ok(JobHandle::new(pool.inner(), cell, ticket))
     }
 }

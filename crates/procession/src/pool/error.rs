@@ -22,6 +22,11 @@ pub(super) enum Why {
 }
 
 impl<F> SubmitError<F> {
+    /// Of what was made into a job in vain.
+    pub(super) fn of<C>(refused: SubmitError<C>, take_apart: impl FnOnce(C) -> F) -> Self {
+        Self { content: take_apart(refused.content), kind: refused.kind }
+    }
+
     /// What was refused.
     pub fn into_inner(self) -> F {
         self.content

@@ -10,7 +10,7 @@ use super::coroutines::{caught_here, coroutines};
 use super::inner::{Inner, Patience};
 use super::operations::{Entrance, Pooling, operations, thread_operations};
 use super::processes::Processes;
-use super::task::{Cell, JobHandle, Outstanding, Panic, Promise, caught, settled};
+use super::task::{Caught, Cell, JobHandle, Outstanding, Panic, Promise, caught, settled};
 use super::threads::Threads;
 use super::{Permit, PoolError, SubmitError};
 use crate::body::Guarded;
@@ -26,7 +26,7 @@ pub(super) struct Call<A, T> {
 }
 
 impl<A, T> Call<A, T> {
-    fn run(self, function: impl FnOnce(A) -> Result<T, Box<dyn std::any::Any + Send>>) -> Result<(), Panic> {
+    fn run(self, function: impl FnOnce(A) -> Caught<T>) -> Result<(), Panic> {
         let Self { argument, promise, outstanding } = self;
         let outcome = settled(promise, function(argument));
         drop(outstanding);
@@ -34,24 +34,31 @@ impl<A, T> Call<A, T> {
     }
 }
 
-/// Makes a call whose result nobody wants, on a thread.
-fn call<A, T>(argument: A, _: u64) -> Call<A, T> {
+/// A call whose result nobody wants, on a thread.
+fn call<A, T>(argument: A) -> Call<A, T> {
     Call { argument, promise: None, outstanding: Outstanding::here() }
 }
 
-/// Makes a call on a thread, and keeps where its result goes for the handle.
-fn task<A, T>(kept: &mut Option<Arc<Cell<T>>>) -> impl FnMut(A, u64) -> Call<A, T> + '_ {
-    |argument, _| Call { argument, promise: Some(Promise::kept(kept, Outstanding::here())), outstanding: None }
+/// A call on a thread, and where its result goes.
+fn task<A, T>(argument: A) -> (Call<A, T>, Arc<Cell<T>>) {
+    let (promise, cell) = Promise::new(Outstanding::here());
+    (Call { argument, promise: Some(promise), outstanding: None }, cell)
 }
 
 /// As [`call`], in a process.
-fn async_call<A, T>(argument: A, _: u64) -> Call<A, T> {
+fn async_call<A, T>(argument: A) -> Call<A, T> {
     Call { argument, promise: None, outstanding: None }
 }
 
 /// As [`task`], in a process.
-fn async_task<A, T: Send>(kept: &mut Option<Arc<Cell<T>>>) -> impl FnMut(A, u64) -> Call<A, T> + Send + '_ {
-    |argument, _| Call { argument, promise: Some(Promise::kept(kept, None)), outstanding: None }
+fn async_task<A, T>(argument: A) -> (Call<A, T>, Arc<Cell<T>>) {
+    let (promise, cell) = Promise::new(None);
+    (Call { argument, promise: Some(promise), outstanding: None }, cell)
+}
+
+/// Gives the argument of a call back.
+fn refused<A, T>(error: SubmitError<Call<A, T>>) -> SubmitError<A> {
+    SubmitError::of(error, |call| call.argument)
 }
 
 /// A pool of threads that run one function: a job is an argument of it, and needs no closure and no allocation of its own.
@@ -224,13 +231,13 @@ operations!([A: Send + 'static, T: Send + 'static] AsyncFnPool<A, T>, Call<A, T>
 
 impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
     fn put_call(&self, argument: A, patience: Patience) -> Result<(), SubmitError<A>> {
-        self.inner().put(argument, patience, call).map(drop)
+        self.inner().put(call(argument), patience, |call| call).map(drop).map_err(refused)
     }
 
     fn put_task(&self, argument: A, patience: Patience) -> Result<JobHandle<T>, SubmitError<A>> {
-        let mut kept = None;
-        let ticket = self.inner().put(argument, patience, task(&mut kept))?;
-        Ok(JobHandle::new(self.inner(), kept, ticket))
+        let (call, cell) = task(argument);
+        let ticket = self.inner().put(call, patience, |call| call).map_err(refused)?;
+        Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
     /// Calls the function; its result is dropped. See [`Pool::execute`](super::Pool::execute).
@@ -279,9 +286,9 @@ impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
 
 impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     async fn put_task(&self, argument: A, patience: Patience) -> Result<JobHandle<T>, SubmitError<A>> {
-        let mut kept = None;
-        let ticket = self.inner().put_async(argument, patience, async_task(&mut kept)).await?;
-        Ok(JobHandle::new(self.inner(), kept, ticket))
+        let (call, cell) = async_task(argument);
+        let ticket = self.inner().put_async(call, patience, |call| call).await.map_err(refused)?;
+        Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
     /// Calls the function; its result is dropped. See [`AsyncPool::execute`](super::AsyncPool::execute).
@@ -292,7 +299,8 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     /// # Cancellation
     /// Dropped while it waits, it leaves the queue, and drops the argument.
     pub async fn execute(&self, argument: A) -> Result<(), SubmitError<A>> {
-        self.inner().put_async(argument, self.0.patience(), async_call).await.map(drop)
+        let put = self.inner().put_async(async_call(argument), self.0.patience(), |call| call);
+        put.await.map(drop).map_err(refused)
     }
 
     /// Calls the function. See [`AsyncPool::submit`](super::AsyncPool::submit).
@@ -323,7 +331,7 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     /// [`SubmitError`], with the argument in it.
     pub fn try_execute(&self, argument: A) -> Result<(), SubmitError<A>> {
         here::spend();
-        self.inner().put_now(argument, async_call).map(drop)
+        self.inner().put_now(async_call(argument), |call| call).map(drop).map_err(refused)
     }
 
     /// As [`submit`](Self::submit), but refuses if the pool is full.
@@ -332,9 +340,9 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     /// [`SubmitError`], with the argument in it.
     pub fn try_submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
         here::spend();
-        let mut kept = None;
-        let ticket = self.inner().put_now(argument, async_task(&mut kept))?;
-        Ok(JobHandle::new(self.inner(), kept, ticket))
+        let (call, cell) = async_task(argument);
+        let ticket = self.inner().put_now(call, |call| call).map_err(refused)?;
+        Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 }
 
@@ -344,7 +352,7 @@ impl<A: Send + 'static, T: Send + 'static> Permit<'_, FnPool<A, T>> {
     /// # Errors
     /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
     pub fn execute(self, argument: A) -> Result<(), SubmitError<A>> {
-        self.enter(argument, call).map(drop)
+        self.enter(call(argument), |call| call).map(drop).map_err(refused)
     }
 
     /// As [`FnPool::submit`], without waiting.
@@ -353,9 +361,9 @@ impl<A: Send + 'static, T: Send + 'static> Permit<'_, FnPool<A, T>> {
     /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
     pub fn submit(self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
         let pool = self.pool;
-        let mut kept = None;
-        let ticket = self.enter(argument, task(&mut kept))?;
-        Ok(JobHandle::new(pool.inner(), kept, ticket))
+        let (call, cell) = task(argument);
+        let ticket = self.enter(call, |call| call).map_err(refused)?;
+        Ok(JobHandle::new(pool.inner(), cell, ticket))
     }
 }
 
@@ -365,7 +373,7 @@ impl<A: Send + 'static, T: Send + 'static> Permit<'_, AsyncFnPool<A, T>> {
     /// # Errors
     /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
     pub fn execute(self, argument: A) -> Result<(), SubmitError<A>> {
-        self.enter(argument, async_call).map(drop)
+        self.enter(async_call(argument), |call| call).map(drop).map_err(refused)
     }
 
     /// As [`AsyncFnPool::submit`], without waiting.
@@ -374,8 +382,8 @@ impl<A: Send + 'static, T: Send + 'static> Permit<'_, AsyncFnPool<A, T>> {
     /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
     pub fn submit(self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
         let pool = self.pool;
-        let mut kept = None;
-        let ticket = self.enter(argument, async_task(&mut kept))?;
-        Ok(JobHandle::new(pool.inner(), kept, ticket))
+        let (call, cell) = async_task(argument);
+        let ticket = self.enter(call, |call| call).map_err(refused)?;
+        Ok(JobHandle::new(pool.inner(), cell, ticket))
     }
 }

@@ -251,7 +251,7 @@ impl<'a, P: Pooling> Permit<'a, P> {
     }
 
     /// Puts a job into the place.
-    pub(super) fn enter<C>(mut self, content: C, make: impl FnOnce(C, u64) -> P::Job) -> Result<u64, SubmitError<C>> {
+    pub(super) fn enter<C>(mut self, content: C, make: impl FnOnce(C) -> P::Job) -> Result<u64, SubmitError<C>> {
         let generation = self.generation.take().expect("a permit is used once");
         let inner = self.pool.inner();
         let entered = inner.enter_reserved(generation, content, make);

@@ -14,7 +14,7 @@ use super::core::{Ended, Expired, Launch, Next, Order, Seat};
 use super::error::Why;
 use super::inner::{Engine, Inner, Mark, Patience};
 use super::operations::{Entrance, Pooling, operations};
-use super::task::{Cell, JobHandle, Panic, Promise, settled};
+use super::task::{Caught, JobHandle, Panic, Promise, settled};
 use super::{Permit, PoolError, SubmitError};
 use crate::action::Action;
 use crate::body::Guarded;
@@ -305,23 +305,29 @@ impl<J: Send + 'static> JobWorker<J> {
     }
 }
 
-fn call<F>(future: F, _: u64) -> Job
+/// A future as a job, boxed before the pool is locked, and what is called with its outcome.
+type Boxed<F, T> = Box<Guarded<F, T>>;
+
+fn boxed<F>(
+    future: F,
+    promise: Option<Promise<F::Output>>,
+) -> Boxed<F, impl FnOnce(Caught<F::Output>) -> Result<(), Panic> + Send>
 where
-    F: Future<Output = ()> + Send + 'static,
+    F: Future<Output: Send + 'static> + Send + 'static,
 {
-    Box::pin(Guarded::new(future, |outcome| settled(None, outcome)))
+    Box::new(Guarded::new(future, |outcome| settled(promise, outcome)))
 }
 
-/// Makes the job of a future, and keeps where its result goes for the handle.
-fn task<F>(kept: &mut Option<Arc<Cell<F::Output>>>) -> impl FnMut(F, u64) -> Job + Send + '_
+fn into_job<F, T>(boxed: Boxed<F, T>) -> Job
 where
     F: Future + Send + 'static,
-    F::Output: Send + 'static,
+    T: FnOnce(Caught<F::Output>) -> Result<(), Panic> + Send + 'static,
 {
-    |future, _| {
-        let promise = Promise::kept(kept, None);
-        Box::pin(Guarded::new(future, |outcome| settled(Some(promise), outcome)))
-    }
+    Box::into_pin(boxed)
+}
+
+fn refused<F, T>(error: SubmitError<Boxed<F, T>>) -> SubmitError<F> {
+    SubmitError::of(error, |boxed| boxed.into_future())
 }
 
 impl<J: Send + 'static> Inner<J> {
@@ -330,7 +336,7 @@ impl<J: Send + 'static> Inner<J> {
         self: &Arc<Self>,
         content: C,
         patience: Patience,
-        mut make: impl FnMut(C, u64) -> J,
+        mut make: impl FnMut(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
         poll_fn(|task| if here::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
         let patience = match patience {
@@ -356,11 +362,7 @@ impl<J: Send + 'static> Inner<J> {
     }
 
     /// Puts a job into the pool, if there is a place.
-    pub(super) fn put_now<C>(
-        self: &Arc<Self>,
-        content: C,
-        make: impl FnOnce(C, u64) -> J,
-    ) -> Result<u64, SubmitError<C>> {
+    pub(super) fn put_now<C>(self: &Arc<Self>, content: C, make: impl FnOnce(C) -> J) -> Result<u64, SubmitError<C>> {
         let entered = self.enter(content, make);
         self.count_if_refused(&entered);
         entered
@@ -431,9 +433,10 @@ impl AsyncPool {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let mut kept = None;
-        let ticket = self.inner().put_async(future, patience, task(&mut kept)).await?;
-        Ok(JobHandle::new(self.inner(), kept, ticket))
+        let (promise, cell) = Promise::new(None);
+        let job = boxed(future, Some(promise));
+        let ticket = self.inner().put_async(job, patience, into_job).await.map_err(refused)?;
+        Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
     /// Runs a future whose result nobody wants. If the pool is full, this waits, or refuses if [the builder](Builder::on_full) said so.
@@ -447,7 +450,7 @@ impl AsyncPool {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.inner().put_async(future, self.0.patience(), call).await.map(drop)
+        self.inner().put_async(boxed(future, None), self.0.patience(), into_job).await.map(drop).map_err(refused)
     }
 
     /// As [`execute`](Self::execute), with a handle to the result.
@@ -489,7 +492,7 @@ impl AsyncPool {
         F: Future<Output = ()> + Send + 'static,
     {
         here::spend();
-        self.inner().put_now(future, call).map(drop)
+        self.inner().put_now(boxed(future, None), into_job).map(drop).map_err(refused)
     }
 
     /// As [`submit`](Self::submit), but refuses if the pool is full.
@@ -502,9 +505,10 @@ impl AsyncPool {
         F::Output: Send + 'static,
     {
         here::spend();
-        let mut kept = None;
-        let ticket = self.inner().put_now(future, task(&mut kept))?;
-        Ok(JobHandle::new(self.inner(), kept, ticket))
+        let (promise, cell) = Promise::new(None);
+        let job = boxed(future, Some(promise));
+        let ticket = self.inner().put_now(job, into_job).map_err(refused)?;
+        Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 }
 
@@ -519,7 +523,7 @@ impl Permit<'_, AsyncPool> {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.enter(future, call).map(drop)
+        self.enter(boxed(future, None), into_job).map(drop).map_err(refused)
     }
 
     /// As [`AsyncPool::submit`], without waiting.
@@ -532,8 +536,9 @@ impl Permit<'_, AsyncPool> {
         F::Output: Send + 'static,
     {
         let pool = self.pool;
-        let mut kept = None;
-        let ticket = self.enter(future, task(&mut kept))?;
-        Ok(JobHandle::new(pool.inner(), kept, ticket))
+        let (promise, cell) = Promise::new(None);
+        let job = boxed(future, Some(promise));
+        let ticket = self.enter(job, into_job).map_err(refused)?;
+        Ok(JobHandle::new(pool.inner(), cell, ticket))
     }
 }

@@ -150,7 +150,7 @@ impl<'scope> Scope<'scope, '_> {
     /// # Blocking
     /// As [`Pool::execute`].
     pub fn execute<F: FnOnce() + Send + 'scope>(&'scope self, closure: F) -> Result<(), SubmitError<F>> {
-        let make = |closure, _| {
+        let make = |closure| {
             let borrowing = Borrowing { closure, promise: (), guard: self.latch.guard() };
             job(move |inner: &Inner<Job>| {
                 // Whole, so that an unrun job drops its fields in their order.
@@ -175,19 +175,19 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        let mut kept = None;
-        let make = |closure, _| {
-            let promise = Promise::kept(&mut kept, None);
+        let (promise, cell) = Promise::new(None);
+        let mut promise = Some(promise);
+        let make = |closure| {
+            let promise = promise.take();
             let borrowing = Borrowing { closure, promise, guard: self.latch.guard() };
             job(move |inner: &Inner<Job>| {
                 let Borrowing { closure, promise, guard } = { borrowing };
-                let ended = inner.hooks.ended(settled(Some(promise), caught(closure)));
+                let ended = inner.hooks.ended(settled(promise, caught(closure)));
                 drop(guard);
                 ended
             })
         };
         let ticket = self.pool.inner().put(closure, self.patience(), make)?;
-        let cell = kept.expect("the job of a ticket was made");
         Ok(ScopedHandle { cell, pool: Arc::clone(self.pool.inner()) as _, ticket, scope: PhantomData })
     }
 

@@ -108,11 +108,10 @@ impl<T: Send> Outcome<T> for Cell<T> {
 pub(super) struct Promise<T>(Option<Arc<Cell<T>>>);
 
 impl<T> Promise<T> {
-    /// A promise, whose cell is kept for the handle.
-    pub(super) fn kept(kept: &mut Option<Arc<Cell<T>>>, outstanding: Option<Outstanding>) -> Self {
+    /// With its cell, for the handle.
+    pub(super) fn new(outstanding: Option<Outstanding>) -> (Self, Arc<Cell<T>>) {
         let cell = Arc::new(Cell::new(outstanding));
-        *kept = Some(Arc::clone(&cell));
-        Self(Some(cell))
+        (Self(Some(Arc::clone(&cell))), cell)
     }
 
     fn resolve(mut self, result: Result<T, JobError>) {
@@ -142,8 +141,11 @@ pub(super) fn panicked(payload: Box<dyn Any + Send>) -> JobError {
     JobError::Panicked(text)
 }
 
+/// What user code gave, or panicked with.
+pub(super) type Caught<T> = Result<T, Box<dyn Any + Send>>;
+
 /// Runs user code, and gives a panic back.
-pub(super) fn caught<R>(user_code: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
+pub(super) fn caught<R>(user_code: impl FnOnce() -> R) -> Caught<R> {
     catch_unwind(AssertUnwindSafe(user_code))
 }
 
@@ -151,7 +153,7 @@ pub(super) fn caught<R>(user_code: impl FnOnce() -> R) -> Result<R, Box<dyn Any 
 pub(super) type Panic = Option<Box<dyn Any + Send>>;
 
 /// Keeps the promise of a job, or drops a result that nobody wants; a panic of which no handle is told remains.
-pub(super) fn settled<T>(promise: Option<Promise<T>>, outcome: Result<T, Box<dyn Any + Send>>) -> Result<(), Panic> {
+pub(super) fn settled<T>(promise: Option<Promise<T>>, outcome: Caught<T>) -> Result<(), Panic> {
     match (promise, outcome) {
         (Some(promise), Ok(result)) => {
             promise.resolve(Ok(result));
@@ -190,7 +192,7 @@ where
         Self { closure: Mutex::new(Some(closure)), cell: Cell::new(outstanding) }
     }
 
-    fn take(&self) -> Option<F> {
+    pub(super) fn take(&self) -> Option<F> {
         self.closure.lock().expect("nothing that can panic runs under this lock").take()
     }
 }
@@ -246,13 +248,12 @@ struct Taken<T> {
 }
 
 impl<T> JobHandle<T> {
-    /// Of a job that was taken, and what was kept of it when it was made.
-    pub(super) fn new<J, O>(pool: &Arc<Inner<J>>, kept: Option<Arc<O>>, ticket: u64) -> Self
+    /// Of a job that was taken.
+    pub(super) fn new<J, O>(pool: &Arc<Inner<J>>, job: Arc<O>, ticket: u64) -> Self
     where
         J: Send + 'static,
         O: Outcome<T> + 'static,
     {
-        let job = kept.expect("the job of a ticket was made");
         Self(Some(Taken { job, pool: Arc::clone(pool) as _, ticket }))
     }
 

@@ -75,21 +75,45 @@ fn run(inner: &Inner<Job>, job: Job) -> Ended {
     }
 }
 
-fn call<F: FnOnce() + Send + 'static>(closure: F, _: u64) -> Job {
-    Job::Call(Box::new(closure), Outstanding::here())
+/// A closure whose result nobody wants, boxed before the pool is locked.
+struct Call<F>(Box<F>, Option<Outstanding>);
+
+impl<F: FnOnce() + Send + 'static> Call<F> {
+    fn new(closure: F) -> Self {
+        Self(Box::new(closure), Outstanding::here())
+    }
+
+    fn into_job(self) -> Job {
+        Job::Call(self.0, self.1)
+    }
+
+    fn refused(error: SubmitError<Self>) -> SubmitError<F> {
+        SubmitError::of(error, |call| *call.0)
+    }
 }
 
-/// Makes the job of a closure, and keeps its task for the handle.
-fn task<F, T>(kept: &mut Option<Arc<Task<F, T>>>) -> impl FnMut(F, u64) -> Job + '_
+fn task<F, T>(closure: F) -> Arc<Task<F, T>>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    Arc::new(Task::new(closure, Outstanding::here()))
+}
+
+fn task_job<F, T>(task: &Arc<Task<F, T>>) -> Job
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    |closure, _| {
-        let task = Arc::new(Task::new(closure, Outstanding::here()));
-        *kept = Some(Arc::clone(&task));
-        Job::Task(Held(task))
-    }
+    Job::Task(Held(Arc::clone(task) as _))
+}
+
+fn refused_task<F, T>(error: SubmitError<&Arc<Task<F, T>>>) -> SubmitError<F>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    SubmitError::of(error, |task| task.take().expect("it was not run"))
 }
 
 /// A pool of threads that run closures.
@@ -150,7 +174,7 @@ impl Pool {
     }
 
     fn put_call<F: FnOnce() + Send + 'static>(&self, closure: F, patience: Patience) -> Result<(), SubmitError<F>> {
-        self.inner().put(closure, patience, call).map(drop)
+        self.inner().put(Call::new(closure), patience, Call::into_job).map(drop).map_err(Call::refused)
     }
 
     fn put_task<F, T>(&self, closure: F, patience: Patience) -> Result<JobHandle<T>, SubmitError<F>>
@@ -158,9 +182,9 @@ impl Pool {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let mut kept = None;
-        let ticket = self.inner().put(closure, patience, task(&mut kept))?;
-        Ok(JobHandle::new(self.inner(), kept, ticket))
+        let task = task(closure);
+        let ticket = self.inner().put(&task, patience, task_job).map_err(refused_task)?;
+        Ok(JobHandle::new(self.inner(), task, ticket))
     }
 
     /// Runs a closure whose result nobody wants. If the pool is full, this does what [`Builder::on_full`] says.
@@ -248,7 +272,7 @@ impl Permit<'_, Pool> {
     /// # Errors
     /// [`SubmitError`], with the closure in it: the pool is closed, or could start no worker.
     pub fn execute<F: FnOnce() + Send + 'static>(self, closure: F) -> Result<(), SubmitError<F>> {
-        self.enter(closure, call).map(drop)
+        self.enter(Call::new(closure), Call::into_job).map(drop).map_err(Call::refused)
     }
 
     /// As [`Pool::submit`], without waiting.
@@ -261,9 +285,9 @@ impl Permit<'_, Pool> {
         T: Send + 'static,
     {
         let pool = self.pool;
-        let mut kept = None;
-        let ticket = self.enter(closure, task(&mut kept))?;
-        Ok(JobHandle::new(pool.inner(), kept, ticket))
+        let task = task(closure);
+        let ticket = self.enter(&task, task_job).map_err(refused_task)?;
+        Ok(JobHandle::new(pool.inner(), task, ticket))
     }
 }
 

@@ -12,13 +12,13 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 
 /// A pool with one worker that has job 1.
 fn with_a_busy_worker<const MUTATION: u8>(queue: usize) -> (Arc<Core<u32, MUTATION>>, Arc<Seat<u32>>) {
-    with_a_busy_worker_of(Limits { capacity: 1, queue, waiting: 1, kept: 0, rests: false })
+    with_a_busy_worker_of(Limits { capacity: 1, queue, waiting: 1, kept: 0, rests: false, threads: true })
 }
 
 fn with_a_busy_worker_of<const MUTATION: u8>(limits: Limits) -> (Arc<Core<u32, MUTATION>>, Arc<Seat<u32>>) {
     let core = Core::new(limits);
     let mut worker = None;
-    let (entered, mut wakes) = core.enter(1, |job, _| job, &mut |seat| {
+    let (entered, mut wakes) = core.enter(1, |job| job, &mut |seat| {
         worker = Some(Arc::clone(seat));
         Ok(())
     });
@@ -33,7 +33,7 @@ fn with_a_busy_worker_of<const MUTATION: u8>(limits: Limits) -> (Arc<Core<u32, M
 /// Submits job 2: whether it was taken, and how many workers were started for it.
 fn submit<const MUTATION: u8>(core: &Core<u32, MUTATION>) -> (bool, u32) {
     let mut started = 0;
-    let (entered, mut wakes) = core.enter(2, |job, _| job, &mut |_| {
+    let (entered, mut wakes) = core.enter(2, |job| job, &mut |_| {
         started += 1;
         Ok(())
     });
@@ -109,7 +109,7 @@ fn canary_expire_blindly() {
 /// A worker rests, a job comes, and the time of those that rest is over.
 fn claim_against_reap<const MUTATION: u8>() {
     check(|| {
-        let limits = Limits { capacity: 1, queue: 0, waiting: 1, kept: 0, rests: true };
+        let limits = Limits { capacity: 1, queue: 0, waiting: 1, kept: 0, rests: true, threads: false };
         let (core, seat) = with_a_busy_worker_of::<MUTATION>(limits);
         let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 1);
         wakes.wake();
