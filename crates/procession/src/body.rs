@@ -2,7 +2,8 @@
 //!
 //! ## Invariants
 //! - `[in place]` a body never moves: it lives in its box from spawn to the end, and its future is dropped there.
-//! - `[pinned within]` once a `Guarded` is pinned, its future, the only part that cares, is not moved out, and dropped where it is.
+//! - `[pinned within]` once a `Guarded`, a `Beside`, an `OwnOr` or an `AsyncBody` is pinned, its future, the only part that cares, is not moved
+//!   out, and dropped where it is. What takes one by value or by `&mut` and touches its future has none that is pinned; as a [`Body`], `[in place]` says so.
 
 use std::any::Any;
 use std::future::Future;
@@ -78,6 +79,25 @@ impl<F: Future> AsyncBody<F> {
     pub(crate) fn new(future: F) -> Self {
         Self(Stage::Runs(future))
     }
+
+    /// The future, which runs not yet, or not any more.
+    pub(crate) fn into_future(self) -> Option<F> {
+        if let Stage::Runs(future) = self.0 { Some(future) } else { None }
+    }
+
+    /// The future of one that is no process yet.
+    pub(crate) fn future(&mut self) -> Option<&mut F> {
+        if let Stage::Runs(future) = &mut self.0 { Some(future) } else { None }
+    }
+
+    /// The future of one that runs, but is no process.
+    pub(crate) fn pinned(self: StdPin<&mut Self>) -> Option<StdPin<&mut F>> {
+        // SAFETY: [pinned within]
+        let stage = unsafe { &mut self.get_unchecked_mut().0 };
+        let Stage::Runs(future) = stage else { return None };
+        // SAFETY: [pinned within]
+        Some(unsafe { StdPin::new_unchecked(future) })
+    }
 }
 
 impl<F> Body for AsyncBody<F>
@@ -114,6 +134,13 @@ where
     }
 }
 
+/// What becomes of a result, or of the payload of a panic.
+pub(crate) trait Settle<O> {
+    type Settled;
+
+    fn settle(self, outcome: Result<O, Box<dyn Any + Send>>) -> Self::Settled;
+}
+
 /// A future of the user's inside of another body, and what becomes of its result or of the payload of its panic. It is dropped before that;
 /// what its drop panics with was printed. An async function that does the same holds the future three times over, of which a pool felt each
 /// (`pool`: 360 bytes for a job instead of 130).
@@ -133,16 +160,16 @@ impl<F, T> Guarded<F, T> {
     }
 }
 
-impl<F, T, R> Future for Guarded<F, T>
+impl<F, T> Future for Guarded<F, T>
 where
     F: Future,
-    T: FnOnce(Result<F::Output, Box<dyn Any + Send>>) -> R,
+    T: Settle<F::Output>,
 {
-    type Output = R;
+    type Output = T::Settled;
 
     /// # Panics
     /// If it is polled again after its end.
-    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<R> {
+    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<T::Settled> {
         // SAFETY: [pinned within]
         let this = unsafe { self.get_unchecked_mut() };
         let future = this.future.as_mut().expect("a future is not polled after its end");
@@ -155,7 +182,46 @@ where
         };
         drop(guarded(|| this.future = None));
         let then = this.then.take().expect("a future ends once");
-        Poll::Ready(then(outcome))
+        Poll::Ready(then.settle(outcome))
+    }
+}
+
+/// A future, and what it works with, which is not pinned, and dropped after it.
+pub(crate) struct Beside<S, F> {
+    pub(crate) future: F,
+    pub(crate) state: S,
+}
+
+impl<S, F> Beside<S, F> {
+    pub(crate) fn split(self: StdPin<&mut Self>) -> (&mut S, StdPin<&mut F>) {
+        // SAFETY: [pinned within]
+        let this = unsafe { self.get_unchecked_mut() };
+        // SAFETY: [pinned within]
+        (&mut this.state, unsafe { StdPin::new_unchecked(&mut this.future) })
+    }
+}
+
+/// A future that lives here, or another in its place.
+pub(crate) enum OwnOr<F, O> {
+    Own(F),
+    Other(O),
+}
+
+impl<F, O> Future for OwnOr<F, O>
+where
+    F: Future,
+    O: Future<Output = F::Output> + Unpin,
+{
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<F::Output> {
+        // SAFETY: [pinned within]
+        match unsafe { self.get_unchecked_mut() } {
+            // SAFETY: [pinned within]
+            Self::Own(future) => unsafe { StdPin::new_unchecked(future) }.poll(task),
+            Self::Other(other) => StdPin::new(other).poll(task),
+        }
     }
 }
 

@@ -503,7 +503,7 @@ impl<'a> Reservation<'a> {
     }
 
     /// Starts an async process, of which nobody keeps a handle and which has no span, if there is room for it.
-    pub(crate) fn start<F>(self, future: F)
+    pub(crate) fn start<F>(self, body: Box<AsyncBody<F>>)
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
@@ -511,7 +511,7 @@ impl<'a> Reservation<'a> {
         let shared = self.shared;
         let (kind, location, parent) = (&Kinds::<Nothing>::ASYNC, Location::caller(), here::parent_in(shared));
         let Ok(slot) = self.occupy(Birth { kind, location, parent, extra: None }) else { return };
-        let share = slot::install(slot, Box::new(AsyncBody::new(future)));
+        let share = slot::install(slot, body);
         queue(shared, &share, parent.is_some());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::PoolError;
 use super::core::{Ended, Limits};
 use super::inner::Inner;
-use super::task::{Panic, caught};
+use super::task::{Settled, caught};
 use crate::body::{drop_guarded, guarded};
 use crate::keeper::NEVER;
 use crate::world::nanoseconds;
@@ -75,7 +75,7 @@ impl Hooks {
     }
 
     /// A job has ended: with the payload of a panic that no handle was told of.
-    pub(super) fn ended(&self, outcome: Result<(), Panic>) -> Ended {
+    pub(super) fn ended(&self, outcome: Settled) -> Ended {
         match outcome {
             Ok(()) => Ended::Completed,
             Err(payload) => {

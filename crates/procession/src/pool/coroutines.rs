@@ -10,7 +10,7 @@ use super::core::{Next, Order};
 use super::inner::Patience;
 use super::operations::{Entrance, Pooling, operations};
 use super::processes::{Processes, Worker};
-use super::task::{Caught, JobHandle, Panic, Promise, caught, settled};
+use super::task::{Caught, JobHandle, Promise, Settled, caught, settled};
 use super::{Permit, PoolError, SubmitError};
 use crate::shared::Shared;
 use crate::{Scheduler, SpawnOptions, co, here, scheduler};
@@ -20,14 +20,14 @@ type Job = Box<dyn Runs>;
 
 /// What a coroutine can run, once.
 pub(super) trait Runs: Send {
-    fn run(self: Box<Self>) -> Result<(), Panic>;
+    fn run(self: Box<Self>) -> Settled;
 }
 
 /// Coroutines, in which `run` runs a job.
 pub(super) fn coroutines<J, R>(builder: &Builder, shared: Arc<Shared>, run: R) -> Result<Processes<J>, PoolError>
 where
     J: Send + 'static,
-    R: Fn(J) -> Result<(), Panic> + Clone + Send + Sync + 'static,
+    R: Fn(J) -> Settled + Clone + Send + Sync + 'static,
 {
     if shared.stacks.is_none() {
         let text = format!("scheduler {:?} was built without Builder::enable_coroutines", shared.name);
@@ -39,7 +39,7 @@ where
 fn start<J, R>(options: SpawnOptions, worker: Worker<J>, shared: Arc<Shared>, run: R) -> io::Result<()>
 where
     J: Send + 'static,
-    R: Fn(J) -> Result<(), Panic> + Send + 'static,
+    R: Fn(J) -> Settled + Send + 'static,
 {
     // A cancel leaves the jobs alone, as it does those of async processes: who ends the pool is who closes it.
     let runs = move |_: co::Context<()>| co::shield(|| work(worker, &shared, run));
@@ -47,7 +47,7 @@ where
 }
 
 /// As the work of an async process; but a closure runs outside of polls, so that it can be suspended.
-fn work<J: Send + 'static>(mut worker: Worker<J>, shared: &Arc<Shared>, run: impl Fn(J) -> Result<(), Panic>) {
+fn work<J: Send + 'static>(mut worker: Worker<J>, shared: &Arc<Shared>, run: impl Fn(J) -> Settled) {
     worker.inner.hooks.run_start();
     let mut idle = None;
     let mut order = co::wait(worker.await_order(shared, &mut idle));
@@ -76,7 +76,7 @@ struct Closure<F, T> {
 }
 
 impl<F: FnOnce() -> T + Send, T: Send> Runs for Closure<F, T> {
-    fn run(self: Box<Self>) -> Result<(), Panic> {
+    fn run(self: Box<Self>) -> Settled {
         let Self { closure, promise } = *self;
         settled(promise, caught_here(closure))
     }

@@ -9,12 +9,13 @@ use super::core::Ended;
 use super::coroutines::{caught_here, coroutines};
 use super::inner::{Inner, Patience};
 use super::operations::{Entrance, Pooling, operations, thread_operations};
-use super::processes::Processes;
-use super::task::{Caught, Cell, JobHandle, Outstanding, Panic, Promise, caught, settled};
+use super::processes::{Processes, Work, Working};
+use super::task::{Caught, Cell, JobHandle, Outstanding, Promise, Settled, caught, settled};
 use super::threads::Threads;
 use super::{Permit, PoolError, SubmitError};
-use crate::body::Guarded;
+use crate::body::{AsyncBody, Guarded};
 use crate::shared::Shared;
+use crate::spawn::Reservation;
 use crate::{Scheduler, here, scheduler};
 
 /// An argument, and where the result goes, if anybody wants it.
@@ -26,7 +27,7 @@ pub(super) struct Call<A, T> {
 }
 
 impl<A, T> Call<A, T> {
-    fn run(self, function: impl FnOnce(A) -> Caught<T>) -> Result<(), Panic> {
+    fn run(self, function: impl FnOnce(A) -> Caught<T>) -> Settled {
         let Self { argument, promise, outstanding } = self;
         let outcome = settled(promise, function(argument));
         drop(outstanding);
@@ -172,9 +173,14 @@ impl Builder {
             let Call { argument, promise, outstanding: _ } = call;
             let function = Arc::clone(&function);
             // Called in a poll, as it is the user's code.
-            Guarded::new(async move { function(argument).await }, |outcome| settled(promise, outcome))
+            Guarded::new(async move { function(argument).await }, promise)
         };
-        Entrance::open(&self, Processes::resting(shared, run)).map(AsyncFnPool)
+        let launch = move |reservation: Reservation<'_>, worker, call| {
+            let future = run(call);
+            let state = Working { worker: Some(worker), run: run.clone() };
+            reservation.start(Box::new(AsyncBody::new(Work { future, state })));
+        };
+        Entrance::open(&self, Processes::resting(shared, launch)).map(AsyncFnPool)
     }
 
     /// Builds a pool of coroutines that run `function`, which may [wait](crate::co); of the scheduler of the calling process or thread;

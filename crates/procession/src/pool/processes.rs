@@ -14,10 +14,10 @@ use super::core::{Ended, Expired, Launch, Next, Order, Seat};
 use super::error::Why;
 use super::inner::{Engine, Inner, Mark, Patience};
 use super::operations::{Entrance, Pooling, operations};
-use super::task::{Caught, JobHandle, Panic, Promise, settled};
+use super::task::{JobHandle, Promise, Settled};
 use super::{Permit, PoolError, SubmitError};
 use crate::action::Action;
-use crate::body::Guarded;
+use crate::body::{AsyncBody, Beside, Guarded, OwnOr};
 use crate::keeper::NEVER;
 use crate::scheduler;
 use crate::shared::Shared;
@@ -26,13 +26,13 @@ use crate::time::{Instant, Sleep, arm, sleep_on, timeout};
 use crate::{Scheduler, SpawnOptions, here};
 
 /// What a worker runs. Dropped before its end, it is cancelled.
-type Job = Pin<Box<dyn Future<Output = Result<(), Panic>> + Send>>;
+pub(super) struct Job(Box<dyn AsyncJob>);
 
 /// Starts a worker that stays while it is idle.
 type Start<J> = dyn Fn(SpawnOptions, Worker<J>, Arc<Shared>) -> io::Result<()> + Send + Sync;
 
-/// Starts a worker with a job and its ticket.
-type Launcher<J> = dyn Fn(Reservation<'_>, JobWorker<J>, u64, J) + Send + Sync;
+/// Starts a worker with a job.
+type Launcher<J> = dyn Fn(Reservation<'_>, JobWorker<J>, J) + Send + Sync;
 
 /// How workers are started as processes.
 enum Kind<J: Send + 'static> {
@@ -57,15 +57,11 @@ impl<J: Send + 'static> Processes<J> {
         Self { shared, kind: Kind::Parking(Box::new(start)), stack_size: builder.stack_size }
     }
 
-    /// Async processes, in which a job is the future that `run` makes of it, which does not panic. They end when there is none.
-    pub(super) fn resting<R, F>(shared: Arc<Shared>, run: R) -> Self
-    where
-        R: Fn(J) -> F + Clone + Send + Sync + 'static,
-        F: Future<Output = Result<(), Panic>> + Send + 'static,
-    {
-        let launch = move |reservation: Reservation<'_>, worker: JobWorker<J>, ticket, job| {
-            reservation.start(worker.work(run.clone(), ticket, job));
-        };
+    /// Async processes, which `launch` starts with a job, as [`Work`]. They end when there is none.
+    pub(super) fn resting(
+        shared: Arc<Shared>,
+        launch: impl Fn(Reservation<'_>, JobWorker<J>, J) + Send + Sync + 'static,
+    ) -> Self {
         Self { shared, kind: Kind::Resting(Box::new(launch)), stack_size: None }
     }
 
@@ -106,8 +102,8 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
             unreachable!("those that park are started");
         };
         let Launch { seat, ticket, job } = launch;
-        let worker = JobWorker { inner: Arc::clone(inner), mark: Mark::new(inner, seat), runs: Some(ticket) };
-        launcher(reservation, worker, ticket, job);
+        let mark = Mark::new(inner, seat);
+        launcher(reservation, JobWorker { inner: Arc::clone(inner), mark, runs: Some(ticket), has_begun: false }, job);
     }
 
     fn run(&self, _: &Inner<J>, _: J) -> Ended {
@@ -200,7 +196,7 @@ impl<J: Send + 'static> Drop for Worker<J> {
 
 impl<J: Send + 'static> Worker<J> {
     /// Tells the pool that a job has ended; says what comes next.
-    pub(super) fn finish(&mut self, ticket: u64, outcome: Result<(), Panic>) -> Next<J> {
+    pub(super) fn finish(&mut self, ticket: u64, outcome: Settled) -> Next<J> {
         let ended = self.inner.hooks.ended(outcome);
         self.runs = None;
         self.inner.finish(|| Arc::clone(&self.seat), ticket, ended, NEVER)
@@ -250,12 +246,14 @@ impl<J: Send + 'static> Worker<J> {
 }
 
 /// A worker that rests while it has no job, from its start with one until it rests again or has left; dropped before that, it was killed.
-struct JobWorker<J: Send + 'static> {
+pub(super) struct JobWorker<J: Send + 'static> {
     inner: Arc<Inner<J>>,
     /// With the seat, as long as the pool counts on this.
     mark: Mark,
     /// The job that runs.
     runs: Option<u64>,
+    /// It has looked whether its hook is to be called.
+    has_begun: bool,
 }
 
 impl<J: Send + 'static> Drop for JobWorker<J> {
@@ -267,67 +265,132 @@ impl<J: Send + 'static> Drop for JobWorker<J> {
 }
 
 impl<J: Send + 'static> JobWorker<J> {
-    /// Runs a job, and those that are queued then.
-    async fn work<F>(mut self, run: impl Fn(J) -> F, mut ticket: u64, mut job: J)
-    where
-        F: Future<Output = Result<(), Panic>>,
-    {
-        if self.inner.hooks.has_life() && self.mark.seat().is_some_and(Seat::<J>::begin) {
-            self.inner.hooks.run_start();
+    fn begin(&mut self) {
+        if !self.has_begun {
+            self.has_begun = true;
+            if self.inner.hooks.has_life() && self.mark.seat().is_some_and(Seat::<J>::begin) {
+                self.inner.hooks.run_start();
+            }
         }
+    }
+
+    /// Tells the pool that the job has ended. The next one, if there is one; else the worker rests, or has left.
+    fn finish(&mut self, outcome: Settled) -> Option<J> {
+        let ticket = self.runs.take().expect("a job has run");
+        let ended = self.inner.hooks.ended(outcome);
+        let mark = &mut self.mark;
+        let seat = || mark.take_seat().expect("nobody took it before");
+        match self.inner.finish(seat, ticket, ended, self.inner.rest_until()) {
+            Next::Run(next, job) => {
+                self.runs = Some(next);
+                return Some(job);
+            }
+            Next::Rest(reap_at) => self.inner.reap_at(reap_at),
+            Next::Leave => {
+                self.inner.hooks.run_stop();
+                drop(self.mark.take_seat::<J>());
+                self.inner.left();
+            }
+            Next::Park => unreachable!("an async worker rests"),
+        }
+        None
+    }
+}
+
+/// What the process of a worker runs that rests: a job, and those that are queued then, of which `run` makes futures, which do not panic.
+pub(super) type Work<J, R, F> = Beside<Working<J, R>, F>;
+
+pub(super) struct Working<J: Send + 'static, R> {
+    /// There when it is launched.
+    pub(super) worker: Option<JobWorker<J>>,
+    pub(super) run: R,
+}
+
+impl<J, R, F> Future for Work<J, R, F>
+where
+    J: Send + 'static,
+    R: Fn(J) -> F,
+    F: Future<Output = Settled>,
+{
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<()> {
+        let (working, mut future) = self.split();
+        let worker = working.worker.as_mut().expect("only what was launched is polled");
+        worker.begin();
         loop {
-            let outcome = {
-                let mut future = pin!(run(job));
-                poll_fn(|task| {
-                    let _marked = self.mark.put();
-                    future.as_mut().poll(task)
-                })
-                .await
+            let polled = {
+                let _marked = worker.mark.put();
+                future.as_mut().poll(task)
             };
-            self.runs = None;
-            let ended = self.inner.hooks.ended(outcome);
-            let mark = &mut self.mark;
-            let seat = || mark.take_seat().expect("nobody took it before");
-            match self.inner.finish(seat, ticket, ended, self.inner.rest_until()) {
-                Next::Run(next, its_job) => {
-                    (ticket, job) = (next, its_job);
-                    self.runs = Some(ticket);
-                }
-                Next::Rest(reap_at) => return self.inner.reap_at(reap_at),
-                Next::Leave => {
-                    self.inner.hooks.run_stop();
-                    drop(self.mark.take_seat::<J>());
-                    return self.inner.left();
-                }
-                Next::Park => unreachable!("an async worker rests"),
+            let Poll::Ready(outcome) = polled else { return Poll::Pending };
+            match worker.finish(outcome) {
+                Some(job) => future.set((working.run)(job)),
+                None => return Poll::Ready(()),
             }
         }
     }
 }
 
-/// A future as a job, boxed before the pool is locked, and what is called with its outcome.
-type Boxed<F, T> = Box<Guarded<F, T>>;
+/// A job in the box that becomes the body of its process, so that it is allocated once, and not looked for when it goes on.
+pub(super) trait AsyncJob: Send {
+    fn launch(self: Box<Self>, reservation: Reservation<'_>, worker: JobWorker<Job>);
 
-fn boxed<F>(
-    future: F,
-    promise: Option<Promise<F::Output>>,
-) -> Boxed<F, impl FnOnce(Caught<F::Output>) -> Result<(), Panic> + Send>
+    /// Runs it in the process of another job.
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Settled>;
+}
+
+/// A job that runs in the process of another.
+struct Nested(Pin<Box<dyn AsyncJob>>);
+
+impl Future for Nested {
+    type Output = Settled;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(task)
+    }
+}
+
+type OwnOrNested<F> = OwnOr<Guarded<F, Option<Promise<<F as Future>::Output>>>, Nested>;
+
+/// A future as a job.
+type Prepared<F> = AsyncBody<Work<Job, fn(Job) -> OwnOrNested<F>, OwnOrNested<F>>>;
+
+impl<F> AsyncJob for Prepared<F>
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    Box::new(Guarded::new(future, |outcome| settled(promise, outcome)))
+    fn launch(mut self: Box<Self>, reservation: Reservation<'_>, worker: JobWorker<Job>) {
+        self.future().expect("a job is launched once").state.worker = Some(worker);
+        reservation.start(self);
+    }
+
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Settled> {
+        self.pinned().expect("it is no process").split().1.poll(task)
+    }
 }
 
-fn into_job<F, T>(boxed: Boxed<F, T>) -> Job
+fn prepared<F: Future>(future: F, promise: Option<Promise<F::Output>>) -> Box<Prepared<F>> {
+    let future = OwnOr::Own(Guarded::new(future, promise));
+    Box::new(AsyncBody::new(Work { future, state: Working { worker: None, run: nested } }))
+}
+
+fn nested<F>(job: Job) -> OwnOr<F, Nested> {
+    OwnOr::Other(Nested(Box::into_pin(job.0)))
+}
+
+fn into_job<F>(prepared: Box<Prepared<F>>) -> Job
 where
-    F: Future + Send + 'static,
-    T: FnOnce(Caught<F::Output>) -> Result<(), Panic> + Send + 'static,
+    F: Future<Output: Send + 'static> + Send + 'static,
 {
-    Box::into_pin(boxed)
+    Job(prepared)
 }
 
-fn refused<F, T>(error: SubmitError<Boxed<F, T>>) -> SubmitError<F> {
-    SubmitError::of(error, |boxed| boxed.into_future())
+fn refused<F: Future>(error: SubmitError<Box<Prepared<F>>>) -> SubmitError<F> {
+    SubmitError::of(error, |prepared| match prepared.into_future().map(|work| work.future) {
+        Some(OwnOr::Own(future)) => future.into_future(),
+        _ => unreachable!("what was refused did not run"),
+    })
 }
 
 impl<J: Send + 'static> Inner<J> {
@@ -423,7 +486,11 @@ impl Builder {
     }
 
     fn build_async_in(self, shared: Arc<Shared>) -> Result<AsyncPool, PoolError> {
-        Entrance::open(&self, Processes::resting(shared, |job: Job| job)).map(AsyncPool)
+        Entrance::open(
+            &self,
+            Processes::resting(shared, |reservation, worker, job: Job| job.0.launch(reservation, worker)),
+        )
+        .map(AsyncPool)
     }
 }
 
@@ -434,7 +501,7 @@ impl AsyncPool {
         F::Output: Send + 'static,
     {
         let (promise, cell) = Promise::new(None);
-        let job = boxed(future, Some(promise));
+        let job = prepared(future, Some(promise));
         let ticket = self.inner().put_async(job, patience, into_job).await.map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
@@ -450,7 +517,7 @@ impl AsyncPool {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.inner().put_async(boxed(future, None), self.0.patience(), into_job).await.map(drop).map_err(refused)
+        self.inner().put_async(prepared(future, None), self.0.patience(), into_job).await.map(drop).map_err(refused)
     }
 
     /// As [`execute`](Self::execute), with a handle to the result.
@@ -492,7 +559,7 @@ impl AsyncPool {
         F: Future<Output = ()> + Send + 'static,
     {
         here::spend();
-        self.inner().put_now(boxed(future, None), into_job).map(drop).map_err(refused)
+        self.inner().put_now(prepared(future, None), into_job).map(drop).map_err(refused)
     }
 
     /// As [`submit`](Self::submit), but refuses if the pool is full.
@@ -506,7 +573,7 @@ impl AsyncPool {
     {
         here::spend();
         let (promise, cell) = Promise::new(None);
-        let job = boxed(future, Some(promise));
+        let job = prepared(future, Some(promise));
         let ticket = self.inner().put_now(job, into_job).map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
@@ -523,7 +590,7 @@ impl Permit<'_, AsyncPool> {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.enter(boxed(future, None), into_job).map(drop).map_err(refused)
+        self.enter(prepared(future, None), into_job).map(drop).map_err(refused)
     }
 
     /// As [`AsyncPool::submit`], without waiting.
@@ -537,7 +604,7 @@ impl Permit<'_, AsyncPool> {
     {
         let pool = self.pool;
         let (promise, cell) = Promise::new(None);
-        let job = boxed(future, Some(promise));
+        let job = prepared(future, Some(promise));
         let ticket = self.enter(job, into_job).map_err(refused)?;
         Ok(JobHandle::new(pool.inner(), cell, ticket))
     }

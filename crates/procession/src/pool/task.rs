@@ -14,7 +14,7 @@ use procession_sync::Mutex;
 use super::JobError;
 use super::core::Ended;
 use super::inner::{Inner, Jobs, block};
-use crate::body::{drop_guarded, guarded};
+use crate::body::{Settle, drop_guarded, guarded};
 use crate::shared::Shared;
 use crate::time::timeout;
 use crate::{Waiting, here, root};
@@ -152,8 +152,19 @@ pub(super) fn caught<R>(user_code: impl FnOnce() -> R) -> Caught<R> {
 /// What a job panicked with; nothing, if its handle was told.
 pub(super) type Panic = Option<Box<dyn Any + Send>>;
 
-/// Keeps the promise of a job, or drops a result that nobody wants; a panic of which no handle is told remains.
-pub(super) fn settled<T>(promise: Option<Promise<T>>, outcome: Caught<T>) -> Result<(), Panic> {
+/// What remains of a job: a panic of which no handle is told.
+pub(super) type Settled = Result<(), Panic>;
+
+impl<T> Settle<T> for Option<Promise<T>> {
+    type Settled = Settled;
+
+    fn settle(self, outcome: Caught<T>) -> Settled {
+        settled(self, outcome)
+    }
+}
+
+/// Keeps the promise of a job, or drops a result that nobody wants.
+pub(super) fn settled<T>(promise: Option<Promise<T>>, outcome: Caught<T>) -> Settled {
     match (promise, outcome) {
         (Some(promise), Ok(result)) => {
             promise.resolve(Ok(result));

@@ -1,3 +1,5 @@
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -350,4 +352,21 @@ fn many_submitters_on_many_workers_lose_nothing() {
     });
     assert_eq!(sum, (0..16).sum::<u64>() * (0..100).sum::<u64>());
     assert!(pool.stats().peak <= 7);
+}
+
+/// Goal: whoever submits can be a process, whatever he submits. Method: it compiles, and what holds trait objects and borrows of statics runs.
+#[test]
+fn a_process_submits_whatever_can_be_sent() {
+    let scheduler = driven();
+    let pool = of(&scheduler, 1, Queue::HandOff);
+    let submitted = pool.clone();
+    let submitter = scheduler.spawn(async move {
+        let (name, length): (&'static str, Box<dyn Fn(&str) -> usize + Send>) = ("job", Box::new(str::len));
+        let boxed: Pin<Box<dyn Future<Output = usize> + Send>> = Box::pin(async { 4 });
+        let first = submitted.submit(boxed).await.expect("it is open");
+        let second = submitted.submit(async move { length(name) }).await.expect("it is open");
+        submitted.execute(std::future::ready(())).await.expect("it is open");
+        (first.await, second.await)
+    });
+    assert_eq!(scheduler.block_on(submitter), Ok((Ok(4), Ok(3))));
 }
