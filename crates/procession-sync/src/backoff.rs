@@ -10,7 +10,7 @@ const LAST: u32 = 256;
 /// Locks a mutex whose critical sections are short, and which several threads want again and again.
 ///
 /// A thread that finds it held does not look at it for a while, and the one that holds it can take it some more times from its own cache. With [`Mutex::lock`] alone,
-/// which watches a lock that is held, two threads take turns, and each turn moves the lock and what it guards from one processor to another. If looking away three times
+/// which watches a lock that is held, two threads take turns, and each turn moves the lock and what it guards from one processor to another. If looking away five times
 /// did not help, it waits as `Mutex::lock` does: who holds it may have been interrupted.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 //! ## Invariants
 //! - `[in place]` a body never moves: it lives in its box from spawn to the end, and its future is dropped there.
 //! - `[pinned within]` once a `Guarded`, a `Beside`, an `OwnOr` or an `AsyncBody` is pinned, its future, the only part that cares, is not moved
-//!   out, and dropped where it is. What takes one by value or by `&mut` and touches its future has none that is pinned; as a [`Body`], `[in place]` says so.
+//!   out, and dropped where it is. What takes one by value or by `&mut`, and touches its future, does so before the first step or poll.
 
 use std::any::Any;
 use std::future::Future;
@@ -80,12 +80,12 @@ impl<F: Future> AsyncBody<F> {
         Self(Stage::Runs(future))
     }
 
-    /// The future, which runs not yet, or not any more.
+    /// The future of one that was never polled; `None` if it has ended.
     pub(crate) fn into_future(self) -> Option<F> {
         if let Stage::Runs(future) = self.0 { Some(future) } else { None }
     }
 
-    /// The future of one that is no process yet.
+    /// The future of one that was never polled; `None` if it has ended.
     pub(crate) fn future(&mut self) -> Option<&mut F> {
         if let Stage::Runs(future) = &mut self.0 { Some(future) } else { None }
     }
@@ -142,8 +142,7 @@ pub(crate) trait Settle<O> {
 }
 
 /// A future of the user's inside of another body, and what becomes of its result or of the payload of its panic. It is dropped before that;
-/// what its drop panics with was printed. An async function that does the same holds the future three times over, of which a pool felt each
-/// (`pool`: 360 bytes for a job instead of 130).
+/// what its drop panics with was printed. An async function that does the same holds the future three times over, of which a pool felt each.
 pub(crate) struct Guarded<F, T> {
     future: Option<F>,
     then: Option<T>,

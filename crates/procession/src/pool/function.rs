@@ -1,6 +1,7 @@
 //! Pools that run one function.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -177,7 +178,9 @@ impl Builder {
         };
         let launch = move |reservation: Reservation<'_>, worker, call| {
             let future = run(call);
-            let state = Working { worker: Some(worker), run: run.clone() };
+            let run = run.clone();
+            let run = move |mut place: Pin<&mut Guarded<_, _>>, call| place.set(run(call));
+            let state = Working { worker: Some(worker), run };
             reservation.start(Box::new(AsyncBody::new(Work { future, state })));
         };
         Entrance::open(&self, Processes::resting(shared, launch)).map(AsyncFnPool)

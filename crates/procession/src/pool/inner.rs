@@ -10,9 +10,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
+use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::{Mutex, thread};
 
 use super::builder::{Hooks, OnFull, check_capacity, keep_alive_nanoseconds};
 use super::core::{
@@ -31,10 +31,6 @@ use crate::time::{Armed, arm, sleep_on};
 use crate::waiters::Place;
 use crate::world::{Parker, World, nanoseconds};
 use crate::{SpawnOptions, Waiting};
-
-/// How often a thread looks for an order before it parks, and lets other threads run in between: to wake it costs more than both. On one
-/// CPU, a submitter of empty jobs was interrupted by the thread that it woke for each (`pool_threads` 215 ns and 141).
-const LOOKS: u32 = 4;
 
 /// Jobs that run inside of others that wait for them: each needs room on the same stack.
 const HELP_DEPTH_MAX: usize = 32;
@@ -620,12 +616,6 @@ impl<J: Send + 'static> Inner<J> {
     }
 
     fn await_order(&self, seat: &Arc<Seat<J>>, signal: &Signal, waker: &Waker) -> Order<J> {
-        for _ in 0..LOOKS {
-            if let Some(order) = seat.take_written_order() {
-                return order;
-            }
-            thread::yield_now();
-        }
         let mut deadline = None;
         loop {
             if let Some(order) = seat.take_order(waker) {

@@ -297,7 +297,8 @@ impl<J: Send + 'static> JobWorker<J> {
     }
 }
 
-/// What the process of a worker runs that rests: a job, and those that are queued then, of which `run` makes futures, which do not panic.
+/// What the process of a worker runs that rests: a job, and those that are queued then, which `run` puts in its place, as futures that do not
+/// panic. It does so itself, since what it returned would take as much of the stack as the first job's future.
 pub(super) type Work<J, R, F> = Beside<Working<J, R>, F>;
 
 pub(super) struct Working<J: Send + 'static, R> {
@@ -309,7 +310,7 @@ pub(super) struct Working<J: Send + 'static, R> {
 impl<J, R, F> Future for Work<J, R, F>
 where
     J: Send + 'static,
-    R: Fn(J) -> F,
+    R: Fn(Pin<&mut F>, J),
     F: Future<Output = Settled>,
 {
     type Output = ();
@@ -325,7 +326,7 @@ where
             };
             let Poll::Ready(outcome) = polled else { return Poll::Pending };
             match worker.finish(outcome) {
-                Some(job) => future.set((working.run)(job)),
+                Some(job) => (working.run)(future.as_mut(), job),
                 None => return Poll::Ready(()),
             }
         }
@@ -354,7 +355,7 @@ impl Future for Nested {
 type OwnOrNested<F> = OwnOr<Guarded<F, Option<Promise<<F as Future>::Output>>>, Nested>;
 
 /// A future as a job.
-type Prepared<F> = AsyncBody<Work<Job, fn(Job) -> OwnOrNested<F>, OwnOrNested<F>>>;
+type Prepared<F> = AsyncBody<Work<Job, fn(Pin<&mut OwnOrNested<F>>, Job), OwnOrNested<F>>>;
 
 impl<F> AsyncJob for Prepared<F>
 where
@@ -375,8 +376,8 @@ fn prepared<F: Future>(future: F, promise: Option<Promise<F::Output>>) -> Box<Pr
     Box::new(AsyncBody::new(Work { future, state: Working { worker: None, run: nested } }))
 }
 
-fn nested<F>(job: Job) -> OwnOr<F, Nested> {
-    OwnOr::Other(Nested(Box::into_pin(job.0)))
+fn nested<F>(mut place: Pin<&mut OwnOr<F, Nested>>, job: Job) {
+    place.set(OwnOr::Other(Nested(Box::into_pin(job.0))));
 }
 
 fn into_job<F>(prepared: Box<Prepared<F>>) -> Job

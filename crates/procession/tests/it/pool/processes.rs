@@ -299,6 +299,45 @@ fn a_worker_that_is_terminated_before_its_first_step_cancels_its_job_and_another
     assert_eq!((stats.completed, stats.cancelled, stats.workers_started), (1, 1, 2));
 }
 
+/// Goal: a job that runs in the process of another, and that process, are killed as any. Method: the process of two jobs is terminated in the
+/// second, whose drop panics, while a third is queued.
+#[test]
+fn a_worker_that_is_terminated_in_its_second_job_cancels_that_and_another_runs_the_next() {
+    struct Dropped(Arc<Mutex<u32>>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            *self.0.lock().expect("nothing panics under it") += 1;
+            panic_quietly("on its way out");
+        }
+    }
+    let scheduler = driven();
+    let pool = of(&scheduler, 1, Queue::Bounded(2));
+    let drops = Arc::new(Mutex::new(0));
+    let dropped = Dropped(Arc::clone(&drops));
+    let first = pool.try_submit(async { 1 }).expect("there is a place");
+    let second = pool.try_submit(async move {
+        yield_now().await;
+        let _dropped = dropped;
+        sleep(Duration::MAX).await;
+        2
+    });
+    let second = second.expect("there is a place");
+    assert_eq!(scheduler.block_on(first), Ok(1));
+    let third = pool.try_submit(async { 3 }).expect("there is a place");
+    scheduler.block_on(sleep(Duration::from_secs(1)));
+    assert!(!second.is_finished());
+    assert_eq!(pool.stats().workers_started, 1, "the second job runs where the first did");
+    for process in scheduler.snapshot().processes {
+        assert!(scheduler.terminate(process.pid));
+    }
+    assert_eq!(scheduler.block_on(third), Ok(3));
+    assert_eq!(scheduler.block_on(second), Err(JobError::Cancelled));
+    assert_eq!(*drops.lock().expect("nothing panics under it"), 1);
+    let stats = pool.stats();
+    assert_sums(&stats);
+    assert_eq!((stats.completed, stats.cancelled, stats.workers_started), (2, 1, 2));
+}
+
 #[test]
 fn a_dropped_submit_leaves_the_queue_and_passes_its_place_on() {
     let scheduler = driven();
