@@ -56,7 +56,7 @@
 //! - To start the processes of workers that rest under the lock, and to count those who refer to a seat, which is in no cache then: `pool` takes 1.3
 //!   times as long.
 //! - Spinning longer for the lock than `std` does: 2 % of `pool_many`. Backing off (`lock_with_backoff`) where workers are processes:
-//!   `pool_many` takes 1.3 times as long, `pool_co` 1.1. Threads, which come more often, back off: `pool_threads` takes 0.6 of the time.
+//!   `pool_many` takes 1.3 times as long, `pool_co` 1.1. Threads, which come more often, back off: `pool_threads` takes 0.7 of the time.
 //! - To box a job under the lock, when it is certain to be taken (those of scopes are, which borrow): `pool_threads` is as slow as without
 //!   backing off, `pool` takes 1.05 times as long. Boxing before costs who is refused an allocation.
 //! - A box for the future beside that of the process that runs it: `pool` takes 1.4 times as long, `pool_many` 1.1, since one more line is in

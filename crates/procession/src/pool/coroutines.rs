@@ -10,8 +10,9 @@ use super::core::{Next, Order};
 use super::inner::Patience;
 use super::operations::{Entrance, Pooling, operations};
 use super::processes::{Processes, Worker};
-use super::task::{Caught, JobHandle, Promise, Settled, caught, settled};
+use super::task::{Caught, JobHandle, Promise, Settled, caught};
 use super::{Permit, PoolError, SubmitError};
+use crate::body::Settle;
 use crate::shared::Shared;
 use crate::{Scheduler, SpawnOptions, co, here, scheduler};
 
@@ -78,7 +79,7 @@ struct Closure<F, T> {
 impl<F: FnOnce() -> T + Send, T: Send> Runs for Closure<F, T> {
     fn run(self: Box<Self>) -> Settled {
         let Self { closure, promise } = *self;
-        settled(promise, caught_here(closure))
+        promise.settle(caught_here(closure))
     }
 }
 

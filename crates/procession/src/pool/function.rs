@@ -11,10 +11,10 @@ use super::coroutines::{caught_here, coroutines};
 use super::inner::{Inner, Patience};
 use super::operations::{Entrance, Pooling, operations, thread_operations};
 use super::processes::{Processes, Work, Working};
-use super::task::{Caught, Cell, JobHandle, Outstanding, Promise, Settled, caught, settled};
+use super::task::{Caught, Cell, JobHandle, Outstanding, Promise, Settled, caught};
 use super::threads::Threads;
 use super::{Permit, PoolError, SubmitError};
-use crate::body::{AsyncBody, Guarded};
+use crate::body::{AsyncBody, Guarded, Settle};
 use crate::shared::Shared;
 use crate::spawn::Reservation;
 use crate::{Scheduler, here, scheduler};
@@ -30,7 +30,7 @@ pub(super) struct Call<A, T> {
 impl<A, T> Call<A, T> {
     fn run(self, function: impl FnOnce(A) -> Caught<T>) -> Settled {
         let Self { argument, promise, outstanding } = self;
-        let outcome = settled(promise, function(argument));
+        let outcome = promise.settle(function(argument));
         drop(outstanding);
         outcome
     }

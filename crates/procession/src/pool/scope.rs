@@ -20,9 +20,10 @@ use procession_sync::Mutex;
 use super::core::Ended;
 use super::inner::{Inner, Jobs, Patience, block};
 use super::operations::Pooling;
-use super::task::{Cell, Promise, caught, settled};
+use super::task::{Cell, Promise, caught};
 use super::threads::{Job, Pool, Scoped};
 use super::{JobError, SubmitError, WaitError};
+use crate::body::Settle;
 use crate::{Waiting, here};
 
 /// How many jobs of a scope have not ended, and who waits for them.
@@ -182,7 +183,7 @@ impl<'scope> Scope<'scope, '_> {
             let borrowing = Borrowing { closure, promise, guard: self.latch.guard() };
             job(move |inner: &Inner<Job>| {
                 let Borrowing { closure, promise, guard } = { borrowing };
-                let ended = inner.hooks.ended(settled(promise, caught(closure)));
+                let ended = inner.hooks.ended(promise.settle(caught(closure)));
                 drop(guard);
                 ended
             })

@@ -158,27 +158,23 @@ pub(super) type Settled = Result<(), Panic>;
 impl<T> Settle<T> for Option<Promise<T>> {
     type Settled = Settled;
 
+    /// Keeps the promise of a job, or drops a result that nobody wants.
     fn settle(self, outcome: Caught<T>) -> Settled {
-        settled(self, outcome)
-    }
-}
-
-/// Keeps the promise of a job, or drops a result that nobody wants.
-pub(super) fn settled<T>(promise: Option<Promise<T>>, outcome: Caught<T>) -> Settled {
-    match (promise, outcome) {
-        (Some(promise), Ok(result)) => {
-            promise.resolve(Ok(result));
-            Ok(())
+        match (self, outcome) {
+            (Some(promise), Ok(result)) => {
+                promise.resolve(Ok(result));
+                Ok(())
+            }
+            (Some(promise), Err(payload)) => {
+                promise.resolve(Err(panicked(payload)));
+                Err(None)
+            }
+            (None, Ok(result)) => {
+                drop_guarded(result);
+                Ok(())
+            }
+            (None, Err(payload)) => Err(Some(payload)),
         }
-        (Some(promise), Err(payload)) => {
-            promise.resolve(Err(panicked(payload)));
-            Err(None)
-        }
-        (None, Ok(result)) => {
-            drop_guarded(result);
-            Ok(())
-        }
-        (None, Err(payload)) => Err(Some(payload)),
     }
 }
 

@@ -300,7 +300,7 @@ fn a_worker_that_is_terminated_before_its_first_step_cancels_its_job_and_another
 }
 
 /// Goal: a job that runs in the process of another, and that process, are killed as any. Method: the process of two jobs is terminated in the
-/// second, whose drop panics, while a third is queued.
+/// second, whose drop panics, while a third is queued; it waits for good when the test clock has nobody else to wait for.
 #[test]
 fn a_worker_that_is_terminated_in_its_second_job_cancels_that_and_another_runs_the_next() {
     struct Dropped(Arc<Mutex<u32>>);
