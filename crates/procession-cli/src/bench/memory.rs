@@ -1,5 +1,7 @@
 //! The memory of processes that wait.
 
+use std::future::pending;
+
 use procession::{Context, Event, Exit, Scheduler, SpawnOptions};
 
 use super::latch::Latch;
@@ -129,6 +131,8 @@ async fn kill_all(scheduler: Scheduler, count: u64) -> Result<(f64, u64), Failed
             let victim = SpawnOptions::new().monitor().start(|mut cx: Context<()>| async move {
                 LEFT.count_down();
                 cx.receive().await;
+                // Terminated in the midst of the step that it began with, it received an end, and would end by itself.
+                pending::<()>().await;
             });
             victims.push(victim.pid());
             drop(victim);
