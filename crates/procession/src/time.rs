@@ -128,9 +128,13 @@ pub(crate) struct Armed {
 }
 
 impl Armed {
+    fn timers(self, shared: &Shared) -> &Timers<Action> {
+        self.place.timers(shared)
+    }
+
     /// Removes the timer; its action, if that prevented its firing.
     pub(crate) fn delete(self, shared: &Shared) -> Option<Action> {
-        let action = self.place.timers(shared).delete(self.id);
+        let action = self.timers(shared).delete(self.id);
         shared.note_timer_room();
         action
     }
@@ -161,7 +165,7 @@ pub(crate) fn arm(
 }
 
 /// Waits for `duration`, counted from now; if this thread belongs to no scheduler, from the first poll, on the clock of the scheduler that
-/// polls. Never shorter; as long as the scheduler is busy, longer.
+/// polls. Never shorter; as long as the scheduler is busy, longer, and up to 200 us longer if a timer of it fires every 20 us or more often.
 ///
 /// ```
 /// use std::time::Duration;
@@ -179,21 +183,21 @@ pub fn sleep(duration: Duration) -> Sleep {
     match here::here() {
         Some(here) => {
             let deadline = Instant(here.world.now()) + duration;
-            Sleep { deadline, after: None, fresh: !duration.is_zero(), on: None, armed: None }
+            Sleep::new(deadline.0, if duration.is_zero() { Since::Zero } else { Since::ZeroFresh })
         }
-        None => Sleep { deadline: Instant::NEVER, after: Some(duration), fresh: false, on: None, armed: None },
+        None => Sleep::new(nanoseconds(duration), Since::FirstPoll),
     }
 }
 
 /// Waits until a moment; not at all if it has passed.
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep { deadline, after: None, fresh: false, on: None, armed: None }
+    Sleep::new(deadline.0, Since::Zero)
 }
 
 /// Waits until a moment on the clock of a certain scheduler.
 pub(crate) fn sleep_on(shared: Arc<Shared>, deadline: u64) -> Sleep {
-    let mut sleep = sleep_until(Instant(deadline));
-    sleep.on = Some(shared);
+    let mut sleep = Sleep::new(deadline, Since::Zero);
+    (sleep.keeps, sleep.on) = (Some(Keeps::Scheduler(shared)), true);
     sleep
 }
 
@@ -202,28 +206,34 @@ pub(crate) fn sleep_on(shared: Arc<Shared>, deadline: u64) -> Sleep {
 /// If the scheduler has reached its limit of timers, it waits until there is one for it, and so perhaps longer.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
-    deadline: Instant,
-    /// How long after the first poll, until that.
-    after: Option<Duration>,
-    /// Not polled yet, and not over when it was made: its first poll need not read the clock (122 instead of 150 ns to set and cancel). If it
-    /// is over since, its timer fires at once.
-    fresh: bool,
-    /// The scheduler whose clock counts, if not that of whoever polls.
-    on: Option<Arc<Shared>>,
+    /// In nanoseconds.
+    deadline: u64,
+    since: Since,
+    /// `keeps` was given with it, and stays: the scheduler whose clock counts, whoever polls.
+    on: bool,
+    /// There if `armed` is: the scheduler of that timer.
+    keeps: Option<Keeps>,
     armed: Option<ArmedSleep>,
 }
 
+// As much as a cache line of each process that sleeps.
+const _: () = assert!(size_of::<Sleep>() <= 64);
+
+/// What the deadline of a sleep counts from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Since {
+    /// The zero of the clock: it is a moment.
+    Zero,
+    /// Likewise; not polled yet, and not over when it was made: the first poll need not read the clock (122 instead of 150 ns to set and
+    /// cancel). If it is over since, its timer fires at once.
+    ZeroFresh,
+    FirstPoll,
+}
+
 struct ArmedSleep {
-    keeps: Keeps,
     timer: Armed,
     /// Which waker the timer holds, and so keeps at its address.
     waker: (usize, usize),
-}
-
-impl ArmedSleep {
-    fn timers(&self) -> &Timers<Action> {
-        self.timer.place.timers(self.keeps.shared())
-    }
 }
 
 /// What keeps the scheduler of a timer.
@@ -252,9 +262,16 @@ fn identity(waker: &Waker) -> (usize, usize) {
 }
 
 impl Sleep {
+    fn new(deadline: u64, since: Since) -> Self {
+        Self { deadline, since, on: false, keeps: None, armed: None }
+    }
+
     /// When it is over; if it counts from the first poll, as if that were now.
     pub fn deadline(&self) -> Instant {
-        self.after.map_or(self.deadline, |after| Instant::now() + after)
+        match self.since {
+            Since::FirstPoll => Instant(Instant::now().0.saturating_add(self.deadline)),
+            Since::Zero | Since::ZeroFresh => Instant(self.deadline),
+        }
     }
 
     /// Whether it is over.
@@ -265,23 +282,39 @@ impl Sleep {
     /// Sets another end; to later this is one store.
     pub fn reset(self: StdPin<&mut Self>, deadline: Instant) {
         let sleep = self.get_mut();
-        sleep.deadline = deadline;
-        sleep.after = None;
-        sleep.fresh = false;
-        if let Some(armed) = &sleep.armed {
-            match armed.timers().reset(armed.timer.id, deadline.0) {
-                Some(rearmed) => armed.timer.place.note_earliest(armed.keeps.shared(), rearmed.earliest, deadline.0),
+        (sleep.deadline, sleep.since) = (deadline.0, Since::Zero);
+        if let Some((shared, armed)) = timer_of(&sleep.keeps, &mut sleep.armed) {
+            match armed.timer.timers(shared).reset(armed.timer.id, deadline.0) {
+                Some(rearmed) => armed.timer.place.note_earliest(shared, rearmed.earliest, deadline.0),
                 // It has fired: set anew at the next poll.
-                None => sleep.armed = None,
+                None => sleep.forget(),
             }
         }
     }
 
+    /// Takes the timer back, if there is one.
     fn disarm(&mut self) {
-        if let Some(armed) = self.armed.take() {
-            drop(armed.timer.delete(armed.keeps.shared()));
+        if let Some((shared, armed)) = timer_of(&self.keeps, &mut self.armed) {
+            drop(armed.timer.delete(shared));
+        }
+        self.forget();
+    }
+
+    /// There is no timer. What kept its scheduler may keep a process, and goes with it.
+    fn forget(&mut self) {
+        self.armed = None;
+        if !self.on {
+            self.keeps = None;
         }
     }
+}
+
+/// The timer of a sleep, and its scheduler.
+fn timer_of<'a>(
+    keeps: &'a Option<Keeps>,
+    armed: &'a mut Option<ArmedSleep>,
+) -> Option<(&'a Shared, &'a mut ArmedSleep)> {
+    keeps.as_ref().map(Keeps::shared).zip(armed.as_mut())
 }
 
 impl Future for Sleep {
@@ -292,15 +325,16 @@ impl Future for Sleep {
         if !here::charge(task) {
             return Poll::Pending;
         }
-        if let Some(after) = sleep.after.take() {
-            sleep.deadline = Instant::now() + after;
+        let since = std::mem::replace(&mut sleep.since, Since::Zero);
+        if since == Since::FirstPoll {
+            sleep.deadline = Instant::now().0.saturating_add(sleep.deadline);
         }
-        let deadline = sleep.deadline.0;
+        let deadline = sleep.deadline;
         let waker = identity(task.waker());
-        if let Some(armed) = &mut sleep.armed {
-            let shared = armed.keeps.shared();
+        if let Some((shared, armed)) = timer_of(&sleep.keeps, &mut sleep.armed) {
+            let timers = armed.timer.timers(shared);
             // A timer that is pending has not fired, whatever the clock says; so the clock need not be read.
-            let pending = armed.timers().is_pending(armed.timer.id);
+            let pending = timers.is_pending(armed.timer.id);
             if !pending && deadline <= shared.world.now() {
                 sleep.disarm();
                 return Poll::Ready(());
@@ -310,28 +344,32 @@ impl Future for Sleep {
                 return Poll::Pending;
             }
             let action = Action::Wake(task.waker().clone());
-            if let Ok(modified) = armed.timers().modify(armed.timer.id, deadline, None, action) {
+            if let Ok(modified) = timers.modify(armed.timer.id, deadline, None, action) {
                 armed.timer.place.note_earliest(shared, modified.earliest, deadline);
                 armed.waker = waker;
                 drop(modified.replaced);
                 return Poll::Pending;
             }
+            sleep.armed = None;
         }
-        let keeps = sleep.on.clone().map_or_else(Keeps::here, Keeps::Scheduler);
-        let shared = keeps.shared();
-        if !std::mem::take(&mut sleep.fresh) && deadline <= shared.world.now() {
+        if !sleep.on {
+            sleep.keeps = Some(Keeps::here());
+        }
+        let shared = sleep.keeps.as_ref().expect("it was just set, or given").shared();
+        if since != Since::ZeroFresh && deadline <= shared.world.now() {
+            sleep.forget();
             return Poll::Ready(());
         }
         here::note_waiting(Waiting::TIMER);
-        match arm(shared, deadline, None, Action::Wake(task.waker().clone())) {
-            Ok(timer) => sleep.armed = Some(ArmedSleep { keeps, timer, waker }),
-            Err(_) => {
-                shared.wait_for_timer(task.waker().clone());
-                // Once more, for a timer that went before this waker was there.
-                if let Ok(timer) = arm(shared, deadline, None, Action::Wake(task.waker().clone())) {
-                    sleep.armed = Some(ArmedSleep { keeps, timer, waker });
-                }
-            }
+        let set = || arm(shared, deadline, None, Action::Wake(task.waker().clone()));
+        let timer = set().or_else(|_| {
+            shared.wait_for_timer(task.waker().clone());
+            // Once more, for a timer that went before this waker was there.
+            set()
+        });
+        match timer {
+            Ok(timer) => sleep.armed = Some(ArmedSleep { timer, waker }),
+            Err(_) => sleep.forget(),
         }
         Poll::Pending
     }
@@ -345,7 +383,12 @@ impl Drop for Sleep {
 
 impl fmt::Debug for Sleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sleep").field("deadline", &self.deadline).finish_non_exhaustive()
+        let mut sleep = f.debug_struct("Sleep");
+        match self.since {
+            Since::FirstPoll => sleep.field("after", &Duration::from_nanos(self.deadline)),
+            Since::Zero | Since::ZeroFresh => sleep.field("deadline", &Instant(self.deadline)),
+        };
+        sleep.finish_non_exhaustive()
     }
 }
 
@@ -515,7 +558,7 @@ impl Timer {
 
     /// Sets another moment for the next firing. Says whether the timer was still pending.
     pub fn reset(&self, when: Instant) -> bool {
-        let reset = self.armed.place.timers(&self.shared).reset(self.armed.id, when.0);
+        let reset = self.armed.timers(&self.shared).reset(self.armed.id, when.0);
         if let Some(rearmed) = &reset {
             self.armed.place.note_earliest(&self.shared, rearmed.earliest, when.0);
         }

@@ -3,14 +3,16 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use procession::{Context, Elapsed, Instant, Scheduler, Timer, TimerLimit, run_after, run_every, sleep, sleep_until};
+use procession::{
+    Context, Elapsed, Instant, Scheduler, SpawnOptions, Timer, TimerLimit, run_after, run_every, sleep, sleep_until,
+};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
 
 use crate::scene::soon_closed;
 
-use super::{HOUR, joined, on_test_clock, seconds, timers};
+use super::{HOUR, joined, on_test_clock, polled, seconds, timers};
 
 /// A function that counts its calls, and the count.
 fn counting() -> (impl Fn() + Send + Sync + 'static, impl Fn() -> u32) {
@@ -492,6 +494,27 @@ fn beyond_the_limit_a_sleep_is_neither_lost_nor_early() {
         .collect();
     sleepers.into_iter().for_each(joined);
     assert_eq!(timers(&scheduler).pending, 0);
+}
+
+#[test]
+fn beyond_the_limit_a_sleep_keeps_no_process() {
+    let scheduler =
+        Scheduler::builder().width(1).timers(1).processes(1).test_clock().build().expect("it starts no thread");
+    scheduler.block_on(async {
+        let mut longer = Box::pin(sleep(HOUR));
+        assert!(polled(longer.as_mut()).await.is_pending());
+        let begun = procession::spawn(async {
+            let mut slept = Box::pin(sleep(HOUR));
+            assert!(polled(slept.as_mut()).await.is_pending());
+            slept
+        });
+        let slept = begun.await.expect("it waits for no timer");
+        // Whoever waits for a timer is woken, and forgotten.
+        drop(longer);
+        let next = SpawnOptions::new().try_spawn(async {});
+        assert!(next.is_ok(), "the one before has ended");
+        drop(slept);
+    });
 }
 
 #[test]
