@@ -45,6 +45,7 @@
 //! After the capacity was lowered, more workers may be busy than it says, until they finish. A worker that leaves may
 //! still run its hook while another starts. A worker that is started again may count twice, for a moment, among the processes of its scheduler; at
 //! its limit, a job can be refused that would have had room a moment later. Of two jobs that are launched at once, the later ticket may begin first.
+//! Who waits for a place does so for the job that began to: if that hands its wait to another job, and ends, the other is not known to wait.
 //! What the first job of a process was made of is freed with the process, after the jobs that it found queued.
 //!
 //! ## Rejected
@@ -53,8 +54,8 @@
 //! - Waking idle workers in the order in which they came, as condition variables do: a trickle of jobs keeps all of them alive.
 //! - Async workers that wait as processes while they are idle, each with a timer for its keep-alive: to wake one touches twice as many cold cache
 //!   lines as to start another in memory that was just freed (`pool` on one processor: 1690 ns for each job, now 690; on two, 1810 and 1320 ns of CPU).
-//! - To start the processes of workers that rest under the lock, and to count those who refer to a seat, which is in no cache then: `pool` takes 1.3
-//!   times as long.
+//! - To start the processes of workers that rest under the lock: `pool` takes 1.3 times as long.
+//! - A seat on the heap for each worker that rests, too: with 200 000 workers `pool_large_many` had a peak of 109 MiB, and has one of 87, in as much time.
 //! - Spinning longer for the lock than `std` does: 2 % of `pool_many`. Backing off (`lock_with_backoff`) where workers are processes:
 //!   `pool_many` takes 1.3 times as long, `pool_co` 1.1. Threads, which come more often, back off: `pool_threads` takes 0.7 of the time.
 //! - To box a job under the lock, when it is certain to be taken (those of scopes are, which borrow): `pool_threads` is as slow as without
@@ -112,13 +113,9 @@ pub(crate) enum Order<J> {
 struct Mail<J> {
     order: Option<Order<J>>,
     waker: Option<Waker>,
-    /// Untimed waits of its job for a place in this pool, or for another job of it.
-    blocked: u32,
-    /// Its hook was called.
-    has_begun: bool,
 }
 
-/// A worker, as the pool sees it.
+/// A worker that parks, as the pool sees it.
 #[derive(Debug)]
 pub(crate) struct Seat<J> {
     mail: Mutex<Mail<J>>,
@@ -127,9 +124,8 @@ pub(crate) struct Seat<J> {
 }
 
 impl<J> Seat<J> {
-    fn new() -> Arc<Self> {
-        let mail = Mail { order: None, waker: None, blocked: 0, has_begun: false };
-        Arc::new(Self { mail: Mutex::new(mail), launch: AtomicU8::new(0) })
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { mail: Mutex::new(Mail { order: None, waker: None }), launch: AtomicU8::new(0) })
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Mail<J>) -> R) -> R {
@@ -150,10 +146,32 @@ impl<J> Seat<J> {
         drop(old);
         order
     }
+}
 
-    /// Whether this is the first time.
-    pub(crate) fn begin(&self) -> bool {
-        self.change(|mail| !std::mem::replace(&mut mail.has_begun, true))
+/// A worker that has no job.
+#[derive(Debug)]
+pub(crate) enum Idle<J> {
+    /// It waits for an order.
+    Parked(Arc<Seat<J>>),
+    /// It has no process, and leaves at that time.
+    Rests { until: u64, has_begun: bool },
+}
+
+impl<J> Idle<J> {
+    /// One that rests, and has not begun.
+    pub(crate) fn new_resting() -> Self {
+        Self::Rests { until: NEVER, has_begun: false }
+    }
+
+    fn until(&self) -> u64 {
+        match self {
+            Self::Parked(_) => NEVER,
+            Self::Rests { until, .. } => *until,
+        }
+    }
+
+    fn is(&self, seat: &Arc<Seat<J>>) -> bool {
+        matches!(self, Self::Parked(own) if Arc::ptr_eq(own, seat))
     }
 }
 
@@ -227,20 +245,38 @@ pub(crate) enum Verdict {
     Closed,
 }
 
+/// A busy worker. Of those that park, a later one may have the same, when this one has left: what its jobs left waiting elsewhere then counts as
+/// if that one's waited, as it did for this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Busy(u64);
+
+impl Busy {
+    /// Of the workers that park, the one in this seat.
+    pub(crate) fn in_seat<J>(seat: &Arc<Seat<J>>) -> Self {
+        Self(Arc::as_ptr(seat).addr() as u64)
+    }
+
+    /// Of those that rest, the one that has this job.
+    pub(crate) fn with_job(ticket: u64) -> Self {
+        Self(ticket)
+    }
+}
+
 /// Somebody who waits for a place.
 #[derive(Debug)]
-struct Wish<J> {
+struct Wish {
     verdict: Option<Verdict>,
     /// The worker whose job waits, if it waits without a limit of time.
-    own: Option<Arc<Seat<J>>>,
+    own: Option<Busy>,
 }
 
 /// A worker that rests or is new, to be started with a job.
 #[derive(Debug)]
 pub(crate) struct Launch<J> {
-    pub(crate) seat: Arc<Seat<J>>,
     pub(crate) ticket: u64,
     pub(crate) job: J,
+    /// Its hook was called.
+    pub(crate) has_begun: bool,
 }
 
 /// Who is to be woken or started, outside the lock: most often one.
@@ -358,13 +394,6 @@ pub(crate) struct Limits {
 }
 
 #[derive(Debug)]
-struct Idle<J> {
-    seat: Arc<Seat<J>>,
-    /// When it leaves, if it rests.
-    until: u64,
-}
-
-#[derive(Debug)]
 struct State<J> {
     limits: Limits,
     open: bool,
@@ -385,12 +414,12 @@ struct State<J> {
     queue: Queue<J>,
     last_ticket: u64,
     reserved: usize,
-    waiters: Waiters<Wish<J>>,
+    waiters: Waiters<Wish>,
     waiting: usize,
-    /// Busy workers whose job can go on only when another of this pool has ended.
-    blocked: usize,
+    /// Busy workers whose job can go on only when another of this pool has ended, and how often it waits.
+    blocked: BTreeMap<Busy, u32>,
     /// Jobs that a job of this pool waits for, by ticket, and the worker of that one.
-    joins: Vec<(u64, Arc<Seat<J>>)>,
+    joins: Vec<(u64, Busy)>,
     /// Who waits for a calm, by number.
     watchers: BTreeMap<u64, (Calm, Waker)>,
     totals: Totals,
@@ -405,8 +434,8 @@ pub(crate) struct Core<J, const MUTATION: u8 = { mutation::SOUND }> {
     backs_off: bool,
 }
 
-/// Starts a worker for a seat; of one that rests, only says that it may be started, which is done outside the lock.
-pub(crate) type Start<'a, J> = &'a mut dyn FnMut(&Arc<Seat<J>>) -> io::Result<()>;
+/// Starts a worker that parks; of one that rests, only says that it may be started, which is done outside the lock.
+pub(crate) type Start<'a, J> = &'a mut dyn FnMut() -> io::Result<Idle<J>>;
 
 impl<J> State<J> {
     fn busy(&self) -> usize {
@@ -426,12 +455,11 @@ impl<J> State<J> {
         });
     }
 
-    /// Gives a job to a worker that is off the stack.
-    fn set_to_work(&self, seat: Arc<Seat<J>>, ticket: u64, job: J, wakes: &mut Wakes<J>) {
-        if self.limits.rests {
-            wakes.launches.push(Launch { seat, ticket, job });
-        } else {
-            Self::hand(&seat, Order::Run(ticket, job), wakes);
+    /// Gives a job to a worker that is off the stack, or new.
+    fn set_to_work(worker: Idle<J>, ticket: u64, job: J, wakes: &mut Wakes<J>) {
+        match worker {
+            Idle::Parked(seat) => Self::hand(&seat, Order::Run(ticket, job), wakes),
+            Idle::Rests { has_begun, .. } => wakes.launches.push(Launch { ticket, job, has_begun }),
         }
     }
 
@@ -442,36 +470,42 @@ impl<J> State<J> {
     }
 
     /// Has a new worker start, or the one start again that rests since the shortest time.
-    fn start(&mut self, start: Start<'_, J>) -> io::Result<Arc<Seat<J>>> {
+    fn start(&mut self, start: Start<'_, J>) -> io::Result<Idle<J>> {
         let rests = if self.limits.rests { self.idle.pop_back() } else { None };
-        let is_new = rests.is_none();
-        // Not counted: the seat of one that rests is in no cache.
-        let idle = rests.unwrap_or_else(|| Idle { seat: Seat::new(), until: NEVER });
-        match start(&idle.seat) {
-            Ok(()) => {
-                if is_new {
-                    self.count_start();
-                }
-                Ok(idle.seat)
+        match (start(), rests) {
+            (Ok(_), Some(rests)) => Ok(rests),
+            (Ok(new), None) => {
+                self.count_start();
+                Ok(new)
             }
-            Err(error) => {
-                self.idle.extend(Some(idle).filter(|_| !is_new));
+            (Err(error), rests) => {
+                self.idle.extend(rests);
                 self.totals.workers_refused += 1;
                 Err(error)
             }
         }
     }
 
-    fn push_idle(&mut self, seat: Arc<Seat<J>>, until: u64) {
+    fn push_idle(&mut self, mut idle: Idle<J>) {
         self.uneven &= !self.idle.is_empty();
-        // Two that end their jobs at once have not read the clock in the order in which they come here.
-        let least = self.idle.back().filter(|_| !self.uneven).map_or(0, |last| last.until);
-        self.idle.push_back(Idle { seat, until: until.max(least) });
+        if let Idle::Rests { until, .. } = &mut idle
+            && let Some(last) = self.idle.back().filter(|_| !self.uneven)
+        {
+            // Two that end their jobs at once have not read the clock in the order in which they come here.
+            *until = last.until().max(*until);
+        }
+        self.idle.push_back(idle);
     }
 
     /// The worker that became idle last, if it waits for an order.
     fn pop_parked(&mut self) -> Option<Arc<Seat<J>>> {
-        if self.limits.rests { None } else { self.idle.pop_back().map(|idle| idle.seat) }
+        if self.limits.rests {
+            return None;
+        }
+        match self.idle.pop_back()? {
+            Idle::Parked(seat) => Some(seat),
+            Idle::Rests { .. } => unreachable!("the workers of a pool are of one kind"),
+        }
     }
 
     /// Whether nobody is there who comes to the queue by himself.
@@ -505,12 +539,12 @@ impl<J> State<J> {
         self.totals.submitted += 1;
         let job = make(content);
         match (idle, fresh) {
-            (Some(seat), _) => self.set_to_work(seat, ticket, job, wakes),
-            (None, Some(Ok(seat))) => {
+            (Some(seat), _) => Self::hand(&seat, Order::Run(ticket, job), wakes),
+            (None, Some(Ok(worker))) => {
                 // First come, first served: there is a queue here only if a start was refused before.
                 self.queue.push(ticket, job);
                 let (ticket, job) = self.queue.pop().expect("a job was just pushed");
-                self.set_to_work(seat, ticket, job, wakes);
+                Self::set_to_work(worker, ticket, job, wakes);
             }
             (None, refused) => {
                 self.queue.push(ticket, job);
@@ -531,11 +565,11 @@ impl<J> State<J> {
     fn employ(&mut self, start: Start<'_, J>, wakes: &mut Wakes<J>) {
         while self.can_start() && self.queue.jobs > 0 {
             // A refused worker leaves the jobs to those there are.
-            let Ok(seat) = self.start(start) else {
+            let Ok(worker) = self.start(start) else {
                 return self.starve(wakes);
             };
             let (ticket, job) = self.queue.pop().expect("jobs are counted");
-            self.set_to_work(seat, ticket, job, wakes);
+            Self::set_to_work(worker, ticket, job, wakes);
         }
     }
 
@@ -558,22 +592,22 @@ impl<J> State<J> {
         self.waiters.is_empty() && self.has_place()
     }
 
-    fn wait(&mut self, waker: &mut Option<Waker>, own: Option<&Arc<Seat<J>>>) -> Entry {
+    fn wait(&mut self, waker: &mut Option<Waker>, own: Option<Busy>) -> Entry {
         if !self.open {
             return Entry::Closed;
         }
         if self.waiting >= self.limits.waiting {
             return Entry::TooManyWaiting;
         }
-        if own.is_some_and(|seat| self.would_deadlock(seat)) {
+        if own.is_some_and(|busy| self.would_deadlock(busy)) {
             return Entry::WouldDeadlock;
         }
-        if let Some(seat) = own {
-            self.block(seat);
+        if let Some(busy) = own {
+            self.block(busy);
         }
         self.waiting += 1;
         let waker = waker.take().expect("who waits brings a waker");
-        Entry::Waits(self.waiters.push(Who::Alone(waker), Wish { verdict: None, own: own.cloned() }))
+        Entry::Waits(self.waiters.push(Who::Alone(waker), Wish { verdict: None, own }))
     }
 
     fn served(&mut self, place: &mut Option<Place>, waker: &mut Option<Waker>) -> Option<Verdict> {
@@ -586,29 +620,27 @@ impl<J> State<J> {
         None
     }
 
-    fn unblock(&mut self, own: Option<Arc<Seat<J>>>) {
-        if let Some(seat) = own {
-            self.blocked -= usize::from(seat.change(|mail| {
-                mail.blocked -= 1;
-                mail.blocked == 0
-            }));
+    /// A worker that rests is not found if the job has ended.
+    fn unblock(&mut self, busy: Busy) {
+        if let Some(waits) = self.blocked.get_mut(&busy) {
+            *waits -= 1;
+            if *waits == 0 {
+                self.blocked.remove(&busy);
+            }
         }
     }
 
-    fn block(&mut self, seat: &Seat<J>) {
-        self.blocked += usize::from(seat.change(|mail| {
-            mail.blocked += 1;
-            mail.blocked == 1
-        }));
+    fn block(&mut self, busy: Busy) {
+        *self.blocked.entry(busy).or_default() += 1;
     }
 
-    /// Whether nobody is left who could free a place, once the job of `seat` waits, too.
-    fn would_deadlock(&self, seat: &Seat<J>) -> bool {
-        let more = usize::from(seat.change(|mail| mail.blocked == 0));
+    /// Whether nobody is left who could free a place, once the job of this worker waits, too.
+    fn would_deadlock(&self, busy: Busy) -> bool {
+        let more = usize::from(!self.blocked.contains_key(&busy));
         self.idle.is_empty()
             && self.live >= self.limits.capacity
             && self.reserved == 0
-            && self.blocked + more >= self.busy()
+            && self.blocked.len() + more >= self.busy()
     }
 
     fn serve(&mut self, verdict: Verdict, wakes: &mut Wakes<J>) -> bool {
@@ -620,7 +652,9 @@ impl<J> State<J> {
             return false;
         };
         self.waiting -= 1;
-        self.unblock(own);
+        if let Some(busy) = own {
+            self.unblock(busy);
+        }
         who.into_waker().into_iter().for_each(|waker| wakes.wakers.push(waker));
         true
     }
@@ -639,7 +673,7 @@ impl<J> State<J> {
         while (self.live > self.limits.capacity || !self.open)
             && let Some(idle) = self.idle.pop_front()
         {
-            self.dismiss(&idle.seat, wakes);
+            self.dismiss(idle, wakes);
         }
         if !self.watchers.is_empty() {
             let (idle, drained) = (self.is(Calm::Idle), self.is(Calm::Drained));
@@ -651,14 +685,12 @@ impl<J> State<J> {
     }
 
     /// Has an idle worker leave, which is off the stack.
-    fn dismiss(&mut self, seat: &Seat<J>, wakes: &mut Wakes<J>) {
+    fn dismiss(&mut self, idle: Idle<J>, wakes: &mut Wakes<J>) {
         self.count_leave();
-        if !self.limits.rests {
-            Self::hand(seat, Order::Leave, wakes);
-        } else if seat.change(|mail| mail.has_begun) {
-            wakes.leavers += 1;
-        } else {
-            self.leaving -= 1;
+        match idle {
+            Idle::Parked(seat) => Self::hand(&seat, Order::Leave, wakes),
+            Idle::Rests { has_begun: true, .. } => wakes.leavers += 1,
+            Idle::Rests { has_begun: false, .. } => self.leaving -= 1,
         }
     }
 
@@ -683,8 +715,12 @@ impl<J> State<J> {
             Ended::Cancelled => self.totals.cancelled += 1,
         }
         while let Some(place) = self.joins.iter().position(|join| join.0 == ticket) {
-            let (_, seat) = self.joins.swap_remove(place);
-            self.unblock(Some(seat));
+            let (_, busy) = self.joins.swap_remove(place);
+            self.unblock(busy);
+        }
+        if self.limits.rests {
+            // What it made may still wait, elsewhere.
+            self.blocked.remove(&Busy::with_job(ticket));
         }
     }
 
@@ -722,7 +758,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
             reserved: 0,
             waiters: Waiters::new(),
             waiting: 0,
-            blocked: 0,
+            blocked: BTreeMap::new(),
             joins: Vec::new(),
             watchers: BTreeMap::new(),
             totals: Totals::default(),
@@ -750,11 +786,11 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     ) -> (Result<u64, (C, Refused)>, Wakes<J>) {
         if MUTATION == mutation::START_IN_TWO && self.look(|state| state.live < state.limits.capacity) {
             return self.change(|state, wakes| {
-                let seat = state.start(start).expect("the models refuse no worker");
+                let worker = state.start(start).expect("the models refuse no worker");
                 state.last_ticket += 1;
                 state.totals.submitted += 1;
                 let ticket = state.last_ticket;
-                state.set_to_work(seat, ticket, make(content), wakes);
+                State::set_to_work(worker, ticket, make(content), wakes);
                 Ok(ticket)
             });
         }
@@ -809,7 +845,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// `Wait`. The waker is taken only if he waits; else it is to be dropped outside the lock. `own` is the worker on which a job of this pool calls, if it waits without a limit of time.
-    pub(crate) fn wait(&self, waker: &mut Option<Waker>, own: Option<&Arc<Seat<J>>>) -> Entry {
+    pub(crate) fn wait(&self, waker: &mut Option<Waker>, own: Option<Busy>) -> Entry {
         self.look(|state| {
             if state.open && state.has_free_place() {
                 state.reserved += 1;
@@ -826,7 +862,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
         waker: &mut Option<Waker>,
-        own: Option<&Arc<Seat<J>>>,
+        own: Option<Busy>,
     ) -> (Result<Entry, Refused>, Wakes<J>) {
         self.change(|state, wakes| {
             if state.open && state.has_free_place() {
@@ -875,7 +911,9 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
                 Some(Verdict::Closed) => {}
                 None => {
                     state.waiting -= 1;
-                    state.unblock(wish.own);
+                    if let Some(busy) = wish.own {
+                        state.unblock(busy);
+                    }
                 }
             }
             state.settle(wakes);
@@ -894,14 +932,8 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         .1
     }
 
-    /// `Finish`. A worker that then rests leaves at `until`. `seat` is asked for that of one that parks or rests.
-    pub(crate) fn finish(
-        &self,
-        seat: impl FnOnce() -> Arc<Seat<J>>,
-        ticket: u64,
-        ended: Ended,
-        until: u64,
-    ) -> (Next<J>, Wakes<J>) {
+    /// `Finish`. `idle` is asked what a worker is that parks or rests then.
+    pub(crate) fn finish(&self, idle: impl FnOnce() -> Idle<J>, ticket: u64, ended: Ended) -> (Next<J>, Wakes<J>) {
         if MUTATION == mutation::PARK_IN_TWO {
             let next = self.look(|state| {
                 state.count_end(ticket, ended);
@@ -910,7 +942,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
             return match next {
                 Some((ticket, job)) => (Next::Run(ticket, job), Wakes::default()),
                 None => self.change(|state, _| {
-                    state.push_idle(seat(), until);
+                    state.push_idle(idle());
                     Next::Park
                 }),
             };
@@ -926,8 +958,13 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
                 state.count_leave();
                 Next::Leave
             } else {
-                state.push_idle(seat(), until);
-                if state.limits.rests { Next::Rest(state.reap_before(until)) } else { Next::Park }
+                let idle = idle();
+                let next = match &idle {
+                    Idle::Parked(_) => Next::Park,
+                    Idle::Rests { until, .. } => Next::Rest(state.reap_before(*until)),
+                };
+                state.push_idle(idle);
+                next
             };
             state.settle(wakes);
             next
@@ -937,7 +974,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// `Reap`: those leave that have rested until `now`. When somebody is to do so again, if that is known.
     pub(crate) fn reap(&self, now: u64) -> (Option<u64>, Wakes<J>) {
         if MUTATION == mutation::REAP_IN_TWO {
-            let due = self.look(|state| state.idle.iter().filter(|idle| idle.until <= now).count());
+            let due = self.look(|state| state.idle.iter().filter(|idle| idle.until() <= now).count());
             return self.change(|state, _| {
                 state.idle.truncate(state.idle.len().saturating_sub(due));
                 state.live -= due;
@@ -952,11 +989,11 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
             while state.live > state.limits.kept
                 && let Some(idle) = state.idle.get(place)
             {
-                if idle.until > now {
-                    next = next.min(idle.until);
+                if idle.until() > now {
+                    next = next.min(idle.until());
                     place = if state.uneven { place + 1 } else { state.idle.len() };
                 } else if let Some(idle) = state.idle.remove(place) {
-                    state.dismiss(&idle.seat, wakes);
+                    state.dismiss(idle, wakes);
                 }
             }
             state.settle(wakes);
@@ -992,7 +1029,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     pub(crate) fn expire(&self, seat: &Arc<Seat<J>>) -> (Expired, Wakes<J>) {
         self.change(|state, wakes| {
             // From the bottom, where those are that have been idle longest.
-            let place = state.idle.iter().position(|idle| Arc::ptr_eq(&idle.seat, seat));
+            let place = state.idle.iter().position(|idle| idle.is(seat));
             if MUTATION == mutation::EXPIRE_BLINDLY {
                 state.count_leave();
                 if let Some(place) = place {
@@ -1022,14 +1059,19 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         .1
     }
 
-    /// A worker was killed: with a job, if `ticket` says so, else idle or with an order that it has not taken. Gives back the jobs that nobody is left to run.
-    pub(crate) fn died(&self, seat: &Arc<Seat<J>>, ticket: Option<u64>, start: Start<'_, J>) -> (Vec<J>, Wakes<J>) {
+    /// A worker was killed: with a job, if `ticket` says so, else parked or with an order that it has not taken. Gives back the jobs that nobody is left to run.
+    pub(crate) fn died(
+        &self,
+        seat: Option<&Arc<Seat<J>>>,
+        ticket: Option<u64>,
+        start: Start<'_, J>,
+    ) -> (Vec<J>, Wakes<J>) {
         self.change(|state, wakes| {
             let mut lost = Vec::new();
             if let Some(ticket) = ticket {
                 state.count_end(ticket, Ended::Cancelled);
             }
-            let order = seat.change(|mail| mail.order.take());
+            let order = seat.and_then(|seat| seat.change(|mail| mail.order.take()));
             let mut counted = true;
             match order {
                 Some(Order::Run(ticket, job)) => {
@@ -1043,7 +1085,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
                 None => {}
             }
             if counted {
-                if let Some(place) = state.idle.iter().position(|idle| Arc::ptr_eq(&idle.seat, seat)) {
+                if let Some(place) = seat.and_then(|seat| state.idle.iter().position(|idle| idle.is(seat))) {
                     state.idle.remove(place);
                 }
                 state.live -= 1;
@@ -1053,7 +1095,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
                 match state.start(start) {
                     Ok(successor) => {
                         let (ticket, job) = state.queue.pop().expect("jobs are counted");
-                        state.set_to_work(successor, ticket, job, wakes);
+                        State::set_to_work(successor, ticket, job, wakes);
                     }
                     Err(_) => {
                         while let Some((ticket, job)) = state.queue.pop() {
@@ -1118,18 +1160,18 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         .1
     }
 
-    /// The job of `seat` waits for another of this pool, as long as that takes. `false` if it could only wait for ever.
-    pub(crate) fn join(&self, seat: &Arc<Seat<J>>, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
+    /// The job of this worker waits for another of this pool, as long as that takes. `false` if it could only wait for ever.
+    pub(crate) fn join(&self, busy: Busy, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
         self.look(|state| {
             // A job publishes its result before its end is counted: one that has not published it is not counted yet.
             if has_ended() {
                 return true;
             }
-            if state.would_deadlock(seat) {
+            if state.would_deadlock(busy) {
                 return false;
             }
-            state.block(seat);
-            state.joins.push((ticket, Arc::clone(seat)));
+            state.block(busy);
+            state.joins.push((ticket, busy));
             true
         })
     }
@@ -1139,13 +1181,13 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     pub(crate) fn prestart(&self, wanted: usize, until: u64, start: Start<'_, J>) -> io::Result<Option<u64>> {
         self.look(|state| {
             while state.open && state.live < wanted.min(state.limits.capacity) {
-                let seat = if state.limits.rests {
+                let worker = if state.limits.rests {
                     state.count_start();
-                    Seat::new()
+                    Idle::Rests { until, has_begun: false }
                 } else {
                     state.start(start)?
                 };
-                state.push_idle(seat, until);
+                state.push_idle(worker);
             }
             Ok(state.reap_before(until))
         })

@@ -179,8 +179,8 @@ impl Builder {
         let launch = move |reservation: Reservation<'_>, worker, call| {
             let future = run(call);
             let run = run.clone();
-            let run = move |mut place: Pin<&mut Guarded<_, _>>, call| place.set(run(call));
-            let state = Working { worker: Some(worker), run };
+            let next = move |mut place: Pin<&mut Guarded<_, _>>, call| place.set(run(call));
+            let state = Working { worker: Some(worker), next };
             reservation.start(Box::new(AsyncBody::new(Work { future, state })));
         };
         Entrance::open(&self, Processes::resting(shared, launch)).map(AsyncFnPool)

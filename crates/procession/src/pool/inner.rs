@@ -1,7 +1,6 @@
 //! What all pools have in common: jobs of one type, workers, and those who wait.
 
-use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -16,7 +15,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use super::builder::{Hooks, OnFull, check_capacity, keep_alive_nanoseconds};
 use super::core::{
-    Calm, Core, Ended, Entry, Expired, Launch, Limits, Next, Order, Refused, Seat, Start, Verdict, Wakes,
+    Busy, Calm, Core, Ended, Entry, Expired, Idle, Launch, Limits, Next, Order, Refused, Seat, Start, Verdict, Wakes,
 };
 use super::error::Why;
 use super::{PoolError, PoolStats, SubmitError, WaitError};
@@ -84,50 +83,24 @@ pub(super) fn block<T>(patience: Option<Duration>, mut poll: impl FnMut(&mut Tas
 }
 
 /// The worker whose job runs on this thread.
+#[derive(Clone, Copy)]
 struct Current {
     pool: u64,
-    seat: Arc<dyn Any + Send + Sync>,
+    worker: Busy,
 }
 
 thread_local! {
-    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
+    static CURRENT: Cell<Option<Current>> = const { Cell::new(None) };
     static HELP_DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Marks the thread as working for a pool until the guard goes. It keeps the mark for the next time, so that it is made once for each worker.
-pub(super) struct Mark(Option<Current>);
+/// The thread works for a pool until this goes.
+#[must_use = "dropped, it ends"]
+pub(super) struct Marked(Option<Current>);
 
-impl Mark {
-    pub(super) fn new<J: Send + 'static>(inner: &Inner<J>, seat: Arc<Seat<J>>) -> Self {
-        Self(Some(Current { pool: inner.id, seat }))
-    }
-
-    /// The seat of the worker; not while a thread is marked. It is no mark any more.
-    pub(super) fn take_seat<J: Send + 'static>(&mut self) -> Option<Arc<Seat<J>>> {
-        self.0.take()?.seat.downcast().ok()
-    }
-
-    /// Likewise, but it goes on being a mark.
-    pub(super) fn seat<J: Send + 'static>(&self) -> Option<&Seat<J>> {
-        self.0.as_ref()?.seat.downcast_ref()
-    }
-
-    pub(super) fn put(&mut self) -> Marked<'_> {
-        self.swap();
-        Marked(self)
-    }
-
-    fn swap(&mut self) {
-        // Ignored: while the thread's locals are destroyed, no job waits for its own pool here.
-        let _ = CURRENT.try_with(|current| std::mem::swap(&mut *current.borrow_mut(), &mut self.0));
-    }
-}
-
-pub(super) struct Marked<'a>(&'a mut Mark);
-
-impl Drop for Marked<'_> {
+impl Drop for Marked {
     fn drop(&mut self) {
-        self.0.swap();
+        CURRENT.set(self.0);
     }
 }
 
@@ -282,13 +255,13 @@ impl<J> Inner<J> {
     /// A step that may start workers, and what it leaves to be done outside the lock.
     fn step<R>(self: &Arc<Self>, step: impl FnOnce(&Core<J>, Start<'_, J>) -> (R, Wakes<J>)) -> R {
         let Some(shared) = self.engine.scheduler().filter(|_| self.engine.rests()) else {
-            return self.woken(step(&self.core, &mut |seat| self.engine.start(self, seat)));
+            return self.woken(step(&self.core, &mut || self.start()));
         };
         let held = here::hold(shared);
         // Who waited for the reserved processes to end would wait while the clock moved on.
         let stopped = shared.stop_clock();
         let mut reservations = Reservations::default();
-        let (result, mut wakes) = step(&self.core, &mut |_| reservations.add(&held));
+        let (result, mut wakes) = step(&self.core, &mut || reservations.add(&held).map(|()| Idle::new_resting()));
         for (launch, reservation) in wakes.launches.drain().zip(reservations.granted.drain()) {
             self.engine.launch(self, launch, reservation);
         }
@@ -297,6 +270,13 @@ impl<J> Inner<J> {
         drop(stopped);
         drop(held);
         self.woken((result, wakes))
+    }
+
+    /// Starts a worker that parks.
+    fn start(self: &Arc<Self>) -> io::Result<Idle<J>> {
+        let seat = Seat::new();
+        self.engine.start(self, &seat)?;
+        Ok(Idle::Parked(seat))
     }
 
     fn woken<R>(&self, (result, wakes): (R, Wakes<J>)) -> R {
@@ -344,9 +324,8 @@ impl<J> Inner<J> {
         })
     }
 
-    /// With when the worker leaves, if it rests then.
-    pub(super) fn finish(&self, seat: impl FnOnce() -> Arc<Seat<J>>, ticket: u64, ended: Ended, until: u64) -> Next<J> {
-        self.woken(self.core.finish(seat, ticket, ended, until))
+    pub(super) fn finish(&self, idle: impl FnOnce() -> Idle<J>, ticket: u64, ended: Ended) -> Next<J> {
+        self.woken(self.core.finish(idle, ticket, ended))
     }
 
     pub(super) fn expire(&self, seat: &Arc<Seat<J>>) -> Expired {
@@ -358,7 +337,7 @@ impl<J> Inner<J> {
     }
 
     /// A worker is gone that has not left: its process was killed.
-    pub(super) fn died(self: &Arc<Self>, seat: &Arc<Seat<J>>, ticket: Option<u64>) {
+    pub(super) fn died(self: &Arc<Self>, seat: Option<&Arc<Seat<J>>>, ticket: Option<u64>) {
         let lost = self.step(|core, start| core.died(seat, ticket, start));
         lost.into_iter().for_each(drop_guarded);
     }
@@ -405,7 +384,7 @@ impl<J> Inner<J> {
 impl<J: Send + 'static> Inner<J> {
     pub(super) fn prestart(self: &Arc<Self>, wanted: usize) -> io::Result<()> {
         let until = self.rest_until();
-        let reap_at = self.core.prestart(wanted, until, &mut |seat| self.engine.start(self, seat))?;
+        let reap_at = self.core.prestart(wanted, until, &mut || self.start())?;
         self.reap_at(reap_at);
         Ok(())
     }
@@ -483,18 +462,19 @@ impl<J: Send + 'static> Inner<J> {
         }
     }
 
+    /// Marks the thread as that of a worker.
+    pub(super) fn mark(&self, worker: Busy) -> Marked {
+        Marked(CURRENT.replace(Some(Current { pool: self.id, worker })))
+    }
+
     /// The worker of this pool whose job runs on this thread.
-    fn own_seat(&self) -> Option<Arc<Seat<J>>> {
-        let seat = CURRENT.try_with(|current| {
-            let current = current.borrow();
-            current.as_ref().filter(|current| current.pool == self.id).map(|current| Arc::clone(&current.seat))
-        });
-        seat.ok().flatten()?.downcast().ok()
+    fn own_worker(&self) -> Option<Busy> {
+        CURRENT.get().filter(|current| current.pool == self.id).map(|current| current.worker)
     }
 
     /// Whether a job of this pool runs on this thread.
     pub(super) fn is_inside(&self) -> bool {
-        self.own_seat().is_some()
+        self.own_worker().is_some()
     }
 
     pub(super) fn place(self: &Arc<Self>, timed: bool) -> PlaceWait<'_, J> {
@@ -595,15 +575,14 @@ impl<J: Send + 'static> Inner<J> {
 
     /// What a thread does that works for the pool.
     pub(super) fn work(self: Arc<Self>, seat: Arc<Seat<J>>) {
-        let mut mark = Mark::new(&self, Arc::clone(&seat));
-        let marked = mark.put();
+        let marked = self.mark(Busy::in_seat(&seat));
         self.hooks.run_start();
         let signal = Arc::new(Signal::default());
         let waker = Waker::from(Arc::clone(&signal));
         let mut order = self.await_order(&seat, &signal, &waker);
         while let Order::Run(ticket, job) = order {
             let ended = self.engine.run(&self, job);
-            order = match self.finish(|| Arc::clone(&seat), ticket, ended, NEVER) {
+            order = match self.finish(|| Idle::Parked(Arc::clone(&seat)), ticket, ended) {
                 Next::Run(ticket, job) => Order::Run(ticket, job),
                 Next::Park => self.await_order(&seat, &signal, &waker),
                 Next::Leave => Order::Leave,
@@ -645,7 +624,7 @@ impl<J: Send + 'static> Jobs for Inner<J> {
 
     fn help(&self, ticket: u64) {
         let depth = HELP_DEPTH.get();
-        if depth >= HELP_DEPTH_MAX || self.own_seat().is_none() {
+        if depth >= HELP_DEPTH_MAX || !self.is_inside() {
             return;
         }
         if let Some(job) = self.woken(self.core.take_inline(ticket)) {
@@ -656,7 +635,7 @@ impl<J: Send + 'static> Jobs for Inner<J> {
     }
 
     fn begin_join(&self, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
-        self.own_seat().is_none_or(|seat| self.core.join(&seat, ticket, has_ended))
+        self.own_worker().is_none_or(|busy| self.core.join(busy, ticket, has_ended))
     }
 
     fn scheduler(&self) -> Option<Arc<Shared>> {
@@ -685,16 +664,15 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
                 None => Poll::Pending,
             };
         }
-        let own = self.own_seat();
-        match self.inner.core.wait(&mut waker, own.as_ref()) {
+        match self.inner.core.wait(&mut waker, self.own_worker()) {
             Entry::Granted(generation) => Poll::Ready(Ok(generation)),
             entry => self.note(entry).map(Err),
         }
     }
 
     /// The worker whose job waits, if it waits without a limit of time.
-    fn own_seat(&self) -> Option<Arc<Seat<J>>> {
-        if self.timed { None } else { self.inner.own_seat() }
+    fn own_worker(&self) -> Option<Busy> {
+        if self.timed { None } else { self.inner.own_worker() }
     }
 
     /// Keeps the place of somebody who waits, or says why he does not.
@@ -727,8 +705,8 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
                 None => Poll::Pending,
             }
         } else {
-            let own = self.own_seat();
-            match inner.step(|core, start| core.enter_or_wait(content, make, start, &mut waker, own.as_ref())) {
+            let own = self.own_worker();
+            match inner.step(|core, start| core.enter_or_wait(content, make, start, &mut waker, own)) {
                 Ok(Entry::Taken(ticket)) => Poll::Ready(Ok(ticket)),
                 Ok(entry) => self.note(entry).map(Err),
                 Err(refused) => Poll::Ready(Err(why(refused))),

@@ -10,9 +10,9 @@ use std::time::Duration;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire};
 
 use super::builder::Builder;
-use super::core::{Ended, Expired, Launch, Next, Order, Seat};
+use super::core::{Busy, Ended, Expired, Idle, Launch, Next, Order, Seat};
 use super::error::Why;
-use super::inner::{Engine, Inner, Mark, Patience};
+use super::inner::{Engine, Inner, Patience};
 use super::operations::{Entrance, Pooling, operations};
 use super::task::{JobHandle, Promise, Settled};
 use super::{Permit, PoolError, SubmitError};
@@ -101,9 +101,9 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
         let Kind::Resting(launcher) = &self.kind else {
             unreachable!("those that park are started");
         };
-        let Launch { seat, ticket, job } = launch;
-        let mark = Mark::new(inner, seat);
-        launcher(reservation, JobWorker { inner: Arc::clone(inner), mark, runs: Some(ticket), has_begun: false }, job);
+        let Launch { ticket, job, has_begun } = launch;
+        let begins = !has_begun && inner.hooks.has_life();
+        launcher(reservation, JobWorker { inner: Arc::clone(inner), ticket, is_busy: true, begins }, job);
     }
 
     fn run(&self, _: &Inner<J>, _: J) -> Ended {
@@ -189,7 +189,7 @@ impl<J: Send + 'static> Drop for Worker<J> {
         // While it is being started, its pool is locked, and does not count on it yet.
         // Ordering: AcqRel, as in `start`.
         if self.seat.launch.compare_exchange(launch::STARTING, launch::ENDED, AcqRel, Acquire).is_err() {
-            self.inner.died(&self.seat, self.runs);
+            self.inner.died(Some(&self.seat), self.runs);
         }
     }
 }
@@ -199,7 +199,7 @@ impl<J: Send + 'static> Worker<J> {
     pub(super) fn finish(&mut self, ticket: u64, outcome: Settled) -> Next<J> {
         let ended = self.inner.hooks.ended(outcome);
         self.runs = None;
-        self.inner.finish(|| Arc::clone(&self.seat), ticket, ended, NEVER)
+        self.inner.finish(|| Idle::Parked(Arc::clone(&self.seat)), ticket, ended)
     }
 
     pub(super) fn leave(mut self) {
@@ -248,47 +248,45 @@ impl<J: Send + 'static> Worker<J> {
 /// A worker that rests while it has no job, from its start with one until it rests again or has left; dropped before that, it was killed.
 pub(super) struct JobWorker<J: Send + 'static> {
     inner: Arc<Inner<J>>,
-    /// With the seat, as long as the pool counts on this.
-    mark: Mark,
-    /// The job that runs.
-    runs: Option<u64>,
-    /// It has looked whether its hook is to be called.
-    has_begun: bool,
+    /// Of the job that runs, or ran last.
+    ticket: u64,
+    /// The pool counts on it.
+    is_busy: bool,
+    /// Its hook is to be called.
+    begins: bool,
 }
+
+// It takes room in the box of each job.
+const _: () = assert!(size_of::<JobWorker<Job>>() <= 24);
 
 impl<J: Send + 'static> Drop for JobWorker<J> {
     fn drop(&mut self) {
-        if let Some(seat) = self.mark.take_seat() {
-            self.inner.died(&seat, self.runs);
+        if self.is_busy {
+            self.inner.died(None, Some(self.ticket));
         }
     }
 }
 
 impl<J: Send + 'static> JobWorker<J> {
     fn begin(&mut self) {
-        if !self.has_begun {
-            self.has_begun = true;
-            if self.inner.hooks.has_life() && self.mark.seat().is_some_and(Seat::<J>::begin) {
-                self.inner.hooks.run_start();
-            }
+        if std::mem::take(&mut self.begins) {
+            self.inner.hooks.run_start();
         }
     }
 
     /// Tells the pool that the job has ended. The next one, if there is one; else the worker rests, or has left.
     fn finish(&mut self, outcome: Settled) -> Option<J> {
-        let ticket = self.runs.take().expect("a job has run");
         let ended = self.inner.hooks.ended(outcome);
-        let mark = &mut self.mark;
-        let seat = || mark.take_seat().expect("nobody took it before");
-        match self.inner.finish(seat, ticket, ended, self.inner.rest_until()) {
+        let idle = Idle::Rests { until: self.inner.rest_until(), has_begun: self.inner.hooks.has_life() };
+        self.is_busy = false;
+        match self.inner.finish(|| idle, self.ticket, ended) {
             Next::Run(next, job) => {
-                self.runs = Some(next);
+                (self.ticket, self.is_busy) = (next, true);
                 return Some(job);
             }
             Next::Rest(reap_at) => self.inner.reap_at(reap_at),
             Next::Leave => {
                 self.inner.hooks.run_stop();
-                drop(self.mark.take_seat::<J>());
                 self.inner.left();
             }
             Next::Park => unreachable!("an async worker rests"),
@@ -297,20 +295,31 @@ impl<J: Send + 'static> JobWorker<J> {
     }
 }
 
-/// What the process of a worker runs that rests: a job, and those that are queued then, which `run` puts in its place, as futures that do not
+/// What the process of a worker runs that rests: a job, and those that are queued then, which `next` puts in its place, as futures that do not
 /// panic. It does so itself, since what it returned would take as much of the stack as the first job's future.
-pub(super) type Work<J, R, F> = Beside<Working<J, R>, F>;
+pub(super) type Work<J, N, F> = Beside<Working<J, N>, F>;
 
-pub(super) struct Working<J: Send + 'static, R> {
+pub(super) struct Working<J: Send + 'static, N> {
     /// There when it is launched.
     pub(super) worker: Option<JobWorker<J>>,
-    pub(super) run: R,
+    pub(super) next: N,
 }
 
-impl<J, R, F> Future for Work<J, R, F>
+/// How the next job takes the place of the one before.
+pub(super) trait Succeed<J, F> {
+    fn succeed(&self, place: Pin<&mut F>, job: J);
+}
+
+impl<J, F, N: Fn(Pin<&mut F>, J)> Succeed<J, F> for N {
+    fn succeed(&self, place: Pin<&mut F>, job: J) {
+        self(place, job);
+    }
+}
+
+impl<J, N, F> Future for Work<J, N, F>
 where
     J: Send + 'static,
-    R: Fn(Pin<&mut F>, J),
+    N: Succeed<J, F>,
     F: Future<Output = Settled>,
 {
     type Output = ();
@@ -321,12 +330,12 @@ where
         worker.begin();
         loop {
             let polled = {
-                let _marked = worker.mark.put();
+                let _marked = worker.inner.mark(Busy::with_job(worker.ticket));
                 future.as_mut().poll(task)
             };
             let Poll::Ready(outcome) = polled else { return Poll::Pending };
             match worker.finish(outcome) {
-                Some(job) => (working.run)(future.as_mut(), job),
+                Some(job) => working.next.succeed(future.as_mut(), job),
                 None => return Poll::Ready(()),
             }
         }
@@ -352,10 +361,19 @@ impl Future for Nested {
     }
 }
 
+/// Has the next job run nested. A type and no pointer to a function, which would take room in the box of each job.
+pub(super) struct Nest;
+
+impl<F> Succeed<Job, OwnOr<F, Nested>> for Nest {
+    fn succeed(&self, mut place: Pin<&mut OwnOr<F, Nested>>, job: Job) {
+        place.set(OwnOr::Other(Nested(Box::into_pin(job.0))));
+    }
+}
+
 type OwnOrNested<F> = OwnOr<Guarded<F, Option<Promise<<F as Future>::Output>>>, Nested>;
 
 /// A future as a job.
-type Prepared<F> = AsyncBody<Work<Job, fn(Pin<&mut OwnOrNested<F>>, Job), OwnOrNested<F>>>;
+type Prepared<F> = AsyncBody<Work<Job, Nest, OwnOrNested<F>>>;
 
 impl<F> AsyncJob for Prepared<F>
 where
@@ -373,11 +391,7 @@ where
 
 fn prepared<F: Future>(future: F, promise: Option<Promise<F::Output>>) -> Box<Prepared<F>> {
     let future = OwnOr::Own(Guarded::new(future, promise));
-    Box::new(AsyncBody::new(Work { future, state: Working { worker: None, run: nested } }))
-}
-
-fn nested<F>(mut place: Pin<&mut OwnOr<F, Nested>>, job: Job) {
-    place.set(OwnOr::Other(Nested(Box::into_pin(job.0))));
+    Box::new(AsyncBody::new(Work { future, state: Working { worker: None, next: Nest } }))
 }
 
 fn into_job<F>(prepared: Box<Prepared<F>>) -> Job

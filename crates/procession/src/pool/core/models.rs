@@ -2,7 +2,7 @@ use std::task::Waker;
 
 use procession_sync::{Arc, thread};
 
-use super::{Core, Ended, Entry, Expired, Limits, Next, Order, Seat, Verdict, mutation};
+use super::{Core, Ended, Entry, Expired, Idle, Limits, Next, Order, Seat, Verdict, mutation};
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -12,33 +12,41 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 
 /// A pool with one worker that has job 1.
 fn with_a_busy_worker<const MUTATION: u8>(queue: usize) -> (Arc<Core<u32, MUTATION>>, Arc<Seat<u32>>) {
-    with_a_busy_worker_of(Limits { capacity: 1, queue, waiting: 1, kept: 0, rests: false, threads: true })
+    let core = Core::new(Limits { capacity: 1, queue, waiting: 1, kept: 0, rests: false, threads: true });
+    let seat = Seat::new();
+    let (entered, wakes) = core.enter(1, |job| job, &mut || Ok(Idle::Parked(Arc::clone(&seat))));
+    assert_eq!(entered.expect("there is a place"), 1);
+    wakes.wake();
+    assert!(matches!(seat.take_order(Waker::noop()), Some(Order::Run(1, 1))));
+    (Arc::new(core), seat)
 }
 
-fn with_a_busy_worker_of<const MUTATION: u8>(limits: Limits) -> (Arc<Core<u32, MUTATION>>, Arc<Seat<u32>>) {
-    let core = Core::new(limits);
-    let mut worker = None;
-    let (entered, mut wakes) = core.enter(1, |job| job, &mut |seat| {
-        worker = Some(Arc::clone(seat));
-        Ok(())
-    });
+/// Likewise, but it rests when it is idle.
+fn with_a_launched_worker<const MUTATION: u8>() -> Arc<Core<u32, MUTATION>> {
+    let core = Core::new(Limits { capacity: 1, queue: 0, waiting: 1, kept: 0, rests: true, threads: false });
+    let (entered, mut wakes) = core.enter(1, |job| job, &mut || Ok(Idle::new_resting()));
     assert_eq!(entered.expect("there is a place"), 1);
-    let launched = wakes.launches.drain().any(|launch| (launch.ticket, launch.job) == (1, 1));
+    let launched: Vec<_> = wakes.launches.drain().map(|launch| (launch.ticket, launch.job)).collect();
+    assert_eq!(launched, [(1, 1)]);
     wakes.wake();
-    let seat = worker.expect("there was none before");
-    assert!(if limits.rests { launched } else { matches!(seat.take_order(Waker::noop()), Some(Order::Run(1, 1))) });
-    (Arc::new(core), seat)
+    Arc::new(core)
+}
+
+fn parked(seat: &Arc<Seat<u32>>) -> impl FnOnce() -> Idle<u32> {
+    let seat = Arc::clone(seat);
+    || Idle::Parked(seat)
 }
 
 /// Submits job 2: whether it was taken, and how many workers were started for it.
 fn submit<const MUTATION: u8>(core: &Core<u32, MUTATION>) -> (bool, u32) {
+    let rests = core.look(|state| state.limits.rests);
     let mut started = 0;
-    let (entered, mut wakes) = core.enter(2, |job| job, &mut |_| {
+    let (entered, mut wakes) = core.enter(2, |job| job, &mut || {
         started += 1;
-        Ok(())
+        Ok(if rests { Idle::new_resting() } else { Idle::Parked(Seat::new()) })
     });
     let launches = wakes.launches.drain().count() as u32;
-    assert_eq!(launches, if core.look(|state| state.limits.rests) { started } else { 0 });
+    assert_eq!(launches, if rests { started } else { 0 });
     wakes.wake();
     (entered.is_ok(), started)
 }
@@ -54,7 +62,7 @@ fn claim_against_park<const MUTATION: u8>() {
             let core = Arc::clone(&core);
             thread::spawn(move || submit(&core))
         };
-        let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0);
+        let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
         wakes.wake();
         let (taken, started) = submitter.join().expect("it does not panic");
         assert!(taken && started == 0, "the worker is there, and the queue has room");
@@ -77,7 +85,7 @@ fn canary_park_in_two() {
 fn claim_against_expire<const MUTATION: u8>() {
     check(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(0);
-        let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0);
+        let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
         wakes.wake();
         assert!(matches!(next, Next::Park));
         let submitter = {
@@ -109,9 +117,8 @@ fn canary_expire_blindly() {
 /// A worker rests, a job comes, and the time of those that rest is over.
 fn claim_against_reap<const MUTATION: u8>() {
     check(|| {
-        let limits = Limits { capacity: 1, queue: 0, waiting: 1, kept: 0, rests: true, threads: false };
-        let (core, seat) = with_a_busy_worker_of::<MUTATION>(limits);
-        let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 1);
+        let core = with_a_launched_worker::<MUTATION>();
+        let (next, wakes) = core.finish(|| Idle::Rests { until: 1, has_begun: false }, 1, Ended::Completed);
         wakes.wake();
         assert!(matches!(next, Next::Rest(Some(1))), "nobody reaps yet");
         let submitter = {
@@ -150,7 +157,7 @@ fn submit_against_close<const MUTATION: u8>() {
         let taken = submitter.join().expect("it does not panic");
         assert_eq!(core.picture().totals.submitted, then, "a job was taken after the pool was closed");
         // What was taken before runs.
-        let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0);
+        let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
         wakes.wake();
         assert_eq!(matches!(next, Next::Run(2, 2)), taken);
         assert_eq!(matches!(next, Next::Leave), !taken);
@@ -180,7 +187,7 @@ fn claim_park_expire_and_close() {
         let worker = {
             let (core, seat) = (Arc::clone(&core), Arc::clone(&seat));
             thread::spawn(move || {
-                let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0);
+                let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
                 wakes.wake();
                 match next {
                     Next::Park => {
@@ -210,7 +217,7 @@ fn wait_against_resize<const MUTATION: u8>() {
         let (core, _seat) = with_a_busy_worker::<MUTATION>(0);
         let resizer = {
             let core = Arc::clone(&core);
-            thread::spawn(move || core.resize(2, &mut |_| Ok(())).1.wake())
+            thread::spawn(move || core.resize(2, &mut || Ok(Idle::Parked(Seat::new()))).1.wake())
         };
         let entry = core.wait(&mut Some(Waker::noop().clone()), None);
         resizer.join().expect("it does not panic");
@@ -238,18 +245,18 @@ fn canary_resize_silently() {
 fn submit_against_resize<const MUTATION: u8>() {
     check(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(1);
-        core.resize(2, &mut |_| Ok(())).1.wake();
+        core.resize(2, &mut || Ok(Idle::Parked(Seat::new()))).1.wake();
         let submitter = {
             let core = Arc::clone(&core);
             thread::spawn(move || submit(&core))
         };
-        core.resize(1, &mut |_| Ok(())).1.wake();
+        core.resize(1, &mut || Ok(Idle::Parked(Seat::new()))).1.wake();
         let then = core.picture().live;
         let (taken, started) = submitter.join().expect("it does not panic");
         assert!(taken, "there is a worker for it, or room in the queue");
         assert_eq!(core.picture().live, then, "a worker was started beyond the capacity");
         // Either there are too many workers, or the job is queued for this one.
-        let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0);
+        let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
         wakes.wake();
         assert_eq!(matches!(next, Next::Leave), started == 1);
         assert_eq!(matches!(next, Next::Run(2, 2)), started == 0);
@@ -275,7 +282,7 @@ fn help_against_withdraw_against_run<const MUTATION: u8>() {
         let worker = {
             let core = Arc::clone(&core);
             thread::spawn(move || {
-                let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0);
+                let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
                 wakes.wake();
                 matches!(next, Next::Run(2, 2))
             })
@@ -322,10 +329,10 @@ fn withdraw_against_run<const MUTATION: u8>() {
         let worker = {
             let core = Arc::clone(&core);
             thread::spawn(move || {
-                let (next, wakes) = core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0);
+                let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
                 wakes.wake();
                 if let Next::Run(ticket, _) = next {
-                    core.finish(|| Arc::clone(&seat), ticket, Ended::Completed, 0).1.wake();
+                    core.finish(parked(&seat), ticket, Ended::Completed).1.wake();
                 }
             })
         };
@@ -359,7 +366,7 @@ fn leave_against_finish() {
         };
         let worker = {
             let core = Arc::clone(&core);
-            thread::spawn(move || core.finish(|| Arc::clone(&seat), 1, Ended::Completed, 0).1.wake())
+            thread::spawn(move || core.finish(parked(&seat), 1, Ended::Completed).1.wake())
         };
         core.leave_wait(place).wake();
         worker.join().expect("it does not panic");
