@@ -36,8 +36,8 @@
 //! `Open` and `Keep` are ordered by the lock: whoever keeps after `Open` waits in the kernel, and whoever kept, or parked, before is found.
 //!
 //! ## Allowed
-//! A nudged keeper may find nothing due, and parks again. One that has just fired timers may sleep up to 20 us longer than its office says
-//! (`APART` in `worker.rs`). While all workers run, nobody keeps: they look at their heaps themselves.
+//! A nudged keeper may find nothing due, and parks again. One that has just fired timers may sleep up to 20 us longer than its office says,
+//! 200 us where more than one comes in 20 (`APART` in `worker.rs`). While all workers run, nobody keeps: they look at their heaps themselves.
 //!
 //! ## Rejected
 //! - Every parked worker waiting for its own heap: as many wake-ups as workers for one deadline that is put off again and again.

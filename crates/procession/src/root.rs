@@ -196,7 +196,7 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
             }
         }
         // This thread fires the timers of threads that are no workers itself, whatever the workers do.
-        if !shared.fire(&shared.outside) && !root.is_ready() {
+        if shared.fire(&shared.outside) == 0 && !root.is_ready() {
             shared.world.park(&root.parker, shared.outside.next());
         }
     }

@@ -525,21 +525,24 @@ impl Shared {
         self.all_seats().map(|seat| seat.timers.next()).fold(self.outside.next(), u64::min)
     }
 
-    /// Fires what is due in `timers`; says whether anything was.
-    pub(crate) fn fire(&self, timers: &Timers<Action>) -> bool {
+    /// Fires what is due in `timers`; says how many were.
+    pub(crate) fn fire(&self, timers: &Timers<Action>) -> u32 {
         // The clock is read only if there is a deadline.
         let next = timers.next();
         if next == NEVER {
-            return false;
+            return 0;
         }
         let now = self.world.now();
-        let fired = next <= now && {
+        if next > now {
+            return 0;
+        }
+        let fired = {
             // What is held back is neither a timer nor ready.
             let _stopped = self.stop_clock();
             let mut ahead = Ahead::default();
-            timers.run(now, &mut |action: Action| ahead.fire(action)).fired > 0
+            timers.run(now, &mut |action: Action| ahead.fire(action)).fired
         };
-        if fired {
+        if fired > 0 {
             self.note_timer_room();
         }
         fired
