@@ -32,7 +32,8 @@
 //! A linked queue with one swap per push (Vyukov's): a sender preempted between its two steps hides all later messages, and
 //! a swap cannot fail on a closed queue.
 //!
-//! Backing off after a push that failed, by up to 8, 64 or 512 pauses: level in `bench fanin`.
+//! Backing off after a push that failed, by up to 8, 64 or 512 pauses: level in `bench fanin`. So is writing to the word's cache line before the load, so that
+//! it comes to this processor once and not twice.
 //!
 //! ## Invariants
 //! - `[detached]` nodes that a successful `Detach` or `Close` took are reachable from nowhere else.
