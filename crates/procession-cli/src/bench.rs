@@ -89,6 +89,10 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
         definition: &workload::CO_CHANNEL,
         run: |scheduler, scale| inside(scheduler, coroutines::channels(scale)),
     },
+    Workload {
+        definition: &workload::CO_APART,
+        run: |scheduler, scale| inside(scheduler, coroutines::apart(scale, width())),
+    },
     Workload { definition: &workload::CO_SPAWN, run: |scheduler, scale| inside(scheduler, coroutines::spawns(scale)) },
     Workload {
         definition: &workload::CO_ALIVE,

@@ -1,13 +1,13 @@
 //! Coroutines: switching, giving way, channels, beginning and ending, and how much one takes that waits.
 
-use procession::{Child, SpawnOptions, channel, co, spawn_coroutine};
+use procession::{Child, SpawnOptions, channel, co};
 use procession_coroutine::{Coroutine, Resumed, Stacks};
 
 use super::latch::Latch;
 use super::meter::{now, resident};
 use super::workload::{
-    CO_ALIVE_COROUTINES, CO_ALIVE_STACK, CO_CHANNEL_ITEMS, CO_SKEW_COROUTINES, CO_SKEW_WORK, CO_SPAWN_COUNT,
-    CO_SWITCH_COUNT, CO_YIELD_COUNT, Failed, Outcome, Scale, check, each,
+    CO_ALIVE_COROUTINES, CO_ALIVE_STACK, CO_APART_ITEMS, CO_CHANNEL_ITEMS, CO_SKEW_COROUTINES, CO_SKEW_WORK,
+    CO_SPAWN_COUNT, CO_SWITCH_COUNT, CO_YIELD_COUNT, Failed, Outcome, Scale, check, each,
 };
 
 /// Without a scheduler.
@@ -30,7 +30,14 @@ pub(super) fn switch(scale: Scale) -> Outcome {
 }
 
 fn spawn<T: Send + 'static>(run: impl FnOnce(co::Context<()>) -> T + Send + 'static) -> Result<Child<(), T>, Failed> {
-    spawn_coroutine(run).map_err(|error| Failed::Runtime(error.to_string().into()))
+    spawn_as(SpawnOptions::new(), run)
+}
+
+fn spawn_as<T: Send + 'static>(
+    options: SpawnOptions,
+    run: impl FnOnce(co::Context<()>) -> T + Send + 'static,
+) -> Result<Child<(), T>, Failed> {
+    options.spawn_coroutine(run).map_err(|error| Failed::Runtime(error.to_string().into()))
 }
 
 /// One coroutine alone, and a thousand.
@@ -62,25 +69,38 @@ pub(super) async fn yields(scale: Scale) -> Outcome {
 
 /// One sends, one receives.
 pub(super) async fn channels(scale: Scale) -> Outcome {
-    let items = scale.of(CO_CHANNEL_ITEMS);
     let mut outcome = Vec::new();
     for capacity in [0, 1, 10_000] {
-        let (sender, receiver) = channel::bounded(capacity);
-        let start = now();
-        let sends = spawn(move |cx| (0..items).try_for_each(|item| cx.wait(sender.send(item))).map_or(0, |()| items))?;
-        let receives = spawn(move |cx| {
-            let mut sum = 0;
-            while let Some(item) = cx.wait(receiver.receive()) {
-                sum += item;
-            }
-            sum
-        })?;
-        let sum = receives.await?;
-        outcome.push(each(start, items));
-        check("the items sent", items, sends.await?)?;
-        check("the sum of the items", items * (items - 1) / 2, sum)?;
+        let options = [SpawnOptions::new(), SpawnOptions::new()];
+        outcome.push(one_channel(scale.of(CO_CHANNEL_ITEMS), capacity, options).await?);
     }
     Ok(outcome)
+}
+
+/// Likewise, on different workers, if there is more than one.
+pub(super) async fn apart(scale: Scale, width: usize) -> Outcome {
+    let options = [0, width as u32 - 1].map(|worker| SpawnOptions::new().affinity(worker));
+    Ok(vec![one_channel(scale.of(CO_APART_ITEMS), 0, options).await?])
+}
+
+async fn one_channel(items: u64, capacity: usize, options: [SpawnOptions; 2]) -> Result<f64, Failed> {
+    let (sender, receiver) = channel::bounded(capacity);
+    let [sends, receives] = options;
+    let start = now();
+    let sends =
+        spawn_as(sends, move |cx| (0..items).try_for_each(|item| cx.wait(sender.send(item))).map_or(0, |()| items))?;
+    let receives = spawn_as(receives, move |cx| {
+        let mut sum = 0;
+        while let Some(item) = cx.wait(receiver.receive()) {
+            sum += item;
+        }
+        sum
+    })?;
+    let sum = receives.await?;
+    let spent = each(start, items);
+    check("the items sent", items, sends.await?)?;
+    check("the sum of the items", items * (items - 1) / 2, sum)?;
+    Ok(spent)
 }
 
 /// Created by one, run, ended.

@@ -416,6 +416,13 @@ pub(crate) const CO_CHANNEL: Definition = Definition {
 };
 pub(crate) const CO_CHANNEL_ITEMS: u64 = 1_000_000;
 
+pub(crate) const CO_APART: Definition = Definition {
+    name: "co_apart",
+    what: "the same, 200 k items, by one that holds 0, between two that stay on different workers",
+    figures: &[Figure { name: "co_apart", unit: "ns", per: "item" }],
+};
+pub(crate) const CO_APART_ITEMS: u64 = 200_000;
+
 pub(crate) const CO_SPAWN: Definition = Definition {
     name: "co_spawn",
     what: "1 M empty coroutines are spawned by one, until all have ended",

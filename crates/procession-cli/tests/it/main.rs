@@ -84,7 +84,7 @@ fn mistakes_are_told_before_anything_runs() {
          step_yield, idle_mem, downs, timers_cancel, timers_fire, sleep_50us, timer_behind_hog, echo, http, \
          timers_reset, rescue, mixed, unwatched, idle_wakes, wake, load, population, pool, pool_many, pool_large, \
          pool_large_many, pool_co, pool_threads, \
-         pool_trickle, objects, co_switch, co_yield, co_channel, co_spawn, co_alive, \
+         pool_trickle, objects, co_switch, co_yield, co_channel, co_apart, co_spawn, co_alive, \
          co_skew\nexit code: 2\n",
     );
 }
@@ -212,6 +212,7 @@ fn every_workload_runs_and_prints_its_figures_as_json() {
         ("co_channel_0", "ns"),
         ("co_channel_1", "ns"),
         ("co_channel_10000", "ns"),
+        ("co_apart", "ns"),
         ("co_spawn", "ns"),
         ("co_alive", "bytes"),
         ("co_skew", "%"),
