@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Context as TaskContext;
+use std::task::{Context as TaskContext, Waker};
 
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicU64, AtomicUsize};
@@ -159,6 +159,21 @@ pub(crate) fn current() -> Option<Pin> {
         let slot = local?.current.get()?;
         // SAFETY: [running] a process in its step has its life pin.
         Some(Pin::again(unsafe { slot.as_ref() }))
+    })
+}
+
+/// Likewise; and another of this waker, if it is that of the process itself, since two pins cost as much as one.
+#[inline]
+pub(crate) fn current_with(waker: &Waker) -> Option<(Pin, Option<Waker>)> {
+    with_local(|local| {
+        let slot = local?.current.get()?;
+        // SAFETY: [running] a process in its step has its life pin.
+        let pinned = unsafe { slot.as_ref() };
+        if !waker::is_of(waker, slot) {
+            return Some((Pin::again(pinned), None));
+        }
+        let (pin, of_waker) = Pin::twice(pinned);
+        Some((pin, Some(waker::of(of_waker))))
     })
 }
 

@@ -12,8 +12,8 @@
 //!
 //! ## Steps
 //! `occupy` (the slot's allocator) pins 0 -> 1. `pin` (who holds a PID): CAS pins + 1, unless the generation differs or pins is 0.
-//! `again` (who holds a pin): pins + 1. `unpin`: pins - 1; from 1, the generation goes up in the same step, and the caller recycles
-//! the slot.
+//! `again` (who holds a pin): pins + n. `unpin` (who holds n): pins - n; to 0, the generation goes up in the same step, and the caller
+//! recycles the slot.
 //!
 //! ## Why it works
 //! `pin` compares generation and pins in the word that it changes, so it succeeds only while another pin exists, which
@@ -101,22 +101,23 @@ impl<const MUTATION: u8> Pins<MUTATION> {
         }
     }
 
-    /// Pins the slot once more for who holds a pin.
+    /// Pins the slot `count` times more for who holds a pin.
     #[inline]
-    pub(crate) fn again(&self) {
+    pub(crate) fn again(&self, count: u32) {
         // Ordering: Relaxed; the pin held already makes everything visible. 2^32 pins would need as many references in memory.
-        let old = self.0.fetch_add(1, Relaxed);
+        let old = self.0.fetch_add(count.into(), Relaxed);
         debug_assert_ne!(old & PINS, 0, "[pinned] only a holder multiplies its pin");
     }
 
-    /// Drops a pin.
+    /// Drops `count` pins.
     #[inline]
-    pub(crate) fn unpin(&self) -> Unpinned {
+    pub(crate) fn unpin(&self, count: u32) -> Unpinned {
+        let count = u64::from(count);
         let mut word = self.0.load(Relaxed);
         loop {
-            debug_assert_ne!(word & PINS, 0, "[pinned] a pin is dropped once");
-            let last = word & PINS == 1;
-            let new = if last { (word - 1).wrapping_add(GENERATION_ONE) } else { word - 1 };
+            debug_assert!(word & PINS >= count, "[pinned] a pin is dropped once");
+            let last = word & PINS == count;
+            let new = if last { (word - count).wrapping_add(GENERATION_ONE) } else { word - count };
             // Ordering: Release pairs with the Acquire of the last one to unpin, who then is alone with what all others did.
             match self.0.compare_exchange_weak(word, new, AcqRel, Relaxed) {
                 Ok(_) if !last => return Unpinned::Held,
@@ -145,6 +146,7 @@ mod models {
             // SAFETY: [free] nobody else has the slot.
             slot.1.with_mut(|process| unsafe { *process = 1 });
             slot.0.occupy();
+            slot.0.again(1);
             let sender = {
                 let slot = Arc::clone(&slot);
                 thread::spawn(move || {
@@ -153,10 +155,10 @@ mod models {
                     }
                     // SAFETY: [pinned], which the model is about.
                     slot.1.with(|process| assert_eq!(unsafe { *process }, 1, "the message reached a stranger"));
-                    slot.0.unpin() == Unpinned::Free
+                    slot.0.unpin(1) == Unpinned::Free
                 })
             };
-            let freed = slot.0.unpin() == Unpinned::Free;
+            let freed = slot.0.unpin(2) == Unpinned::Free;
             if freed {
                 // SAFETY: [free] this thread dropped the last pin.
                 slot.1.with_mut(|process| unsafe { *process = 2 });
@@ -190,9 +192,20 @@ mod tests {
         pins.occupy();
         assert!(!pins.pin(0) && !pins.pin(2));
         assert!(pins.pin(1));
-        assert_eq!(pins.unpin(), Unpinned::Held);
-        assert_eq!(pins.unpin(), Unpinned::Free);
+        assert_eq!(pins.unpin(1), Unpinned::Held);
+        assert_eq!(pins.unpin(1), Unpinned::Free);
         assert!(!pins.pin(1), "its process is gone");
+        assert_eq!(pins.generation(), 2);
+    }
+
+    #[test]
+    fn several_pins_go_at_once() {
+        let pins = Pins::<0>::free();
+        pins.occupy();
+        pins.again(3);
+        assert_eq!(pins.unpin(3), Unpinned::Held);
+        pins.again(1);
+        assert_eq!(pins.unpin(2), Unpinned::Free);
         assert_eq!(pins.generation(), 2);
     }
 
@@ -200,6 +213,6 @@ mod tests {
     fn an_exhausted_generation_retires_the_slot() {
         let pins = Pins::<0>::free_at(u32::MAX - 1);
         pins.occupy();
-        assert_eq!(pins.unpin(), Unpinned::Retired);
+        assert_eq!(pins.unpin(1), Unpinned::Retired);
     }
 }

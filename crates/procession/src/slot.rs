@@ -546,8 +546,24 @@ impl Pin {
 
     /// Pins a slot that is pinned already.
     pub(crate) fn again(slot: &Slot) -> Self {
-        slot.pins.again();
+        slot.pins.again(1);
         Self(NonNull::from(slot))
+    }
+
+    /// Pins a slot that is pinned already, for two.
+    #[inline]
+    pub(crate) fn twice(slot: &Slot) -> (Self, Self) {
+        slot.pins.again(2);
+        (Self(NonNull::from(slot)), Self(NonNull::from(slot)))
+    }
+
+    /// Drops two pins of the same slot.
+    #[inline]
+    pub(crate) fn drop_both(pins: (Self, Self)) {
+        debug_assert_eq!(pins.0.0, pins.1.0, "of the same slot");
+        let slot = pins.0.into_raw();
+        pins.1.into_raw();
+        unpin(slot, 2);
     }
 }
 
@@ -570,11 +586,18 @@ impl Clone for Pin {
 impl Drop for Pin {
     #[inline]
     fn drop(&mut self) {
-        match self.pins.unpin() {
-            Unpinned::Held => {}
-            Unpinned::Free => recycle(self.0, true),
-            Unpinned::Retired => recycle(self.0, false),
-        }
+        unpin(self.0, 1);
+    }
+}
+
+/// Drops pins, which are the caller's.
+#[inline]
+fn unpin(slot: NonNull<Slot>, count: u32) {
+    // SAFETY: [type-stable], and [pinned] by these pins.
+    match unsafe { slot.as_ref() }.pins.unpin(count) {
+        Unpinned::Held => {}
+        Unpinned::Free => recycle(slot, true),
+        Unpinned::Retired => recycle(slot, false),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::shared::Shared;
 use crate::slot::Pin;
 use crate::timer::{TimerId, Timers};
 use crate::world::nanoseconds;
-use crate::{Waiting, here};
+use crate::{Waiting, here, waker};
 
 /// A moment on a scheduler's clock. Instants of schedulers with the real clock compare; those of a test clock are its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -244,8 +244,14 @@ enum Keeps {
 }
 
 impl Keeps {
-    fn here() -> Self {
-        here::current().map_or_else(|| Self::Scheduler(Arc::clone(&scheduler::here())), Self::Process)
+    /// What keeps the scheduler of this thread, and another of this waker.
+    #[inline]
+    fn here_with(waker: &Waker) -> (Self, Waker) {
+        let (keeps, another) = match here::current_with(waker) {
+            Some((slot, another)) => (Self::Process(slot), another),
+            None => (Self::Scheduler(Arc::clone(&scheduler::here())), None),
+        };
+        (keeps, another.unwrap_or_else(|| waker.clone()))
     }
 
     fn shared(&self) -> &Shared {
@@ -294,10 +300,16 @@ impl Sleep {
 
     /// Takes the timer back, if there is one.
     fn disarm(&mut self) {
-        if let Some((shared, armed)) = timer_of(&self.keeps, &mut self.armed) {
-            drop(armed.timer.delete(shared));
+        let timer = timer_of(&self.keeps, &mut self.armed);
+        let deleted = timer.and_then(|(shared, armed)| armed.timer.delete(shared));
+        self.armed = None;
+        if self.on {
+            return;
         }
-        self.forget();
+        match (deleted, self.keeps.take()) {
+            (Some(Action::Wake(waker)), Some(Keeps::Process(slot))) => waker::drop_with(waker, slot),
+            others => drop(others),
+        }
     }
 
     /// There is no timer. What kept its scheduler may keep a process, and goes with it.
@@ -352,20 +364,23 @@ impl Future for Sleep {
             }
             sleep.armed = None;
         }
-        if !sleep.on {
-            sleep.keeps = Some(Keeps::here());
-        }
+        let another = if sleep.on {
+            task.waker().clone()
+        } else {
+            let (keeps, another) = Keeps::here_with(task.waker());
+            sleep.keeps = Some(keeps);
+            another
+        };
         let shared = sleep.keeps.as_ref().expect("it was just set, or given").shared();
         if since != Since::ZeroFresh && deadline <= shared.world.now() {
             sleep.forget();
             return Poll::Ready(());
         }
         here::note_waiting(Waiting::TIMER);
-        let set = || arm(shared, deadline, None, Action::Wake(task.waker().clone()));
-        let timer = set().or_else(|_| {
+        let timer = arm(shared, deadline, None, Action::Wake(another)).or_else(|TimerLimit(action)| {
             shared.wait_for_timer(task.waker().clone());
             // Once more, for a timer that went before this waker was there.
-            set()
+            arm(shared, deadline, None, action)
         });
         match timer {
             Ok(timer) => sleep.armed = Some(ArmedSleep { timer, waker }),

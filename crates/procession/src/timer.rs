@@ -109,6 +109,8 @@
 //!   anything.
 //! - The deadline as the state word (tokio): a stale id meets the next timer of its slot with the same deadline, and resets it.
 //! - An add through the inbox: slots would have to be allocated without the lock. Adds are the owner's.
+//! - A lock that a plain store frees: 5 % less of `timers_cancel`, 4 % of `timers_fire_cpu`. But it knows of nobody who waits, so those have to
+//!   look again and again, and who has it may have been preempted.
 //!
 //! ## Go's ten states
 //! | Go 1.14 to 1.22 | here |

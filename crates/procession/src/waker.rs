@@ -53,6 +53,22 @@ pub(crate) fn borrowed(slot: &Slot) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::new(std::ptr::from_ref(slot).cast(), &VTABLE) })
 }
 
+/// The waker of a process.
+pub(crate) fn of(pin: Pin) -> Waker {
+    // SAFETY: [waker data]
+    unsafe { Waker::new(pin.into_raw().as_ptr().cast_const().cast(), &VTABLE) }
+}
+
+/// Drops a waker and a pin, at once if they are of the same process.
+#[inline]
+pub(crate) fn drop_with(waker: Waker, kept: Pin) {
+    if is_of(&waker, NonNull::from(&*kept)) {
+        let waker = ManuallyDrop::new(waker);
+        // SAFETY: [waker data], and the waker gives its pin up.
+        Pin::drop_both((unsafe { pin(waker.data()) }, kept));
+    }
+}
+
 /// Whether this is the waker of a process itself, not one that wraps it.
 pub(crate) fn is_of_process(waker: &Waker) -> bool {
     std::ptr::eq(waker.vtable(), &VTABLE)
