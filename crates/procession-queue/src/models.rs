@@ -23,6 +23,7 @@
 //! | `close_against_push` | `canary_push_without_check` |
 //! | `item_visible_to_its_taker` | `canary_event_published_relaxed` |
 //! | `arm_against_push` | `canary_arm_without_cas` |
+//! | `count_against_take` | `canary_carry_unchecked` |
 //! | `chase_lev_half_steal_doubles_an_item` | it is one: the structure as Wippy describes it |
 
 use std::convert::Infallible;
@@ -419,6 +420,34 @@ fn arm_against_push() {
 #[should_panic(expected = "one pusher wakes a consumer")]
 fn canary_arm_without_cas() {
     arm_against_pushes::<{ event::mutation::ARM_WITHOUT_CAS }>();
+}
+
+/// The count of messages goes round once, whoever of two pushers and a taker comes first.
+fn counts_against_take<const MUTATION: u8>() {
+    explore(|| {
+        let queue = Arc::new(Stack::<u32, Infallible, MUTATION>::counting_from(u16::MAX));
+        let pushers = [0, 1].map(|item| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || assert!(queue.push(item).is_ok()))
+        });
+        let taken = queue.take().len();
+        for pusher in pushers {
+            pusher.join().expect("the pusher does not panic");
+        }
+        let queued = queue.len(u32::from(u16::MAX) + taken as u32) as usize;
+        assert_eq!(queued, queue.take().len(), "each message is counted once");
+    });
+}
+
+#[test]
+fn count_against_take() {
+    counts_against_take::<{ event::mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "each message is counted once")]
+fn canary_carry_unchecked() {
+    counts_against_take::<{ event::mutation::CARRY_UNCHECKED }>();
 }
 
 /// A structure as described by others, with the defect that it has: the reason for the ring's design.

@@ -411,7 +411,10 @@ fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {
 
 fn process(slot: &Slot, state: ProcessState) -> ProcessSnapshot {
     let waits = matches!(state, ProcessState::Blocked | ProcessState::Idle);
-    let bounded = slot.bounded();
+    let (mailbox, mailbox_high_water, bounded) = match slot.bounded() {
+        None => (slot.mailbox_length(), slot.high_water(), None),
+        Some((length, high_water, bounded)) => (length, high_water, Some(bounded)),
+    };
     ProcessSnapshot {
         pid: slot.pid(),
         parent: slot.parent(),
@@ -420,9 +423,9 @@ fn process(slot: &Slot, state: ProcessState) -> ProcessSnapshot {
         kind: slot.kind().name,
         state,
         waiting: if waits { slot.waiting() } else { Waiting::default() },
-        mailbox: slot.mailbox_length(),
-        mailbox_high_water: bounded.map_or_else(|| slot.high_water(), |(_, high_water, _)| high_water),
-        bounded: bounded.map(|(_, _, bounded)| bounded),
+        mailbox,
+        mailbox_high_water,
+        bounded,
         received: slot.received(),
         steps: slot.steps.load(Relaxed),
     }

@@ -436,6 +436,45 @@ fn what_the_system_says_answers_an_arming_and_is_dropped_once() {
 }
 
 #[test]
+fn it_knows_how_many_messages_are_queued() {
+    // More than there is room for beside a link.
+    const COUNT: u32 = if cfg!(miri) { 100 } else { 200_000 };
+    let queue = EventQueue::<u32, u8>::with_system();
+    assert_eq!(queue.len(0), 0);
+    let mut taken = 0;
+    for (number, pushed) in (1..=COUNT).enumerate() {
+        queue.push(pushed).expect("the queue is open");
+        assert_eq!(queue.len(taken), pushed - taken);
+        if number % 100 == 0 {
+            queue.push_system(0).expect("the queue is open");
+            assert_eq!(queue.len(taken), pushed - taken, "only messages count");
+        }
+        if pushed == COUNT / 3 {
+            drop(queue.take());
+            taken = pushed;
+            assert_eq!(queue.len(taken), 0);
+            assert!(queue.arm());
+            assert_eq!(queue.len(taken), 0, "armed or not");
+            queue.disarm();
+        }
+    }
+    drop(queue.close());
+    assert_eq!(queue.len(taken), 0);
+}
+
+#[test]
+fn the_count_of_several_pushers_is_right_in_the_end() {
+    const EACH: u32 = if cfg!(miri) { 50 } else { 100_000 };
+    let queue = EventQueue::new();
+    let mut taken = 0;
+    let push = |_| push_all(&queue, 0..EACH);
+    push_at_once(3, push, |pushers| take_until_the_end(&queue, pushers, |_| taken += 1));
+    assert_eq!(taken, 3 * EACH);
+    assert_eq!(queue.len(0), 3 * EACH, "as if nothing had been taken");
+    assert_eq!(queue.len(taken), 0);
+}
+
+#[test]
 fn closed_returns_the_item() {
     let queue = EventQueue::new();
     queue.push(Box::new(1)).unwrap();
