@@ -16,10 +16,11 @@
 //!
 //! ## Why it works
 //! All three are read-modify-writes of one word, so an entry is taken once. If the process left and came back between `look`
-//! and `steal`, what is stolen is still the one entry that is there now.
+//! and `steal`, what is stolen is still the one entry that is there now. `set` releases and `steal` acquires: a process goes to the thief with all that its
+//! steps have done.
 //!
 //! ## Checked by
-//! `models::take_against_steal`, `models::canary_steal_without_cas`.
+//! `models::take_against_steal`, `models::canary_steal_without_cas`, `models::canary_set_relaxed`.
 
 use std::ptr::{self, NonNull};
 
@@ -32,6 +33,9 @@ pub(crate) mod mutation {
     /// `steal` compares, then stores.
     #[cfg(all(test, procession_loom))]
     pub(crate) const STEAL_WITHOUT_CAS: u8 = 1;
+    /// `set` does not release.
+    #[cfg(all(test, procession_loom))]
+    pub(crate) const SET_RELAXED: u8 = 2;
 }
 
 /// The word.
@@ -47,7 +51,8 @@ impl<T, const MUTATION: u8> Next<T, MUTATION> {
     #[inline]
     pub(crate) fn set(&self, process: NonNull<T>) -> Option<NonNull<T>> {
         // Ordering: Release pairs with the Acquire of `steal`; Acquire with the Release of the owner's own earlier `set`, for form.
-        NonNull::new(self.0.swap(process.as_ptr(), AcqRel))
+        let order = if cfg!(procession_loom) && MUTATION == 2 { Relaxed } else { AcqRel };
+        NonNull::new(self.0.swap(process.as_ptr(), order))
     }
 
     /// Owner: takes the entry.
@@ -81,26 +86,44 @@ impl<T, const MUTATION: u8> Next<T, MUTATION> {
 
 #[cfg(all(test, procession_loom))]
 mod models {
+    use procession_sync::cell::UnsafeCell;
     use procession_sync::{Arc, thread};
 
     use super::{Next, NonNull, mutation};
+
+    type Process = UnsafeCell<u32>;
+
+    fn step(process: &Process) {
+        // SAFETY: the entry of a process gives the right to it, which the model is about.
+        process.with_mut(|steps| unsafe { *steps += 1 });
+    }
 
     fn race<const MUTATION: u8>() {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(Some(2));
         builder.check(|| {
-            let next = Arc::new(Next::<u32, MUTATION>::empty());
-            let entry = NonNull::<u32>::dangling();
-            assert!(next.set(entry).is_none());
-            let thief = {
-                let next = Arc::clone(&next);
-                thread::spawn(move || next.steal(next.look()).is_some())
+            let shared = Arc::new((Next::<Process, MUTATION>::empty(), [Process::new(0), Process::new(0)]));
+            let (next, processes) = &*shared;
+            let run = |entry: NonNull<Process>| {
+                // SAFETY: it was made of one of them.
+                step(unsafe { entry.as_ref() });
             };
-            let taken = u32::from(next.take().is_some());
-            let again = next.set(entry).is_some();
+            step(&processes[0]);
+            assert!(next.set(NonNull::from(&processes[0])).is_none());
+            let thief = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let (next, _) = &*shared;
+                    // SAFETY: it was made of one of them.
+                    next.steal(next.look()).map(|entry| step(unsafe { entry.as_ref() })).is_some()
+                })
+            };
+            let taken = u32::from(next.take().map(run).is_some());
+            step(&processes[1]);
+            let again = next.set(NonNull::from(&processes[1])).is_some();
             assert!(!again, "the owner took it, or the thief did");
             let stolen = u32::from(thief.join().expect("the thief does not panic"));
-            let left = u32::from(next.take().is_some());
+            let left = u32::from(next.take().map(run).is_some());
             assert_eq!(taken + stolen + left, 2, "each of two entries is taken once");
         });
     }
@@ -111,8 +134,14 @@ mod models {
     }
 
     #[test]
-    #[should_panic(expected = "each of two entries is taken once")]
+    #[should_panic(expected = "Causality violation")]
     fn canary_steal_without_cas() {
         race::<{ mutation::STEAL_WITHOUT_CAS }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn canary_set_relaxed() {
+        race::<{ mutation::SET_RELAXED }>();
     }
 }

@@ -816,7 +816,7 @@ impl Shared {
             closing::OPEN => Newcomer::Runs,
             closing::STOPPING => {
                 if !inside {
-                    // It was taken before the shutdown began, which may have passed its slot. It is READY, and its maker queues it.
+                    // It was taken before the shutdown began, which may have passed its slot. It is ACTIVE, and its maker queues it.
                     let _ = slot.state.cancel();
                 }
                 Newcomer::Runs
@@ -905,7 +905,7 @@ fn bring(slot: &Slot, event: impl FnOnce(&State) -> Wake) {
     // Before it is seen to be ready: the clock would move on while nobody could run it.
     let _stopped = slot.shared().stop_clock();
     if event(&slot.state) == Wake::Enqueue {
-        // SAFETY: the event made it READY.
+        // SAFETY: the event made it ACTIVE.
         #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
         here::enqueue(unsafe { Ready::new(slot) }, Origin::Woken);
     }

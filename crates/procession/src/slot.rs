@@ -15,7 +15,7 @@
 //!   slot is out of the free list.
 //! - `[free]` a slot with no pins is touched only by the thread that takes it off the free list.
 //! - `[pinned]` the fields marked *fixed* are written while the slot is free, and only read while it is pinned.
-//! - `[running]` the body is touched only by the worker that moved the state word to `RUNNING`, and, once it is `COMPLETE`, by whoever
+//! - `[running]` the body is touched only by the worker that took the process's entry, and, once it is `COMPLETE`, by whoever
 //!   the state protocol names: the worker if the handle was gone, else the handle. Who has the entry of a process that is ready may read where it is.
 //! - `[typed]` the mailbox holds messages of type `M`, where `M` is the message type that `kind` names.
 //!
@@ -344,7 +344,7 @@ impl Slot {
     /// The worker that alone may run the process, if there is one.
     #[inline]
     pub(crate) fn bound_to(&self) -> Option<SeatId> {
-        // Relaxed: who queues the process made it READY, or is its maker, and so sees what its steps did.
+        // Relaxed: who queues the process made it ACTIVE, or has its entry, or is its maker, and so sees what its steps did.
         match self.bound.load(Relaxed) & !HAS_BOUNDED {
             0 => None,
             seat => Some(SeatId(u32::from(seat) - 1)),
@@ -636,7 +636,7 @@ const BODY_LINES: usize = 3;
 
 impl Ready {
     /// # Safety
-    /// The caller's event made the process `READY` (state protocol), so this is its one entry.
+    /// The caller's event made the process `ACTIVE` (state protocol), so this is its one entry.
     pub(crate) unsafe fn new(slot: &Slot) -> Self {
         Self(NonNull::from(slot))
     }

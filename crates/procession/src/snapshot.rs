@@ -328,15 +328,29 @@ pub(crate) fn waiting(shared: &Shared) -> Vec<WaitingProcess> {
 }
 
 pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<UnfinishedProcess> {
+    let in_steps = in_steps(shared);
     each(shared, |slot, seen| {
         let has_ended = seen.is_complete() && !slot.waiting().has(Waiting::DROP);
         (!has_ended && Some(slot.pid()) != except).then(|| UnfinishedProcess {
             pid: slot.pid(),
             label: label(slot),
             location: slot.location(),
-            state: seen.phase(),
+            state: state(slot, seen, &in_steps),
         })
     })
+}
+
+/// The processes whose steps run, by their slots.
+fn in_steps(shared: &Shared) -> Vec<u32> {
+    let seats = shared.all_seats().filter(|seat| seat.step.load(Relaxed) % 2 == 1);
+    seats.filter_map(|seat| seat.running.load(Relaxed).checked_sub(1)).collect()
+}
+
+fn state(slot: &Slot, seen: Seen, in_steps: &[u32]) -> ProcessState {
+    match seen.phase() {
+        ProcessState::Ready if in_steps.contains(&slot.index()) => ProcessState::Running,
+        phase => phase,
+    }
 }
 
 pub(crate) fn take(shared: &Shared) -> Snapshot {
@@ -344,11 +358,12 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
     // In this order, so that none of the differences is too small.
     let refused = total(|stats| &stats.refused);
     let ended = total(|stats| &stats.ended).saturating_sub(refused);
+    let in_steps = in_steps(shared);
     Snapshot {
         workers: workers(shared),
         processes: each(shared, |slot, seen| {
             // Complete without a handle, it has been forgotten, even if somebody keeps an address.
-            (!seen.is_complete() || seen.has_handle()).then(|| process(slot, seen.phase()))
+            (!seen.is_complete() || seen.has_handle()).then(|| process(slot, state(slot, seen, &in_steps)))
         }),
         global_queue: shared.global.len(),
         ended,

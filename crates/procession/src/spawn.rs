@@ -437,7 +437,7 @@ impl SpawnOptions {
 /// Queues a new process, or ends it if nobody would run it any more. `inside`: a process of its scheduler started it.
 #[inline]
 fn queue(shared: &Hold, share: &HandleShare, inside: bool) {
-    // SAFETY: new processes are READY, and this one was not queued yet.
+    // SAFETY: new processes are ACTIVE, and this one was not queued yet.
     #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
     let ready = unsafe { Ready::new(share.slot()) };
     match shared.after_publishing(share.slot(), inside) {

@@ -11,51 +11,59 @@
 //!
 //! | phase | queue entries | who owns the body |
 //! |---|---|---|
-//! | `READY` | exactly one | nobody: whoever takes the entry |
-//! | `RUNNING` | none | the worker that took the entry |
+//! | `ACTIVE` (ready, or in a step) | exactly one, in a run queue or with the worker that took it | that worker |
 //! | `BLOCKED` (waits, but not for messages) | none | nobody |
 //! | `IDLE` (waits for messages among others) | none | nobody |
 //! | `COMPLETE`, for ever | none | the handle, while `HANDLE` is set |
 //!
 //! ## Steps: event x phase
-//! | event | `READY` | `RUNNING` | `BLOCKED`, `IDLE` | `COMPLETE` |
-//! |---|---|---|---|---|
-//! | `wake` | nothing | sets `WOKEN` | `READY`, caller queues it | nothing |
-//! | `cancel`, `terminate` | set their flag | set it and `WOKEN` | set it; `READY`, caller queues it | nothing |
-//! | `start` (entry taken) | `RUNNING` | - | - | - |
-//! | `give_way` (step ended, wants to go on) | - | `READY`, clears `WOKEN`, caller queues it | - | - |
-//! | `wait` (step ended, waits) | - | `WOKEN` unset: `BLOCKED` or `IDLE`; set: as `give_way` | - | - |
-//! | `complete` | - | `COMPLETE` | - | - |
-//! | `watch` (the handle left a waker, see `waiter.rs`) | sets `WAITER` | sets it | sets it | answers: complete |
-//! | `unwatch` (the handle wants it back) | clears `WAITER` | clears it | clears it | answers: complete |
-//! | `release_handle` | clears `HANDLE` | clears | clears | clears, answers: complete |
-//! | `relate` (an entry was left, see `relations.rs`) | sets `RELATED` | sets it | sets it | answers: complete |
+//! | event | `ACTIVE` | `BLOCKED`, `IDLE` | `COMPLETE` |
+//! |---|---|---|---|
+//! | `wake` | sets `WOKEN` | `ACTIVE`, caller queues it | nothing |
+//! | `cancel`, `terminate` | set their flag and `WOKEN` | set it; `ACTIVE`, caller queues it | nothing |
+//! | `start` (entry taken) | clears `WOKEN` if it sees that | - | - |
+//! | `give_way` (step ended, wants to go on) | nothing, caller queues it | - | - |
+//! | `wait` (step ended, waits) | `WOKEN` unset: `BLOCKED` or `IDLE`; set: as `give_way` | - | - |
+//! | `complete` | `COMPLETE` | - | - |
+//! | `watch` (the handle left a waker, see `waiter.rs`) | sets `WAITER` | sets it | answers: complete |
+//! | `unwatch` (the handle wants it back) | clears `WAITER` | clears it | answers: complete |
+//! | `release_handle` | clears `HANDLE` | clears | clears, answers: complete |
+//! | `relate` (an entry was left, see `relations.rs`) | sets `RELATED` | sets it | answers: complete |
 //!
-//! A `-` cannot happen: only the worker that holds the entry causes those events, and debug builds assert it.
+//! A `-` cannot happen: only the worker that has the entry causes those events, and debug builds assert it.
 //!
 //! ## Why it works
-//! Every event is one read-modify-write of one word, so events are totally ordered. A wake ordered before `wait` sets
-//! `WOKEN`, which `wait` sees; one ordered after sees that the process waits, and of several only one makes it `READY`.
+//! Every event that changes the word is one read-modify-write, so those are totally ordered. A wake ordered before `wait` has set
+//! `WOKEN`, which `wait` sees unless a `start` has cleared it; that one acquired what the waker did before its step. A wake ordered after `wait` sees that the
+//! process waits, and of several only one makes it `ACTIVE`.
 //! `complete` and `release_handle` are ordered too: the first sees `HANDLE` set and leaves the body to the second, which sees
 //! `COMPLETE`; or the other way round. Exactly one of them disposes of the body.
 //!
+//! From one step to the next the body goes with the entry: through a run queue, which releases what it is given to who takes it; or by way of `wait` and of the
+//! `wake` that acquires from it, whose caller puts the entry into a run queue.
+//!
 //! ## Allowed
-//! A process may run once more than needed: `WOKEN` says that something happened, not that it is still news.
+//! A process may run once more than needed: `WOKEN` says that something happened, not that it is still news. And `start` may miss one that was just set.
+//!
+//! ## Rejected
+//! A phase of its own for a process in its step, entered by one more read-modify-write and left by another when it gives way: `yield` 27.5 ns instead of 17.8 on one CPU,
+//! `ring` 74.5 instead of 66.9, `spawn` 98 instead of 86. Who wants to know asks the workers (`snapshot.rs`).
 //!
 //! ## Checked by
 //! `models::*` below; the table is walked through by `tests::every_event_in_every_phase`.
 
+#[cfg(all(debug_assertions, not(procession_loom)))]
+use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-const PHASE: u32 = 0b111;
-const READY: u32 = 0;
-const RUNNING: u32 = 1;
-const BLOCKED: u32 = 2;
-const IDLE: u32 = 3;
-const COMPLETE: u32 = 4;
+const PHASE: u32 = 0b11;
+const ACTIVE: u32 = 0;
+const BLOCKED: u32 = 1;
+const IDLE: u32 = 2;
+const COMPLETE: u32 = 3;
 
-/// Woken while `RUNNING`. Set only in that phase; cleared by whatever ends it.
+/// Woken while `ACTIVE`. Set only in that phase; cleared by the next `start`.
 const WOKEN: u32 = 1 << 3;
 /// Asked to end. Set in any phase but `COMPLETE`; never cleared.
 const CANCEL: u32 = 1 << 4;
@@ -80,6 +88,9 @@ pub(crate) mod mutation {
     /// `complete` does not release what the process left.
     #[cfg(all(test, procession_loom))]
     pub(crate) const COMPLETE_RELAXED: u8 = 3;
+    /// `start` clears `WOKEN` without acquiring what the waker did.
+    #[cfg(all(test, procession_loom))]
+    pub(crate) const START_RELAXED: u8 = 4;
 
     pub(super) const fn planted(mutation: u8, defect: u8) -> bool {
         cfg!(procession_loom) && mutation == defect
@@ -90,7 +101,7 @@ pub(crate) mod mutation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Wake {
-    /// The process became `READY`: put it into a run queue.
+    /// The process became `ACTIVE`: put it into a run queue.
     Enqueue,
     /// Nothing.
     Nothing,
@@ -102,7 +113,7 @@ pub(crate) enum Wake {
 pub(crate) enum Wait {
     /// It waits; a wake-up will queue it.
     Parked,
-    /// It was woken meanwhile and is `READY`: put it into a run queue.
+    /// It was woken meanwhile: put it into a run queue.
     Enqueue,
 }
 
@@ -162,10 +173,10 @@ impl Seen {
         self.0 & RELATED != 0
     }
 
+    /// Where the process is. One in its step is called ready, too.
     pub(crate) fn phase(self) -> ProcessState {
         match self.0 & PHASE {
-            READY => ProcessState::Ready,
-            RUNNING => ProcessState::Running,
+            ACTIVE => ProcessState::Ready,
             BLOCKED => ProcessState::Blocked,
             IDLE => ProcessState::Idle,
             _ => ProcessState::Complete,
@@ -175,7 +186,12 @@ impl Seen {
 
 /// The state word.
 #[derive(Debug)]
-pub(crate) struct State<const MUTATION: u8 = { mutation::SOUND }>(AtomicU32);
+pub(crate) struct State<const MUTATION: u8 = { mutation::SOUND }> {
+    word: AtomicU32,
+    /// Whether a worker has started a step and not ended it.
+    #[cfg(all(debug_assertions, not(procession_loom)))]
+    in_step: AtomicBool,
+}
 
 impl<const MUTATION: u8> State<MUTATION> {
     /// A new process with a handle, to be queued by its maker.
@@ -189,29 +205,33 @@ impl<const MUTATION: u8> State<MUTATION> {
     /// Makes the word that of a new process. Only the thread that takes the slot into use may.
     pub(crate) fn renew(&self) {
         // Relaxed: published with the pin that makes the slot reachable.
-        self.0.store(READY | HANDLE, Relaxed);
+        self.word.store(ACTIVE | HANDLE, Relaxed);
     }
 
     /// The word of a slot that holds no process.
     pub(crate) fn vacant() -> Self {
-        Self(AtomicU32::new(COMPLETE))
+        Self {
+            word: AtomicU32::new(COMPLETE),
+            #[cfg(all(debug_assertions, not(procession_loom)))]
+            in_step: AtomicBool::new(false),
+        }
     }
 
     /// The word now; Acquire pairs with the Release of `complete`, for who finds it complete.
     pub(crate) fn see(&self) -> Seen {
-        Seen(self.0.load(Acquire))
+        Seen(self.word.load(Acquire))
     }
 
     /// Whether cancelled, as far as this thread can see.
     pub(crate) fn is_cancelled(&self) -> bool {
         // Relaxed: nothing is read on the strength of it.
-        Seen(self.0.load(Relaxed)).is_cancelled()
+        Seen(self.word.load(Relaxed)).is_cancelled()
     }
 
     /// Whether terminated, as far as this thread can see; then it has been woken, too.
     pub(crate) fn is_terminated(&self) -> bool {
         // Relaxed: as above.
-        Seen(self.0.load(Relaxed)).is_terminated()
+        Seen(self.word.load(Relaxed)).is_terminated()
     }
 
     #[inline]
@@ -229,22 +249,21 @@ impl<const MUTATION: u8> State<MUTATION> {
 
     #[inline]
     fn raise(&self, flag: u32) -> Wake {
-        let mut old = self.0.load(Relaxed);
+        let mut old = self.word.load(Relaxed);
         // Each failure means that another event was ordered first.
         loop {
             let (new, wake) = match old & PHASE {
-                READY => (old | flag, Wake::Nothing),
-                RUNNING => (old | flag | WOKEN, Wake::Nothing),
-                BLOCKED | IDLE => (old & !PHASE | READY | flag, Wake::Enqueue),
+                ACTIVE => (old | flag | WOKEN, Wake::Nothing),
+                BLOCKED | IDLE => (old & !PHASE | ACTIVE | flag, Wake::Enqueue),
                 _ => return Wake::Nothing,
             };
             if mutation::planted(MUTATION, 2) {
-                self.0.store(new, Release);
+                self.word.store(new, Release);
                 return wake;
             }
             // Ordering: AcqRel. Release pairs with the Acquire of `start`: the step sees what the waker did, also when the word
             // does not change. Acquire pairs with the Release of `wait`: the entry is queued after the step has ended.
-            match self.0.compare_exchange_weak(old, new, AcqRel, Relaxed) {
+            match self.word.compare_exchange_weak(old, new, AcqRel, Relaxed) {
                 Ok(_) => return wake,
                 Err(now) => old = now,
             }
@@ -254,19 +273,21 @@ impl<const MUTATION: u8> State<MUTATION> {
     /// The entry was taken from a run queue.
     #[inline]
     pub(crate) fn start(&self) -> Seen {
-        // Ordering: AcqRel. Acquire pairs with the Release of `raise` and of the last `wait` or `give_way`, on whatever worker that
-        // was. Release, so that `release_handle` never frees a body in use.
-        let old = self.0.fetch_add(RUNNING - READY, AcqRel);
-        debug_assert_eq!(old & PHASE, READY, "[entry] one queue entry for a ready process");
-        Seen(old)
+        self.note_step(true);
+        // Ordering: Acquire, both, pairs with the Release of `raise`: the step sees what the wakers did whose `WOKEN` this clears, or who made it `ACTIVE`.
+        let (load, clear) = if mutation::planted(MUTATION, 4) { (Relaxed, Relaxed) } else { (Acquire, Acquire) };
+        let mut seen = self.word.load(load);
+        if seen & WOKEN != 0 {
+            seen = self.word.fetch_and(!WOKEN, clear);
+        }
+        debug_assert_eq!(seen & PHASE, ACTIVE, "[entry] only an active process has an entry");
+        Seen(seen)
     }
 
     /// The step ended, and the process wants to go on: the caller queues it.
     #[inline]
     pub(crate) fn give_way(&self) {
-        // Ordering: Release pairs with the Acquire of the next `start`.
-        let old = self.0.fetch_and(!(PHASE | WOKEN), AcqRel);
-        debug_assert_eq!(old & PHASE, RUNNING, "[running] ended by who started it");
+        self.note_step(false);
     }
 
     /// The step ended, and the process waits.
@@ -276,57 +297,67 @@ impl<const MUTATION: u8> State<MUTATION> {
             WaitFor::Others => BLOCKED,
             WaitFor::Messages => IDLE,
         };
-        let mut old = self.0.load(Relaxed);
-        debug_assert_eq!(old & PHASE, RUNNING, "[running] ended by who started it");
+        self.note_step(false);
+        let mut old = self.word.load(Relaxed);
         if mutation::planted(MUTATION, 1) {
-            self.0.store(old & !(PHASE | WOKEN) | phase, Release);
+            self.word.store(old & !(PHASE | WOKEN) | phase, Release);
             return Wait::Parked;
         }
         while old & WOKEN == 0 {
             // Ordering: Release pairs with the Acquire of `raise`, and so of the next `start`.
-            match self.0.compare_exchange_weak(old, old & !PHASE | phase, AcqRel, Relaxed) {
+            match self.word.compare_exchange_weak(old, old & !PHASE | phase, AcqRel, Relaxed) {
                 Ok(_) => return Wait::Parked,
                 Err(now) => old = now,
             }
         }
-        self.give_way();
         Wait::Enqueue
     }
 
     /// The process ended, and left its result in the body: tells whether a handle takes it, and whether one waits.
     pub(crate) fn complete(&self) -> Seen {
-        // COMPLETE - RUNNING turns one phase into the other; WOKEN is left, since nobody reads it any more.
+        self.note_step(false);
+        // COMPLETE - ACTIVE turns one phase into the other; WOKEN is left, since nobody reads it any more.
         // Ordering: Release pairs with the Acquire of `watch` and `release_handle`: the result is visible to the handle. Acquire pairs
         // with their Release: the waker that a handle left is visible here.
         let order = if mutation::planted(MUTATION, 3) { Relaxed } else { AcqRel };
-        let old = self.0.fetch_add(COMPLETE - RUNNING, order);
-        debug_assert_eq!(old & PHASE, RUNNING, "[running] ended by who started it");
+        let old = self.word.fetch_add(COMPLETE - ACTIVE, order);
+        debug_assert_eq!(old & PHASE, ACTIVE, "[entry] only an active process ends");
         Seen(old)
+    }
+
+    /// Debug builds assert that one worker at a time is at a step.
+    #[inline]
+    fn note_step(&self, starts: bool) {
+        // Relaxed: the entry orders it.
+        #[cfg(all(debug_assertions, not(procession_loom)))]
+        assert_ne!(self.in_step.swap(starts, Relaxed), starts, "[entry] one worker has it");
+        #[cfg(not(all(debug_assertions, not(procession_loom))))]
+        let _ = starts;
     }
 
     /// The handle has left a waker where `complete` looks for it; says whether that was too late.
     pub(crate) fn watch(&self) -> Seen {
         // Ordering: as in `complete`, the other way round.
-        Seen(self.0.fetch_or(WAITER, AcqRel))
+        Seen(self.word.fetch_or(WAITER, AcqRel))
     }
 
     /// The handle wants what it left back; says whether that was too late.
     pub(crate) fn unwatch(&self) -> Seen {
         // Ordering: as in `watch`: who finds it complete sees what the process left.
-        Seen(self.0.fetch_and(!WAITER, AcqRel))
+        Seen(self.word.fetch_and(!WAITER, AcqRel))
     }
 
     /// Somebody has left an entry where the end of the process looks for it; says whether that was too late.
     pub(crate) fn relate(&self) -> Seen {
         // Ordering: Release pairs with the Acquire of `complete`, and the other way round: either the end finds the entry, or this finds
         // the end. The entry itself is under a lock.
-        Seen(self.0.fetch_or(RELATED, AcqRel))
+        Seen(self.word.fetch_or(RELATED, AcqRel))
     }
 
     /// The handle goes; if the process is complete, the body is its to dispose of.
     pub(crate) fn release_handle(&self) -> Seen {
         // Ordering: as in `complete`, the other way round.
-        Seen(self.0.fetch_and(!HANDLE, AcqRel))
+        Seen(self.word.fetch_and(!HANDLE, AcqRel))
     }
 }
 

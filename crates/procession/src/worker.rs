@@ -951,19 +951,19 @@ impl Local {
     fn run(&self, ready: Ready) {
         let slot = ready.slot();
         let seat = self.shared.seat(self.seat);
-        // While the process is READY: these wakers wake it, which must not count as news.
+        // Before its step begins: these wakers wake it, which must not count as news.
         for waker in slot.take_foreign_wakers() {
             drop(guarded(|| waker.wake()));
         }
         let seen = slot.state.start();
-        // Only this worker writes these, so no read-modify-writes.
+        // In this order: who finds the step finds whose it is. Only this worker writes these, so no read-modify-writes.
+        seat.running.store(slot.index() + 1, Relaxed);
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
         slot.steps.store(slot.steps.load(Relaxed).wrapping_add(1), Relaxed);
         if !self.inherits.take() {
             self.budget.set(BUDGET);
         }
         self.gives_way.set(false);
-        seat.running.store(slot.index() + 1, Relaxed);
         self.current.set(Some(ready.as_raw()));
         slot.clear_waiting();
         let step = if seen.is_terminated() {
@@ -971,7 +971,7 @@ impl Local {
         } else {
             let waker = waker::borrowed(slot);
             let mut task = TaskContext::from_waker(&waker);
-            // SAFETY: [running] `start` made this the worker that runs it.
+            // SAFETY: [running] this worker took the entry.
             guarded(|| unsafe {
                 slot.with_body(|body| body.as_mut().map_or(Step::Ended(None), |body| body.step(slot, &mut task)))
             })
@@ -1052,7 +1052,7 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
 pub(crate) fn end_unqueued(shared: &Shared, ready: Ready) {
     let slot = ready.slot();
     let _ = slot.state.start();
-    // SAFETY: [running] `start` made the caller the one that runs it.
+    // SAFETY: [running] the entry is the caller's.
     drop(guarded(|| unsafe { slot.with_body(|body| body.as_mut().map(|body| body.end(slot, Exit::Killed))) }));
     complete(shared, ready, &Exit::Killed);
 }

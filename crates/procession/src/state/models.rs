@@ -59,6 +59,43 @@ fn canary_wake_without_cas() {
     wakes_against_wait::<{ mutation::WAKE_WITHOUT_CAS }>();
 }
 
+/// A process has found a message, or has an entry, or is about to get one from the waker.
+fn wake_against_steps<const MUTATION: u8>() {
+    explore(|| {
+        let shared = Arc::new((State::<MUTATION>::ready(), AtomicU32::new(0)));
+        let waker = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                // Relaxed: the state word publishes it.
+                shared.1.store(1, Relaxed);
+                shared.0.wake() == Wake::Enqueue
+            })
+        };
+        let (state, message) = &*shared;
+        let mut found;
+        loop {
+            let _ = state.start();
+            found = message.load(Relaxed) == 1;
+            if state.wait(WaitFor::Messages) == Wait::Parked {
+                break;
+            }
+        }
+        let queued = waker.join().expect("the waker does not panic");
+        assert!(found || queued, "no wake-up is lost");
+    });
+}
+
+#[test]
+fn wake_against_start() {
+    wake_against_steps::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "no wake-up is lost")]
+fn canary_start_relaxed() {
+    wake_against_steps::<{ mutation::START_RELAXED }>();
+}
+
 /// A process ends while its handle is dropped, and somebody wakes it.
 fn end_against_handle<const MUTATION: u8>() {
     explore(|| {

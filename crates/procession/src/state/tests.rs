@@ -1,11 +1,11 @@
 //! Goal: the table of the module documentation, cell by cell. Method: bring a word into each phase, let each event happen, and look.
 
-use super::ProcessState::{self, Blocked, Complete, Idle, Ready, Running};
+use super::ProcessState::{self, Blocked, Complete, Idle, Ready};
 use super::{State, Wait, WaitFor, Wake};
 
 type Word = State<0>;
 
-const PHASES: [ProcessState; 5] = [Ready, Running, Blocked, Idle, Complete];
+const PHASES: [ProcessState; 4] = [Ready, Blocked, Idle, Complete];
 
 fn in_phase(phase: ProcessState) -> Word {
     let state = Word::ready();
@@ -55,10 +55,16 @@ fn every_event_in_every_phase() {
     }
 }
 
+fn in_step() -> Word {
+    let state = in_phase(Ready);
+    let _ = state.start();
+    state
+}
+
 #[test]
 fn a_process_woken_in_its_step_does_not_wait() {
     for wait_for in [WaitFor::Others, WaitFor::Messages] {
-        let state = in_phase(Running);
+        let state = in_step();
         assert_eq!(state.wake(), Wake::Nothing);
         assert_eq!(state.wait(wait_for), Wait::Enqueue);
         assert_eq!(state.see().phase(), Ready);
@@ -68,8 +74,16 @@ fn a_process_woken_in_its_step_does_not_wait() {
 }
 
 #[test]
+fn a_wake_before_its_step_is_used_up_by_it() {
+    let state = in_phase(Ready);
+    assert_eq!(state.wake(), Wake::Nothing);
+    let _ = state.start();
+    assert_eq!(state.wait(WaitFor::Others), Wait::Parked);
+}
+
+#[test]
 fn giving_way_uses_up_a_wake() {
-    let state = in_phase(Running);
+    let state = in_step();
     assert_eq!(state.wake(), Wake::Nothing);
     state.give_way();
     let _ = state.start();
