@@ -24,6 +24,9 @@ pub mod atomic {
     #[cfg(not(procession_loom))]
     use std::sync::atomic as home;
 
+    #[cfg(not(procession_loom))]
+    pub use std::sync::atomic::compiler_fence;
+
     pub use home::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 }
 

@@ -83,6 +83,7 @@ mod channel {
 mod answer;
 mod closing;
 mod doze;
+mod fences;
 mod few;
 mod idle;
 mod keeper;

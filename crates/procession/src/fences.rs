@@ -1,0 +1,79 @@
+//! Two fences that are ordered like two `fence(SeqCst)`, for protocols of which one side passes all the time and the other hardly ever: the first costs
+//! nothing, the second is a system call, membarrier(2), which makes every processor that runs a thread of this program pass a fence.
+
+#[cfg(not(procession_loom))]
+pub(crate) use real::{are_there, heavy, light};
+
+#[cfg(not(procession_loom))]
+mod real {
+    use std::sync::OnceLock;
+
+    use procession_sync::atomic::Ordering::SeqCst;
+    use procession_sync::atomic::compiler_fence;
+
+    /// Whether this system has them; to be asked before either is passed.
+    pub(crate) fn are_there() -> bool {
+        static THERE: OnceLock<bool> = OnceLock::new();
+        *THERE.get_or_init(system::register)
+    }
+
+    /// The one that costs nothing. Without the other it means nothing.
+    #[inline]
+    pub(crate) fn light() {
+        compiler_fence(SeqCst);
+    }
+
+    /// The other one. Says whether it was passed, which a system refuses only if it has been told so since it said that they are there.
+    #[cold]
+    pub(crate) fn heavy() -> bool {
+        system::pass()
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    mod system {
+        use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
+
+        pub(super) fn register() -> bool {
+            membarrier_query().contains_command(MembarrierCommand::PrivateExpedited)
+                && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+        }
+
+        pub(super) fn pass() -> bool {
+            membarrier(MembarrierCommand::PrivateExpedited).is_ok()
+        }
+    }
+
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    mod system {
+        pub(super) fn register() -> bool {
+            false
+        }
+
+        pub(super) fn pass() -> bool {
+            false
+        }
+    }
+}
+
+#[cfg(procession_loom)]
+pub(crate) use modelled::{are_there, heavy, light};
+
+/// In models both are what they stand for.
+#[cfg(procession_loom)]
+mod modelled {
+    use procession_sync::atomic::Ordering::SeqCst;
+    use procession_sync::atomic::fence;
+
+    pub(crate) fn are_there() -> bool {
+        true
+    }
+
+    pub(crate) fn light() {
+        fence(SeqCst);
+    }
+
+    pub(crate) fn heavy() -> bool {
+        fence(SeqCst);
+        true
+    }
+}
