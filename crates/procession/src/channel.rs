@@ -28,7 +28,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll, Waker};
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use procession_sync::atomic::AtomicUsize;
@@ -36,7 +36,7 @@ use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::body::drop_guarded;
 use crate::time::{Timeout, timeout};
-use crate::waiters::{Place, Who, wake};
+use crate::waiters::{Another, Place, wake};
 use crate::{Waiting, here};
 
 pub(crate) mod core;
@@ -286,17 +286,9 @@ impl<T> Future for Sending<'_, T> {
             return Poll::Pending;
         }
         let core = &send.channel.core;
+        let mut another = Another::of(task.waker());
         if let Some(message) = send.message.take() {
-            let message = match core.try_send(message) {
-                Ok(who) => {
-                    wake(who);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(Refused::Closed(message)) => return Poll::Ready(Err(SendError(message))),
-                Err(Refused::Full(message)) => message,
-            };
-            // Cloned outside the lock: it is the user's code.
-            match core.send_or_wait(message, Who::Alone(task.waker().clone())) {
+            match core.send_or_wait(message, &mut another) {
                 Ok(Sent::Now(who)) => {
                     wake(who);
                     return Poll::Ready(Ok(()));
@@ -304,23 +296,12 @@ impl<T> Future for Sending<'_, T> {
                 Err(Refused::Closed(message) | Refused::Full(message)) => return Poll::Ready(Err(SendError(message))),
                 Ok(Sent::Waits(place)) => send.place = Some(place),
             }
-        } else if let Some(place) = &send.place {
-            let mut waker = new_waker(task, |waker| core.sender_has_waker(place, waker));
-            let went = core.look_sender(&mut send.place, &mut waker);
-            drop_guarded(waker);
-            if let Some(went) = went {
-                return Poll::Ready(went.map_err(SendError));
-            }
+        } else if let Some(went) = core.look_sender(&mut send.place, &mut another) {
+            return Poll::Ready(went.map_err(SendError));
         }
         here::note_waiting(Waiting::CHANNEL);
         Poll::Pending
     }
-}
-
-/// The task's waker, if it is not the one that a place has.
-pub(crate) fn new_waker(task: &TaskContext<'_>, has: impl FnOnce(&Waker) -> bool) -> Option<Waker> {
-    let waker = task.waker();
-    if has(waker) { None } else { Some(waker.clone()) }
 }
 
 impl<T> Drop for Sending<'_, T> {
@@ -356,33 +337,22 @@ impl<T> Future for Receiving<'_, T> {
             return Poll::Pending;
         }
         let core = &receive.channel.core;
-        let came = if let Some(place) = &receive.place {
-            let mut waker = new_waker(task, |waker| core.receiver_has_waker(place, waker));
-            let came = core.look_receiver(&mut receive.place, &mut waker);
-            drop_guarded(waker);
-            came
+        let mut another = Another::of(task.waker());
+        let came = if receive.place.is_some() {
+            core.look_receiver(&mut receive.place, &mut another)
         } else if receive.done {
             Some(None)
         } else {
-            let mut came = core.try_receive();
-            if matches!(came, Err(Nothing::Empty)) {
-                // Cloned outside the lock: it is the user's code.
-                came = match core.receive_or_wait(Who::Alone(task.waker().clone())) {
-                    Ok(Received::Now(message, who)) => Ok((message, who)),
-                    Ok(Received::Waits(place)) => {
-                        receive.place = Some(place);
-                        Err(Nothing::Empty)
-                    }
-                    Err(nothing) => Err(nothing),
-                };
-            }
-            match came {
-                Ok((message, who)) => {
+            match core.receive_or_wait(&mut another) {
+                Ok(Received::Now(message, who)) => {
                     wake(who);
                     Some(Some(message))
                 }
-                Err(Nothing::Closed) => Some(None),
-                Err(Nothing::Empty) => None,
+                Ok(Received::Waits(place)) => {
+                    receive.place = Some(place);
+                    None
+                }
+                Err(Nothing::Closed | Nothing::Empty) => Some(None),
             }
         };
         match came {

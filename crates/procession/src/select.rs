@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::channel::core::{Nothing, Refused};
 use crate::channel::{Receiver, SendError, Sender, cancel_receiver};
 use crate::time::sleep;
-use crate::waiters::{Choice, Place, wake};
+use crate::waiters::{Another, Choice, Place, wake};
 use crate::{Waiting, here};
 
 /// Arms were ready when they were tried, and taken by others when they were acted on, this many times in a row: then it gives way. Picked out of
@@ -243,7 +243,7 @@ impl<T, R, F: FnOnce(Option<T>) -> R> Arm<R> for ReceiveArm<'_, T, F> {
     }
 
     fn fetch(&mut self) -> Option<R> {
-        let message = self.receiver.channel().core.look_receiver(&mut self.place, &mut None)?;
+        let message = self.receiver.channel().core.look_receiver(&mut self.place, &mut Another::none())?;
         self.then.take().map(|then| then(message))
     }
 }
@@ -297,7 +297,7 @@ impl<T, R, F: FnOnce(Result<(), SendError<T>>) -> R> Arm<R> for SendArm<'_, T, F
     }
 
     fn fetch(&mut self) -> Option<R> {
-        let sent = self.sender.channel().core.look_sender(&mut self.place, &mut None)?;
+        let sent = self.sender.channel().core.look_sender(&mut self.place, &mut Another::none())?;
         self.then.take().map(|then| then(sent.map_err(SendError)))
     }
 }

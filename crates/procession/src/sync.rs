@@ -14,9 +14,8 @@ use std::time::Duration;
 use procession_sync::Mutex as Lock;
 
 use crate::body::drop_guarded;
-use crate::channel::new_waker;
 use crate::time::timeout;
-use crate::waiters::Place;
+use crate::waiters::{Another, Place};
 use crate::{Waiting, here};
 
 mod gate;
@@ -48,16 +47,13 @@ impl Future for Enter<'_> {
             return Poll::Pending;
         }
         let gate = self.gate;
+        let mut another = Another::of(task.waker());
         if self.place.is_some() {
-            if let Some(granted) = look(gate, &mut self.place, task) {
+            if let Some(granted) = gate.look(&mut self.place, &mut another) {
                 return Poll::Ready(granted);
             }
         } else {
-            if gate.try_acquire(self.wanted) {
-                return Poll::Ready(true);
-            }
-            // Cloned outside the lock: it is the user's code.
-            match gate.acquire_or_wait(self.wanted, task.waker().clone()) {
+            match gate.acquire_or_wait(self.wanted, &mut another) {
                 Entry::Granted => return Poll::Ready(true),
                 Entry::Closed => return Poll::Ready(false),
                 Entry::Waits(place) => self.place = Some(place),
@@ -66,15 +62,6 @@ impl Future for Enter<'_> {
         here::note_waiting(Waiting::LOCK);
         Poll::Pending
     }
-}
-
-/// Whether what somebody waits for was granted.
-fn look(gate: &Gate, place: &mut Option<Place>, task: &TaskContext<'_>) -> Option<bool> {
-    let waiting = place.as_ref()?;
-    let mut waker = new_waker(task, |waker| gate.has_waker(waiting, waker));
-    let granted = gate.look(place, &mut waker);
-    drop_guarded(waker);
-    granted
 }
 
 impl Drop for Enter<'_> {
@@ -118,7 +105,7 @@ impl<'a> Listener<'a> {
 
     /// Whether it was let out.
     fn poll(&mut self, task: &TaskContext<'_>) -> Poll<()> {
-        match look(&self.bell.0, &mut self.place, task) {
+        match self.bell.0.look(&mut self.place, &mut Another::of(task.waker())) {
             None if self.place.is_some() => {
                 here::note_waiting(Waiting::LOCK);
                 Poll::Pending

@@ -162,9 +162,86 @@ impl Woken {
     }
 }
 
+/// Another of a task's waker, for a place in a list. A process's own is cloned under the lock, if it is wanted there. Any other is the user's: cloned beforehand, and
+/// dropped, outside of all locks.
+pub(crate) struct Another<'a> {
+    waker: &'a Waker,
+    /// A clone that was not used, or what it has replaced.
+    spare: Option<Waker>,
+}
+
+impl<'a> Another<'a> {
+    pub(crate) fn of(waker: &'a Waker) -> Self {
+        Self { waker, spare: None }
+    }
+
+    /// For who does not wait alone, or has been served.
+    pub(crate) fn none() -> Self {
+        Self::of(Waker::noop())
+    }
+
+    /// Clones the user's waker now.
+    pub(crate) fn prepare(&mut self) {
+        if !is_own(self.waker) {
+            self.spare = Some(self.waker.clone());
+        }
+    }
+
+    /// Under a lock: there is none if it has to be prepared first.
+    pub(crate) fn take(&mut self) -> Option<Waker> {
+        if is_own(self.waker) { Some(self.waker.clone()) } else { self.spare.take() }
+    }
+}
+
+impl Drop for Another<'_> {
+    fn drop(&mut self) {
+        #[cfg(not(procession_loom))]
+        crate::body::drop_guarded(self.spare.take());
+    }
+}
+
+/// Whether it is a process's own waker, not the user's.
+#[cfg(not(procession_loom))]
+fn is_own(waker: &Waker) -> bool {
+    crate::waker::is_of_process(waker)
+}
+
+/// Models have no processes.
+#[cfg(procession_loom)]
+fn is_own(_: &Waker) -> bool {
+    true
+}
+
 /// A place in a list.
 #[derive(Debug)]
 pub(crate) struct Place(u32);
+
+/// What became of somebody who waits.
+pub(crate) enum Looked<T> {
+    Served(T),
+    Waits(Place),
+    /// Likewise, and his waker is to be prepared.
+    Unprepared(Place),
+}
+
+/// Looks what became of somebody who waits, by what looks under a lock; if he was served, he has no place any more.
+pub(crate) fn look<T>(
+    place: &mut Option<Place>,
+    another: &mut Another<'_>,
+    mut look: impl FnMut(Place, &mut Another<'_>) -> Looked<T>,
+) -> Option<T> {
+    loop {
+        match look(place.take()?, another) {
+            Looked::Served(content) => return Some(content),
+            Looked::Waits(waiting) => {
+                *place = Some(waiting);
+                return None;
+            }
+            Looked::Unprepared(waiting) => *place = Some(waiting),
+        }
+        another.prepare();
+    }
+}
 
 const NOWHERE: u32 = u32::MAX;
 
@@ -285,17 +362,26 @@ impl<T> Waiters<T> {
         self.nodes[place.0 as usize].who.is_none()
     }
 
-    /// Replaces the waker of somebody who waits alone, if it is another; gives back the one to drop.
-    pub(crate) fn set_waker(&mut self, place: &Place, waker: &mut Option<Waker>) {
-        if let Some(Who::Alone(own)) = &mut self.nodes[place.0 as usize].who
-            && let Some(new) = waker
-        {
-            std::mem::swap(own, new);
+    /// What became of somebody who waits: his place is free if he was served.
+    pub(crate) fn look(&mut self, place: Place, another: &mut Another<'_>) -> Looked<T> {
+        if self.is_served(&place) {
+            Looked::Served(self.remove(place).0)
+        } else if self.renew(&place, another) {
+            Looked::Waits(place)
+        } else {
+            Looked::Unprepared(place)
         }
     }
 
-    pub(crate) fn has_waker(&self, place: &Place, waker: &Waker) -> bool {
-        matches!(&self.nodes[place.0 as usize].who, Some(Who::Alone(own)) if own.will_wake(waker))
+    /// Sees to it that this task is woken for somebody who waits alone. Not if another of its waker has to be prepared first.
+    pub(crate) fn renew(&mut self, place: &Place, another: &mut Another<'_>) -> bool {
+        let Some(Who::Alone(waker)) = &mut self.nodes[place.0 as usize].who else { return true };
+        if waker.will_wake(another.waker) {
+            return true;
+        }
+        let Some(new) = another.take() else { return false };
+        another.spare = Some(std::mem::replace(waker, new));
+        true
     }
 
     /// Frees a place: what was brought or handed over, and who waited, if he was not served. Both are dropped outside the lock.

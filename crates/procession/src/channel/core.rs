@@ -31,11 +31,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::Waker;
 
 use procession_sync::{Mutex, lock_with_backoff};
 
-use crate::waiters::{Choice, Place, Waiters, Who, Woken};
+use crate::waiters::{Another, Choice, Place, Waiters, Who, Woken, look};
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
@@ -158,31 +157,48 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
         self.change(State::receive)
     }
 
-    /// As `try_send`, or waits.
-    pub(crate) fn send_or_wait(&self, message: T, who: Who) -> Result<Sent, Refused<T>> {
-        if cfg!(procession_loom) && MUTATION == 1 {
-            return match self.try_send(message) {
-                Ok(who) => Ok(Sent::Now(who)),
-                Err(Refused::Full(message)) => {
-                    Ok(Sent::Waits(self.change(|state| state.senders.push(who, Some(message)))))
-                }
-                Err(closed) => Err(closed),
+    /// As `try_send`, or waits; so it is not refused for want of room.
+    pub(crate) fn send_or_wait(&self, mut message: T, another: &mut Another<'_>) -> Result<Sent, Refused<T>> {
+        loop {
+            let mut enlist = |state: &mut State<T>, message| match another.take() {
+                Some(waker) => Ok(Sent::Waits(state.senders.push(Who::Alone(waker), Some(message)))),
+                None => Err(Refused::Full(message)),
             };
+            let sent = if cfg!(procession_loom) && MUTATION == 1 {
+                match self.try_send(message) {
+                    Err(Refused::Full(message)) => self.change(|state| enlist(state, message)),
+                    sent => sent.map(Sent::Now),
+                }
+            } else {
+                self.change(|state| match state.send(message) {
+                    Err(Refused::Full(message)) => enlist(state, message),
+                    sent => sent.map(Sent::Now),
+                })
+            };
+            match sent {
+                Err(Refused::Full(back)) => message = back,
+                sent => return sent,
+            }
+            another.prepare();
         }
-        self.change(|state| match state.send(message) {
-            Ok(who) => Ok(Sent::Now(who)),
-            Err(Refused::Full(message)) => Ok(Sent::Waits(state.senders.push(who, Some(message)))),
-            Err(closed) => Err(closed),
-        })
     }
 
-    /// As `try_receive`, or waits.
-    pub(crate) fn receive_or_wait(&self, who: Who) -> Result<Received<T>, Nothing> {
-        self.change(|state| match state.receive() {
-            Ok((message, who)) => Ok(Received::Now(message, who)),
-            Err(Nothing::Empty) => Ok(Received::Waits(state.receivers.push(who, None))),
-            Err(Nothing::Closed) => Err(Nothing::Closed),
-        })
+    /// As `try_receive`, or waits; so there is only nothing if the channel is closed.
+    pub(crate) fn receive_or_wait(&self, another: &mut Another<'_>) -> Result<Received<T>, Nothing> {
+        loop {
+            let received = self.change(|state| match state.receive() {
+                Ok((message, who)) => Ok(Received::Now(message, who)),
+                Err(Nothing::Empty) => match another.take() {
+                    Some(waker) => Ok(Received::Waits(state.receivers.push(Who::Alone(waker), None))),
+                    None => Err(Nothing::Empty),
+                },
+                Err(Nothing::Closed) => Err(Nothing::Closed),
+            });
+            if !matches!(received, Err(Nothing::Empty)) {
+                return received;
+            }
+            another.prepare();
+        }
     }
 
     /// Enlists an arm of a select, unless it is ready now. Its message goes with it, and comes back if it is.
@@ -205,41 +221,15 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
         })
     }
 
-    /// What became of a sender that waits; it keeps its place while it does. `waker` is the one to wake, if it is another now, and what it
-    /// replaced afterwards.
-    pub(crate) fn look_sender(&self, place: &mut Option<Place>, waker: &mut Option<Waker>) -> Option<Result<(), T>> {
-        self.change(|state| {
-            let waiting = place.take()?;
-            if !state.senders.is_served(&waiting) {
-                state.senders.set_waker(&waiting, waker);
-                *place = Some(waiting);
-                return None;
-            }
-            let (message, _) = state.senders.remove(waiting);
-            Some(message.map_or(Ok(()), Err))
-        })
+    /// What became of a sender that waits; it keeps its place while it does.
+    pub(crate) fn look_sender(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Result<(), T>> {
+        let left = look(place, another, |place, another| self.change(|state| state.senders.look(place, another)))?;
+        Some(left.map_or(Ok(()), Err))
     }
 
     /// Likewise; a receiver that was served with nothing has seen the channel close.
-    pub(crate) fn look_receiver(&self, place: &mut Option<Place>, waker: &mut Option<Waker>) -> Option<Option<T>> {
-        self.change(|state| {
-            let waiting = place.take()?;
-            if !state.receivers.is_served(&waiting) {
-                state.receivers.set_waker(&waiting, waker);
-                *place = Some(waiting);
-                return None;
-            }
-            Some(state.receivers.remove(waiting).0)
-        })
-    }
-
-    /// Whether this is the waker already that a waiting sender or receiver is woken by.
-    pub(crate) fn sender_has_waker(&self, place: &Place, waker: &Waker) -> bool {
-        self.change(|state| state.senders.has_waker(place, waker))
-    }
-
-    pub(crate) fn receiver_has_waker(&self, place: &Place, waker: &Waker) -> bool {
-        self.change(|state| state.receivers.has_waker(place, waker))
+    pub(crate) fn look_receiver(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Option<T>> {
+        look(place, another, |place, another| self.change(|state| state.receivers.look(place, another)))
     }
 
     /// A sender waits no longer: its message, unless that was taken.

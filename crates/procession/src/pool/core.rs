@@ -80,7 +80,7 @@ use procession_sync::{Arc, Mutex, lock_with_backoff};
 
 use crate::few::Few;
 use crate::keeper::NEVER;
-use crate::waiters::{Place, Waiters, Who};
+use crate::waiters::{Another, Place, Waiters, Who};
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
@@ -592,7 +592,7 @@ impl<J> State<J> {
         self.waiters.is_empty() && self.has_place()
     }
 
-    fn wait(&mut self, waker: &mut Option<Waker>, own: Option<Busy>) -> Entry {
+    fn wait(&mut self, another: &mut Another<'_>, own: Option<Busy>) -> Entry {
         if !self.open {
             return Entry::Closed;
         }
@@ -606,16 +606,16 @@ impl<J> State<J> {
             self.block(busy);
         }
         self.waiting += 1;
-        let waker = waker.take().expect("who waits brings a waker");
+        let waker = another.take().expect("it was prepared");
         Entry::Waits(self.waiters.push(Who::Alone(waker), Wish { verdict: None, own }))
     }
 
-    fn served(&mut self, place: &mut Option<Place>, waker: &mut Option<Waker>) -> Option<Verdict> {
+    fn served(&mut self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Verdict> {
         let waiting = place.take()?;
         if self.waiters.is_served(&waiting) {
             return self.waiters.remove(waiting).0.verdict;
         }
-        self.waiters.set_waker(&waiting, waker);
+        self.waiters.renew(&waiting, another);
         *place = Some(waiting);
         None
     }
@@ -844,14 +844,14 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// `Wait`. The waker is taken only if he waits; else it is to be dropped outside the lock. `own` is the worker on which a job of this pool calls, if it waits without a limit of time.
-    pub(crate) fn wait(&self, waker: &mut Option<Waker>, own: Option<Busy>) -> Entry {
+    /// `Wait`, with a waker that is prepared. `own` is the worker on which a job of this pool calls, if it waits without a limit of time.
+    pub(crate) fn wait(&self, another: &mut Another<'_>, own: Option<Busy>) -> Entry {
         self.look(|state| {
             if state.open && state.has_free_place() {
                 state.reserved += 1;
                 return Entry::Granted(state.generation);
             }
-            state.wait(waker, own)
+            state.wait(another, own)
         })
     }
 
@@ -861,30 +861,30 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         content: &mut Option<C>,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
-        waker: &mut Option<Waker>,
+        another: &mut Another<'_>,
         own: Option<Busy>,
     ) -> (Result<Entry, Refused>, Wakes<J>) {
         self.change(|state, wakes| {
             if state.open && state.has_free_place() {
                 state.dispatch_out_of(content, make, start, wakes).map(Entry::Taken)
             } else {
-                Ok(state.wait(waker, own))
+                Ok(state.wait(another, own))
             }
         })
     }
 
     /// Looks whether who waits was served; if so, frees his place in the list, and puts the job into the pool, all in one step. The content is taken
-    /// if the job is; the waker that is left is to be dropped.
+    /// if the job is.
     pub(crate) fn enter_served<C>(
         &self,
         place: &mut Option<Place>,
         content: &mut Option<C>,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
-        waker: &mut Option<Waker>,
+        another: &mut Another<'_>,
     ) -> (Option<Result<u64, Refused>>, Wakes<J>) {
         self.change(|state, wakes| {
-            Some(match state.served(place, waker)? {
+            Some(match state.served(place, another)? {
                 Verdict::Granted(generation) if state.unreserve(generation) => {
                     let entered = state.dispatch_out_of(content, make, start, wakes);
                     state.settle(wakes);
@@ -895,9 +895,9 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// Looks whether who waits was served; if so, frees his place in the list. The waker that is left is to be dropped.
-    pub(crate) fn poll_wait(&self, place: &mut Option<Place>, waker: &mut Option<Waker>) -> Option<Verdict> {
-        self.look(|state| state.served(place, waker))
+    /// Looks whether who waits was served; if so, frees his place in the list.
+    pub(crate) fn poll_wait(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Verdict> {
+        self.look(|state| state.served(place, another))
     }
 
     /// Somebody waits no longer.

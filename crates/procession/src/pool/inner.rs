@@ -27,7 +27,7 @@ use crate::keeper::NEVER;
 use crate::shared::Shared;
 use crate::spawn::Reservation;
 use crate::time::{Armed, arm, sleep_on};
-use crate::waiters::Place;
+use crate::waiters::{Another, Place};
 use crate::world::{Parker, World, nanoseconds};
 use crate::{SpawnOptions, Waiting};
 
@@ -653,18 +653,16 @@ pub(super) struct PlaceWait<'a, J: Send + 'static> {
 
 impl<J: Send + 'static> PlaceWait<'_, J> {
     pub(super) fn poll_place(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<u64, Why>> {
-        // Cloned and dropped outside the lock: both are the user's code.
-        let mut waker = Some(task.waker().clone());
+        let mut another = Another::of(task.waker());
+        another.prepare();
         if self.place.is_some() {
-            let verdict = self.inner.core.poll_wait(&mut self.place, &mut waker);
-            drop(waker);
-            return match verdict {
+            return match self.inner.core.poll_wait(&mut self.place, &mut another) {
                 Some(Verdict::Granted(generation)) => Poll::Ready(Ok(generation)),
                 Some(Verdict::Closed) => Poll::Ready(Err(Why::Closed)),
                 None => Poll::Pending,
             };
         }
-        match self.inner.core.wait(&mut waker, self.own_worker()) {
+        match self.inner.core.wait(&mut another, self.own_worker()) {
             Entry::Granted(generation) => Poll::Ready(Ok(generation)),
             entry => self.note(entry).map(Err),
         }
@@ -697,16 +695,17 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
         make: &mut impl FnMut(C) -> J,
     ) -> Poll<Result<u64, Why>> {
         let inner = self.inner;
-        let mut waker = Some(task.waker().clone());
+        let mut another = Another::of(task.waker());
+        another.prepare();
         let polled = if self.place.is_some() {
             let place = &mut self.place;
-            match inner.step(|core, start| core.enter_served(place, content, make, start, &mut waker)) {
+            match inner.step(|core, start| core.enter_served(place, content, make, start, &mut another)) {
                 Some(entered) => Poll::Ready(entered.map_err(why)),
                 None => Poll::Pending,
             }
         } else {
             let own = self.own_worker();
-            match inner.step(|core, start| core.enter_or_wait(content, make, start, &mut waker, own)) {
+            match inner.step(|core, start| core.enter_or_wait(content, make, start, &mut another, own)) {
                 Ok(Entry::Taken(ticket)) => Poll::Ready(Ok(ticket)),
                 Ok(entry) => self.note(entry).map(Err),
                 Err(refused) => Poll::Ready(Err(why(refused))),

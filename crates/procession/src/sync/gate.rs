@@ -26,7 +26,7 @@ use std::task::Waker;
 
 use procession_sync::Mutex;
 
-use crate::waiters::{Place, Waiters, Who, Woken};
+use crate::waiters::{Another, Place, Waiters, Who, Woken, look};
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
@@ -92,41 +92,34 @@ impl<const MUTATION: u8> Gate<MUTATION> {
         self.change(|state| !state.closed && state.take(wanted))
     }
 
-    pub(crate) fn acquire_or_wait(&self, wanted: usize, waker: Waker) -> Entry {
-        if cfg!(procession_loom) && MUTATION == 1 {
-            return if self.try_acquire(wanted) {
-                Entry::Granted
-            } else {
-                Entry::Waits(self.change(|state| state.waiters.push(Who::Alone(waker), wanted)))
-            };
-        }
-        self.change(|state| {
-            if state.closed {
-                Entry::Closed
-            } else if state.take(wanted) {
-                Entry::Granted
-            } else {
-                Entry::Waits(state.waiters.push(Who::Alone(waker), wanted))
+    pub(crate) fn acquire_or_wait(&self, wanted: usize, another: &mut Another<'_>) -> Entry {
+        loop {
+            let looks = !(cfg!(procession_loom) && MUTATION == 1);
+            if !looks && self.try_acquire(wanted) {
+                return Entry::Granted;
             }
-        })
+            let entry = self.change(|state| {
+                if looks && state.closed {
+                    Some(Entry::Closed)
+                } else if looks && state.take(wanted) {
+                    Some(Entry::Granted)
+                } else {
+                    let waker = another.take()?;
+                    Some(Entry::Waits(state.waiters.push(Who::Alone(waker), wanted)))
+                }
+            });
+            if let Some(entry) = entry {
+                return entry;
+            }
+            another.prepare();
+        }
     }
 
     /// Whether what somebody waits for was granted, and if so, frees his place. `None` while it was not; `Some(false)`: the gate was closed.
-    pub(crate) fn look(&self, place: &mut Option<Place>, waker: &mut Option<Waker>) -> Option<bool> {
-        self.change(|state| {
-            let waiting = place.take()?;
-            if state.waiters.is_served(&waiting) {
-                // What is left of the wish is what was not granted: all or nothing.
-                return Some(state.waiters.remove(waiting).0 != REFUSED);
-            }
-            state.waiters.set_waker(&waiting, waker);
-            *place = Some(waiting);
-            None
-        })
-    }
-
-    pub(crate) fn has_waker(&self, place: &Place, waker: &Waker) -> bool {
-        self.change(|state| state.waiters.has_waker(place, waker))
+    pub(crate) fn look(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<bool> {
+        let left = look(place, another, |place, another| self.change(|state| state.waiters.look(place, another)))?;
+        // What is left of the wish is what was not granted: all or nothing.
+        Some(left != REFUSED)
     }
 
     /// Gives permits back; those who have them now are to be woken.
@@ -202,6 +195,7 @@ mod models {
     use procession_sync::{Arc, thread};
 
     use super::{Entry, Gate, mutation};
+    use crate::waiters::Another;
 
     fn waker() -> Waker {
         Waker::noop().clone()
@@ -218,7 +212,7 @@ mod models {
         explore(|| {
             let gate = Arc::new(Gate::<MUTATION>::new(1));
             assert!(gate.try_acquire(1));
-            let Entry::Waits(place) = gate.acquire_or_wait(1, waker()) else { unreachable!("it is held") };
+            let Entry::Waits(place) = gate.acquire_or_wait(1, &mut Another::none()) else { unreachable!("it is held") };
             let holder = {
                 let gate = Arc::clone(&gate);
                 thread::spawn(move || drop(gate.release(1)))
@@ -249,11 +243,11 @@ mod models {
                 let gate = Arc::clone(&gate);
                 thread::spawn(move || drop(gate.release(1)))
             };
-            let entry = gate.acquire_or_wait(1, waker());
+            let entry = gate.acquire_or_wait(1, &mut Another::none());
             holder.join().expect("it does not panic");
             let granted = match entry {
                 Entry::Granted => true,
-                Entry::Waits(place) => gate.look(&mut Some(place), &mut None).is_some(),
+                Entry::Waits(place) => gate.look(&mut Some(place), &mut Another::none()).is_some(),
                 Entry::Closed => false,
             };
             assert!(granted, "nobody waits for a lock that is free");

@@ -5,10 +5,11 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::task::{Context as TaskContext, Poll, Waker};
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
 use procession::channel::{self, SendError, SendTimeoutError, TryReceiveError, TrySendError};
+use procession::sync::Semaphore;
 use procession::{Instant, Wait, sleep, spawn, timeout, yield_now};
 
 use crate::scene::{driven, panic_quietly, soon_closed, threaded};
@@ -16,6 +17,62 @@ use crate::scene::{driven, panic_quietly, soon_closed, threaded};
 /// One poll of a future that nobody wakes.
 fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut TaskContext::from_waker(Waker::noop()))
+}
+
+/// Looks at the end of a channel, or at a semaphore, when it is woken and when it goes.
+struct Looking<F: Fn() + Send + Sync>(F);
+
+impl<F: Fn() + Send + Sync> Wake for Looking<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+impl<F: Fn() + Send + Sync> Drop for Looking<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Polls a future with a waker of its own each time, of which the one before goes; the third time after `then`.
+fn poll_with_new_wakers<F: Future>(
+    future: F,
+    look: impl Fn() + Send + Sync + Copy + 'static,
+    then: impl FnOnce(),
+) -> F::Output {
+    let mut future = pin!(future);
+    let mut poll = || {
+        let waker = Waker::from(Arc::new(Looking(look)));
+        future.as_mut().poll(&mut TaskContext::from_waker(&waker))
+    };
+    assert!(poll().is_pending() && poll().is_pending());
+    then();
+    match poll() {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it was served"),
+    }
+}
+
+#[test]
+fn wakers_may_use_what_they_are_left_at() {
+    let (done, is_done) = mpsc::channel();
+    // A lock that is taken again by who has it is waited for without an end.
+    std::thread::spawn(move || {
+        let (sender, receiver): &(channel::Sender<u8>, channel::Receiver<u8>) =
+            Box::leak(Box::new(channel::bounded(0)));
+        let length = move || assert_eq!(receiver.len(), 0);
+        let received = poll_with_new_wakers(receiver.receive(), length, || sender.try_send(7).expect("it is awaited"));
+        assert_eq!(received, Some(7));
+        let sent = poll_with_new_wakers(sender.send(8), length, || assert_eq!(receiver.try_receive(), Ok(8)));
+        assert_eq!(sent, Ok(()));
+        let semaphore: &'static Semaphore = Box::leak(Box::new(Semaphore::new(1)));
+        let permit = semaphore.try_acquire(1).expect("it is free");
+        let available = move || assert_eq!(semaphore.available(), 0);
+        let acquired = poll_with_new_wakers(semaphore.acquire(1), available, || drop(permit));
+        assert!(acquired.is_some());
+        done.send(()).expect("the test waits");
+    });
+    is_done.recv_timeout(Duration::from_secs(60)).expect("no lock is held while wakers go");
 }
 
 #[test]

@@ -4,11 +4,7 @@ use std::task::Waker;
 use procession_sync::{Arc, thread};
 
 use super::{Core, Received, Refused, Sent, mutation};
-use crate::waiters::{Choice, Who};
-
-fn who() -> Who {
-    Who::Alone(Waker::noop().clone())
-}
+use crate::waiters::{Another, Choice};
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -22,18 +18,18 @@ fn close_send_receive<const MUTATION: u8>() {
         let channel = Arc::new(Core::<u32, MUTATION>::new(0));
         let sender = {
             let channel = Arc::clone(&channel);
-            thread::spawn(move || channel.send_or_wait(7, who()))
+            thread::spawn(move || channel.send_or_wait(7, &mut Another::none()))
         };
         let receiver = {
             let channel = Arc::clone(&channel);
-            thread::spawn(move || channel.receive_or_wait(who()))
+            thread::spawn(move || channel.receive_or_wait(&mut Another::none()))
         };
         drop(channel.close());
         let sent = match sender.join().expect("it does not panic") {
             Ok(Sent::Now(_)) => true,
             Err(Refused::Closed(7)) => false,
             Ok(Sent::Waits(place)) => {
-                let went = channel.look_sender(&mut Some(place), &mut None);
+                let went = channel.look_sender(&mut Some(place), &mut Another::none());
                 went.expect("nobody waits in a closed channel").is_ok()
             }
             Err(_) => unreachable!("who waits is not refused for want of room"),
@@ -42,7 +38,7 @@ fn close_send_receive<const MUTATION: u8>() {
             Ok(Received::Now(message, _)) => Some(message),
             Err(_) => None,
             Ok(Received::Waits(place)) => {
-                channel.look_receiver(&mut Some(place), &mut None).expect("nobody waits in a closed channel")
+                channel.look_receiver(&mut Some(place), &mut Another::none()).expect("nobody waits in a closed channel")
             }
         };
         assert_eq!(sent, received.is_some(), "a message is received, or comes back");
@@ -64,7 +60,9 @@ fn canary_enlist_without_look() {
 fn cancel_receive<const MUTATION: u8>() {
     explore(|| {
         let channel = Arc::new(Core::<u32, MUTATION>::new(0));
-        let Ok(Received::Waits(place)) = channel.receive_or_wait(who()) else { unreachable!("nobody has sent") };
+        let Ok(Received::Waits(place)) = channel.receive_or_wait(&mut Another::none()) else {
+            unreachable!("nobody has sent")
+        };
         let sender = {
             let channel = Arc::clone(&channel);
             thread::spawn(move || channel.try_send(7).is_ok())
@@ -101,7 +99,7 @@ fn a_select_takes_one_of_two() {
         let sent = [channels[1].try_send(1).is_ok(), other.join().expect("it does not panic")];
         assert!(sent[0] != sent[1], "one of them is told that its message arrived");
         let arm = choice.chosen().expect("one was served") as usize;
-        let message = channels[arm].look_receiver(&mut places[arm], &mut None);
+        let message = channels[arm].look_receiver(&mut places[arm], &mut Another::none());
         assert_eq!(message, Some(Some(arm as u32)), "and that message is there");
     });
 }
@@ -129,7 +127,7 @@ fn two_selects_meet() {
         let mut place = channel.enlist_receiver(&choice, 0);
         let received = if place.is_none() { channel.try_receive().ok().map(|(message, _)| message) } else { None };
         let waits = sender.join().expect("it does not panic");
-        let handed = choice.chosen().and_then(|_| channel.look_receiver(&mut place, &mut None)).flatten();
+        let handed = choice.chosen().and_then(|_| channel.look_receiver(&mut place, &mut Another::none())).flatten();
         assert_eq!(received.or(handed), Some(7), "one of them finds the other");
         assert!(waits.is_none_or(|(choice, _)| choice.chosen().is_some()), "and both know");
     });

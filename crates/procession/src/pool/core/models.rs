@@ -2,6 +2,8 @@ use std::task::Waker;
 
 use procession_sync::{Arc, thread};
 
+use crate::waiters::Another;
+
 use super::{Core, Ended, Entry, Expired, Idle, Limits, Next, Order, Seat, Verdict, mutation};
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
@@ -219,11 +221,11 @@ fn wait_against_resize<const MUTATION: u8>() {
             let core = Arc::clone(&core);
             thread::spawn(move || core.resize(2, &mut || Ok(Idle::Parked(Seat::new()))).1.wake())
         };
-        let entry = core.wait(&mut Some(Waker::noop().clone()), None);
+        let entry = core.wait(&mut Another::none(), None);
         resizer.join().expect("it does not panic");
         let granted = match entry {
             Entry::Granted(0) => true,
-            Entry::Waits(place) => core.poll_wait(&mut Some(place), &mut None) == Some(Verdict::Granted(0)),
+            Entry::Waits(place) => core.poll_wait(&mut Some(place), &mut Another::none()) == Some(Verdict::Granted(0)),
             _ => false,
         };
         assert!(granted, "somebody waits for a place that is free");
@@ -361,7 +363,7 @@ fn canary_withdraw_in_two() {
 fn leave_against_finish() {
     check(|| {
         let (core, seat) = with_a_busy_worker::<{ mutation::SOUND }>(0);
-        let Entry::Waits(place) = core.wait(&mut Some(Waker::noop().clone()), None) else {
+        let Entry::Waits(place) = core.wait(&mut Another::none(), None) else {
             panic!("the pool is full");
         };
         let worker = {

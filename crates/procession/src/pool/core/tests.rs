@@ -1,6 +1,8 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::waiters::Another;
+
 use super::{Busy, Core, Ended, Entry, HOLES_MAX, Idle, Limits, Next, Refused, Seat, Verdict};
 
 fn core(capacity: usize, queue: usize) -> Core<u32> {
@@ -151,14 +153,18 @@ fn a_retry_is_asked_for_once_and_again_when_nobody_will() {
 fn deadlock_after(end: impl FnOnce(&Core<u32>, u64)) -> (Entry, Entry) {
     let core = resting(2, 0);
     let tickets = [5, 6, 7].map(|job| core.enter(job, |job| job, &mut start_resting).0.expect("there is a place"));
-    let wait = |own| core.wait(&mut Some(std::task::Waker::noop().clone()), own);
+    let wait = |own| {
+        let mut another = Another::none();
+        another.prepare();
+        core.wait(&mut another, own)
+    };
     let wait_in = |ticket| wait(Some(Busy::with_job(ticket)));
     let (Entry::Waits(first), Entry::Waits(_)) = (wait(None), wait_in(tickets[0])) else {
         panic!("the pool is full");
     };
     end(&core, tickets[0]);
     // The queued job runs in its place, and who waits first has that one's.
-    let Some(Verdict::Granted(generation)) = core.poll_wait(&mut Some(first), &mut None) else {
+    let Some(Verdict::Granted(generation)) = core.poll_wait(&mut Some(first), &mut Another::none()) else {
         panic!("there was a place for the first");
     };
     core.enter_reserved(generation, 8, |job| job, &mut start_resting).0.expect("it has a place");
