@@ -31,7 +31,7 @@
 //!
 //! ## Allowed
 //! Take may miss a push that is not visible to this thread yet (crate documentation, *Parking*). Between `Publish` and `Carry` the count is 65536 short; `len` makes up for it
-//! unless more than that are queued.
+//! unless more than that are queued, or pushers are delayed there that are as many pushes apart.
 //!
 //! ## Rejected
 //! A linked queue with one swap per push (Vyukov's): a sender preempted between its two steps hides all later messages, and
@@ -243,8 +243,12 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
         if seen.is(CLOSED) {
             return Err(Closed(item));
         }
-        let node = Box::into_raw(Box::new(Node { head: Head { next: seen.list() }, item }));
-        assert!(node.addr() <= LINK, "the allocator does not use the whole address space of 5-level paging");
+        let node = Box::new(Node { head: Head { next: seen.list() }, item });
+        assert!(
+            (&raw const *node).addr() <= LINK,
+            "the allocator does not use the whole address space of 5-level paging"
+        );
+        let node = Box::into_raw(node);
         let link = node.cast::<Head>().map_addr(|address| address | kind);
         let one = if kind == SYSTEM { 0 } else { ONE };
         let order = if MUTATION == mutation::PUBLISH_RELAXED { Relaxed } else { Release };
@@ -263,8 +267,8 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
                     let carry_of =
                         if MUTATION == mutation::CARRY_UNCHECKED { first_seen.head(link, one) } else { word };
                     if kind != SYSTEM && carry_of.count() == 0 {
-                        // Relaxed: a count.
-                        self.carried.fetch_add(1, Relaxed);
+                        // Ordering: Release pairs with the Acquire of `len`, which then sees `Publish`, too.
+                        self.carried.fetch_add(1, Release);
                     }
                     return Ok(if seen.is(ARMED) { Pushed::Wake } else { Pushed::Queued });
                 }
@@ -341,16 +345,20 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
     }
 
     pub(crate) fn len(&self, taken: u32) -> u32 {
-        // Relaxed, both: counts. This one first: what is carried in between is missing, as it is before `Carry`.
-        let carried = self.carried.load(Relaxed);
+        // Ordering: Acquire pairs with the Release of `Carry`. So what is carried and not seen is missing, as it is before `Carry`, and nothing is counted twice.
+        let carried = self.carried.load(Acquire);
         let seen = self.see();
         if seen.is(CLOSED) {
             return 0;
         }
         let low = seen.count().checked_shr(LINK.count_ones()).unwrap_or(0) as u32;
         let length = (carried << COUNT_BITS | low).wrapping_sub(taken);
-        // Some have been taken that are not carried yet.
-        if length > u32::MAX / 2 { length.wrapping_add(1 << COUNT_BITS) } else { length }
+        if length <= u32::MAX / 2 {
+            return length;
+        }
+        // Some have been taken that are not carried yet: most likely by one pusher.
+        let length = length.wrapping_add(1 << COUNT_BITS);
+        if length <= u32::MAX / 2 { length } else { 0 }
     }
 
     fn is_empty(&self) -> bool {
@@ -624,3 +632,23 @@ impl<T> fmt::Display for Closed<T> {
 }
 
 impl<T> Error for Closed<T> {}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::{Stack, mutation};
+
+    #[test]
+    fn the_count_begins_again() {
+        let queue = Stack::<u8, Infallible, { mutation::SOUND }>::counting_from(u16::MAX - 1);
+        let taken = u32::from(u16::MAX) - 1;
+        for pushed in 1..=4 {
+            assert!(queue.push(7).is_ok());
+            assert_eq!(queue.len(taken), pushed);
+        }
+        assert_eq!(queue.take().len(), 4);
+        assert_eq!(queue.len(taken + 4), 0);
+        assert_eq!(queue.len(taken), 4, "as if they had not been taken");
+    }
+}

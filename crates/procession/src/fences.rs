@@ -1,5 +1,6 @@
 //! Two fences that are ordered like two `fence(SeqCst)`, for protocols of which one side passes all the time and the other hardly ever: the first costs
-//! nothing, the second is a system call, membarrier(2), which makes every processor that runs a thread of this program pass a fence.
+//! nothing, the second is a system call, membarrier(2), which makes every processor that runs a thread of this program pass a fence: some microseconds. To register for
+//! it takes some milliseconds once if the program has several threads by then.
 
 #[cfg(not(procession_loom))]
 pub(crate) use real::{are_there, heavy, light};
@@ -23,7 +24,7 @@ mod real {
         compiler_fence(SeqCst);
     }
 
-    /// The other one. Says whether it was passed, which a system refuses only if it has been told so since it said that they are there.
+    /// The other one. Says whether it was passed, which a system that has said that they are there refuses only if it has been told to since.
     #[cold]
     pub(crate) fn heavy() -> bool {
         system::pass()

@@ -113,8 +113,10 @@ struct Waiting<M> {
 struct Ring<M, S> {
     /// Allocated with the first entry.
     entries: VecDeque<Event<M, S>>,
-    /// Messages among them.
+    /// Messages that count against the capacity.
     messages: u32,
+    /// Messages ever queued, but for those that were dropped to make room; it goes round.
+    sent: u32,
     high_water: u32,
     armed: bool,
     closed: bool,
@@ -159,6 +161,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         let ring = Ring {
             entries: VecDeque::new(),
             messages: 0,
+            sent: 0,
             high_water: 0,
             armed: false,
             closed: false,
@@ -337,8 +340,9 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         })
     }
 
-    pub(crate) fn length(&self) -> u32 {
-        self.with(|ring| ring.messages)
+    /// How many messages are to be received, if so many were; none if it is closed.
+    pub(crate) fn length(&self, received: u32) -> u32 {
+        self.with(|ring| if ring.closed { 0 } else { ring.sent.wrapping_sub(received) })
     }
 
     pub(crate) fn high_water(&self) -> u32 {
@@ -361,6 +365,7 @@ impl<M, S> Ring<M, S> {
     fn push(&mut self, message: M) -> bool {
         self.entries.push_back(Event::Message(message));
         self.messages += 1;
+        self.sent = self.sent.wrapping_add(1);
         self.high_water = self.high_water.max(self.messages);
         std::mem::take(&mut self.armed)
     }
@@ -392,6 +397,7 @@ impl<M, S> Ring<M, S> {
     fn take_oldest_message(&mut self) -> Option<M> {
         let place = self.entries.iter().position(|entry| matches!(entry, Event::Message(_)))?;
         self.messages -= 1;
+        self.sent = self.sent.wrapping_sub(1);
         match self.entries.remove(place)? {
             Event::Message(message) => Some(message),
             Event::System(_) => None,

@@ -25,7 +25,8 @@
 //! steps have done.
 //!
 //! ## Allowed
-//! A thief goes without if it meets the owner. And if the system refuses the heavy fence that it said it has, nothing is stolen here.
+//! A thief goes without if it meets the owner. And if a system refuses the heavy fence that it has said it has, nothing is stolen here as long as it does: what is in the slot
+//! waits for the end of the step.
 //!
 //! ## Rejected
 //! Read-modify-writes for the owner, too, where the fences are there: `ring` 66 instead of 57 ns, `pingpong` 130 instead of 111.
@@ -142,12 +143,9 @@ impl<T, const MUTATION: u8> Next<T, MUTATION> {
         }
         // Relaxed: ordered by the fence.
         self.raids.fetch_add(1, Relaxed);
-        if !mutation::planted(MUTATION, 4) && !fences::heavy() {
-            // The raid lasts: the owner may be at it and not have seen that, so nobody can take anything, now or later.
-            return None;
-        }
+        let fenced = mutation::planted(MUTATION, 4) || fences::heavy();
         // Ordering: Acquire pairs with the Release of `Leave`.
-        let alone = mutation::planted(MUTATION, 3) || !self.at_it.load(Acquire);
+        let alone = fenced && (mutation::planted(MUTATION, 3) || !self.at_it.load(Acquire));
         let stolen = if alone { self.claim(seen) } else { None };
         // Ordering (`Retreat`): Release pairs with the Acquire of `Look`.
         self.raids.fetch_sub(1, Release);
@@ -217,6 +215,29 @@ mod models {
     }
 
     #[test]
+    fn two_thieves_against_owner() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(2));
+        builder.check(|| {
+            let shared = Arc::new((Next::<Process>::empty(), Process::new(0)));
+            let (next, process) = &*shared;
+            assert!(next.set(NonNull::from(process)).is_none());
+            let thieves = [(); 2].map(|()| {
+                let shared = Arc::clone(&shared);
+                // SAFETY: it was made of it.
+                let run = |entry: NonNull<Process>| step(unsafe { entry.as_ref() });
+                thread::spawn(move || u32::from(shared.0.steal(shared.0.look()).map(run).is_some()))
+            });
+            let mut taken = u32::from(next.take().map(|_| step(process)).is_some());
+            for thief in thieves {
+                taken += thief.join().expect("the thief does not panic");
+            }
+            taken += u32::from(next.take().is_some());
+            assert_eq!(taken, 1, "one takes it");
+        });
+    }
+
+    #[test]
     fn swaps_against_steal() {
         race::<{ mutation::SOUND }>(false);
     }
@@ -243,5 +264,47 @@ mod models {
     #[should_panic(expected = "Causality violation")]
     fn canary_steal_without_fence() {
         race::<{ mutation::STEAL_WITHOUT_FENCE }>(true);
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use std::thread;
+
+    use procession_sync::atomic::Ordering::Relaxed;
+    use procession_sync::atomic::{AtomicBool, AtomicU32};
+
+    use super::{Next, NonNull};
+
+    /// An owner sets and takes as fast as it can; beside it, two threads steal what they see there.
+    #[test]
+    fn each_entry_is_taken_once() {
+        const ENTRIES: usize = 200_000;
+        for has_fences in [crate::fences::are_there(), false] {
+            let entries: Vec<AtomicU32> = (0..ENTRIES).map(|_| AtomicU32::new(0)).collect();
+            let next = Next::<AtomicU32>::with_fences(has_fences);
+            let over = AtomicBool::new(false);
+            let number_of =
+                |entry: NonNull<AtomicU32>| (entry.addr().get() - entries.as_ptr().addr()) / size_of::<AtomicU32>();
+            let take = |entry| entries[number_of(entry)].fetch_add(1, Relaxed);
+            thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        while !over.load(Relaxed) {
+                            next.steal(next.look()).map(take);
+                        }
+                    });
+                }
+                for (number, entry) in entries.iter().enumerate() {
+                    next.set(NonNull::from(entry)).map(take);
+                    if number % 3 == 0 {
+                        next.take().map(take);
+                    }
+                }
+                over.store(true, Relaxed);
+            });
+            next.take().map(take);
+            assert!(entries.iter().all(|taken| taken.load(Relaxed) == 1), "with fences: {has_fences}");
+        }
     }
 }

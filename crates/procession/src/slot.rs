@@ -65,8 +65,8 @@ pub(crate) struct Kind {
     close: fn(&Slot) -> u32,
     /// A `BoundedMailbox` of this message type.
     pub(crate) make_bounded: fn(NonZeroU32, WhenFull) -> Box<dyn Any + Send + Sync>,
-    /// Length, high-water mark and the rest of a bounded mailbox.
-    bounded: fn(&Slot) -> Option<(u32, u32, MailboxSnapshot)>,
+    /// How a bounded mailbox is doing, if so many messages were received.
+    bounded: fn(&Slot, u32) -> Option<BoundedState>,
 }
 
 impl Kind {
@@ -121,13 +121,16 @@ impl Kind {
             },
             make_bounded: |capacity, when_full| Box::new(BoundedMailbox::<M>::new(capacity, when_full)),
             // SAFETY: [typed] this kind is of M.
-            bounded: |slot| match unsafe { slot.mailbox::<M>() } {
+            bounded: |slot, received| match unsafe { slot.mailbox::<M>() } {
                 Mailbox::Unbounded(_) => None,
-                Mailbox::Bounded(ring) => Some((ring.length(), ring.high_water(), ring.snapshot())),
+                Mailbox::Bounded(ring) => Some((ring.length(received), ring.high_water(), ring.snapshot())),
             },
         }
     }
 }
+
+/// Length, high-water mark, and the rest.
+type BoundedState = (u32, u32, MailboxSnapshot);
 
 /// Stands for the type that `kind` names.
 struct Erased;
@@ -337,7 +340,7 @@ impl Slot {
 
     /// Binds the running process to a worker from now on.
     pub(crate) fn bind(&self, seat: SeatId) {
-        // Relaxed, and no read-modify-write: only the running worker writes it now, and who queues the process next sees it by the state word.
+        // Relaxed, and no read-modify-write: only the running worker writes it now, and who queues the process next has it from this one.
         self.bound.store(self.bound.load(Relaxed) & HAS_BOUNDED | (seat.0 as u16 + 1), Relaxed);
     }
 
@@ -395,7 +398,8 @@ impl Slot {
     /// A message that was counted was not received after all; only the process itself says so.
     pub(crate) fn uncount_received(&self) {
         let (received, empty) = self.received.load(Relaxed).overflowing_sub(1);
-        self.received.store(received, Relaxed);
+        // Ordering: as in `count_received`.
+        self.received.store(received, Release);
         if empty {
             self.carry_received(ROUND.wrapping_neg());
         }
@@ -415,9 +419,11 @@ impl Slot {
         }
     }
 
-    /// A bounded mailbox: its length, its high-water mark, and how it is doing.
-    pub(crate) fn bounded(&self) -> Option<(u32, u32, MailboxSnapshot)> {
-        (self.kind().bounded)(self)
+    /// How its bounded mailbox is doing, if it has one.
+    pub(crate) fn bounded(&self) -> Option<BoundedState> {
+        // Ordering: as in `mailbox_length`.
+        let received = self.received.load(Acquire);
+        (self.kind().bounded)(self, received)
     }
 
     /// Messages in an unbounded mailbox. The counts are read one after the other, so a busy mailbox may seem a little shorter or longer.
@@ -555,7 +561,7 @@ impl Pin {
     /// Drops two pins of the same slot.
     #[inline]
     pub(crate) fn drop_both(pins: (Self, Self)) {
-        debug_assert_eq!(pins.0.0, pins.1.0, "of the same slot");
+        assert!(pins.0.0 == pins.1.0, "[pinned] each pin of its own slot");
         let slot = pins.0.into_raw();
         pins.1.into_raw();
         unpin(slot, 2);

@@ -47,7 +47,7 @@ use std::task::Context as TaskContext;
 
 use procession_coroutine::{Stack, StackCache, StackError};
 use procession_queue::{Steal, deque, fifo};
-use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
+use procession_sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use procession_sync::hint;
 
 use crate::action::Action;
@@ -956,9 +956,10 @@ impl Local {
             drop(guarded(|| waker.wake()));
         }
         let seen = slot.state.start();
-        // In this order: who finds the step finds whose it is. Only this worker writes these, so no read-modify-writes.
+        // Only this worker writes these, so no read-modify-writes.
         seat.running.store(slot.index() + 1, Relaxed);
-        seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
+        // Ordering: Release pairs with the Acquire of `in_steps`: who finds the step finds whose it is.
+        seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Release);
         slot.steps.store(slot.steps.load(Relaxed).wrapping_add(1), Relaxed);
         if !self.inherits.take() {
             self.budget.set(BUDGET);

@@ -127,11 +127,11 @@ fn quietly<R>(access: impl FnOnce() -> R) {
 fn no_waker_is_dropped_under_the_lock() {
     let mailbox = mailbox(1, WhenFull::Wait);
     quietly(|| mailbox.stand(0, harmful()));
-    assert_eq!(mailbox.length(), 1, "the mailbox still works after it took a message at once");
+    assert_eq!(mailbox.length(0), 1, "the mailbox still works after it took a message at once");
     let Stood::Waits(number) = mailbox.stand(1, harmful()) else { panic!("it is full") };
     quietly(|| mailbox.withdraw(number));
     assert_eq!(mailbox.snapshot().waiting, 0, "the mailbox still works after a sender gave up");
     let _ = mailbox.close();
     quietly(|| mailbox.stand(2, harmful()));
-    assert_eq!(mailbox.length(), 0, "the mailbox still works after it refused a message");
+    assert_eq!(mailbox.length(0), 0, "the mailbox still works after it refused a message");
 }

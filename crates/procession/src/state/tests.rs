@@ -82,6 +82,14 @@ fn a_wake_before_its_step_is_used_up_by_it() {
 }
 
 #[test]
+fn an_end_that_is_asked_for_before_the_step_is_known_to_it() {
+    let state = in_phase(Ready);
+    assert_eq!(state.terminate(), Wake::Nothing);
+    assert!(state.start().is_terminated());
+    assert_eq!(state.wait(WaitFor::Others), Wait::Parked, "it was the wake-up, too");
+}
+
+#[test]
 fn giving_way_uses_up_a_wake() {
     let state = in_step();
     assert_eq!(state.wake(), Wake::Nothing);

@@ -56,7 +56,10 @@ fn poll_with_new_wakers<F: Future>(
 #[test]
 fn wakers_may_use_what_they_are_left_at() {
     let (done, is_done) = mpsc::channel();
-    // A lock that is taken again by who has it is waited for without an end.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "who takes a lock again that it has waits without an end, so nobody can wait for it"
+    )]
     std::thread::spawn(move || {
         let (sender, receiver): &(channel::Sender<u8>, channel::Receiver<u8>) =
             Box::leak(Box::new(channel::bounded(0)));

@@ -46,6 +46,26 @@ async fn collects(mut cx: Context<u32>) -> Vec<u32> {
 }
 
 #[test]
+fn what_was_skipped_is_in_the_mailbox_still() {
+    let scheduler = driven();
+    let child = bounded(&scheduler, 4, WhenFull::DropOldest).start(|mut cx: Context<u32>| async move {
+        assert_eq!(cx.receive_matching(|&n| n == 3).await, Some(3));
+        sleep(HOUR).await;
+    });
+    for n in 0..5 {
+        child.send(n).expect("it lives");
+    }
+    let mailbox = || scheduler.snapshot().processes[0].mailbox;
+    assert_eq!(mailbox(), 4, "the oldest has made room");
+    scheduler.run_until_idle();
+    assert_eq!(mailbox(), 3, "one was received, two skipped, one not looked at");
+    scheduler.terminate(child.pid());
+    scheduler.run_until_idle();
+    assert_eq!(mailbox(), 0, "it has ended");
+    assert_eq!(child.join(), Err(Exit::Killed));
+}
+
+#[test]
 fn a_full_mailbox_does_what_its_policy_says() {
     for (when_full, refused, received, left_over) in [
         (WhenFull::Reject, vec![3, 4], vec![0, 1, 2], vec![]),
