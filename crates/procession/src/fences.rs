@@ -1,6 +1,6 @@
 //! Two fences that are ordered like two `fence(SeqCst)`, for protocols of which one side passes all the time and the other hardly ever: the first costs
 //! nothing, the second is a system call, membarrier(2), which makes every processor that runs a thread of this program pass a fence: some microseconds. To register for
-//! it takes some milliseconds once if the program has several threads by then.
+//! it may take some milliseconds, once, if the program has several threads by then.
 
 #[cfg(not(procession_loom))]
 pub(crate) use real::{are_there, heavy, light};

@@ -268,7 +268,8 @@ pub struct ProcessSnapshot {
     pub state: ProcessState,
     /// What it waits for, if it waits.
     pub waiting: Waiting,
-    /// Messages sent to it and not received. With a reader, a writer and this one at once, it may be off by those under way.
+    /// Messages sent to it and not received. With a reader, a writer and this one at once, it may be off by those under way and, if more
+    /// than 65536 are in an unbounded one, be so many too small for a moment.
     pub mailbox: u32,
     /// The longest that the mailbox was when the process looked into it, or now.
     pub mailbox_high_water: u32,

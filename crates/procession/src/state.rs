@@ -80,21 +80,13 @@ const RELATED: u32 = 1 << 8;
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
     /// `wait` stores the phase without looking at `WOKEN`.
-    #[cfg(all(test, procession_loom))]
     pub(crate) const WAIT_WITHOUT_LOOKING: u8 = 1;
     /// `wake` loads the word and stores the new phase.
-    #[cfg(all(test, procession_loom))]
     pub(crate) const WAKE_WITHOUT_CAS: u8 = 2;
     /// `complete` does not release what the process left.
-    #[cfg(all(test, procession_loom))]
     pub(crate) const COMPLETE_RELAXED: u8 = 3;
     /// `start` clears `WOKEN` without acquiring what the waker did.
-    #[cfg(all(test, procession_loom))]
     pub(crate) const START_RELAXED: u8 = 4;
-
-    pub(super) const fn planted(mutation: u8, defect: u8) -> bool {
-        cfg!(procession_loom) && mutation == defect
-    }
 }
 
 /// What the caller of a wake-up owes.
@@ -257,7 +249,7 @@ impl<const MUTATION: u8> State<MUTATION> {
                 BLOCKED | IDLE => (old & !PHASE | ACTIVE | flag, Wake::Enqueue),
                 _ => return Wake::Nothing,
             };
-            if mutation::planted(MUTATION, 2) {
+            if MUTATION == mutation::WAKE_WITHOUT_CAS {
                 self.word.store(new, Release);
                 return wake;
             }
@@ -275,7 +267,7 @@ impl<const MUTATION: u8> State<MUTATION> {
     pub(crate) fn start(&self) -> Seen {
         self.note_step(true);
         // Ordering: Acquire, both, pairs with the Release of `raise`: the step sees what the wakers did whose `WOKEN` this clears, or who made it `ACTIVE`.
-        let (load, clear) = if mutation::planted(MUTATION, 4) { (Relaxed, Relaxed) } else { (Acquire, Acquire) };
+        let (load, clear) = if MUTATION == mutation::START_RELAXED { (Relaxed, Relaxed) } else { (Acquire, Acquire) };
         let mut seen = self.word.load(load);
         if seen & WOKEN != 0 {
             seen = self.word.fetch_and(!WOKEN, clear);
@@ -299,7 +291,7 @@ impl<const MUTATION: u8> State<MUTATION> {
         };
         self.note_step(false);
         let mut old = self.word.load(Relaxed);
-        if mutation::planted(MUTATION, 1) {
+        if MUTATION == mutation::WAIT_WITHOUT_LOOKING {
             self.word.store(old & !(PHASE | WOKEN) | phase, Release);
             return Wait::Parked;
         }
@@ -319,7 +311,7 @@ impl<const MUTATION: u8> State<MUTATION> {
         // COMPLETE - ACTIVE turns one phase into the other; WOKEN is left, since nobody reads it any more.
         // Ordering: Release pairs with the Acquire of `watch` and `release_handle`: the result is visible to the handle. Acquire pairs
         // with their Release: the waker that a handle left is visible here.
-        let order = if mutation::planted(MUTATION, 3) { Relaxed } else { AcqRel };
+        let order = if MUTATION == mutation::COMPLETE_RELAXED { Relaxed } else { AcqRel };
         let old = self.word.fetch_add(COMPLETE - ACTIVE, order);
         debug_assert_eq!(old & PHASE, ACTIVE, "[entry] only an active process ends");
         Seen(old)
