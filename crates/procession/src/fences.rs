@@ -3,14 +3,19 @@
 //! it may take some milliseconds, once, if the program has several threads by then.
 
 #[cfg(not(procession_loom))]
-pub(crate) use real::{are_there, heavy, light};
+pub(crate) use real::{are_there, heavy, heavy_at_leisure, light};
 
 #[cfg(not(procession_loom))]
 mod real {
     use std::sync::OnceLock;
+    use std::thread;
+    use std::time::Duration;
 
     use procession_sync::atomic::Ordering::SeqCst;
     use procession_sync::atomic::compiler_fence;
+
+    /// As long as no processor keeps to itself what it has stored, by orders of magnitude.
+    const DRAIN: Duration = Duration::from_millis(1);
 
     /// Whether this system has them; to be asked before either is passed.
     pub(crate) fn are_there() -> bool {
@@ -28,6 +33,14 @@ mod real {
     #[cold]
     pub(crate) fn heavy() -> bool {
         system::pass()
+    }
+
+    /// As `heavy`, for who has the time: if it is refused, waits for [`DRAIN`].
+    #[cold]
+    pub(crate) fn heavy_at_leisure() {
+        if !system::pass() {
+            thread::sleep(DRAIN);
+        }
     }
 
     #[cfg(all(target_os = "linux", not(miri)))]
@@ -57,7 +70,7 @@ mod real {
 }
 
 #[cfg(procession_loom)]
-pub(crate) use modelled::{are_there, heavy, light};
+pub(crate) use modelled::{are_there, heavy, heavy_at_leisure, light};
 
 /// In models both are what they stand for.
 #[cfg(procession_loom)]
@@ -76,5 +89,9 @@ mod modelled {
     pub(crate) fn heavy() -> bool {
         fence(SeqCst);
         true
+    }
+
+    pub(crate) fn heavy_at_leisure() {
+        fence(SeqCst);
     }
 }

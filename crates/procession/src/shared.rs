@@ -763,7 +763,9 @@ impl Shared {
 
     #[cold]
     fn note_end_while_closing(&self) {
-        let phase = self.closing.phase_after_publishing();
+        // Of the closing protocol.
+        fence(SeqCst);
+        let phase = self.closing.phase();
         let alive = self.alive();
         if phase == closing::TERMINATING && alive == 0 {
             self.end();
