@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::context::Address;
 use crate::relations::MonitorRef;
 use crate::shared;
-use crate::slot::{HandleShare, Pin};
+use crate::slot::HandleShare;
 use crate::time::timeout;
 use crate::{Exit, Pid, Waiting, here, root};
 
@@ -130,9 +130,8 @@ pub struct Child<M, T> {
 }
 
 impl<M: Send + 'static, T: Send + 'static> Child<M, T> {
-    pub(crate) fn new(owner: HandleShare, monitor: Option<MonitorRef>) -> Self {
-        let address = Address::new(Pin::again(owner.slot()));
-        Self { address, handle: Handle::new(owner, monitor) }
+    pub(crate) fn new(address: Option<Address<M>>, owner: HandleShare, monitor: Option<MonitorRef>) -> Self {
+        Self { address: address.unwrap_or_else(Address::nobody), handle: Handle::new(owner, monitor) }
     }
 
     pub(crate) fn refused() -> Self {

@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Waker};
+use std::task::Context as TaskContext;
 
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicU64, AtomicUsize};
@@ -162,19 +162,10 @@ pub(crate) fn current() -> Option<Pin> {
     })
 }
 
-/// Likewise; and another of this waker, if it is that of the process itself, since two pins cost as much as one.
+/// The number of the scheduler of that process.
 #[inline]
-pub(crate) fn current_with(waker: &Waker) -> Option<(Pin, Option<Waker>)> {
-    with_local(|local| {
-        let slot = local?.current.get()?;
-        // SAFETY: [running] a process in its step has its life pin.
-        let pinned = unsafe { slot.as_ref() };
-        if !waker::is_of(waker, slot) {
-            return Some((Pin::again(pinned), None));
-        }
-        let (pin, of_waker) = Pin::twice(pinned);
-        Some((pin, Some(waker::of(of_waker))))
-    })
+pub(crate) fn scheduler_of_process() -> Option<u32> {
+    with_local(|local| local.filter(|local| local.current.get().is_some()).map(|local| local.shared.id()))
 }
 
 /// Whether this thread is one of the scheduler's workers.

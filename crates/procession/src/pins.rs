@@ -11,28 +11,32 @@
 //! uses; a PID names one. Slots are never deallocated while anything can name them.
 //!
 //! ## Steps
-//! `occupy` (the slot's allocator) pins 0 -> 1. `pin` (who holds a PID): CAS pins + 1, unless the generation differs or pins is 0.
+//! `occupy` (the slot's allocator) pins 0 -> n. `pin` (who holds a PID): CAS pins + 1, unless the generation differs or pins is 0.
 //! `again` (who holds a pin): pins + n. `unpin` (who holds n): pins - n; to 0, the generation goes up in the same step, and the caller
-//! recycles the slot.
+//! recycles the slot. `seal` (who holds n): CAS n -> 0, unless there are more, so that no PID reaches the slot, whose process is not over yet; then
+//! `end` (who sealed it): the generation goes up, and the caller recycles the slot; or `occupy` again.
 //!
 //! ## Why it works
 //! `pin` compares generation and pins in the word that it changes, so it succeeds only while another pin exists, which
-//! keeps `unpin` of the last one, and so the reuse, after it. Whoever is told that it dropped the last pin is alone.
+//! keeps `unpin` or `seal` of the last one, and so the reuse, after it. Whoever is told that it dropped the last pin is alone: a word without pins is changed by
+//! nobody else, so for `occupy` and `end` stores will do.
 //!
 //! ## Allowed
 //! A generation that reaches its maximum retires its slot: 4 billion uses cost 128 bytes.
 //!
 //! ## Checked by
-//! `models::reuse_against_late_pin`, `models::canary_pin_without_generation`.
+//! `models::reuse_against_late_pin`, `models::seal_against_late_pin`, `models::canary_pin_without_generation`, `models::canary_seal_without_cas`.
 
 use procession_sync::atomic::AtomicU64;
-use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
     /// `pin` looks at the generation, then adds.
     pub(crate) const PIN_WITHOUT_CAS: u8 = 1;
+    /// `seal` looks at the pins, then stores.
+    pub(crate) const SEAL_WITHOUT_CAS: u8 = 2;
 }
 
 /// What is left after a pin was dropped.
@@ -45,6 +49,15 @@ pub(crate) enum Unpinned {
     Free,
     /// None, and the slot has no generation left: it stays out of use.
     Retired,
+}
+
+impl Unpinned {
+    /// `word`: as it is now that there are no pins.
+    #[inline]
+    fn last(word: u64) -> Self {
+        // The next generation would be 0 or, once all are used up, the same again.
+        if generation_of(word) == u32::MAX { Self::Retired } else { Self::Free }
+    }
 }
 
 /// The slot word.
@@ -74,12 +87,46 @@ impl<const MUTATION: u8> Pins<MUTATION> {
         generation_of(self.0.load(Relaxed))
     }
 
-    /// Makes the slot reachable for PIDs of its generation, and pins it once.
-    pub(crate) fn occupy(&self) {
-        debug_assert_eq!(self.0.load(Relaxed) & PINS, 0, "[free] only a free slot is taken into use");
-        // Ordering: Release pairs with the Acquire of `pin`: who pins sees the slot as its new process needs it. A read-modify-write,
-        // so that it cannot overtake a `pin` that is being refused.
-        self.0.fetch_add(1, AcqRel);
+    /// Whether there are so many, as far as this thread can see.
+    #[inline]
+    pub(crate) fn are(&self, count: u32) -> bool {
+        // Relaxed: nothing is done on the strength of it.
+        self.0.load(Relaxed) & PINS == u64::from(count)
+    }
+
+    /// Makes the slot reachable for PIDs of its generation, and pins it `count` times; again, if the caller has sealed it.
+    #[inline]
+    pub(crate) fn occupy(&self, count: u32) {
+        let word = self.0.load(Relaxed);
+        debug_assert_eq!(word & PINS, 0, "[free] only a free slot is taken into use");
+        // Ordering: Release pairs with the Acquire of `pin`: who pins sees the slot as its new process needs it.
+        self.0.store(word + u64::from(count), Release);
+    }
+
+    /// Drops `count` pins, if they are all, and keeps the generation until `end`, or `occupy` again.
+    #[inline]
+    pub(crate) fn seal(&self, count: u32) -> bool {
+        let word = self.0.load(Relaxed);
+        if word & PINS != u64::from(count) {
+            return false;
+        }
+        let sealed = word & !PINS;
+        if MUTATION == mutation::SEAL_WITHOUT_CAS {
+            self.0.store(sealed, Release);
+            return true;
+        }
+        // Ordering: Acquire pairs with the Release of `unpin`: the caller is alone with what all others did.
+        self.0.compare_exchange(word, sealed, Acquire, Relaxed).is_ok()
+    }
+
+    /// Ends the generation of a slot that the caller has sealed.
+    #[inline]
+    pub(crate) fn end(&self) -> Unpinned {
+        let new = self.0.load(Relaxed).wrapping_add(GENERATION_ONE);
+        debug_assert_eq!(new & PINS, 0, "[free] it is sealed");
+        // Relaxed: nobody pins it before `occupy`.
+        self.0.store(new, Relaxed);
+        Unpinned::last(new)
     }
 
     /// Pins the slot if it holds the process of this generation.
@@ -121,9 +168,7 @@ impl<const MUTATION: u8> Pins<MUTATION> {
             // Ordering: Release pairs with the Acquire of the last one to unpin, who then is alone with what all others did.
             match self.0.compare_exchange_weak(word, new, AcqRel, Relaxed) {
                 Ok(_) if !last => return Unpinned::Held,
-                // The next generation would be 0 or, once all are used up, the same again.
-                Ok(_) if generation_of(new) == u32::MAX => return Unpinned::Retired,
-                Ok(_) => return Unpinned::Free,
+                Ok(_) => return Unpinned::last(new),
                 Err(now) => word = now,
             }
         }
@@ -137,15 +182,15 @@ mod models {
 
     use super::{Pins, Unpinned, mutation};
 
-    /// The process of generation 1 ends and its slot goes to generation 2, while a sender looks generation 1 up.
-    fn reuse<const MUTATION: u8>() {
+    /// The process of generation 1 ends, as `end` does, and its slot goes to generation 2, while a sender looks generation 1 up.
+    fn reuse<const MUTATION: u8>(end: impl Fn(&Pins<MUTATION>) -> bool + Copy + Sync + Send + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(|| {
+        builder.check(move || {
             let slot = Arc::new((Pins::<MUTATION>::free(), UnsafeCell::new(0)));
             // SAFETY: [free] nobody else has the slot.
             slot.1.with_mut(|process| unsafe { *process = 1 });
-            slot.0.occupy();
+            slot.0.occupy(1);
             slot.0.again(1);
             let sender = {
                 let slot = Arc::clone(&slot);
@@ -158,26 +203,46 @@ mod models {
                     slot.0.unpin(1) == Unpinned::Free
                 })
             };
-            let freed = slot.0.unpin(2) == Unpinned::Free;
+            let freed = end(&slot.0);
             if freed {
                 // SAFETY: [free] this thread dropped the last pin.
                 slot.1.with_mut(|process| unsafe { *process = 2 });
-                slot.0.occupy();
+                slot.0.occupy(2);
             }
             let freed_by_sender = sender.join().expect("the sender does not panic");
             assert!(freed != freed_by_sender, "exactly one of them dropped the last pin");
         });
     }
 
+    fn unpin<const MUTATION: u8>(pins: &Pins<MUTATION>) -> bool {
+        pins.unpin(2) == Unpinned::Free
+    }
+
+    /// As the end of a process does.
+    fn seal<const MUTATION: u8>(pins: &Pins<MUTATION>) -> bool {
+        if pins.seal(2) { pins.end() == Unpinned::Free } else { unpin(pins) }
+    }
+
     #[test]
     fn reuse_against_late_pin() {
-        reuse::<{ mutation::SOUND }>();
+        reuse::<{ mutation::SOUND }>(unpin);
+    }
+
+    #[test]
+    fn seal_against_late_pin() {
+        reuse::<{ mutation::SOUND }>(seal);
     }
 
     #[test]
     #[should_panic(expected = "the message reached a stranger")]
     fn canary_pin_without_generation() {
-        reuse::<{ mutation::PIN_WITHOUT_CAS }>();
+        reuse::<{ mutation::PIN_WITHOUT_CAS }>(unpin);
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn canary_seal_without_cas() {
+        reuse::<{ mutation::SEAL_WITHOUT_CAS }>(seal);
     }
 }
 
@@ -189,7 +254,7 @@ mod tests {
     fn a_pid_of_another_generation_pins_nothing() {
         let pins = Pins::<0>::free();
         assert!(!pins.pin(1), "a free slot holds no process");
-        pins.occupy();
+        pins.occupy(1);
         assert!(!pins.pin(0) && !pins.pin(2));
         assert!(pins.pin(1));
         assert_eq!(pins.unpin(1), Unpinned::Held);
@@ -201,8 +266,7 @@ mod tests {
     #[test]
     fn several_pins_go_at_once() {
         let pins = Pins::<0>::free();
-        pins.occupy();
-        pins.again(3);
+        pins.occupy(4);
         assert_eq!(pins.unpin(3), Unpinned::Held);
         pins.again(1);
         assert_eq!(pins.unpin(2), Unpinned::Free);
@@ -212,7 +276,29 @@ mod tests {
     #[test]
     fn an_exhausted_generation_retires_the_slot() {
         let pins = Pins::<0>::free_at(u32::MAX - 1);
-        pins.occupy();
+        pins.occupy(1);
         assert_eq!(pins.unpin(1), Unpinned::Retired);
+        let pins = Pins::<0>::free_at(u32::MAX - 1);
+        pins.occupy(2);
+        assert!(pins.seal(2));
+        assert_eq!(pins.end(), Unpinned::Retired);
+    }
+
+    #[test]
+    fn a_sealed_slot_keeps_its_generation_and_is_pinned_by_nobody() {
+        let pins = Pins::<0>::free();
+        pins.occupy(2);
+        assert!(pins.pin(1));
+        assert!(!pins.seal(2), "there is another pin");
+        assert_eq!(pins.unpin(1), Unpinned::Held);
+        assert!(pins.seal(2));
+        assert!(!pins.pin(1));
+        assert_eq!(pins.generation(), 1);
+        pins.occupy(2);
+        assert!(pins.pin(1), "it is as it was");
+        assert_eq!(pins.unpin(1), Unpinned::Held);
+        assert!(pins.seal(2));
+        assert_eq!(pins.end(), Unpinned::Free);
+        assert_eq!(pins.generation(), 2);
     }
 }

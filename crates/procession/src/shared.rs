@@ -929,8 +929,8 @@ impl Ahead {
     fn fire(&mut self, action: Action) {
         match action {
             // What wakes others may be the user's code, and may take long.
-            Action::Wake(waker) if waker::is_of_process(&waker) => {
-                prefetch_slot(waker.data().cast());
+            Action::Wake(waker) if let Some(slot) = waker::slot_of(&waker) => {
+                prefetch_slot(slot);
                 let before = self.wakers[self.turn % AHEAD].replace(waker);
                 self.turn += 1;
                 if let Some(before) = before {
@@ -976,12 +976,17 @@ pub(crate) fn find(pid: Pid) -> Option<Pin> {
     if pid.node() != 0 {
         return None;
     }
-    let here = here::here().filter(|shared| shared.id == pid.scheduler());
-    let shared = here.or_else(|| {
-        let reachable = REACHABLE.lock().expect("nothing that can panic runs under this lock");
-        reachable.get(&pid.scheduler())?.upgrade().map(Hold::Shared)
-    })?;
+    let shared = reach(pid.scheduler())?;
     shared.table.pin(pid.slot(), pid.generation()).filter(|slot| !slot.state.see().is_complete())
+}
+
+/// A scheduler by its number, if it is still there.
+pub(crate) fn reach(id: u32) -> Option<Hold> {
+    let here = here::here().filter(|shared| shared.id == id);
+    here.or_else(|| {
+        let reachable = REACHABLE.lock().expect("nothing that can panic runs under this lock");
+        reachable.get(&id)?.upgrade().map(Hold::Shared)
+    })
 }
 
 impl Shared {

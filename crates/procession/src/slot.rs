@@ -7,13 +7,15 @@
 //! references to a heap block would do, but for PIDs, which are numbers.
 //!
 //! ## States
-//! A slot is free, or *occupied*: pinned (see `pins.rs`) by the process itself until it is complete and its handle is gone (the *life pin*),
-//! and by each address, waker and completion. A queue entry needs no pin of its own: a process in a run queue is not complete.
+//! A slot is free, or *occupied*: pinned (see `pins.rs`) by the process itself until it is complete (the *life pin*), by its handle, whose pin
+//! becomes the process's if the handle goes first, and by each address, waker and completion. A queue entry needs no pin of its own: a process in a run
+//! queue is not complete. A process that ends and that nothing but these two pins, both its own, keeps is *sealed*: nobody reaches it any more, and the end needs
+//! no further read-modify-write.
 //!
 //! ## Invariants
 //! - `[type-stable]` slots are created in segments that live as long as their table; the table's scheduler is kept alive while any
 //!   slot is out of the free list.
-//! - `[free]` a slot with no pins is touched only by the thread that takes it off the free list.
+//! - `[free]` a slot with no pins is touched only by the thread that takes it off the free list, or that sealed it.
 //! - `[pinned]` the fields marked *fixed* are written while the slot is free, and only read while it is pinned.
 //! - `[running]` the body is touched only by the worker that took the process's entry, and, once it is `COMPLETE`, by whoever
 //!   the state protocol names: the worker if the handle was gone, else the handle. Who has the entry of a process that is ready may read where it is.
@@ -49,6 +51,7 @@ use crate::shared::Shared;
 use crate::state::State;
 use crate::ties::Ties;
 use crate::waiter::Waiter;
+use crate::waker;
 use crate::{Exit, Pid, Waiting, here};
 
 /// What the runtime knows of a process's types.
@@ -512,6 +515,35 @@ impl Slot {
         (self.kind().close)(self)
     }
 
+    /// Whether nothing refers to the process, which ends, but itself, and nothing is left to be told or dropped: no handle, no address, no relation, no
+    /// message. Whoever has its PID may change that at any moment.
+    #[inline]
+    pub(crate) fn is_alone(&self) -> bool {
+        self.pins.are(OWN) && self.leaves_nothing()
+    }
+
+    /// If the process is still alone, it is for ever: nobody reaches it any more.
+    #[inline]
+    pub(crate) fn seal(&self) -> bool {
+        if !self.pins.seal(OWN) {
+            return false;
+        }
+        let alone = self.leaves_nothing();
+        if !alone {
+            self.pins.occupy(OWN);
+        }
+        alone
+    }
+
+    #[inline]
+    fn leaves_nothing(&self) -> bool {
+        let seen = self.state.see();
+        let is_bounded = self.bound.load(Relaxed) & HAS_BOUNDED != 0;
+        // SAFETY: [pinned], or [free] since the caller sealed it.
+        let is_empty = || self.mailbox.with(|mailbox| unsafe { &*mailbox }.is_empty());
+        !seen.has_handle() && !seen.is_related() && !is_bounded && is_empty()
+    }
+
     /// Does something with the body.
     ///
     /// # Safety
@@ -549,22 +581,6 @@ impl Pin {
     pub(crate) fn again(slot: &Slot) -> Self {
         slot.pins.again(1);
         Self(NonNull::from(slot))
-    }
-
-    /// Pins a slot that is pinned already, for two.
-    #[inline]
-    pub(crate) fn twice(slot: &Slot) -> (Self, Self) {
-        slot.pins.again(2);
-        (Self(NonNull::from(slot)), Self(NonNull::from(slot)))
-    }
-
-    /// Drops two pins of the same slot.
-    #[inline]
-    pub(crate) fn drop_both(pins: (Self, Self)) {
-        assert!(pins.0.0 == pins.1.0, "[pinned] each pin of its own slot");
-        let slot = pins.0.into_raw();
-        pins.1.into_raw();
-        unpin(slot, 2);
     }
 }
 
@@ -839,8 +855,11 @@ impl Drop for Table {
     }
 }
 
-/// Puts a process into a free slot, and pins it with its life pin.
-pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth) -> Pin {
+/// The pins of a process that nobody else knows: its own and its handle's.
+const OWN: u32 = 2;
+
+/// Puts a process into a free slot. `others` is how many pins it will need besides its own.
+pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth, others: u32) -> Newborn {
     // SAFETY: [type-stable]
     let fields = unsafe { slot.as_ref() };
     fields.state.renew();
@@ -865,19 +884,79 @@ pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth) -> Pin {
     fields.location.with_mut(|location| unsafe { *location = birth.location });
     // Relaxed: published with the pin.
     fields.extra.store(birth.extra.map_or(ptr::null_mut(), Box::into_raw), Relaxed);
-    fields.pins.occupy();
-    Pin(slot)
+    let pins = OWN + others;
+    fields.pins.occupy(pins);
+    Newborn { slot, pins }
 }
 
-/// Gives a new process its body. Its life pin belongs to the process and its handle together from now on.
-pub(crate) fn install(slot: Pin, body: Box<dyn Body>) -> HandleShare {
-    // SAFETY: [running] the process was never queued, so nobody runs it.
-    unsafe { slot.with_body(|field| *field = Some(body)) };
-    HandleShare(slot.into_raw())
+/// A new process, which is not queued yet, with all of its pins: counted at once, they cost one store.
+pub(crate) struct Newborn {
+    slot: NonNull<Slot>,
+    pins: u32,
 }
 
-/// What the handle owns of a process: one half of the life pin. The half of the process ends when it is complete; the later of the two
-/// drops the body and the pin.
+impl Newborn {
+    /// One of its pins, beside its own.
+    #[inline]
+    pub(crate) fn pin(&mut self) -> Pin {
+        if self.pins == OWN {
+            return Pin::again(self);
+        }
+        self.pins -= 1;
+        Pin(self.slot)
+    }
+
+    /// Gives it its body, and its own pins to itself and its handle.
+    #[inline]
+    pub(crate) fn install(self, body: Box<dyn Body>) -> HandleShare {
+        let newborn = mem::ManuallyDrop::new(self);
+        if newborn.pins > OWN {
+            unpin(newborn.slot, newborn.pins - OWN);
+        }
+        // SAFETY: [running] the process was never queued, so nobody runs it.
+        unsafe { newborn.with_body(|field| *field = Some(body)) };
+        HandleShare(newborn.slot)
+    }
+}
+
+impl std::ops::Deref for Newborn {
+    type Target = Slot;
+
+    #[inline]
+    fn deref(&self) -> &Slot {
+        // SAFETY: [type-stable], and [pinned] by its pins.
+        unsafe { self.slot.as_ref() }
+    }
+}
+
+impl Drop for Newborn {
+    fn drop(&mut self) {
+        unpin(self.slot, self.pins);
+    }
+}
+
+/// Drops what a complete process owns of its slot.
+///
+/// # Safety
+/// The caller is the worker that completed it, and goes on without it. If `detached`, it has found that the handle was gone.
+#[inline]
+pub(crate) unsafe fn let_go(ready: Ready, detached: bool) {
+    unpin(ready.0, if detached { OWN } else { 1 });
+}
+
+/// Frees a slot that was sealed.
+///
+/// # Safety
+/// The caller sealed it, and its process is over.
+#[inline]
+pub(crate) unsafe fn free_sealed(ready: Ready) {
+    let slot = ready.slot();
+    slot.state.complete_alone();
+    let reusable = slot.pins.end() == Unpinned::Free;
+    recycle(ready.0, reusable);
+}
+
+/// What the handle owns of a process: a pin, which becomes the process's if the handle goes first. The later of the two drops the body.
 pub(crate) struct HandleShare(NonNull<Slot>);
 
 // SAFETY: as `Pin`.
@@ -888,15 +967,17 @@ unsafe impl Sync for HandleShare {}
 impl HandleShare {
     #[inline]
     pub(crate) fn slot(&self) -> &Slot {
-        // SAFETY: [type-stable], and [pinned] by the life pin, which is not dropped before this.
+        // SAFETY: [type-stable], and [pinned] by the handle's pin.
         unsafe { self.0.as_ref() }
     }
 
     /// Leaves the waker to be woken at the end; says whether that is there already.
     pub(crate) fn leave_waiter(&mut self, waker: &Waker) -> bool {
         let slot = self.slot();
+        // SAFETY: [unpinned waker] it is woken by the end of the process, which a worker of the scheduler is at, or who holds it.
+        let waker = unsafe { waker::another_for(slot.shared(), waker) };
         // SAFETY: [handle] there is one share for each process, and `&mut self` is unique.
-        let (is_there, unused) = unsafe { slot.waiter.leave(&slot.state, waker.clone()) };
+        let (is_there, unused) = unsafe { slot.waiter.leave(&slot.state, waker) };
         drop(unused);
         is_there
     }
@@ -921,8 +1002,7 @@ impl Drop for HandleShare {
         // SAFETY: [running] complete, and the process's half is gone.
         let body = unsafe { slot.with_body(Option::take) };
         drop_guarded(body);
-        // SAFETY: [pinned] the life pin, of which this was the last owner.
-        drop(unsafe { Pin::from_raw(self.0) });
+        unpin(self.0, 1);
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::body::{AsyncBody, Body};
 use crate::co::{self, CoBody};
 use crate::command::Value;
-use crate::context::Context;
+use crate::context::{Address, Context};
 use crate::handle::{Child, Handle};
 use crate::here::{self, Hold};
 use crate::mailbox::WhenFull;
@@ -22,7 +22,7 @@ use crate::process::{InitError, MachineBody, Process};
 use crate::relations::{self, MonitorRef};
 use crate::scheduler::{self, Scheduler};
 use crate::shared::{Newcomer, Shared};
-use crate::slot::{self, Birth, Extra, HandleShare, Kind, Pin, Ready, Slot};
+use crate::slot::{self, Birth, Extra, HandleShare, Kind, Newborn, Pin, Ready, Slot};
 use crate::worker::{self, Local};
 
 /// What a process without a mailbox receives: nothing.
@@ -255,7 +255,7 @@ impl SpawnOptions {
         F::Output: Send + 'static,
     {
         let location = scheduler::caller();
-        self.launch(&Kinds::<Nothing>::ASYNC, location, future, |future, _| Ok(Box::new(AsyncBody::new(future))))
+        self.launch(&Kinds::<Nothing>::ASYNC, location, 0, future, |future, _| Ok(Box::new(AsyncBody::new(future))))
             .map(|(share, monitor)| Handle::new(share, monitor))
     }
 
@@ -284,12 +284,14 @@ impl SpawnOptions {
         P::Output: Send + 'static,
     {
         let location = scheduler::caller();
-        self.launch(&Kinds::<M>::ASYNC, location, process, |process, slot| {
-            let context = Context::new(Pin::again(slot));
+        let mut address = None;
+        self.launch(&Kinds::<M>::ASYNC, location, 2, process, |process, newborn| {
+            address = Some(Address::new(newborn.pin()));
+            let context = Context::new(newborn.pin());
             // The closure runs in the first step, so its panic is the process's.
             Ok(Box::new(AsyncBody::new(async move { process(context).await })))
         })
-        .map(|(share, monitor)| Child::new(share, monitor))
+        .map(|(share, monitor)| Child::new(address, share, monitor))
     }
 
     /// Starts a state machine. See [`spawn_process`](crate::spawn_process).
@@ -304,10 +306,12 @@ impl SpawnOptions {
         input: Value,
     ) -> Result<Child<P::Message, P::Output>, SpawnError<P>> {
         let location = scheduler::caller();
-        self.launch(&Kinds::<P::Message>::MACHINE, location, process, |process, _| {
+        let mut address = None;
+        self.launch(&Kinds::<P::Message>::MACHINE, location, 1, process, |process, newborn| {
+            address = Some(Address::new(newborn.pin()));
             MachineBody::init(process, method, input).map(|body| Box::new(body) as Box<dyn Body>)
         })
-        .map(|(share, monitor)| Child::new(share, monitor))
+        .map(|(share, monitor)| Child::new(address, share, monitor))
     }
 
     /// What the stack of a coroutine holds at least; for other processes it means nothing. Default: what the scheduler's builder says. A coroutine for
@@ -365,23 +369,26 @@ impl SpawnOptions {
         T: Send + 'static,
     {
         let bytes = self.rest.as_ref().and_then(|rest| rest.stack_bytes);
-        self.launch(&Kinds::<M>::COROUTINE, location, function, |function, slot| {
-            let context = co::Context::new(Context::new(Pin::again(slot)));
-            let bytes = bytes.unwrap_or(slot.shared().stack_bytes);
+        let mut address = None;
+        self.launch(&Kinds::<M>::COROUTINE, location, 2, function, |function, newborn| {
+            address = Some(Address::new(newborn.pin()));
+            let context = co::Context::new(Context::new(newborn.pin()));
+            let bytes = bytes.unwrap_or(newborn.shared().stack_bytes);
             // SAFETY: promised by who spawns it, if it is not pinned.
             #[expect(unsafe_code, reason = "a promise about code that no type can check")]
             Ok(Box::new(unsafe { CoBody::new(move || function(context), bytes, pinned) }))
         })
-        .map(|(share, monitor)| Child::new(share, monitor))
+        .map(|(share, monitor)| Child::new(address, share, monitor))
     }
 
-    /// Puts a process into a slot, and queues it.
+    /// Puts a process into a slot, and queues it. `pins` is how many its body is given besides its own.
     fn launch<T>(
         self,
         kind: &'static Kind,
         location: &'static Location<'static>,
+        pins: u32,
         content: T,
-        body: impl FnOnce(T, &Pin) -> Result<Box<dyn Body>, (T, InitError)>,
+        body: impl FnOnce(T, &mut Newborn) -> Result<Box<dyn Body>, (T, InitError)>,
     ) -> Result<(HandleShare, Option<MonitorRef>), SpawnError<T>> {
         let shared = match &self.scheduler {
             Some(scheduler) => Hold::Shared(Arc::clone(scheduler)),
@@ -405,29 +412,29 @@ impl SpawnOptions {
         };
         let extra = rest.as_mut().and_then(|rest| rest.extra.take());
         let location = rest.as_ref().and_then(|rest| rest.location).unwrap_or(location);
-        let slot = match reservation.occupy(Birth { kind, location, parent, extra }) {
-            Ok(slot) => slot,
+        let mut newborn = match reservation.occupy(Birth { kind, location, parent, extra }, pins) {
+            Ok(newborn) => newborn,
             Err(unavailable) => return refuse(content, unavailable.into()),
         };
         if let Some(name) = rest.as_mut().and_then(|rest| rest.name.take())
-            && let Err(error) = names::register_in(&shared, name, slot.pid())
+            && let Err(error) = names::register_in(&shared, name, newborn.pid())
         {
-            slot.close_mailbox();
+            newborn.close_mailbox();
             shared.count_refused();
             return refuse(content, SpawnErrorKind::Name(error));
         }
-        let body = match body(content, &slot) {
+        let body = match body(content, &mut newborn) {
             Ok(body) => body,
             Err((refused, error)) => {
-                relations::release_name(&slot);
-                slot.close_mailbox();
+                relations::release_name(&newborn);
+                newborn.close_mailbox();
                 shared.count_refused();
                 return refuse(refused, SpawnErrorKind::Init(error));
             }
         };
         #[cfg(feature = "tracing")]
-        let body = crate::trace::traced(&slot, body);
-        let share = slot::install(slot, body);
+        let body = crate::trace::traced(&newborn, body);
+        let share = newborn.install(body);
         let monitor = rest.and_then(|rest| rest.relate(share.slot()));
         queue(&shared, &share, parent.is_some());
         Ok((share, monitor))
@@ -496,10 +503,10 @@ impl<'a> Reservation<'a> {
     }
 
     #[inline]
-    fn occupy(self, birth: Birth) -> Result<Pin, Unavailable> {
-        let slot = slot::occupy(self.slot?, birth);
+    fn occupy(self, birth: Birth, pins: u32) -> Result<Newborn, Unavailable> {
+        let newborn = slot::occupy(self.slot?, birth, pins);
         mem::forget(self);
-        Ok(slot)
+        Ok(newborn)
     }
 
     /// Starts an async process, of which nobody keeps a handle and which has no span, if there is room for it.
@@ -510,8 +517,8 @@ impl<'a> Reservation<'a> {
     {
         let shared = self.shared;
         let (kind, location, parent) = (&Kinds::<Nothing>::ASYNC, Location::caller(), here::parent_in(shared));
-        let Ok(slot) = self.occupy(Birth { kind, location, parent, extra: None }) else { return };
-        let share = slot::install(slot, body);
+        let Ok(newborn) = self.occupy(Birth { kind, location, parent, extra: None }, 0) else { return };
+        let share = newborn.install(body);
         queue(shared, &share, parent.is_some());
     }
 }

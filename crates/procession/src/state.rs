@@ -317,6 +317,14 @@ impl<const MUTATION: u8> State<MUTATION> {
         Seen(old)
     }
 
+    /// The process ended, and nobody but the caller reaches it any more.
+    #[inline]
+    pub(crate) fn complete_alone(&self) {
+        self.note_step(false);
+        // Relaxed: nobody looks before the slot is taken into use again, or somebody who wakes whoever is there.
+        self.word.store(COMPLETE, Relaxed);
+    }
+
     /// Debug builds assert that one worker at a time is at a step.
     #[inline]
     fn note_step(&self, starts: bool) {
@@ -348,6 +356,13 @@ impl<const MUTATION: u8> State<MUTATION> {
 
     /// The handle goes; if the process is complete, the body is its to dispose of.
     pub(crate) fn release_handle(&self) -> Seen {
+        let seen = self.see();
+        if seen.is_complete() {
+            // No read-modify-write: once complete, the word is the handle's, but for `relate`, whose flag means nothing then.
+            // Ordering: Release, for who finds the process complete by this store.
+            self.word.store(COMPLETE, Release);
+            return seen;
+        }
         // Ordering: as in `complete`, the other way round.
         Seen(self.word.fetch_and(!HANDLE, AcqRel))
     }

@@ -11,10 +11,10 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use crate::action::Action;
+use crate::here::Hold;
 use crate::idle::SeatId;
 use crate::scheduler;
-use crate::shared::Shared;
-use crate::slot::Pin;
+use crate::shared::{self, Shared};
 use crate::timer::{TimerId, Timers};
 use crate::world::nanoseconds;
 use crate::{Waiting, here, waker};
@@ -197,7 +197,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// Waits until a moment on the clock of a certain scheduler.
 pub(crate) fn sleep_on(shared: Arc<Shared>, deadline: u64) -> Sleep {
     let mut sleep = Sleep::new(deadline, Since::Zero);
-    (sleep.keeps, sleep.on) = (Some(Keeps::Scheduler(shared)), true);
+    (sleep.whose, sleep.on) = (Some(Whose::Scheduler(shared)), true);
     sleep
 }
 
@@ -209,10 +209,10 @@ pub struct Sleep {
     /// In nanoseconds.
     deadline: u64,
     since: Since,
-    /// `keeps` was given with it, and stays: the scheduler whose clock counts, whoever polls.
+    /// `whose` was given with it, and stays: the scheduler whose clock counts, whoever polls.
     on: bool,
-    /// There if `armed` is: the scheduler of that timer.
-    keeps: Option<Keeps>,
+    /// There if `armed` is.
+    whose: Option<Whose>,
     armed: Option<ArmedSleep>,
 }
 
@@ -232,32 +232,31 @@ enum Since {
 
 struct ArmedSleep {
     timer: Armed,
-    /// Which waker the timer holds, and so keeps at its address.
+    /// Which waker the timer holds, and so keeps at its address; or whose process's it is.
     waker: (usize, usize),
 }
 
-/// What keeps the scheduler of a timer.
-enum Keeps {
-    /// A process of it, whose slot nobody else writes just now; the scheduler's own count is one word for all workers.
-    Process(Pin),
+/// The scheduler of a timer.
+enum Whose {
+    /// That of the process that polled, by its number: nothing is counted, and the timer is gone when it is.
+    Process(u32),
     Scheduler(Arc<Shared>),
 }
 
-impl Keeps {
-    /// What keeps the scheduler of this thread, and another of this waker.
-    #[inline]
-    fn here_with(waker: &Waker) -> (Self, Waker) {
-        let (keeps, another) = match here::current_with(waker) {
-            Some((slot, another)) => (Self::Process(slot), another),
-            None => (Self::Scheduler(Arc::clone(&scheduler::here())), None),
-        };
-        (keeps, another.unwrap_or_else(|| waker.clone()))
+impl Whose {
+    /// That of this thread.
+    fn here() -> Self {
+        match here::scheduler_of_process() {
+            Some(id) => Self::Process(id),
+            None => Self::Scheduler(Arc::clone(&scheduler::here())),
+        }
     }
 
-    fn shared(&self) -> &Shared {
+    #[inline]
+    fn hold(&self) -> Option<Hold> {
         match self {
-            Self::Process(slot) => slot.shared(),
-            Self::Scheduler(shared) => shared,
+            Self::Process(id) => shared::reach(*id),
+            Self::Scheduler(shared) => Some(Hold::Shared(Arc::clone(shared))),
         }
     }
 }
@@ -269,7 +268,7 @@ fn identity(waker: &Waker) -> (usize, usize) {
 
 impl Sleep {
     fn new(deadline: u64, since: Since) -> Self {
-        Self { deadline, since, on: false, keeps: None, armed: None }
+        Self { deadline, since, on: false, whose: None, armed: None }
     }
 
     /// When it is over; if it counts from the first poll, as if that were now.
@@ -289,9 +288,9 @@ impl Sleep {
     pub fn reset(self: StdPin<&mut Self>, deadline: Instant) {
         let sleep = self.get_mut();
         (sleep.deadline, sleep.since) = (deadline.0, Since::Zero);
-        if let Some((shared, armed)) = timer_of(&sleep.keeps, &mut sleep.armed) {
-            match armed.timer.timers(shared).reset(armed.timer.id, deadline.0) {
-                Some(rearmed) => armed.timer.place.note_earliest(shared, rearmed.earliest, deadline.0),
+        if let Some((shared, armed)) = timer_of(&sleep.whose, &mut sleep.armed) {
+            match armed.timer.timers(&shared).reset(armed.timer.id, deadline.0) {
+                Some(rearmed) => armed.timer.place.note_earliest(&shared, rearmed.earliest, deadline.0),
                 // It has fired: set anew at the next poll.
                 None => sleep.forget(),
             }
@@ -300,33 +299,25 @@ impl Sleep {
 
     /// Takes the timer back, if there is one.
     fn disarm(&mut self) {
-        let timer = timer_of(&self.keeps, &mut self.armed);
-        let deleted = timer.and_then(|(shared, armed)| armed.timer.delete(shared));
-        self.armed = None;
-        if self.on {
-            return;
-        }
-        match (deleted, self.keeps.take()) {
-            (Some(Action::Wake(waker)), Some(Keeps::Process(slot))) => waker::drop_with(waker, slot),
-            others => drop(others),
-        }
+        let timer = timer_of(&self.whose, &mut self.armed);
+        drop(timer.and_then(|(shared, armed)| armed.timer.delete(&shared)));
+        self.forget();
     }
 
-    /// There is no timer. What kept its scheduler may keep a process, and goes with it.
+    /// There is no timer, and what kept its scheduler goes.
     fn forget(&mut self) {
         self.armed = None;
         if !self.on {
-            self.keeps = None;
+            self.whose = None;
         }
     }
 }
 
 /// The timer of a sleep, and its scheduler.
-fn timer_of<'a>(
-    keeps: &'a Option<Keeps>,
-    armed: &'a mut Option<ArmedSleep>,
-) -> Option<(&'a Shared, &'a mut ArmedSleep)> {
-    keeps.as_ref().map(Keeps::shared).zip(armed.as_mut())
+#[inline]
+fn timer_of<'a>(whose: &Option<Whose>, armed: &'a mut Option<ArmedSleep>) -> Option<(Hold, &'a mut ArmedSleep)> {
+    let armed = armed.as_mut()?;
+    Some((whose.as_ref()?.hold()?, armed))
 }
 
 impl Future for Sleep {
@@ -343,8 +334,8 @@ impl Future for Sleep {
         }
         let deadline = sleep.deadline;
         let waker = identity(task.waker());
-        if let Some((shared, armed)) = timer_of(&sleep.keeps, &mut sleep.armed) {
-            let timers = armed.timer.timers(shared);
+        if let Some((shared, armed)) = timer_of(&sleep.whose, &mut sleep.armed) {
+            let timers = armed.timer.timers(&shared);
             // A timer that is pending has not fired, whatever the clock says; so the clock need not be read.
             let pending = timers.is_pending(armed.timer.id);
             if !pending && deadline <= shared.world.now() {
@@ -357,30 +348,30 @@ impl Future for Sleep {
             }
             let action = Action::Wake(task.waker().clone());
             if let Ok(modified) = timers.modify(armed.timer.id, deadline, None, action) {
-                armed.timer.place.note_earliest(shared, modified.earliest, deadline);
+                armed.timer.place.note_earliest(&shared, modified.earliest, deadline);
                 armed.waker = waker;
                 drop(modified.replaced);
                 return Poll::Pending;
             }
             sleep.armed = None;
         }
-        let another = if sleep.on {
-            task.waker().clone()
-        } else {
-            let (keeps, another) = Keeps::here_with(task.waker());
-            sleep.keeps = Some(keeps);
-            another
-        };
-        let shared = sleep.keeps.as_ref().expect("it was just set, or given").shared();
+        if !sleep.on {
+            sleep.whose = Some(Whose::here());
+        }
+        let shared = sleep.whose.as_ref().and_then(Whose::hold);
+        let shared = shared.expect("it was given, and is kept, or a process of it runs here");
         if since != Since::ZeroFresh && deadline <= shared.world.now() {
             sleep.forget();
             return Poll::Ready(());
         }
         here::note_waiting(Waiting::TIMER);
-        let timer = arm(shared, deadline, None, Action::Wake(another)).or_else(|TimerLimit(action)| {
+        // SAFETY: [unpinned waker] the timers of a scheduler fire while it is there.
+        #[expect(unsafe_code, reason = "a waker that costs nothing is for who outlives no scheduler")]
+        let another = unsafe { waker::another_for(&shared, task.waker()) };
+        let timer = arm(&shared, deadline, None, Action::Wake(another)).or_else(|TimerLimit(action)| {
             shared.wait_for_timer(task.waker().clone());
             // Once more, for a timer that went before this waker was there.
-            arm(shared, deadline, None, action)
+            arm(&shared, deadline, None, action)
         });
         match timer {
             Ok(timer) => sleep.armed = Some(ArmedSleep { timer, waker }),

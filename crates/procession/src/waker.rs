@@ -1,10 +1,10 @@
-//! The waker of a process: a pin on its slot.
+//! The waker of a process: a pin on its slot; and one without, for what the process's own scheduler keeps.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-use crate::shared::wake;
+use crate::shared::{Shared, wake};
 use crate::slot::{Pin, Slot};
 
 /// ## Invariants
@@ -31,10 +31,26 @@ static VTABLE: RawWakerVTable = RawWakerVTable::new(
     },
 );
 
+/// ## Invariants
+/// - `[unpinned waker]` the data of a waker with this table is a slot, which may be free by now or hold another process; it is woken only while the scheduler
+///   of the slot is there. What it wakes is then whoever is in the slot, if anybody: a process may be woken for nothing (`state.rs`, *Allowed*).
+static UNPINNED: RawWakerVTable = RawWakerVTable::new(
+    |data| RawWaker::new(data, &UNPINNED),
+    |data| {
+        // SAFETY: [unpinned waker], [type-stable]
+        wake(unsafe { slot(data) });
+    },
+    |data| {
+        // SAFETY: [unpinned waker], [type-stable]
+        wake(unsafe { slot(data) });
+    },
+    |_| {},
+);
+
 /// # Safety
-/// `[waker data]`
+/// `[waker data]` or `[unpinned waker]`
 unsafe fn slot<'a>(data: *const ()) -> &'a Slot {
-    // SAFETY: [waker data]
+    // SAFETY: by the caller.
     unsafe { &*data.cast() }
 }
 
@@ -53,20 +69,24 @@ pub(crate) fn borrowed(slot: &Slot) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::new(std::ptr::from_ref(slot).cast(), &VTABLE) })
 }
 
-/// The waker of a process.
-pub(crate) fn of(pin: Pin) -> Waker {
+/// Another of this waker, without a pin if it is that of a process of `shared`: that saves two read-modify-writes.
+///
+/// # Safety
+/// `[unpinned waker]`: what is returned is only woken while that scheduler is there.
+#[inline]
+pub(crate) unsafe fn another_for(shared: &Shared, waker: &Waker) -> Waker {
     // SAFETY: [waker data]
-    unsafe { Waker::new(pin.into_raw().as_ptr().cast_const().cast(), &VTABLE) }
+    if is_of_process(waker) && std::ptr::eq(unsafe { slot(waker.data()) }.shared(), shared) {
+        // SAFETY: [unpinned waker], by the caller.
+        return unsafe { Waker::new(waker.data(), &UNPINNED) };
+    }
+    waker.clone()
 }
 
-/// Drops a waker and a pin, at once if they are of the same process.
-#[inline]
-pub(crate) fn drop_with(waker: Waker, kept: Pin) {
-    if is_of(&waker, NonNull::from(&*kept)) {
-        let waker = ManuallyDrop::new(waker);
-        // SAFETY: [waker data], and the waker gives its pin up.
-        Pin::drop_both((unsafe { pin(waker.data()) }, kept));
-    }
+/// The slot that this waker wakes whoever is in, if it does nothing else.
+pub(crate) fn slot_of(waker: &Waker) -> Option<*const Slot> {
+    let is_slot = is_of_process(waker) || std::ptr::eq(waker.vtable(), &UNPINNED);
+    is_slot.then(|| waker.data().cast())
 }
 
 /// Whether this is the waker of a process itself, not one that wraps it.

@@ -58,7 +58,7 @@ use crate::keeper::NEVER;
 use crate::poller::Batch;
 use crate::root::Root;
 use crate::shared::Shared;
-use crate::slot::{CACHE, Parent, Pin, Ready, Slot, prefetch_slot};
+use crate::slot::{self, CACHE, Parent, Ready, Slot, prefetch_slot};
 use crate::state::Wait;
 use crate::timer::Timers;
 use crate::waker;
@@ -1013,12 +1013,20 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     let slot = ready.slot();
     drop_guarded(slot.take_foreign_wakers());
     let counter = here::counter(shared);
-    counter.add(|stats| &stats.discarded, slot.close_mailbox().into());
     counter.add(|stats| &stats.received, slot.received().into());
-    // Once complete, the slot belongs to the handle, if there is one: this keeps it until its waker is woken.
-    let kept = slot.state.see().has_handle().then(|| Pin::again(slot));
+    if slot.is_alone() {
+        // SAFETY: [running] the handle is gone, so the body is the caller's until the end.
+        drop_guarded(unsafe { slot.with_body(Option::take) });
+        if slot.seal() {
+            // SAFETY: just sealed, and nothing is left of it.
+            unsafe { slot::free_sealed(ready) };
+            counter.add(|stats| &stats.ended, 1);
+            return shared.note_end();
+        }
+    }
+    counter.add(|stats| &stats.discarded, slot.close_mailbox().into());
     // Whoever gets the result finds it counted. What nobody waits for has ended when its result is dropped.
-    let counted = kept.is_some();
+    let counted = slot.state.see().has_handle();
     if counted {
         counter.add(|stats| &stats.ended, 1);
     }
@@ -1029,20 +1037,20 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     if seen.is_related() {
         relations::settle(slot, exit);
     }
-    if !seen.has_handle() {
+    let detached = !seen.has_handle();
+    if detached {
         slot.note_waiting(Waiting::DROP);
         // SAFETY: [running] the handle was gone, so the body is still the caller's.
         drop_guarded(unsafe { slot.with_body(Option::take) });
         slot.clear_waiting();
-        // SAFETY: [pinned] the life pin, of which the process was the last owner.
-        drop(unsafe { Pin::from_raw(ready.as_raw()) });
     } else if seen.has_waiter()
         // SAFETY: [cell] `complete` has found it.
         && let Some(waiter) = unsafe { slot.take_waiter() }
     {
         drop(guarded(|| waiter.wake()));
     }
-    drop(kept);
+    // SAFETY: completed above, by who ran it.
+    unsafe { slot::let_go(ready, detached) };
     if !counted {
         counter.add(|stats| &stats.ended, 1);
     }

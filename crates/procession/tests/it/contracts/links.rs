@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 
 use procession::{
     Context, Event, Events, Exit, InitError, Pid, Process, Scheduler, SpawnOptions, Status, Value, WaitingFor, Yields,
-    exit, link, send_exit, spawn, unlink, yield_now,
+    exit, link, send, send_exit, spawn, start, timeout, unlink, yield_now,
 };
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -259,6 +259,8 @@ fn links_to_processes_that_just_end_are_told_once() {
             let _ = gone.try_recv();
         });
         let pid = ends.pid().expect("it was taken");
+        // Half of them are known to nobody, but by that number.
+        let _kept = (round % 2 == 0).then_some(ends);
         let traps = scheduler.start(move |mut cx: Context<()>| async move {
             cx.trap_exits(true);
             drop(go);
@@ -268,8 +270,36 @@ fn links_to_processes_that_just_end_are_told_once() {
         let told = traps.join().expect("it ends");
         let known = ["exit: the process ended normally", "exit: there is no such process"];
         assert!(known.contains(&told.as_str()), "round {round}: {told}");
-        drop(ends);
     }
+    assert_conserved(&scheduler);
+}
+
+/// A process that nobody else knows ends, and its result is dropped: what that leaves with the process is settled all the same.
+#[test]
+fn what_a_dropped_result_leaves_with_its_process_is_settled() {
+    struct Leaves {
+        with: Pid,
+        linked_to: Pid,
+    }
+
+    impl Drop for Leaves {
+        fn drop(&mut self) {
+            assert!(link(self.linked_to), "its process is the running one");
+            send(self.with, 7_u32).expect("it has not ended");
+        }
+    }
+
+    let scheduler = driven();
+    let traps = scheduler.start(move |mut cx: Context<()>| async move {
+        cx.trap_exits(true);
+        let linked_to = cx.pid();
+        drop(start(move |cx: Context<u32>| {
+            let with = cx.pid();
+            async move { Leaves { with, linked_to } }
+        }));
+        timeout(HOUR, told(&mut cx)).await
+    });
+    assert_eq!(traps.join(), Ok(Ok(String::from("exit: the process ended normally"))));
     assert_conserved(&scheduler);
 }
 
