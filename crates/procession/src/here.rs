@@ -420,7 +420,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         }
         (None, None) => {
             shared.global.push(ready);
-            shared.announce();
+            shared.announce_from_outside();
         }
     });
 }

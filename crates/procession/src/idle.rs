@@ -24,6 +24,8 @@
 //! ## Steps
 //! Publisher: `Publish` the entry in a queue · `PublishFence` fence(SeqCst) · `ReadIdle` load the word; if nobody searches and
 //! somebody is spare, `Claim` one under the lock (parked to awake, searching + 1) and unpark it, or start its thread.
+//! Publisher that is no worker: as above, and if somebody searches, but one that was claimed has been on its way for more than 100 us: `Claim` all the same. The system
+//! may let a thread wait that is ready to run, and nobody else would come to what is queued meanwhile.
 //! Worker that finds nothing: `Announce` under the lock (awake or out to parked, searching - 1 if it searched) · `ParkFence` fence(SeqCst)
 //! · `Recheck` every queue and the next deadline · found: `TakeBack` the announcement, if there is a permit, and search; else block.
 //! Searcher that finds work: searching - 1; the last one wakes the next (`ReadIdle` again).
@@ -78,6 +80,7 @@
 //!   from elsewhere.
 //! - The only entry of a deque waits for the rest of a nap, at most 200 us and the system's wake-up, if its worker's step lasts so long, also
 //!   if others are parked for good meanwhile.
+//! - Of several that are on their way, one is known to be late; and it may have come, for a moment.
 //! - More run than the scheduler is wide, from a blocking section's return without a permit to the end of that step.
 //!
 //! ## Rejected
@@ -90,6 +93,8 @@
 //!   worker waits for its section to end.
 //! - A parked count that ignores permits, and a check of the permits after the pop: publishers would take the lock in vain for as long as more
 //!   threads than permits are there.
+//! - An asymmetric `PublishFence` (`fences.rs`): `spawn` level, `step` 15 % more, since every nap ends by the other fence then.
+//! - A worker that sleeps for a moment while another is late, so that the system may place it elsewhere when it wakes: `load` level.
 //! - Waking for every entry: a process that starts others one by one, and waits for each, woke a worker again and again which found nothing
 //!   (`step` 194 ns for each, 133 with naps; on one processor 132).
 //!
@@ -129,6 +134,9 @@ pub(crate) struct Left {
 /// A worker's place: its number in the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeatId(pub(crate) u32);
+
+/// How long a worker that was woken may be on its way until another is woken for what is queued next. Most come within 20 us, one in a hundred within 60.
+const LATE: u64 = 100_000;
 
 const SEARCHING_ONE: u64 = 1 << 40;
 const AWAKE_ONE: u64 = 1 << 20;
@@ -170,6 +178,9 @@ pub(crate) struct Idle<const MUTATION: u8 = { mutation::SOUND }> {
     threads: AtomicU32,
     /// How many of the parked will look again soon. Changed without the lock.
     napping: AtomicU32,
+    /// One that was woken and is on its way, its seat and 1, and since when. Hints, written without the lock.
+    coming: AtomicU32,
+    coming_since: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -329,6 +340,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             width: AtomicU32::new(width),
             threads: AtomicU32::new(0),
             napping: AtomicU32::new(0),
+            coming: AtomicU32::new(0),
+            coming_since: AtomicU64::new(0),
         }
     }
 
@@ -398,6 +411,29 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         }
         // Relaxed, as the word: the fences give the order.
         if self.napping.load(Relaxed) > 0 { None } else { self.claim_one_in_sight() }
+    }
+
+    /// A seat that was claimed is being woken.
+    pub(crate) fn note_coming(&self, seat: SeatId, now: u64) {
+        // Relaxed, as all uses of both: hints. Of several, the first is remembered, which is the first to be late.
+        if self.coming.load(Relaxed) == 0 {
+            self.coming_since.store(now, Relaxed);
+            self.coming.store(seat.0 + 1, Relaxed);
+        }
+    }
+
+    /// The worker of this seat, which was claimed, runs.
+    pub(crate) fn note_come(&self, seat: SeatId) {
+        if self.coming.load(Relaxed) == seat.0 + 1 {
+            self.coming.store(0, Relaxed);
+        }
+    }
+
+    /// `Claim`, though somebody searches, if one that was woken has been on its way for longer than [`LATE`]: it counts as searching, but the system lets it wait.
+    pub(crate) fn claim_if_late(&self, now: impl FnOnce() -> u64) -> Option<SeatId> {
+        let may_be = self.coming.load(Relaxed) > 0 && Counts(self.counts.load(Relaxed)).spare() > 0;
+        let late = may_be && now() >= self.coming_since.load(Relaxed).saturating_add(LATE);
+        if late { self.claim() } else { None }
     }
 
     /// `Nap`, until what is returned is dropped: this worker will look again soon, though it parks.

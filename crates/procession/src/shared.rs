@@ -324,6 +324,13 @@ impl Shared {
         }
     }
 
+    /// As `announce`, by who will not come to it himself: a worker that was woken before, and counts as searching, may be late.
+    pub(crate) fn announce_from_outside(&self) {
+        if let Some(seat) = self.idle.claim_one().or_else(|| self.idle.claim_if_late(|| self.world.now())) {
+            self.wake_seat(seat);
+        }
+    }
+
     /// As `announce`, for the only entry in the deque of this worker.
     #[inline]
     pub(crate) fn announce_only(&self) {
@@ -354,6 +361,7 @@ impl Shared {
     /// Brings a seat to work that was claimed: unparks its thread, or starts one.
     #[cold]
     fn wake_seat(&self, seat: SeatId) {
+        self.idle.note_coming(seat, self.world.now());
         let place = self.seat(seat);
         let vacant = place.core.lock().expect("nothing that can panic runs under this lock").is_some();
         if !vacant {
@@ -363,6 +371,7 @@ impl Shared {
         if !self.has_ended() && self.start_thread(seat) {
             return;
         }
+        self.idle.note_come(seat);
         self.idle.decline(seat);
         // It was counted as searching: whoever relied on that is owed another, of those whose threads are there.
         if let Some(seat) = self.idle.claim_parked() {
@@ -405,6 +414,7 @@ impl Shared {
         if !self.idle.claim_this(seat) {
             return Ok(());
         }
+        self.idle.note_coming(seat, self.world.now());
         self.try_start_thread(Arc::clone(self), seat)
     }
 

@@ -19,7 +19,7 @@
 //! permits (`Revoke` of `idle.rs`), and wake or start a worker for each, all at once. What else they hold is found by these, as by any
 //! worker that searches. Of the computing, only so many lose their permits, since each adds a thread that competes for processors.
 //! If all threads are in use: fire due timers and ask for descriptors here. Also if all workers just have no time for these.
-//! `Nudge`, if somebody is spare and nobody searches, while something has waited for two looks: wake one. This is for next slots, which are
+//! `Nudge`, if somebody is spare, and nobody searches or who was woken is late, while something has waited for two looks: wake one. This is for next slots, which are
 //! filled without waking anybody, for timers that a step has set which then stalled, and for the little that the parking protocol lets slip.
 //! `Doze`: after 100 ms without anybody awake, sleep until a worker becomes awake (`doze.rs`).
 //!
@@ -426,10 +426,9 @@ impl Watch {
             look.since < now && seat.is_some_and(|seat| !seat.next.look().is_null())
         };
         let waits = shared.has_queued() || pending || self.looks.iter().enumerate().any(holds_next);
-        let (searching, _, spare) = shared.idle.counts();
-        let waits = waits && searching == 0 && spare > 0;
+        let waits = waits && shared.idle.counts().2 > 0;
         if waits && self.waited {
-            shared.announce();
+            shared.announce_from_outside();
         }
         self.waited = waits && !self.waited;
     }

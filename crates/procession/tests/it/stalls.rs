@@ -15,7 +15,7 @@ use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
 use procession_sync::{Mutex, thread};
 
-use crate::scene::{soon, soon_closed};
+use crate::scene::{PATIENCE, soon, soon_closed};
 
 /// What holds a step.
 #[derive(Clone, Copy, Debug)]
@@ -399,4 +399,28 @@ fn steps_of_a_program_that_was_stopped_do_not_stall() {
     };
     assert!(status.success());
     drop(spawn(async {}));
+}
+
+/// The system lets the thread of the only worker that was woken wait, for which its start hook stands here. What others bring is not left to that one.
+#[test]
+fn a_worker_that_is_late_is_not_relied_on() {
+    let (release, held) = mpsc::channel::<()>();
+    let held = Mutex::new(Some(held));
+    let hold_the_first = move || {
+        let held = held.lock().expect("nobody panics with it").take();
+        held.map(|held| held.recv());
+    };
+    let scheduler = Scheduler::builder().width(2).on_thread_start(hold_the_first).build();
+    let scheduler = scheduler.expect("the system has threads");
+    let (has_run, runs) = mpsc::channel();
+    let begin = std::time::Instant::now();
+    loop {
+        let has_run = has_run.clone();
+        drop(scheduler.spawn(async move { has_run.send(()) }));
+        if runs.recv_timeout(Duration::from_millis(1)).is_ok() {
+            break;
+        }
+        assert!(begin.elapsed() < PATIENCE, "all wait for a worker that does not come");
+    }
+    drop(release);
 }
