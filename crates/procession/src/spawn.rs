@@ -309,7 +309,7 @@ impl SpawnOptions {
         let mut address = None;
         self.launch(&Kinds::<P::Message>::MACHINE, location, 1, process, |process, newborn| {
             address = Some(Address::new(newborn.pin()));
-            MachineBody::init(process, method, input).map(|body| Box::new(body) as Box<dyn Body>)
+            MachineBody::init(process, method, input).map(|body| body as Box<dyn Body>)
         })
         .map(|(share, monitor)| Child::new(address, share, monitor))
     }
