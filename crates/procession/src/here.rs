@@ -296,6 +296,15 @@ pub(crate) fn give_way(task: &TaskContext<'_>) {
     }
 }
 
+/// If `slot` holds the process whose step runs on this thread, it goes on after it: a wake-up without a read-modify-write.
+#[inline]
+pub(crate) fn give_way_if_current(slot: &Slot) -> bool {
+    with_local(|local| {
+        let local = local.filter(|local| local.current.get() == Some(NonNull::from(slot)));
+        local.inspect(|local| local.gives_way.set(true)).is_some()
+    })
+}
+
 /// Keeps a free slot for this worker's next spawn, if it is one of its scheduler and has room.
 pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
     with_local(|local| {

@@ -900,7 +900,9 @@ pub(crate) enum Newcomer {
 /// Wakes a process.
 #[inline]
 pub(crate) fn wake(slot: &Slot) {
-    bring(slot, State::wake);
+    if !here::give_way_if_current(slot) {
+        bring(slot, State::wake);
+    }
 }
 
 pub(crate) fn cancel(slot: &Slot) {

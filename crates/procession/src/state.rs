@@ -19,21 +19,22 @@
 //! ## Steps: event x phase
 //! | event | `ACTIVE` | `BLOCKED`, `IDLE` | `COMPLETE` |
 //! |---|---|---|---|
-//! | `wake` | sets `WOKEN` | `ACTIVE`, caller queues it | nothing |
+//! | `wake` (not by the process's own step, see `here.rs`) | sets `WOKEN` | `ACTIVE`, caller queues it | nothing |
 //! | `cancel`, `terminate` | set their flag and `WOKEN` | set it; `ACTIVE`, caller queues it | nothing |
 //! | `start` (entry taken) | clears `WOKEN` if it sees that | - | - |
 //! | `give_way` (step ended, wants to go on) | nothing, caller queues it | - | - |
 //! | `wait` (step ended, waits) | `WOKEN` unset: `BLOCKED` or `IDLE`; set: as `give_way` | - | - |
 //! | `complete` | `COMPLETE` | - | - |
+//! | `complete_alone` (instead, if the slot was sealed, see `pins.rs`) | `COMPLETE` | - | - |
 //! | `watch` (the handle left a waker, see `waiter.rs`) | sets `WAITER` | sets it | answers: complete |
 //! | `unwatch` (the handle wants it back) | clears `WAITER` | clears it | answers: complete |
-//! | `release_handle` | clears `HANDLE` | clears | clears, answers: complete |
+//! | `release_handle` | clears `HANDLE` | clears | clears by a store, answers: complete |
 //! | `relate` (an entry was left, see `relations.rs`) | sets `RELATED` | sets it | answers: complete |
 //!
 //! A `-` cannot happen: only the worker that has the entry causes those events, and debug builds assert it.
 //!
 //! ## Why it works
-//! Every event that changes the word is one read-modify-write, so those are totally ordered. A wake ordered before `wait` has set
+//! Every event that changes the word is one read-modify-write, so those are totally ordered; but for the two that are stores, when nobody else changes it to any effect. A wake ordered before `wait` has set
 //! `WOKEN`, which `wait` sees unless a `start` has cleared it; that one acquired what the waker did before its step. A wake ordered after `wait` sees that the
 //! process waits, and of several only one makes it `ACTIVE`.
 //! `complete` and `release_handle` are ordered too: the first sees `HANDLE` set and leaves the body to the second, which sees
