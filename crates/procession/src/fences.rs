@@ -37,6 +37,7 @@ mod real {
 
     /// As `heavy`, for who has the time: if it is refused, waits for [`DRAIN`].
     #[cold]
+    #[expect(clippy::disallowed_methods, reason = "no event tells when a processor has written what it was to store")]
     pub(crate) fn heavy_at_leisure() {
         if !system::pass() {
             thread::sleep(DRAIN);

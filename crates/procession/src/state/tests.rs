@@ -90,6 +90,14 @@ fn an_end_that_is_asked_for_before_the_step_is_known_to_it() {
 }
 
 #[test]
+fn an_end_that_nobody_else_sees_is_an_end() {
+    let state = in_step();
+    state.complete_alone();
+    assert!(state.see().is_complete() && !state.see().has_handle());
+    assert_eq!(state.wake(), Wake::Nothing);
+}
+
+#[test]
 fn giving_way_uses_up_a_wake() {
     let state = in_step();
     assert_eq!(state.wake(), Wake::Nothing);

@@ -292,6 +292,37 @@ fn a_process_that_ends_takes_its_timers_along() {
     }
 }
 
+/// A sleep whose timer a process has set leaves the process, which then ends; and perhaps its scheduler, too.
+#[test]
+fn a_sleep_that_has_left_its_process_ends_elsewhere() {
+    for outlives_its_scheduler in [false, true] {
+        for finishes in [false, true] {
+            let first = on_real_clock(1);
+            let leaver = first.spawn(async {
+                let mut slept = Box::pin(sleep(Duration::from_millis(20)));
+                assert!(polled(slept.as_mut()).await.is_pending());
+                slept
+            });
+            let slept = joined(leaver);
+            assert_eq!(timers(&first).pending, 1);
+            let end = slept.deadline();
+            if outlives_its_scheduler {
+                assert!(first.block_on(first.shutdown(HOUR)).is_empty());
+            }
+            let kept = (!outlives_its_scheduler).then_some(first);
+            let second = on_real_clock(1);
+            let finished = second.spawn(async move {
+                if finishes {
+                    slept.await;
+                }
+            });
+            joined(finished);
+            assert!(!finishes || end <= second.now(), "it is early");
+            assert!(kept.is_none_or(|first| timers(&first).pending == 0), "it leaves its timer behind");
+        }
+    }
+}
+
 #[test]
 fn a_timeout_prefers_its_future() {
     on_test_clock(1).block_on(async {
