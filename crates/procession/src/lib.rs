@@ -87,6 +87,8 @@ mod fences;
 mod few;
 mod idle;
 mod keeper;
+#[cfg_attr(not(procession_loom), expect(unsafe_code, reason = "what is locked is in a cell"))]
+mod lock;
 mod mailbox;
 mod next;
 mod pins;

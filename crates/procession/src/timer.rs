@@ -109,8 +109,6 @@
 //!   anything.
 //! - The deadline as the state word (tokio): a stale id meets the next timer of its slot with the same deadline, and resets it.
 //! - An add through the inbox: slots would have to be allocated without the lock. Adds are the owner's.
-//! - A lock that a plain store frees: 5 % less of `timers_cancel`, 4 % of `timers_fire_cpu`. But it knows of nobody who waits, so those have to
-//!   look again and again, and who has it may have been preempted.
 //!
 //! ## Go's ten states
 //! | Go 1.14 to 1.22 | here |
@@ -150,11 +148,11 @@ use std::num::NonZeroU64;
 
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use procession_sync::atomic::{AtomicU32, AtomicU64};
-use procession_sync::{Mutex, MutexGuard};
 
 use heap::{Heap, Key, NEVER};
 use slot::{Begun, Settled, Slot, Table, Tick};
 
+use crate::lock::{Guard, Lock};
 use crate::prefetch::prefetch;
 
 /// The defects that canary models plant, one at a time. What ships is [`SOUND`](mutation::SOUND).
@@ -319,7 +317,7 @@ struct Apart<T>(T);
 ///
 /// `A` is what is done when a timer fires. Nothing of it (`Clone`, `Drop`) runs under the lock, so it may use the same timers.
 pub(crate) struct Timers<A, const MUTATION: u8 = { mutation::SOUND }> {
-    ledger: Apart<Mutex<Ledger>>,
+    ledger: Apart<Lock<Ledger>>,
     outside: Apart<Outside>,
     table: Table<A, MUTATION>,
     limit: u32,
@@ -362,18 +360,17 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             inbox: AtomicU32::new(EMPTY),
             cancelled: AtomicU64::new(0),
         };
-        Self { ledger: Apart(Mutex::new(ledger)), outside: Apart(outside), table: Table::new(limit, generation), limit }
+        Self { ledger: Apart(Lock::new(ledger)), outside: Apart(outside), table: Table::new(limit, generation), limit }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.0.lock().expect("nothing that can panic runs under this lock")
+    fn lock(&self) -> Guard<'_, Ledger> {
+        self.ledger.0.lock()
     }
 
     /// The lock, unless another thread has it.
     #[inline]
-    fn try_lock(&self) -> Option<MutexGuard<'_, Ledger>> {
-        // The error means that it is held: it is never poisoned, as `lock` says.
-        self.ledger.0.try_lock().ok()
+    fn try_lock(&self) -> Option<Guard<'_, Ledger>> {
+        self.ledger.0.try_lock()
     }
 
     fn slot(&self, number: u32) -> &Slot<A, MUTATION> {

@@ -32,8 +32,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use procession_sync::{Mutex, lock_with_backoff};
-
+use crate::lock::Lock;
 use crate::waiters::{Another, Choice, Place, Waiters, Who, Woken, look};
 
 /// The defects that canary models plant, one at a time.
@@ -79,7 +78,7 @@ struct State<T> {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Core<T, const MUTATION: u8 = { mutation::SOUND }> {
-    state: Mutex<State<T>>,
+    state: Lock<State<T>>,
     capacity: usize,
 }
 
@@ -139,12 +138,12 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
             senders: Waiters::new(),
             closed: false,
         };
-        Self { state: Mutex::new(state), capacity }
+        Self { state: Lock::new(state), capacity }
     }
 
     #[inline]
     fn change<R>(&self, change: impl FnOnce(&mut State<T>) -> R) -> R {
-        change(&mut lock_with_backoff(&self.state).expect("nothing that can panic runs under this lock"))
+        change(&mut self.state.lock())
     }
 
     /// Sends, if that is possible at once; gives back who is to be woken for it.

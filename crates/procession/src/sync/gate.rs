@@ -24,8 +24,7 @@
 
 use std::task::Waker;
 
-use procession_sync::Mutex;
-
+use crate::lock::Lock;
 use crate::waiters::{Another, Place, Waiters, Who, Woken, look};
 
 /// The defects that canary models plant, one at a time.
@@ -48,7 +47,7 @@ struct State {
 
 /// Permits, and who waits for them.
 #[derive(Debug)]
-pub(crate) struct Gate<const MUTATION: u8 = { mutation::SOUND }>(Mutex<State>);
+pub(crate) struct Gate<const MUTATION: u8 = { mutation::SOUND }>(Lock<State>);
 
 /// How an acquire went.
 pub(crate) enum Entry {
@@ -81,11 +80,11 @@ impl State {
 
 impl<const MUTATION: u8> Gate<MUTATION> {
     pub(crate) fn new(free: usize) -> Self {
-        Self(Mutex::new(State { free, waiters: Waiters::new(), closed: false }))
+        Self(Lock::new(State { free, waiters: Waiters::new(), closed: false }))
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        change(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+        change(&mut self.0.lock())
     }
 
     pub(crate) fn try_acquire(&self, wanted: usize) -> bool {
