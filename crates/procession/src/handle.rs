@@ -131,7 +131,8 @@ pub struct Child<M, T> {
 
 impl<M: Send + 'static, T: Send + 'static> Child<M, T> {
     pub(crate) fn new(address: Option<Address<M>>, owner: HandleShare, monitor: Option<MonitorRef>) -> Self {
-        Self { address: address.unwrap_or_else(Address::nobody), handle: Handle::new(owner, monitor) }
+        let address = address.expect("it was made before the process was");
+        Self { address, handle: Handle::new(owner, monitor) }
     }
 
     pub(crate) fn refused() -> Self {

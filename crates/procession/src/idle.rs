@@ -24,8 +24,9 @@
 //! ## Steps
 //! Publisher: `Publish` the entry in a queue · `PublishFence` fence(SeqCst) · `ReadIdle` load the word; if nobody searches and
 //! somebody is spare, `Claim` one under the lock (parked to awake, searching + 1) and unpark it, or start its thread.
-//! Publisher that is no worker: as above, and if somebody searches, but one that was claimed has been on its way for more than 100 us: `Claim` all the same. The system
-//! may let a thread wait that is ready to run, and nobody else would come to what is queued meanwhile.
+//! Publisher that is no worker: as above, and if somebody searches, but one that was claimed has been on its way for more than
+//! 100 us: `Claim` all the same. The system may let a thread wait that is ready to run, and nobody else would come to what is queued
+//! meanwhile.
 //! Worker that finds nothing: `Announce` under the lock (awake or out to parked, searching - 1 if it searched) · `ParkFence` fence(SeqCst)
 //! · `Recheck` every queue and the next deadline · found: `TakeBack` the announcement, if there is a permit, and search; else block.
 //! Searcher that finds work: searching - 1; the last one wakes the next (`ReadIdle` again).
@@ -80,7 +81,7 @@
 //!   from elsewhere.
 //! - The only entry of a deque waits for the rest of a nap, at most 200 us and the system's wake-up, if its worker's step lasts so long, also
 //!   if others are parked for good meanwhile.
-//! - Of several that are on their way, one is known to be late; and it may have come, for a moment.
+//! - Of several that are on their way, one is known to be late; while it is, another is woken every 100 us at most.
 //! - More run than the scheduler is wide, from a blocking section's return without a permit to the end of that step.
 //!
 //! ## Rejected
@@ -413,12 +414,19 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         if self.napping.load(Relaxed) > 0 { None } else { self.claim_one_in_sight() }
     }
 
-    /// A seat that was claimed is being woken.
-    pub(crate) fn note_coming(&self, seat: SeatId, now: u64) {
-        // Relaxed, as all uses of both: hints. Of several, the first is remembered, which is the first to be late.
+    /// Under the lock: a seat was claimed. Of several, the first is remembered, which is the first to be late.
+    fn note_claimed(&self, seat: SeatId) {
+        // Relaxed, as all uses of both: hints. Under the lock, so that the worker, which finds out by it, forgets it later.
         if self.coming.load(Relaxed) == 0 {
-            self.coming_since.store(now, Relaxed);
+            self.coming_since.store(u64::MAX, Relaxed);
             self.coming.store(seat.0 + 1, Relaxed);
+        }
+    }
+
+    /// Who was claimed is being woken.
+    pub(crate) fn note_waking(&self, now: u64) {
+        if self.coming_since.load(Relaxed) == u64::MAX {
+            self.coming_since.store(now, Relaxed);
         }
     }
 
@@ -429,11 +437,18 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         }
     }
 
-    /// `Claim`, though somebody searches, if one that was woken has been on its way for longer than [`LATE`]: it counts as searching, but the system lets it wait.
+    /// `Claim`, though somebody searches, if one that was woken has been on its way for longer than [`LATE`]: it counts as searching, but the system lets it wait. Once
+    /// in so long, then.
     pub(crate) fn claim_if_late(&self, now: impl FnOnce() -> u64) -> Option<SeatId> {
-        let may_be = self.coming.load(Relaxed) > 0 && Counts(self.counts.load(Relaxed)).spare() > 0;
-        let late = may_be && now() >= self.coming_since.load(Relaxed).saturating_add(LATE);
-        if late { self.claim() } else { None }
+        if self.coming.load(Relaxed) == 0 || Counts(self.counts.load(Relaxed)).spare() == 0 {
+            return None;
+        }
+        let now = now();
+        if now < self.coming_since.load(Relaxed).saturating_add(LATE) {
+            return None;
+        }
+        self.coming_since.store(now, Relaxed);
+        self.claim()
     }
 
     /// `Nap`, until what is returned is dropped: this worker will look again soon, though it parks.
@@ -455,6 +470,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             let Some(seat) = first else { return (None, 0) };
             seats.lift(seat);
             self.awaken(seats, seat);
+            self.note_claimed(seat);
             (Some(seat), 1)
         })
     }
@@ -467,6 +483,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             let Some(seat) = first else { return (None, 0) };
             seats.lift(seat);
             self.awaken(seats, seat);
+            self.note_claimed(seat);
             (Some(seat), 1)
         })
     }
@@ -478,6 +495,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             if waits {
                 seats.lift(wanted);
                 self.grant(seats, wanted);
+                self.note_claimed(wanted);
             }
             (waits, i64::from(waits))
         })
@@ -1086,7 +1104,7 @@ mod models {
 
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
-    use super::{Idle, Left, SeatId, TakenBack};
+    use super::{Idle, LATE, Left, SeatId, TakenBack};
 
     fn idle_with_all_awake(seats: u32) -> Idle {
         let idle = Idle::new(seats, seats, false);
@@ -1204,5 +1222,26 @@ mod tests {
         idle.set_width(3);
         let back = (0..4).filter(|&seat| idle.regain(SeatId(seat), false)).count();
         assert_eq!(back, 3);
+    }
+
+    #[test]
+    fn another_is_claimed_beside_one_that_is_late() {
+        let idle = Idle::<0>::new(3, 3, false);
+        let first = idle.claim_one().expect("all are vacant");
+        assert_eq!(idle.claim_one(), None, "it searches");
+        assert_eq!(idle.claim_if_late(|| u64::MAX - 1), None, "it is not being woken yet");
+        idle.note_waking(1000);
+        assert_eq!(idle.claim_if_late(|| 999 + LATE), None);
+        let second = idle.claim_if_late(|| 1000 + LATE).expect("it is late, and there are others");
+        assert_ne!(first, second);
+        idle.note_waking(1000 + LATE);
+        idle.note_come(second);
+        assert_eq!(idle.claim_if_late(|| 999 + 2 * LATE), None, "once in so long");
+        assert!(idle.claim_if_late(|| 1000 + 2 * LATE).is_some(), "the first is still late");
+        assert_eq!(idle.claim_if_late(|| 2000 + 4 * LATE), None, "nobody is left");
+        idle.note_come(first);
+        idle.announce(second, true);
+        assert_eq!(idle.claim_if_late(|| 2000 + 6 * LATE), None, "none is on the way");
+        assert_eq!(idle.claim_one(), None, "two search");
     }
 }

@@ -361,7 +361,7 @@ impl Shared {
     /// Brings a seat to work that was claimed: unparks its thread, or starts one.
     #[cold]
     fn wake_seat(&self, seat: SeatId) {
-        self.idle.note_coming(seat, self.world.now());
+        self.idle.note_waking(self.world.now());
         let place = self.seat(seat);
         let vacant = place.core.lock().expect("nothing that can panic runs under this lock").is_some();
         if !vacant {
@@ -375,6 +375,7 @@ impl Shared {
         self.idle.decline(seat);
         // It was counted as searching: whoever relied on that is owed another, of those whose threads are there.
         if let Some(seat) = self.idle.claim_parked() {
+            self.idle.note_waking(self.world.now());
             self.seat(seat).parker.unpark();
         }
     }
@@ -414,7 +415,7 @@ impl Shared {
         if !self.idle.claim_this(seat) {
             return Ok(());
         }
-        self.idle.note_coming(seat, self.world.now());
+        self.idle.note_waking(self.world.now());
         self.try_start_thread(Arc::clone(self), seat)
     }
 
@@ -452,6 +453,7 @@ impl Shared {
     pub(crate) fn wake_caller(&self) {
         let seat = SeatId(0);
         if self.idle.claim_this(seat) {
+            self.idle.note_waking(self.world.now());
             self.seat(seat).parker.unpark();
         }
     }

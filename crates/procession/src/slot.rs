@@ -15,7 +15,8 @@
 //! ## Invariants
 //! - `[type-stable]` slots are created in segments that live as long as their table; the table's scheduler is kept alive while any
 //!   slot is out of the free list.
-//! - `[free]` a slot with no pins is touched only by the thread that takes it off the free list, or that sealed it.
+//! - `[free]` a slot with no pins is touched only by the thread that takes it off the free list, or that sealed it; but
+//!   for its state word, since who has an unpinned waker wakes whoever is there.
 //! - `[pinned]` the fields marked *fixed* are written while the slot is free, and only read while it is pinned.
 //! - `[running]` the body is touched only by the worker that took the process's entry, and, once it is `COMPLETE`, by whoever
 //!   the state protocol names: the worker if the handle was gone, else the handle. Who has the entry of a process that is ready may read where it is.

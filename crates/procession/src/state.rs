@@ -34,7 +34,9 @@
 //! A `-` cannot happen: only the worker that has the entry causes those events, and debug builds assert it.
 //!
 //! ## Why it works
-//! Every event that changes the word is one read-modify-write, so those are totally ordered; but for the two that are stores, when nobody else changes it to any effect. A wake ordered before `wait` has set
+//! Every event that changes the word is one read-modify-write, so those are totally ordered; but for some at the ends of a process, which are stores: `renew` and
+//! `complete_alone`, when nobody refers to the process, and `release_handle`, when it is complete. All that may meet these is a wake-up of whoever is in the slot
+//! (`waker.rs`), which finds `COMPLETE`, or an `ACTIVE` process to be told, or fails, or wakes the next process for nothing. A wake ordered before `wait` has set
 //! `WOKEN`, which `wait` sees unless a `start` has cleared it; that one acquired what the waker did before its step. A wake ordered after `wait` sees that the
 //! process waits, and of several only one makes it `ACTIVE`.
 //! `complete` and `release_handle` are ordered too: the first sees `HANDLE` set and leaves the body to the second, which sees
@@ -51,7 +53,8 @@
 //! `ring` 74.5 instead of 66.9, `spawn` 98 instead of 86. Who wants to know asks the workers (`snapshot.rs`).
 //!
 //! ## Checked by
-//! `models::*` below; the table is walked through by `tests::every_event_in_every_phase`.
+//! `models::*` below, but for wake-ups of whoever is in the slot beside the stores: `loom` lets a read-modify-write read what a store has
+//! overwritten, and then takes it for the later of the two. The table is walked through by `tests::every_event_in_every_phase`.
 
 #[cfg(all(debug_assertions, not(procession_loom)))]
 use procession_sync::atomic::AtomicBool;
@@ -322,7 +325,7 @@ impl<const MUTATION: u8> State<MUTATION> {
     #[inline]
     pub(crate) fn complete_alone(&self) {
         self.note_step(false);
-        // Relaxed: nobody looks before the slot is taken into use again, or somebody who wakes whoever is there.
+        // Relaxed: nobody looks before the slot is taken into use again, but who wakes whoever is there.
         self.word.store(COMPLETE, Relaxed);
     }
 
@@ -361,7 +364,7 @@ impl<const MUTATION: u8> State<MUTATION> {
         if seen.is_complete() {
             // No read-modify-write: once complete, the word is the handle's, but for `relate`, whose flag means nothing then.
             // Ordering: Release, for who finds the process complete by this store.
-            self.word.store(COMPLETE, Release);
+            self.word.store(seen.0 & !HANDLE, Release);
             return seen;
         }
         // Ordering: as in `complete`, the other way round.

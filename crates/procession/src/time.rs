@@ -238,7 +238,7 @@ struct ArmedSleep {
 
 /// The scheduler of a timer.
 enum Whose {
-    /// That of the process that polled, by its number: nothing is counted, and the timer is gone when it is.
+    /// That of the process that polled, by its number: nothing is counted, and the timer is gone when it is. Who belongs to another looks it up under a lock.
     Process(u32),
     Scheduler(Arc<Shared>),
 }
@@ -297,7 +297,8 @@ impl Sleep {
         }
     }
 
-    /// Takes the timer back, if there is one.
+    /// Takes the timer back, if there is one. Never inlined: it asks for this thread, and a coroutine may have changed threads since something beside it did.
+    #[inline(never)]
     fn disarm(&mut self) {
         let timer = timer_of(&self.whose, &mut self.armed);
         drop(timer.and_then(|(shared, armed)| armed.timer.delete(&shared)));

@@ -32,7 +32,7 @@ static VTABLE: RawWakerVTable = RawWakerVTable::new(
 );
 
 /// ## Invariants
-/// - `[unpinned waker]` the data of a waker with this table is a slot, which may be free by now or hold another process; it is woken only while the scheduler
+/// - `[unpinned waker]` the data of a waker with this table is a slot, which may be free by now or hold another process; until it has woken, the scheduler
 ///   of the slot is there. What it wakes is then whoever is in the slot, if anybody: a process may be woken for nothing (`state.rs`, *Allowed*).
 static UNPINNED: RawWakerVTable = RawWakerVTable::new(
     |data| RawWaker::new(data, &UNPINNED),

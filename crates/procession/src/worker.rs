@@ -994,7 +994,7 @@ impl Local {
                 slot.state.give_way();
                 self.push_fifo(ready);
             }
-            Ok(Step::Ended(exit)) => complete(&self.shared, ready, exit.as_deref().unwrap_or(&Exit::Normal)),
+            Ok(Step::Ended(exit)) => self.end(ready, exit.as_deref().unwrap_or(&Exit::Normal)),
             Err(exit) => {
                 if exit.is_panic() {
                     seat.stats.panics.add(1);
@@ -1005,28 +1005,35 @@ impl Local {
                 });
                 // A second panic, of a `Drop`: the state is gone all the same, and the first exit stands.
                 drop(ended);
-                complete(&self.shared, ready, &exit);
+                self.end(ready, &exit);
             }
         }
-        self.current.set(None);
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    fn end(&self, ready: Ready, exit: &Exit) {
+        complete(&self.shared, ready, exit);
+        self.current.set(None);
+        self.shared.note_end();
     }
 }
 
-/// Ends a process whose result is in its body; the caller runs it.
+/// Ends a process whose result is in its body; the caller runs it, and goes on with `note_end`, which may run users' code, when it is nobody's step any more:
+/// the slot may be another's by then.
 fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     let slot = ready.slot();
     drop_guarded(slot.take_foreign_wakers());
     let counter = here::counter(shared);
     counter.add(|stats| &stats.received, slot.received().into());
     if slot.is_alone() {
+        // A result whose `Drop` does not return is that of a process that still runs.
         // SAFETY: [running] the handle is gone, so the body is the caller's until the end.
         drop_guarded(unsafe { slot.with_body(Option::take) });
         if slot.seal() {
             // SAFETY: just sealed, and nothing is left of it.
             unsafe { slot::free_sealed(ready) };
             counter.add(|stats| &stats.ended, 1);
-            return shared.note_end();
+            return;
         }
     }
     counter.add(|stats| &stats.discarded, slot.close_mailbox().into());
@@ -1059,7 +1066,6 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     if !counted {
         counter.add(|stats| &stats.ended, 1);
     }
-    shared.note_end();
 }
 
 /// Ends a process that was never queued: its maker holds its entry.
@@ -1069,6 +1075,7 @@ pub(crate) fn end_unqueued(shared: &Shared, ready: Ready) {
     // SAFETY: [running] the entry is the caller's.
     drop(guarded(|| unsafe { slot.with_body(|body| body.as_mut().map(|body| body.end(slot, Exit::Killed))) }));
     complete(shared, ready, &Exit::Killed);
+    shared.note_end();
 }
 
 /// The next slot of another worker, as it was seen.

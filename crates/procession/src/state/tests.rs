@@ -51,6 +51,14 @@ fn every_event_in_every_phase() {
         assert!(state.see().is_related());
         assert_eq!(state.release_handle().is_complete(), phase == Complete);
         assert!(!state.see().has_handle());
+        let state = in_phase(Ready);
+        let _ = (state.cancel(), state.start());
+        if phase == Complete {
+            let _ = state.complete();
+        }
+        let _ = state.release_handle();
+        assert!(state.see().is_cancelled(), "it is never forgotten");
+        let state = in_phase(phase);
         assert_eq!(state.see().phase(), phase, "handles do not move a process");
     }
 }

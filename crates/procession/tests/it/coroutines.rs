@@ -59,6 +59,33 @@ impl Drop for Noted {
     }
 }
 
+/// Wakers that are cloned and woken within the step that they are of; also when the coroutine waits for something else then.
+#[test]
+fn a_coroutine_that_wakes_itself_goes_on() {
+    let scheduler = driven();
+    let (told, tells) = mpsc::channel();
+    let process = scheduler.spawn_coroutine(move |mut cx: co::Context<u32>| {
+        for _ in 0..3 {
+            let mut woken = false;
+            wait(poll_fn(|task| {
+                if std::mem::replace(&mut woken, true) {
+                    return Poll::Ready(());
+                }
+                let waker: Waker = task.waker().clone();
+                waker.wake();
+                Poll::Pending
+            }));
+        }
+        told.send(()).expect("the test listens");
+        cx.receive()
+    });
+    let process = process.expect("coroutines are enabled");
+    scheduler.run_until_idle();
+    soon(&tells);
+    process.send(7).expect("it waits");
+    assert_eq!(process.join(), Ok(Some(7)));
+}
+
 #[test]
 fn a_coroutine_is_a_process_in_blocking_style() {
     let scheduler = driven();

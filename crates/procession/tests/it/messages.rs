@@ -163,6 +163,20 @@ fn after_a_cancel_the_mailbox_is_drained_before_receive_ends() {
     assert_conserved(&scheduler);
 }
 
+/// A context may leave its process as a part of the result.
+#[test]
+fn a_context_knows_of_the_cancel_after_the_end() {
+    let scheduler = driven();
+    let process = scheduler.start(|cx: Context<()>| async move {
+        cx.cancelled().await;
+        cx
+    });
+    process.cancel();
+    let cx = process.join().expect("it ends by itself");
+    assert!(cx.is_cancelled());
+    scheduler.block_on(cx.cancelled());
+}
+
 #[test]
 fn a_cancel_wakes_a_receive_and_those_who_wait_for_it() {
     let scheduler = driven();

@@ -1,12 +1,14 @@
 //! Shutdowns in which all processes end by themselves.
 
 use std::error::Error;
+use std::pin::pin;
 use std::sync::{Arc, mpsc};
+use std::task::{Context as TaskContext, Wake, Waker};
 use std::time::Duration;
 
 use procession::{
-    CommandId, Context, Elapsed, Event, Events, Exit, InitError, Instant, Process, SpawnOptions, Status, Value,
-    WaitingFor, Yields, sleep, spawn, start, timeout, yield_now,
+    CommandId, Context, Elapsed, Event, Events, Exit, InitError, Instant, Pid, Process, SpawnOptions, Status, Value,
+    WaitingFor, Yields, current_pid, sleep, spawn, start, timeout, yield_now,
 };
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -15,6 +17,32 @@ use super::{AMPLE, mortal, scheduler, shut_down};
 use crate::scene::{assert_conserved, panic_quietly, soon, soon_closed};
 
 const MOMENT: Duration = Duration::from_millis(1);
+
+/// The waker of who waits for the end is woken by the worker that has ended the last process, whose slot may be another's by then.
+#[test]
+fn who_is_woken_by_the_end_is_in_no_process() {
+    struct Asks(mpsc::Sender<Option<Pid>>);
+
+    impl Wake for Asks {
+        fn wake(self: Arc<Self>) {
+            // Ignored: the test has ended.
+            let _ = self.0.send(current_pid());
+        }
+    }
+
+    for known in [false, true] {
+        let scheduler = scheduler(1);
+        let process = scheduler.start(|cx: Context<()>| async move { cx.cancelled().await });
+        let process = known.then_some(process);
+        let (asks, answers) = mpsc::channel();
+        let waker = Waker::from(Arc::new(Asks(asks)));
+        let mut shutdown = pin!(scheduler.shutdown(AMPLE));
+        while shutdown.as_mut().poll(&mut TaskContext::from_waker(&waker)).is_pending() {
+            assert_eq!(soon(&answers), None);
+        }
+        drop(process);
+    }
+}
 
 #[test]
 fn processes_clean_up_with_all_that_the_runtime_has() {
