@@ -3,7 +3,7 @@ use std::sync::{LockResult, TryLockError};
 use crate::{Mutex, MutexGuard, hint};
 
 /// How long a thread looks away from a lock that it found held: so many `spin_loop`s at first, twice as many each time it is still held. The longest round is
-/// some microseconds. From 16 to 128 at first are level for channels and the global queue; with 64, threads of a pool whose jobs take a microsecond lose 5 %.
+/// some microseconds. From 16 to 128 at first are level for the global queue; with 64, threads of a pool whose jobs take a microsecond lose 5 %.
 const FIRST: u32 = 16;
 const LAST: u32 = 256;
 

@@ -81,7 +81,8 @@
 //!   from elsewhere.
 //! - The only entry of a deque waits for the rest of a nap, at most 200 us and the system's wake-up, if its worker's step lasts so long, also
 //!   if others are parked for good meanwhile.
-//! - Of several that are on their way, one is known to be late; while it is, another is woken every 100 us at most.
+//! - Of several that are on their way, one is known to be late; while it is, another is woken about every 100 us. One whose claimer was
+//!   interrupted before he woke it is not known to be.
 //! - More run than the scheduler is wide, from a blocking section's return without a permit to the end of that step.
 //!
 //! ## Rejected
@@ -179,7 +180,7 @@ pub(crate) struct Idle<const MUTATION: u8 = { mutation::SOUND }> {
     threads: AtomicU32,
     /// How many of the parked will look again soon. Changed without the lock.
     napping: AtomicU32,
-    /// One that was woken and is on its way, its seat and 1, and since when. Hints, written without the lock.
+    /// One that was claimed and is on its way, its seat and 1, and since when it is being woken: `u64::MAX` until it is. Hints; `coming` is set under the lock.
     coming: AtomicU32,
     coming_since: AtomicU64,
 }
@@ -437,8 +438,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         }
     }
 
-    /// `Claim`, though somebody searches, if one that was woken has been on its way for longer than [`LATE`]: it counts as searching, but the system lets it wait. Once
-    /// in so long, then.
+    /// `Claim`, though somebody searches, if one that was woken has been on its way for longer than [`LATE`]: it counts as searching, but the system lets it wait. Then
+    /// about once in `LATE`, and no more often.
     pub(crate) fn claim_if_late(&self, now: impl FnOnce() -> u64) -> Option<SeatId> {
         if self.coming.load(Relaxed) == 0 || Counts(self.counts.load(Relaxed)).spare() == 0 {
             return None;

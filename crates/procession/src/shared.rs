@@ -88,7 +88,7 @@ pub(crate) struct Seat {
     pub(crate) timers: Timers<Action>,
     /// Odd while a step runs: twice the number of steps that have ended. Written by the worker without a read-modify-write.
     pub(crate) step: AtomicU64,
-    /// Whose step runs: the index of its slot and 1. For the watchdog, as are the next two, and for snapshots.
+    /// Whose step runs: the index of its slot and 1; 0 once that has ended. For the watchdog, as are the next two, and for snapshots.
     pub(crate) running: AtomicU32,
     /// Whether the thread is in a blocking section.
     pub(crate) in_section: AtomicBool,

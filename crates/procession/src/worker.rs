@@ -1014,6 +1014,7 @@ impl Local {
     fn end(&self, ready: Ready, exit: &Exit) {
         complete(&self.shared, ready, exit);
         self.current.set(None);
+        self.shared.seat(self.seat).running.store(0, Relaxed);
         self.shared.note_end();
     }
 }
