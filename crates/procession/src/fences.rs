@@ -12,7 +12,7 @@ mod real {
     use std::time::Duration;
 
     use procession_sync::atomic::Ordering::SeqCst;
-    use procession_sync::atomic::compiler_fence;
+    use procession_sync::atomic::{compiler_fence, fence};
 
     /// As long as no processor keeps to itself what it has stored, by orders of magnitude.
     const DRAIN: Duration = Duration::from_millis(1);
@@ -40,6 +40,7 @@ mod real {
     #[expect(clippy::disallowed_methods, reason = "no event tells when a processor has written what it was to store")]
     pub(crate) fn heavy_at_leisure() {
         if !system::pass() {
+            fence(SeqCst);
             thread::sleep(DRAIN);
         }
     }

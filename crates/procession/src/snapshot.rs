@@ -305,8 +305,8 @@ pub struct UnfinishedProcess {
     pub label: Option<String>,
     /// Where it was spawned.
     pub location: &'static Location<'static>,
-    /// Where it is. `Running` is a step, or a `Drop`, that has not returned; `Complete` is the `Drop` of its result, if anybody else knew the process; `Ready` may be the `Drop` of one that never
-    /// had a step.
+    /// Where it is. `Running` is a step, or a `Drop`, that has not returned; `Complete` is the `Drop` of its result, if anybody else knew the
+    /// process; `Ready` may be the `Drop` of one that never had a step.
     pub state: ProcessState,
 }
 

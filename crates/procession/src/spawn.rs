@@ -381,7 +381,7 @@ impl SpawnOptions {
         .map(|(share, monitor)| Child::new(address, share, monitor))
     }
 
-    /// Puts a process into a slot, and queues it. `pins` is how many its body is given besides its own.
+    /// Puts a process into a slot, and queues it. `pins` is how many its address and its context take; `body` may hand out so many at no cost.
     fn launch<T>(
         self,
         kind: &'static Kind,

@@ -20,7 +20,8 @@
 //! worker that searches. Of the computing, only so many lose their permits, since each adds a thread that competes for processors.
 //! If all threads are in use: fire due timers and ask for descriptors here. Also if all workers just have no time for these.
 //! `Nudge`, if somebody is spare, and nobody searches or who was woken is late, while something has waited for two looks: wake one.
-//! This is for next slots, which are filled without waking anybody, for timers that a step has set which then stalled, and for the little that the parking protocol lets slip.
+//! This is for next slots, which are filled without waking anybody, for timers that a step has set which then stalled, and for the little
+//! that the parking protocol lets slip.
 //! `Doze`: after 100 ms without anybody awake, sleep until a worker becomes awake (`doze.rs`).
 //!
 //! ## Why it works

@@ -1011,6 +1011,7 @@ impl Local {
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
+    /// The step has ended its process: the slot may be another's before this returns, so the worker names it no longer when users' code runs.
     fn end(&self, ready: Ready, exit: &Exit) {
         complete(&self.shared, ready, exit);
         self.current.set(None);
