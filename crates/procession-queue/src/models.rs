@@ -29,7 +29,7 @@
 use std::convert::Infallible;
 
 use procession_sync::cell::UnsafeCell;
-use procession_sync::{Arc, thread};
+use procession_sync::{Arc, explore, thread};
 
 use crate::event::{self, Stack};
 use crate::ring::{Arrange, Owned, Ring, mutation};
@@ -39,14 +39,6 @@ use crate::{Event, Global, Pushed};
 const CAPACITY: usize = 4;
 
 type Shared<const MUTATION: u8> = Arc<Ring<u32, CAPACITY, MUTATION>>;
-
-/// Runs `body` in every interleaving within the bound.
-fn explore(body: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.max_branches = 10_000;
-    builder.check(body);
-}
 
 /// Panics unless `taken` is, in any order, 0 to `count - 1`.
 fn assert_each_once(mut taken: Vec<u32>, count: u32) {

@@ -8,7 +8,8 @@
 //! The canaries of the model files guard against just that.
 //!
 //! There is hardly any logic here: aliases, the one-field [`cell::UnsafeCell`] that gives std's cell the interface
-//! of loom's, and [`lock_with_backoff`], which under loom is a plain lock.
+//! of loom's, [`lock_with_backoff`], which under loom is a plain lock, and
+//! `explore`, which runs a model.
 //!
 //! ```
 //! use procession_sync::atomic::{AtomicU32, Ordering};
@@ -77,3 +78,18 @@ pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 /// Shared ownership and locks.
 #[cfg(not(procession_loom))]
 pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+/// Runs a model in every interleaving, with at most two preemptions, or as many as `LOOM_MAX_PREEMPTIONS` says.
+#[cfg(procession_loom)]
+pub fn explore(model: impl Fn() + Sync + Send + 'static) {
+    explore_to(2, model);
+}
+
+/// As [`explore`], with at most so many preemptions if `LOOM_MAX_PREEMPTIONS` does not say.
+#[cfg(procession_loom)]
+pub fn explore_to(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+    builder.max_branches = 10_000;
+    builder.check(model);
+}

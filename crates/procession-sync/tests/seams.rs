@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Name, and the files (by the end of their path) that may write it.
-const SEAMS: [(&str, &[&str]); 9] = [
+const SEAMS: [(&str, &[&str]); 10] = [
     ("std::sync::atomic", &["procession-sync/src/lib.rs"]),
     ("core::sync::atomic", &[]),
     ("std::cell::UnsafeCell", &["procession-sync/src/cell/plain.rs"]),
@@ -16,6 +16,7 @@ const SEAMS: [(&str, &[&str]); 9] = [
     ("loom::sync", &["procession-sync/src/lib.rs"]),
     ("loom::cell", &["procession-sync/src/lib.rs"]),
     ("loom::thread", &["procession-sync/src/lib.rs"]),
+    ("loom::model", &["procession-sync/src/lib.rs"]),
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

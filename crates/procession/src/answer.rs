@@ -119,15 +119,9 @@ impl<T, const MUTATION: u8> Answer<T, MUTATION> {
 mod models {
     use std::task::Waker;
 
-    use procession_sync::{Arc, thread};
+    use procession_sync::{Arc, explore, thread};
 
     use super::{Answer, Finished, Looked, mutation};
-
-    fn explore(body: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(body);
-    }
 
     /// A reply comes just as the caller gives up.
     fn give_up<const MUTATION: u8>() {

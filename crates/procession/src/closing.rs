@@ -104,14 +104,12 @@ impl<const MUTATION: u8> Closing<MUTATION> {
 mod models {
     use procession_sync::atomic::AtomicU32;
     use procession_sync::atomic::Ordering::Relaxed;
-    use procession_sync::{Arc, thread};
+    use procession_sync::{Arc, explore, thread};
 
     use super::{Closing, TERMINATING, mutation};
 
     fn spawn<const MUTATION: u8>(has_fences: bool) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(move || {
+        explore(move || {
             let shared = Arc::new((Closing::<MUTATION>::with_fences(has_fences), AtomicU32::new(0)));
             let spawner = {
                 let shared = Arc::clone(&shared);

@@ -74,14 +74,12 @@ impl<const MUTATION: u8> Doze<MUTATION> {
 mod models {
     use procession_sync::atomic::AtomicU32;
     use procession_sync::atomic::Ordering::Relaxed;
-    use procession_sync::{Arc, thread};
+    use procession_sync::{Arc, explore, thread};
 
     use super::{Doze, mutation};
 
     fn race<const MUTATION: u8>() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(|| {
+        explore(|| {
             let shared = Arc::new((Doze::<MUTATION>::default(), AtomicU32::new(0)));
             let worker = {
                 let shared = Arc::clone(&shared);

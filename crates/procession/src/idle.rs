@@ -750,16 +750,14 @@ impl<const MUTATION: u8> Idle<MUTATION> {
 mod models {
     use procession_sync::atomic::AtomicU32;
     use procession_sync::atomic::Ordering::Relaxed;
-    use procession_sync::{Arc, thread};
+    use procession_sync::{Arc, explore, explore_to, thread};
 
     use super::{Idle, SeatId, TakenBack, mutation};
 
     /// One worker parks while another thread publishes. The decisions alone are modelled: if the worker would block, the publisher must
     /// have claimed it.
     fn publish<const MUTATION: u8, const RECHECK: bool>() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(|| {
+        explore(|| {
             let shared = Arc::new((Idle::<MUTATION>::new(1, 1, true), AtomicU32::new(0)));
             assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
             let publisher = {
@@ -789,9 +787,7 @@ mod models {
 
     /// One worker parks while another thread queues what only that worker can run.
     fn bound<const RECHECK: bool>() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(|| {
+        explore(|| {
             let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(1, 1, true), AtomicU32::new(0)));
             assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
             let waker = {
@@ -815,9 +811,7 @@ mod models {
     /// A worker naps, and without a permit looks once more before it parks for good, while another publishes the only entry of its own deque.
     /// With `LATE`, it says that it naps until it has looked.
     fn nap<const MUTATION: u8, const LATE: bool>() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(|| {
+        explore(|| {
             let shared = Arc::new((Idle::<MUTATION>::new(2, 2, true), AtomicU32::new(0)));
             assert!(shared.0.claim_absent(1).is_some(), "the publisher's worker is awake");
             assert!(shared.0.claim_this(SeatId(1)), "so is the other, which searches");
@@ -869,9 +863,7 @@ mod models {
 
     /// A thread that has begun coroutines leaves the seat for callers, while one of them is woken and another thread comes for the seat.
     fn keep_seat<const KEPT: bool>() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(|| {
+        explore(|| {
             let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(1, 1, true), AtomicU32::new(0)));
             assert!(shared.0.claim_absent(1).is_some(), "the first thread has taken its seat");
             let other = {
@@ -903,9 +895,7 @@ mod models {
 
     /// A worker parks, and finds in its `Recheck` what was queued before; meanwhile somebody asks whether all is idle.
     fn survey<const MUTATION: u8>() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(|| {
+        explore(|| {
             // Whether the entry is queued, and whether it has run.
             let shared = Arc::new((Idle::<MUTATION>::new(1, 1, true), AtomicU32::new(1), AtomicU32::new(0)));
             assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
@@ -929,9 +919,7 @@ mod models {
     /// Two parked workers. One finds all parked, and looks whether the test clock may move to a far deadline; the other finds the near timer
     /// due, fires it, leaves something to be waited for, and parks again.
     fn advance<const LOOKS_AGAIN: bool>() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(3));
-        builder.check(|| {
+        explore_to(3, || {
             // Whether the near timer is there, and what is on its way.
             let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(2, 2, true), AtomicU32::new(1), AtomicU32::new(0)));
             assert!(shared.0.claim_absent(1).is_some(), "the first has taken its seat");
@@ -972,9 +960,7 @@ mod models {
 
     /// Two seats and one permit: a worker's step blocks, while another thread publishes.
     fn give_back<const MUTATION: u8, const RECHECK: bool>() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(|| {
+        explore(|| {
             let shared = Arc::new((Idle::<MUTATION>::new(2, 1, true), AtomicU32::new(0)));
             assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
             let publisher = {
@@ -994,9 +980,7 @@ mod models {
 
     /// A worker comes out of its step and parks, while the watchdog takes its permit.
     fn revoke<const MUTATION: u8>() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(|| {
+        explore(|| {
             let shared = Arc::new(Idle::<MUTATION>::new(3, 2, true));
             assert!(shared.claim_absent(1).is_some(), "the worker has taken its seat");
             assert!(shared.claim_this(SeatId(1)), "another is awake");
@@ -1019,9 +1003,7 @@ mod models {
     /// Two seats, one permit. One worker has none, finds an entry, and sleeps; the other, who has it, blocks.
     #[test]
     fn park_without_permit_against_the_last_to_block() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(|| {
+        explore(|| {
             let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(2, 1, true), AtomicU32::new(0)));
             assert!(shared.0.claim_absent(1).is_some(), "the first has the permit");
             shared.0.give_back(SeatId(0));

@@ -193,15 +193,13 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
 mod models {
     use procession_sync::atomic::AtomicU64;
     use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
-    use procession_sync::{Arc, thread};
+    use procession_sync::{Arc, explore, thread};
 
     use super::{Keeper, Kept, NEVER, Owed, SeatId, mutation};
 
     /// One worker parks with a deadline of 10 in sight; another sets one of 5, and parks.
     fn park<const MUTATION: u8>() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(|| {
+        explore(|| {
             let shared = Arc::new((Keeper::<MUTATION>::none(), AtomicU64::new(10)));
             let other = {
                 let shared = Arc::clone(&shared);
@@ -220,9 +218,7 @@ mod models {
 
     /// One worker parks without a deadline in sight, while the first descriptor is made known.
     fn open<const MUTATION: u8>() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(|| {
+        explore(|| {
             let shared = Arc::new((Keeper::<MUTATION>::none(), AtomicU64::new(0)));
             let other = {
                 let shared = Arc::clone(&shared);
@@ -242,9 +238,7 @@ mod models {
 
     /// A keeper wakes for 5, while the one that has the only permit fires that, sets a timer of 20, and parks.
     fn resign<const MUTATION: u8>() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(|| {
+        explore(|| {
             // The earliest deadline, and how many permits there are.
             let shared = Arc::new((Keeper::<MUTATION>::none(), AtomicU64::new(5), AtomicU64::new(0)));
             assert_eq!(shared.0.keep(SeatId(0), 5), Kept::Until(5));
@@ -276,9 +270,7 @@ mod models {
 
     /// Of two that are awake one sets a timer of 5, and blocks; the other parks with one of 10 in sight.
     fn block<const MUTATION: u8>() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(|| {
+        explore(|| {
             // The earliest deadline, and how many are awake.
             let shared = Arc::new((Keeper::<MUTATION>::none(), AtomicU64::new(10), AtomicU64::new(2)));
             let blocks = {

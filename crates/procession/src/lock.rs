@@ -34,8 +34,8 @@
 //! - `[held]` the value is touched by who has set `held`, until he clears it: by who has the guard, which is Sync only if the value is.
 //!
 //! ## Checked by
-//! `models::hold_against_hold`, `models::free_against_begin_to_wait`, `models::touch_against_touch`, their like without asymmetric fences,
-//! and their canaries; under load by `tests::threads_exclude_each_other`.
+//! `models::hold_against_hold`, `models::free_against_begin_to_wait`, `models::touch_against_touch`, the first two also without asymmetric
+//! fences, and their canaries; under load by `tests::threads_exclude_each_other`.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -58,6 +58,8 @@ pub(crate) mod mutation {
     pub(crate) const WAIT_WITHOUT_FENCE: u8 = 2;
     /// `Free` does not release the value.
     pub(crate) const FREE_RELAXED: u8 = 3;
+    /// `Notify` without the gate's mutex.
+    pub(crate) const NOTIFY_AT_ONCE: u8 = 4;
 }
 
 /// How long a thread looks away from a lock that is held: so many pauses at first, twice as many each time. Those of `lock_with_backoff`, which were measured.
@@ -187,7 +189,8 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
     #[cold]
     fn notify(&self) {
         let gate = self.gate();
-        let passage = gate.mutex.lock().expect("nothing that can panic runs under this lock");
+        let passage = (MUTATION != mutation::NOTIFY_AT_ONCE)
+            .then(|| gate.mutex.lock().expect("nothing that can panic runs under this lock"));
         // Relaxed: written under the mutex only; a holder that sees it late notifies once more.
         self.waiting.store(false, Relaxed);
         gate.freed.notify_all();
@@ -251,16 +254,11 @@ impl<T, const MUTATION: u8> Drop for Guard<'_, T, MUTATION> {
 mod models {
     use std::mem;
 
+    use procession_sync::atomic::AtomicBool;
     use procession_sync::atomic::Ordering::Relaxed;
-    use procession_sync::{Arc, thread};
+    use procession_sync::{Arc, explore, thread};
 
     use super::{Lock, mutation};
-
-    fn explore(body: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(body);
-    }
 
     /// Three threads hold the lock in turns, and wait for it.
     fn hold(has_fences: bool) {
@@ -291,21 +289,28 @@ mod models {
     /// One holds the lock, and frees it, while another begins to wait.
     fn free_against_wait<const MUTATION: u8>(has_fences: bool) {
         explore(move || {
-            let lock = Arc::new(Lock::<u32, MUTATION>::with_fences(0, has_fences));
-            mem::forget(lock.try_lock());
+            let lock = Arc::new((Lock::<u32, MUTATION>::with_fences(0, has_fences), AtomicBool::new(false)));
+            mem::forget(lock.0.try_lock());
             let waiter = {
                 let lock = Arc::clone(&lock);
                 thread::spawn(move || {
-                    let _passage = lock.gate.mutex.lock();
+                    let (lock, waits) = &*lock;
+                    let passage = lock.gate.mutex.lock();
                     lock.begin_to_wait();
-                    lock.try_lock().map(mem::forget).is_some()
+                    let has_it = lock.try_lock().map(mem::forget).is_some();
+                    // Relaxed: the mutex orders it before a notification that reaches who waits.
+                    waits.store(!has_it, Relaxed);
+                    drop(passage);
+                    has_it
                 })
             };
-            if lock.free() {
+            let (lock, waits) = &*lock;
+            let is_told = lock.free() && {
                 lock.notify();
-            }
+                waits.load(Relaxed)
+            };
             let has_it = waiter.join().expect("the waiter does not panic");
-            assert!(has_it || !lock.waiting.load(Relaxed), "nobody tells who waits");
+            assert!(has_it || is_told, "nobody tells who waits");
         });
     }
 
@@ -329,6 +334,12 @@ mod models {
     #[should_panic(expected = "nobody tells who waits")]
     fn canary_wait_without_fence() {
         free_against_wait::<{ mutation::WAIT_WITHOUT_FENCE }>(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody tells who waits")]
+    fn canary_notify_at_once() {
+        free_against_wait::<{ mutation::NOTIFY_AT_ONCE }>(true);
     }
 
     /// Two touch the value, each if it finds the lock free.

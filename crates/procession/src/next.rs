@@ -160,7 +160,7 @@ impl<T, const MUTATION: u8> Next<T, MUTATION> {
 #[cfg(all(test, procession_loom))]
 mod models {
     use procession_sync::cell::UnsafeCell;
-    use procession_sync::{Arc, thread};
+    use procession_sync::{Arc, explore, thread};
 
     use super::{Next, NonNull, mutation};
 
@@ -169,12 +169,6 @@ mod models {
     fn step(process: &Process) {
         // SAFETY: the entry of a process gives the right to it, which the model is about.
         process.with_mut(|steps| unsafe { *steps += 1 });
-    }
-
-    fn explore(body: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(body);
     }
 
     fn race<const MUTATION: u8>(has_fences: bool) {

@@ -178,15 +178,13 @@ impl<const MUTATION: u8> Pins<MUTATION> {
 #[cfg(all(test, procession_loom))]
 mod models {
     use procession_sync::cell::UnsafeCell;
-    use procession_sync::{Arc, thread};
+    use procession_sync::{Arc, explore, thread};
 
     use super::{Pins, Unpinned, mutation};
 
     /// The process of generation 1 ends, as `end` does, and its slot goes to generation 2, while a sender looks generation 1 up.
     fn reuse<const MUTATION: u8>(end: impl Fn(&Pins<MUTATION>) -> bool + Copy + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(move || {
+        explore(move || {
             let slot = Arc::new((Pins::<MUTATION>::free(), UnsafeCell::new(0)));
             // SAFETY: [free] nobody else has the slot.
             slot.1.with_mut(|process| unsafe { *process = 1 });

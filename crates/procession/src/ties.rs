@@ -92,16 +92,10 @@ impl<T: Default, const MUTATION: u8> Ties<T, MUTATION> {
 
 #[cfg(all(test, procession_loom))]
 mod models {
-    use procession_sync::{Arc, thread};
+    use procession_sync::{Arc, explore, thread};
 
     use super::{Left, Ties, mutation};
     use crate::state::State;
-
-    fn explore(body: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(body);
-    }
 
     /// A process: its word, who is to be told of its end, and how often it was told of another's.
     struct Process<const MUTATION: u8> {

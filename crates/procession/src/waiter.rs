@@ -108,16 +108,10 @@ impl<W, const MUTATION: u8> Waiter<W, MUTATION> {
 
 #[cfg(all(test, procession_loom))]
 mod models {
-    use procession_sync::{Arc, thread};
+    use procession_sync::{Arc, explore, thread};
 
     use super::{Waiter, mutation};
     use crate::state::State;
-
-    fn explore(body: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(body);
-    }
 
     /// A process in its last step ends on another thread, while `handle` does what a handle does; what the end woke.
     fn end_against<R, const MUTATION: u8>(

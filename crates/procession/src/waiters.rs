@@ -405,14 +405,12 @@ impl<T> Waiters<T> {
 
 #[cfg(all(test, procession_loom))]
 mod models {
-    use procession_sync::{Arc, thread};
+    use procession_sync::{Arc, explore, thread};
 
     use super::{Choice, mutation};
 
     fn serve_twice<const MUTATION: u8>() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(|| {
+        explore(|| {
             let choice = Arc::new(Choice::<MUTATION>::new(std::task::Waker::noop().clone()));
             let other = {
                 let choice = Arc::clone(&choice);

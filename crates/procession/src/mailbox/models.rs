@@ -4,17 +4,11 @@ use std::num::NonZeroU32;
 use std::task::Waker;
 
 use procession_queue::Event;
-use procession_sync::{Arc, thread};
+use procession_sync::{Arc, explore, thread};
 
 use super::{Bounded, Offered, Standing, Stood, WhenFull, mutation};
 
 type Mailbox<const MUTATION: u8> = Bounded<u32, (), MUTATION>;
-
-fn explore(body: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.check(body);
-}
 
 fn mailbox<const MUTATION: u8>(when_full: WhenFull) -> Arc<Mailbox<MUTATION>> {
     Arc::new(Bounded::new(NonZeroU32::MIN, when_full))

@@ -5,16 +5,10 @@ use std::task::{Wake, Waker};
 
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
-use procession_sync::{Arc, thread};
+use procession_sync::{Arc, explore, thread};
 
 use super::mutation::{self, SOUND};
 use super::{Event, Left, Source, Sources, WaiterId};
-
-fn check(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.check(model);
-}
 
 /// A waker that notes that it was woken.
 struct Woken(AtomicBool);
@@ -31,7 +25,7 @@ fn readable<const MUTATION: u8>(source: &Source<MUTATION>) -> Event {
 
 /// Data comes, and is told of, while a process finds nothing, and waits.
 fn set<const MUTATION: u8>() {
-    check(|| {
+    explore(|| {
         let sources = Arc::new(Sources::<MUTATION>::none());
         let source = sources.add();
         let data = Arc::new(AtomicBool::new(false));
@@ -75,7 +69,7 @@ fn set<const MUTATION: u8>() {
 
 /// A descriptor is deregistered, and its place used again, while an event of the old one is under way.
 fn reuse<const MUTATION: u8>() {
-    check(|| {
+    explore(|| {
         let sources = Arc::new(Sources::<MUTATION>::none());
         let old = sources.add();
         let poller = {

@@ -1,15 +1,9 @@
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::cell::UnsafeCell;
-use procession_sync::{Arc, thread};
+use procession_sync::{Arc, explore, thread};
 
 use super::{State, Wait, WaitFor, Wake, mutation};
-
-fn explore(body: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.check(body);
-}
 
 /// A process looks for a message, finds none, and waits, while two others leave one each and wake it.
 fn wakes_against_wait<const MUTATION: u8>() {

@@ -191,19 +191,13 @@ const REFUSED: usize = usize::MAX;
 mod models {
     use std::task::Waker;
 
-    use procession_sync::{Arc, thread};
+    use procession_sync::{Arc, explore, thread};
 
     use super::{Entry, Gate, mutation};
     use crate::waiters::Another;
 
     fn waker() -> Waker {
         Waker::noop().clone()
-    }
-
-    fn explore(model: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = builder.preemption_bound.or(Some(2));
-        builder.check(model);
     }
 
     /// The holder gives the lock up while the next who waits goes.

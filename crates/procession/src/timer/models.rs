@@ -84,10 +84,7 @@ impl<const MUTATION: u8> Timers<Act, MUTATION> {
 
 /// Runs `body` in every interleaving within the bound, with timers of its own.
 fn explore<const MUTATION: u8>(limit: u32, body: impl Fn(Shared<MUTATION>) + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.max_branches = 10_000;
-    builder.check(move || {
+    procession_sync::explore(move || {
         ALIVE.set(0);
         let timers = Arc::new(Timers::starting_at(limit, 0, 0));
         body(Arc::clone(&timers));

@@ -1,16 +1,10 @@
 use std::sync::Arc as StdArc;
 use std::task::Waker;
 
-use procession_sync::{Arc, thread};
+use procession_sync::{Arc, explore, thread};
 
 use super::{Core, Received, Refused, Sent, mutation};
 use crate::waiters::{Another, Choice};
-
-fn explore(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.check(model);
-}
 
 /// One sends, one receives, one closes.
 fn close_send_receive<const MUTATION: u8>() {

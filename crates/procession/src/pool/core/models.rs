@@ -1,16 +1,10 @@
 use std::task::Waker;
 
-use procession_sync::{Arc, thread};
+use procession_sync::{Arc, explore, thread};
 
 use crate::waiters::Another;
 
 use super::{Core, Ended, Entry, Expired, Idle, Limits, Next, Order, Seat, Verdict, mutation};
-
-fn check(model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.check(model);
-}
 
 /// A pool with one worker that has job 1.
 fn with_a_busy_worker<const MUTATION: u8>(queue: usize) -> (Arc<Core<u32, MUTATION>>, Arc<Seat<u32>>) {
@@ -58,7 +52,7 @@ fn has_order(seat: &Seat<u32>) -> bool {
 }
 
 fn claim_against_park<const MUTATION: u8>() {
-    check(|| {
+    explore(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(1);
         let submitter = {
             let core = Arc::clone(&core);
@@ -85,7 +79,7 @@ fn canary_park_in_two() {
 }
 
 fn claim_against_expire<const MUTATION: u8>() {
-    check(|| {
+    explore(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(0);
         let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
         wakes.wake();
@@ -118,7 +112,7 @@ fn canary_expire_blindly() {
 
 /// A worker rests, a job comes, and the time of those that rest is over.
 fn claim_against_reap<const MUTATION: u8>() {
-    check(|| {
+    explore(|| {
         let core = with_a_launched_worker::<MUTATION>();
         let (next, wakes) = core.finish(|| Idle::Rests { until: 1, has_begun: false }, 1, Ended::Completed);
         wakes.wake();
@@ -148,7 +142,7 @@ fn canary_reap_in_two() {
 }
 
 fn submit_against_close<const MUTATION: u8>() {
-    check(|| {
+    explore(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(1);
         let submitter = {
             let core = Arc::clone(&core);
@@ -180,7 +174,7 @@ fn canary_enter_in_two() {
 /// All four at once: a worker that parks and expires, a submitter, and a close.
 #[test]
 fn claim_park_expire_and_close() {
-    check(|| {
+    explore(|| {
         let (core, seat) = with_a_busy_worker::<{ mutation::SOUND }>(0);
         let submitter = {
             let core = Arc::clone(&core);
@@ -215,7 +209,7 @@ fn claim_park_expire_and_close() {
 }
 
 fn wait_against_resize<const MUTATION: u8>() {
-    check(|| {
+    explore(|| {
         let (core, _seat) = with_a_busy_worker::<MUTATION>(0);
         let resizer = {
             let core = Arc::clone(&core);
@@ -245,7 +239,7 @@ fn canary_resize_silently() {
 }
 
 fn submit_against_resize<const MUTATION: u8>() {
-    check(|| {
+    explore(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(1);
         core.resize(2, &mut || Ok(Idle::Parked(Seat::new()))).1.wake();
         let submitter = {
@@ -278,7 +272,7 @@ fn canary_start_in_two() {
 
 /// A job that waits for a queued one runs it, its handle cancels it, and the worker takes it, all at once.
 fn help_against_withdraw_against_run<const MUTATION: u8>() {
-    check(|| {
+    explore(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(1);
         assert!(submit(&core).0);
         let worker = {
@@ -325,7 +319,7 @@ fn canary_withdraw_in_two_with_help() {
 }
 
 fn withdraw_against_run<const MUTATION: u8>() {
-    check(|| {
+    explore(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(1);
         assert!(submit(&core).0);
         let worker = {
@@ -361,7 +355,7 @@ fn canary_withdraw_in_two() {
 /// A place that is granted to somebody who leaves goes to the next.
 #[test]
 fn leave_against_finish() {
-    check(|| {
+    explore(|| {
         let (core, seat) = with_a_busy_worker::<{ mutation::SOUND }>(0);
         let Entry::Waits(place) = core.wait(&mut Another::none(), None) else {
             panic!("the pool is full");
