@@ -190,8 +190,8 @@ pub struct Snapshot {
     pub stalls: StallSnapshot,
     /// Blocking sections that workers have entered.
     pub blocking_sections: u64,
-    /// Whether the system has membarrier(2), by which workers hand over to the process that they have woken without atomic read-modify-writes. Without it that takes
-    /// some nanoseconds more.
+    /// Whether the system has membarrier(2). Without it, handing over to a process that was woken, spawning, and freeing the lock of a channel, a
+    /// semaphore or a worker's timers take one or two atomic read-modify-writes more, some nanoseconds each.
     pub membarrier: bool,
 }
 
