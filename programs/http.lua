@@ -2,6 +2,7 @@
 
 function counter(owner)
   process.register("counter")
+  process.send(owner, "ready")
   -- Not when it is cancelled: those who ask have to end before.
   process.monitor(owner)
   local n = 0
@@ -32,6 +33,8 @@ end
 
 function main(address)
   process.spawn("counter", process.self())
+  -- Before anybody asks for it by its name.
+  assert(process.receive(1000) == "ready", "the counter does not begin")
   local listener = assert(net.listen(address or "127.0.0.1:0"))
   print("listening at " .. listener:address())
   http.serve(listener, "answer")

@@ -87,6 +87,7 @@ end
 
 function store(owner)
   process.register("store")
+  process.send(owner, "ready")
   -- Not when it is cancelled: those who ask have to end before.
   process.monitor(owner)
   local swept = time.now()
@@ -193,6 +194,8 @@ end
 
 function main(address)
   process.spawn("store", process.self())
+  -- Before anybody asks for it by its name.
+  assert(process.receive(PATIENCE) == "ready", "the store does not begin")
   local listener = assert(net.listen(address or "127.0.0.1:6379"))
   print("listening at " .. listener:address())
   net.serve(listener, "serve")
