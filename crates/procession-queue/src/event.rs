@@ -7,7 +7,7 @@
 //! ## States
 //! One word, `newest`: null (open and empty), `ARMED` (open, empty, and the consumer wants to be woken), a link (open, the
 //! nodes linked from the newest to the oldest), or `CLOSED` (for ever). A link is the address of a node, and in its lowest bit whether what the node
-//! holds is a message or of the system, so that a message of 8 bytes takes a node of 16. Where an address leaves the 16 highest bits of the word free (x86-64), the
+//! holds is a message or of the system, so that a message of 8 bytes takes a node of 16; what is of the system comes in its node. Where an address leaves the 16 highest bits of the word free (x86-64), the
 //! word of an open queue has in them how many messages were ever pushed; a second word, `carried`, has what does not go into them.
 //!
 //! ## Steps
@@ -161,19 +161,55 @@ impl Word {
 }
 
 /// What an event queue carries: messages, and what whoever runs the consumer has to say to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Event<M, S = Infallible> {
     /// From a producer, by [`EventQueue::push`].
     Message(M),
     /// Of the system that the consumer is part of, by [`EventQueue::push_system`].
-    System(S),
+    System(Entry<S>),
 }
 
 impl<M> Event<M> {
     /// The message, where there is nothing else.
     pub fn into_message(self) -> M {
-        let Self::Message(message) = self;
-        message
+        match self {
+            Self::Message(message) => message,
+            Self::System(Entry(node)) => match node.item {},
+        }
+    }
+}
+
+/// Something of the system, in the allocation that will be its place in a queue: pushing it allocates nothing, and moves a pointer.
+pub struct Entry<S>(Box<Node<S>>);
+
+impl<S> Entry<S> {
+    /// Allocates `item` with a place in a queue.
+    pub fn new(item: S) -> Self {
+        Self(Box::new(Node { head: Head { next: ptr::null_mut() }, item }))
+    }
+
+    /// The item.
+    pub fn into_inner(self) -> S {
+        self.0.item
+    }
+}
+
+// SAFETY: an entry owns its item. The link is a queue's or a batch's, and means nothing outside of them.
+unsafe impl<S: Send> Send for Entry<S> {}
+// SAFETY: as above.
+unsafe impl<S: Sync> Sync for Entry<S> {}
+
+impl<S: PartialEq> PartialEq for Entry<S> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.item == other.0.item
+    }
+}
+
+impl<S: Eq> Eq for Entry<S> {}
+
+impl<S: fmt::Debug> fmt::Debug for Entry<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Entry").field(&self.0.item).finish()
     }
 }
 
@@ -228,22 +264,26 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
 
     #[inline]
     pub(crate) fn push(&self, message: M) -> Result<Pushed, Closed<M>> {
-        self.push_node(message, 0)
-    }
-
-    #[inline]
-    pub(crate) fn push_system(&self, item: S) -> Result<Pushed, Closed<S>> {
-        self.push_node(item, SYSTEM)
-    }
-
-    /// `kind` is `SYSTEM` for an `S`, and 0 for an `M`.
-    #[inline]
-    fn push_node<T>(&self, item: T, kind: usize) -> Result<Pushed, Closed<T>> {
-        let mut seen = self.see();
+        let seen = self.see();
         if seen.is(CLOSED) {
-            return Err(Closed(item));
+            return Err(Closed(message));
         }
-        let node = Box::new(Node { head: Head { next: seen.list() }, item });
+        let node = Box::new(Node { head: Head { next: ptr::null_mut() }, item: message });
+        self.push_node(node, 0, seen).map_err(|node| Closed(node.item))
+    }
+
+    #[inline]
+    pub(crate) fn push_system(&self, entry: Entry<S>) -> Result<Pushed, Closed<Entry<S>>> {
+        self.push_node(entry.0, SYSTEM, self.see()).map_err(|node| Closed(Entry(node)))
+    }
+
+    /// `kind` is `SYSTEM` for an `S`, and 0 for an `M`; `seen` is the word as it was just now.
+    #[inline]
+    fn push_node<T>(&self, mut node: Box<Node<T>>, kind: usize, mut seen: Word) -> Result<Pushed, Box<Node<T>>> {
+        if seen.is(CLOSED) {
+            return Err(node);
+        }
+        node.head.next = seen.list();
         assert!(
             (&raw const *node).addr() <= LINK,
             "the allocator does not use the whole address space of 5-level paging"
@@ -274,8 +314,7 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
                 }
                 Err(now) if now.is(CLOSED) => {
                     // SAFETY: [unpublished]
-                    let node = unsafe { Box::from_raw(node) };
-                    return Err(Closed(node.item));
+                    return Err(unsafe { Box::from_raw(node) });
                 }
                 Err(now) => {
                     seen = now;
@@ -391,13 +430,13 @@ impl<M, S, const MUTATION: u8> Drop for Stack<M, S, MUTATION> {
 /// Beside messages it can carry items of a second type, in one order with them, which costs a message nothing: what a runtime tells its processes, say.
 ///
 /// ```
-/// use procession_queue::{Closed, Event, EventQueue, Pushed};
+/// use procession_queue::{Closed, Entry, Event, EventQueue, Pushed};
 ///
 /// let queue = EventQueue::with_system();
 /// assert!(queue.arm());
 /// assert_eq!(queue.push("a"), Ok(Pushed::Wake));
-/// assert_eq!(queue.push_system(1), Ok(Pushed::Queued));
-/// assert!(queue.take().eq([Event::Message("a"), Event::System(1)]));
+/// assert_eq!(queue.push_system(Entry::new(1)), Ok(Pushed::Queued));
+/// assert!(queue.take().eq([Event::Message("a"), Event::System(Entry::new(1))]));
 /// assert_eq!(queue.push("b"), Ok(Pushed::Queued));
 /// assert!(queue.close().eq([Event::Message("b")]));
 /// assert_eq!(queue.push("c"), Err(Closed("c")));
@@ -437,9 +476,9 @@ impl<M, S> EventQueue<M, S> {
     /// As [`push`](Self::push), for something of the system.
     ///
     /// # Errors
-    /// [`Closed`] returns the item if the queue is closed.
-    pub fn push_system(&self, item: S) -> Result<Pushed, Closed<S>> {
-        self.0.push_system(item)
+    /// [`Closed`] returns the entry if the queue is closed.
+    pub fn push_system(&self, entry: Entry<S>) -> Result<Pushed, Closed<Entry<S>>> {
+        self.0.push_system(entry)
     }
 
     /// Takes everything queued, oldest first.
@@ -577,7 +616,7 @@ impl<M, S> Iterator for Batch<M, S> {
             // SAFETY: as above.
             let node = unsafe { Box::from_raw(node(oldest).cast::<Node<S>>()) };
             self.oldest = node.head.next;
-            Event::System(node.item)
+            Event::System(Entry(node))
         })
     }
 

@@ -99,7 +99,7 @@ use std::fmt;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use event::{Batch, Closed, Event, EventQueue, Pushed};
+pub use event::{Batch, Closed, Entry, Event, EventQueue, Pushed};
 pub use global::Global;
 
 /// What came of an attempt to steal.

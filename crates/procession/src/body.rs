@@ -21,7 +21,7 @@ use crate::state::WaitFor;
 use crate::time::Armed;
 
 /// What a mailbox holds.
-pub(crate) type Event<M> = procession_queue::Event<M, Box<System>>;
+pub(crate) type Event<M> = procession_queue::Event<M, System>;
 
 /// What the runtime tells a process.
 pub(crate) enum System {

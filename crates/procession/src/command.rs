@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession_queue::Entry;
 use procession_sync::Mutex;
 
 use crate::action::Action;
@@ -312,7 +313,7 @@ impl Completion {
         match self.target.take() {
             Some(Target::Machine { slot, tag }) => {
                 // Ignored: a process that has ended wants no completion.
-                slot.push_system(Box::new(System::Completion { tag, result }));
+                slot.push_system(Entry::new(System::Completion { tag, result }));
                 slot.shared().end_outstanding();
             }
             Some(Target::Caller { shared, reply }) => {
@@ -361,7 +362,7 @@ impl Registry {
             return match sleep(slot, tag, input) {
                 Ok(timer) => Some(timer),
                 Err(error) => {
-                    slot.push_system(Box::new(System::Completion { tag, result: Err(error) }));
+                    slot.push_system(Entry::new(System::Completion { tag, result: Err(error) }));
                     None
                 }
             };
@@ -435,7 +436,7 @@ fn sleep(slot: &Slot, tag: u64, input: Value) -> Result<Armed, CommandError> {
     let mut timer = timer.lock().expect("nothing that can panic runs under this lock");
     let fire = Action::Call(Arc::new(move || {
         if let Some(timer) = *set.lock().expect("nothing that can panic runs under this lock") {
-            sleeper.push_system(Box::new(System::Slept { tag, timer }));
+            sleeper.push_system(Entry::new(System::Slept { tag, timer }));
         }
     }));
     let armed = arm(shared, when, None, fire).map_err(|_| CommandError::TimerLimit)?;

@@ -33,7 +33,7 @@ use crate::{Pid, Waiting, here, root};
 pub struct Context<M: Send + 'static> {
     slot: Pin,
     /// Taken out of an unbounded mailbox, not received yet; behind `aside`.
-    taken: Batch<M, Box<System>>,
+    taken: Batch<M, System>,
     /// Looked at, and left for another kind of receive. Boxed, since few processes have any, and each pays for the field.
     aside: Option<Box<Aside<M>>>,
 }
@@ -340,9 +340,9 @@ impl<M: Send + 'static> Context<M> {
                     self.slot.count_received(1);
                     return Some(Event::Message(message));
                 }
-                Queued::System(system) => {
+                Queued::System(entry) => {
                     // An async process yields no commands.
-                    let System::Signal(signal) = *system else { continue };
+                    let System::Signal(signal) = entry.into_inner() else { continue };
                     if let Some(signal) = relations::accept(&self.slot, signal) {
                         return Some(signal.into());
                     }
@@ -367,7 +367,7 @@ impl<M: Send + 'static> Drop for Context<M> {
         for event in std::mem::take(&mut self.taken) {
             match event {
                 Queued::Message(message) => discard(message),
-                Queued::System(system) => drop_guarded(system),
+                Queued::System(entry) => drop_guarded(entry),
             }
         }
         here::count(shared, |stats| &stats.discarded, discarded);

@@ -30,9 +30,32 @@ impl<T> Few<T> {
         self.first.is_none() && self.more.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.more.len()
+    }
+
+    /// The first of them.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        self.first.take().or_else(|| self.more.pop_front())
+    }
+
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        drop(self.first.take_if(|first| !keep(first)));
+        self.more.retain(keep);
+    }
+
+    /// Gives the memory back, if it is for more than `kept` things beside the first. There are none.
+    #[inline]
+    pub(crate) fn shrink(&mut self, kept: usize) {
+        if self.more.capacity() > kept {
+            self.more = VecDeque::new();
+        }
+    }
+
     /// Hands them out, one by one: moving them as a whole, even if there are none, waits for the stores that have just made them.
     #[inline]
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> + use<'_, T> {
-        iter::from_fn(|| self.first.take().or_else(|| self.more.pop_front()))
+        iter::from_fn(|| self.pop())
     }
 }

@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 use std::task::Waker;
 
-use procession_queue::Event;
+use procession_queue::{Entry, Event};
 use procession_sync::Mutex;
 
 /// The defects that canary models plant, one at a time.
@@ -279,12 +279,12 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     }
 
     /// Pushes what is exempt; says whether to wake the receiver.
-    pub(crate) fn push_exempt(&self, item: S) -> Result<bool, S> {
+    pub(crate) fn push_exempt(&self, entry: Entry<S>) -> Result<bool, Entry<S>> {
         self.with(|ring| {
             if ring.closed {
-                return Err(item);
+                return Err(entry);
             }
-            ring.entries.push_back(Event::System(item));
+            ring.entries.push_back(Event::System(entry));
             Ok(std::mem::take(&mut ring.armed))
         })
     }

@@ -1,7 +1,6 @@
 //! State machines.
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use std::task::Context as TaskContext;
 use crate::body::{Body, Event as Queued, Step, System, drop_guarded, guarded};
 use crate::command::{Command, CommandId, CommandResult, Value};
 use crate::dead::{self, DeadCause};
+use crate::few::Few;
 use crate::relations::{self, Down, ExitSignal, MonitorRef, Signal};
 use crate::slot::{self, Mailbox, Slot};
 use crate::state::WaitFor;
@@ -106,13 +106,13 @@ pub enum Event<M> {
 
 /// What happened since the last step, oldest first.
 #[derive(Debug)]
-pub struct Events<M>(VecDeque<Event<M>>);
+pub struct Events<M>(Few<Event<M>>);
 
 impl<M> Iterator for Events<M> {
     type Item = Event<M>;
 
     fn next(&mut self) -> Option<Event<M>> {
-        self.0.pop_front()
+        self.0.pop()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -124,7 +124,7 @@ impl<M> ExactSizeIterator for Events<M> {}
 
 /// Where a step puts the commands that it yields; and its process's relations to others.
 pub struct Yields<'a> {
-    commands: &'a mut Vec<(CommandId, u64, Value)>,
+    commands: &'a mut Few<(CommandId, u64, Value)>,
     sleeps: &'a mut Vec<(u64, Armed)>,
     outstanding: &'a mut usize,
     slot: &'a Slot,
@@ -240,7 +240,7 @@ pub(crate) struct MachineBody<P: Process> {
     messages: usize,
     completions: usize,
     signals: usize,
-    yields: Vec<(CommandId, u64, Value)>,
+    yields: Few<(CommandId, u64, Value)>,
     /// Completions to come, or come and not delivered.
     outstanding: usize,
     /// The tags and the timers of its sleeps, which end with it.
@@ -282,11 +282,11 @@ impl<P: Process> MachineBody<P> {
             Box::new_uninit(),
             Self {
                 stage: Stage::Runs(Closing(process)),
-                events: Events(VecDeque::new()),
+                events: Events(Few::default()),
                 messages: 0,
                 completions: 0,
                 signals: 0,
-                yields: Vec::new(),
+                yields: Few::default(),
                 outstanding: 0,
                 sleeps: Vec::new(),
                 waiting_for: None,
@@ -320,7 +320,7 @@ impl<P: Process> MachineBody<P> {
     fn note(&mut self, slot: &Slot, event: Queued<P::Message>) {
         let event = match event {
             Queued::Message(message) => Event::Message(message),
-            Queued::System(system) => match *system {
+            Queued::System(entry) => match entry.into_inner() {
                 System::Completion { tag, result } => Event::Completion { tag, result },
                 System::Slept { tag, timer } => {
                     self.sleeps.retain(|&(_, sleep)| sleep != timer);
@@ -337,13 +337,13 @@ impl<P: Process> MachineBody<P> {
             Event::Completion { .. } => self.completions += 1,
             _ => self.signals += 1,
         }
-        self.events.0.push_back(event);
+        self.events.0.push(event);
     }
 
     /// Whether what the process waits for has come.
     fn may_step(&mut self, slot: &Slot) -> bool {
         if slot.state.is_cancelled() && !std::mem::replace(&mut self.told_cancel, true) {
-            self.events.0.push_back(Event::Cancel);
+            self.events.0.push(Event::Cancel);
             return true;
         }
         match self.waiting_for {
@@ -359,7 +359,7 @@ impl<P: Process> MachineBody<P> {
         while let Some((_, sleep)) = self.sleeps.pop() {
             drop_guarded(sleep.delete(slot.shared()));
         }
-        while let Some(event) = self.events.0.pop_front() {
+        while let Some(event) = self.events.0.pop() {
             match event {
                 Event::Message(message) => dead::bury(slot.shared(), slot.pid(), DeadCause::Ended, message),
                 event => drop_guarded(event),
@@ -444,12 +444,10 @@ impl<P: Process> Body for MachineBody<P> {
             slot,
         };
         let status = process.0.step(&mut self.events, yields);
-        while let Some(event) = self.events.0.pop_front() {
+        while let Some(event) = self.events.0.pop() {
             drop_guarded(event);
         }
-        if self.events.0.capacity() > EVENTS_KEPT {
-            self.events.0 = VecDeque::new();
-        }
+        self.events.0.shrink(EVENTS_KEPT);
         let waiting_for = match status {
             Ok(Status::Done(output)) => {
                 self.drop_untold(slot);
@@ -463,7 +461,7 @@ impl<P: Process> Body for MachineBody<P> {
         };
         self.waiting_for = waiting_for;
         self.outstanding += self.yields.len();
-        for (command, tag, input) in self.yields.drain(..) {
+        for (command, tag, input) in self.yields.drain() {
             self.sleeps.extend(slot.shared().handlers().dispatch(slot, command, tag, input).map(|timer| (tag, timer)));
         }
         match waiting_for {

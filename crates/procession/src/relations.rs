@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use procession_queue::Entry;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -166,7 +167,7 @@ fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) {
 
 fn tell(slot: &Slot, signal: Signal) {
     // Ignored: an ended process wants to know nothing.
-    slot.push_system(Box::new(System::Signal(signal)));
+    slot.push_system(Entry::new(System::Signal(signal)));
 }
 
 /// Links `own` and another, for ever or until either ends or unlinks. Once linked, again is nothing.

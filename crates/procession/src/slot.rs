@@ -34,7 +34,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::Waker;
 
-use procession_queue::{Closed, EventQueue, Pushed};
+use procession_queue::{Closed, Entry, EventQueue, Pushed};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use procession_sync::atomic::{AtomicPtr, AtomicU16, AtomicU32};
@@ -64,7 +64,7 @@ pub(crate) struct Kind {
     /// Pushes a message of any type; `Err` also if it is of another than the process receives.
     push_any: fn(&Slot, Value) -> Result<(), Refused<Value>>,
     /// Pushes something that is no message; says whether the process was there.
-    push_system: fn(&Slot, Box<System>) -> bool,
+    push_system: fn(&Slot, Entry<System>) -> bool,
     /// Closes the mailbox, and drops what is in it; says how many messages that were.
     close: fn(&Slot) -> u32,
     /// A `BoundedMailbox` of this message type.
@@ -88,16 +88,16 @@ impl Kind {
                 },
                 Err(message) => Err(Refused::Ended(message)),
             },
-            push_system: |slot, system| {
+            push_system: |slot, entry| {
                 // SAFETY: [typed] this kind is of M.
                 let refused = match unsafe { slot.mailbox::<M>() } {
-                    Mailbox::Unbounded(queue) => match queue.push_system(system) {
+                    Mailbox::Unbounded(queue) => match queue.push_system(entry) {
                         Ok(_) => return true,
-                        Err(Closed(system)) => system,
+                        Err(Closed(entry)) => entry,
                     },
-                    Mailbox::Bounded(ring) => match ring.push_exempt(system) {
+                    Mailbox::Bounded(ring) => match ring.push_exempt(entry) {
                         Ok(_) => return true,
-                        Err(system) => system,
+                        Err(entry) => entry,
                     },
                 };
                 drop_guarded(refused);
@@ -110,7 +110,7 @@ impl Kind {
                         messages += 1;
                         dead::bury(slot.shared(), slot.pid(), DeadCause::Ended, message);
                     }
-                    Event::System(system) => drop_guarded(system),
+                    Event::System(entry) => drop_guarded(entry),
                 };
                 // SAFETY: [typed] this kind is of M.
                 match unsafe { slot.mailbox::<M>() } {
@@ -141,11 +141,11 @@ struct Erased;
 
 /// The mailbox of a process that receives messages of type `M`.
 pub(crate) enum Mailbox<'a, M> {
-    Unbounded(&'a EventQueue<M, Box<System>>),
+    Unbounded(&'a EventQueue<M, System>),
     Bounded(&'a BoundedMailbox<M>),
 }
 
-pub(crate) type BoundedMailbox<M> = Bounded<M, Box<System>>;
+pub(crate) type BoundedMailbox<M> = Bounded<M, System>;
 
 impl<M> Clone for Mailbox<'_, M> {
     fn clone(&self) -> Self {
@@ -216,7 +216,7 @@ pub(crate) struct Slot {
     pub(crate) state: State,
     /// Steps made. Written by the running worker.
     pub(crate) steps: AtomicU32,
-    mailbox: UnsafeCell<EventQueue<Erased, Box<System>>>,
+    mailbox: UnsafeCell<EventQueue<Erased, System>>,
     /// Its number in the table. Fixed for the slot's life.
     index: u32,
     waiting: AtomicU16,
@@ -503,8 +503,8 @@ impl Slot {
     }
 
     /// Pushes something that is no message, and wakes the process for it; says whether the process was there to receive it.
-    pub(crate) fn push_system(&self, system: Box<System>) -> bool {
-        let pushed = (self.kind().push_system)(self, system);
+    pub(crate) fn push_system(&self, entry: Entry<System>) -> bool {
+        let pushed = (self.kind().push_system)(self, entry);
         if pushed {
             crate::shared::wake(self);
         }

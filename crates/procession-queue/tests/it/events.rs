@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::thread;
 
-use procession_queue::{Batch, Closed, Event, EventQueue, Pushed};
+use procession_queue::{Batch, Closed, Entry, Event, EventQueue, Pushed};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -399,12 +399,12 @@ fn appended_items_are_dropped_once() {
 #[test]
 fn both_kinds_keep_one_order_and_each_its_type() {
     const COUNT: usize = if cfg!(miri) { 100 } else { 10_000 };
-    let queue = EventQueue::<u8, Box<usize>>::with_system();
+    let queue = EventQueue::<u8, usize>::with_system();
     let is_system = |number: usize| number.is_multiple_of(3) || number % 7 == 2;
-    let make = |number| if is_system(number) { Event::System(Box::new(number)) } else { Event::Message(number as u8) };
+    let make = |number| if is_system(number) { Event::System(Entry::new(number)) } else { Event::Message(number as u8) };
     let push = |event| match event {
         Event::Message(message) => queue.push(message).map_err(|Closed(message)| Event::Message(message)),
-        Event::System(item) => queue.push_system(item).map_err(|Closed(item)| Event::System(item)),
+        Event::System(entry) => queue.push_system(entry).map_err(|Closed(entry)| Event::System(entry)),
     };
     let mut all = Batch::default();
     for number in 0..COUNT {
@@ -426,11 +426,11 @@ fn what_the_system_says_answers_an_arming_and_is_dropped_once() {
     let drops = Tally::of(4);
     let queue = EventQueue::with_system();
     assert!(queue.arm());
-    assert!(matches!(queue.push_system(Noted::new(0, &drops)), Ok(Pushed::Wake)));
+    assert!(matches!(queue.push_system(Entry::new(Noted::new(0, &drops))), Ok(Pushed::Wake)));
     assert!(matches!(queue.push([Noted::new(1, &drops), Noted::new(2, &drops)]), Ok(Pushed::Queued)));
     drop(queue.take());
     assert_eq!(drops.total(), 3);
-    assert!(queue.push_system(Noted::new(3, &drops)).is_ok());
+    assert!(queue.push_system(Entry::new(Noted::new(3, &drops))).is_ok());
     drop(queue);
     drops.assert_each_once();
 }
@@ -446,7 +446,7 @@ fn it_knows_how_many_messages_are_queued() {
         queue.push(pushed).expect("the queue is open");
         assert_eq!(queue.len(taken), pushed - taken);
         if number % 100 == 0 {
-            queue.push_system(0).expect("the queue is open");
+            queue.push_system(Entry::new(0)).expect("the queue is open");
             assert_eq!(queue.len(taken), pushed - taken, "only messages count");
         }
         if pushed == COUNT / 3 {

@@ -1,7 +1,7 @@
 use std::num::NonZeroU32;
 use std::task::Waker;
 
-use procession_queue::Event;
+use procession_queue::{Entry, Event};
 
 use super::{Bounded, Offered, Standing, Stood, WhenFull};
 
@@ -55,12 +55,12 @@ fn each_policy_does_what_it_says() {
 fn what_is_exempt_has_room_and_keeps_its_place() {
     let mailbox = mailbox(1, WhenFull::DropOldest);
     assert!(mailbox.arm());
-    assert_eq!(mailbox.push_exempt("a"), Ok(true), "it wakes");
+    assert_eq!(mailbox.push_exempt(Entry::new("a")), Ok(true), "it wakes");
     fill(&mailbox, 0..1);
-    assert_eq!(mailbox.push_exempt("b"), Ok(false));
+    assert_eq!(mailbox.push_exempt(Entry::new("b")), Ok(false));
     assert_eq!(mailbox.offer(1), Offered::Replaced(0));
     let order: Vec<_> = std::iter::from_fn(|| mailbox.take().0).collect();
-    assert_eq!(order, [Event::System("a"), Event::System("b"), Event::Message(1)]);
+    assert_eq!(order, [Event::System(Entry::new("a")), Event::System(Entry::new("b")), Event::Message(1)]);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_closed_mailbox_gives_everything_back() {
     assert_eq!(mailbox.standing(first, Waker::noop().clone()).0, Standing::Closed(1));
     assert_eq!(mailbox.withdraw(second), Some(2));
     assert_eq!(mailbox.offer(3), Offered::Closed(3));
-    assert_eq!(mailbox.push_exempt("late"), Err("late"));
+    assert_eq!(mailbox.push_exempt(Entry::new("late")), Err(Entry::new("late")));
     assert!(!mailbox.arm(), "nothing will come");
 }
 
