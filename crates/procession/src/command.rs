@@ -312,8 +312,10 @@ impl Completion {
     fn finish(&mut self, result: CommandResult) {
         match self.target.take() {
             Some(Target::Machine { slot, tag }) => {
-                // Ignored: a process that has ended wants no completion.
-                slot.push_system(Entry::new(System::Completion { tag, result }));
+                if let Some(result) = here::serve(&slot, tag, result) {
+                    // Ignored: a process that has ended wants no completion.
+                    slot.push_system(Entry::new(System::Completion { tag, result }));
+                }
                 slot.shared().end_outstanding();
             }
             Some(Target::Caller { shared, reply }) => {

@@ -15,6 +15,7 @@ use procession_sync::atomic::{AtomicU64, AtomicUsize};
 
 use crate::Pid;
 use crate::Waiting;
+use crate::command::CommandResult;
 use crate::relay::Relay;
 use crate::shared::{Count, Shared, Stats};
 use crate::slot::{self, Pin, Ready, Slot};
@@ -302,6 +303,53 @@ pub(crate) fn give_way_if_current(slot: &Slot) -> bool {
     with_local(|local| {
         let local = local.filter(|local| local.current.get() == Some(NonNull::from(slot)));
         local.inspect(|local| local.gives_way.set(true)).is_some()
+    })
+}
+
+/// While the commands of a process are served, in its step: what comes of them at once need not go through its mailbox.
+#[must_use]
+pub(crate) struct Serving {
+    is_begun: bool,
+}
+
+impl Serving {
+    pub(crate) fn begin(slot: &Slot) -> Self {
+        // A handler that has processes run on this thread meanwhile, by `block_on`, is another's.
+        let is_begun = with_local(|local| {
+            let local = local.filter(|local| local.serving.get().is_none());
+            local.inspect(|local| local.serving.set(Some(NonNull::from(slot)))).is_some()
+        });
+        Self { is_begun }
+    }
+
+    /// The tag of the command that is done, if one is, and what came of it.
+    pub(crate) fn take(&self) -> Option<(u64, CommandResult)> {
+        if !self.is_begun {
+            return None;
+        }
+        with_local(|local| local?.served.take())
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if self.is_begun {
+            with_local(|local| local.into_iter().for_each(|local| local.serving.set(None)));
+        }
+    }
+}
+
+/// A command of the process in `slot` is done; gives the result back, unless its step takes it. Behind what is in the mailbox it does not.
+pub(crate) fn serve(slot: &Slot, tag: u64, result: CommandResult) -> Option<CommandResult> {
+    with_local(|local| {
+        let local = local.filter(|local| local.serving.get() == Some(NonNull::from(slot)));
+        match local.map(|local| local.served.borrow_mut()) {
+            Some(mut served) if served.is_none() && slot.has_empty_mailbox() => {
+                *served = Some((tag, result));
+                None
+            }
+            _ => Some(result),
+        }
     })
 }
 

@@ -10,6 +10,7 @@ use crate::body::{Body, Event as Queued, Step, System, drop_guarded, guarded};
 use crate::command::{Command, CommandId, CommandResult, Value};
 use crate::dead::{self, DeadCause};
 use crate::few::Few;
+use crate::here::Serving;
 use crate::relations::{self, Down, ExitSignal, MonitorRef, Signal};
 use crate::slot::{self, Mailbox, Slot};
 use crate::state::WaitFor;
@@ -340,18 +341,37 @@ impl<P: Process> MachineBody<P> {
         self.events.0.push(event);
     }
 
-    /// Whether what the process waits for has come.
+    /// Has the commands served that the process has yielded.
+    fn serve(&mut self, slot: &Slot) {
+        if self.yields.is_empty() {
+            return;
+        }
+        let serving = Serving::begin(slot);
+        while let Some((command, tag, input)) = self.yields.pop() {
+            self.sleeps.extend(slot.shared().handlers().dispatch(slot, command, tag, input).map(|timer| (tag, timer)));
+            if let Some((tag, result)) = serving.take() {
+                self.completions += 1;
+                self.events.0.push(Event::Completion { tag, result });
+            }
+        }
+    }
+
+    /// Whether something has come that ends this wait.
+    fn has_come(&self, waiting_for: WaitingFor) -> bool {
+        match waiting_for {
+            WaitingFor::Messages => self.messages + self.signals > 0,
+            WaitingFor::Completions => self.completions > 0,
+            WaitingFor::Either => self.messages + self.signals + self.completions > 0,
+        }
+    }
+
+    /// Whether the process may do a step: what it waits for has come, or it waits for nothing.
     fn may_step(&mut self, slot: &Slot) -> bool {
         if slot.state.is_cancelled() && !std::mem::replace(&mut self.told_cancel, true) {
             self.events.0.push(Event::Cancel);
             return true;
         }
-        match self.waiting_for {
-            None => true,
-            Some(WaitingFor::Messages) => self.messages + self.signals > 0,
-            Some(WaitingFor::Completions) => self.completions > 0,
-            Some(WaitingFor::Either) => self.messages + self.signals + self.completions > 0,
-        }
+        self.waiting_for.is_none_or(|waiting_for| self.has_come(waiting_for))
     }
 
     /// The process ends, as the caller then writes down: what it was not told is dropped, each by itself, and its sleeps are cancelled.
@@ -461,13 +481,11 @@ impl<P: Process> Body for MachineBody<P> {
         };
         self.waiting_for = waiting_for;
         self.outstanding += self.yields.len();
-        for (command, tag, input) in self.yields.drain() {
-            self.sleeps.extend(slot.shared().handlers().dispatch(slot, command, tag, input).map(|timer| (tag, timer)));
-        }
+        self.serve(slot);
         match waiting_for {
-            None => Step::GoesOn,
             Some(WaitingFor::Completions) if self.outstanding == 0 => self.end_with(slot, Exit::WaitsForNothing),
-            Some(waiting_for) => self.wait(slot, waiting_for),
+            Some(waiting_for) if !self.has_come(waiting_for) => self.wait(slot, waiting_for),
+            _ => Step::GoesOn,
         }
     }
 

@@ -539,10 +539,14 @@ impl Slot {
     #[inline]
     fn leaves_nothing(&self) -> bool {
         let seen = self.state.see();
-        let is_bounded = self.bound.load(Relaxed) & HAS_BOUNDED != 0;
+        !seen.has_handle() && !seen.is_related() && self.has_empty_mailbox()
+    }
+
+    /// Whether nothing is in the mailbox, as far as this thread can see; it may be asked if it is unbounded.
+    #[inline]
+    pub(crate) fn has_empty_mailbox(&self) -> bool {
         // SAFETY: [pinned], or [free] since the caller sealed it.
-        let is_empty = || self.mailbox.with(|mailbox| unsafe { &*mailbox }.is_empty());
-        !seen.has_handle() && !seen.is_related() && !is_bounded && is_empty()
+        self.bound.load(Relaxed) & HAS_BOUNDED == 0 && self.mailbox.with(|mailbox| unsafe { &*mailbox }.is_empty())
     }
 
     /// Does something with the body.

@@ -52,6 +52,7 @@ use procession_sync::hint;
 
 use crate::action::Action;
 use crate::body::{Step, drop_guarded, guarded};
+use crate::command::CommandResult;
 use crate::here::{self, Counter, Entered, Here};
 use crate::idle::{SeatId, TakenBack};
 use crate::keeper::NEVER;
@@ -190,6 +191,9 @@ pub(crate) struct Local {
     pub(crate) budget: Cell<u32>,
     /// Whether the step asked for its turn to end.
     pub(crate) gives_way: Cell<bool>,
+    /// The process whose commands are being served, and what has come of one of them meanwhile.
+    pub(crate) serving: Cell<Option<NonNull<Slot>>>,
+    pub(crate) served: RefCell<Option<(u64, CommandResult)>>,
     next_in_a_row: Cell<u32>,
     /// Whether the process to run came out of the next slot.
     inherits: Cell<bool>,
@@ -1105,6 +1109,8 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
         current: Cell::new(None),
         budget: Cell::new(BUDGET),
         gives_way: Cell::new(false),
+        serving: Cell::new(None),
+        served: RefCell::new(None),
         next_in_a_row: Cell::new(0),
         inherits: Cell::new(false),
         ran_bound: Cell::new(false),

@@ -401,7 +401,8 @@ fn both_kinds_keep_one_order_and_each_its_type() {
     const COUNT: usize = if cfg!(miri) { 100 } else { 10_000 };
     let queue = EventQueue::<u8, usize>::with_system();
     let is_system = |number: usize| number.is_multiple_of(3) || number % 7 == 2;
-    let make = |number| if is_system(number) { Event::System(Entry::new(number)) } else { Event::Message(number as u8) };
+    let make =
+        |number| if is_system(number) { Event::System(Entry::new(number)) } else { Event::Message(number as u8) };
     let push = |event| match event {
         Event::Message(message) => queue.push(message).map_err(|Closed(message)| Event::Message(message)),
         Event::System(entry) => queue.push_system(entry).map_err(|Closed(entry)| Event::System(entry)),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use procession::{
     Child, CommandError, CommandId, CommandResult, Completion, Event, Events, Exit, InitError, Instant, Process,
-    ProcessState, Scheduler, Status, Value, WaitingFor, Yields, exit,
+    ProcessState, Scheduler, SpawnOptions, Status, Value, WaitingFor, WhenFull, Yields, current_pid, exit,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicUsize;
@@ -423,6 +423,47 @@ fn completions_come_from_the_handler_itself_or_from_any_thread() {
             let first: &[&str] = &["completion 1 gave 1", "completion 2 gave 2", "completion 1 gave 1"];
             check(&turns, &[], &[NOTHING, first, &["completion 3 gave 3"]], Some(Ok(1)));
         }
+    }
+}
+
+#[test]
+fn what_a_handler_sends_to_its_process_keeps_its_place_among_completions() {
+    const BEFORE: CommandId = CommandId(300);
+    const AFTER: CommandId = CommandId(301);
+    let send = || procession::send(current_pid().expect("the process yields"), 7_u32).expect("it lives");
+    let expected = [
+        "completion 1 gave 1",
+        "completion 2 gave 2",
+        "message 7",
+        "message 7",
+        "completion 3 gave 3",
+        "completion 4 gave 4",
+    ];
+    for mailbox in [None, Some(10)] {
+        let scheduler = Scheduler::builder()
+            .width(1)
+            .callers_drive()
+            .handler(INLINE, |input: Value, completion: Completion| completion.complete(Ok(input)))
+            .handler(BEFORE, move |input: Value, completion: Completion| {
+                send();
+                completion.complete(Ok(input));
+            })
+            .handler(AFTER, move |input: Value, completion: Completion| {
+                completion.complete(Ok(input));
+                send();
+            })
+            .build()
+            .expect("each command has one handler");
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let turns = vec![yields(&[(INLINE, 1), (AFTER, 2), (BEFORE, 3), (INLINE, 4)], Wait(Either)), turn(Done(1))];
+        let machine = Scripted { turns: turns.into_iter(), told: Arc::clone(&told), closed: Arc::default() };
+        let mut options = SpawnOptions::new().on(&scheduler);
+        if let Some(capacity) = mailbox {
+            options = options.mailbox(capacity, WhenFull::Reject);
+        }
+        let child = options.spawn_process(machine, "play", Box::new(())).expect("it has this method");
+        assert_eq!(child.join(), Ok(1));
+        assert_eq!(told.lock().expect("nobody panics")[1], expected, "with {mailbox:?}");
     }
 }
 
