@@ -10,8 +10,12 @@ use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
 use std::num::NonZeroU64;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant as RealInstant};
+use std::sync::Arc;
+#[cfg(feature = "hyper")]
+use std::sync::OnceLock;
+use std::time::Duration;
+#[cfg(feature = "hyper")]
+use std::time::Instant as RealInstant;
 
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -26,11 +30,24 @@ pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(NEVER)
 }
 
-/// What all real worlds count time from, so that their instants compare.
-fn origin() -> RealInstant {
-    static ORIGIN: OnceLock<RealInstant> = OnceLock::new();
+/// The system's monotonic clock, in nanoseconds: the same for all real worlds, and the one that std reads on Linux, but as a number that need not be taken
+/// apart: 23.5 ns, and 27 by std's.
+#[inline]
+fn monotonic() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    // It begins at 0 when the system starts, so neither part is negative, and 500 years fit.
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}
+
+/// The moment of std's clock at which this one showed 0, or one a few nanoseconds before, so that no deadline of std's comes early.
+#[cfg(feature = "hyper")]
+fn zero() -> RealInstant {
+    static ZERO: OnceLock<RealInstant> = OnceLock::new();
     #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
-    *ORIGIN.get_or_init(RealInstant::now)
+    *ZERO.get_or_init(|| {
+        let now = RealInstant::now();
+        now.checked_sub(Duration::from_nanos(monotonic())).unwrap_or(now)
+    })
 }
 
 #[derive(Debug)]
@@ -43,8 +60,6 @@ pub(crate) struct World {
 impl World {
     /// The real clock. Without a seed, one is drawn.
     pub(crate) fn real(seed: Option<u64>) -> Self {
-        // The first reading is before any deadline, so that the origin lies before it.
-        origin();
         Self { test_clock: None, seed: seed.unwrap_or_else(|| RandomState::new().hash_one(0)) }
     }
 
@@ -61,17 +76,13 @@ impl World {
         self.seed
     }
 
-    /// Nanoseconds since the origin.
+    /// Nanoseconds since a moment of the past: the system's start, or 0 on the test clock.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         match &self.test_clock {
             // Relaxed: moved only while nothing runs, and handed on by what wakes the first process after.
             Some(clock) => clock.load(Relaxed),
-            None => {
-                #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
-                let now = RealInstant::now();
-                nanoseconds(now.saturating_duration_since(origin()))
-            }
+            None => monotonic(),
         }
     }
 
@@ -79,14 +90,14 @@ impl World {
     /// run for so long.
     #[cfg(feature = "hyper")]
     pub(crate) fn to_std(now: u64) -> RealInstant {
-        let origin = origin();
-        origin.checked_add(Duration::from_nanos(now)).unwrap_or(origin)
+        let zero = zero();
+        zero.checked_add(Duration::from_nanos(now)).unwrap_or(zero)
     }
 
     /// What this clock shows at that moment of std's.
     #[cfg(feature = "hyper")]
     pub(crate) fn from_std(moment: RealInstant) -> u64 {
-        nanoseconds(moment.saturating_duration_since(origin()))
+        nanoseconds(moment.saturating_duration_since(zero()))
     }
 
     /// Moves the test clock forward; never back, and never to the moment that no clock reaches.
