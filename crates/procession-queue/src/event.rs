@@ -194,7 +194,7 @@ impl<S> Entry<S> {
     }
 }
 
-// SAFETY: an entry owns its item. The link is a queue's or a batch's, and means nothing outside of them.
+// SAFETY: [unpublished] or [detached], whichever it is: the node and its item are the entry's alone; its link is not looked at.
 unsafe impl<S: Send> Send for Entry<S> {}
 // SAFETY: as above.
 unsafe impl<S: Sync> Sync for Entry<S> {}

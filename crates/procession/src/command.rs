@@ -381,7 +381,8 @@ impl Registry {
             (_, Some(handler)) => drop(guarded(|| handler.handle(input, completion))),
             (CommandId::SEND, None) => serve_send(input, completion),
             (CommandId::SPAWN, None) => serve_spawn(input, completion),
-            (CommandId::BLOCKING, None) => serve_blocking(input, completion),
+            // What it runs may be refused, and then be dropped here.
+            (CommandId::BLOCKING, None) => drop(guarded(|| serve_blocking(input, completion))),
             _ => {
                 drop_guarded(input);
                 completion.complete(Err(CommandError::Unknown(id)));

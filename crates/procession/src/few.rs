@@ -1,10 +1,10 @@
 //! Some things, most often one.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::iter;
 
 /// Things in the order in which they came, of which the first needs no memory of its own.
-#[derive(Debug)]
 pub(crate) struct Few<T> {
     first: Option<T>,
     more: VecDeque<T>,
@@ -45,10 +45,10 @@ impl<T> Few<T> {
         self.more.retain(keep);
     }
 
-    /// Gives the memory back, if it is for more than `kept` things beside the first. There are none.
+    /// Gives the memory back, if it is for more than `kept` things beside the first, of which there are none.
     #[inline]
     pub(crate) fn shrink(&mut self, kept: usize) {
-        if self.more.capacity() > kept {
+        if self.more.is_empty() && self.more.capacity() > kept {
             self.more = VecDeque::new();
         }
     }
@@ -57,5 +57,11 @@ impl<T> Few<T> {
     #[inline]
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> + use<'_, T> {
         iter::from_fn(|| self.pop())
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Few<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.first).entries(&self.more).finish()
     }
 }

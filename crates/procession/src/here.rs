@@ -15,6 +15,7 @@ use procession_sync::atomic::{AtomicU64, AtomicUsize};
 
 use crate::Pid;
 use crate::Waiting;
+use crate::body::drop_guarded;
 use crate::command::CommandResult;
 use crate::relay::Relay;
 use crate::shared::{Count, Shared, Stats};
@@ -306,40 +307,42 @@ pub(crate) fn give_way_if_current(slot: &Slot) -> bool {
     })
 }
 
-/// While the commands of a process are served, in its step: what comes of them at once need not go through its mailbox.
+/// While the commands of a process are served, in its step: what comes of them at once need not go through its mailbox. A handler that has processes run
+/// on this thread meanwhile (`block_on`) gives them a seat of their own, or none.
 #[must_use]
-pub(crate) struct Serving {
-    is_begun: bool,
-}
+pub(crate) struct Serving(());
 
 impl Serving {
     pub(crate) fn begin(slot: &Slot) -> Self {
-        // A handler that has processes run on this thread meanwhile, by `block_on`, is another's.
-        let is_begun = with_local(|local| {
-            let local = local.filter(|local| local.serving.get().is_none());
-            local.inspect(|local| local.serving.set(Some(NonNull::from(slot)))).is_some()
+        with_local(|local| {
+            if let Some(local) = local {
+                debug_assert!(local.serving.get().is_none(), "a worker runs one step at a time");
+                local.serving.set(Some(NonNull::from(slot)));
+            }
         });
-        Self { is_begun }
+        Self(())
     }
 
     /// The tag of the command that is done, if one is, and what came of it.
     pub(crate) fn take(&self) -> Option<(u64, CommandResult)> {
-        if !self.is_begun {
-            return None;
-        }
         with_local(|local| local?.served.take())
     }
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        if self.is_begun {
-            with_local(|local| local.into_iter().for_each(|local| local.serving.set(None)));
-        }
+        let left = with_local(|local| {
+            let local = local?;
+            local.serving.set(None);
+            local.served.take()
+        });
+        // Of a step that has panicked.
+        drop_guarded(left);
     }
 }
 
-/// A command of the process in `slot` is done; gives the result back, unless its step takes it. Behind what is in the mailbox it does not.
+/// A command of the process in `slot` is done; gives the result back, unless the step that has it served takes it. It does not if the mailbox is bounded, or has
+/// something, which this is to be told behind.
 pub(crate) fn serve(slot: &Slot, tag: u64, result: CommandResult) -> Option<CommandResult> {
     with_local(|local| {
         let local = local.filter(|local| local.serving.get() == Some(NonNull::from(slot)));

@@ -1,6 +1,7 @@
 //! State machines.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -107,13 +108,13 @@ pub enum Event<M> {
 
 /// What happened since the last step, oldest first.
 #[derive(Debug)]
-pub struct Events<M>(Few<Event<M>>);
+pub struct Events<M>(VecDeque<Event<M>>);
 
 impl<M> Iterator for Events<M> {
     type Item = Event<M>;
 
     fn next(&mut self) -> Option<Event<M>> {
-        self.0.pop()
+        self.0.pop_front()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -266,8 +267,8 @@ impl<P: Process> Drop for Closing<P> {
     }
 }
 
-/// More kept buffers than this are given back when a process has nothing to do.
-const EVENTS_KEPT: usize = 4;
+/// Room for more events, or commands, than these is given back after the step that needed it.
+const KEPT: usize = 4;
 
 impl<P: Process> MachineBody<P> {
     pub(crate) fn init(mut process: P, method: &str, input: Value) -> Result<Box<Self>, (P, InitError)> {
@@ -283,7 +284,7 @@ impl<P: Process> MachineBody<P> {
             Box::new_uninit(),
             Self {
                 stage: Stage::Runs(Closing(process)),
-                events: Events(Few::default()),
+                events: Events(VecDeque::new()),
                 messages: 0,
                 completions: 0,
                 signals: 0,
@@ -338,7 +339,7 @@ impl<P: Process> MachineBody<P> {
             Event::Completion { .. } => self.completions += 1,
             _ => self.signals += 1,
         }
-        self.events.0.push(event);
+        self.events.0.push_back(event);
     }
 
     /// Has the commands served that the process has yielded.
@@ -351,9 +352,10 @@ impl<P: Process> MachineBody<P> {
             self.sleeps.extend(slot.shared().handlers().dispatch(slot, command, tag, input).map(|timer| (tag, timer)));
             if let Some((tag, result)) = serving.take() {
                 self.completions += 1;
-                self.events.0.push(Event::Completion { tag, result });
+                self.events.0.push_back(Event::Completion { tag, result });
             }
         }
+        self.yields.shrink(KEPT);
     }
 
     /// Whether something has come that ends this wait.
@@ -368,7 +370,7 @@ impl<P: Process> MachineBody<P> {
     /// Whether the process may do a step: what it waits for has come, or it waits for nothing.
     fn may_step(&mut self, slot: &Slot) -> bool {
         if slot.state.is_cancelled() && !std::mem::replace(&mut self.told_cancel, true) {
-            self.events.0.push(Event::Cancel);
+            self.events.0.push_back(Event::Cancel);
             return true;
         }
         self.waiting_for.is_none_or(|waiting_for| self.has_come(waiting_for))
@@ -379,7 +381,7 @@ impl<P: Process> MachineBody<P> {
         while let Some((_, sleep)) = self.sleeps.pop() {
             drop_guarded(sleep.delete(slot.shared()));
         }
-        while let Some(event) = self.events.0.pop() {
+        while let Some(event) = self.events.0.pop_front() {
             match event {
                 Event::Message(message) => dead::bury(slot.shared(), slot.pid(), DeadCause::Ended, message),
                 event => drop_guarded(event),
@@ -464,10 +466,12 @@ impl<P: Process> Body for MachineBody<P> {
             slot,
         };
         let status = process.0.step(&mut self.events, yields);
-        while let Some(event) = self.events.0.pop() {
+        while let Some(event) = self.events.0.pop_front() {
             drop_guarded(event);
         }
-        self.events.0.shrink(EVENTS_KEPT);
+        if self.events.0.capacity() > KEPT {
+            self.events.0 = VecDeque::new();
+        }
         let waiting_for = match status {
             Ok(Status::Done(output)) => {
                 self.drop_untold(slot);

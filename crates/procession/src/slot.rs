@@ -542,7 +542,7 @@ impl Slot {
         !seen.has_handle() && !seen.is_related() && self.has_empty_mailbox()
     }
 
-    /// Whether nothing is in the mailbox, as far as this thread can see; it may be asked if it is unbounded.
+    /// Whether the mailbox is unbounded, and nothing is in it, as far as this thread can see.
     #[inline]
     pub(crate) fn has_empty_mailbox(&self) -> bool {
         // SAFETY: [pinned], or [free] since the caller sealed it.

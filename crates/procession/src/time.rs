@@ -24,7 +24,7 @@ use crate::{Waiting, here, waker};
 pub struct Instant(u64);
 
 impl Instant {
-    /// A moment that no clock reaches: 584 years after the program's start.
+    /// A moment that no clock reaches: 584 years after the system's start, or on a test clock the scheduler's.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// What the clock of this thread's scheduler shows; outside, that of the default scheduler.

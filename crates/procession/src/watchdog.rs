@@ -261,7 +261,7 @@ struct Watch {
     waited: bool,
     /// Since when something has been due.
     due_since: u64,
-    /// How often descriptors have been asked for, and since when that has been the same.
+    /// How often descriptors have been asked for, and since when that has been the same. From 0, the first look may find that nobody asked for long, and does.
     polls: (u64, u64),
     batch: Batch,
     /// The second in which reports were made, and how many.

@@ -191,8 +191,9 @@ pub(crate) struct Local {
     pub(crate) budget: Cell<u32>,
     /// Whether the step asked for its turn to end.
     pub(crate) gives_way: Cell<bool>,
-    /// The process whose commands are being served, and what has come of one of them meanwhile.
+    /// The process whose commands are being served.
     pub(crate) serving: Cell<Option<NonNull<Slot>>>,
+    /// What has come of one of them; nothing, if none are.
     pub(crate) served: RefCell<Option<(u64, CommandResult)>>,
     next_in_a_row: Cell<u32>,
     /// Whether the process to run came out of the next slot.

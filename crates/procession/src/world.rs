@@ -34,12 +34,13 @@ pub(crate) fn nanoseconds(duration: Duration) -> u64 {
 /// apart: 23.5 ns, and 27 by std's.
 #[inline]
 fn monotonic() -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     // It begins at 0 when the system starts, so neither part is negative, and 500 years fit.
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
-/// The moment of std's clock at which this one showed 0, or one a few nanoseconds before, so that no deadline of std's comes early.
+/// The moment of std's clock at which this one showed 0, or one before, by the time between two readings: so no deadline of std's comes early.
 #[cfg(feature = "hyper")]
 fn zero() -> RealInstant {
     static ZERO: OnceLock<RealInstant> = OnceLock::new();
@@ -86,8 +87,8 @@ impl World {
         }
     }
 
-    /// The moment of std's clock at which this one shows so much. On the test clock that is the moment since which the program would have
-    /// run for so long.
+    /// The moment of std's clock at which this one shows so much. On the test clock it is the one of the real clock that shows
+    /// the same.
     #[cfg(feature = "hyper")]
     pub(crate) fn to_std(now: u64) -> RealInstant {
         let zero = zero();

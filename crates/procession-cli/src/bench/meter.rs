@@ -18,6 +18,7 @@ pub(crate) fn now() -> Instant {
 
 /// The CPU time of all threads of this program.
 pub(crate) fn cpu_time() -> Duration {
+    #[expect(clippy::disallowed_methods, reason = "not the time of day, but what of the processor was used")]
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

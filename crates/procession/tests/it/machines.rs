@@ -468,6 +468,48 @@ fn what_a_handler_sends_to_its_process_keeps_its_place_among_completions() {
 }
 
 #[test]
+fn a_command_that_is_completed_at_once_wakes_nobody() {
+    let play = Play::begin(&[yields(&[(INLINE, 1), (PANICS, 2), (INLINE, 3)], Wait(Messages)), turn(Done(1))]);
+    let steps = |play: &Play| play.scheduler.snapshot().processes.first().map(|process| process.steps);
+    assert_eq!(steps(&play), Some(1), "it is not dispatched to find that it waits for something else");
+    play.child.send(5).expect("it lives");
+    play.scheduler.run_until_idle();
+    let told =
+        ["completion 1 gave 1", "completion 2 the handler dropped the completion", "completion 3 gave 3", "message 5"];
+    assert_eq!(play.told(), [NOTHING, &told]);
+    assert_eq!(play.end(), Some(Ok(1)));
+}
+
+#[test]
+fn a_handler_may_complete_an_older_command_of_its_process_first() {
+    const KEPT: CommandId = CommandId(300);
+    const BOTH: CommandId = CommandId(301);
+    let kept = Arc::new(Mutex::new(None));
+    let keep = Arc::clone(&kept);
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .callers_drive()
+        .handler(KEPT, move |input: Value, completion: Completion| {
+            *keep.lock().expect("nobody panics") = Some((input, completion));
+        })
+        .handler(BOTH, move |input: Value, completion: Completion| {
+            let (older, older_completion) = kept.lock().expect("nobody panics").take().expect("it was yielded");
+            older_completion.complete(Ok(older));
+            completion.complete(Ok(input));
+            panic_quietly("after all is done");
+        })
+        .build()
+        .expect("each command has one handler");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let turns = vec![yields(&[(KEPT, 1)], Continue), yields(&[(BOTH, 2)], Wait(Completions)), turn(Done(1))];
+    let machine = Scripted { turns: turns.into_iter(), told: Arc::clone(&told), closed: Arc::default() };
+    let child = scheduler.spawn_process(machine, "play", Box::new(())).expect("it has this method");
+    assert_eq!(child.join(), Ok(1));
+    let last = ["completion 1 gave 1", "completion 2 gave 2"];
+    assert_eq!(*told.lock().expect("nobody panics"), [NOTHING, NOTHING, &last]);
+}
+
+#[test]
 fn a_completion_that_cannot_be_given_is_an_error() {
     let dropped = "completion 1 the handler dropped the completion";
     let unknown = "completion 1 no handler is registered for command 65535";
