@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use procession_queue::Batch;
+use procession_queue::{Batch, Entry};
 
 use crate::action::Action;
 use crate::body::{Event as Queued, System, drop_guarded};
@@ -341,13 +341,21 @@ impl<M: Send + 'static> Context<M> {
                     return Some(Event::Message(message));
                 }
                 Queued::System(entry) => {
-                    // An async process yields no commands.
-                    let System::Signal(signal) = entry.into_inner() else { continue };
-                    if let Some(signal) = relations::accept(&self.slot, signal) {
+                    if let Some(signal) = self.accept(entry) {
                         return Some(signal.into());
                     }
                 }
             }
+        }
+    }
+
+    /// A signal, if the process is told of it. Apart from the messages, which come more often.
+    #[cold]
+    fn accept(&self, entry: Entry<System>) -> Option<Signal> {
+        match entry.into_inner() {
+            System::Signal(signal) => relations::accept(&self.slot, signal),
+            // An async process yields no commands.
+            System::Completion { .. } | System::Slept { .. } => None,
         }
     }
 }
