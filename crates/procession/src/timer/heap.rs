@@ -22,6 +22,7 @@
 //!   for the microsecond until the next. `timers_cancel` takes 4 % less (122 ns instead of 127). Against this:
 //!   400 lines, 16 bytes more for each timer, 8 KB for each worker that ever had one, and a pause, since nothing of a bucket
 //!   fires before all of it is poured: 9 ms for a million timers in one.
+//! - Fetching two levels ahead on the way down, 16 lines instead of four: `timers_fire_cpu` 5 % more, `timers_cancel` 18 %.
 //! - Comparing deadline and wrapping number apart, which needs no base: 10 % slower than one comparison of 128 bits (33 against
 //!   30 ns for an insertion and a removal, with all that is around them).
 #![forbid(unsafe_code)]
