@@ -65,3 +65,26 @@ impl<T: fmt::Debug> fmt::Debug for Few<T> {
         f.debug_list().entries(&self.first).entries(&self.more).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Few;
+
+    #[test]
+    fn they_keep_their_order_whoever_leaves() {
+        let mut few = Few::default();
+        for thing in 0..6 {
+            few.push(thing);
+        }
+        assert_eq!(few.pop(), Some(0));
+        few.push(6);
+        few.retain(|thing| thing % 2 == 0);
+        assert_eq!((few.len(), format!("{few:?}")), (3, String::from("[2, 4, 6]")));
+        few.shrink(0);
+        assert!(few.drain().eq([2, 4, 6]), "only what is empty gives its memory back");
+        few.shrink(0);
+        few.push(7);
+        few.retain(|_| false);
+        assert!(few.is_empty());
+    }
+}

@@ -73,6 +73,8 @@ const QUIET_LOOKS: u32 = 10;
 const OVERSLEPT: u64 = 20_000_000;
 /// How long nobody may have asked for descriptors until the watchdog does.
 const UNPOLLED: u64 = 10_000_000;
+/// Nobody has looked how often descriptors were asked for: a number that it never is, so the next look begins to wait.
+const NO_POLLS: (u64, u64) = (u64::MAX, 0);
 /// Reports in a second at most; the others are counted.
 const REPORTS_PER_SECOND: u32 = 10;
 const SECOND: u64 = 1_000_000_000;
@@ -261,7 +263,7 @@ struct Watch {
     waited: bool,
     /// Since when something has been due.
     due_since: u64,
-    /// How often descriptors have been asked for, and since when that has been the same. From 0, the first look may find that nobody asked for long, and does.
+    /// How often descriptors have been asked for, and since when that has been the same.
     polls: (u64, u64),
     batch: Batch,
     /// The second in which reports were made, and how many.
@@ -284,7 +286,7 @@ impl Watch {
             quiet: 0,
             waited: false,
             due_since: NEVER,
-            polls: (0, 0),
+            polls: NO_POLLS,
             batch: Batch::default(),
             reports: (0, 0),
         }
@@ -324,7 +326,7 @@ impl Watch {
         }
         self.waited = false;
         self.due_since = NEVER;
-        self.polls = (0, 0);
+        self.polls = NO_POLLS;
     }
 
     /// `Look`, and what follows from it; says whether it found nothing to do.
