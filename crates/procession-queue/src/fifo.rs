@@ -11,7 +11,7 @@
 //! for n in 1..=4 {
 //!     owner.push(n)?;
 //! }
-//! let (thief, _) = fifo::new();
+//! let (thief, _) = fifo::new::<_, 256>();
 //! assert_eq!(thief.steal_half(&stealer).success(), Some(1));
 //! assert_eq!(thief.pop(), Some(2));
 //! assert_eq!(owner.pop(), Some(3));
@@ -71,9 +71,10 @@ impl<T, const CAPACITY: usize> Owner<T, CAPACITY> {
         self.0.pop_oldest()
     }
 
-    /// Takes half of `victim`, rounded up, as far as there is room here. The oldest item is returned; the others follow
-    /// what is queued here, in their order.
-    pub fn steal_half(&self, victim: &Stealer<T, CAPACITY>) -> Steal<T> {
+    /// Takes half of `victim`, rounded up, as far as there is room here. The oldest item is returned;
+    /// the others follow what is queued here, in their order. The victim may be a deque, whose
+    /// oldest half then goes on in the order of age, and may have another capacity.
+    pub fn steal_half<const VICTIM: usize>(&self, victim: &Stealer<T, VICTIM>) -> Steal<T> {
         self.0.steal_half(&victim.0, Arrange::OldestFirst)
     }
 

@@ -18,18 +18,18 @@
 //! A lock-free queue, and shards: workers come here once in 61 dispatches, with batches of up to 17 and of 129, so the lock
 //! is rarely contended; see `docs/BENCHMARKS.md`, `push/contended`. To be measured again with more than two cores.
 //!
+//! Handing a share to a closure, or straight into the caller's deque, under the lock: a closure that
+//! used the deque overwrote the room that had been counted, and one that panicked poisoned the lock.
+//!
 //! ## Checked by
 //! `models::overflow_while_stolen`.
 
 use std::collections::VecDeque;
-use std::fmt;
+use std::{array, fmt, iter};
 
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Mutex, lock_with_backoff};
-
-use crate::deque;
-use crate::ring::Arrange;
 
 /// What a worker takes beside the item that it runs: enough to come here rarely, few enough to leave the others some.
 const BATCH_MAX: usize = 16;
@@ -42,7 +42,7 @@ const SHRINK_MIN: usize = 1024;
 /// Unbounded: a scheduler queues each process at most once, so its limit on processes is the bound.
 ///
 /// # Blocking
-/// A lock is held while a few items move, and while [`pop_share_noting`](Self::pop_share_noting) shows them.
+/// A lock is held while a few items move. No code of the caller runs under it.
 pub struct Global<T> {
     /// The number of items, so that nobody takes the lock to find nothing.
     length: AtomicUsize,
@@ -74,35 +74,23 @@ impl<T> Global<T> {
         self.take(|items| items.pop_front())
     }
 
-    /// Pops a worker's fair share: the oldest item to run at once, and at most `min(16, len / workers + 1)` more into `own`,
-    /// as many as it has room for, so that its [`pop`](deque::Owner::pop) goes on with the oldest of them.
+    /// Pops a worker's fair share, oldest first: one item to run at once, and at most
+    /// `min(16, len / workers + 1)` more.
+    ///
+    /// The lock is released before this returns, so the caller may do anything with the items.
     ///
     /// # Panics
     /// If `workers` is 0.
-    pub fn pop_share<const CAPACITY: usize>(&self, own: &deque::Owner<T, CAPACITY>, workers: usize) -> Option<T> {
-        self.pop_share_noting(own, workers, |_| ())
-    }
-
-    /// As [`pop_share`](Self::pop_share); `note` is shown each item that goes into `own`. It runs under the lock, for what takes no time: to have the
-    /// items fetched into a cache, say.
-    ///
-    /// # Panics
-    /// If `workers` is 0, or `note` panics; in the latter case, whatever pushes or pops here panics from then on.
-    pub fn pop_share_noting<const CAPACITY: usize>(
-        &self,
-        own: &deque::Owner<T, CAPACITY>,
-        workers: usize,
-        mut note: impl FnMut(&T),
-    ) -> Option<T> {
+    pub fn pop_share(&self, workers: usize) -> Share<T> {
         assert!(workers > 0, "the caller is a worker");
+        let mut share = [const { None }; 1 + BATCH_MAX];
         self.take(|items| {
-            let share = (items.len() / workers + 1).min(BATCH_MAX);
-            let first = items.pop_front()?;
-            let more = share.min(items.len()).min(own.0.room(share));
-            let mut batch = items.drain(..more).inspect(|item| note(item));
-            own.0.push_each(more, Arrange::OldestLast, || batch.next().expect("as many as were counted"));
-            Some(first)
-        })
+            let count = 1 + (items.len() / workers + 1).min(BATCH_MAX);
+            let count = count.min(items.len());
+            share.iter_mut().zip(items.drain(..count)).for_each(|(place, item)| *place = Some(item));
+            None
+        });
+        Share(share.into_iter().flatten())
     }
 
     fn take(&self, take: impl FnOnce(&mut VecDeque<T>) -> Option<T>) -> Option<T> {
@@ -127,6 +115,25 @@ impl<T> Global<T> {
     /// Whether nothing is queued, as far as this thread can see (crate documentation, *Parking*).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// What [`Global::pop_share`] returns: an iterator over the items, oldest first.
+///
+/// Items that are not taken are dropped with it.
+pub struct Share<T>(iter::Flatten<array::IntoIter<Option<T>, { 1 + BATCH_MAX }>>);
+
+impl<T> Iterator for Share<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.0.next()
+    }
+}
+
+impl<T> fmt::Debug for Share<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Share").finish_non_exhaustive()
     }
 }
 

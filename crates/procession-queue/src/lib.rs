@@ -32,7 +32,10 @@
 //!     if let Some(item) = own.fresh.pop().or_else(|| own.yielded.pop()) {
 //!         return Some(item);
 //!     }
-//!     if let Some(item) = global.pop_share(&own.fresh, others.len() + 1) {
+//!     let mut share = global.pop_share(others.len() + 1);
+//!     if let Some(item) = share.next() {
+//!         // The rest waits in the order of age, behind what this worker has.
+//!         share.for_each(|item| drop(own.yielded.push_overflowing(item, global)));
 //!         return Some(item);
 //!     }
 //!     // Four rounds: a thief that lost to another has not proved that there is nothing.
@@ -40,7 +43,8 @@
 //!         let mut lost = false;
 //!         for i in 0..others.len() {
 //!             let other = &others[(start + i) % others.len()];
-//!             for stolen in [own.fresh.steal_half(&other.fresh), own.yielded.steal_half(&other.yielded)] {
+//!             // What is stolen, too: in the thief's deque, the oldest would end up below whatever comes.
+//!             for stolen in [own.yielded.steal_half(&other.fresh), own.yielded.steal_half(&other.yielded)] {
 //!                 match stolen {
 //!                     Steal::Success(item) => return Some(item),
 //!                     Steal::Retry => lost = true,
@@ -64,7 +68,7 @@
 //! let idle = Worker { fresh: deque::new().0, yielded: fifo::new().0 };
 //! let others = [Other { fresh: stealer, yielded: yielded_stealer }];
 //! assert_eq!(find_work(&idle, &Global::new(), &others, 0), Some(0)); // The oldest of a stolen half ...
-//! assert_eq!(idle.fresh.pop(), Some(1)); // ... which goes on in its order,
+//! assert_eq!(idle.yielded.pop(), Some(1)); // ... which goes on in its order,
 //! assert_eq!(busy.fresh.pop(), Some(7)); // while its owner goes on with the newest.
 //! # Ok::<(), procession_queue::Full<u32>>(())
 //! ```
@@ -78,9 +82,9 @@
 //!
 //! # Blocking and reclamation
 //!
-//! The deque, the ring and the event queue are lock-free. [`Global`] holds a lock for the time of moving a few items. User
-//! code runs under it only if it asked to be shown them ([`Global::pop_share_noting`]), and else nowhere, but for the `Drop` of items in queues that are
-//! dropped.
+//! The deque, the ring and the event queue are lock-free. [`Global`] holds a lock for the time of
+//! moving a few items. No code of the caller runs inside any of them, except the `Drop` of items in
+//! queues that are dropped.
 #![deny(clippy::unwrap_used)]
 
 pub mod deque;
@@ -100,7 +104,7 @@ use std::fmt;
 struct Readme;
 
 pub use event::{Batch, Closed, Entry, Event, EventQueue, Pushed};
-pub use global::Global;
+pub use global::{Global, Share};
 
 /// What came of an attempt to steal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -428,17 +428,6 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Owned<T, CAPACITY, MUTATION> 
         })
     }
 
-    /// Puts `count` items in, which must have room, oldest first as `next` gives them.
-    pub(crate) fn push_each(&self, count: usize, arrange: Arrange, mut next: impl FnMut() -> T) {
-        assert!(self.room(count) >= count, "[free]: room is asked for before items are taken for it");
-        for i in 0..count as u32 {
-            let item = MaybeUninit::new(next());
-            // SAFETY: [free], asserted above.
-            unsafe { self.fill(arrange.offset(i, count as u32), item) };
-        }
-        self.publish(count as u32);
-    }
-
     #[inline]
     pub(crate) fn pop_newest(&self) -> Option<T> {
         let tail = self.tail();
@@ -516,8 +505,13 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Owned<T, CAPACITY, MUTATION> 
         None
     }
 
-    /// Takes half of `victim`, rounded up, as far as there is room: the oldest is returned, the others come here.
-    pub(crate) fn steal_half(&self, victim: &Ring<T, CAPACITY, MUTATION>, arrange: Arrange) -> Steal<T> {
+    /// Takes half of `victim`, rounded up, as far as there is room. Returns the oldest; the others
+    /// come here.
+    pub(crate) fn steal_half<const VICTIM: usize>(
+        &self,
+        victim: &Ring<T, VICTIM, MUTATION>,
+        arrange: Arrange,
+    ) -> Steal<T> {
         let room = self.room(CAPACITY / 2) as u32;
         let (head, count) = match victim.claim_half(room + 1) {
             Claim::Empty => return Steal::Empty,

@@ -82,7 +82,7 @@ fn smoke() {
     assert_eq!(owner.pop(), None);
 
     owner.push(3).unwrap();
-    let thief = Owner::new();
+    let thief = Owner::<_, 4>::new();
     assert_eq!(thief.steal_half(&stealer), Steal::Success(3));
     assert_eq!(thief.steal_half(&stealer), Steal::Empty);
     assert_eq!(thief.pop(), None);
@@ -172,7 +172,7 @@ fn stampede() {
         for id in 0..THIEVES {
             let (stealer, tally, start) = (stealer.clone(), &tally, &start);
             scope.spawn(move || {
-                let own = Owner::new();
+                let own = Owner::<_, CAPACITY>::new();
                 let mut taken = Vec::new();
                 start.wait();
                 loop {
@@ -252,7 +252,7 @@ fn no_starvation() {
         for (id, hits) in hits.iter().enumerate() {
             let (stealer, pushers) = (stealer.clone(), &pushers);
             scope.spawn(move || {
-                let own = Owner::new();
+                let own = Owner::<_, 64>::new();
                 while !pushers.have_left() {
                     let stolen = if id % 2 == 0 { stealer.steal() } else { own.steal_half(&stealer) };
                     hits.fetch_add(stolen.success().into_iter().chain(drain(&own)).count(), Relaxed);
@@ -335,7 +335,7 @@ fn destructors() {
         for id in 0..THIEVES {
             let stealer = stealer.clone();
             scope.spawn(move || {
-                let own = Owner::new();
+                let own = Owner::<_, 16>::new();
                 let steal = || if id == 0 { own.steal_half(&stealer) } else { stealer.steal() };
                 // What a thief still holds at the end is dropped with its ring.
                 steal_until_the_end(pushers, steal, |item| drop((item, own.pop())));
@@ -392,7 +392,7 @@ fn zero_sized_items() {
     }
     assert_eq!(owner.push(()), Err(Full(())));
     assert_eq!(owner.push_overflowing((), &global), 2);
-    let thief = Owner::new();
+    let thief = Owner::<_, 4>::new();
     assert_eq!(thief.steal_half(&stealer), Steal::Success(()));
     taken += 1 + drain(&thief).count();
     assert_eq!(taken, 2);
@@ -417,7 +417,7 @@ fn large_items() {
                 }
             }
         });
-        let thief = Owner::new();
+        let thief = Owner::<_, 8>::new();
         let receive =
             |first| tally.note_each(iter::once(first).chain(drain(&thief)).filter_map(|item: Large| item.number()));
         steal_until_the_end(pushers, || thief.steal_half(&stealer), receive);
@@ -428,7 +428,7 @@ fn large_items() {
 #[test]
 fn over_aligned_items() {
     let (owner, stealer) = kind::new::<_, 4>();
-    let thief = Owner::new();
+    let thief = Owner::<_, 4>::new();
     for round in 0..5 {
         for i in 0..4 {
             owner.push(OverAligned(round + i)).unwrap();
@@ -464,7 +464,7 @@ fn items_survive_their_owner() {
     let left = owner.len();
     drop(owner);
     assert_eq!(stealer.len(), left);
-    let thief = Owner::new();
+    let thief = Owner::<_, 16>::new();
     let first = thief.steal_half(&stealer).success().unwrap();
     let taken: Vec<_> = iter::once(first).chain(drain(&thief)).chain(steal_all(&stealer)).collect();
     assert_eq!(taken.len(), left);

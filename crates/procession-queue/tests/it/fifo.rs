@@ -56,7 +56,7 @@ fn what_yields_waits_for_all_that_is_older() {
 
 #[test]
 fn a_stolen_half_waits_behind_what_was_there() {
-    let (victim, thief) = (filled::<16>(0..8), filled(100..102));
+    let (victim, thief) = (filled::<16>(0..8), filled::<16>(100..102));
     assert_eq!(thief.steal_half(&victim.stealer()), Steal::Success(0));
     assert!(drain(&thief).eq([100, 101, 1, 2, 3]));
     assert!(drain(&victim).eq([4, 5, 6, 7]));
@@ -80,4 +80,15 @@ fn stealing_from_oneself_rotates() {
     let full = filled::<4>(0..4);
     assert_eq!(full.steal_half(&full.stealer()), Steal::Success(0));
     assert!(drain(&full).eq([1, 2, 3]), "without room the oldest is all that moves");
+}
+
+#[test]
+fn a_ring_may_steal_from_a_deque_of_another_capacity() {
+    let (owner, stealer) = procession_queue::deque::new::<_, 16>();
+    (0..9).for_each(|item| owner.push(item).expect("it fits"));
+    let thief = filled::<4>([100]);
+    // Half would be five; one is returned, and there is room for three.
+    assert_eq!(thief.steal_half(&stealer).success(), Some(0));
+    assert!(drain(&thief).eq([100, 1, 2, 3]), "the oldest of the deque comes first");
+    assert!(iter::from_fn(|| owner.pop()).eq((4..9).rev()));
 }

@@ -43,21 +43,31 @@ fn smoke() {
     assert_eq!(global.pop(), Some(1));
     global.push(3);
     assert_eq!(global.pop(), Some(2));
-    let own = deque::Owner::<_, 4>::new();
-    assert_eq!(global.pop_share(&own, 1), Some(3));
-    assert_eq!(global.pop_share(&own, 1), None);
-    assert_eq!(own.pop(), None);
+    assert!(global.pop_share(1).eq([3]));
+    assert_eq!(global.pop_share(1).count(), 0);
+}
+
+/// The lock is free while a share is looked at: its items may go back into the same queue.
+#[test]
+fn a_share_may_be_pushed_back_while_it_is_taken() {
+    let global = filled(0..9);
+    for item in global.pop_share(3) {
+        global.push(item + 100);
+    }
+    assert!(drain(&global).eq([5, 6, 7, 8, 100, 101, 102, 103, 104]));
 }
 
 #[test]
-fn a_share_is_noted_without_the_item_that_is_returned() {
+fn a_share_that_is_not_taken_is_dropped() {
+    let drops = Tally::of(4);
     let global = Global::new();
-    (1..=9).for_each(|item| global.push(item));
-    let own = deque::Owner::<_, 8>::new();
-    let mut noted = Vec::new();
-    assert_eq!(global.pop_share_noting(&own, 3, |item| noted.push(*item)), Some(1));
-    assert_eq!(noted, [2, 3, 4, 5]);
-    assert_eq!(std::iter::from_fn(|| own.pop()).collect::<Vec<_>>(), noted, "it is what the owner has now");
+    (0..4).for_each(|number| global.push(Noted::new(number, &drops)));
+    let mut share = global.pop_share(2);
+    let first = share.next();
+    drop(share);
+    assert_eq!((drops.total(), global.len()), (3, 0));
+    drop(first);
+    drops.assert_each_once();
 }
 
 #[test]
@@ -70,9 +80,9 @@ fn is_empty() {
     assert_eq!((global.is_empty(), global.len()), (false, 9));
     global.pop().unwrap();
     assert_eq!((global.is_empty(), global.len()), (false, 8));
-    global.pop_share(&deque::Owner::<_, 4>::new(), 1).unwrap();
-    assert_eq!((global.is_empty(), global.len()), (false, 3), "the fourth item of a share needs no room");
-    global.pop_share(&deque::Owner::<_, 4>::new(), 1).unwrap();
+    assert_eq!(global.pop_share(4).count(), 4);
+    assert_eq!((global.is_empty(), global.len()), (false, 4));
+    assert_eq!(global.pop_share(1).count(), 4);
     assert_eq!((global.is_empty(), global.len()), (true, 0));
 }
 
@@ -133,11 +143,10 @@ fn stampede() {
     thread::scope(|scope| {
         for _ in 0..WORKERS {
             scope.spawn(|| {
-                let own = deque::Owner::<_, 32>::new();
                 let mut taken = Vec::new();
                 start.wait();
-                while let Some(first) = global.pop_share(&own, WORKERS) {
-                    taken.extend(iter::once(first).chain(iter::from_fn(|| own.pop())));
+                while !global.is_empty() {
+                    taken.extend(global.pop_share(WORKERS));
                 }
                 assert!(taken.is_sorted_by(|older, newer| older < newer), "a worker gets older items first");
                 tally.note_each(taken);
@@ -165,12 +174,11 @@ fn stress() {
                     } else {
                         own.push_overflowing(item, global);
                     }
-                    let taken = match dice.roll(3) {
-                        0 => global.pop(),
-                        1 => global.pop_share(&own, dice.roll(8) + 1),
-                        _ => own.pop(),
-                    };
-                    tally.note_each(taken);
+                    match dice.roll(3) {
+                        0 => tally.note_each(global.pop()),
+                        1 => tally.note_each(global.pop_share(dice.roll(8) + 1)),
+                        _ => tally.note_each(own.pop()),
+                    }
                 }
                 tally.note_each(iter::from_fn(|| own.pop()));
             });
@@ -192,10 +200,8 @@ fn no_starvation() {
         let _leave = pushers.leave_with_scope();
         for hits in &hits {
             scope.spawn(|| {
-                let own = deque::Owner::<_, 32>::new();
                 while !pushers.have_left() {
-                    let first = global.pop_share(&own, WORKERS);
-                    hits.fetch_add(first.into_iter().chain(iter::from_fn(|| own.pop())).count(), Relaxed);
+                    hits.fetch_add(global.pop_share(WORKERS).count(), Relaxed);
                     thread::yield_now();
                 }
             });
@@ -218,14 +224,11 @@ fn destructors() {
         for id in 0..WORKERS {
             let (global, drops, dropped) = (&global, &drops, &dropped);
             scope.spawn(move || {
-                let own = deque::Owner::<_, 4>::new();
                 for number in id * COUNT..(id + 1) * COUNT {
                     global.push(Noted::new(number, drops));
-                    let first = if number % 3 == 0 { global.pop_share(&own, WORKERS) } else { None };
-                    dropped.fetch_add(first.into_iter().count(), Relaxed);
+                    let taken = if number % 30 == 0 { global.pop_share(WORKERS).count() } else { 0 };
+                    dropped.fetch_add(taken, Relaxed);
                 }
-                dropped.fetch_add(own.len(), Relaxed);
-                // The share that nobody ran is dropped with its deque.
             });
         }
     });
@@ -268,10 +271,8 @@ fn an_item_that_panics_when_it_is_dropped_does_no_harm_to_the_queue() {
 fn zero_sized_items() {
     let global = Global::new();
     (0..100).for_each(|_| global.push(()));
-    let own = deque::Owner::<_, 4>::new();
-    assert_eq!(global.pop_share(&own, 1), Some(()));
-    assert_eq!((own.len(), global.len()), (4, 95));
-    assert_eq!(iter::from_fn(|| own.pop()).count() + drain(&global).count(), 99);
+    assert_eq!(global.pop_share(1).count(), 17);
+    assert_eq!(drain(&global).count(), 83);
 }
 
 #[test]
@@ -285,9 +286,8 @@ fn large_items() {
             let _leave = pushers.leave_with_scope();
             (0..COUNT).for_each(|number| global.push(Large::new(number)));
         });
-        let own = deque::Owner::<Large, 8>::new();
-        let take = || own.pop().or_else(|| global.pop_share(&own, 2));
-        take_until_the_end(&pushers, take, |item| tally.note_each(item.number()));
+        let take = || Some(global.pop_share(2).collect::<Vec<_>>()).filter(|share| !share.is_empty());
+        take_until_the_end(&pushers, take, |share| tally.note_each(share.iter().flat_map(Large::number)));
     });
     tally.assert_each_once();
 }
@@ -296,69 +296,42 @@ fn large_items() {
 fn over_aligned_items() {
     let global = Global::new();
     (0..10).for_each(|number| global.push(OverAligned(number)));
-    let own = deque::Owner::<_, 4>::new();
-    assert_eq!(global.pop_share(&own, 1), Some(OverAligned(0)));
-    assert!(iter::from_fn(|| own.pop()).eq((1..5).map(OverAligned)));
+    assert!(global.pop_share(3).eq((0..5).map(OverAligned)));
     assert!(drain(&global).eq((5..10).map(OverAligned)));
 }
 
 #[test]
 fn pop_share_is_fair() {
-    const CAPACITY: usize = 32;
-    let room_step = if cfg!(miri) { 8 } else { 1 };
     for length in [1, 2, 3, 10, 15, 16, 17, 18, 31, 33, 60, 64, 100, 300] {
         for workers in [1, 2, 3, 4, 7, 16, 64, 1000] {
-            for room in (0..=CAPACITY).step_by(room_step) {
-                let global = filled(0..length);
-                let own = deque::Owner::<_, CAPACITY>::new();
-                for item in 0..CAPACITY - room {
-                    own.push(2000 + item).unwrap();
-                }
-                let more = (length / workers + 1).min(16).min(length - 1).min(room);
-                let case = format!("{length} items, {workers} workers, room for {room}");
-                assert_eq!(global.pop_share(&own, workers), Some(0), "{case}");
-                let expected = (1..=more).chain((0..CAPACITY - room).rev().map(|item| 2000 + item));
-                assert!(iter::from_fn(|| own.pop()).eq(expected), "{case}");
-                assert!(drain(&global).eq(more + 1..length), "{case}");
-            }
+            let global = filled(0..length);
+            let count = (1 + (length / workers + 1).min(16)).min(length);
+            let case = format!("{length} items, {workers} workers");
+            assert!(global.pop_share(workers).eq(0..count), "{case}");
+            assert!(drain(&global).eq(count..length), "{case}");
         }
     }
 }
 
 #[test]
-fn thieves_take_the_newest_of_a_share_first() {
-    let global = filled(0..8);
-    let (own, stealer) = deque::new::<_, 8>();
-    assert_eq!(global.pop_share(&own, 2), Some(0));
-    // It lies in the deque as if its items had been pushed newest first.
-    assert_eq!(stealer.steal().success(), Some(5));
-    assert_eq!(own.pop(), Some(1));
-}
-
-#[test]
 fn shares_of_all_workers_leave_nothing() {
     let global = filled(0..100);
-    let workers = [(); 4].map(|()| deque::Owner::<_, 16>::new());
     let tally = Tally::of(100);
     while !global.is_empty() {
-        for own in &workers {
-            let first = global.pop_share(own, workers.len());
-            tally.note_each(first.into_iter().chain(iter::from_fn(|| own.pop())));
-        }
+        tally.note_each(global.pop_share(4));
     }
     tally.assert_each_once();
 }
 
 #[test]
 fn pop_share_of_zero_workers_panics() {
-    let own = deque::Owner::<_, 4>::new();
     for length in [0, 3] {
         let global = filled(0..length);
-        catch_unwind(AssertUnwindSafe(|| global.pop_share(&own, 0))).expect_err("nobody asked for a share");
-        assert!(own.is_empty());
+        let share = catch_unwind(AssertUnwindSafe(|| global.pop_share(0).count()));
+        share.expect_err("a share of no workers is refused");
         assert!(drain(&global).eq(0..length), "the queue is as it was");
         global.push(9);
-        assert_eq!(global.pop_share(&own, 1), Some(9));
+        assert!(global.pop_share(1).eq([9]));
     }
 }
 
@@ -367,11 +340,10 @@ fn pop_share_of_zero_workers_panics() {
 fn a_great_backlog_comes_out_in_order() {
     const COUNT: usize = if cfg!(miri) { 5_000 } else { 100_000 };
     let global = filled(0..COUNT);
-    let own = deque::Owner::<_, 16>::new();
     let mut pushed = COUNT;
     let mut taken = 0;
-    while let Some(first) = global.pop_share(&own, 2) {
-        for item in iter::once(first).chain(iter::from_fn(|| own.pop())) {
+    while !global.is_empty() {
+        for item in global.pop_share(2) {
             assert_eq!(item, taken);
             taken += 1;
         }

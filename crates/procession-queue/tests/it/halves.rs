@@ -24,7 +24,7 @@ fn steal_takes_exactly_half_for_every_length() {
     const CAPACITY: usize = 256;
     // The same rings throughout, so that each half begins at another slot, and some wrap around.
     let (owner, stealer) = kind::new::<_, CAPACITY>();
-    let thief = Owner::new();
+    let thief = Owner::<_, CAPACITY>::new();
     for length in (1..=CAPACITY).step_by(if cfg!(miri) { 51 } else { 1 }) {
         push_all(&owner, 0..length);
         let half = length.div_ceil(2);
@@ -73,7 +73,7 @@ fn overflow_while_thieves_steal() {
         for _ in 0..THIEVES {
             let (stealer, pushers, tally) = (stealer.clone(), &pushers, &tally);
             scope.spawn(move || {
-                let thief = Owner::new();
+                let thief = Owner::<_, 8>::new();
                 let receive = |first| tally.note_each(iter::once(first).chain(drain(&thief)));
                 steal_until_the_end(pushers, || thief.steal_half(&stealer), receive);
             });
@@ -92,7 +92,7 @@ fn stealing_into_a_nearly_full_ring_takes_what_fits() {
     for room in 0..=CAPACITY {
         let (owner, stealer) = kind::new::<_, CAPACITY>();
         push_all(&owner, 0..CAPACITY);
-        let thief = Owner::new();
+        let thief = Owner::<_, CAPACITY>::new();
         push_all(&thief, 100..100 + CAPACITY - room);
         // The first needs no room: it is returned.
         let count = (room + 1).min(CAPACITY / 2);
@@ -123,7 +123,7 @@ fn stealing_from_oneself_takes_each_item_once() {
 fn room_comes_back_whoever_takes() {
     const CAPACITY: usize = 4;
     let (owner, stealer) = kind::new::<_, CAPACITY>();
-    let (thief, global) = (Owner::new(), Global::new());
+    let (thief, global) = (Owner::<_, CAPACITY>::new(), Global::new());
     push_all(&owner, 0..CAPACITY);
     for round in 0..100 {
         assert_eq!(owner.push(0), Err(Full(0)), "in round {round}");
@@ -154,7 +154,7 @@ fn refill_while_a_great_half_is_copied() {
             let _leave = pushers.leave_with_scope();
             (0..COUNT).for_each(|item| push_waiting(&owner, item));
         });
-        let thief = Owner::new();
+        let thief = Owner::<_, CAPACITY>::new();
         let receive = |first| tally.note_each(iter::once(first).chain(drain(&thief)));
         steal_until_the_end(pushers, || thief.steal_half(&stealer), receive);
     });
