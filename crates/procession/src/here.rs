@@ -476,7 +476,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         // `population_1k` took 3.4 times as long, since half of them run on the other processor).
         (None, Some(local)) => {
             ready.prefetch();
-            local.push_fifo(ready);
+            local.push_woken(ready);
         }
         (None, None) => {
             shared.global.push(ready);

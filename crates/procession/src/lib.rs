@@ -91,6 +91,7 @@ mod keeper;
 mod lock;
 mod mailbox;
 mod next;
+mod pace;
 mod pins;
 mod poll;
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "a hint to the processor, by an intrinsic"))]

@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use procession_coroutine::Stacks;
-use procession_queue::{Global, deque, fifo};
+use procession_queue::Global;
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
@@ -25,6 +25,7 @@ use crate::idle::{Idle, SeatId};
 use crate::keeper::{Keeper, Kept, NEVER, Owed};
 use crate::names::Names;
 use crate::next::Next;
+use crate::pace::Beacon;
 use crate::poller::Poller;
 use crate::relations;
 use crate::relay::Relay;
@@ -36,7 +37,7 @@ use crate::time::sleep_on;
 use crate::timer::Timers;
 use crate::waker;
 use crate::watchdog::Watchdog;
-use crate::worker::{self, Core};
+use crate::worker::{self, Core, Queues};
 use crate::world::{Cpus, Parker, World};
 
 /// A number that one thread counts and all may read.
@@ -80,8 +81,7 @@ pub(crate) struct Stats {
 
 /// A worker's place, as the others see it.
 pub(crate) struct Seat {
-    pub(crate) deque: deque::Stealer<Ready>,
-    pub(crate) fifo: fifo::Stealer<Ready>,
+    pub(crate) queues: Queues,
     pub(crate) next: Next<Slot>,
     /// Processes that run here only.
     pub(crate) bound: Global<Ready>,
@@ -119,10 +119,9 @@ pub(crate) struct ThreadOptions {
 
 impl Seat {
     pub(crate) fn new(generator: fastrand::Rng, timers: u32) -> Self {
-        let (core, deque, fifo) = Core::new(generator);
+        let (core, queues) = Core::new(generator);
         Self {
-            deque,
-            fifo,
+            queues,
             next: Next::empty(),
             bound: Global::new(),
             timers: Timers::new(timers),
@@ -139,8 +138,7 @@ impl Seat {
 
     /// Whether nothing is left in a vacant seat.
     fn is_empty(&self) -> bool {
-        let queues = self.deque.is_empty() && self.fifo.is_empty() && self.bound.is_empty();
-        queues && self.next.look().is_null() && self.timers.next() == NEVER
+        self.queues.are_empty() && self.bound.is_empty() && self.next.look().is_null() && self.timers.next() == NEVER
     }
 }
 
@@ -184,6 +182,7 @@ pub(crate) struct Shared {
     /// for them.
     pub(crate) outstanding: AtomicU32,
     pub(crate) keeper: Keeper,
+    pub(crate) beacon: Beacon,
     pub(crate) poller: Poller,
     /// Sleeps for which there was no timer, and whether there are any.
     pub(crate) timer_waiters: Mutex<Vec<Waker>>,
@@ -290,6 +289,11 @@ impl Shared {
         if self.has_queued() {
             self.announce_many(width as usize);
         }
+    }
+
+    /// Whether a watchdog writes the beacon.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watchdog.is_running()
     }
 
     pub(crate) fn strides(&self) -> &[u32] {
@@ -524,7 +528,7 @@ impl Shared {
 
     /// Whether anything is queued that any worker may take, next slots apart.
     pub(crate) fn has_queued(&self) -> bool {
-        !self.global.is_empty() || self.all_seats().any(|seat| !seat.deque.is_empty() || !seat.fifo.is_empty())
+        !self.global.is_empty() || self.all_seats().any(|seat| !seat.queues.are_empty())
     }
 
     /// Whether anything is queued at all.

@@ -204,6 +204,13 @@ impl Watchdog {
         }
     }
 
+    /// Whether its thread was started, and so writes the beacon while anybody runs.
+    #[inline]
+    pub(crate) fn is_running(&self) -> bool {
+        // Relaxed: until a thread has started, and after it was refused, workers look more often.
+        self.options.is_on && self.is_started.load(Relaxed)
+    }
+
     /// The scheduler has ended.
     pub(crate) fn dismiss(&self) {
         self.parker.unpark();
@@ -333,6 +340,7 @@ impl Watch {
     fn look(&mut self, now: u64) -> bool {
         let shared = Arc::clone(&self.shared);
         count(&shared.watchdog.counts.looks);
+        shared.beacon.set(now);
         let found = self.find(now);
         let stalled_next = found.iter().any(|found| !shared.seat(found.seat).next.look().is_null());
         let due = self.note_due(now);
@@ -499,7 +507,7 @@ impl Watch {
             kind: found.kind,
             replaced,
             next_slot,
-            queued: seat.deque.len() + seat.fifo.len(),
+            queued: seat.queues.len(),
         };
         // Panics end here.
         if let Some(observer) = observer {

@@ -2,28 +2,63 @@
 //!
 //! # The search for work
 //!
+//! A process that is ready belongs to one of two classes. It is *woken* if a timer, a descriptor, a message
+//! or a thread that is no worker made it ready. It is *continued* if it was ready all the time: it yielded,
+//! spent its budget, or was stolen. Woken processes wait in the *woken ring* of the worker, continued ones
+//! in its *continued ring*, both first in, first out. New processes go to the newest end of the deque.
+//!
 //! For each dispatch a worker looks, in this order, at
-//! 1. fairness: every 61st dispatch the global queue first, and every fourth time 17 in a row; every 61st (20 later) the oldest of
-//!    its deque, every 61st (40 later) the oldest of its FIFO ring; and with the first of these due timers, and what descriptors have
-//!    become ready, 256 at most, whose processes it queues behind the others;
-//! 2. processes bound to it, at every other dispatch;
-//! 3. its next slot, at most three times in a row while other local work waits;
-//! 4. its deque, newest first; 5. its FIFO ring, oldest first;
-//! 6. the global queue: one to run, and a share of the rest;
-//! 7. due timers, and descriptors that have become ready (`poller.rs`);
-//! 8. the other workers: half of a deque or of a FIFO ring, in random order; in the last rounds also their next slots, if they are
-//!    old, and their due timers.
+//! 1. its LIFO slot (`next`), at most three times in a row while other local work waits, once in a row if
+//!    its steps are slow;
+//! 2. the turns that it owes since its last service (`pace.rs`): the woken ring, the continued ring, and
+//!    the oldest of the deque;
+//! 3. processes that are bound to it and were woken, at every other dispatch;
+//! 4. its deque, newest first; 5. its woken ring; 6. its continued ring, among which the bound processes
+//!    that continue have one turn a round each;
+//! 7. the global queue: one to run, and a share of the rest into the woken ring;
+//! 8. due timers, and descriptors that have become ready (`poller.rs`);
+//! 9. the other workers: half of a ring or of a deque, in random order; in the last rounds also their LIFO
+//!    slots, if they are old, and their due timers.
 //!
 //! Then it parks (`idle.rs`); before that, if it has run a process that is bound to it, it looks for some microseconds whether there is another, or the
 //! same again: two coroutines of different workers that answer each other need 0.5 us for each message, and 25 without (`co_apart`).
 //!
-//! # Starvation bound
+//! A *service* fires due timers, polls descriptors, and takes a share of the global queue into the woken
+//! ring. It comes after 61 dispatches at the latest, and at the first step boundary that is more than 1 ms
+//! after the last one. If its steps are slow (61 of them take more than 1 ms), a worker also fires the due
+//! timers of all others, and goes on until nothing is left or 100 us have passed.
 //!
-//! A ready process with k entries before it in the order of age runs after at most 61 (k + 1) dispatches: of its worker, if it is in a
-//! deque or a ring (k < 256); of all workers together, if it is in the global queue. A deque or a ring that is full puts its oldest half
-//! off, behind all that is in the global queue; then those count. A process in a next slot runs after at most three dispatches of its
-//! worker, beside those of point 1. A dispatch lasts one step. Every operation of the runtime charges the step's budget; those that are
-//! awaited end it when the budget is spent. A step that only sends, or never calls the runtime, is not ended by anybody.
+//! A process that was in the LIFO slot for its turns, and is woken by such a turn again, goes to the tail
+//! of the continued ring: two processes that wake each other have four turns in a round. One that another
+//! displaces from the slot goes to the tail of the woken ring. Nothing that ran returns to the deque.
+//!
+//! # Balance
+//!
+//! Idle workers steal. A busy worker does so as well, once in a millisecond at most, if fewer processes are
+//! ready here than with another by two or more: it takes half of the difference, at most 16, from the
+//! other's continued ring. So n equal processes on w workers get equal shares if n is a multiple of w;
+//! otherwise those of one worker get up to `ceil(n / w) / floor(n / w)` times what those of another get.
+//!
+//! # Bounds
+//!
+//! Steps last t, w workers have permits, and nothing else runs on their processors.
+//! - A woken process waits for at most 2 t + 1 ms, plus 2 t / w for each woken process before it. It is
+//!   noticed at the first step boundary of any worker that comes 1 ms after that worker's last service, and
+//!   woken processes have every other turn from then on; a LIFO slot may come between.
+//! - A continued process waits for at most k t / w + 2 t + 1 ms, if k others continue. Woken processes that
+//!   are always there take every other turn: then it is twice that. If new processes never end either, it
+//!   is four times that, since they have every other turn of those that are left.
+//! - In dispatches: a service comes after at most 61. Then a process with k others before it in its ring
+//!   runs within 2 (k + 1) dispatches of this worker if it is woken, and within 4 (k + 1) if it continues. The oldest of the
+//!   deque runs within 4 dispatches after a service, so with k older ones within 61 (k + 1) + 4. What waits
+//!   in the global queue comes by 17 or more in each service of each worker.
+//! - The rings hold 1024 (continued) and 256 (woken) processes, the deque 256. If one of them is full, its oldest
+//!   half moves to the tail of the global queue.
+//! - When steps turn from short to long, the first service is late by up to 2.5 ms more (`pace.rs`).
+//!
+//! A dispatch lasts one step. Every operation of the runtime charges the step's budget; those that are
+//! awaited end it when the budget is spent. A step that only sends, or never calls the runtime, is not
+//! ended by anybody.
 //!
 //! If a step lasts long, other workers take what is queued behind it, at once if they are awake or were woken for it. The next slot they
 //! take when it has not changed for 100 us; one that is about to park and sees it full looks again after 100 us, then at growing
@@ -31,6 +66,14 @@
 //! wakes one, after 5 ms at most, and replaces workers whose steps last for more than 10 ms, if nobody else is there to do so.
 //!
 //! # Rejected
+//! - Dispatch counts alone: with two steps of 9 ms on two workers, a tick of 1 ms came 534 ms late (61
+//!   dispatches), where tokio and Go needed 18 ms.
+//! - What was displaced from the LIFO slot, or had its turns there, at the newest end of the deque: of 9
+//!   equal pairs one got as much as all others together.
+//! - A batch of the global queue, or a stolen half, in the deque with its oldest on top: whatever is
+//!   spawned later lies above, and the oldest of the batch runs last (966 dispatches of a bound of 61).
+//! - A continued ring of 256, which 1000 yielding processes overflow: what was put off came back at 5 of 61
+//!   dispatches, and a process had its turns in bursts of 12.
 //! - Twelve more rounds of a search, in which the thread yields: they took up to a whole CPU beside a worker that does alone what comes
 //!   (`timers_fire`: 10 % more CPU time in all), and with naps nothing is gained by them.
 //! - Waking for each timer of a million in a second: a third of the CPU time (`timers_fire_cpu` 2.2 us; 1.58 with 20 us between, 1.29 with 100, 1.17
@@ -56,6 +99,7 @@ use crate::command::CommandResult;
 use crate::here::{self, Counter, Entered, Here};
 use crate::idle::{SeatId, TakenBack};
 use crate::keeper::NEVER;
+use crate::pace::{Owed, Pace, SERVE_EVERY, Turn};
 use crate::poller::Batch;
 use crate::root::Root;
 use crate::shared::Shared;
@@ -67,21 +111,24 @@ use crate::world::kernel::Kernel;
 use crate::world::{LentThread, World, nanoseconds};
 use crate::{Exit, Waiting, relations};
 
-/// Dispatches between two of the same fairness tick; the number is Go's, prime so that it does not beat with a program's own periods.
-const FAIRNESS: u32 = 61;
-const FAIRNESS_DEQUE: u32 = 20;
-const FAIRNESS_FIFO: u32 = 40;
-/// Dispatches in a row that have the global queue first, at every fourth of its fairness ticks. It holds what full rings have put off,
-/// which one by one would come back too slowly: 1000 connections on one CPU take 14.0 us for each round trip and 340 ms at p99 like
-/// that, 14.3 us and 76 ms with 17 at every fourth tick, and 16.4 us and 55 ms with 17 at each, since what comes is in no cache and
-/// what goes was (tokio: 13 to 14 us, 164 ms).
-const GLOBAL_IN_A_ROW: u32 = 17;
-const GLOBAL_IN_A_ROW_EVERY: u32 = 4;
-// The other ticks are not in the row.
-const _: () = assert!(GLOBAL_IN_A_ROW <= FAIRNESS_DEQUE && GLOBAL_IN_A_ROW <= FAIRNESS_FIFO);
-
 /// Runs in a row out of the next slot while other local work waits; tokio's number.
 const NEXT_IN_A_ROW: u32 = 3;
+/// The same while steps are slow: each run delays what is owed by a whole step.
+const NEXT_IN_A_ROW_SLOW: u32 = 1;
+
+/// Processes that the continued ring holds: 1000 that yield are to fit, so that they take turns. The ring
+/// of woken ones is smaller, since they run soon.
+const CONTINUED: usize = 1024;
+
+/// Nanoseconds for which a service with slow steps goes on while timers or descriptors bring more.
+const SERVE_FOR: u64 = 100_000;
+
+/// Nanoseconds between two comparisons with the rings of other workers.
+const BALANCE_EVERY: u64 = SERVE_EVERY;
+/// Processes that one comparison moves at most.
+const BALANCE_MAX: usize = 16;
+/// Workers that are compared with at most, drawn by chance: enough to find one of two that has more.
+const BALANCE_WITH: usize = 4;
 
 /// What a step may spend: tokio's number, which at some 50 ns for each operation is a slice of some microseconds.
 pub(crate) const BUDGET: u32 = 128;
@@ -109,9 +156,6 @@ const LONG_LOOK_EVERY: u32 = 16;
 /// After how many nanoseconds a thread tries again to retire that was not allowed to, however short the keep-alive.
 const RETIRE_AGAIN: u64 = 100_000_000;
 
-/// What a shuffled batch takes beside the process to run: as many as one that is not.
-const SHUFFLED: u32 = 16;
-
 /// Stacks that a worker keeps to itself at most, and never more than its part of a sixteenth of the limit: so who finds none can wait
 /// for one to come back.
 const STACKS_CACHED: usize = 64;
@@ -128,13 +172,20 @@ const NEXT_AGE_MAX: u64 = 10_000_000;
 /// What a worker keeps to itself; it stays in its seat while no thread works there.
 pub(crate) struct Core {
     deque: deque::Owner<Ready>,
-    fifo: fifo::Owner<Ready>,
+    woken: fifo::Owner<Ready>,
+    continued: fifo::Owner<Ready, CONTINUED>,
     generator: RefCell<fastrand::Rng>,
-    tick: Cell<u32>,
+    pace: Pace,
+    owed: Owed,
+    /// How many processes it has taken out of the continued ring.
+    rounds_taken: Cell<u32>,
     /// Free slots, so that most spawns take no lock.
     pub(crate) slots: RefCell<Vec<NonNull<Slot>>>,
-    /// Processes bound to this worker that it has queued itself; the others come by way of its seat.
-    bound: RefCell<VecDeque<Ready>>,
+    /// Woken processes bound to this worker that it has queued itself, each with its place in the chain of
+    /// wake-ups (`Local::chain`). Others come through the worker's seat.
+    bound: RefCell<VecDeque<(Ready, u32)>>,
+    /// Those that continue, each with the value of `rounds_taken` at which its turn comes.
+    bound_continued: RefCell<VecDeque<(Ready, u32)>>,
     /// Stacks, so that most coroutines take no lock.
     pub(crate) stacks: RefCell<Option<StackCache>>,
 }
@@ -143,19 +194,24 @@ pub(crate) struct Core {
 unsafe impl Send for Core {}
 
 impl Core {
-    pub(crate) fn new(generator: fastrand::Rng) -> (Self, deque::Stealer<Ready>, fifo::Stealer<Ready>) {
+    pub(crate) fn new(generator: fastrand::Rng) -> (Self, Queues) {
         let (deque, deque_stealer) = deque::new();
-        let (fifo, fifo_stealer) = fifo::new();
+        let (woken, woken_stealer) = fifo::new();
+        let (continued, continued_stealer) = fifo::new();
         let core = Self {
             deque,
-            fifo,
+            woken,
+            continued,
             generator: RefCell::new(generator),
-            tick: Cell::new(0),
+            pace: Pace::default(),
+            owed: Owed::default(),
+            rounds_taken: Cell::new(0),
             slots: RefCell::new(Vec::with_capacity(CACHE + 1)),
             bound: RefCell::new(VecDeque::new()),
+            bound_continued: RefCell::new(VecDeque::new()),
             stacks: RefCell::new(None),
         };
-        (core, deque_stealer, fifo_stealer)
+        (core, Queues { deque: deque_stealer, woken: woken_stealer, continued: continued_stealer })
     }
 
     /// Some free slots of the worker's own, taken from the table in batches.
@@ -180,6 +236,26 @@ impl Core {
     }
 }
 
+/// The queues of a worker, as thieves see them.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) deque: deque::Stealer<Ready>,
+    pub(crate) woken: fifo::Stealer<Ready>,
+    pub(crate) continued: fifo::Stealer<Ready, CONTINUED>,
+}
+
+impl Queues {
+    /// Whether nothing is queued, as far as the calling thread can see.
+    #[inline]
+    pub(crate) fn are_empty(&self) -> bool {
+        self.deque.is_empty() && self.woken.is_empty() && self.continued.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.deque.len() + self.woken.len() + self.continued.len()
+    }
+}
+
 /// A thread's seat.
 pub(crate) struct Local {
     pub(crate) shared: Arc<Shared>,
@@ -195,7 +271,11 @@ pub(crate) struct Local {
     pub(crate) serving: Cell<Option<NonNull<Slot>>>,
     /// What has come of one of them; nothing, if none are.
     pub(crate) served: RefCell<Option<(u64, CommandResult)>>,
-    next_in_a_row: Cell<u32>,
+    /// How long the chain of wake-ups is that led to the running step: 0 unless a step of this worker woke
+    /// the process and it ran next, and then one more than that of the step.
+    chain: Cell<u32>,
+    /// When this worker last compared its rings with those of others.
+    balanced_at: Cell<u64>,
     /// Whether the process to run came out of the next slot.
     inherits: Cell<bool>,
     /// Whether the last process from here was a bound one.
@@ -206,7 +286,7 @@ pub(crate) struct Local {
     had_bound: Cell<bool>,
     /// How often in a row it has then looked for another in vain.
     looked_in_vain: Cell<u32>,
-    /// Whether the FIFO ring has got something that nobody was woken for.
+    /// Whether a ring has received something for which nobody was woken.
     unannounced: Cell<bool>,
     /// Whether this worker is counted as searching.
     searching: Cell<bool>,
@@ -338,29 +418,56 @@ impl Local {
         }
         if self.shared.idle.is_revoked(self.seat) {
             // This worker will not come to it soon.
-            return self.push(ready);
+            self.push_woken(ready);
+            self.unannounced.set(false);
+            return self.shared.announce();
         }
         if let Some(before) = self.shared.seat(self.seat).next.set(ready.as_raw()) {
-            self.push(Ready::from_raw(before));
+            self.push_woken(Ready::from_raw(before));
+            self.unannounced.set(false);
+            self.shared.announce();
         }
     }
 
-    /// Puts what ran, or fell due, behind what waits.
-    pub(crate) fn push_fifo(&self, ready: Ready) {
+    /// Queues a process that was woken.
+    #[inline]
+    pub(crate) fn push_woken(&self, ready: Ready) {
         match ready.slot().bound_to() {
             Some(seat) => self.push_bound(seat, ready),
             None => {
-                self.core.fifo.push_overflowing(ready, &self.shared.global);
+                self.core.woken.push_overflowing(ready, &self.shared.global);
                 self.unannounced.set(true);
             }
         }
+    }
+
+    /// Queues a process that continues, behind all that do.
+    #[inline]
+    pub(crate) fn push_continued(&self, ready: Ready) {
+        match ready.slot().bound_to() {
+            Some(seat) if seat == self.seat => self.push_bound_continued(ready),
+            Some(seat) => self.shared.enqueue_bound(seat, ready),
+            None => {
+                self.core.continued.push_overflowing(ready, &self.shared.global);
+                self.unannounced.set(true);
+            }
+        }
+    }
+
+    fn push_bound_continued(&self, ready: Ready) {
+        let due = self.core.rounds_taken.get().wrapping_add(self.core.continued.len() as u32);
+        self.core.bound_continued.borrow_mut().push_back((ready, due));
     }
 
     /// Queues a process that runs on one worker only: without a word to anybody if that is this one.
     #[inline]
     pub(crate) fn push_bound(&self, seat: SeatId, ready: Ready) {
         if seat == self.seat {
-            self.core.bound.borrow_mut().push_back(ready);
+            let chain = if self.current.get().is_some() { self.chain.get().saturating_add(1) } else { 0 };
+            if chain > self.chain_max() {
+                return self.push_bound_continued(ready);
+            }
+            self.core.bound.borrow_mut().push_back((ready, chain));
         } else {
             self.shared.enqueue_bound(seat, ready);
         }
@@ -415,7 +522,7 @@ impl Local {
     /// Puts where others find it what only this worker would have found; announcing it is left to the caller.
     fn hand_out(&self) {
         if let Some(next) = self.shared.seat(self.seat).next.take() {
-            self.core.deque.push_overflowing(Ready::from_raw(next), &self.shared.global);
+            self.push_woken(Ready::from_raw(next));
         }
         self.unannounced.set(false);
     }
@@ -451,13 +558,11 @@ impl Local {
     }
 
     fn find_work(&self) -> Option<Ready> {
-        let tick = self.core.tick.get().wrapping_add(1);
-        self.core.tick.set(tick);
-        let fair = self.fair(tick);
-        if fair.is_some() {
-            self.announce_queued();
+        let beacon = self.shared.beacon.get();
+        if self.core.pace.tick(beacon) {
+            self.look(beacon);
         }
-        let found = fair.or_else(|| self.find_local()).or_else(|| self.find_shared());
+        let found = self.find_local().or_else(|| self.find_shared());
         if found.is_some() {
             self.useful.set(true);
             self.stop_searching();
@@ -465,48 +570,114 @@ impl Local {
         found
     }
 
-    /// What a fairness tick puts first.
-    #[inline]
-    fn fair(&self, tick: u32) -> Option<Ready> {
-        match tick % FAIRNESS {
-            1..GLOBAL_IN_A_ROW if (tick / FAIRNESS).is_multiple_of(GLOBAL_IN_A_ROW_EVERY) => self.shared.global.pop(),
-            0 => {
-                self.fire_due();
-                self.poll();
-                self.shared.global.pop()
-            }
-            FAIRNESS_DEQUE => self.core.deque.pop_oldest(),
-            FAIRNESS_FIFO => self.core.fifo.pop(),
-            _ => None,
+    /// `Look` of `pace.rs`, and a service if it is time for one.
+    #[inline(never)]
+    fn look(&self, beacon: u64) {
+        let look = self.core.pace.look(beacon, self.shared.is_watched(), || self.shared.world.now());
+        if look.serves {
+            self.serve(look.now);
         }
+    }
+
+    /// `Serve` of `pace.rs`.
+    fn serve(&self, now: Option<u64>) {
+        let core = &self.core;
+        let (mut has_more, until) = (true, now.map_or(0, |now| now.saturating_add(SERVE_FOR)));
+        while has_more {
+            has_more = self.fire_due();
+            if core.pace.is_slow() {
+                has_more |= self.fire_due_of_others();
+            }
+            has_more |= self.poll();
+            // Only while steps are slow: otherwise the next service comes soon enough.
+            has_more &= core.pace.is_slow() && self.shared.world.now() < until;
+        }
+        if !self.shared.global.is_empty() {
+            self.take_share(false);
+        }
+        let bound = core.bound.borrow().len() + self.shared.seat(self.seat).bound.len();
+        let continued = core.continued.len() + core.bound_continued.borrow().len();
+        // All of the deque is owed a turn while steps are slow, and one process of it otherwise.
+        let spawned = core.deque.len().min(if core.pace.is_slow() { usize::MAX } else { 1 });
+        core.owed.note(core.woken.len() + bound, continued, spawned);
+        if let Some(now) = now
+            && continued > 0
+            && now.saturating_sub(self.balanced_at.get()) >= BALANCE_EVERY
+        {
+            self.balanced_at.set(now);
+            self.balance();
+        }
+    }
+
+    /// Takes over a part of the continued processes of a worker that has more to do.
+    fn balance(&self) {
+        let shared = &*self.shared;
+        let reach = shared.idle.reach();
+        if reach == 1 {
+            return;
+        }
+        let own = self.core.deque.len() + self.core.woken.len() + self.core.continued.len();
+        let ready = |seat: &SeatId| shared.seat(*seat).queues.len();
+        let Some(other) = self.others(reach).take(BALANCE_WITH).max_by_key(ready) else { return };
+        let count = (ready(&other).saturating_sub(own) / 2).min(BALANCE_MAX);
+        let stats = &shared.seat(self.seat).stats;
+        for _ in 0..count {
+            let Some(ready) = shared.seat(other).queues.continued.steal().success() else { return };
+            stats.steals.add(1);
+            shared.seat(other).stats.stolen.add_shared(1);
+            self.push_continued(ready);
+        }
+    }
+
+    /// How long a chain of wake-ups may be while other local work waits.
+    fn chain_max(&self) -> u32 {
+        if self.core.pace.is_slow() { NEXT_IN_A_ROW_SLOW } else { NEXT_IN_A_ROW }
     }
 
     #[inline]
     fn find_local(&self) -> Option<Ready> {
-        // Bound processes have every other turn: they starve nobody, and nobody starves them.
-        let bound_turn = !self.ran_bound.replace(false);
-        if bound_turn && let Some(ready) = self.pop_bound() {
-            return Some(ready);
+        if let Some(next) = self.take_next() {
+            if self.chain.get() < self.chain_max() || !self.has_local() {
+                self.chain.set(self.chain.get().saturating_add(1));
+                self.inherits.set(true);
+                self.announce_queued();
+                return Some(next);
+            }
+            // It has had its turns.
+            self.push_continued(next);
         }
-        let may_take_next = self.next_in_a_row.get() < NEXT_IN_A_ROW || !self.has_queued();
-        let mut found = if may_take_next { self.take_next() } else { None };
-        if found.is_none() {
-            self.next_in_a_row.set(0);
-            found = self.core.deque.pop();
-        }
+        self.chain.set(0);
+        let owed = if self.core.owed.is_any() { self.find_owed() } else { None };
+        let found = owed.or_else(|| self.find_woken_bound()).or_else(|| self.core.deque.pop());
         if found.is_some() {
             self.announce_queued();
             return found;
         }
-        // The next slot once more, in case it was passed over for something that a thief took meanwhile.
-        let found = self.core.fifo.pop().or_else(|| self.take_next()).or_else(|| self.pop_bound());
-        if self.unannounced.take() && !self.core.fifo.is_empty() {
+        let found = self.core.woken.pop().or_else(|| self.pop_continued()).or_else(|| self.pop_bound());
+        if self.unannounced.take() && self.has_queued() {
             self.shared.announce_in_sight();
         }
         found
     }
 
-    /// Before something else runs: what was pushed onto the FIFO ring since the last time is for others, too.
+    /// Whose turn is owed since the last service.
+    fn find_owed(&self) -> Option<Ready> {
+        let core = &self.core;
+        let turn = core.owed.next();
+        let found = match turn {
+            // Bound processes and others have every other of these turns.
+            Turn::Woken => self.find_woken_bound().or_else(|| core.woken.pop()).or_else(|| self.pop_bound()),
+            Turn::Continued => self.pop_continued(),
+            Turn::Spawned => core.deque.pop_oldest(),
+            Turn::Any => return None,
+        };
+        if found.is_none() {
+            core.owed.none_left(turn);
+        }
+        found
+    }
+
+    /// Before something else runs: what was pushed onto a ring since the last time is for others, too.
     #[inline]
     fn announce_queued(&self) {
         if self.unannounced.take() && self.has_queued() {
@@ -514,35 +685,65 @@ impl Local {
         }
     }
 
+    /// A woken process that is bound to this worker, at every other call.
+    #[inline]
+    fn find_woken_bound(&self) -> Option<Ready> {
+        let bound_turn = !self.ran_bound.replace(false);
+        if bound_turn { self.pop_bound() } else { None }
+    }
+
+    /// The oldest continued process; a bound one, if as many others have had their turn as were before it.
+    #[inline]
+    fn pop_continued(&self) -> Option<Ready> {
+        let core = &self.core;
+        let bound = &core.bound_continued;
+        let is_due = |&(_, due): &(Ready, u32)| core.rounds_taken.get().wrapping_sub(due).cast_signed() >= 0;
+        let due = bound.borrow().front().is_some_and(is_due);
+        if !due && let Some(ready) = core.continued.pop() {
+            core.rounds_taken.set(core.rounds_taken.get().wrapping_add(1));
+            return Some(ready);
+        }
+        let (ready, _) = bound.borrow_mut().pop_front()?;
+        self.had_bound.set(true);
+        Some(ready)
+    }
+
     #[inline]
     fn pop_bound(&self) -> Option<Ready> {
         let seat = &self.shared.seat(self.seat).bound;
-        if seat.is_empty() && !self.has_bound() {
+        let has_own = !self.core.bound.borrow().is_empty();
+        if seat.is_empty() && !has_own {
             return None;
         }
         // What others have queued has every other turn.
         let others_turn = self.bound_turn.replace(!self.bound_turn.get()) && !seat.is_empty();
         let own = || self.core.bound.borrow_mut().pop_front();
-        let ready = if others_turn { seat.pop().or_else(own) } else { own().or_else(|| seat.pop()) }?;
+        let of_others = || Some((seat.pop()?, 0));
+        let (ready, chain) = if others_turn { of_others().or_else(own) } else { own().or_else(of_others) }?;
+        self.chain.set(chain);
         self.ran_bound.set(true);
         self.had_bound.set(true);
         Some(ready)
     }
 
     fn has_bound(&self) -> bool {
-        !self.core.bound.borrow().is_empty()
+        !self.core.bound.borrow().is_empty() || !self.core.bound_continued.borrow().is_empty()
     }
 
+    /// Whether anything is queued here that thieves can take, except in the LIFO slot.
     fn has_queued(&self) -> bool {
-        !self.core.deque.is_empty() || !self.core.fifo.is_empty()
+        let core = &self.core;
+        !core.continued.is_empty() || !core.woken.is_empty() || !core.deque.is_empty()
+    }
+
+    /// Whether anything is queued here, except in the LIFO slot.
+    fn has_local(&self) -> bool {
+        self.has_queued() || self.has_bound() || !self.shared.seat(self.seat).bound.is_empty()
     }
 
     #[inline]
     fn take_next(&self) -> Option<Ready> {
-        let next = self.shared.seat(self.seat).next.take()?;
-        self.next_in_a_row.set(self.next_in_a_row.get() + 1);
-        self.inherits.set(true);
-        Some(Ready::from_raw(next))
+        Some(Ready::from_raw(self.shared.seat(self.seat).next.take()?))
     }
 
     /// Global queue, timers, descriptors, other workers.
@@ -576,28 +777,33 @@ impl Local {
         self.shared.announce_many(woken.saturating_sub(own));
     }
 
+    /// The oldest of the global queue, to be run. A share of the rest goes into the woken ring.
     fn pop_global(&self) -> Option<Ready> {
-        let ready = if self.shared.is_shuffled() {
-            self.pop_shuffled()?
-        } else {
-            self.shared.global.pop_share_noting(&self.core.deque, self.shared.width(), Ready::prefetch_slot)?
-        };
-        // What was taken beside it is for others, too.
-        if !self.core.deque.is_empty() {
-            self.shared.announce();
-        }
-        Some(ready)
+        if self.shared.global.is_empty() { None } else { self.take_share(true) }
     }
 
-    /// A batch in an order of chance.
-    fn pop_shuffled(&self) -> Option<Ready> {
-        let mut batch: Vec<Ready> = (0..=SHUFFLED).map_while(|_| self.shared.global.pop()).collect();
-        self.core.generator.borrow_mut().shuffle(&mut batch);
-        let ready = batch.pop();
-        for other in batch {
-            self.core.deque.push_overflowing(other, &self.shared.global);
+    /// Takes a share of the global queue into the woken ring, except the first if that is to run.
+    fn take_share(&self, runs_first: bool) -> Option<Ready> {
+        let share = self.shared.global.pop_share(self.shared.width());
+        if self.shared.is_shuffled() {
+            let mut batch: Vec<Ready> = share.collect();
+            self.core.generator.borrow_mut().shuffle(&mut batch);
+            return self.queue_share(batch.into_iter(), runs_first);
         }
-        ready
+        self.queue_share(share, runs_first)
+    }
+
+    fn queue_share(&self, mut share: impl Iterator<Item = Ready>, runs_first: bool) -> Option<Ready> {
+        let first = if runs_first { share.next() } else { None };
+        for ready in share {
+            ready.prefetch_slot();
+            self.core.woken.push_overflowing(ready, &self.shared.global);
+        }
+        // What this worker does not run at once is for others, too.
+        if !self.core.woken.is_empty() {
+            self.shared.announce();
+        }
+        first
     }
 
     /// Fires what is due here and in the timers of threads that are no workers; says whether anything was.
@@ -605,6 +811,15 @@ impl Local {
         let shared = &*self.shared;
         let own = self.fire(&shared.seat(self.seat).timers);
         self.fire(&shared.outside) || own
+    }
+
+    /// Fires the due timers of workers that may be in a long step.
+    fn fire_due_of_others(&self) -> bool {
+        let shared = &*self.shared;
+        if shared.next_deadline() > shared.world.now() {
+            return false;
+        }
+        shared.all_seats().fold(false, |fired, seat| self.fire(&seat.timers) || fired)
     }
 
     fn fire(&self, timers: &Timers<Action>) -> bool {
@@ -686,16 +901,14 @@ impl Local {
     fn steal(&self, victim: SeatId, lost: &mut bool) -> Option<Ready> {
         let victim = self.shared.seat(victim);
         // An empty queue is told by two loads, without a read-modify-write.
-        let from_deque = self.core.deque.steal_half(&victim.deque);
-        let stolen = match from_deque {
-            Steal::Success(_) => from_deque,
-            _ => {
-                *lost |= from_deque.is_retry();
-                self.core.fifo.steal_half(&victim.fifo)
-            }
+        let (core, queues) = (&self.core, &victim.queues);
+        let mut taken = |stolen: Steal<Ready>| {
+            *lost |= stolen.is_retry();
+            stolen.success()
         };
-        *lost |= stolen.is_retry();
-        let ready = stolen.success()?;
+        let ready = taken(core.woken.steal_half(&queues.woken))
+            .or_else(|| taken(core.continued.steal_half(&queues.deque)))
+            .or_else(|| taken(core.continued.steal_half(&queues.continued)))?;
         if self.has_queued() {
             self.shared.announce();
         }
@@ -880,6 +1093,7 @@ impl Local {
             }
         }
         drop(napping);
+        self.core.pace.resume();
         shared.leave_keeping(self.seat);
         shared.rouse_watchdog();
         Parked::Woken
@@ -991,13 +1205,13 @@ impl Local {
             Ok(Step::Waits(wait_for)) if !self.gives_way.get() => {
                 self.current.set(None);
                 if slot.state.wait(wait_for) == Wait::Enqueue {
-                    self.push_fifo(ready);
+                    self.push_continued(ready);
                 }
             }
             Ok(Step::Waits(_) | Step::GoesOn) => {
                 self.current.set(None);
                 slot.state.give_way();
-                self.push_fifo(ready);
+                self.push_continued(ready);
             }
             Ok(Step::Ended(exit)) => self.end(ready, exit.as_deref().unwrap_or(&Exit::Normal)),
             Err(exit) => {
@@ -1112,7 +1326,8 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
         gives_way: Cell::new(false),
         serving: Cell::new(None),
         served: RefCell::new(None),
-        next_in_a_row: Cell::new(0),
+        chain: Cell::new(0),
+        balanced_at: Cell::new(0),
         inherits: Cell::new(false),
         ran_bound: Cell::new(false),
         bound_turn: Cell::new(false),
@@ -1149,7 +1364,8 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     local.core.return_slots(&local.shared);
     if seat.0 >= local.shared.first_seats() {
         // Nobody may sit here again at all, and an empty seat need not be looked at.
-        while let Some(ready) = local.core.deque.pop().or_else(|| local.core.fifo.pop()) {
+        let core = &local.core;
+        while let Some(ready) = core.woken.pop().or_else(|| core.continued.pop()).or_else(|| core.deque.pop_oldest()) {
             local.shared.global.push(ready);
         }
     }
@@ -1159,7 +1375,7 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
         // Nobody may sit here again soon.
         local.shared.global.push(Ready::from_raw(next));
     }
-    for ready in local.core.bound.take() {
+    for (ready, _) in local.core.bound.take().into_iter().chain(local.core.bound_continued.take()) {
         local.shared.seat(seat).bound.push(ready);
     }
     local.shared.vacate(seat, local.core);

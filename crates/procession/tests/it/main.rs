@@ -12,6 +12,7 @@
 mod basics;
 mod beam;
 mod blocked;
+mod bounds;
 #[cfg(feature = "tokio")]
 mod bridge;
 mod channels;

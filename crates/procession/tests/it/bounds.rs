@@ -1,0 +1,394 @@
+//! The bounds of the scheduler in time, and equal shares (`worker.rs`, *Bounds*).
+//!
+//! Method: one worker on the test clock. Every step of a hog moves the clock by its duration, as a step
+//! that computes would, so each delay is exact and the same in every run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use procession::{Address, Context, Instant, Pid, Reply, Scheduler, SpawnOptions, channel, sleep, spawn, yield_now};
+use procession_sync::Mutex;
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::scene::{driven, soon, threaded};
+
+const MS: Duration = Duration::from_millis(1);
+/// Each of these is below the threshold at which the watchdog calls a step stalled.
+const STEPS: [Duration; 4] = [Duration::from_micros(20), Duration::from_micros(100), MS, Duration::from_millis(9)];
+const HOGS: [u32; 4] = [1, 2, 4, 50];
+/// How often each delay is measured.
+const ROUNDS: u32 = 60;
+
+type Process = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A program on the test clock.
+#[derive(Clone)]
+struct Program {
+    scheduler: Scheduler,
+    /// Later than any of the tests ends, so that a starved process fails its test and does not hang.
+    end: Instant,
+    over: Arc<AtomicBool>,
+    /// When each of its hogs had its turns.
+    turns: Arc<Mutex<BTreeMap<u32, Vec<Instant>>>>,
+    /// The longest delay that was noted.
+    longest: Arc<Mutex<Duration>>,
+}
+
+impl Program {
+    fn new() -> Self {
+        let scheduler = driven();
+        let end = scheduler.now() + Duration::from_secs(500);
+        Self { scheduler, end, over: Arc::default(), turns: Arc::default(), longest: Arc::default() }
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.over.load(Relaxed) && self.scheduler.now() < self.end
+    }
+
+    /// Notes how long something took that was to happen at `due`.
+    fn note_delay(&self, due: Instant) {
+        let delay = self.scheduler.now() - due;
+        let mut longest = self.longest.lock().expect("nobody panics");
+        *longest = delay.max(*longest);
+    }
+
+    /// A turn of hog number `who`.
+    fn turn(&self, who: u32, step: Duration) {
+        self.turns.lock().expect("nobody panics").entry(who).or_default().push(self.scheduler.now());
+        self.scheduler.advance(step);
+    }
+
+    /// Computes for `step` and yields, again and again.
+    fn hog(&self, who: u32, step: Duration) -> Process {
+        let this = self.clone();
+        Box::pin(async move {
+            while this.goes_on() {
+                this.turn(who, step);
+                yield_now().await;
+            }
+        })
+    }
+
+    /// Runs `main` until it ends, and then until everything else has ended, too.
+    fn run(&self, main: impl Future<Output = ()> + Send + 'static) {
+        let over = Arc::clone(&self.over);
+        let main = self.scheduler.spawn(async move {
+            main.await;
+            over.store(true, Relaxed);
+        });
+        main.join().expect("it ends");
+        self.scheduler.run_until_idle();
+    }
+}
+
+/// Asserts that `main` notes no delay above the bound for woken processes, beside hogs of all kinds.
+#[track_caller]
+fn assert_woken_in_time<F>(main: impl Fn(Program, Duration) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    for step in STEPS {
+        for count in HOGS {
+            let program = Program::new();
+            let main = main(program.clone(), step);
+            let hogs = program.clone();
+            program.run(async move {
+                (0..count).for_each(|who| drop(spawn(hogs.hog(who, step))));
+                // They begin, and the worker learns how long their steps are.
+                sleep(10 * MS + 3 * count * step).await;
+                main.await;
+            });
+            let longest = *program.longest.lock().expect("nobody panics");
+            assert!(longest <= 2 * step + MS, "beside {count} steps of {step:?}: {longest:?}");
+            let turns = program.turns.lock().expect("nobody panics");
+            assert!(turns.len() == count as usize && turns[&0].len() > 5, "the hogs ran beside it");
+        }
+    }
+}
+
+#[test]
+fn a_timer_is_served_in_time() {
+    assert_woken_in_time(|program, _| async move {
+        for _ in 0..ROUNDS {
+            let due = Instant::now() + MS;
+            sleep(MS).await;
+            program.note_delay(due);
+        }
+    });
+}
+
+/// Does something in the middle of a step, on another thread.
+async fn in_the_middle_of_steps(program: &Program, step: Duration, act: impl Fn() + Sync) {
+    for _ in 0..ROUNDS {
+        program.scheduler.advance(step / 2);
+        thread::scope(|scope| {
+            scope.spawn(&act);
+        });
+        program.scheduler.advance(step / 2);
+        yield_now().await;
+    }
+}
+
+#[test]
+fn a_process_spawned_from_outside_is_served_in_time() {
+    assert_woken_in_time(|program, step| async move {
+        in_the_middle_of_steps(&program, step, || {
+            let (due, this) = (program.scheduler.now(), program.clone());
+            drop(program.scheduler.spawn(async move { this.note_delay(due) }));
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_bound_process_that_is_spawned_from_outside_is_served_in_time() {
+    assert_woken_in_time(|program, step| async move {
+        in_the_middle_of_steps(&program, step, || {
+            let (due, this) = (program.scheduler.now(), program.clone());
+            drop(SpawnOptions::new().on(&program.scheduler).affinity(0).spawn(async move { this.note_delay(due) }));
+        })
+        .await;
+    });
+}
+
+/// A process that notes how long after it was sent each message is received.
+fn listener(program: &Program) -> Address<Instant> {
+    let this = program.clone();
+    let listener = program.scheduler.start(move |mut cx: Context<Instant>| async move {
+        while let Some(due) = cx.receive().await {
+            this.note_delay(due);
+        }
+    });
+    listener.address().clone()
+}
+
+#[test]
+fn a_message_from_outside_is_received_in_time() {
+    assert_woken_in_time(|program, step| async move {
+        let listener = listener(&program);
+        sleep(MS + 3 * step).await;
+        let now = || program.scheduler.now();
+        in_the_middle_of_steps(&program, step, || listener.send(now()).expect("it listens")).await;
+    });
+}
+
+#[test]
+fn a_message_from_a_process_is_received_in_time() {
+    assert_woken_in_time(|program, step| async move {
+        let listeners = [listener(&program), listener(&program)];
+        sleep(MS + 3 * step).await;
+        for round in 0..ROUNDS {
+            program.scheduler.advance(step / 2);
+            // One of them is displaced from the LIFO slot now and then.
+            for listener in &listeners[..1 + (round % 2) as usize] {
+                listener.send(program.scheduler.now()).expect("it listens");
+            }
+            program.scheduler.advance(step / 2);
+            yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn a_descriptor_is_served_in_time() {
+    assert_woken_in_time(|program, step| async move {
+        let (mut near, far) = UnixStream::pair().expect("the system has sockets");
+        let sent = Arc::new(Mutex::new(Instant::NEVER));
+        let reader = spawn({
+            let (this, sent) = (program.clone(), Arc::clone(&sent));
+            async move {
+                let far = procession::net::UnixStream::try_from(far).expect("it is registered");
+                while far.read(&mut [0]).await.is_ok_and(|count| count == 1) {
+                    this.note_delay(*sent.lock().expect("nobody panics"));
+                }
+            }
+        });
+        for _ in 0..ROUNDS {
+            // So that the last byte was read.
+            sleep(MS + 3 * step).await;
+            program.scheduler.advance(step / 2);
+            *sent.lock().expect("nobody panics") = program.scheduler.now();
+            near.write_all(b"x").expect("there is room");
+            program.scheduler.advance(step / 2);
+        }
+        drop(near);
+        reader.await.expect("it ends with its stream");
+    });
+}
+
+#[test]
+fn a_process_that_continues_has_its_turn_in_time() {
+    for step in STEPS {
+        for count in HOGS {
+            let program = Program::new();
+            let hogs = program.clone();
+            program.run(async move {
+                (0..count).for_each(|who| drop(spawn(hogs.hog(who, step))));
+                sleep(60 * count * step + 100 * MS).await;
+            });
+            let turns = program.turns.lock().expect("nobody panics");
+            for (who, turns) in &*turns {
+                let gaps = turns.windows(2).map(|pair| pair[1] - pair[0]);
+                let longest = gaps.max().expect("it had several turns");
+                assert!(longest <= count * step + 2 * step + MS, "{who} of {count}, {step:?}: {longest:?}");
+            }
+            assert_eq!(turns.len(), count as usize, "each had turns");
+        }
+    }
+}
+
+/// Asserts that hogs 0 to `count` get equal shares, within a tenth, over the longer of 100 ms and 50 rounds.
+#[track_caller]
+fn assert_equal_shares(start: fn(&Program, u32)) {
+    for step in [Duration::from_micros(100), MS] {
+        for count in [2, 3, 9, 50] {
+            let program = Program::new();
+            let this = program.clone();
+            program.run(async move {
+                (0..count).for_each(|who| start(&this, who));
+                // They begin.
+                while this.turns.lock().expect("nobody panics").len() < count as usize {
+                    this.scheduler.advance(step);
+                    yield_now().await;
+                }
+                this.turns.lock().expect("nobody panics").clear();
+                let (mut rounds, until) = (0, Instant::now() + 100 * MS);
+                while rounds < 50 || Instant::now() < until {
+                    // The step of every process that continues moves the clock; this one's, too.
+                    this.scheduler.advance(step);
+                    rounds += 1;
+                    yield_now().await;
+                }
+            });
+            let turns = program.turns.lock().expect("nobody panics");
+            let mut shares: Vec<_> = turns.values().map(Vec::len).collect();
+            shares.sort_unstable();
+            let (least, most) = (shares[0], shares[shares.len() - 1]);
+            // One turn more or less is a matter of when the measurement ended.
+            assert!(most * 10 <= least * 11 + 40, "{count} with {step:?}: from {least} to {most}: {shares:?}");
+            assert_eq!(shares.len(), count as usize, "each had turns");
+        }
+    }
+}
+
+const NO_TIME: Duration = Duration::ZERO;
+
+#[test]
+fn processes_that_yield_get_equal_shares() {
+    assert_equal_shares(|program, who| drop(spawn(program.hog(who, NO_TIME))));
+}
+
+#[test]
+fn bound_and_other_processes_get_equal_shares() {
+    assert_equal_shares(|program, who| {
+        let hog = program.hog(who, NO_TIME);
+        match who % 2 {
+            0 => drop(spawn(hog)),
+            _ => drop(SpawnOptions::new().affinity(0).spawn(hog)),
+        }
+    });
+}
+
+#[test]
+fn pairs_that_exchange_messages_get_equal_shares() {
+    assert_equal_shares(|program, who| {
+        let [left, right] = [(); 2].map(|()| {
+            let this = program.clone();
+            program.scheduler.start(move |mut cx: Context<Pid>| async move {
+                while let Some(other) = cx.receive().await {
+                    this.turn(who, NO_TIME);
+                    // Ignored: the other may have ended first.
+                    if !this.goes_on() || procession::send(other, cx.pid()).is_err() {
+                        break;
+                    }
+                }
+            })
+        });
+        left.send(right.pid()).expect("it lives");
+        // The one that waits for the last message.
+        drop((left, right));
+    });
+}
+
+#[test]
+fn pairs_of_caller_and_server_get_equal_shares() {
+    assert_equal_shares(|program, who| {
+        let server = program.scheduler.start(|mut cx: Context<Reply<()>>| async move {
+            while let Some(reply) = cx.receive().await {
+                reply.send(());
+            }
+        });
+        let this = program.clone();
+        drop(spawn(async move {
+            while this.goes_on() {
+                this.turn(who, NO_TIME);
+                server.call(|reply| reply, Duration::from_secs(1000)).await.expect("it answers");
+            }
+            server.cancel();
+        }));
+    });
+}
+
+#[test]
+fn pairs_over_rendezvous_channels_get_equal_shares() {
+    assert_equal_shares(|program, who| {
+        let (sender, receiver) = channel::bounded(0);
+        let this = program.clone();
+        drop(spawn(async move {
+            while this.goes_on() && sender.send(()).await.is_ok() {
+                this.turn(who, NO_TIME);
+            }
+        }));
+        drop(spawn(async move { while receiver.receive().await.is_some() {} }));
+    });
+}
+
+/// Goal: a worker that always has something to do takes over what another has more of. Method: two workers
+/// that never park. The one on which a process spawns many more has all of them at first.
+#[test]
+fn a_busy_worker_takes_over_from_one_that_has_more() {
+    const PROCESSES: usize = 20;
+    let (scheduler, over) = (threaded(2), Arc::new(AtomicBool::new(false)));
+    let hog = |over: Arc<AtomicBool>| async move {
+        while !over.load(Relaxed) {
+            yield_now().await;
+        }
+    };
+    let busy: Vec<_> = (0..2)
+        .map(|worker| SpawnOptions::new().on(&scheduler).affinity(worker).spawn(hog(Arc::clone(&over))))
+        .collect();
+    let (tells, told) = mpsc::channel();
+    drop(scheduler.spawn({
+        let over = Arc::clone(&over);
+        async move {
+            for who in 0..PROCESSES {
+                let (tells, over) = (tells.clone(), Arc::clone(&over));
+                drop(spawn(async move {
+                    let mut last = None;
+                    while !over.load(Relaxed) {
+                        let here = thread::current().id();
+                        if last.replace(here) != Some(here) {
+                            tells.send((who, here)).expect("the test listens");
+                        }
+                        yield_now().await;
+                    }
+                }));
+            }
+        }
+    }));
+    // Both workers run several of them.
+    let mut seen = BTreeMap::<_, BTreeSet<_>>::new();
+    while seen.len() < 2 || seen.values().any(|processes| processes.len() < PROCESSES / 4) {
+        let (who, place) = soon(&told);
+        seen.entry(format!("{place:?}")).or_default().insert(who);
+    }
+    over.store(true, Relaxed);
+    busy.into_iter().for_each(|hog| hog.join().expect("it ends"));
+    scheduler.run_until_idle();
+}
