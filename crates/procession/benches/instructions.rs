@@ -1,10 +1,10 @@
 //! The paths whose instructions `.ci/instructions` counts: on the test clock and one thread, so that two runs do the same.
 //!
-//! Usage: `instructions spawn|send COUNT`
+//! Usage: `instructions spawn|send|yield|pingpong|ring COUNT`
 
 use std::env;
 
-use procession::{Context, Scheduler};
+use procession::{Address, Context, Scheduler};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -24,6 +24,9 @@ fn main() {
     let done = match path {
         "spawn" => scheduler.block_on(async { scheduler.spawn(spawn_and_end(count)).await }),
         "send" => scheduler.block_on(async { scheduler.spawn(send_and_receive(count)).await }),
+        "yield" => scheduler.block_on(async { scheduler.spawn(yield_in_turn(count)).await }),
+        "pingpong" => scheduler.block_on(async { scheduler.spawn(pass_around(2, count)).await }),
+        "ring" => scheduler.block_on(async { scheduler.spawn(pass_around(503, count)).await }),
         other => panic!("unknown path {other}"),
     };
     assert_eq!(done, Ok(count));
@@ -39,6 +42,46 @@ async fn spawn_and_end(count: u64) -> u64 {
         if number % BATCH == 0 {
             procession::yield_now().await;
         }
+    }
+    count
+}
+
+/// A thousand processes that yield.
+async fn yield_in_turn(count: u64) -> u64 {
+    const PROCESSES: u64 = 1000;
+    let yields = |_| {
+        procession::spawn(async move {
+            for _ in 0..count / PROCESSES {
+                procession::yield_now().await;
+            }
+        })
+    };
+    for process in (0..PROCESSES).map(yields).collect::<Vec<_>>() {
+        process.await.expect("it ends");
+    }
+    count
+}
+
+/// A message that goes around a ring of processes.
+async fn pass_around(processes: u64, count: u64) -> u64 {
+    // Each learns of the next by its first message, and passes on what follows.
+    let member = move |mut cx: Context<Passed>| async move {
+        let Passed(_, next) = cx.receive().await.expect("nobody cancels it");
+        let next = next.expect("the first message brings it");
+        while let Some(Passed(left, _)) = cx.receive().await {
+            if left == 0 || next.send(Passed(left - 1, None)).is_err() || left <= processes {
+                break;
+            }
+        }
+    };
+    let ring: Vec<_> = (0..processes).map(|_| procession::start(member)).collect();
+    for (number, process) in ring.iter().enumerate() {
+        let next = ring[(number + 1) % ring.len()].address().clone();
+        process.send(Passed(0, Some(next))).expect("it waits for it");
+    }
+    ring[0].send(Passed(count, None)).expect("it waits for it");
+    for process in ring {
+        process.await.expect("it ends");
     }
     count
 }
@@ -60,3 +103,6 @@ async fn send_and_receive(count: u64) -> u64 {
     }
     received.await.expect("it does not panic")
 }
+
+/// How often the message is still to be passed on; or the next member of the ring.
+struct Passed(u64, Option<Address<Passed>>);

@@ -202,6 +202,7 @@ impl Pace {
 /// Turns that are owed since the last service.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
+    is_any: Cell<bool>,
     woken: Cell<u32>,
     continued: Cell<u32>,
     /// Of the deque, at its oldest end.
@@ -232,12 +233,13 @@ impl Owed {
         self.woken.set(count(woken));
         self.continued.set(count(continued));
         self.spawned.set(count(spawned));
+        self.is_any.set(woken + continued + spawned > 0);
     }
 
     /// Whether any turn is owed.
     #[inline]
     pub(crate) fn is_any(&self) -> bool {
-        self.woken.get() | self.continued.get() | self.spawned.get() != 0
+        self.is_any.get()
     }
 
     /// Whose turn is next: woken processes have every other turn, and continued ones every other turn of
@@ -259,6 +261,7 @@ impl Owed {
             self.spawned.set(self.spawned.get() - 1);
             return Turn::Spawned;
         }
+        self.is_any.set(self.woken.get() + self.continued.get() > 0);
         Turn::Any
     }
 
@@ -410,7 +413,7 @@ mod tests {
         let turn = owed.next();
         assert_eq!(turn, Turn::Woken);
         owed.none_left(turn);
-        assert!(!owed.is_any());
         assert_eq!(owed.next(), Turn::Any);
+        assert!(!owed.is_any());
     }
 }

@@ -599,7 +599,12 @@ impl Local {
         let continued = core.continued.len() + core.bound_continued.borrow().len();
         // All of the deque is owed a turn while steps are slow, and one process of it otherwise.
         let spawned = core.deque.len().min(if core.pace.is_slow() { usize::MAX } else { 1 });
-        core.owed.note(core.woken.len() + bound, continued, spawned);
+        let woken = core.woken.len() + bound;
+        // If only one class waits, the usual order serves it.
+        match [woken, continued, spawned].iter().filter(|&&waiting| waiting > 0).count() {
+            0 | 1 => core.owed.note(0, 0, 0),
+            _ => core.owed.note(woken, continued, spawned),
+        }
         if let Some(now) = now
             && continued > 0
             && now.saturating_sub(self.balanced_at.get()) >= BALANCE_EVERY
@@ -696,14 +701,16 @@ impl Local {
     #[inline]
     fn pop_continued(&self) -> Option<Ready> {
         let core = &self.core;
-        let bound = &core.bound_continued;
-        let is_due = |&(_, due): &(Ready, u32)| core.rounds_taken.get().wrapping_sub(due).cast_signed() >= 0;
-        let due = bound.borrow().front().is_some_and(is_due);
-        if !due && let Some(ready) = core.continued.pop() {
-            core.rounds_taken.set(core.rounds_taken.get().wrapping_add(1));
+        let taken = core.rounds_taken.get();
+        let mut bound = core.bound_continued.borrow_mut();
+        let is_due = |(_, due): &(Ready, u32)| taken.wrapping_sub(*due).cast_signed() >= 0;
+        if !bound.front().is_some_and(is_due)
+            && let Some(ready) = core.continued.pop()
+        {
+            core.rounds_taken.set(taken.wrapping_add(1));
             return Some(ready);
         }
-        let (ready, _) = bound.borrow_mut().pop_front()?;
+        let (ready, _) = bound.pop_front()?;
         self.had_bound.set(true);
         Some(ready)
     }
@@ -819,7 +826,11 @@ impl Local {
         if shared.next_deadline() > shared.world.now() {
             return false;
         }
-        shared.all_seats().fold(false, |fired, seat| self.fire(&seat.timers) || fired)
+        let mut fired = false;
+        for seat in shared.all_seats() {
+            fired |= self.fire(&seat.timers);
+        }
+        fired
     }
 
     fn fire(&self, timers: &Timers<Action>) -> bool {
