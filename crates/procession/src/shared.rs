@@ -38,7 +38,7 @@ use crate::timer::Timers;
 use crate::waker;
 use crate::watchdog::Watchdog;
 use crate::worker::{self, Core, Queues};
-use crate::world::{Cpus, Parker, World};
+use crate::world::{Cpus, Parker, ThreadFile, World};
 
 /// A number that one thread counts and all may read.
 #[derive(Debug, Default)]
@@ -94,6 +94,8 @@ pub(crate) struct Seat {
     pub(crate) in_section: AtomicBool,
     /// The system's number for the thread; 0 if none sits there.
     pub(crate) thread: AtomicU32,
+    /// What tells the watchdog the state of that thread. Kept open by the watchdog, closed when the thread leaves.
+    pub(crate) thread_file: Mutex<Option<ThreadFile>>,
     pub(crate) parker: Parker,
     pub(crate) stats: Stats,
     /// Coroutines that have begun here, and so stay here.
@@ -129,6 +131,7 @@ impl Seat {
             running: AtomicU32::new(0),
             in_section: AtomicBool::new(false),
             thread: AtomicU32::new(0),
+            thread_file: Mutex::new(None),
             parker: Parker::default(),
             stats: Stats::default(),
             coroutines: AtomicU32::new(0),
@@ -469,6 +472,7 @@ impl Shared {
     /// A thread leaves its seat. What is queued there is for the others, or for who sits there next.
     pub(crate) fn vacate(&self, seat: SeatId, core: Core) {
         self.seat(seat).thread.store(0, Relaxed);
+        self.watchdog.close_file(self.seat(seat));
         *self.seat(seat).core.lock().expect("nothing that can panic runs under this lock") = Some(core);
         let for_callers = self.callers_drive && seat.0 == 0;
         // Coroutines that have begun here stay on this thread.

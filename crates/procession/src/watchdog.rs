@@ -10,11 +10,15 @@
 //! ## States
 //! For each seat what the last look saw: the step counter, since when it has been the same odd number, by this thread's clock, and how much
 //! processor time the worker's thread had used in the middle of `stall_after`. Whether the watchdog is asleep.
+//! For the first seats an open file in which the system tells the state of the seat's thread. The watchdog opens it at the first
+//! look that finds the thread. The thread closes it when it leaves.
 //!
 //! ## Steps
 //! `Look`, every 2.5 ms while anybody runs, every 10 ms while nobody has for up to 100 ms: read every step counter. The same odd number for
 //! `stall_after`, outside of a blocking section, is a stall, and the system is asked what the thread did: it waited → *blocked*; it used
 //! processor time → *computing*; neither → it is ready to run and the system lets it wait: nothing. Each stall is reported once.
+//! If the system does not tell the state of the thread, since no descriptors are left or there is no `/proc`, the processor time
+//! decides alone: a thread that used hardly any counts as blocked. If that is not known either, the stall counts as blocked.
 //! `Rescue`, if nobody searches, nobody is spare, and something waits that nobody comes to: take the next slots of the stalled, and their
 //! permits (`Revoke` of `idle.rs`), and wake or start a worker for each, all at once. What else they hold is found by these, as by any
 //! worker that searches. Of the computing, only so many lose their permits, since each adds a thread that competes for processors.
@@ -35,11 +39,18 @@
 //! ## Allowed
 //! - A stall is noticed one look late, so after 10 to 12.5 ms.
 //! - Functions of timers that this thread fires hold up the watchdog, if they block, which they must not.
+//! - Without the state of a thread, one that the system lets wait for all of `stall_after` counts as blocked: one thread more may run
+//!   than the scheduler is wide. `StallSnapshot::guessed` counts these.
 //!
 //! ## Rejected
 //! - A time stamp for each step, read by the watchdog: a clock read for each step, 20 ns and more.
-//! - The clock of another thread (`pthread_getcpuclockid`): it tells computing from not computing, but not blocked from preempted. The system's
-//!   `schedstat` and `stat` of the thread tell both, and are read for suspects only.
+//! - The processor clock of the thread alone: it tells computing from not computing, but not blocked from preempted. The file `stat` of
+//!   the thread tells that, and is read for suspects only.
+//! - The file `schedstat`, for the processor time: it costs a descriptor more, kernels without `CONFIG_SCHED_INFO` do not have it, and the
+//!   clock is finer.
+//! - To open the file at each question: without spare descriptors every stall went unseen, and a client that opens connections brings a
+//!   server there.
+//! - To open the file when a thread sits down: a caller's thread sits down for each `block_on`.
 //! - One watchdog for all schedulers: they are isolated; a scheduler that is idle has one that sleeps.
 //!
 //! ## Checked by
@@ -61,7 +72,7 @@ use crate::keeper::NEVER;
 use crate::poller::Batch;
 use crate::shared::{Seat, Shared};
 use crate::slot::Ready;
-use crate::world::{Parker, ThreadTime, nanoseconds};
+use crate::world::{Parker, RunState, ThreadFile, nanoseconds};
 
 /// Between two looks while anybody runs: a quarter of the default of what is a stall, so that one is noticed at most a quarter late.
 const LOOK_EVERY: u64 = 2_500_000;
@@ -75,6 +86,9 @@ const OVERSLEPT: u64 = 20_000_000;
 const UNPOLLED: u64 = 10_000_000;
 /// Nobody has looked how often descriptors were asked for: a number that it never is, so the next look begins to wait.
 const NO_POLLS: (u64, u64) = (u64::MAX, 0);
+/// Seats whose threads have a file kept open, from the first on. A thread beyond gets one for each question, if there are descriptors: a
+/// program may have far more threads than it can spare descriptors.
+const FILES_KEPT: u32 = 16;
 /// Reports in a second at most; the others are counted.
 const REPORTS_PER_SECOND: u32 = 10;
 const SECOND: u64 = 1_000_000_000;
@@ -149,6 +163,12 @@ pub struct StallSnapshot {
     pub unreported: u64,
     /// How often the watchdog looked.
     pub looks: u64,
+    /// Stalls of threads whose state the system did not tell, since no descriptors were left or there is no `/proc`. Whether such a
+    /// thread is blocked or computes was decided by its processor time alone.
+    pub guessed: u64,
+    /// Threads whose state the watchdog can ask for, whatever becomes of `/proc` and of the limit on descriptors. Each takes one
+    /// descriptor; at most 16 have one.
+    pub watched_threads: u64,
 }
 
 pub(crate) type Observer = Arc<dyn Fn(&Stall) + Send + Sync>;
@@ -179,6 +199,8 @@ struct Counts {
     next_slots: AtomicU64,
     unreported: AtomicU64,
     looks: AtomicU64,
+    guessed: AtomicU64,
+    files: AtomicU64,
 }
 
 fn count(counter: &AtomicU64) {
@@ -201,6 +223,36 @@ impl Watchdog {
             next_slots: counts.next_slots.load(Relaxed),
             unreported: counts.unreported.load(Relaxed),
             looks: counts.looks.load(Relaxed),
+            guessed: counts.guessed.load(Relaxed),
+            watched_threads: counts.files.load(Relaxed),
+        }
+    }
+
+    /// Opens the file about the thread of a seat, unless it is open.
+    fn open_file(&self, seat: &Seat, thread: u32) {
+        let mut kept = seat.thread_file.lock().expect("nothing that can panic runs under this lock");
+        // Under the lock, as in `close_file`: a thread that has left closes nothing any more.
+        if kept.is_none() && thread != 0 && seat.thread.load(Relaxed) == thread {
+            *kept = ThreadFile::open(thread);
+            self.counts.files.fetch_add(u64::from(kept.is_some()), Relaxed);
+        }
+    }
+
+    /// Closes the file about the thread of a seat, which leaves it and is not named there any more.
+    pub(crate) fn close_file(&self, seat: &Seat) {
+        let kept = seat.thread_file.lock().expect("nothing that can panic runs under this lock").take();
+        self.counts.files.fetch_sub(u64::from(kept.is_some()), Relaxed);
+    }
+
+    /// Returns what the thread of a seat is doing, if the system says.
+    fn state_of(&self, seat: SeatId, place: &Seat, thread: u32) -> Option<RunState> {
+        if seat.0 < FILES_KEPT {
+            // If there was no descriptor before, there may be now.
+            self.open_file(place, thread);
+            let kept = place.thread_file.lock().expect("nothing that can panic runs under this lock");
+            kept.as_ref()?.state()
+        } else {
+            ThreadFile::open(thread)?.state()
         }
     }
 
@@ -253,8 +305,10 @@ struct Look {
     step: u64,
     /// Since when it has been that.
     since: u64,
-    /// When its thread was first asked, and what it had used of the processor then.
-    first: Option<(u64, u64)>,
+    /// The thread that was there.
+    thread: u32,
+    /// When its thread was first asked, and what it had used of the processor then, if that is known.
+    first: Option<(u64, Option<u64>)>,
     /// What the stall was found to be.
     found: Option<StallKind>,
     /// Whether its permit was taken in this step.
@@ -381,15 +435,19 @@ impl Watch {
                 self.looks.resize(number as usize + 1, Look::default());
             }
             let look = &mut self.looks[number as usize];
+            let thread = seat.thread.load(Relaxed);
+            if thread != look.thread && number < FILES_KEPT {
+                shared.watchdog.open_file(seat, thread);
+            }
             let step = seat.step.load(Relaxed);
             if step != look.step || step % 2 == 0 || seat.in_section.load(Relaxed) {
-                *look = Look { step, since: now, ..Look::default() };
+                *look = Look { step, since: now, thread, ..Look::default() };
                 continue;
             }
             let duration = now - look.since;
             let is_new = look.found.is_none();
             if is_new {
-                look.found = classify(shared, seat, look, duration, now);
+                look.found = classify(shared, SeatId(number), look, duration, now);
             }
             if let Some(kind) = look.found {
                 all.push(Found { seat: SeatId(number), kind, duration, is_new });
@@ -533,18 +591,20 @@ fn is_quiet(shared: &Shared) -> bool {
     awake == 0 && attended && !shared.has_queued()
 }
 
-/// What the thread in a seat, which has not ended its step for so long, has done since it was first asked. `None`: nothing that is its own
-/// doing, or it is not known yet.
+/// Returns what the thread in a seat, which has not ended its step for so long, has done since it was first asked. `None` if that is not its
+/// own doing, or is not known yet.
 ///
 /// A question costs the system tens of microseconds. On a machine that is busy with other things, threads are interrupted in their steps for
 /// a few milliseconds all the time; so they are asked twice, in the middle of the time that makes a stall, and at its end.
-fn classify(shared: &Shared, seat: &Seat, look: &mut Look, duration: u64, now: u64) -> Option<StallKind> {
-    let stall_after = shared.watchdog.options.stall_after;
-    let thread = seat.thread.load(Relaxed);
+fn classify(shared: &Shared, seat: SeatId, look: &mut Look, duration: u64, now: u64) -> Option<StallKind> {
+    let watchdog = &shared.watchdog;
+    let stall_after = watchdog.options.stall_after;
+    let place = shared.seat(seat);
+    let thread = place.thread.load(Relaxed);
     let Some((since, before)) = look.first else {
         // The look that is nearest to the middle: two of these apart, it is before it, since looks are never early.
         if duration + LOOK_EVERY / 2 >= stall_after / 2 {
-            look.first = shared.world.thread_used(thread).map(|used| (now, used));
+            look.first = Some((now, shared.world.processor_time(thread)));
         }
         return None;
     };
@@ -552,17 +612,71 @@ fn classify(shared: &Shared, seat: &Seat, look: &mut Look, duration: u64, now: u
     if duration < stall_after || passed < stall_after / 2 {
         return None;
     }
-    let ThreadTime { used, waits } = shared.world.thread_time(thread)?;
-    let used = used.saturating_sub(before);
-    match waits {
+    let used = before.zip(shared.world.processor_time(thread)).map(|(before, after)| after.saturating_sub(before));
+    let state = watchdog.state_of(seat, place, thread);
+    let kind = judge(used, state, passed);
+    if kind.is_some() && state.is_none() {
+        count(&watchdog.counts.guessed);
+    }
+    kind
+}
+
+/// Decides what a stall is by the processor time that the thread has used while so much time passed, and by its state, as far as either is
+/// known. `None` if the stall is not the thread's own doing.
+fn judge(used: Option<u64>, state: Option<RunState>, passed: u64) -> Option<StallKind> {
+    let Some(used) = used else {
+        // To look away would leave what waits behind it without help.
+        return match state {
+            Some(RunState::Stopped) => None,
+            Some(RunState::Runs) => Some(StallKind::Computing),
+            Some(RunState::Waits) | None => Some(StallKind::Blocked),
+        };
+    };
+    let computes = used * 4 >= passed || used >= LOOK_EVERY;
+    match state {
         // It may have come to wait just now: then it has used the time before.
-        Some(true) if used * 2 < passed => Some(StallKind::Blocked),
-        Some(_) if used * 4 >= passed || used >= LOOK_EVERY => Some(StallKind::Computing),
-        _ => None,
+        Some(RunState::Waits) if used * 2 < passed => Some(StallKind::Blocked),
+        Some(RunState::Waits | RunState::Runs) | None if computes => Some(StallKind::Computing),
+        // It waits, or the system lets it wait: which of the two is not known.
+        None => Some(StallKind::Blocked),
+        // The system lets it wait.
+        Some(_) => None,
     }
 }
 
 /// The builder's `stall_after`, within what makes sense: less than two looks cannot be told from none.
 pub(crate) fn stall_after(duration: Duration) -> u64 {
     nanoseconds(duration).max(2 * LOOK_EVERY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LOOK_EVERY, StallKind, judge};
+    use crate::world::RunState::{Runs, Stopped, Waits};
+
+    const PASSED: u64 = 7_500_000;
+
+    #[test]
+    fn a_stall_is_judged_by_all_that_the_system_tells() {
+        let all = Some(PASSED);
+        assert_eq!(judge(Some(0), Some(Waits), PASSED), Some(StallKind::Blocked));
+        assert_eq!(judge(Some(PASSED * 2 / 3), Some(Waits), PASSED), Some(StallKind::Computing));
+        assert_eq!(judge(all, Some(Runs), PASSED), Some(StallKind::Computing));
+        assert_eq!(judge(Some(LOOK_EVERY), Some(Runs), 20 * LOOK_EVERY), Some(StallKind::Computing));
+        assert_eq!(judge(Some(0), Some(Runs), PASSED), None, "the system lets it wait");
+        assert_eq!(judge(all, Some(Stopped), PASSED), None);
+    }
+
+    #[test]
+    fn a_stall_is_never_overlooked_for_want_of_knowledge() {
+        // No state: no descriptors, or no `/proc`.
+        assert_eq!(judge(Some(0), None, PASSED), Some(StallKind::Blocked));
+        assert_eq!(judge(Some(PASSED / 5), None, PASSED), Some(StallKind::Blocked));
+        assert_eq!(judge(Some(PASSED / 2), None, PASSED), Some(StallKind::Computing));
+        // No processor time.
+        assert_eq!(judge(None, Some(Waits), PASSED), Some(StallKind::Blocked));
+        assert_eq!(judge(None, Some(Runs), PASSED), Some(StallKind::Computing));
+        assert_eq!(judge(None, Some(Stopped), PASSED), None);
+        assert_eq!(judge(None, None, PASSED), Some(StallKind::Blocked));
+    }
 }

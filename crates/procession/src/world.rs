@@ -4,12 +4,15 @@
 //! when nothing can run; and every choice is drawn from the seed, in both modes.
 
 pub(crate) mod kernel;
+#[expect(unsafe_code, reason = "a system call that no safe interface offers")]
+mod thread_clock;
 
 use std::cell::Cell;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Read};
+use std::io;
 use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 #[cfg(feature = "hyper")]
 use std::sync::OnceLock;
@@ -190,12 +193,46 @@ impl World {
     }
 }
 
-/// What a thread has done.
-pub(crate) struct ThreadTime {
-    /// Processor time, in nanoseconds; the system may count it only every few milliseconds.
-    pub(crate) used: u64,
-    /// Whether it waits in the kernel (`Some(true)`), or runs or is ready to (`Some(false)`). `None`: it is stopped, or traced.
-    pub(crate) waits: Option<bool>,
+/// What a thread is doing, by the system's account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunState {
+    /// It waits in the kernel.
+    Waits,
+    /// It runs, or is ready to.
+    Runs,
+    /// It is stopped, or traced.
+    Stopped,
+}
+
+/// The system's file about one thread of this program. It can be read any number of times, also when no descriptors are left.
+#[derive(Debug)]
+pub(crate) struct ThreadFile(File);
+
+impl ThreadFile {
+    /// Takes a descriptor. `None` if there is none left, or no `/proc`.
+    pub(crate) fn open(thread: u32) -> Option<Self> {
+        File::open(format!("/proc/self/task/{thread}/stat")).ok().map(Self)
+    }
+
+    /// Returns what the thread is doing, or `None` if it has ended.
+    pub(crate) fn state(&self) -> Option<RunState> {
+        /// More than is in the file, which comes whole with one call.
+        const SIZE: usize = 1024;
+        let text = &mut [0; SIZE];
+        let count = self.0.read_at(text, 0).ok()?;
+        state_in(&text[..count])
+    }
+}
+
+/// Returns the state in the text of a `stat` file.
+fn state_in(text: &[u8]) -> Option<RunState> {
+    // The name before it may contain anything, also parentheses.
+    let name_ends = text.windows(2).rposition(|pair| pair == b") ")?;
+    match text.get(name_ends + 2)? {
+        b'S' | b'D' => Some(RunState::Waits),
+        b'R' => Some(RunState::Runs),
+        _ => Some(RunState::Stopped),
+    }
 }
 
 impl World {
@@ -204,34 +241,10 @@ impl World {
         rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
     }
 
-    /// How much processor time a thread of this program has used, in nanoseconds; `None` if the system does not say.
-    pub(crate) fn thread_used(&self, number: u32) -> Option<u64> {
-        let text = &mut [0; SMALL_FILE];
-        read_small(&format!("/proc/self/task/{number}/schedstat"), text)?.split_ascii_whitespace().next()?.parse().ok()
+    /// Returns how much processor time a thread of this program has used, in nanoseconds, or `None` if the system does not say.
+    pub(crate) fn processor_time(&self, thread: u32) -> Option<u64> {
+        thread_clock::processor_time(thread)
     }
-
-    /// What a thread of this program has done; `None` if the system does not say.
-    pub(crate) fn thread_time(&self, number: u32) -> Option<ThreadTime> {
-        let text = &mut [0; SMALL_FILE];
-        let stat = read_small(&format!("/proc/self/task/{number}/stat"), text)?;
-        // The name before it may contain anything, also parentheses.
-        let after_name = stat.rsplit_once(") ")?.1;
-        let waits = match after_name.as_bytes().first()? {
-            b'S' | b'D' => Some(true),
-            b'R' => Some(false),
-            _ => None,
-        };
-        Some(ThreadTime { used: self.thread_used(number)?, waits })
-    }
-}
-
-/// More than there is in one of the system's files about a thread.
-const SMALL_FILE: usize = 1024;
-
-/// One of the system's small files, which come whole with one call.
-fn read_small<'a>(path: &str, text: &'a mut [u8; SMALL_FILE]) -> Option<&'a str> {
-    let count = File::open(path).ok()?.read(text).ok()?;
-    str::from_utf8(&text[..count]).ok()
 }
 
 /// Processors that threads are to run on.
@@ -317,6 +330,36 @@ impl Parker {
             Some(kernel) => kernel.ring(),
             None if waits => self.arrival.notify_one(),
             None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RunState, ThreadFile, World, state_in};
+
+    #[test]
+    fn the_state_of_a_thread_is_found_whatever_its_name() {
+        assert_eq!(state_in(b"7 (a) R (b) c) S 1 2 3"), Some(RunState::Waits));
+        assert_eq!(state_in(b"7 () D 1"), Some(RunState::Waits));
+        assert_eq!(state_in(b"7 (x) R 1"), Some(RunState::Runs));
+        assert_eq!(state_in(b"7 (x) t 1"), Some(RunState::Stopped));
+        assert_eq!(state_in(b"7 (x) "), None);
+        assert_eq!(state_in(b""), None);
+    }
+
+    #[test]
+    fn the_file_of_a_thread_is_read_again_and_again_until_the_thread_has_ended() {
+        let this = ThreadFile::open(World::thread_number()).expect("the system has descriptors");
+        assert_eq!((this.state(), this.state()), (Some(RunState::Runs), Some(RunState::Runs)));
+        let opened = std::thread::scope(|scope| {
+            let other = scope.spawn(|| ThreadFile::open(World::thread_number()));
+            other.join().expect("it does not panic")
+        });
+        // What is left of a thread that was joined may be there for a moment.
+        let ended = opened.expect("the system has descriptors");
+        while ended.state().is_some() {
+            std::thread::yield_now();
         }
     }
 }

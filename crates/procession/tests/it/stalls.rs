@@ -18,7 +18,7 @@ use procession_sync::{Mutex, thread};
 use crate::scene::{PATIENCE, soon, soon_closed};
 
 /// What holds a step.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Blocking,
     Computing,
@@ -421,4 +421,59 @@ fn a_worker_that_is_late_is_not_relied_on() {
     });
     assert!(one_runs, "all wait for a worker that does not come");
     drop(release);
+}
+
+/// What the children of the next test do.
+const STARVED: &str = "PROCESSION_TEST_WITHOUT_DESCRIPTORS";
+
+/// Goal: stalls are found and mended without a descriptor to spare. Method: a child process lowers its limit on descriptors so far that
+/// none can be opened, either before it has a scheduler, which is as if there were no `/proc`, or once the watchdog watches.
+#[test]
+fn a_watchdog_without_descriptors_is_not_blind() {
+    const THIS: &str = "stalls::a_watchdog_without_descriptors_is_not_blind";
+    if let Ok(when) = std::env::var(STARVED) {
+        return without_descriptors(when == "before");
+    }
+    for when in ["before", "later"] {
+        let mut child = std::process::Command::new(std::env::current_exe().expect("a test knows itself"));
+        child.args(["--exact", THIS]).env(STARVED, when).env("RUST_TEST_THREADS", "1");
+        let output = child.output().expect("there is room for a child");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{when}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+fn without_descriptors(before: bool) {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let starve = || {
+        let mut limit = getrlimit(Resource::Nofile);
+        limit.current = Some(0);
+        setrlimit(Resource::Nofile, limit).expect("a limit may be lowered");
+        std::fs::File::open("/dev/null").expect_err("there are no descriptors");
+    };
+    if before {
+        starve();
+    }
+    let (scheduler, told) = reporting(1, |builder| builder);
+    if !before {
+        while scheduler.stalls().watched_threads == 0 {
+            thread::yield_now();
+        }
+        starve();
+    }
+    for (by, kind) in [(By::Blocking, StallKind::Blocked), (By::Computing, StallKind::Computing)] {
+        let mut stalled = Stalled::enter(&scheduler, 1, by);
+        meet(&scheduler, 1);
+        let stall = soon(&told);
+        // Without a file, a thread that the system lets wait counts as blocked.
+        assert!(stall.kind == kind || by == By::Computing, "{by:?}: {stall}");
+        stalled.release();
+    }
+    let stalls = scheduler.stalls();
+    assert!(stalls.replaced >= 2, "{stalls:?}");
+    if before {
+        assert_eq!((stalls.watched_threads, stalls.guessed), (0, stalls.blocked + stalls.computing), "{stalls:?}");
+    } else {
+        assert_eq!(stalls.watched_threads, 1, "{stalls:?}");
+    }
 }
