@@ -11,7 +11,8 @@
 //!
 //! ## Steps
 //! Watchdog: `Doze` raise the word · fence(SeqCst) · look whether anybody is awake; nobody → sleep until a token comes; lower the word.
-//! Worker that became awake: fence(SeqCst) · `Rouse` if the word is raised, lower it and send a token.
+//! Worker that became awake, and whoever claims a seat, which may be late: fence(SeqCst) · `Rouse` if the word is raised, lower it and send
+//! a token.
 //!
 //! ## Why it works
 //! The two fences are totally ordered. If the watchdog's is first, the worker sees the word raised. If the worker's is first, the watchdog

@@ -21,12 +21,21 @@
 //! seats, as far as there are permits for them; it and *awake* change under the lock. A worker is *searching* while it looks for work in
 //! the queues of others. A hint for each seat says that its permit was taken away; its worker looks at it before each dispatch.
 //!
+//! A seat that was claimed, and whose worker does not run yet, is also, under the lock,
+//! - *coming*: its claimer has counted it as searching; or
+//! - *late*: it is not counted any more, since it has been on its way for more than 100 us.
+//!
+//! So the word counts the workers that search, and those that will in a moment. Any number of seats may be coming or late at once.
+//!
 //! ## Steps
 //! Publisher: `Publish` the entry in a queue · `PublishFence` fence(SeqCst) · `ReadIdle` load the word; if nobody searches and
 //! somebody is spare, `Claim` one under the lock (parked to awake, searching + 1) and unpark it, or start its thread.
-//! Publisher that is no worker: as above, and if somebody searches, but one that was claimed has been on its way for more than
-//! 100 us: `Claim` all the same. The system may let a thread wait that is ready to run, and nobody else would come to what is queued
-//! meanwhile.
+//! `WriteOff`, by the watchdog at each look, and by a publisher that is no worker and finds that somebody searches: under the lock, make
+//! every seat late that has been coming for more than 100 us, searching - 1 for each · `WriteOffFence` fence(SeqCst) · if there were any:
+//! the watchdog looks into every queue, and wakes a worker for what it finds, by `ReadIdle` and `Claim`; the publisher goes on with
+//! `ReadIdle` and `Claim`. The system may let a thread wait that is ready to run, and nobody else would come to what is queued meanwhile.
+//! Worker that was claimed: `Come` under the lock: coming no more; or late no more, searching + 1. It does so before anything else.
+//! Watchdog: `Revoke` the permit of a seat that has been late for as long as makes a stall, if something waits and no permit is left.
 //! Worker that finds nothing: `Announce` under the lock (awake or out to parked, searching - 1 if it searched) · `ParkFence` fence(SeqCst)
 //! · `Recheck` every queue and the next deadline · found: `TakeBack` the announcement, if there is a permit, and search; else block.
 //! Searcher that finds work: searching - 1; the last one wakes the next (`ReadIdle` again).
@@ -48,6 +57,12 @@
 //! the entry, or leaves by its own `Announce`, and its `Recheck` comes after; or finds other work, and wakes the next.
 //! A publisher that has read *napping* before `EndNap` changed it had its fence before the one of `EndNap`, so what the napper reads then has the
 //! entry. One that is woken for something else meanwhile is a searcher, and as the last one that finds work it wakes the next.
+//!
+//! `WriteOff` takes a searcher out of the count, as one that finds work does. A publisher that relied on that searcher has read the word
+//! before, so its `PublishFence` comes before `WriteOffFence`, and whoever writes off sees the entry. Any other publisher sees the
+//! word without it. A publisher that writes off has queued its own entry before; of those that others have queued the watchdog, which
+//! looks on while anybody is awake, takes care. `Come` and `WriteOff` are ordered by the lock, so a seat is counted once, whichever comes
+//! first. A late worker that comes is a searcher like any other: it finds what is left, or parks and rechecks.
 //!
 //! `GiveBack` is an announcement, too, and its fence a `ParkFence`: the one who blocks finds the entry and wakes another for it, or the
 //! publisher finds the permit.
@@ -81,11 +96,19 @@
 //!   from elsewhere.
 //! - The only entry of a deque waits for the rest of a nap, at most 200 us and the system's wake-up, if its worker's step lasts so long, also
 //!   if others are parked for good meanwhile.
-//! - Of several that are on their way, one is known to be late; while it is, another is woken about every 100 us. One whose claimer was
-//!   interrupted before he woke it is not known to be.
+//! - A worker may be late for up to a look of the watchdog, 2.5 ms, until others are woken in its place; for a thread that is no
+//!   worker 100 us. If its claimer was interrupted before waking it, the time counts from the first look that finds it so. Without a
+//!   watchdog, workers rely on it for as long as it takes.
+//! - A seat that is claimed, comes, and is claimed again while the first claimer is interrupted may be written off early: one is woken
+//!   too many.
+//! - A late seat keeps its permit until it is revoked, after the time that makes a stall: so long it is one of those that run.
 //! - More run than the scheduler is wide, from a blocking section's return without a permit to the end of that step.
 //!
 //! ## Rejected
+//! - To look for late seats in every publisher, as those do that are no workers: it reads the clock for each entry that is queued while
+//!   somebody searches.
+//! - To remember one late seat, and to claim another about every 100 us while there is one: a second late seat went unnoticed, and
+//!   workers and the watchdog relied on the first (37 of 200 waited for 0.3 s until a start hook had returned).
 //! - A bit map of the parked instead of a locked stack: it limits the number of workers, and the lock is taken only when
 //!   somebody parks or is woken, which costs a system call anyway. The stack wakes the one that parked last, whose caches are warm.
 //! - Handing the seat over to another thread when a step blocks, as tokio's `block_in_place` and Go's `handoffp` do, instead of having more
@@ -106,7 +129,9 @@
 //! `models::advance_against_take_back`, `models::canary_advance_without_looking_again`, `models::publish_against_give_back`,
 //! `models::canary_give_back_without_fence`, `models::canary_give_back_without_recheck`, `models::park_against_revoke`,
 //! `models::canary_given_up_twice`, `models::park_without_permit_against_the_last_to_block`, `models::bound_wake_against_park`,
-//! `models::leaving_against_a_bound_wake` and their canaries.
+//! `models::leaving_against_a_bound_wake` and their canaries, `models::publish_beside_one_that_never_comes`,
+//! `models::canary_write_off_without_fence`, `models::canary_write_off_without_recheck`, `models::come_against_write_off`,
+//! `models::canary_come_uncounted`.
 
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -123,6 +148,10 @@ pub(crate) mod mutation {
     pub(crate) const GIVE_BACK_WITHOUT_FENCE: u8 = 3;
     /// `Announce` gives a permit up, whether the seat has one or not.
     pub(crate) const GIVEN_UP_TWICE: u8 = 4;
+    /// No `WriteOffFence`.
+    pub(crate) const WRITE_OFF_WITHOUT_FENCE: u8 = 5;
+    /// A late worker that comes is not counted again.
+    pub(crate) const COME_UNCOUNTED: u8 = 6;
 }
 
 /// Who is left when a thread leaves its seat.
@@ -137,7 +166,7 @@ pub(crate) struct Left {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeatId(pub(crate) u32);
 
-/// How long a worker that was woken may be on its way until another is woken for what is queued next. Most come within 20 us, one in a hundred within 60.
+/// How long a worker that was woken may be on its way until it is not relied on any more. Most come within 20 us, one in a hundred within 60.
 const LATE: u64 = 100_000;
 
 const SEARCHING_ONE: u64 = 1 << 40;
@@ -180,8 +209,11 @@ pub(crate) struct Idle<const MUTATION: u8 = { mutation::SOUND }> {
     threads: AtomicU32,
     /// How many of the parked will look again soon. Changed without the lock.
     napping: AtomicU32,
-    /// One that was claimed and is on its way, its seat and 1, and since when it is being woken: `u64::MAX` until it is. Hints; `coming` is set under the lock.
+    /// For each seat that was claimed, since when it is being woken: `u64::MAX` until it is.
+    since: Box<[AtomicU64]>,
+    /// How many seats are coming. Written under the lock.
     coming: AtomicU32,
+    /// The earliest of their times, or `u64::MAX` if that is not known. A hint.
     coming_since: AtomicU64,
 }
 
@@ -212,6 +244,16 @@ struct Seats {
     awakenings: u64,
     /// The only thread that may sit in the absent seat, since it has begun coroutines there; 0 is any.
     absent_for: u64,
+    /// Claimed and not there yet, counted as searching.
+    coming: Vec<SeatId>,
+    /// Claimed and not there yet, not counted any more.
+    late: Vec<SeatId>,
+}
+
+/// Takes a seat out of a list, and returns whether it was there.
+fn take_out(list: &mut Vec<SeatId>, seat: SeatId) -> bool {
+    let at = list.iter().position(|&other| other == seat);
+    at.map(|at| list.swap_remove(at)).is_some()
 }
 
 impl Seats {
@@ -293,7 +335,7 @@ impl Seats {
 pub(crate) enum TakenBack {
     /// It is taken back: the worker searches.
     Yes,
-    /// A waker was faster, and has counted the worker as searching already: a token is on its way to its parker.
+    /// A waker was faster: the worker has come (`Come`), and is counted as searching. A token is on its way to its parker.
     ByWaker,
     /// There is no permit: others are awake, who will find what there is.
     NoPermit,
@@ -333,6 +375,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             turn: 0,
             awakenings: 0,
             absent_for: 0,
+            coming: Vec::with_capacity(seats as usize),
+            late: Vec::with_capacity(seats as usize),
         };
         Self {
             counts: AtomicU64::new(all.summary()),
@@ -342,8 +386,9 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             width: AtomicU32::new(width),
             threads: AtomicU32::new(0),
             napping: AtomicU32::new(0),
+            since: (0..seats).map(|_| AtomicU64::new(u64::MAX)).collect(),
             coming: AtomicU32::new(0),
-            coming_since: AtomicU64::new(0),
+            coming_since: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -415,41 +460,107 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         if self.napping.load(Relaxed) > 0 { None } else { self.claim_one_in_sight() }
     }
 
-    /// Under the lock: a seat was claimed. Of several, the first is remembered, which is the first to be late.
-    fn note_claimed(&self, seat: SeatId) {
-        // Relaxed, as all uses of both: hints. Under the lock, so that the worker, which finds out by it, forgets it later.
-        if self.coming.load(Relaxed) == 0 {
-            self.coming_since.store(u64::MAX, Relaxed);
-            self.coming.store(seat.0 + 1, Relaxed);
-        }
+    /// Under the lock: a seat was claimed, and counted as searching.
+    fn note_claimed(&self, seats: &mut Seats, seat: SeatId) {
+        debug_assert!(
+            !seats.coming.contains(&seat) && !seats.late.contains(&seat),
+            "[coming] a claimed seat comes first"
+        );
+        // Relaxed, as all uses: a time that is seen late makes a worker late later, or wakes one too many.
+        self.since[seat.0 as usize].store(u64::MAX, Relaxed);
+        seats.coming.push(seat);
+        self.note_coming(seats);
     }
 
-    /// Who was claimed is being woken.
-    pub(crate) fn note_waking(&self, now: u64) {
+    /// Under the lock: the list of those that come has changed.
+    fn note_coming(&self, seats: &Seats) {
+        let earliest = seats.coming.iter().map(|seat| self.since[seat.0 as usize].load(Relaxed)).min();
+        // Relaxed, as all uses of both: hints.
+        self.coming_since.store(earliest.unwrap_or(u64::MAX), Relaxed);
+        self.coming.store(seats.coming.len() as u32, Relaxed);
+    }
+
+    /// The worker of a claimed seat is being woken.
+    pub(crate) fn note_waking(&self, seat: SeatId, now: u64) {
+        self.since[seat.0 as usize].store(now, Relaxed);
         if self.coming_since.load(Relaxed) == u64::MAX {
             self.coming_since.store(now, Relaxed);
         }
     }
 
-    /// The worker of this seat, which was claimed, runs.
-    pub(crate) fn note_come(&self, seat: SeatId) {
-        if self.coming.load(Relaxed) == seat.0 + 1 {
-            self.coming.store(0, Relaxed);
+    /// Under the lock: the worker of a claimed seat is there. Returns by how much the number of those who search changes.
+    fn arrive(&self, seats: &mut Seats, seat: SeatId) -> i64 {
+        if take_out(&mut seats.coming, seat) {
+            self.note_coming(seats);
+            return 0;
         }
+        i64::from(take_out(&mut seats.late, seat) && MUTATION != mutation::COME_UNCOUNTED)
     }
 
-    /// `Claim`, though somebody searches, if one that was woken has been on its way for longer than [`LATE`]: it counts as searching, but the system lets it wait. Then
-    /// about once in `LATE`, and no more often.
-    pub(crate) fn claim_if_late(&self, now: impl FnOnce() -> u64) -> Option<SeatId> {
+    /// `Come`, by the worker of a seat that may have been claimed. Returns whether it was: then it is counted as searching.
+    pub(crate) fn come(&self, seat: SeatId) -> bool {
+        let mut seats = self.seats.lock().expect("nothing that can panic runs under this lock");
+        if *seats.place(seat) == Place::Parked {
+            return false;
+        }
+        if self.arrive(&mut seats, seat) > 0 {
+            self.counts.fetch_add(SEARCHING_ONE, Relaxed);
+        }
+        true
+    }
+
+    /// `WriteOff`. Returns how many seats have become late; if any have, the caller goes on with `Recheck` for what others have queued.
+    pub(crate) fn write_off(&self, now: u64) -> u32 {
+        // Relaxed: who misses one that has just been claimed finds it in time at the next look.
+        if self.coming.load(Relaxed) == 0 {
+            return 0;
+        }
+        let mut seats = self.seats.lock().expect("nothing that can panic runs under this lock");
+        let Seats { coming, late, .. } = &mut *seats;
+        let before = late.len();
+        coming.retain(|&seat| {
+            let since = &self.since[seat.0 as usize];
+            let is_unknown = since.load(Relaxed) == u64::MAX;
+            if is_unknown {
+                // Its claimer has not come to wake it.
+                since.store(now, Relaxed);
+            }
+            let is_late = now >= since.load(Relaxed).saturating_add(LATE);
+            if is_late {
+                late.push(seat);
+            }
+            !is_late
+        });
+        let count = (late.len() - before) as u32;
+        self.note_coming(&seats);
+        self.counts.fetch_sub(u64::from(count) * SEARCHING_ONE, Relaxed);
+        drop(seats);
+        if MUTATION != mutation::WRITE_OFF_WITHOUT_FENCE {
+            fence(SeqCst);
+        }
+        count
+    }
+
+    /// As `write_off`, by a publisher that has found somebody searching: reads the clock only if that might help.
+    pub(crate) fn write_off_if_late(&self, now: impl FnOnce() -> u64) -> u32 {
         if self.coming.load(Relaxed) == 0 || Counts(self.counts.load(Relaxed)).spare() == 0 {
-            return None;
+            return 0;
         }
         let now = now();
-        if now < self.coming_since.load(Relaxed).saturating_add(LATE) {
-            return None;
-        }
-        self.coming_since.store(now, Relaxed);
-        self.claim()
+        if now < self.coming_since.load(Relaxed).saturating_add(LATE) { 0 } else { self.write_off(now) }
+    }
+
+    /// `Revoke` of all seats that have been late for so long. Returns how many had a permit; the caller goes on with waking others.
+    pub(crate) fn revoke_late(&self, now: u64, after: u64) -> usize {
+        let count = self.change(|seats| {
+            let is_due = |seat: &SeatId| now >= self.since[seat.0 as usize].load(Relaxed).saturating_add(after);
+            let due: Vec<_> = seats.late.iter().copied().filter(is_due).collect();
+            let awake: Vec<_> = due.into_iter().filter(|&seat| *seats.place(seat) == Place::Awake).collect();
+            awake.iter().for_each(|&seat| self.send_out(seats, seat));
+            (awake.len(), 0)
+        });
+        fence(SeqCst);
+        count
     }
 
     /// `Nap`, until what is returned is dropped: this worker will look again soon, though it parks.
@@ -471,7 +582,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             let Some(seat) = first else { return (None, 0) };
             seats.lift(seat);
             self.awaken(seats, seat);
-            self.note_claimed(seat);
+            self.note_claimed(seats, seat);
             (Some(seat), 1)
         })
     }
@@ -484,7 +595,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             let Some(seat) = first else { return (None, 0) };
             seats.lift(seat);
             self.awaken(seats, seat);
-            self.note_claimed(seat);
+            self.note_claimed(seats, seat);
             (Some(seat), 1)
         })
     }
@@ -496,7 +607,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             if waits {
                 seats.lift(wanted);
                 self.grant(seats, wanted);
-                self.note_claimed(wanted);
+                self.note_claimed(seats, wanted);
             }
             (waits, i64::from(waits))
         })
@@ -508,7 +619,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             seats.lift(seat);
             *seats.place(seat) = Place::Vacant;
             seats.vacant.insert(0, seat);
-            ((), -1)
+            // It is counted from here to the end of this, whether it was or not.
+            ((), self.arrive(seats, seat) - 1)
         });
     }
 
@@ -629,7 +741,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     pub(crate) fn take_back(&self, seat: SeatId, force: bool) -> TakenBack {
         self.change(|seats| {
             if *seats.place(seat) != Place::Parked {
-                return (TakenBack::ByWaker, 0);
+                return (TakenBack::ByWaker, self.arrive(seats, seat));
             }
             if !seats.has_permit() && !force {
                 return (TakenBack::NoPermit, 0);
@@ -655,10 +767,6 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     /// Whether no other seat has become awake since all were parked: whatever this thread has read since then was so all the time.
     pub(crate) fn is_alone_since(&self, awakenings: u64) -> bool {
         self.look(|seats| seats.awakenings == awakenings)
-    }
-
-    pub(crate) fn is_parked(&self, seat: SeatId) -> bool {
-        self.look(|seats| seats.places[seat.0 as usize] == Place::Parked)
     }
 
     /// `GiveBack`; says whether nobody is awake now. The caller goes on with `Recheck`.
@@ -752,7 +860,7 @@ mod models {
     use procession_sync::atomic::Ordering::Relaxed;
     use procession_sync::{Arc, explore, explore_to, thread};
 
-    use super::{Idle, SeatId, TakenBack, mutation};
+    use super::{Idle, LATE, SeatId, TakenBack, mutation};
 
     /// One worker parks while another thread publishes. The decisions alone are modelled: if the worker would block, the publisher must
     /// have claimed it.
@@ -995,7 +1103,7 @@ mod models {
             }
             watchdog.join().expect("the watchdog does not panic");
             let (_, awake, spare) = shared.counts();
-            let parked = u32::from(shared.is_parked(SeatId(0)));
+            let parked = u32::from(!shared.come(SeatId(0)));
             assert_eq!((awake + parked, spare), (2, parked), "a permit was given up twice");
         });
     }
@@ -1056,6 +1164,85 @@ mod models {
         revoke::<{ mutation::GIVEN_UP_TWICE }>();
     }
 
+    /// Two seats are claimed. One never comes; the other searches, finds nothing, and parks. Meanwhile a worker publishes, and the watchdog
+    /// looks.
+    fn never_comes<const MUTATION: u8, const RECHECK: bool>() {
+        explore(|| {
+            let shared = Arc::new((Idle::<MUTATION>::new(4, 4, true), AtomicU32::new(0)));
+            assert!(shared.0.claim_absent(1).is_some(), "the publisher's worker is awake");
+            for seat in [1, 2] {
+                assert_eq!(shared.0.claim(), Some(SeatId(seat)));
+                shared.0.note_waking(SeatId(seat), 0);
+            }
+            let publisher = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    // Relaxed: nothing but the fences orders queue and word, as for a queue's own operations.
+                    shared.1.store(1, Relaxed);
+                    shared.0.claim_one().is_some()
+                })
+            };
+            let worker = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    assert!(shared.0.come(SeatId(2)), "it was claimed");
+                    shared.0.announce(SeatId(2), true);
+                    shared.1.load(Relaxed) == 1
+                })
+            };
+            let is_late = shared.0.write_off(LATE) > 0;
+            let rescued = RECHECK && is_late && shared.1.load(Relaxed) == 1 && shared.0.claim_one().is_some();
+            let woken = publisher.join().expect("the publisher does not panic");
+            let found = worker.join().expect("the worker does not panic");
+            assert!(rescued || woken || found, "the entry waits for one that never comes");
+        });
+    }
+
+    /// A seat is claimed, and comes while the watchdog writes it off. Another searches all the time.
+    fn come_late<const MUTATION: u8>() {
+        explore(|| {
+            let shared = Arc::new(Idle::<MUTATION>::new(3, 3, true));
+            assert!(shared.claim_absent(1).is_some() && shared.start_searching(), "one searches");
+            assert_eq!(shared.claim(), Some(SeatId(1)));
+            shared.note_waking(SeatId(1), 0);
+            let worker = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || assert!(shared.come(SeatId(1)), "it was claimed"))
+            };
+            shared.write_off(LATE);
+            worker.join().expect("the worker does not panic");
+            assert_eq!(shared.counts().0, 2, "the word does not count those who search");
+        });
+    }
+
+    #[test]
+    fn publish_beside_one_that_never_comes() {
+        never_comes::<{ mutation::SOUND }, true>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the entry waits for one that never comes")]
+    fn canary_write_off_without_fence() {
+        never_comes::<{ mutation::WRITE_OFF_WITHOUT_FENCE }, true>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the entry waits for one that never comes")]
+    fn canary_write_off_without_recheck() {
+        never_comes::<{ mutation::SOUND }, false>();
+    }
+
+    #[test]
+    fn come_against_write_off() {
+        come_late::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the word does not count those who search")]
+    fn canary_come_uncounted() {
+        come_late::<{ mutation::COME_UNCOUNTED }>();
+    }
+
     #[test]
     fn survey_against_recheck() {
         survey::<{ mutation::SOUND }>();
@@ -1091,7 +1278,8 @@ mod tests {
 
     fn idle_with_all_awake(seats: u32) -> Idle {
         let idle = Idle::new(seats, seats, false);
-        while idle.claim().is_some() {
+        while let Some(seat) = idle.claim() {
+            assert!(idle.come(seat), "it was claimed");
             idle.stop_searching();
         }
         idle
@@ -1208,23 +1396,65 @@ mod tests {
     }
 
     #[test]
-    fn another_is_claimed_beside_one_that_is_late() {
-        let idle = Idle::<0>::new(3, 3, false);
+    fn those_that_are_late_are_not_counted_until_they_come() {
+        let idle = Idle::<0>::new(4, 4, false);
         let first = idle.claim_one().expect("all are vacant");
         assert_eq!(idle.claim_one(), None, "it searches");
-        assert_eq!(idle.claim_if_late(|| u64::MAX - 1), None, "it is not being woken yet");
-        idle.note_waking(1000);
-        assert_eq!(idle.claim_if_late(|| 999 + LATE), None);
-        let second = idle.claim_if_late(|| 1000 + LATE).expect("it is late, and there are others");
-        assert_ne!(first, second);
-        idle.note_waking(1000 + LATE);
-        idle.note_come(second);
-        assert_eq!(idle.claim_if_late(|| 999 + 2 * LATE), None, "once in so long");
-        assert!(idle.claim_if_late(|| 1000 + 2 * LATE).is_some(), "the first is still late");
-        assert_eq!(idle.claim_if_late(|| 2000 + 4 * LATE), None, "nobody is left");
-        idle.note_come(first);
-        idle.announce(second, true);
-        assert_eq!(idle.claim_if_late(|| 2000 + 6 * LATE), None, "none is on the way");
-        assert_eq!(idle.claim_one(), None, "two search");
+        assert_eq!(idle.write_off_if_late(|| u64::MAX - 1), 0, "it is not being woken yet");
+        idle.note_waking(first, 1000);
+        assert_eq!((idle.write_off_if_late(|| 999 + LATE), idle.write_off(999 + LATE)), (0, 0));
+        assert_eq!(idle.write_off_if_late(|| 1000 + LATE), 1);
+        let second = idle.claim_one().expect("nobody searches");
+        idle.note_waking(second, 1000 + LATE);
+        assert_eq!(idle.write_off(999 + 2 * LATE), 0, "the first is not late twice");
+        assert_eq!(idle.write_off(1000 + 2 * LATE), 1, "both are late at once");
+        let third = idle.claim_one().expect("nobody searches");
+        idle.note_waking(third, 1000 + 2 * LATE);
+        assert_eq!(idle.counts(), (1, 3, 1));
+        for seat in [first, second, third] {
+            assert!(idle.come(seat), "it was claimed");
+        }
+        assert_eq!(idle.counts(), (3, 3, 1), "each is counted once");
+        assert_eq!(idle.write_off_if_late(|| unreachable!("none is on the way")), 0);
+        idle.announce(third, true);
+        assert!(!idle.come(third), "it is parked");
+    }
+
+    #[test]
+    fn one_whose_claimer_does_not_come_to_wake_it_is_late_all_the_same() {
+        let idle = Idle::<0>::new(2, 2, false);
+        assert!(idle.claim_one().is_some());
+        assert_eq!(idle.write_off(5), 0, "the time begins");
+        assert_eq!(idle.write_off(4 + LATE), 0);
+        assert_eq!(idle.write_off(5 + LATE), 1);
+    }
+
+    #[test]
+    fn one_that_is_late_for_long_loses_its_permit_and_may_be_declined() {
+        let idle = Idle::<0>::new(3, 1, false);
+        let first = idle.claim_one().expect("all are vacant");
+        idle.note_waking(first, 0);
+        assert_eq!(idle.revoke_late(1000 * LATE, 0), 0, "it is not late");
+        assert_eq!(idle.write_off(LATE), 1);
+        assert_eq!(idle.revoke_late(2 * LATE, 3 * LATE), 0, "not for so long");
+        assert_eq!(idle.revoke_late(3 * LATE, 3 * LATE), 1);
+        assert_eq!(idle.revoke_late(3 * LATE, 3 * LATE), 0, "it has none any more");
+        let second = idle.claim_one().expect("there is a permit");
+        idle.decline(first);
+        assert_eq!(idle.counts(), (1, 1, 0), "the second searches");
+        idle.decline(second);
+        assert_eq!(idle.counts(), (0, 0, 1));
+    }
+
+    #[test]
+    fn an_announcement_that_a_waker_took_is_counted_though_it_was_late() {
+        let idle = idle_with_all_awake(2);
+        idle.announce(SeatId(1), false);
+        assert_eq!(idle.claim_one(), Some(SeatId(1)));
+        idle.note_waking(SeatId(1), 0);
+        assert_eq!(idle.write_off(LATE), 1);
+        assert_eq!(idle.counts().0, 0);
+        assert_eq!(idle.take_back(SeatId(1), false), TakenBack::ByWaker);
+        assert_eq!(idle.counts().0, 1);
     }
 }

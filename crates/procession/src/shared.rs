@@ -331,9 +331,16 @@ impl Shared {
         }
     }
 
-    /// As `announce`, by who will not come to it himself: a worker that was woken before, and counts as searching, may be late.
+    /// As `announce`, by a thread that will not come to it itself: a worker that was woken before, and counts as searching, may be late.
     pub(crate) fn announce_from_outside(&self) {
-        if let Some(seat) = self.idle.claim_one().or_else(|| self.idle.claim_if_late(|| self.world.now())) {
+        let written_off = || match self.idle.write_off_if_late(|| self.world.now()) {
+            0 => None,
+            late => {
+                self.watchdog.count_late(late);
+                self.idle.claim_one()
+            }
+        };
+        if let Some(seat) = self.idle.claim_one().or_else(written_off) {
             self.wake_seat(seat);
         }
     }
@@ -368,21 +375,22 @@ impl Shared {
     /// Brings a seat to work that was claimed: unparks its thread, or starts one.
     #[cold]
     fn wake_seat(&self, seat: SeatId) {
-        self.idle.note_waking(self.world.now());
+        self.idle.note_waking(seat, self.world.now());
         let place = self.seat(seat);
         let vacant = place.core.lock().expect("nothing that can panic runs under this lock").is_some();
         if !vacant {
-            return place.parker.unpark();
+            place.parker.unpark();
+            // It may be late.
+            return self.rouse_watchdog();
         }
         // When it has ended, nothing is left to do, and the last thread to leave would start the next.
         if !self.has_ended() && self.start_thread(seat) {
-            return;
+            return self.rouse_watchdog();
         }
-        self.idle.note_come(seat);
         self.idle.decline(seat);
         // It was counted as searching: whoever relied on that is owed another, of those whose threads are there.
         if let Some(seat) = self.idle.claim_parked() {
-            self.idle.note_waking(self.world.now());
+            self.idle.note_waking(seat, self.world.now());
             self.seat(seat).parker.unpark();
         }
     }
@@ -422,8 +430,10 @@ impl Shared {
         if !self.idle.claim_this(seat) {
             return Ok(());
         }
-        self.idle.note_waking(self.world.now());
-        self.try_start_thread(Arc::clone(self), seat)
+        self.idle.note_waking(seat, self.world.now());
+        self.try_start_thread(Arc::clone(self), seat)?;
+        self.rouse_watchdog();
+        Ok(())
     }
 
     fn take_core(&self, seat: SeatId) -> Option<Core> {
@@ -460,7 +470,7 @@ impl Shared {
     pub(crate) fn wake_caller(&self) {
         let seat = SeatId(0);
         if self.idle.claim_this(seat) {
-            self.idle.note_waking(self.world.now());
+            self.idle.note_waking(seat, self.world.now());
             self.seat(seat).parker.unpark();
         }
     }

@@ -23,7 +23,9 @@
 //! permits (`Revoke` of `idle.rs`), and wake or start a worker for each, all at once. What else they hold is found by these, as by any
 //! worker that searches. Of the computing, only so many lose their permits, since each adds a thread that competes for processors.
 //! If all threads are in use: fire due timers and ask for descriptors here. Also if all workers just have no time for these.
-//! `Nudge`, if somebody is spare, and nobody searches or who was woken is late, while something has waited for two looks: wake one.
+//! `WriteOff`, at each look, those that were woken and have not come (`idle.rs`); `Rescue` takes their permits, too, once they are late for
+//! `stall_after`.
+//! `Nudge`, if somebody is spare, and nobody searches, while something has waited for two looks: wake one.
 //! This is for next slots, which are filled without waking anybody, for timers that a step has set which then stalled, and for the little
 //! that the parking protocol lets slip.
 //! `Doze`: after 100 ms without anybody awake, sleep until a worker becomes awake (`doze.rs`).
@@ -163,6 +165,9 @@ pub struct StallSnapshot {
     pub unreported: u64,
     /// How often the watchdog looked.
     pub looks: u64,
+    /// How often a worker was woken, and was not there after 100 us: the system let its thread wait, or start for so long. It was not relied
+    /// on any more.
+    pub late: u64,
     /// Stalls of threads whose state the system did not tell, since no descriptors were left or there is no `/proc`. Whether such a
     /// thread is blocked or computes was decided by its processor time alone.
     pub guessed: u64,
@@ -199,6 +204,7 @@ struct Counts {
     next_slots: AtomicU64,
     unreported: AtomicU64,
     looks: AtomicU64,
+    late: AtomicU64,
     guessed: AtomicU64,
     files: AtomicU64,
 }
@@ -223,6 +229,7 @@ impl Watchdog {
             next_slots: counts.next_slots.load(Relaxed),
             unreported: counts.unreported.load(Relaxed),
             looks: counts.looks.load(Relaxed),
+            late: counts.late.load(Relaxed),
             guessed: counts.guessed.load(Relaxed),
             watched_threads: counts.files.load(Relaxed),
         }
@@ -263,6 +270,12 @@ impl Watchdog {
         self.options.is_on && self.is_started.load(Relaxed)
     }
 
+    /// So many workers were woken and did not come.
+    pub(crate) fn count_late(&self, count: u32) {
+        // Relaxed: statistics.
+        self.counts.late.fetch_add(count.into(), Relaxed);
+    }
+
     /// The scheduler has ended.
     pub(crate) fn dismiss(&self) {
         self.parker.unpark();
@@ -270,7 +283,7 @@ impl Watchdog {
 }
 
 impl Shared {
-    /// A worker has become awake.
+    /// A worker has become awake, or was claimed.
     #[inline]
     pub(crate) fn rouse_watchdog(&self) {
         if self.watchdog.doze.rouse() {
@@ -395,6 +408,13 @@ impl Watch {
         let shared = Arc::clone(&self.shared);
         count(&shared.watchdog.counts.looks);
         shared.beacon.set(now);
+        let late = shared.idle.write_off(now);
+        if late > 0 {
+            shared.watchdog.count_late(late);
+            if shared.has_queued() {
+                shared.announce();
+            }
+        }
         let found = self.find(now);
         let stalled_next = found.iter().any(|found| !shared.seat(found.seat).next.look().is_null());
         let due = self.note_due(now);
@@ -404,7 +424,7 @@ impl Watch {
         let mut next_slots = vec![false; found.len()];
         let is_stranded = stalled_next || shared.has_queued() || due || unpolled;
         let nobody_comes = searching == 0 && spare == 0;
-        let rescued = nobody_comes && is_stranded && self.rescue(&found, &mut replaced, &mut next_slots);
+        let rescued = nobody_comes && is_stranded && self.rescue(&found, &mut replaced, &mut next_slots, now);
         if nobody_comes && !rescued {
             // All threads are in use, or all workers have no time.
             if due {
@@ -457,7 +477,7 @@ impl Watch {
     }
 
     /// `Rescue`; says whether anybody comes now.
-    fn rescue(&mut self, all: &[Found], replaced: &mut [bool], next_slots: &mut [bool]) -> bool {
+    fn rescue(&mut self, all: &[Found], replaced: &mut [bool], next_slots: &mut [bool], now: u64) -> bool {
         let shared = Arc::clone(&self.shared);
         let options = &shared.watchdog.options;
         let is_computing = |look: &&Look| look.replaced && look.found == Some(StallKind::Computing);
@@ -483,7 +503,10 @@ impl Watch {
             count(&shared.watchdog.counts.replaced);
             count_replaced += 1;
         }
-        shared.announce_many(count_replaced);
+        let late = shared.idle.revoke_late(now, options.stall_after);
+        // Relaxed: statistics.
+        shared.watchdog.counts.replaced.fetch_add(late as u64, Relaxed);
+        shared.announce_many(count_replaced + late);
         shared.idle.counts().0 > 0
     }
 
@@ -678,5 +701,4 @@ mod tests {
         assert_eq!(judge(None, Some(Runs), PASSED), Some(StallKind::Computing));
         assert_eq!(judge(None, Some(Stopped), PASSED), None);
         assert_eq!(judge(None, None, PASSED), Some(StallKind::Blocked));
-    }
-}
+    }}

@@ -1079,9 +1079,8 @@ impl Local {
                 }
                 (until, _) => shared.world.park(&seat.parker, until.unwrap_or(NEVER).min(until_then)),
             }
-            if !shared.idle.is_parked(self.seat) {
-                // A waker took it off, and counted it as searching.
-                shared.idle.note_come(self.seat);
+            if shared.idle.come(self.seat) {
+                // A waker took it off.
                 self.searching.set(true);
                 break;
             }
@@ -1113,12 +1112,8 @@ impl Local {
     /// Takes the announcement back, unless there is no permit; says whether this worker searches now.
     fn take_back(&self, force: bool) -> bool {
         let searches = match self.shared.idle.take_back(self.seat, force) {
-            TakenBack::Yes => true,
-            // The waker counts it as searching, too; its token wakes once too often.
-            TakenBack::ByWaker => {
-                self.shared.idle.note_come(self.seat);
-                true
-            }
+            // The waker's token wakes once too often.
+            TakenBack::Yes | TakenBack::ByWaker => true,
             TakenBack::NoPermit => false,
         };
         self.searching.set(searches);
@@ -1358,7 +1353,9 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
         batch: RefCell::default(),
     });
     local.shared.seat(seat).thread.store(World::thread_number(), Relaxed);
-    local.shared.idle.note_come(seat);
+    if searching {
+        local.shared.idle.come(seat);
+    }
     local.shared.rouse_watchdog();
     let entered = Entered::enter(Here::Seat(Rc::clone(&local)));
     // Once for all that runs here, and below every coroutine's stack.

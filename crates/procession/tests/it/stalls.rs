@@ -423,6 +423,40 @@ fn a_worker_that_is_late_is_not_relied_on() {
     drop(release);
 }
 
+/// Goal: those that work inside do not rely on workers that the system lets wait. Method: the start hooks of some threads stand for the
+/// system; they return at the end. A process queues others and blocks, so that what it has queued has no worker but those.
+#[test]
+fn work_from_inside_does_not_wait_for_workers_that_are_late() {
+    for width in [1, 2, 4] {
+        for late in [1, 3] {
+            let (release, held) = mpsc::channel::<()>();
+            let held = Arc::new(Mutex::new(held));
+            let started = AtomicUsize::new(0);
+            let hold_some = move || {
+                if (1..=late).contains(&started.fetch_add(1, SeqCst)) {
+                    // It fails when the test is over.
+                    held.lock().expect("nobody panics with it").recv().unwrap_or_default();
+                }
+            };
+            let scheduler = Scheduler::builder().width(width).on_thread_start(hold_some).build();
+            let scheduler = scheduler.expect("the system has threads");
+            let publishes = scheduler.spawn(async {
+                let (has_run, runs) = mpsc::channel();
+                for _ in 0..3 {
+                    let has_run = has_run.clone();
+                    drop(spawn(async move { has_run.send(()).unwrap_or_default() }));
+                }
+                blocking(|| (0..3).all(|_| runs.recv_timeout(PATIENCE).is_ok()))
+            });
+            let all_ran = publishes.join().expect("it does not panic");
+            let stalls = scheduler.stalls();
+            assert!(all_ran, "width {width}, {late} late: all wait for a worker that does not come; {stalls:?}");
+            assert!(stalls.late > 0, "width {width}, {late} late: {stalls:?}");
+            drop(release);
+        }
+    }
+}
+
 /// What the children of the next test do.
 const STARVED: &str = "PROCESSION_TEST_WITHOUT_DESCRIPTORS";
 
