@@ -449,18 +449,22 @@ impl Watch {
     fn find(&mut self, now: u64) -> Vec<Found> {
         let shared = &*self.shared;
         let mut all = Vec::new();
-        for number in 0..shared.idle.reach() {
-            let Some(seat) = shared.made_seat(SeatId(number)) else { continue };
-            if self.looks.len() <= number as usize {
-                self.looks.resize(number as usize + 1, Look::default());
-            }
+        let reach = shared.idle.reach();
+        // Of seats beyond nothing may be kept: what was last seen there would never change, and the watchdog would never sleep.
+        self.looks.resize(reach as usize, Look::default());
+        for number in 0..reach {
             let look = &mut self.looks[number as usize];
+            let Some(seat) = shared.made_seat(SeatId(number)) else {
+                *look = Look { since: now, ..Look::default() };
+                continue;
+            };
             let thread = seat.thread.load(Relaxed);
             if thread != look.thread && number < FILES_KEPT {
                 shared.watchdog.open_file(seat, thread);
             }
             let step = seat.step.load(Relaxed);
-            if step != look.step || step % 2 == 0 || seat.in_section.load(Relaxed) {
+            let in_step = step % 2 == 1 && thread != 0;
+            if step != look.step || !in_step || seat.in_section.load(Relaxed) {
                 *look = Look { step, since: now, thread, ..Look::default() };
                 continue;
             }
@@ -674,7 +678,13 @@ pub(crate) fn stall_after(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{LOOK_EVERY, StallKind, judge};
+    use std::sync::Arc;
+
+    use procession_sync::atomic::Ordering::Relaxed;
+
+    use super::{LOOK_EVERY, StallKind, Watch, judge};
+    use crate::Scheduler;
+    use crate::idle::SeatId;
     use crate::world::RunState::{Runs, Stopped, Waits};
 
     const PASSED: u64 = 7_500_000;
@@ -701,4 +711,39 @@ mod tests {
         assert_eq!(judge(None, Some(Runs), PASSED), Some(StallKind::Computing));
         assert_eq!(judge(None, Some(Stopped), PASSED), None);
         assert_eq!(judge(None, None, PASSED), Some(StallKind::Blocked));
-    }}
+    }
+    /// Goal: no seat keeps the watchdog awake in which nobody works. Method: scripted looks at a scheduler without threads, whose seats are
+    /// taken and left by the test.
+    #[test]
+    fn a_watchdog_finds_quiet_whatever_seats_were_used_before() {
+        let builder = Scheduler::builder().width(1).threads_max(4).test_clock();
+        let scheduler = builder.build().expect("it starts no thread");
+        let shared = scheduler.shared();
+        let mut watch = Watch::new(Arc::clone(shared));
+        // The last seat is used, those before are not even made.
+        assert!(shared.idle.claim_this(SeatId(3)) && shared.idle.come(SeatId(3)));
+        shared.idle.stop_searching();
+        let seat = shared.seat(SeatId(3));
+        for (now, step) in [(10, 0), (20, 1), (30, 1)] {
+            seat.thread.store(1, Relaxed);
+            seat.step.store(step, Relaxed);
+            assert!(!watch.look(now), "one is awake");
+        }
+        shared.idle.announce(SeatId(3), false);
+        assert!(!watch.look(40), "a step lasts");
+        seat.step.store(2, Relaxed);
+        assert!(watch.look(50), "it is parked, and the others were never used");
+        seat.step.store(3, Relaxed);
+        assert!(watch.look(60) && !watch.look(70), "another step lasts");
+        // Its thread leaves within it.
+        seat.thread.store(0, Relaxed);
+        assert!(watch.look(80), "nobody works there");
+        seat.thread.store(1, Relaxed);
+        assert!(!watch.look(90), "it does again, and is in its step");
+        assert_eq!(watch.looks.len(), 4);
+        shared.idle.leave(SeatId(3), false, 0);
+        shared.idle.lower_reach(1, |_| true);
+        assert!(watch.look(100), "the seat is out of reach");
+        assert_eq!(watch.looks.len(), 1);
+    }
+}
