@@ -12,14 +12,17 @@ use std::task::Context as TaskContext;
 
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicU64, AtomicUsize};
+use procession_sync::thread;
 
 use crate::Pid;
 use crate::Waiting;
 use crate::body::drop_guarded;
 use crate::command::CommandResult;
 use crate::relay::Relay;
+use crate::root::Root;
 use crate::shared::{Count, Shared, Stats};
 use crate::slot::{self, Pin, Ready, Slot};
+use crate::wait_cycle::{self, Registered};
 use crate::waker;
 use crate::worker::Local;
 
@@ -140,12 +143,27 @@ impl Section {
 }
 
 impl Section {
-    /// Whether this is in a process of `shared`, and nobody is left there who runs, or could.
-    pub(crate) fn is_last_of(&self, shared: &Arc<Shared>) -> bool {
-        let of = |local: &Rc<Local>| Arc::ptr_eq(&local.shared, shared) && local.current.get().is_some();
-        self.0.as_ref().is_some_and(|local| of(local) && !shared.idle.has_anybody())
+    /// Registers that this thread waits for a root future. Returns `None` if this is in a process, and nobody would be left who could run what
+    /// the future waits for. While the thread panics nothing is refused.
+    pub(crate) fn wait_for(&self, root: &Arc<Root>) -> Option<WaitNote<'_>> {
+        let Some(local) = &self.0 else { return Some(WaitNote(None)) };
+        let registered = Registered::new(local.shared.seat(local.seat), root);
+        let is_free = local.current.get().is_none() || thread::panicking();
+        if is_free || local.shared.rest().has_thread {
+            return Some(WaitNote(Some(registered)));
+        }
+        if Arc::ptr_eq(&local.shared, root.shared()) {
+            return None;
+        }
+        wait_cycle::ask(registered, root).map(|registered| WaitNote(Some(registered)))
     }
 }
+
+/// While it is there, it is known what this thread waits for.
+#[must_use]
+pub(crate) struct WaitNote<'a>(
+    #[expect(dead_code, reason = "its drop tells that the wait is over")] Option<Registered<'a>>,
+);
 
 impl Drop for Section {
     fn drop(&mut self) {

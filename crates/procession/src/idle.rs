@@ -162,6 +162,17 @@ pub(crate) struct Left {
     pub(crate) nobody_awake: bool,
 }
 
+/// Who is left in a scheduler.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Rest {
+    /// Whether anybody is awake or parked.
+    pub(crate) has_thread: bool,
+    pub(crate) has_vacant: bool,
+    /// Whether the seat for callers is free.
+    pub(crate) has_absent: bool,
+    pub(crate) out: Vec<SeatId>,
+}
+
 /// A worker's place: its number in the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeatId(pub(crate) u32);
@@ -833,9 +844,18 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// Whether anybody is awake, parked or vacant: somebody who runs, or could.
-    pub(crate) fn has_anybody(&self) -> bool {
-        self.look(|seats| seats.awake > 0 || !seats.stack.is_empty() || !seats.vacant.is_empty())
+    /// Returns who is left, at one moment.
+    pub(crate) fn rest(&self) -> Rest {
+        self.look(|seats| Rest {
+            has_thread: seats.awake > 0 || !seats.stack.is_empty(),
+            has_vacant: !seats.vacant.is_empty(),
+            has_absent: seats.places[0] == Place::Absent,
+            out: (0..)
+                .zip(&seats.places)
+                .filter(|(_, place)| **place == Place::Out)
+                .map(|(at, _)| SeatId(at))
+                .collect(),
+        })
     }
 
     /// `Survey`: whether nobody runs and nothing is queued, both at one moment.

@@ -189,6 +189,8 @@ mod trace;
 #[cfg(not(procession_loom))]
 mod wait;
 #[cfg(not(procession_loom))]
+mod wait_cycle;
+#[cfg(not(procession_loom))]
 #[expect(unsafe_code, reason = "wakers are raw")]
 mod waker;
 #[cfg(not(procession_loom))]

@@ -5,9 +5,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake as StdWake, Waker};
 
-use procession_sync::atomic::AtomicU8;
-use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use procession_sync::thread;
+use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use procession_sync::atomic::{AtomicBool, AtomicU8};
 
 use crate::co;
 use crate::here::{self, Entered, Here, Section};
@@ -23,6 +22,10 @@ use crate::world::{LentThread, Parker};
 pub(crate) struct Root {
     shared: Arc<Shared>,
     state: AtomicU8,
+    /// Whether its thread asks whether it may wait (`wait_cycle.rs`).
+    asks: AtomicBool,
+    /// Whether it is being polled, or was complete then.
+    polls: AtomicBool,
     /// Where the thread parks while it has no seat.
     parker: Parker,
 }
@@ -38,7 +41,32 @@ mod phase {
 impl Root {
     fn new(shared: &Arc<Shared>) -> Self {
         shared.count_ready_root();
-        Self { shared: Arc::clone(shared), state: AtomicU8::new(phase::READY), parker: Parker::default() }
+        Self {
+            shared: Arc::clone(shared),
+            state: AtomicU8::new(phase::READY),
+            asks: AtomicBool::new(false),
+            polls: AtomicBool::new(false),
+            parker: Parker::default(),
+        }
+    }
+
+    /// The scheduler that runs what it waits for.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Whether its thread waits for it, or is about to, and nothing has woken it.
+    pub(crate) fn stands_still(&self) -> bool {
+        // Ordering: Acquire pairs with the Release of `poll_if_ready`, twice: whoever finds it taken finds it being polled, and whoever finds that
+        // over finds the wake-up that came meanwhile. That of `asks` pairs with `set_asking`.
+        self.asks.load(Acquire)
+            || !self.polls.load(Acquire) && self.state.load(Acquire) == phase::WAITS && !self.polls.load(Acquire)
+    }
+
+    /// Its thread asks whether it may wait, or does so no more.
+    pub(crate) fn set_asking(&self, asks: bool) {
+        // Ordering: Release pairs with the Acquire of `stands_still`.
+        self.asks.store(asks, Release);
     }
 
     #[inline]
@@ -51,11 +79,20 @@ impl Root {
     #[inline]
     pub(crate) fn poll_if_ready(&self, poll: &mut dyn FnMut() -> bool) -> bool {
         // Ordering: Acquire pairs with the Release of `wake`. A load first: this is looked at before every dispatch.
-        if !self.is_ready() || self.state.compare_exchange(phase::READY, phase::WAITS, Acquire, Relaxed).is_err() {
+        if !self.is_ready() {
+            return false;
+        }
+        // Relaxed: published by the Release of the exchange, which pairs with the Acquire of `stands_still`.
+        self.polls.store(true, Relaxed);
+        if self.state.compare_exchange(phase::READY, phase::WAITS, AcqRel, Relaxed).is_err() {
+            self.polls.store(false, Relaxed);
             return false;
         }
         let _counted = Counted(&self.shared);
-        poll()
+        let is_complete = poll();
+        // Ordering: Release pairs with the Acquire of `stands_still`.
+        self.polls.store(is_complete, Release);
+        is_complete
     }
 }
 
@@ -134,10 +171,9 @@ pub(crate) fn try_block_on<F: Future>(shared: &Arc<Shared>, future: F) -> Result
 
 fn try_block_thread_on<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Output, BlockOnError<F>> {
     let section = Section::enter();
-    if section.is_last_of(shared) {
-        return Err(BlockOnError(future));
-    }
-    Ok(block_in_section(shared, future))
+    let root = RootHold(Arc::new(Root::new(shared)));
+    let Some(_wait) = section.wait_for(&root.0) else { return Err(BlockOnError(future)) };
+    Ok(block_in_section(shared, future, &root.0))
 }
 
 /// As `try_block_on`; panics if that refuses: for interfaces whose results have no room for it.
@@ -151,22 +187,16 @@ pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output 
 /// As `block_on`, on this thread. While the thread panics it is not refused: a second panic would end the program, and somebody from outside
 /// may come.
 pub(crate) fn block_thread_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
-    if thread::panicking() {
-        let _section = Section::enter();
-        return block_in_section(shared, future);
-    }
     match try_block_thread_on(shared, future) {
         Ok(output) => output,
         Err(refused) => panic!("{refused}"),
     }
 }
 
-fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
+fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>) -> F::Output {
     let _lent = LentThread;
     let mut future = pin!(future);
     let mut output = None;
-    let root = RootHold(Arc::new(Root::new(shared)));
-    let root = &root.0;
     let waker = Waker::from(Arc::clone(root));
     let mut poll = || match future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
         Poll::Ready(value) => {

@@ -676,8 +676,12 @@ impl Scheduler {
     /// As [`block_on`](Self::block_on), for a process that may be one of too many that block.
     ///
     /// # Errors
-    /// [`BlockOnError`] gives the future back if the caller is a process, and all threads that its scheduler may have are in blocking sections:
-    /// nobody is left who could run what the future waits for. It has not been polled.
+    /// [`BlockOnError`] gives the future back if the caller is a process, and nobody would be left who could run what the future waits for.
+    /// The future has not been polled. That is so if all threads that the process's scheduler may have, or that the system gives it, are in
+    /// blocking sections, and
+    /// - this is that scheduler, or
+    /// - this is another one that has no thread left either: all of them wait, in `block_on`, for schedulers that have none left.
+    ///   The wait would close a circle.
     pub fn try_block_on<F: Future>(&self, future: F) -> Result<F::Output, BlockOnError<F>> {
         root::try_block_on(self.shared(), future)
     }

@@ -21,7 +21,7 @@ use crate::command::Registry;
 use crate::dead;
 use crate::helpers::Helpers;
 use crate::here::{self, Hold, Origin};
-use crate::idle::{Idle, SeatId};
+use crate::idle::{Idle, Rest, SeatId};
 use crate::keeper::{Keeper, Kept, NEVER, Owed};
 use crate::names::Names;
 use crate::next::Next;
@@ -29,7 +29,7 @@ use crate::pace::Beacon;
 use crate::poller::Poller;
 use crate::relations;
 use crate::relay::Relay;
-use crate::root;
+use crate::root::{self, Root};
 use crate::slot::{Pin, Ready, Slot, Table, prefetch_slot};
 use crate::snapshot::{self};
 use crate::state::{State, Wake};
@@ -98,6 +98,8 @@ pub(crate) struct Seat {
     pub(crate) thread_file: Mutex<Option<ThreadFile>>,
     pub(crate) parker: Parker,
     pub(crate) stats: Stats,
+    /// What the thread waits for, if that is the future of a `block_on` (`wait_cycle.rs`).
+    pub(crate) waits_for: Mutex<Option<Arc<Root>>>,
     /// Coroutines that have begun here, and so stay here.
     pub(crate) coroutines: AtomicU32,
     /// What the worker keeps to itself, while no thread sits here.
@@ -134,6 +136,7 @@ impl Seat {
             thread_file: Mutex::new(None),
             parker: Parker::default(),
             stats: Stats::default(),
+            waits_for: Mutex::new(None),
             coroutines: AtomicU32::new(0),
             core: Mutex::new(Some(core)),
         }
@@ -422,6 +425,19 @@ impl Shared {
         })?;
         self.threads_started.fetch_add(1, Relaxed);
         Ok(())
+    }
+
+    /// Returns who is left. If that is nobody but seats that are vacant, a thread is started for one, unless the system refuses: only it
+    /// knows whether such a seat is of any use.
+    pub(crate) fn rest(&self) -> Rest {
+        let rest = self.idle.rest();
+        if rest.has_thread || !rest.has_vacant {
+            return rest;
+        }
+        if let Some(seat) = self.idle.claim() {
+            self.wake_seat(seat);
+        }
+        self.idle.rest()
     }
 
     /// The first thread is started at once, so that a system that refuses threads says so when it can be handled.

@@ -276,6 +276,76 @@ fn to_block_on_a_future_where_nobody_is_left_to_run_it_is_an_error() {
     }
 }
 
+/// A scheduler that may have so many threads, all at once.
+fn narrow(threads: usize) -> Scheduler {
+    Scheduler::builder().width(threads).threads_max(threads).build().expect("the system has threads")
+}
+
+/// A process in the first scheduler blocks on one in the next, and so on; the last one blocks on one in the first. Returns whether all may.
+/// Whichever comes last to block closes the circle.
+fn wait_round(schedulers: Vec<Scheduler>, at: usize) -> bool {
+    let Some(next) = schedulers.get(at + 1).cloned() else {
+        let first = &schedulers[0];
+        return first.try_block_on(first.spawn(async {})).is_ok();
+    };
+    let child = next.spawn(async move { wait_round(schedulers, at + 1) });
+    next.try_block_on(child).is_ok_and(|all_may| all_may.expect("it does not panic"))
+}
+
+#[test]
+fn schedulers_that_would_wait_for_one_another_for_ever_are_refused() {
+    for length in 1..=4 {
+        // With a second thread the first can run the last process.
+        for threads in [1, 2] {
+            let first = narrow(threads);
+            let rest = (1..length).map(|_| narrow(1));
+            let schedulers: Vec<_> = [first.clone()].into_iter().chain(rest).collect();
+            let round = first.spawn(async move { wait_round(schedulers, 0) });
+            let all_may = round.join_timeout(PATIENCE).unwrap_or_else(|_| panic!("{length} wait for one another"));
+            assert_eq!(all_may.expect("it does not panic"), threads == 2, "{length} schedulers, {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn a_wait_for_a_scheduler_whose_thread_will_return_is_not_refused() {
+    let (one, two) = (narrow(1), narrow(2));
+    // Of the second scheduler one thread blocks on something else, which the first waits for; the other waits for the first.
+    let (release, held) = mpsc::channel::<()>();
+    let (tells, told) = mpsc::channel();
+    let slow = two.spawn({
+        let tells = tells.clone();
+        async move {
+            blocking(|| {
+                tells.send(()).expect("the test listens");
+                held.recv().unwrap_or_default();
+            });
+        }
+    });
+    soon(&told);
+    let waits = one.spawn({
+        let two = two.clone();
+        async move {
+            tells.send(()).expect("the test listens");
+            two.try_block_on(slow).is_ok()
+        }
+    });
+    soon(&told);
+    while one.snapshot().blocking_sections == 0 {
+        thread::yield_now();
+    }
+    let asks = two.spawn({
+        let one = one.clone();
+        async move { one.try_block_on(one.spawn(async { 7 })).map_err(drop) }
+    });
+    while two.snapshot().blocking_sections < 2 {
+        thread::yield_now();
+    }
+    drop(release);
+    assert_eq!(asks.join().expect("it does not panic").map(|seven| seven.expect("it ends")), Ok(7));
+    assert!(waits.join().expect("it does not panic"));
+}
+
 #[test]
 fn processes_bound_to_a_worker_run_whoever_has_the_permits() {
     let scheduler = threaded(2);
@@ -514,19 +584,51 @@ fn refused_threads_are_counted_and_harm_nobody() {
     if env::var_os(CHILD).is_some() {
         return without_threads();
     }
+    is_right_without_threads("blocked::refused_threads_are_counted_and_harm_nobody");
+}
+
+/// Runs a test in a child process that cannot have many threads.
+fn is_right_without_threads(test: &str) {
     let me = env::current_exe().expect("a test knows itself");
     // Of address space, enough for the test and a few stacks of 256 MiB.
-    let limited = "ulimit -v 2000000 && exec \"$0\" --exact blocked::refused_threads_are_counted_and_harm_nobody";
+    let limited = "ulimit -v 2000000 && exec \"$0\" --exact \"$1\"";
     let mut child = Command::new("sh");
     child
         .arg("-c")
         .arg(limited)
         .arg(me)
+        .arg(test)
         .env(CHILD, "1")
         .env("RUST_MIN_STACK", "268435456")
         .env("RUST_TEST_THREADS", "1");
     let output = child.output().expect("there is a shell");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// A process that blocks on the next, which does the same, until that is refused.
+fn nest(scheduler: &Scheduler, depth: u32) -> u32 {
+    let next = scheduler.spawn({
+        let scheduler = scheduler.clone();
+        async move { nest(&scheduler, depth + 1) }
+    });
+    scheduler.try_block_on(next).map_or(depth, |deepest| deepest.expect("it does not panic"))
+}
+
+#[test]
+fn to_block_on_a_future_that_no_thread_can_be_started_for_is_an_error() {
+    if env::var_os(CHILD).is_some() {
+        let scheduler = threaded(1);
+        let nested = scheduler.spawn({
+            let scheduler = scheduler.clone();
+            async move { nest(&scheduler, 0) }
+        });
+        let deepest =
+            nested.join_timeout(PATIENCE).unwrap_or_else(|_| panic!("it waits for a thread that never starts"));
+        assert!(deepest.is_ok_and(|deepest| deepest < 30));
+        assert!(scheduler.snapshot().threads_refused > 0);
+        return;
+    }
+    is_right_without_threads("blocked::to_block_on_a_future_that_no_thread_can_be_started_for_is_an_error");
 }
 
 fn without_threads() {
