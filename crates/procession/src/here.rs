@@ -155,7 +155,7 @@ impl Section {
         if Arc::ptr_eq(&local.shared, root.shared()) {
             return None;
         }
-        wait_cycle::ask(registered, root).map(|registered| WaitNote(Some(registered)))
+        wait_cycle::ask_in_program(registered, root).map(|registered| WaitNote(Some(registered)))
     }
 }
 

@@ -110,6 +110,7 @@ mod sync {
 mod ties;
 #[cfg_attr(not(procession_loom), expect(unsafe_code, reason = "slots are shared by protocol"))]
 mod timer;
+mod wait_cycle;
 #[cfg_attr(not(procession_loom), expect(unsafe_code, reason = "a cell that changes hands by protocol"))]
 mod waiter;
 mod waiters;
@@ -188,8 +189,6 @@ mod time;
 mod trace;
 #[cfg(not(procession_loom))]
 mod wait;
-#[cfg(not(procession_loom))]
-mod wait_cycle;
 #[cfg(not(procession_loom))]
 #[expect(unsafe_code, reason = "wakers are raw")]
 mod waker;

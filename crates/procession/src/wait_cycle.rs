@@ -41,45 +41,37 @@
 //! - To count vacant seats as threads: a system that refuses threads left the wait without an end.
 //!
 //! ## Checked by
-//! `it::blocked`.
+//! `it::blocked`; `models::the_last_threads_of_two_schedulers`, `models::canary_asking_unseen`, `models::canary_withdraw_late`.
 
-use std::sync::Arc;
+use procession_sync::{Arc, Mutex, thread};
 
-use procession_sync::{Mutex, thread};
-
-use crate::root::Root;
-use crate::shared::{Seat, Shared};
+/// The defects that canary models plant, one at a time.
+pub(crate) mod mutation {
+    pub(crate) const SOUND: u8 = 0;
+    /// Others do not see that a thread asks.
+    pub(crate) const ASKING_UNSEEN: u8 = 1;
+    /// The root is withdrawn after the lock was given back.
+    pub(crate) const WITHDRAW_LATE: u8 = 2;
+}
 
 /// How often a thread that asks looks at roots that do not stand still. Picked out of thin air: some milliseconds in all, far more than a poll
-/// takes that does not block.
-const LOOKS: u32 = 1000;
+/// takes that does not block. In a model, more than a thread can be interrupted.
+const LOOKS: u32 = if cfg!(procession_loom) { 5 } else { 1000 };
 
-/// Held by the one that asks. No user's code runs under it.
-static ASKING: Mutex<()> = Mutex::new(());
+/// A root future, as this protocol sees it. One is real, and models have another.
+pub(crate) trait Waits: Sized {
+    type Scheduler;
 
-/// The root that the thread of a seat waits for, while this is there.
-pub(crate) struct Registered<'a> {
-    seat: &'a Seat,
-    /// Around it, if its poll has begun to wait in turn.
-    outer: Option<Arc<Root>>,
-}
+    /// The scheduler that runs what it waits for.
+    fn scheduler(&self) -> &Arc<Self::Scheduler>;
 
-impl<'a> Registered<'a> {
-    /// `Register`.
-    pub(crate) fn new(seat: &'a Seat, root: &Arc<Root>) -> Self {
-        let outer =
-            seat.waits_for.lock().expect("nothing that can panic runs under this lock").replace(Arc::clone(root));
-        Self { seat, outer }
-    }
-}
+    /// Whether its thread waits for it and nothing has woken it, or its thread asks.
+    fn stands_still(&self) -> bool;
 
-impl Drop for Registered<'_> {
-    fn drop(&mut self) {
-        let mut waits_for = self.seat.waits_for.lock().expect("nothing that can panic runs under this lock");
-        let own = std::mem::replace(&mut *waits_for, self.outer.take());
-        drop(waits_for);
-        drop(own);
-    }
+    fn set_asking(&self, asks: bool);
+
+    /// Returns what the threads of a scheduler wait for, or `None` if one of them does not wait, or somebody else could run there.
+    fn all_in(scheduler: &Self::Scheduler) -> Option<Vec<Arc<Self>>>;
 }
 
 /// What `Follow` has found.
@@ -93,17 +85,22 @@ enum Found {
     Unsettled,
 }
 
-/// `Ask`. Returns `None` if the wait is refused.
-pub(crate) fn ask<'a>(registered: Registered<'a>, root: &Arc<Root>) -> Option<Registered<'a>> {
+/// `Ask`, with a root that `registered` keeps registered. Returns `None` if the wait is refused. No user's code runs under the lock.
+pub(crate) fn ask<W: Waits, R, const MUTATION: u8>(lock: &Mutex<()>, registered: R, root: &Arc<W>) -> Option<R> {
     for _ in 0..LOOKS {
         // Dropped after the lock is given back: each may be the last to hold its scheduler.
         let mut roots = vec![Arc::clone(root)];
-        let asking = ASKING.lock().expect("nothing that can panic runs under this lock");
-        root.set_asking(true);
+        let asking = lock.lock().expect("nothing that can panic runs under this lock");
+        root.set_asking(MUTATION != mutation::ASKING_UNSEEN);
         match follow(&mut roots) {
             Found::Somebody => {
                 root.set_asking(false);
                 return Some(registered);
+            }
+            Found::Nobody if MUTATION == mutation::WITHDRAW_LATE => {
+                drop(asking);
+                drop(registered);
+                return None;
             }
             Found::Nobody => {
                 // `Withdraw`, before the next one asks. The caller holds the root.
@@ -121,14 +118,14 @@ pub(crate) fn ask<'a>(registered: Registered<'a>, root: &Arc<Root>) -> Option<Re
 }
 
 /// `Follow`, from the first of the roots, which is the caller's own. Adds those that it finds.
-fn follow(roots: &mut Vec<Arc<Root>>) -> Found {
+fn follow<W: Waits>(roots: &mut Vec<Arc<W>>) -> Found {
     let mut found = Found::Nobody;
     let mut at = 0;
     while let Some(root) = roots.get(at) {
-        let shared = Arc::clone(root.shared());
-        let is_new = roots[..at].iter().all(|before| !Arc::ptr_eq(before.shared(), &shared));
+        let scheduler = Arc::clone(root.scheduler());
+        let is_new = roots[..at].iter().all(|before| !Arc::ptr_eq(before.scheduler(), &scheduler));
         at += 1;
-        if is_new && let Some(waiting) = waits_in(&shared) {
+        if is_new && let Some(waiting) = W::all_in(&scheduler) {
             if !waiting.iter().all(|root| root.stands_still()) {
                 found = Found::Unsettled;
             }
@@ -140,13 +137,182 @@ fn follow(roots: &mut Vec<Arc<Root>>) -> Found {
     found
 }
 
-/// Returns what the threads of a scheduler wait for, or `None` if one of them does not wait, or somebody else could run there.
-fn waits_in(shared: &Shared) -> Option<Vec<Arc<Root>>> {
-    let rest = shared.rest();
-    if rest.has_thread || rest.has_absent {
-        return None;
+#[cfg(not(procession_loom))]
+pub(crate) use real::{Registered, ask_in_program};
+
+#[cfg(not(procession_loom))]
+mod real {
+    use std::mem;
+    use std::sync::Arc;
+
+    use procession_sync::Mutex;
+
+    use super::{Waits, ask, mutation};
+    use crate::root::Root;
+    use crate::shared::{Seat, Shared};
+
+    /// Held by the one that asks.
+    static ASKING: Mutex<()> = Mutex::new(());
+
+    /// The root that the thread of a seat waits for, while this is there.
+    pub(crate) struct Registered<'a> {
+        seat: &'a Seat,
+        /// Around it, if its poll has begun to wait in turn.
+        outer: Option<Arc<Root>>,
     }
-    let waits_for =
-        |seat| shared.seat(seat).waits_for.lock().expect("nothing that can panic runs under this lock").clone();
-    rest.out.into_iter().map(waits_for).collect()
+
+    impl<'a> Registered<'a> {
+        /// `Register`.
+        pub(crate) fn new(seat: &'a Seat, root: &Arc<Root>) -> Self {
+            let mut waits_for = seat.waits_for.lock().expect("nothing that can panic runs under this lock");
+            let outer = waits_for.replace(Arc::clone(root));
+            Self { seat, outer }
+        }
+    }
+
+    impl Drop for Registered<'_> {
+        fn drop(&mut self) {
+            let mut waits_for = self.seat.waits_for.lock().expect("nothing that can panic runs under this lock");
+            let own = mem::replace(&mut *waits_for, self.outer.take());
+            drop(waits_for);
+            drop(own);
+        }
+    }
+
+    /// `Ask`, among all schedulers of the program.
+    pub(crate) fn ask_in_program<'a>(registered: Registered<'a>, root: &Arc<Root>) -> Option<Registered<'a>> {
+        ask::<_, _, { mutation::SOUND }>(&ASKING, registered, root)
+    }
+
+    impl Waits for Root {
+        type Scheduler = Shared;
+
+        fn scheduler(&self) -> &Arc<Shared> {
+            self.shared()
+        }
+
+        fn stands_still(&self) -> bool {
+            self.stands_still()
+        }
+
+        fn set_asking(&self, asks: bool) {
+            self.set_asking(asks);
+        }
+
+        fn all_in(shared: &Shared) -> Option<Vec<Arc<Self>>> {
+            let rest = shared.rest();
+            if rest.has_thread || rest.has_absent {
+                return None;
+            }
+            let waits_for =
+                |seat| shared.seat(seat).waits_for.lock().expect("nothing that can panic runs under this lock").clone();
+            rest.out.into_iter().map(waits_for).collect()
+        }
+    }
+}
+
+#[cfg(all(test, procession_loom))]
+mod models {
+    use procession_sync::atomic::AtomicBool;
+    use procession_sync::atomic::Ordering::{Acquire, Release};
+    use procession_sync::{Arc, Mutex, explore, thread};
+
+    use super::{Waits, ask, mutation};
+
+    /// A scheduler of one thread: whether that has given its permit back, and what it waits for.
+    #[derive(Default)]
+    struct One {
+        out: Mutex<bool>,
+        waits_for: Mutex<Option<Arc<Root>>>,
+    }
+
+    struct Root {
+        scheduler: Arc<One>,
+        asks: AtomicBool,
+        waits: AtomicBool,
+    }
+
+    impl Waits for Root {
+        type Scheduler = One;
+
+        fn scheduler(&self) -> &Arc<One> {
+            &self.scheduler
+        }
+
+        fn stands_still(&self) -> bool {
+            self.asks.load(Acquire) || self.waits.load(Acquire)
+        }
+
+        fn set_asking(&self, asks: bool) {
+            self.asks.store(asks, Release);
+        }
+
+        fn all_in(one: &One) -> Option<Vec<Arc<Self>>> {
+            let out = *one.out.lock().expect("no model panics with it");
+            let root = one.waits_for.lock().expect("no model panics with it").clone();
+            if out { root.map(|root| vec![root]) } else { None }
+        }
+    }
+
+    struct Registered<'a>(&'a One);
+
+    impl Drop for Registered<'_> {
+        fn drop(&mut self) {
+            drop(self.0.waits_for.lock().expect("no model panics with it").take());
+        }
+    }
+
+    /// The thread of `own` is about to wait for `other`. Returns whether it is refused.
+    fn is_refused<const MUTATION: u8>(lock: &Mutex<()>, own: &One, other: &Arc<One>) -> bool {
+        *own.out.lock().expect("no model panics with it") = true;
+        let root = Root { scheduler: Arc::clone(other), asks: AtomicBool::new(false), waits: AtomicBool::new(false) };
+        let root = Arc::new(root);
+        *own.waits_for.lock().expect("no model panics with it") = Some(Arc::clone(&root));
+        match ask::<_, _, MUTATION>(lock, Registered(own), &root) {
+            Some(registered) => {
+                // It is polled. In this model it then waits to the end.
+                root.waits.store(true, Release);
+                std::mem::forget(registered);
+                false
+            }
+            None => {
+                *own.out.lock().expect("no model panics with it") = false;
+                true
+            }
+        }
+    }
+
+    /// The last threads of two schedulers are about to wait for each other's.
+    fn wait_for_each_other<const MUTATION: u8>() {
+        explore(|| {
+            let lock = Arc::new(Mutex::new(()));
+            let [one, other] = [Arc::new(One::default()), Arc::new(One::default())];
+            let thread = {
+                let (lock, one, other) = (Arc::clone(&lock), Arc::clone(&one), Arc::clone(&other));
+                thread::spawn(move || is_refused::<MUTATION>(&lock, &other, &one))
+            };
+            let refused = [is_refused::<MUTATION>(&lock, &one, &other), thread.join().expect("it does not panic")];
+            assert_ne!(refused, [false; 2], "they wait for each other");
+            assert_ne!(refused, [true; 2], "one was refused that could have waited");
+            // What waits holds the other scheduler, and that what waits there.
+            drop([&one, &other].map(|one| one.waits_for.lock().expect("no model panics with it").take()));
+        });
+    }
+
+    #[test]
+    fn the_last_threads_of_two_schedulers() {
+        wait_for_each_other::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "they wait for each other")]
+    fn canary_asking_unseen() {
+        wait_for_each_other::<{ mutation::ASKING_UNSEEN }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "one was refused that could have waited")]
+    fn canary_withdraw_late() {
+        wait_for_each_other::<{ mutation::WITHDRAW_LATE }>();
+    }
 }
