@@ -648,11 +648,16 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// The first seat of these, from one on and round, whose worker neither blocks nor is absent.
+    /// The first seat of these, from one on and round, whose worker neither blocks nor is absent. One that is late does not block: it comes,
+    /// and takes a permit for what is bound to it.
     pub(crate) fn first_unblocked(&self, from: u32, count: u32) -> Option<SeatId> {
         self.look(|seats| {
             let mut round = (from..count).chain(0..from);
-            round.find(|&seat| !matches!(seats.places[seat as usize], Place::Out | Place::Absent)).map(SeatId)
+            let is_there = |seat: &u32| match seats.places[*seat as usize] {
+                Place::Out => seats.late.contains(&SeatId(*seat)),
+                place => place != Place::Absent,
+            };
+            round.find(is_there).map(SeatId)
         })
     }
 
@@ -1459,6 +1464,7 @@ mod tests {
         assert_eq!(idle.revoke_late(2 * LATE, 3 * LATE), 0, "not for so long");
         assert_eq!(idle.revoke_late(3 * LATE, 3 * LATE), 1);
         assert_eq!(idle.revoke_late(3 * LATE, 3 * LATE), 0, "it has none any more");
+        assert_eq!(idle.first_unblocked(first.0, 3), Some(first), "it does not block");
         let second = idle.claim_one().expect("there is a permit");
         idle.decline(first);
         assert_eq!(idle.counts(), (1, 1, 0), "the second searches");

@@ -508,8 +508,6 @@ impl Watch {
             count_replaced += 1;
         }
         let late = shared.idle.revoke_late(now, options.stall_after);
-        // Relaxed: statistics.
-        shared.watchdog.counts.replaced.fetch_add(late as u64, Relaxed);
         shared.announce_many(count_replaced + late);
         shared.idle.counts().0 > 0
     }
