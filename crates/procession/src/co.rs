@@ -79,6 +79,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin as StdPin, pin};
@@ -103,6 +104,7 @@ use crate::relations::{Down, MonitorRef};
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::time::timeout;
+use crate::variance::Typed;
 use crate::{Elapsed, Event, Exit, Waiting, here, root, scheduler, waker};
 
 /// What a suspended coroutine says.
@@ -807,6 +809,7 @@ impl Error for NoCoroutine {}
 /// ```
 pub struct Local<T: 'static> {
     make: fn() -> T,
+    value: Typed<T>,
 }
 
 thread_local! {
@@ -816,7 +819,7 @@ thread_local! {
 impl<T: 'static> Local<T> {
     /// `make` makes the value. Put it into a `static`: it is told from others by its address.
     pub const fn new(make: fn() -> T) -> Self {
-        Self { make }
+        Self { make, value: PhantomData }
     }
 
     /// Calls `function` with the value of the coroutine, or thread, that runs here.

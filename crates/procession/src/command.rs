@@ -18,6 +18,7 @@ use crate::relay::{InProcess, Parcel, Relay};
 use crate::shared::Shared;
 use crate::slot::{Pin, Slot};
 use crate::time::{Armed, arm};
+use crate::variance::Typed;
 use crate::world::nanoseconds;
 use crate::{BuildError, Pid, Waiting, here, scheduler};
 
@@ -143,7 +144,7 @@ pub trait Command: Send + 'static {
 
 /// A [`Completion`] with its type.
 #[derive(Debug)]
-pub struct Done<C: Command>(Completion, PhantomData<fn(C)>);
+pub struct Done<C: Command>(Completion, Typed<C>);
 
 impl<C: Command> Done<C> {
     /// Completes the command.

@@ -24,6 +24,7 @@ use crate::relay::Parcel;
 use crate::shared;
 use crate::slot::{self, BoundedMailbox, Mailbox, Pin, Refused, push_message};
 use crate::time::{Timeout, arm};
+use crate::variance::Typed;
 use crate::world::nanoseconds;
 use crate::{Pid, Waiting, here, root};
 
@@ -36,6 +37,8 @@ pub struct Context<M: Send + 'static> {
     taken: Batch<M, System>,
     /// Looked at, and left for another kind of receive. Boxed, since few processes have any, and each pays for the field.
     aside: Option<Box<Aside<M>>>,
+    /// Messages go in through the address and out here.
+    message: Typed<M>,
 }
 
 /// What was left, each kind oldest first, with numbers that order both.
@@ -53,7 +56,7 @@ impl<M> Default for Aside<M> {
 
 impl<M: Send + 'static> Context<M> {
     pub(crate) fn new(slot: Pin) -> Self {
-        Self { slot, taken: Batch::new(), aside: None }
+        Self { slot, taken: Batch::new(), aside: None, message: PhantomData }
     }
 
     pub(crate) fn slot(&self) -> &Pin {
@@ -470,7 +473,7 @@ impl<M: Send + 'static> Drop for Receive<'_, M> {
 pub struct Address<M> {
     /// `None` for a process that was refused.
     slot: Option<Pin>,
-    message: PhantomData<fn(M)>,
+    message: Typed<M>,
 }
 
 impl<M> Address<M> {

@@ -14,6 +14,7 @@ use crate::relations::MonitorRef;
 use crate::shared;
 use crate::slot::HandleShare;
 use crate::time::timeout;
+use crate::variance::Typed;
 use crate::{Exit, Pid, Waiting, here, root};
 
 /// A handle to the result of a process: a future of it, which threads can [`join`](Self::join).
@@ -26,7 +27,7 @@ pub struct Handle<T>(Option<Joined<T>>);
 struct Joined<T> {
     owner: HandleShare,
     monitor: Option<MonitorRef>,
-    result: PhantomData<fn() -> T>,
+    result: Typed<T>,
 }
 
 impl<T: Send + 'static> Handle<T> {

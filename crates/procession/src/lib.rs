@@ -188,6 +188,8 @@ mod time;
 #[cfg(all(not(procession_loom), feature = "tracing"))]
 mod trace;
 #[cfg(not(procession_loom))]
+mod variance;
+#[cfg(not(procession_loom))]
 mod wait;
 #[cfg(not(procession_loom))]
 #[expect(unsafe_code, reason = "wakers are raw")]

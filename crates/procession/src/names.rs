@@ -16,6 +16,7 @@ use crate::scheduler::{self, Scheduler};
 use crate::shared::{Shared, find};
 use crate::slot::Slot;
 use crate::ties::Left;
+use crate::variance::Typed;
 use crate::{Pid, here};
 
 /// The names of a scheduler. An entry here is matched by one in the relations of its process, whose end takes both out.
@@ -200,7 +201,7 @@ pub fn whereis(name: &str) -> Option<Pid> {
 pub struct Named<M> {
     name: Arc<str>,
     shared: std::sync::Weak<Shared>,
-    message: PhantomData<fn(M)>,
+    message: Typed<M>,
 }
 
 impl<M: Send + 'static> Named<M> {

@@ -1,0 +1,84 @@
+//! The variance of typed handles.
+//!
+//! A handle stands for a process, a name or a cell whose type was fixed when it was made. The
+//! runtime finds that type again by its `TypeId`, and the layout and the lifetimes of the messages
+//! depend on it. A handle must therefore not be coerced to one of another type, even where one type
+//! is a subtype of the other. `for<'a> fn(&'a str)` is a subtype of `fn(&'static str)`, for
+//! example, and both are `'static` with different ids.
+//!
+//! A value that only owns what its parameter names may stay covariant: [`Events`](crate::Events),
+//! the errors that return a message, and the futures that own a result. They let nothing in.
+//!
+//! Every typed public handle is listed below. For each, three doc tests check that it can be passed
+//! on as it is, and that neither direction of a coercion compiles.
+
+use std::marker::PhantomData;
+
+/// Makes a handle invariant in `T`. It owns no `T`, and is `Send` and `Sync` whatever `T` is.
+pub(crate) type Typed<T> = PhantomData<fn(T) -> T>;
+
+#[cfg(doctest)]
+macro_rules! invariant {
+    ($($name:ident: $handle:literal;)*) => {$(
+        #[doc = concat!("```\n", invariant!(@ $handle), "fn same(it: Of<Any>) -> Of<Any> { it }\n```")]
+        #[doc = concat!(
+            "```compile_fail,E0308\n",
+            invariant!(@ $handle),
+            "fn covariant(it: Of<Any>) -> Of<Forever> { it }\n```",
+        )]
+        #[doc = concat!(
+            "```compile_fail,E0308\n",
+            invariant!(@ $handle),
+            "fn contravariant(it: Of<Forever>) -> Of<Any> { it }\n```",
+        )]
+        struct $name;
+    )*};
+    (@ $handle:literal) => {
+        concat!(
+            "#![allow(dead_code)]\n",
+            "type Any = for<'a> fn(&'a str);\n",
+            "type Forever = fn(&'static str);\n",
+            "struct Ask<T>(T);\n",
+            "impl<T: Send + 'static> procession::Command for Ask<T> {\n",
+            "    type Output = T;\n",
+            "    const ID: procession::CommandId = procession::CommandId(77);\n",
+            "}\n",
+            "type Of<T> = procession::", $handle, ";\n",
+        )
+    };
+}
+
+#[cfg(doctest)]
+invariant! {
+    Address: "Address<T>";
+    AsyncFnPoolArgument: "pool::AsyncFnPool<T, ()>";
+    AsyncFnPoolResult: "pool::AsyncFnPool<(), T>";
+    ChildMessage: "Child<T, ()>";
+    ChildResult: "Child<(), T>";
+    CoContext: "co::Context<T>";
+    CoLocal: "co::Local<T>";
+    Context: "Context<T>";
+    Done: "Done<Ask<T>>";
+    FnPoolArgument: "pool::FnPool<T, ()>";
+    FnPoolResult: "pool::FnPool<(), T>";
+    Handle: "Handle<T>";
+    JobHandle: "pool::JobHandle<T>";
+    Mutex: "sync::Mutex<T>";
+    MutexGuard: "sync::MutexGuard<'static, T>";
+    Named: "Named<T>";
+    ObjectPool: "pool::ObjectPool<T>";
+    OnceCell: "sync::OnceCell<T>";
+    Pooled: "pool::Pooled<'static, T>";
+    Receive: "Receive<'static, T>";
+    Receiver: "channel::Receiver<T>";
+    Receiving: "channel::Receiving<'static, T>";
+    Reply: "Reply<T>";
+    RwLock: "sync::RwLock<T>";
+    RwLockReadGuard: "sync::RwLockReadGuard<'static, T>";
+    RwLockWriteGuard: "sync::RwLockWriteGuard<'static, T>";
+    ScopedHandle: "pool::ScopedHandle<'static, T>";
+    Sender: "channel::Sender<T>";
+    Sending: "channel::Sending<'static, T>";
+    SendWait: "SendWait<'static, T>";
+    ThreadMailbox: "ThreadMailbox<T>";
+}
