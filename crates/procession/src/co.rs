@@ -241,7 +241,7 @@ impl Frame {
 
     #[cold]
     fn unwind_cancelled(&self) {
-        if self.slot().state.is_terminated() && !self.is_unwound() {
+        if self.slot().state.see().is_terminated() && !self.is_unwound() {
             // The worker ends it once it is suspended, and knows why.
             return;
         }

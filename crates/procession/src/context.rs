@@ -219,24 +219,22 @@ impl<M: Send + 'static> Context<M> {
         relations::trap_exits(&self.slot, traps)
     }
 
-    /// Whether this process was asked to end.
+    /// Returns `true` if this process was asked to end, or is to be terminated after this step.
     pub fn is_cancelled(&self) -> bool {
         self.slot.state.is_cancelled()
     }
 
-    /// Waits until this process is asked to end.
+    /// Waits until this process is asked to end. It never completes in a process that is terminated:
+    /// that one ends after the step, with the reason that it was given.
     pub async fn cancelled(&self) {
         poll_fn(|task| {
             if !here::charge(task) {
                 return Poll::Pending;
             }
-            if self.is_cancelled() {
+            if self.slot.state.see().may_end_itself() {
                 return Poll::Ready(());
             }
             self.slot.leave_foreign_waker(task.waker());
-            if self.is_cancelled() {
-                return Poll::Ready(());
-            }
             here::note_waiting(Waiting::CANCEL);
             Poll::Pending
         })
@@ -327,15 +325,27 @@ impl<M: Send + 'static> Context<M> {
                 #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
                 None => match unsafe { self.slot.mailbox::<M>() } {
                     Mailbox::Unbounded(queue) => {
-                        let more = queue.take();
+                        let (more, terminated) = self.slot.state.take_for_step(|| queue.take());
                         if more.len() == 0 {
+                            return None;
+                        }
+                        if terminated {
+                            self.discard(more);
                             return None;
                         }
                         self.slot.note_length();
                         self.taken.append(more);
                         continue;
                     }
-                    Mailbox::Bounded(ring) => slot::take_bounded(&self.slot, ring)?,
+                    Mailbox::Bounded(ring) => {
+                        let (queued, terminated) =
+                            self.slot.state.take_for_step(|| slot::take_bounded(&self.slot, ring));
+                        if terminated {
+                            self.discard(queued);
+                            return None;
+                        }
+                        queued?
+                    }
                 },
             };
             match queued {
@@ -352,6 +362,24 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
+    /// Drops what the process does not receive any more.
+    #[cold]
+    fn discard(&self, events: impl IntoIterator<Item = Queued<M>>) {
+        let shared = self.slot.shared();
+        let mut discarded = 0;
+        for event in events {
+            match event {
+                // Each by itself: a `Drop` that panics must not keep the others from being dropped.
+                Queued::Message(message) => {
+                    discarded += 1;
+                    dead::bury(shared, self.slot.pid(), DeadCause::Ended, message);
+                }
+                Queued::System(entry) => drop_guarded(entry),
+            }
+        }
+        here::count(shared, |stats| &stats.discarded, discarded);
+    }
+
     /// A signal, if the process is told of it. Apart from the messages, which come more often.
     #[cold]
     fn accept(&self, entry: Entry<System>) -> Option<Signal> {
@@ -365,23 +393,13 @@ impl<M: Send + 'static> Context<M> {
 
 impl<M: Send + 'static> Drop for Context<M> {
     fn drop(&mut self) {
-        // Each by itself: a `Drop` that panics must not keep the others from being dropped, nor meet another panic.
-        let shared = self.slot.shared();
-        let mut discarded = 0;
-        let mut discard = |message: M| {
-            discarded += 1;
-            dead::bury(shared, self.slot.pid(), DeadCause::Ended, message);
-        };
-        for (_, message) in self.aside.take().into_iter().flat_map(|aside| aside.messages) {
-            discard(message);
+        if let Some(aside) = self.aside.take() {
+            self.discard(aside.messages.into_iter().map(|(_, message)| Queued::Message(message)));
         }
-        for event in std::mem::take(&mut self.taken) {
-            match event {
-                Queued::Message(message) => discard(message),
-                Queued::System(entry) => drop_guarded(entry),
-            }
+        let taken = std::mem::take(&mut self.taken);
+        if taken.len() > 0 {
+            self.discard(taken);
         }
-        here::count(shared, |stats| &stats.discarded, discarded);
     }
 }
 
@@ -424,7 +442,9 @@ impl<M: Send + 'static> Receive<'_, M> {
             }
             let slot = &self.context.slot;
             let Some(budget) = here::budget_of(slot) else { panic!("a context receives in its own process only") };
-            if slot.state.is_terminated() {
+            // One look: a process that is terminated between two would seem to be cancelled.
+            let seen = slot.state.see();
+            if seen.is_terminated() {
                 // It is ended as soon as this step is; its exit is not to be taken for an end of its own accord.
                 return Poll::Pending;
             }
@@ -433,7 +453,7 @@ impl<M: Send + 'static> Receive<'_, M> {
                 here::give_way(task);
                 return Poll::Pending;
             }
-            if slot.state.is_cancelled() && !to_the_end {
+            if seen.is_cancelled() && !to_the_end {
                 // Once more: what was sent before the cancel may have come since.
                 let picked = pick(self.context);
                 self.waits &= picked.is_none();

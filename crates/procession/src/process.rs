@@ -441,7 +441,11 @@ impl<M> From<Signal> for Event<M> {
 
 impl<P: Process> Body for MachineBody<P> {
     fn step(&mut self, slot: &Slot, _: &mut TaskContext<'_>) -> Step {
-        self.collect(slot);
+        let ((), terminated) = slot.state.take_for_step(|| self.collect(slot));
+        if terminated {
+            // Among what was collected may be what was sent after that. The worker ends it now.
+            return Step::GoesOn;
+        }
         if !self.may_step(slot) {
             let waiting_for = self.waiting_for.expect("a process that waits for nothing may step");
             return self.wait(slot, waiting_for);

@@ -42,6 +42,9 @@
 //! `complete` and `release_handle` are ordered too: the first sees `HANDLE` set and leaves the body to the second, which sees
 //! `COMPLETE`; or the other way round. Exactly one of them disposes of the body.
 //!
+//! A message that is sent after `terminate` has returned is never received. The step takes messages out of the mailbox first and looks at the word then
+//! (`take_for_step`): taking acquires what the sender knew, and so the flag. A batch that was taken before is older than the terminate, and may be received.
+//!
 //! From one step to the next the body goes with the entry: through a run queue, which releases what it is given to who takes it; or by way of `wait` and of the
 //! `wake` that acquires from it, whose caller puts the entry into a run queue.
 //!
@@ -53,7 +56,7 @@
 //! `ring` 74.5 instead of 66.9, `spawn` 98 instead of 86. Who wants to know asks the workers (`snapshot.rs`).
 //!
 //! ## Checked by
-//! `models::*` below, but for wake-ups of whoever is in the slot beside the stores: `loom` lets a read-modify-write read what a store has
+//! `models::*` below (`terminate_against_receive` and `canary_look_before_take` are about messages), but for wake-ups of whoever is in the slot beside the stores: `loom` lets a read-modify-write read what a store has
 //! overwritten, and then takes it for the later of the two. The table is walked through by `tests::every_event_in_every_phase`.
 
 #[cfg(all(debug_assertions, not(procession_loom)))]
@@ -91,6 +94,8 @@ pub(crate) mod mutation {
     pub(crate) const COMPLETE_RELAXED: u8 = 3;
     /// `start` clears `WOKEN` without acquiring what the waker did.
     pub(crate) const START_RELAXED: u8 = 4;
+    /// `take_for_step` looks at the word before it takes.
+    pub(crate) const LOOK_BEFORE_TAKE: u8 = 5;
 }
 
 /// What the caller of a wake-up owes.
@@ -145,8 +150,15 @@ pub enum ProcessState {
 pub(crate) struct Seen(u32);
 
 impl Seen {
+    /// Returns `true` if the process was asked to end, or is to be ended.
     pub(crate) fn is_cancelled(self) -> bool {
         self.0 & (CANCEL | TERMINATE) != 0
+    }
+
+    /// Returns `true` if the process was asked to end and may still do so of its own accord. A process
+    /// that is terminated may not: its exit would hide the reason.
+    pub(crate) fn may_end_itself(self) -> bool {
+        self.0 & (CANCEL | TERMINATE) == CANCEL
     }
 
     pub(crate) fn is_terminated(self) -> bool {
@@ -213,7 +225,8 @@ impl<const MUTATION: u8> State<MUTATION> {
         }
     }
 
-    /// The word now; Acquire pairs with the Release of `complete`, for who finds it complete.
+    /// The word now. Acquire pairs with the Release of `complete`, and with that of `raise`: a process
+    /// that finds `CANCEL` finds in its mailbox what was sent before the cancel.
     pub(crate) fn see(&self) -> Seen {
         Seen(self.word.load(Acquire))
     }
@@ -224,10 +237,19 @@ impl<const MUTATION: u8> State<MUTATION> {
         Seen(self.word.load(Relaxed)).is_cancelled()
     }
 
-    /// Whether terminated, as far as this thread can see; then it has been woken, too.
-    pub(crate) fn is_terminated(&self) -> bool {
-        // Relaxed: as above.
-        Seen(self.word.load(Relaxed)).is_terminated()
+    /// Takes messages for the running step. The second value is `true` if the process has been
+    /// terminated. Then the step must not receive what was taken: it may have been sent after the call
+    /// of `terminate` returned.
+    #[inline]
+    pub(crate) fn take_for_step<T>(&self, take: impl FnOnce() -> T) -> (T, bool) {
+        if MUTATION == mutation::LOOK_BEFORE_TAKE {
+            let terminated = self.see().is_terminated();
+            return (take(), terminated);
+        }
+        let taken = take();
+        // Relaxed: whoever sent a message after the terminate released it with the push, and `take`
+        // acquired it. So the flag is visible here.
+        (taken, Seen(self.word.load(Relaxed)).is_terminated())
     }
 
     #[inline]

@@ -1,5 +1,5 @@
 use procession_sync::atomic::AtomicU32;
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use procession_sync::cell::UnsafeCell;
 use procession_sync::{Arc, explore, thread};
 
@@ -129,4 +129,36 @@ fn complete_against_handle_and_wake() {
 #[should_panic(expected = "Causality violation")]
 fn canary_complete_relaxed() {
     end_against_handle::<{ mutation::COMPLETE_RELAXED }>();
+}
+
+/// A message is sent after a terminate, while the process receives.
+fn terminate_against_take<const MUTATION: u8>() {
+    explore(|| {
+        let shared = Arc::new((State::<MUTATION>::ready(), AtomicU32::new(0)));
+        let terminator = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let wake = shared.0.terminate();
+                assert_eq!(wake, Wake::Nothing, "the process is in its step");
+                // Ordering: Release pairs with the Acquire of the take, as a mailbox's push does.
+                shared.1.store(1, Release);
+            })
+        };
+        let (state, mailbox) = &*shared;
+        let _ = state.start();
+        let (taken, terminated) = state.take_for_step(|| mailbox.swap(0, Acquire));
+        assert!(taken == 0 || terminated, "a message that was sent after the terminate is received");
+        terminator.join().expect("the terminator does not panic");
+    });
+}
+
+#[test]
+fn terminate_against_receive() {
+    terminate_against_take::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a message that was sent after the terminate is received")]
+fn canary_look_before_take() {
+    terminate_against_take::<{ mutation::LOOK_BEFORE_TAKE }>();
 }

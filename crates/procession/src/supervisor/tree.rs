@@ -191,7 +191,7 @@ async fn next(cx: &mut Context<Request>, moment: Option<u64>, is_ending: bool) -
         }
     });
     poll_fn(|task| {
-        if !is_ending && slot.state.is_cancelled() {
+        if !is_ending && slot.state.see().may_end_itself() {
             return Poll::Ready(Turn::Cancelled);
         }
         if let Poll::Ready(Some(event)) = event.as_mut().poll(task) {

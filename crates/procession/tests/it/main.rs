@@ -18,6 +18,7 @@ mod bridge;
 mod channels;
 mod contracts;
 mod coroutines;
+mod ends;
 mod fairness;
 #[cfg(all(feature = "serve", feature = "tokio-io"))]
 mod http;

@@ -1,0 +1,170 @@
+//! The last moments of a process: what still reaches it once it is to end, and with which reason it
+//! ends.
+
+use std::future::Future;
+use std::sync::mpsc;
+
+use procession::{Context, Event, Exit, Pid, Scheduler, SpawnOptions, WhenFull, co, send_exit};
+
+use crate::scene::{assert_conserved, soon, threaded};
+
+/// How the end of a process is asked for from outside, and the reason that it then ends with.
+fn ends() -> [(fn(&Scheduler, Pid), Exit); 2] {
+    [
+        (|_, pid| assert!(send_exit(pid, Exit::failed("unwanted")), "it lives"), Exit::failed("unwanted")),
+        (|scheduler, pid| assert!(scheduler.terminate(pid), "it lives"), Exit::Killed),
+    ]
+}
+
+/// A process in the middle of a step: it has said so, and waits on its thread to be let go.
+struct InStep {
+    begun: mpsc::Sender<()>,
+    go_on: mpsc::Receiver<()>,
+}
+
+impl InStep {
+    fn wait(self) {
+        self.begun.send(()).expect("the test waits for it");
+        self.go_on.recv().expect("the test lets it go on");
+    }
+}
+
+fn in_step() -> (InStep, mpsc::Receiver<()>, mpsc::Sender<()>) {
+    let (begun, has_begun) = mpsc::channel();
+    let (go, go_on) = mpsc::channel();
+    (InStep { begun, go_on }, has_begun, go)
+}
+
+/// Ends a process while its step runs, sends it a message afterwards, and lets the step go on. The
+/// process receives as `process` says, and would return what it got.
+#[track_caller]
+fn nothing_comes_after<P>(process: impl Fn(Context<u8>, InStep) -> P + Clone + Send + 'static)
+where
+    P: Future<Output = Option<u8>> + Send + 'static,
+{
+    let mailboxes: [fn() -> SpawnOptions; 2] = [SpawnOptions::new, || SpawnOptions::new().mailbox(4, WhenFull::Reject)];
+    for options in mailboxes {
+        for (end, reason) in ends() {
+            let scheduler = threaded(1);
+            let (in_step, begun, go) = in_step();
+            let process = process.clone();
+            let child = options().on(&scheduler).start(move |cx: Context<u8>| process(cx, in_step));
+            soon(&begun);
+            let (address, handle) = child.into_parts();
+            end(&scheduler, address.pid());
+            address.send(7).expect("the mailbox is open as long as the step runs");
+            go.send(()).expect("it waits");
+            assert_eq!(handle.join(), Err(reason));
+            assert_conserved(&scheduler);
+        }
+    }
+}
+
+#[test]
+fn what_is_sent_after_the_end_was_asked_for_is_not_received() {
+    nothing_comes_after(|mut cx, in_step| async move {
+        in_step.wait();
+        cx.receive().await
+    });
+    nothing_comes_after(|mut cx, in_step| async move {
+        in_step.wait();
+        assert_eq!(cx.try_receive(), None);
+        assert_eq!(cx.try_receive(), None, "nor is it there at the second look");
+        cx.receive().await
+    });
+    nothing_comes_after(|mut cx, in_step| async move {
+        in_step.wait();
+        cx.receive_matching(|_| true).await
+    });
+    nothing_comes_after(|mut cx, in_step| async move {
+        in_step.wait();
+        match cx.receive_event().await {
+            Some(Event::Message(message)) => Some(message),
+            _ => None,
+        }
+    });
+}
+
+#[test]
+fn what_was_received_from_before_is_not_taken_back() {
+    for (end, reason) in ends() {
+        let scheduler = threaded(1);
+        let (in_step, begun, go) = in_step();
+        let (got, gets) = mpsc::channel();
+        let child = scheduler.start(move |mut cx: Context<u8>| async move {
+            // Both are taken out of the mailbox by this.
+            got.send(cx.receive().await).expect("the test waits for it");
+            in_step.wait();
+            got.send(cx.try_receive()).expect("the test waits for it");
+            got.send(cx.try_receive()).expect("the test waits for it");
+            cx.receive().await
+        });
+        child.send(1).expect("it lives");
+        child.send(2).expect("it lives");
+        soon(&begun);
+        end(&scheduler, child.pid());
+        child.send(3).expect("the mailbox is open as long as the step runs");
+        go.send(()).expect("it waits");
+        assert_eq!(child.join(), Err(reason));
+        let got: Vec<_> = gets.iter().collect();
+        assert_eq!(got[0], Some(1));
+        assert!(!got.contains(&Some(3)), "{got:?}");
+        assert_conserved(&scheduler);
+    }
+}
+
+#[test]
+fn a_coroutine_does_not_receive_what_is_sent_after_the_end_was_asked_for() {
+    for (end, reason) in ends() {
+        // SAFETY: the coroutine holds no scoped thread-local pointer across a wait.
+        let scheduler = unsafe { Scheduler::builder().width(1).enable_coroutines() }.build();
+        let scheduler = scheduler.expect("the system has threads and memory");
+        let (in_step, begun, go) = in_step();
+        let child = scheduler.spawn_coroutine(move |mut cx: co::Context<u8>| {
+            in_step.wait();
+            cx.receive()
+        });
+        let child = child.expect("coroutines are enabled");
+        soon(&begun);
+        end(&scheduler, child.pid());
+        child.send(7).expect("the mailbox is open as long as the step runs");
+        go.send(()).expect("it waits");
+        assert_eq!(child.join(), Err(reason));
+    }
+}
+
+#[test]
+fn a_wait_for_a_cancel_is_not_over_because_of_a_terminate() {
+    for (end, reason) in ends() {
+        let scheduler = threaded(1);
+        let (in_step, begun, go) = in_step();
+        let child = scheduler.start(move |cx: Context<()>| async move {
+            in_step.wait();
+            cx.cancelled().await;
+        });
+        soon(&begun);
+        end(&scheduler, child.pid());
+        go.send(()).expect("it waits");
+        assert_eq!(child.join(), Err(reason));
+    }
+}
+
+/// Goal: a receive ends with `None` only because of a cancel, so that the reason of an exit signal is
+/// never lost. Method: many processes whose receive is polled just as the signal comes.
+#[test]
+fn a_receive_that_meets_an_exit_signal_keeps_the_reason() {
+    const ROUNDS: u32 = 20_000;
+    let scheduler = threaded(2);
+    for round in 0..ROUNDS {
+        let child = scheduler.start(|mut cx: Context<()>| async move {
+            // Every message has it look again.
+            while cx.receive().await.is_some() {}
+        });
+        let pid = child.pid();
+        for _ in 0..round % 8 {
+            child.send(()).expect("it lives");
+        }
+        assert!(send_exit(pid, Exit::failed("unwanted")), "it lives");
+        assert_eq!(child.join(), Err(Exit::failed("unwanted")), "in round {round}");
+    }
+}
