@@ -215,6 +215,21 @@ impl InitError {
     }
 }
 
+impl InitError {
+    /// The exit of a process whose `init` gave this error, for those who found it by its name.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::UnknownMethod(_) => Exit::Failed(self.to_string().into()),
+            Self::Panicked(text) => Exit::Panicked(Arc::clone(text)),
+            Self::Refused(error) => match error.downcast_ref::<Exit>() {
+                Some(exit) => exit.clone(),
+                // The text is the user's code.
+                None => guarded(|| Exit::Failed(error.to_string().into())).unwrap_or_else(|panicked| panicked),
+            },
+        }
+    }
+}
+
 impl fmt::Display for InitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -49,7 +49,7 @@ use crate::pins::{Pins, Unpinned};
 use crate::prefetch::prefetch;
 use crate::relations::{self, Relations};
 use crate::shared::Shared;
-use crate::state::State;
+use crate::state::{Seen, State};
 use crate::ties::Ties;
 use crate::waiter::Waiter;
 use crate::waker;
@@ -909,6 +909,13 @@ impl Newborn {
         }
         self.pins -= 1;
         Pin(self.slot)
+    }
+
+    /// Completes a process that has no body and will have no handle.
+    pub(crate) fn complete_refused(&self) -> Seen {
+        let _ = self.state.start();
+        let _ = self.state.release_handle();
+        self.state.complete()
     }
 
     /// Gives it its body, and its own pins to itself and its handle.

@@ -10,6 +10,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::Exit;
 use crate::body::{AsyncBody, Body};
 use crate::co::{self, CoBody};
 use crate::command::Value;
@@ -419,16 +420,13 @@ impl SpawnOptions {
         if let Some(name) = rest.as_mut().and_then(|rest| rest.name.take())
             && let Err(error) = names::register_in(&shared, name, newborn.pid())
         {
-            newborn.close_mailbox();
-            shared.count_refused();
+            end_refused(&shared, &newborn, || Exit::Refused);
             return refuse(content, SpawnErrorKind::Name(error));
         }
         let body = match body(content, &mut newborn) {
             Ok(body) => body,
             Err((refused, error)) => {
-                relations::release_name(&newborn);
-                newborn.close_mailbox();
-                shared.count_refused();
+                end_refused(&shared, &newborn, || error.exit());
                 return refuse(refused, SpawnErrorKind::Init(error));
             }
         };
@@ -439,6 +437,18 @@ impl SpawnOptions {
         queue(&shared, &share, parent.is_some());
         Ok((share, monitor))
     }
+}
+
+/// Ends a process that is not to run after all. Others may have found it by its name or its PID, sent
+/// it messages and monitored it. It ends for them as any other does.
+#[cold]
+fn end_refused(shared: &Shared, newborn: &Newborn, exit: impl FnOnce() -> Exit) {
+    here::count(shared, |stats| &stats.discarded, newborn.close_mailbox().into());
+    relations::release_name(newborn);
+    if newborn.complete_refused().is_related() {
+        relations::settle(newborn, &exit());
+    }
+    shared.count_refused();
 }
 
 /// Queues a new process, or ends it if nobody would run it any more. `inside`: a process of its scheduler started it.

@@ -4,9 +4,13 @@
 use std::future::Future;
 use std::sync::mpsc;
 
-use procession::{Context, Event, Exit, Pid, Scheduler, SpawnOptions, WhenFull, co, send_exit};
+use procession::{
+    Context, Event, Events, Exit, InitError, Named, Pid, Process, Scheduler, SpawnOptions, Status, Value, WhenFull,
+    Yields, co, send_exit,
+};
+use procession_sync::thread;
 
-use crate::scene::{assert_conserved, soon, threaded};
+use crate::scene::{PATIENCE, assert_conserved, panic_quietly, soon, threaded};
 
 /// How the end of a process is asked for from outside, and the reason that it then ends with.
 fn ends() -> [(fn(&Scheduler, Pid), Exit); 2] {
@@ -166,5 +170,73 @@ fn a_receive_that_meets_an_exit_signal_keeps_the_reason() {
         }
         assert!(send_exit(pid, Exit::failed("unwanted")), "it lives");
         assert_eq!(child.join(), Err(Exit::failed("unwanted")), "in round {round}");
+    }
+}
+
+/// Refuses to start once it is let go.
+struct Refuses(Option<InStep>, fn() -> InitError);
+
+impl Process for Refuses {
+    type Message = u8;
+    type Output = ();
+
+    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+        self.0.take().expect("it is started once").wait();
+        Err((self.1)())
+    }
+
+    fn step(
+        &mut self,
+        _: &mut Events<u8>,
+        _: &mut Yields<'_>,
+    ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
+        unreachable!("it never starts")
+    }
+}
+
+#[test]
+fn a_machine_that_refuses_to_start_ends_for_those_who_found_it_by_its_name() {
+    let refusals: [(fn() -> InitError, Exit); 4] = [
+        (|| InitError::unknown_method("x"), Exit::failed("it has no method \"x\"")),
+        (|| InitError::Refused("no disk".into()), Exit::failed("no disk")),
+        (|| InitError::Refused(Box::new(Exit::Shutdown)), Exit::Shutdown),
+        (|| panic_quietly("in init"), Exit::Panicked("in init".into())),
+    ];
+    for (error, exit) in refusals {
+        let scheduler = threaded(2);
+        let (in_step, begun, go) = in_step();
+        let spawner = {
+            let scheduler = scheduler.clone();
+            thread::spawn(move || {
+                let options = SpawnOptions::new().on(&scheduler).name("n");
+                options.spawn_process(Refuses(Some(in_step), error), "x", Box::new(())).is_err()
+            })
+        };
+        soon(&begun);
+        let address = Named::<u8>::on(&scheduler, "n").address().expect("it is registered before it starts");
+        let pid = address.pid();
+        let (watches, is_watched) = mpsc::channel();
+        let watcher = scheduler.start(move |mut cx: Context<()>| async move {
+            cx.trap_exits(true);
+            let monitor = cx.monitor(pid);
+            cx.link(pid);
+            watches.send(()).expect("the test waits for it");
+            let down = cx.down(monitor).await.map(|down| down.exit);
+            let Some(Event::Exit(signal)) = cx.receive_event().await else { panic!("the link is answered") };
+            let late = cx.monitor(pid);
+            (down, signal.exit, cx.down(late).await.map(|down| down.exit))
+        });
+        soon(&is_watched);
+        address.send(1).expect("its mailbox is open");
+        go.send(()).expect("it waits");
+        assert!(spawner.join().expect("it does not panic"), "it refused");
+        let told = watcher.join_timeout(PATIENCE).expect("every monitor and link is answered");
+        assert_eq!(told, Ok((Some(exit.clone()), exit, Some(Exit::NoProcess))));
+        assert!(!address.is_alive());
+        assert!(address.send(2).expect_err("it has ended").is_ended());
+        assert!(!scheduler.terminate(pid), "it has ended");
+        assert_eq!(scheduler.whereis("n"), None);
+        assert_eq!(scheduler.snapshot().processes.len(), 0);
+        assert_conserved(&scheduler);
     }
 }
