@@ -159,10 +159,13 @@ fn leave(slot: &Slot, enter: impl FnOnce(&mut Relations), withdraw: impl FnOnce(
     )
 }
 
-/// Leaves an entry with the process itself, which is not at its end yet.
-fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) {
+/// Leaves an entry with the process itself. Returns `true` if the process has ended: its code may still
+/// run then, in the `Drop` of a result that nobody waits for and in wakers. The end has settled what
+/// there was, so the caller settles this entry.
+#[must_use]
+fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) -> bool {
     with(slot, enter);
-    let _ = slot.state.relate();
+    slot.state.relate().is_complete()
 }
 
 fn tell(slot: &Slot, signal: Signal) {
@@ -178,12 +181,15 @@ pub(crate) fn link_to(own: &Slot, other: Pid) {
     }
     let link = LinkId::draw();
     let mut fresh = false;
-    leave_own(own, |relations| {
+    let has_ended = leave_own(own, |relations| {
         fresh = !relations.links.is_with(other);
         if fresh {
             relations.links.insert(other, link);
         }
     });
+    if has_ended {
+        return link_too_late(own, other);
+    }
     if !fresh {
         return;
     }
@@ -195,11 +201,25 @@ pub(crate) fn link_to(own: &Slot, other: Pid) {
     }
 }
 
+/// A process that has ended links itself to another: for that one it is as if there were no such
+/// process.
+#[cold]
+fn link_too_late(own: &Slot, other: Pid) {
+    with(own, |relations| relations.links.take(other));
+    if let Some(peer) = find(other) {
+        deliver(&peer, Some(own.pid()), Exit::NoProcess, Cause::Link);
+    }
+}
+
 /// Links two processes of which the younger is not queued yet, and so cannot end meanwhile.
 pub(crate) fn link_newborn(own: &Slot, newborn: &Slot) {
     let link = LinkId::draw();
-    leave_own(newborn, |relations| relations.links.insert(own.pid(), link));
-    leave_own(own, |relations| relations.links.insert(newborn.pid(), link));
+    let ended = leave_own(newborn, |relations| relations.links.insert(own.pid(), link));
+    debug_assert!(!ended, "it was never queued");
+    if leave_own(own, |relations| relations.links.insert(newborn.pid(), link)) {
+        with(newborn, |relations| relations.links.take(own.pid()));
+        link_too_late(own, newborn.pid());
+    }
 }
 
 /// Ends a link. Afterwards the end of the other has no effect, unless it has been told already.
@@ -220,9 +240,14 @@ pub(crate) fn unlink_from(own: &Slot, other: Pid) {
 /// Has `own` told, once, when the other ends.
 pub(crate) fn monitor(own: &Slot, other: Pid) -> MonitorRef {
     let (monitor, pid) = (MonitorRef::draw(), own.pid());
-    leave_own(own, |relations| {
+    let has_ended = leave_own(own, |relations| {
         relations.watched.insert(monitor, other);
     });
+    if has_ended {
+        // Nobody is there to be told.
+        with(own, |relations| relations.watched.remove(&monitor));
+        return monitor;
+    }
     let left = find(other).map(|target| {
         leave(
             &target,
@@ -241,12 +266,17 @@ pub(crate) fn monitor(own: &Slot, other: Pid) -> MonitorRef {
 /// As `monitor`, of a process that is not queued yet.
 pub(crate) fn monitor_newborn(own: &Slot, newborn: &Slot) -> MonitorRef {
     let monitor = MonitorRef::draw();
-    leave_own(own, |relations| {
+    let has_ended = leave_own(own, |relations| {
         relations.watched.insert(monitor, newborn.pid());
     });
-    leave_own(newborn, |relations| {
+    if has_ended {
+        with(own, |relations| relations.watched.remove(&monitor));
+        return monitor;
+    }
+    let ended = leave_own(newborn, |relations| {
         relations.watchers.insert(monitor, own.pid());
     });
+    debug_assert!(!ended, "it was never queued");
     monitor
 }
 
@@ -276,15 +306,21 @@ pub(crate) fn trap_exits(own: &Slot, traps: bool) -> bool {
 
 /// Puts a process that is not queued yet into the scope of `own`.
 pub(crate) fn adopt_newborn(own: &Slot, newborn: &Slot) {
-    leave_own(newborn, |relations| relations.scope_of = Some(own.pid()));
-    leave_own(own, |relations| {
+    let ended = leave_own(newborn, |relations| relations.scope_of = Some(own.pid()));
+    debug_assert!(!ended, "it was never queued");
+    let has_ended = leave_own(own, |relations| {
         relations.scope.insert(newborn.pid());
     });
+    if has_ended {
+        with(own, |relations| relations.scope.remove(&newborn.pid()));
+        shared::cancel(newborn);
+    }
 }
 
 /// Marks a process that is not queued yet as one that `own` stops.
 pub(crate) fn supervise_newborn(own: &Slot, newborn: &Slot) {
-    leave_own(newborn, |relations| relations.supervisor = Some(own.pid()));
+    let ended = leave_own(newborn, |relations| relations.supervisor = Some(own.pid()));
+    debug_assert!(!ended, "it was never queued");
 }
 
 /// Who stops a process, if anybody does.

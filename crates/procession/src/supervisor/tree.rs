@@ -14,6 +14,7 @@ use std::time::Duration;
 use super::description::{AutoShutdown, ChildSpec, Restart, Stop, Strategy, Supervisor};
 use super::error::{ChildError, StartError};
 use super::reference::{ChildInfo, ChildKey, ChildStatus, Counts};
+use crate::closing;
 use crate::relations::{self, Cause};
 use crate::shared::{self, find};
 use crate::time::sleep_until;
@@ -133,6 +134,10 @@ pub(super) async fn supervise(
     awaited: Option<Reply<Result<(), StartError>>>,
 ) -> Infallible {
     cx.trap_exits(true);
+    // A shutdown asks what is there when it begins. A supervisor that is started while processes clean
+    // up would never be asked, and never ends by itself. One that is a child is stopped by its parent.
+    let is_late = cx.slot().shared().closing.phase() != closing::OPEN
+        && relations::supervisor(cx.slot()).and_then(find).is_none();
     let parent = cx.parent();
     let purpose = GENERATORS + u64::from(cx.pid().slot());
     let generator = cx.slot().shared().world.generator(purpose);
@@ -148,6 +153,10 @@ pub(super) async fn supervise(
             && let Some(report) = report.take()
         {
             report.send(Ok(()));
+        }
+        if is_late && tree.ending.is_none() && matches!(tree.started, Some(Ok(()))) {
+            tree.end(Exit::Shutdown);
+            continue;
         }
         if more {
             // Others may run, and what came meanwhile is looked at.

@@ -3,14 +3,16 @@
 
 use std::future::Future;
 use std::sync::mpsc;
+use std::time::Duration;
 
+use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{
-    Context, Event, Events, Exit, InitError, Named, Pid, Process, Scheduler, SpawnOptions, Status, Value, WhenFull,
-    Yields, co, send_exit,
+    Child, Context, Event, Events, Exit, InitError, Named, Pid, Process, Scheduler, SpawnOptions, Status, Value,
+    WhenFull, Yields, co, send_exit, sleep,
 };
-use procession_sync::thread;
+use std::thread;
 
-use crate::scene::{PATIENCE, assert_conserved, panic_quietly, soon, threaded};
+use crate::scene::{PATIENCE, assert_conserved, driven, panic_quietly, soon, threaded};
 
 /// How the end of a process is asked for from outside, and the reason that it then ends with.
 fn ends() -> [(fn(&Scheduler, Pid), Exit); 2] {
@@ -205,38 +207,103 @@ fn a_machine_that_refuses_to_start_ends_for_those_who_found_it_by_its_name() {
     for (error, exit) in refusals {
         let scheduler = threaded(2);
         let (in_step, begun, go) = in_step();
-        let spawner = {
-            let scheduler = scheduler.clone();
-            thread::spawn(move || {
+        thread::scope(|scope| {
+            let spawner = scope.spawn(|| {
                 let options = SpawnOptions::new().on(&scheduler).name("n");
                 options.spawn_process(Refuses(Some(in_step), error), "x", Box::new(())).is_err()
-            })
-        };
-        soon(&begun);
-        let address = Named::<u8>::on(&scheduler, "n").address().expect("it is registered before it starts");
-        let pid = address.pid();
-        let (watches, is_watched) = mpsc::channel();
-        let watcher = scheduler.start(move |mut cx: Context<()>| async move {
-            cx.trap_exits(true);
-            let monitor = cx.monitor(pid);
-            cx.link(pid);
-            watches.send(()).expect("the test waits for it");
-            let down = cx.down(monitor).await.map(|down| down.exit);
-            let Some(Event::Exit(signal)) = cx.receive_event().await else { panic!("the link is answered") };
-            let late = cx.monitor(pid);
-            (down, signal.exit, cx.down(late).await.map(|down| down.exit))
+            });
+            soon(&begun);
+            let address = Named::<u8>::on(&scheduler, "n").address().expect("it is registered before it starts");
+            let pid = address.pid();
+            let (watches, is_watched) = mpsc::channel();
+            let watcher = scheduler.start(move |mut cx: Context<()>| async move {
+                cx.trap_exits(true);
+                let monitor = cx.monitor(pid);
+                cx.link(pid);
+                watches.send(()).expect("the test waits for it");
+                let down = cx.down(monitor).await.map(|down| down.exit);
+                let Some(Event::Exit(signal)) = cx.receive_event().await else { panic!("the link is answered") };
+                let late = cx.monitor(pid);
+                (down, signal.exit, cx.down(late).await.map(|down| down.exit))
+            });
+            soon(&is_watched);
+            address.send(1).expect("its mailbox is open");
+            go.send(()).expect("it waits");
+            assert!(spawner.join().expect("it does not panic"), "it refused");
+            let told = watcher.join_timeout(PATIENCE).expect("every monitor and link is answered");
+            assert_eq!(told, Ok((Some(exit.clone()), exit, Some(Exit::NoProcess))));
+            assert!(!address.is_alive());
+            assert!(address.send(2).expect_err("it has ended").is_ended());
+            assert!(!scheduler.terminate(pid), "it has ended");
+            assert_eq!(scheduler.whereis("n"), None);
+            assert_eq!(scheduler.snapshot().processes.len(), 0);
+            assert_conserved(&scheduler);
         });
-        soon(&is_watched);
-        address.send(1).expect("its mailbox is open");
-        go.send(()).expect("it waits");
-        assert!(spawner.join().expect("it does not panic"), "it refused");
-        let told = watcher.join_timeout(PATIENCE).expect("every monitor and link is answered");
-        assert_eq!(told, Ok((Some(exit.clone()), exit, Some(Exit::NoProcess))));
-        assert!(!address.is_alive());
-        assert!(address.send(2).expect_err("it has ended").is_ended());
-        assert!(!scheduler.terminate(pid), "it has ended");
-        assert_eq!(scheduler.whereis("n"), None);
-        assert_eq!(scheduler.snapshot().processes.len(), 0);
-        assert_conserved(&scheduler);
+    }
+}
+
+#[test]
+fn a_supervisor_that_is_started_during_a_shutdown_is_asked_to_end() {
+    let scheduler = driven();
+    let (stops, stopped) = mpsc::channel();
+    drop(scheduler.start(|cx: Context<()>| async move {
+        cx.cancelled().await;
+        // All that was there has been asked by then.
+        sleep(Duration::from_millis(1)).await;
+        let child = ChildSpec::new("child", move |mut cx: Context<()>| {
+            let stops = stops.clone();
+            async move {
+                assert_eq!(cx.receive().await, None);
+                stops.send(()).expect("the test waits for it");
+            }
+        });
+        let supervisor = Supervisor::one_for_one().child(child).start().await.expect("who cleans up may spawn");
+        assert_eq!(supervisor.await, Exit::Shutdown);
+    }));
+    scheduler.run_until_idle();
+    let begun = scheduler.now();
+    assert!(scheduler.block_on(scheduler.shutdown(Duration::from_secs(1))).is_empty());
+    assert_eq!(scheduler.now() - begun, Duration::from_millis(1), "nobody was waited for");
+    soon(&stopped);
+}
+
+/// Starts a process in its `Drop`, and sends the handle.
+struct Starts(fn() -> SpawnOptions, mpsc::Sender<Child<(), bool>>);
+
+impl Drop for Starts {
+    fn drop(&mut self) {
+        let child = (self.0)().start(|cx: Context<()>| async move {
+            cx.cancelled().await;
+            true
+        });
+        self.1.send(child).expect("the test waits for it");
+    }
+}
+
+/// Goal: relations that a process makes in the `Drop` of its result, which nobody waits for, are those
+/// of a process that ends. Method: with an address of it kept, it is complete by then; without, not yet.
+#[test]
+fn relations_made_by_the_drop_of_a_detached_result_are_settled() {
+    let cases: [(fn() -> SpawnOptions, Result<bool, Exit>); 2] =
+        [(|| SpawnOptions::new().scoped(), Ok(true)), (|| SpawnOptions::new().link(), Err(Exit::NoProcess))];
+    for (options, end) in cases {
+        for keeps_address in [true, false] {
+            let scheduler = driven();
+            let (starts, started) = mpsc::channel();
+            let detached = scheduler.start(move |cx: Context<()>| async move {
+                drop(cx);
+                Starts(options, starts)
+            });
+            let address = detached.detach();
+            let _kept = keeps_address.then_some(address);
+            scheduler.run_until_idle();
+            let late = soon(&started);
+            if !keeps_address && end.is_err() {
+                // A link with a process that is not complete yet is over when that ends normally.
+                late.cancel();
+            }
+            let end = if keeps_address { end.clone() } else { Ok(true) };
+            assert_eq!(late.join_timeout(PATIENCE).expect("it is ended"), end, "keeps_address: {keeps_address}");
+        }
     }
 }
