@@ -1,5 +1,19 @@
 //! What a process is made of besides its slot: its future or state machine, and later its result.
 //!
+//! ## User code
+//! User code is whatever a type of the user's decides: `poll`, `Drop`, wakers, closures, the payloads of
+//! panics. It may panic, call the runtime again, or never run. The rule for it is:
+//!
+//! - It never runs under a lock or a borrow of the runtime's. What a lock guards is moved out first.
+//! - Whatever it is called for is finished first, or is finished by a `Drop`: a count, a state, a place
+//!   in a list.
+//! - A call goes through [`guarded`], unless the panic belongs to the caller.
+//! - A value is dropped by [`drop_guarded`], and several of them by [`drop_each`]. While one of two
+//!   values unwinds, a panic of the other would abort the program.
+//! - The `Drop` of what the user holds (a handle, a future) guards as well: it may run in an unwinding.
+//!
+//! `tests/it/hostile.rs` and `tests/it/panics.rs` go through the places.
+//!
 //! ## Invariants
 //! - `[in place]` a body never moves: it lives in its box from spawn to the end, and its future is dropped there.
 //! - `[pinned within]` once a `Guarded`, a `Beside`, an `OwnOr` or an `AsyncBody` is pinned, its future, the only part that cares, is not moved
@@ -239,6 +253,11 @@ pub(crate) fn guarded<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
         drop_guarded(payload);
         Exit::Panicked(message)
     })
+}
+
+/// Drops several things of the user's, as [`drop_guarded`] does one.
+pub(crate) fn drop_each<T>(values: impl IntoIterator<Item = T>) {
+    values.into_iter().for_each(drop_guarded);
 }
 
 /// Drops something of the user's; a panic of its `Drop` ends here, like one of the payload that this panic has, and so on.

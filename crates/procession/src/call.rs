@@ -166,7 +166,7 @@ impl<T> Caller<T> {
             }
             match self.0.look(task.waker().clone()) {
                 Looked::Waits(before) => {
-                    drop(before);
+                    drop_guarded(before);
                     here::note_waiting(waiting);
                     Poll::Pending
                 }
@@ -270,7 +270,7 @@ impl<'a, M: Send + 'static, T> Asked<'a, M, T> {
                 Looked::Replied(value) => Ok(value),
                 Looked::Dropped => Err(CallError::NoReply),
                 Looked::Waits(before) => {
-                    drop(before);
+                    drop_guarded(before);
                     Err(CallError::Elapsed)
                 }
             };

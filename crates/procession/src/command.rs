@@ -375,6 +375,11 @@ impl Registry {
         None
     }
 
+    /// The handlers, to be dropped.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<dyn Handler>> + use<> {
+        std::mem::take(&mut self.0).into_values()
+    }
+
     /// Has a command served, other than a sleep.
     fn serve(&self, id: CommandId, input: Value, completion: Completion) {
         match (id, self.0.get(&id)) {

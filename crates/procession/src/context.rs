@@ -696,7 +696,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
         let waker = task.waker().clone();
         if let Some(number) = wait.number {
             let (standing, old) = ring.standing(number, waker);
-            drop(old);
+            drop_guarded(old);
             if !matches!(standing, Standing::Waits) {
                 wait.number = None;
             }
@@ -733,7 +733,9 @@ impl<M: Send + 'static> Drop for SendWait<'_, M> {
         if let Some(number) = self.number
             && let Some((_, ring)) = self.address.bounded()
         {
-            drop(ring.withdraw(number));
+            let (message, waker) = ring.withdraw(number);
+            drop_guarded(message);
+            drop_guarded(waker);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! - `[seated]` what `LOCAL` points at is the seat that `HERE` holds, and so is there until `Entered` puts another into both.
 
 use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -35,7 +36,9 @@ pub(crate) enum Here {
 }
 
 thread_local! {
-    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
+    /// Has no destructor, so that it can be used while the other locals of the thread are destroyed: one
+    /// of them may own a scheduler, or block on a future. `Entered` empties it before the thread ends.
+    static HERE: RefCell<ManuallyDrop<Option<Here>>> = const { RefCell::new(ManuallyDrop::new(None)) };
     /// The seat in `HERE`, for who only looks: a message passes here seven times (`pingpong` 138 and 121 ns).
     static LOCAL: Cell<Option<NonNull<Local>>> = const { Cell::new(None) };
 }
@@ -79,12 +82,11 @@ impl Deref for Hold {
 /// The scheduler that this thread works for or waits in.
 #[inline]
 pub(crate) fn here() -> Option<Hold> {
-    let here = HERE.try_with(|here| match &*here.borrow() {
+    HERE.with(|here| match &**here.borrow() {
         Some(Here::Seat(local)) => Some(Hold::Seat(Rc::clone(local))),
         Some(Here::Outside(shared)) => Some(Hold::Shared(Arc::clone(shared))),
         None => None,
-    });
-    here.ok().flatten()
+    })
 }
 
 /// A certain scheduler, as this thread can hold it.
@@ -113,15 +115,15 @@ impl Drop for Entered {
     }
 }
 
-/// Puts this thread into a place, and gives back the one that it was in. Panics while the thread's locals are destroyed, with nothing changed.
+/// Puts this thread into a place, and gives back the one that it was in.
 fn put(here: Option<Here>) -> Option<Here> {
     let local = match &here {
         Some(Here::Seat(local)) => Some(NonNull::from(&**local)),
         _ => None,
     };
-    let before = HERE.with(|place| place.replace(here));
+    let before = HERE.with(|place| place.replace(ManuallyDrop::new(here)));
     LOCAL.set(local);
-    before
+    ManuallyDrop::into_inner(before)
 }
 
 /// A blocking section of this thread: while it lasts, the thread's worker has no permit, if it is one.
@@ -130,11 +132,10 @@ pub(crate) struct Section(Option<Rc<Local>>);
 
 impl Section {
     pub(crate) fn enter() -> Self {
-        let local = HERE.try_with(|here| match &*here.borrow() {
+        let local = HERE.with(|here| match &**here.borrow() {
             Some(Here::Seat(local)) => Some(Rc::clone(local)),
             _ => None,
         });
-        let local = local.ok().flatten();
         if let Some(local) = &local {
             local.enter_section();
         }

@@ -269,13 +269,13 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         (standing, waker)
     }
 
-    /// Withdraw: the message, unless the mailbox has taken it.
-    pub(crate) fn withdraw(&self, number: u64) -> Option<M> {
-        let (waiting, returned) = self.with(|ring| match ring.place(number) {
-            Some(place) => (ring.waiting.remove(place), None),
-            None => (None, ring.returned.remove(&number)),
-        });
-        waiting.map(|waiting| waiting.message).or(returned)
+    /// Withdraw: the message, unless the mailbox has taken it, and the waker that it waited with. Both
+    /// are to be dropped outside.
+    pub(crate) fn withdraw(&self, number: u64) -> (Option<M>, Option<Waker>) {
+        self.with(|ring| match ring.place(number).and_then(|place| ring.waiting.remove(place)) {
+            Some(waiting) => (Some(waiting.message), Some(waiting.waker)),
+            None => (ring.returned.remove(&number), None),
+        })
     }
 
     /// Pushes what is exempt; says whether to wake the receiver.
@@ -338,6 +338,12 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
             }
             (std::mem::take(&mut ring.entries), wakers)
         })
+    }
+
+    /// What was returned to senders that have not asked for it, and never will: their futures were
+    /// forgotten. For the end of the mailbox.
+    pub(crate) fn take_returned(&self) -> BTreeMap<u64, M> {
+        self.with(|ring| std::mem::take(&mut ring.returned))
     }
 
     /// How many messages are to be received, if so many were; none if it is closed.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::mem;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
 use crate::Pid;
 use crate::action::Action;
+use crate::body::{drop_each, drop_guarded};
 use crate::closing::{self, Closing};
 use crate::command::Registry;
 use crate::dead;
@@ -516,8 +518,9 @@ impl Shared {
         if for_callers {
             // Those who wait without a seat: one of them sits down now.
             self.unpark_idle_watchers();
-            for caller in self.callers.lock().expect("nothing that can panic runs under this lock").drain(..) {
-                caller.wake();
+            let callers = mem::take(&mut *self.callers.lock().expect("nothing that can panic runs under this lock"));
+            for caller in callers {
+                drop(crate::body::guarded(|| caller.wake()));
             }
         }
     }
@@ -915,6 +918,30 @@ impl Shared {
     }
 }
 
+impl Drop for Shared {
+    /// Whoever holds the last address of a process may come here, also a worker of another scheduler.
+    /// So what is of the user's is dropped one by one.
+    fn drop(&mut self) {
+        let locked = "nothing that can panic runs under this lock";
+        for timers in self.used_seats().map(|seat| &seat.timers).chain([&self.outside]) {
+            timers.clear(&mut drop_guarded);
+        }
+        drop_each(mem::take(&mut *self.timer_waiters.lock().expect(locked)));
+        drop_each(mem::take(&mut *self.stack_waiters.lock().expect(locked)));
+        drop_each(mem::take(&mut *self.callers.lock().expect(locked)));
+        drop_each(mem::take(&mut *self.end_waiters.lock().expect(locked)).into_values());
+        drop_each(mem::take(&mut *self.foreign.lock().expect(locked)).into_values().flatten());
+        drop_each(self.handlers.take());
+        drop_guarded(self.dead_letters.take());
+        drop_guarded(self.relay.take());
+        drop_guarded(self.threads.on_start.take());
+        drop_guarded(self.threads.on_stop.take());
+        drop_guarded(self.watchdog.take_observer());
+        #[cfg(feature = "tokio")]
+        drop_guarded(self.bridge.take());
+    }
+}
+
 /// While it lasts, the test clock stands still.
 #[must_use]
 pub(crate) struct ClockStop<'a>(&'a Shared);
@@ -1066,12 +1093,12 @@ impl EndWaiter<'_> {
     fn leave(&self, left: u64, waker: &Waker) {
         // Cloned and dropped outside the lock: both are the user's code.
         let new = waker.clone();
-        drop(self.change(|waiters| waiters.insert(self.number, (left, new))));
+        drop_guarded(self.change(|waiters| waiters.insert(self.number, (left, new))));
     }
 }
 
 impl Drop for EndWaiter<'_> {
     fn drop(&mut self) {
-        drop(self.change(|waiters| waiters.remove(&self.number)));
+        drop_guarded(self.change(|waiters| waiters.remove(&self.number)));
     }
 }

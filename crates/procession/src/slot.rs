@@ -40,7 +40,7 @@ use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use procession_sync::atomic::{AtomicPtr, AtomicU16, AtomicU32};
 use procession_sync::cell::UnsafeCell;
 
-use crate::body::{Body, Event, System, drop_guarded, guarded};
+use crate::body::{Body, Event, System, drop_each, drop_guarded, guarded};
 use crate::command::Value;
 use crate::dead::{self, DeadCause};
 use crate::idle::SeatId;
@@ -67,6 +67,8 @@ pub(crate) struct Kind {
     push_system: fn(&Slot, Entry<System>) -> bool,
     /// Closes the mailbox, and drops what is in it; says how many messages that were.
     close: fn(&Slot) -> u32,
+    /// Drops what the closed mailbox still keeps for others, if it is bounded.
+    forget: fn(&Slot),
     /// A `BoundedMailbox` of this message type.
     pub(crate) make_bounded: fn(NonZeroU32, WhenFull) -> Box<dyn Any + Send + Sync>,
     /// How a bounded mailbox is doing, if so many messages were received.
@@ -122,6 +124,12 @@ impl Kind {
                     }
                 }
                 messages
+            },
+            forget: |slot| {
+                // SAFETY: [typed] this kind is of M.
+                if let Mailbox::Bounded(ring) = unsafe { slot.mailbox::<M>() } {
+                    drop_each(ring.take_returned().into_values());
+                }
             },
             make_bounded: |capacity, when_full| Box::new(BoundedMailbox::<M>::new(capacity, when_full)),
             // SAFETY: [typed] this kind is of M.
@@ -795,6 +803,8 @@ impl Table {
         let fields = unsafe { slot.as_ref() };
         // Relaxed: [free] the caller dropped the last pin, and so has seen what all others did.
         if let Some(extra) = NonNull::new(fields.extra.load(Relaxed)) {
+            // The messages of the user's go one by one: nothing of them is left for the box to drop.
+            (fields.kind().forget)(fields);
             fields.extra.store(ptr::null_mut(), Relaxed);
             // SAFETY: [free] made by a box, and nobody else refers to it any more.
             drop(unsafe { Box::from_raw(extra.as_ptr()) });
@@ -990,7 +1000,7 @@ impl HandleShare {
         let waker = unsafe { waker::another_for(slot.shared(), waker) };
         // SAFETY: [handle] there is one share for each process, and `&mut self` is unique.
         let (is_there, unused) = unsafe { slot.waiter.leave(&slot.state, waker) };
-        drop(unused);
+        drop_each(unused);
         is_there
     }
 

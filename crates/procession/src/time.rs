@@ -11,6 +11,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use crate::action::Action;
+use crate::body::drop_guarded;
 use crate::here::Hold;
 use crate::idle::SeatId;
 use crate::scheduler;
@@ -301,8 +302,9 @@ impl Sleep {
     #[inline(never)]
     fn disarm(&mut self) {
         let timer = timer_of(&self.whose, &mut self.armed);
-        drop(timer.and_then(|(shared, armed)| armed.timer.delete(&shared)));
+        let action = timer.and_then(|(shared, armed)| armed.timer.delete(&shared));
         self.forget();
+        drop_guarded(action);
     }
 
     /// There is no timer, and what kept its scheduler goes.

@@ -220,6 +220,11 @@ impl Watchdog {
         Self { options, parker: Parker::default(), doze: Doze::default(), is_started, counts: Counts::default() }
     }
 
+    /// The observer, to be dropped.
+    pub(crate) fn take_observer(&mut self) -> Option<Observer> {
+        self.options.on_stall.take()
+    }
+
     pub(crate) fn counts(&self) -> StallSnapshot {
         let counts = &self.counts;
         StallSnapshot {

@@ -94,7 +94,7 @@ use procession_sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use procession_sync::hint;
 
 use crate::action::Action;
-use crate::body::{Step, drop_guarded, guarded};
+use crate::body::{Step, drop_each, drop_guarded, guarded};
 use crate::command::CommandResult;
 use crate::here::{self, Counter, Entered, Here};
 use crate::idle::{SeatId, TakenBack};
@@ -1249,7 +1249,7 @@ impl Local {
 /// the slot may be another's by then.
 fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     let slot = ready.slot();
-    drop_guarded(slot.take_foreign_wakers());
+    drop_each(slot.take_foreign_wakers());
     let counter = here::counter(shared);
     counter.add(|stats| &stats.received, slot.received().into());
     if slot.is_alone() {

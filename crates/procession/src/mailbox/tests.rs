@@ -81,9 +81,9 @@ fn who_gives_up_gets_its_message_back_unless_it_was_taken() {
     let mailbox = mailbox(1, WhenFull::Wait);
     fill(&mailbox, 0..1);
     let (first, second) = (stand(&mailbox, 1), stand(&mailbox, 2));
-    assert_eq!(mailbox.withdraw(first), Some(1));
+    assert_eq!(mailbox.withdraw(first).0, Some(1));
     assert_eq!(mailbox.take().0, Some(Event::Message(0)));
-    assert_eq!(mailbox.withdraw(second), None, "the room went to the next");
+    assert_eq!(mailbox.withdraw(second).0, None, "the room went to the next");
     assert_eq!(messages(&mailbox), [2]);
 }
 
@@ -95,7 +95,7 @@ fn a_closed_mailbox_gives_everything_back() {
     let (entries, wakers) = mailbox.close();
     assert_eq!((entries.len(), wakers.len()), (1, 2));
     assert_eq!(mailbox.standing(first, Waker::noop().clone()).0, Standing::Closed(1));
-    assert_eq!(mailbox.withdraw(second), Some(2));
+    assert_eq!(mailbox.withdraw(second).0, Some(2));
     assert_eq!(mailbox.offer(3), Offered::Closed(3));
     assert_eq!(mailbox.push_exempt(Entry::new("late")), Err(Entry::new("late")));
     assert!(!mailbox.arm(), "nothing will come");

@@ -20,6 +20,7 @@ mod contracts;
 mod coroutines;
 mod ends;
 mod fairness;
+mod hostile;
 #[cfg(all(feature = "serve", feature = "tokio-io"))]
 mod http;
 mod idle;

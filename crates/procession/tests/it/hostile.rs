@@ -1,0 +1,353 @@
+//! User code in awkward places: it panics where something is dropped, in twos, while a panic unwinds,
+//! while the locals of a thread are destroyed; or it is forgotten.
+//!
+//! The rule is in `body.rs`, *User code*. `panics.rs` has the places where user code is called. These
+//! are the places where it is dropped:
+//!
+//! | what | dropped by | test |
+//! |---|---|---|
+//! | wakers that a process left in its last step | the end of the process | `two_wakers_left_in_a_last_step` |
+//! | wakers of a handle | the next poll, the end, the handle | `wakers_of_a_handle` |
+//! | messages of forgotten senders | the last reference to the process | `messages_of_forgotten_senders` |
+//! | messages after an end was asked for | the receive that does not take them | `messages_that_come_too_late` |
+//! | a sender, a sleep, a shutdown, a call | an unwinding | `futures_that_go_in_an_unwinding` |
+//! | what the builder was given | the last reference to the scheduler | `what_a_scheduler_was_given` |
+//! | a scheduler | a destructor of a thread-local | `a_scheduler_in_a_thread_local` |
+//! | a future that is blocked on | a destructor of a thread-local | `waits_in_a_destructor_of_a_thread_local` |
+//!
+//! Expected panics print nothing. Where the rule is broken, most of these abort the program.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::task::{Context as Task, Wake, Waker};
+use std::time::Duration;
+
+use procession::{
+    Builder, CommandId, Completion, Context, Exit, Parcel, Relay, Reply, Scheduler, SpawnOptions, Value, WhenFull,
+    blocking, send_exit, sleep, spawn,
+};
+use procession_sync::atomic::AtomicU32;
+use procession_sync::atomic::Ordering::SeqCst;
+use std::thread;
+
+use crate::scene::{PATIENCE, assert_conserved, driven, panic_quietly, soon, threaded};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Counts its drop and panics in it.
+struct Bomb(Arc<AtomicU32>);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+        panic_quietly("a bomb was dropped");
+    }
+}
+
+impl Wake for Bomb {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Bombs, and how many of them have gone off.
+#[derive(Clone, Default)]
+struct Bombs(Arc<AtomicU32>);
+
+impl Bombs {
+    fn one(&self) -> Bomb {
+        Bomb(Arc::clone(&self.0))
+    }
+
+    fn waker(&self) -> Waker {
+        Waker::from(Arc::new(self.one()))
+    }
+
+    /// Polls with a waker that goes off when it is dropped, and leaves the only one where it was left.
+    fn poll<F: Future>(&self, future: Pin<&mut F>) -> bool {
+        let waker = self.waker();
+        let ready = future.poll(&mut Task::from_waker(&waker)).is_ready();
+        // If it was not left anywhere, this is the last.
+        drop(catch_unwind(AssertUnwindSafe(|| drop(waker))));
+        ready
+    }
+
+    #[track_caller]
+    fn assert_gone_off(&self, count: u32) {
+        assert_eq!(self.0.load(SeqCst), count, "each was dropped, once");
+    }
+}
+
+/// Drops `value` while the thread panics.
+fn drop_in_an_unwinding(value: impl Any) {
+    let unwound = catch_unwind(AssertUnwindSafe(|| {
+        let _value = value;
+        panic_quietly("the first panic")
+    }));
+    let payload = unwound.err().and_then(|payload| payload.downcast::<String>().ok());
+    assert_eq!(payload.as_deref().map(String::as_str), Some("the first panic"), "it goes on");
+}
+
+#[track_caller]
+fn assert_works(scheduler: &Scheduler) {
+    assert_eq!(scheduler.spawn(async { 1 }).join(), Ok(1), "every worker goes on");
+    assert_conserved(scheduler);
+    let snapshot = scheduler.snapshot();
+    assert_eq!((snapshot.spawned, snapshot.processes.len()), (snapshot.ended, 0), "all have ended");
+}
+
+#[test]
+fn two_wakers_left_in_a_last_step() {
+    for scheduler in [driven(), threaded(1)] {
+        let bombs = Bombs::default();
+        let own = bombs.clone();
+        let child = scheduler.start(move |mut cx: Context<()>| async move {
+            for _ in 0..2 {
+                assert!(!own.poll(pin!(cx.receive())));
+            }
+            assert!(!own.poll(pin!(cx.cancelled())));
+        });
+        assert_eq!(child.join(), Ok(()));
+        assert_works(&scheduler);
+        bombs.assert_gone_off(3);
+    }
+}
+
+#[test]
+fn wakers_of_a_handle() {
+    for scheduler in [driven(), threaded(1)] {
+        let bombs = Bombs::default();
+        let (go, goes) = mpsc::channel::<()>();
+        let mut handle = scheduler.spawn(async move {
+            let _ = blocking(|| goes.recv());
+        });
+        for _ in 0..3 {
+            assert!(!bombs.poll(pin!(&mut handle)));
+        }
+        bombs.assert_gone_off(2);
+        drop_in_an_unwinding(handle);
+        bombs.assert_gone_off(3);
+        drop(go);
+        assert_works(&scheduler);
+    }
+}
+
+#[test]
+fn messages_of_forgotten_senders() {
+    let scheduler = threaded(1);
+    let bombs = Bombs::default();
+    let (go, goes) = mpsc::channel::<()>();
+    let child = SpawnOptions::new().on(&scheduler).mailbox(1, WhenFull::Wait).start(|cx: Context<Bomb>| async move {
+        let _ = blocking(|| goes.recv());
+        drop(cx);
+    });
+    let address = child.detach();
+    address.send(bombs.one()).expect("there is room");
+    for _ in 0..2 {
+        let mut waits = Box::pin(address.send_wait(bombs.one()));
+        assert!(waits.as_mut().poll(&mut Task::from_waker(Waker::noop())).is_pending());
+        std::mem::forget(waits);
+    }
+    drop(address);
+    drop(go);
+    assert_works(&scheduler);
+    bombs.assert_gone_off(3);
+}
+
+#[test]
+fn messages_that_come_too_late() {
+    for when_full in [None, Some(WhenFull::Reject)] {
+        let scheduler = threaded(1);
+        let bombs = Bombs::default();
+        let (begins, begun) = mpsc::channel();
+        let (go, goes) = mpsc::channel::<()>();
+        let options = SpawnOptions::new().on(&scheduler);
+        let options = match when_full {
+            Some(when_full) => options.mailbox(4, when_full),
+            None => options,
+        };
+        let child = options.start(move |mut cx: Context<Bomb>| async move {
+            begins.send(()).expect("the test waits for it");
+            let _ = goes.recv();
+            drop(cx.receive().await);
+        });
+        soon(&begun);
+        assert!(send_exit(child.pid(), Exit::failed("unwanted")), "it lives");
+        for _ in 0..3 {
+            child.send(bombs.one()).expect("the mailbox is open as long as the step runs");
+        }
+        drop(go);
+        assert_eq!(child.join(), Err(Exit::failed("unwanted")));
+        assert_works(&scheduler);
+        bombs.assert_gone_off(3);
+    }
+}
+
+#[test]
+fn futures_that_go_in_an_unwinding() {
+    let scheduler = driven();
+    let bombs = Bombs::default();
+
+    let mut slept = Box::pin(scheduler.block_on(async { sleep(HOUR) }));
+    assert!(!bombs.poll(slept.as_mut()));
+    drop_in_an_unwinding(slept);
+    bombs.assert_gone_off(1);
+
+    let full = SpawnOptions::new().on(&scheduler).mailbox(1, WhenFull::Wait);
+    let full = full.start(|cx: Context<Option<Bomb>>| async move { cx.cancelled().await });
+    let address: &'static _ = Box::leak(Box::new(full.address().clone()));
+    address.send(None).expect("there is room");
+    let mut waits = Box::pin(address.send_wait(Some(bombs.one())));
+    assert!(!bombs.poll(waits.as_mut()));
+    drop_in_an_unwinding(waits);
+    bombs.assert_gone_off(3);
+    full.cancel();
+    assert_eq!(full.join(), Ok(()));
+
+    let keeps = scheduler.start(|mut cx: Context<Reply<()>>| async move {
+        let reply = cx.receive().await;
+        cx.cancelled().await;
+        drop(reply);
+    });
+    let address: &'static _ = Box::leak(Box::new(keeps.address().clone()));
+    let mut call = Box::pin(address.call(|reply| reply, HOUR));
+    assert!(!bombs.poll(call.as_mut()));
+    drop_in_an_unwinding(call);
+    // The reply and the time limit have one each.
+    let before = bombs.0.load(SeqCst);
+    assert!(before > 3, "what it left is dropped");
+    keeps.cancel();
+    assert_eq!(keeps.join(), Ok(()));
+
+    let stays = scheduler.spawn(std::future::pending::<()>());
+    let owned: &'static Scheduler = Box::leak(Box::new(scheduler.clone()));
+    let mut shutdown = Box::pin(owned.shutdown(HOUR));
+    assert!(!bombs.poll(shutdown.as_mut()));
+    drop_in_an_unwinding(shutdown);
+    assert!(bombs.0.load(SeqCst) > before, "what it left is dropped");
+    scheduler.terminate(stays.pid().expect("it was taken"));
+    assert_eq!(stays.join(), Err(Exit::Killed));
+}
+
+struct Carries(Bomb);
+
+impl Relay for Carries {
+    fn relay(&self, parcel: Parcel) -> Result<(), Parcel> {
+        assert_eq!(self.0.0.load(SeqCst), 0, "it is there");
+        Err(parcel)
+    }
+}
+
+/// A builder that was given everything that one can be, and how many bombs are in it.
+fn given(bombs: &Bombs) -> (Builder, u32) {
+    fn keep<A: ?Sized>(bomb: Bomb) -> impl Fn(&A) + Send + Sync {
+        move |_| assert!(Arc::strong_count(&bomb.0) > 0, "it is there")
+    }
+    let handler = |bomb: Bomb| {
+        move |_: Value, completion: Completion| {
+            assert!(Arc::strong_count(&bomb.0) > 0, "it is there");
+            drop(completion);
+        }
+    };
+    let hook = |bomb: Bomb| move || assert!(Arc::strong_count(&bomb.0) > 0, "it is there");
+    let stall = keep(bombs.one());
+    let letter = bombs.one();
+    let builder = Scheduler::builder()
+        .width(1)
+        .handler(CommandId(300), handler(bombs.one()))
+        .handler(CommandId(301), handler(bombs.one()))
+        .on_dead_letter(move |_| assert!(Arc::strong_count(&letter.0) > 0, "it is there"))
+        .on_stall(stall)
+        .on_thread_start(hook(bombs.one()))
+        .on_thread_stop(hook(bombs.one()))
+        .relay(Carries(bombs.one()));
+    (builder, 7)
+}
+
+#[test]
+fn what_a_scheduler_was_given() {
+    // Dropped by a thread of the user's.
+    let bombs = Bombs::default();
+    let (builder, count) = given(&bombs);
+    let scheduler = builder.test_clock().build().expect("it starts no thread");
+    drop_in_an_unwinding(scheduler);
+    bombs.assert_gone_off(count);
+
+    // Dropped with the last address of one of its processes, by a worker of another scheduler.
+    let bombs = Bombs::default();
+    let (builder, count) = given(&bombs);
+    let scheduler = builder.test_clock().build().expect("it starts no thread");
+    let address = scheduler.start(|_: Context<()>| async {}).detach();
+    scheduler.run_until_idle();
+    drop(scheduler);
+    bombs.assert_gone_off(0);
+    let other = threaded(1);
+    assert_eq!(other.spawn(async move { drop(address) }).join(), Ok(()), "it is not its panic");
+    bombs.assert_gone_off(count);
+    assert_works(&other);
+}
+
+#[test]
+fn a_scheduler_in_a_thread_local() {
+    thread_local! {
+        static OWN: RefCell<Option<Scheduler>> = const { RefCell::new(None) };
+    }
+    let ended = Arc::new(AtomicU32::new(0));
+    struct Ends(Arc<AtomicU32>);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+            // It is on a thread that is about to end, and in a scheduler that is.
+            drop(spawn(async {}));
+        }
+    }
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let scheduler = driven();
+            let ends = Ends(Arc::clone(&ended));
+            drop(scheduler.spawn(async move {
+                let _ends = ends;
+                std::future::pending::<()>().await;
+            }));
+            scheduler.run_until_idle();
+            OWN.set(Some(scheduler));
+        });
+    });
+    assert_eq!(ended.load(SeqCst), 1, "its processes have ended with it");
+}
+
+#[test]
+fn waits_in_a_destructor_of_a_thread_local() {
+    struct AtEnd(RefCell<Option<(Scheduler, mpsc::Sender<u32>)>>);
+    impl Drop for AtEnd {
+        fn drop(&mut self) {
+            let (scheduler, answers) = self.0.take().expect("it was set");
+            let own = scheduler.clone();
+            let sum = scheduler.block_on(async move {
+                sleep(Duration::from_millis(1)).await;
+                own.spawn(async { 1 }).await.expect("it ends") + 1
+            });
+            answers.send(sum).expect("the test waits for it");
+        }
+    }
+    thread_local! {
+        static AT_END: AtEnd = const { AtEnd(RefCell::new(None)) };
+    }
+    for scheduler in [driven(), threaded(1)] {
+        let (answers, answer) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                AT_END.with(|at_end| *at_end.0.borrow_mut() = Some((scheduler.clone(), answers)));
+                // The runtime's own locals are made after this one, and so are destroyed before it.
+                scheduler.block_on(async {});
+            });
+        });
+        assert_eq!(soon(&answer), 2);
+        let handle = scheduler.spawn(async { 3 });
+        assert_eq!(handle.join_timeout(PATIENCE).expect("the seat for callers is free"), Ok(3));
+        assert_works(&scheduler);
+    }
+}
