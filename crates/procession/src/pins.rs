@@ -13,7 +13,7 @@
 //! ## Steps
 //! `occupy` (the slot's allocator) pins 0 -> n. `pin` (who holds a PID): CAS pins + 1, unless the generation differs or pins is 0.
 //! `again` (who holds a pin): pins + n. `unpin` (who holds n): pins - n; to 0, the generation goes up in the same step, and the caller
-//! recycles the slot. `seal` (who holds n): CAS n -> 0, unless there are more, so that no PID reaches the slot, whose process is not over yet; then
+//! recycles the slot. At `SATURATED` pins the slot is lost: `again` goes back to that number, the others change nothing. `seal` (who holds n): CAS n -> 0, unless there are more, so that no PID reaches the slot, whose process is not over yet; then
 //! `end` (who sealed it): the generation goes up, and the caller recycles the slot; or `occupy` again.
 //!
 //! ## Why it works
@@ -21,11 +21,16 @@
 //! keeps `unpin` or `seal` of the last one, and so the reuse, after it. Whoever is told that it dropped the last pin is alone: a word without pins is changed by
 //! nobody else, so for `occupy` and `end` stores will do.
 //!
+//! Safe code can forget any number of pins. The count never carries into the generation: from `SATURATED`, the middle of its range, on it never comes down,
+//! and each `again` that finds it there puts it back. To get past the other half, 2^31 threads would have to be between those two steps at once.
+//!
 //! ## Allowed
-//! A generation that reaches its maximum retires its slot: 4 billion uses cost 128 bytes.
+//! A slot with 2^31 pins is lost with its 128 bytes, and keeps its scheduler's memory, even if all of them are dropped later. Its process ends as any other.
+//! The table counts such slots. A generation that reaches its maximum retires its slot: 4 billion uses cost 128 bytes.
 //!
 //! ## Checked by
-//! `models::reuse_against_late_pin`, `models::seal_against_late_pin`, `models::canary_pin_without_generation`, `models::canary_seal_without_cas`.
+//! `models::reuse_against_late_pin`, `models::seal_against_late_pin`, `models::canary_pin_without_generation`, `models::canary_seal_without_cas`;
+//! `tests::forgotten_pins_saturate` begins near the edge.
 
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -49,6 +54,8 @@ pub(crate) enum Unpinned {
     Free,
     /// None, and the slot has no generation left: it stays out of use.
     Retired,
+    /// Too many to be counted: the slot stays out of use, and its generation is never over.
+    Lost,
 }
 
 impl Unpinned {
@@ -66,6 +73,8 @@ pub(crate) struct Pins<const MUTATION: u8 = { mutation::SOUND }>(AtomicU64);
 
 const GENERATION_ONE: u64 = 1 << 32;
 const PINS: u64 = GENERATION_ONE - 1;
+/// From so many pins on they are not counted any more: half of what there is room for.
+const SATURATED: u64 = 1 << 31;
 
 fn generation_of(word: u64) -> u32 {
     (word >> 32) as u32
@@ -140,8 +149,9 @@ impl<const MUTATION: u8> Pins<MUTATION> {
                 self.0.fetch_add(1, Acquire);
                 return true;
             }
+            let new = if word & PINS < SATURATED { word + 1 } else { word };
             // Ordering: Acquire pairs with the Release of `occupy`.
-            match self.0.compare_exchange_weak(word, word + 1, Acquire, Relaxed) {
+            match self.0.compare_exchange_weak(word, new, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
@@ -151,9 +161,27 @@ impl<const MUTATION: u8> Pins<MUTATION> {
     /// Pins the slot `count` times more for who holds a pin.
     #[inline]
     pub(crate) fn again(&self, count: u32) {
-        // Ordering: Relaxed; the pin held already makes everything visible. 2^32 pins would need as many references in memory.
+        // Ordering: Relaxed; the pin held already makes everything visible.
         let old = self.0.fetch_add(count.into(), Relaxed);
         debug_assert_ne!(old & PINS, 0, "[pinned] only a holder multiplies its pin");
+        // References need no memory to be counted: they can be forgotten.
+        if old & PINS >= SATURATED {
+            self.saturate();
+        }
+    }
+
+    /// Puts the count back to where it saturates.
+    #[cold]
+    fn saturate(&self) {
+        let mut word = self.0.load(Relaxed);
+        // Each failure means that another thread has pinned the slot, or put the count back.
+        while word & PINS > SATURATED {
+            // Relaxed: nobody is ever alone with this slot again.
+            match self.0.compare_exchange_weak(word, word & !PINS | SATURATED, Relaxed, Relaxed) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
     }
 
     /// Drops `count` pins.
@@ -163,6 +191,9 @@ impl<const MUTATION: u8> Pins<MUTATION> {
         let mut word = self.0.load(Relaxed);
         loop {
             debug_assert!(word & PINS >= count, "[pinned] a pin is dropped once");
+            if word & PINS >= SATURATED {
+                return Unpinned::Lost;
+            }
             let last = word & PINS == count;
             let new = if last { (word - count).wrapping_add(GENERATION_ONE) } else { word - count };
             // Ordering: Release pairs with the Acquire of the last one to unpin, who then is alone with what all others did.
@@ -246,7 +277,7 @@ mod models {
 
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
-    use super::{Pins, Unpinned};
+    use super::{Pins, SATURATED, Unpinned};
 
     #[test]
     fn a_pid_of_another_generation_pins_nothing() {
@@ -269,6 +300,32 @@ mod tests {
         pins.again(1);
         assert_eq!(pins.unpin(2), Unpinned::Free);
         assert_eq!(pins.generation(), 2);
+    }
+
+    /// Safe code forgets 2^32 references: the count must not carry into the generation, nor come down
+    /// to 0 while there are some.
+    #[test]
+    fn forgotten_pins_saturate() {
+        let pins = Pins::<0>::free();
+        pins.occupy(SATURATED as u32 - 2);
+        pins.again(1);
+        assert_eq!(pins.unpin(1), Unpinned::Held, "it is still counted");
+        pins.again(1);
+        assert!(pins.pin(1));
+        assert_eq!(pins.unpin(1), Unpinned::Lost);
+        // As many as the word has room for, four times.
+        for _ in 0..4 * 8 {
+            pins.again(1 << 29);
+            assert_eq!(pins.generation(), 1);
+            assert_eq!(pins.unpin(1 << 29), Unpinned::Lost);
+        }
+        assert!(pins.pin(1), "it still is the process of this PID");
+        assert!(!pins.pin(2));
+        assert!(!pins.seal(2));
+        for _ in 0..4 {
+            assert_eq!(pins.unpin(SATURATED as u32), Unpinned::Lost, "it is never free");
+        }
+        assert_eq!(pins.generation(), 1);
     }
 
     #[test]

@@ -625,7 +625,7 @@ impl Drop for Pin {
 fn unpin(slot: NonNull<Slot>, count: u32) {
     // SAFETY: [type-stable], and [pinned] by these pins.
     match unsafe { slot.as_ref() }.pins.unpin(count) {
-        Unpinned::Held => {}
+        Unpinned::Held | Unpinned::Lost => {}
         Unpinned::Free => recycle(slot, true),
         Unpinned::Retired => recycle(slot, false),
     }
@@ -740,6 +740,8 @@ struct Free {
     made: u32,
     /// Slots that are neither here nor retired: occupied, or in a worker's cache. While there are any, they hold `keep`.
     out: u32,
+    /// Of those, slots whose processes have ended, but which have too many references to be used again.
+    lost: u32,
     keep: Option<Arc<Shared>>,
 }
 
@@ -753,7 +755,7 @@ impl Table {
             cache: CACHE.min((limit / workers / 16) as usize),
             segments: (0..segments).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             limit,
-            free: Mutex::new(Free { slots: Vec::new(), made: 0, out: 0, keep: None }),
+            free: Mutex::new(Free { slots: Vec::new(), made: 0, out: 0, lost: 0, keep: None }),
         }
     }
 
@@ -850,6 +852,17 @@ impl Table {
     pub(crate) fn pin_any(&self, index: u32) -> Option<Pin> {
         let slot = self.slot(index)?;
         slot.pins.pin(slot.pins.generation()).then(|| Pin(NonNull::from(slot)))
+    }
+
+    /// A process has ended whose slot stays out of use.
+    #[cold]
+    fn count_lost(&self) {
+        self.free(|free| free.lost += 1);
+    }
+
+    /// How many slots are lost.
+    pub(crate) fn lost(&self) -> u32 {
+        self.free(|free| free.lost)
     }
 
     /// Slots made so far: the indices that may hold a process.
@@ -953,7 +966,7 @@ impl std::ops::Deref for Newborn {
 
 impl Drop for Newborn {
     fn drop(&mut self) {
-        unpin(self.slot, self.pins);
+        drop_life_pin(self.slot, self.pins);
     }
 }
 
@@ -963,7 +976,21 @@ impl Drop for Newborn {
 /// The caller is the worker that completed it, and goes on without it. If `detached`, it has found that the handle was gone.
 #[inline]
 pub(crate) unsafe fn let_go(ready: Ready, detached: bool) {
-    unpin(ready.0, if detached { OWN } else { 1 });
+    drop_life_pin(ready.0, if detached { OWN } else { 1 });
+}
+
+/// As `unpin`, for the pin that each process has of itself: it is dropped once, so a lost slot is
+/// counted here.
+#[inline]
+fn drop_life_pin(slot: NonNull<Slot>, count: u32) {
+    // SAFETY: [type-stable], and [pinned] by these pins.
+    let fields = unsafe { slot.as_ref() };
+    match fields.pins.unpin(count) {
+        Unpinned::Held => {}
+        Unpinned::Free => recycle(slot, true),
+        Unpinned::Retired => recycle(slot, false),
+        Unpinned::Lost => fields.shared().table().count_lost(),
+    }
 }
 
 /// Frees a slot that was sealed.

@@ -190,6 +190,9 @@ pub struct Snapshot {
     pub stalls: StallSnapshot,
     /// Blocking sections that workers have entered.
     pub blocking_sections: u64,
+    /// Slots that are never used again, since 2^31 references to their processes were made. The program
+    /// has most likely forgotten them ([`std::mem::forget`]).
+    pub slots_lost: u32,
     /// Whether the system has membarrier(2). Without it, handing over to a process that was woken, spawning, and freeing the lock of a channel, a
     /// semaphore or a worker's timers take one or two atomic read-modify-writes more, some nanoseconds each.
     pub membarrier: bool,
@@ -385,6 +388,7 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
         threads_refused: shared.thread_counts().1,
         stalls: shared.watchdog.counts(),
         blocking_sections: shared.blocking_sections.load(Relaxed),
+        slots_lost: shared.table().lost(),
         membarrier: fences::are_there(),
     }
 }
