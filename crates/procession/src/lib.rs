@@ -105,6 +105,7 @@ mod state;
 #[cfg(procession_loom)]
 #[path = "sync"]
 mod sync {
+    mod bell;
     mod gate;
 }
 mod ties;

@@ -11,18 +11,18 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use procession_sync::Mutex as Lock;
-
 use crate::body::drop_guarded;
 use crate::time::timeout;
-use crate::waiters::{Another, Place};
+use crate::waiters::{Another, Place, Woken, wake};
 use crate::{Waiting, here};
 
+mod bell;
 mod gate;
 #[expect(unsafe_code, reason = "who holds the permits has the value")]
 mod locks;
 
-use self::gate::{Entry, Gate};
+use self::bell::{Bell, Notice, Ringing};
+use self::gate::{Entry, Gate, PERMITS_MAX};
 pub use self::locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Waits for permits of a gate; `false` if it was closed.
@@ -74,62 +74,68 @@ impl Drop for Enter<'_> {
     }
 }
 
-/// Lets out those who wait at it. Nothing is kept for those who come later.
-struct Bell(Gate);
-
-impl Bell {
-    fn new() -> Self {
-        Self(Gate::new(0))
-    }
-
-    fn ring(&self, most: usize) {
-        self.0.ring(most).wake();
-    }
-}
-
-/// Somebody who waits at a bell.
-struct Listener<'a> {
-    bell: &'a Bell,
+/// A waiter at a bell. Dropped before it is [done](Self::done), it passes its notice on, if it has one that others may have.
+struct Listener<'a, S = ()> {
+    bell: &'a Bell<S>,
     place: Option<Place>,
+    notice: Option<Notice>,
 }
 
-impl<'a> Listener<'a> {
-    fn new(bell: &'a Bell) -> Self {
-        Self { bell, place: None }
+impl<'a, S> Listener<'a, S> {
+    fn new(bell: &'a Bell<S>) -> Self {
+        Self { bell, place: None, notice: None }
     }
 
-    /// Is let out by the next ring. Not before this was called.
-    fn listen(&mut self, task: &TaskContext<'_>) {
-        self.place = Some(self.bell.0.enlist(task.waker().clone()));
+    /// Whether it has listened before.
+    fn listens(&self) -> bool {
+        self.place.is_some() || self.notice.is_some()
     }
 
-    /// Whether it was let out.
+    /// Begins to listen, if `listens` says so. Both happen in one critical section.
+    fn listen(&mut self, task: &TaskContext<'_>, listens: impl FnOnce(&mut S) -> bool) -> bool {
+        // Cloned, and dropped if it is not wanted, outside the lock: it may be the user's code.
+        let mut waker = Some(task.waker().clone());
+        self.place = self.bell.change(|ringing| {
+            let waker = listens(&mut ringing.about).then(|| waker.take()).flatten()?;
+            Some(ringing.enlist(waker))
+        });
+        self.place.is_some()
+    }
+
+    /// Waits until it is released.
     fn poll(&mut self, task: &TaskContext<'_>) -> Poll<()> {
-        match self.bell.0.look(&mut self.place, &mut Another::of(task.waker())) {
-            None if self.place.is_some() => {
-                here::note_waiting(Waiting::LOCK);
-                Poll::Pending
-            }
-            _ => Poll::Ready(()),
+        if self.notice.is_none() {
+            self.notice = self.bell.look(&mut self.place, &mut Another::of(task.waker()));
         }
+        if self.notice.is_none() {
+            here::note_waiting(Waiting::LOCK);
+            return Poll::Pending;
+        }
+        Poll::Ready(())
     }
 
-    /// Gives up without passing anything on.
-    fn forget(&mut self) {
+    /// Listens no longer. Returns `true` if it was released before.
+    fn leave(&mut self) -> bool {
         if let Some(place) = self.place.take() {
-            let (own, woken) = self.bell.0.cancel_ring(place);
-            drop_guarded(own);
-            drop(woken);
+            match self.bell.leave(place) {
+                Ok(notice) => self.notice = Some(notice),
+                Err(own) => drop_guarded(own),
+            }
         }
+        self.notice.is_some()
+    }
+
+    /// The notice was acted on, so it is not passed on.
+    fn done(&mut self) {
+        self.notice = None;
     }
 }
 
-impl Drop for Listener<'_> {
+impl<S> Drop for Listener<'_, S> {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            let (own, woken) = self.bell.0.cancel_ring(place);
-            drop_guarded(own);
-            woken.wake();
+        self.leave();
+        if let Some(notice) = self.notice.take() {
+            wake(self.bell.pass_on(notice));
         }
     }
 }
@@ -148,9 +154,6 @@ impl Drop for Listener<'_> {
 /// });
 /// ```
 pub struct Semaphore(Gate);
-
-/// The most permits that there may be.
-const PERMITS_MAX: usize = usize::MAX >> 3;
 
 impl Semaphore {
     /// With this many permits, at most an eighth of `usize`.
@@ -186,9 +189,9 @@ impl Semaphore {
         timeout(patience, self.acquire(permits)).await
     }
 
-    /// Adds permits.
+    /// Adds permits. At most an eighth of `usize` are free at once; what would be more is dropped.
     pub fn add(&self, permits: usize) {
-        self.0.release(permits.min(PERMITS_MAX)).wake();
+        self.0.release(permits).wake();
     }
 
     /// Permits that are free.
@@ -269,29 +272,31 @@ pub struct Condvar(Bell);
 impl Condvar {
     /// Nobody waits.
     pub fn new() -> Self {
-        Self(Bell::new())
+        Self(Bell::new(()))
     }
 
     /// Unlocks the mutex, waits for a notice, and locks it again. What is notified after this began to wait, and it has begun when the mutex is
     /// unlocked, is not missed. What it waits for may have changed again by the time it has the lock.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it has unlocked the mutex; its notice goes to the next who waits.
+    /// Dropped before it is complete, it has unlocked the mutex. Its notice goes to the next that waited when the notice was given.
     pub async fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         let mutex = guard.mutex();
-        self.wait_unlocked(guard).await;
-        mutex.lock().await
+        let mut listener = Listener::new(&self.0);
+        Self::wait_unlocked(&mut listener, guard).await;
+        let guard = mutex.lock().await;
+        listener.done();
+        guard
     }
 
-    async fn wait_unlocked<T: ?Sized>(&self, guard: MutexGuard<'_, T>) {
-        let mut listener = Listener::new(&self.0);
+    async fn wait_unlocked<T: ?Sized>(listener: &mut Listener<'_>, guard: MutexGuard<'_, T>) {
         let mut guard = Some(guard);
         poll_fn(|task| {
             if !here::charge(task) {
                 return Poll::Pending;
             }
             if let Some(guard) = guard.take() {
-                listener.listen(task);
+                listener.listen(task, |()| true);
                 drop(guard);
             }
             listener.poll(task)
@@ -311,27 +316,33 @@ impl Condvar {
         guard
     }
 
-    /// As [`wait`](Self::wait), for a notice that comes within `patience`; says whether one did. Locking again may take longer.
+    /// As [`wait`](Self::wait), for a notice that comes within `patience`. Returns `true` beside the guard if one did. Locking again may
+    /// take longer.
     pub async fn wait_timeout<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,
         patience: Duration,
     ) -> (MutexGuard<'a, T>, bool) {
         let mutex = guard.mutex();
-        let notified = timeout(patience, self.wait_unlocked(guard)).await.is_ok();
-        (mutex.lock().await, notified)
+        let mut listener = Listener::new(&self.0);
+        // Ignored: a notice may come between the end of the time and the leave, and counts.
+        let _ = timeout(patience, Self::wait_unlocked(&mut listener, guard)).await;
+        let notified = listener.leave();
+        let guard = mutex.lock().await;
+        listener.done();
+        (guard, notified)
     }
 
     /// Lets the one out who has waited longest.
     pub fn notify_one(&self) {
         here::spend();
-        self.0.ring(1);
+        wake(self.0.change(Ringing::ring_one));
     }
 
     /// Lets all out who wait.
     pub fn notify_all(&self) {
         here::spend();
-        self.0.ring(usize::MAX);
+        self.0.change(Ringing::ring_all).wake();
     }
 }
 
@@ -416,59 +427,38 @@ impl<T: fmt::Debug> fmt::Debug for OnceCell<T> {
 ///     assert_eq!(group.jobs(), 0);
 /// });
 /// ```
-pub struct WaitGroup(Arc<Group>);
-
-struct Group {
-    jobs: Lock<usize>,
-    bell: Bell,
-}
-
-impl Group {
-    fn jobs<R>(&self, change: impl FnOnce(&mut usize) -> R) -> R {
-        change(&mut self.jobs.lock().expect("nothing that can panic runs under this lock"))
-    }
-}
+pub struct WaitGroup(Arc<Bell<usize>>);
 
 /// A job of a [`WaitGroup`]; it is done when this is dropped.
 #[must_use = "a job is done when this is dropped"]
-pub struct Job(Arc<Group>);
+pub struct Job(Arc<Bell<usize>>);
 
 impl WaitGroup {
     /// Without a job.
     pub fn new() -> Self {
-        Self(Arc::new(Group { jobs: Lock::new(0), bell: Bell::new() }))
+        Self(Arc::new(Bell::new(0)))
     }
 
     /// A further job.
     pub fn job(&self) -> Job {
-        self.0.jobs(|jobs| *jobs += 1);
+        self.0.change(|ringing| ringing.about += 1);
         Job(Arc::clone(&self.0))
     }
 
     /// Jobs that are not done.
     pub fn jobs(&self) -> usize {
-        self.0.jobs(|jobs| *jobs)
+        self.0.change(|ringing| ringing.about)
     }
 
-    /// Waits until no job is left: at once, if there is none.
+    /// Waits until no job is left: at once, if there is none. Jobs that begin after the last one was done do not prolong the wait.
     pub async fn wait(&self) {
-        let mut listener = Listener::new(&self.0.bell);
+        let mut listener = Listener::new(&*self.0);
         poll_fn(|task| {
             if !here::charge(task) {
                 return Poll::Pending;
             }
-            if listener.place.is_none() {
-                if self.jobs() == 0 {
-                    return Poll::Ready(());
-                }
-                listener.listen(task);
-                // Once more: the last may have been done before this listened.
-                if self.jobs() == 0 {
-                    listener.forget();
-                    return Poll::Ready(());
-                }
-            }
-            listener.poll(task)
+            let is_over = !listener.listens() && (self.jobs() == 0 || !listener.listen(task, |&mut jobs| jobs > 0));
+            if is_over { Poll::Ready(()) } else { listener.poll(task) }
         })
         .await;
     }
@@ -489,13 +479,11 @@ impl Clone for WaitGroup {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        let left = self.0.jobs(|jobs| {
+        let woken = self.0.ring_all_if(|jobs| {
             *jobs -= 1;
-            *jobs
+            *jobs == 0
         });
-        if left == 0 {
-            self.0.bell.ring(usize::MAX);
-        }
+        woken.wake();
     }
 }
 
@@ -526,14 +514,14 @@ impl fmt::Debug for Job {
 /// ```
 pub struct Barrier {
     size: usize,
-    arrived: Lock<usize>,
-    bell: Bell,
+    /// Rings when as many have arrived.
+    arrived: Bell<usize>,
 }
 
 impl Barrier {
     /// For `size`; 0 is taken for 1.
     pub fn new(size: usize) -> Self {
-        Self { size: size.max(1), arrived: Lock::new(0), bell: Bell::new() }
+        Self { size: size.max(1), arrived: Bell::new(0) }
     }
 
     /// Waits until as many have come; says whether this was the last.
@@ -541,12 +529,12 @@ impl Barrier {
     /// # Cancellation
     /// Dropped before it is complete, it has not come, unless all had.
     pub async fn wait(&self) -> bool {
-        let mut visitor = Visitor { barrier: self, listener: Listener::new(&self.bell) };
+        let mut visitor = Visitor { size: self.size, listener: Listener::new(&self.arrived) };
         poll_fn(|task| {
             if !here::charge(task) {
                 return Poll::Pending;
             }
-            if visitor.listener.place.is_none() && visitor.arrive(task) {
+            if !visitor.listener.listens() && visitor.arrive(task) {
                 return Poll::Ready(true);
             }
             visitor.listener.poll(task).map(|()| false)
@@ -555,42 +543,43 @@ impl Barrier {
     }
 }
 
-/// Somebody at a barrier. Who arrives, and who goes, does so under the lock on the number of those who have.
+/// A visitor of a barrier.
 struct Visitor<'a> {
-    barrier: &'a Barrier,
-    listener: Listener<'a>,
+    size: usize,
+    listener: Listener<'a, usize>,
 }
 
 impl Visitor<'_> {
+    /// Returns `true` if all have come.
     fn arrive(&mut self, task: &TaskContext<'_>) -> bool {
-        let barrier = self.barrier;
-        // Cloned outside the lock: it is the user's code.
-        let waker = task.waker().clone();
-        let mut arrived = barrier.arrived.lock().expect("nothing that can panic runs under this lock");
-        if *arrived + 1 < barrier.size {
-            *arrived += 1;
-            self.listener.place = Some(barrier.bell.0.enlist(waker));
-            return false;
-        }
-        *arrived = 0;
-        let woken = barrier.bell.0.ring(usize::MAX);
-        drop(arrived);
+        let size = self.size;
+        let mut woken = Woken::default();
+        // Cloned, and dropped if it is not wanted, outside the lock: it may be the user's code.
+        let mut waker = Some(task.waker().clone());
+        self.listener.place = self.listener.bell.change(|ringing| {
+            if ringing.about + 1 < size {
+                ringing.about += 1;
+                return waker.take().map(|waker| ringing.enlist(waker));
+            }
+            ringing.about = 0;
+            woken = ringing.ring_all();
+            None
+        });
         woken.wake();
-        true
+        self.listener.place.is_none()
     }
 }
 
 impl Drop for Visitor<'_> {
     fn drop(&mut self) {
-        let barrier = self.barrier;
-        let mut arrived = barrier.arrived.lock().expect("nothing that can panic runs under this lock");
         let Some(place) = self.listener.place.take() else { return };
-        let (own, woken) = barrier.bell.0.cancel_ring(place);
-        // Who was let out had arrived, with all others.
-        *arrived -= usize::from(own.is_some());
-        drop(arrived);
-        drop_guarded(own);
-        drop(woken);
+        // One that was released had arrived with all others, in a round that is over.
+        let left = self.listener.bell.change(|ringing| {
+            let left = ringing.leave(place);
+            ringing.about -= usize::from(left.is_err());
+            left
+        });
+        drop_guarded(left.err().flatten());
     }
 }
 

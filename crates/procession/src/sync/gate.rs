@@ -22,8 +22,6 @@
 //! ## Checked by
 //! `models::hand_over_against_cancel`, `models::release_against_acquire` and their canaries.
 
-use std::task::Waker;
-
 use crate::lock::Lock;
 use crate::waiters::{Another, Place, Waiters, Who, Woken, look};
 
@@ -124,7 +122,7 @@ impl<const MUTATION: u8> Gate<MUTATION> {
     /// Gives permits back; those who have them now are to be woken.
     pub(crate) fn release(&self, permits: usize) -> Woken {
         self.change(|state| {
-            state.free += permits;
+            state.free = state.free.saturating_add(permits).min(PERMITS_MAX);
             state.grant()
         })
     }
@@ -135,32 +133,10 @@ impl<const MUTATION: u8> Gate<MUTATION> {
             let was_served = state.waiters.is_served(&place);
             let (wanted, own) = state.waiters.remove(place);
             if was_served && wanted != REFUSED && !(cfg!(procession_loom) && MUTATION == 2) {
-                state.free += wanted;
+                state.free = state.free.saturating_add(wanted).min(PERMITS_MAX);
             }
             (own, state.grant())
         })
-    }
-
-    /// Joins those who wait, whatever is free: for a bell.
-    pub(crate) fn enlist(&self, waker: Waker) -> Place {
-        self.change(|state| state.waiters.push(Who::Alone(waker), 1))
-    }
-
-    /// Lets the first of those who wait out, `most` of them at most; nothing is kept for those who come later.
-    pub(crate) fn ring(&self, most: usize) -> Woken {
-        self.change(|state| {
-            state.free = most;
-            let rung = state.grant();
-            state.free = 0;
-            rung
-        })
-    }
-
-    /// As `cancel`, at a bell: who was let out, and has not seen it, lets out the next instead.
-    pub(crate) fn cancel_ring(&self, place: Place) -> (Option<Who>, Woken) {
-        let left = self.cancel(place);
-        self.change(|state| state.free = 0);
-        left
     }
 
     /// Nobody acquires any more: everybody who waits is to be woken.
@@ -183,6 +159,9 @@ impl<const MUTATION: u8> Gate<MUTATION> {
         self.change(|state| state.free)
     }
 }
+
+/// The most permits that are free at once. Who wants more waits for ever, so that nobody is ever granted `REFUSED`.
+pub(crate) const PERMITS_MAX: usize = usize::MAX >> 3;
 
 /// In place of what somebody wants: the gate was closed.
 const REFUSED: usize = usize::MAX;

@@ -3,11 +3,13 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll, Waker};
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
 use procession::sync::{Barrier, Condvar, Mutex, OnceCell, RwLock, Semaphore, WaitGroup};
 use procession::{Wait, sleep, spawn, timeout, yield_now};
+use procession_sync::atomic::AtomicUsize;
+use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scene::{driven, panic_quietly, threaded};
 
@@ -306,6 +308,96 @@ fn who_leaves_a_barrier_has_not_come() {
     assert!(poll_once(second.as_mut()).is_pending());
     assert_eq!(poll_once(pin!(barrier.wait())), Poll::Ready(true));
     assert_eq!(poll_once(second.as_mut()), Poll::Ready(false));
+}
+
+/// A waker that counts.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn who_is_released_and_dropped_releases_nobody_of_the_next_round() {
+    // A group.
+    let group = WaitGroup::new();
+    let job = group.job();
+    let mut released = Box::pin(group.wait());
+    assert!(poll_once(released.as_mut()).is_pending());
+    drop(job);
+    let next_job = group.job();
+    let mut next = pin!(group.wait());
+    assert!(poll_once(next.as_mut()).is_pending());
+    drop(released);
+    assert!(poll_once(next.as_mut()).is_pending(), "a job is left");
+    drop(next_job);
+    assert!(poll_once(next.as_mut()).is_ready());
+    // A barrier: nobody is let through alone, and nobody stays behind.
+    let barrier = Barrier::new(2);
+    let mut released = Box::pin(barrier.wait());
+    assert!(poll_once(released.as_mut()).is_pending());
+    assert_eq!(poll_once(pin!(barrier.wait())), Poll::Ready(true));
+    let mut third = pin!(barrier.wait());
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(third.as_mut().poll(&mut TaskContext::from_waker(&waker)).is_pending());
+    drop(released);
+    assert_eq!(woken.0.load(Relaxed), 0);
+    assert!(third.as_mut().poll(&mut TaskContext::from_waker(&waker)).is_pending(), "it is alone");
+    assert_eq!(poll_once(pin!(barrier.wait())), Poll::Ready(true));
+    assert_eq!(woken.0.load(Relaxed), 1);
+    assert_eq!(poll_once(third.as_mut()), Poll::Ready(false));
+}
+
+#[test]
+fn a_condition_reports_no_notice_that_was_not_given() {
+    driven().block_on(async {
+        for notifies in [Condvar::notify_one, Condvar::notify_all] {
+            let (mutex, condition) = (Mutex::new(()), Condvar::new());
+            let mut notified = Box::pin(condition.wait(mutex.lock().await));
+            assert!(poll_once(notified.as_mut()).is_pending());
+            notifies(&condition);
+            // It begins to wait after the notice, which the first has not seen.
+            let guard = mutex.lock().await;
+            let mut later = pin!(condition.wait_timeout(guard, Duration::from_secs(1)));
+            assert!(poll_once(later.as_mut()).is_pending());
+            drop(notified);
+            let (_, was_notified) = later.await;
+            assert!(!was_notified);
+        }
+    });
+}
+
+#[test]
+fn a_notice_is_passed_on_by_who_is_dropped_before_it_has_the_lock() {
+    let (mutex, condition) = (Mutex::new(()), Condvar::new());
+    let mut first = Box::pin(condition.wait(mutex.try_lock().expect("nobody has it")));
+    assert!(poll_once(first.as_mut()).is_pending());
+    let mut second = Box::pin(condition.wait(mutex.try_lock().expect("it was unlocked")));
+    assert!(poll_once(second.as_mut()).is_pending());
+    let held = mutex.try_lock().expect("it was unlocked");
+    condition.notify_one();
+    assert!(poll_once(first.as_mut()).is_pending(), "it has seen the notice, and waits for the lock");
+    drop(first);
+    drop(held);
+    assert!(poll_once(second.as_mut()).is_ready());
+}
+
+#[test]
+fn permits_that_cannot_be_counted_are_dropped() {
+    let semaphore = Semaphore::new(usize::MAX);
+    let most = semaphore.available();
+    let held = semaphore.try_acquire(3).expect("they are there");
+    for _ in 0..20 {
+        semaphore.add(usize::MAX);
+    }
+    drop(held);
+    assert_eq!(semaphore.available(), most);
+    assert!(semaphore.try_acquire(most + 1).is_none());
+    assert_eq!(semaphore.try_acquire(most).map(|permits| permits.count()), Some(most));
 }
 
 #[test]

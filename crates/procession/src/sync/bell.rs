@@ -1,0 +1,256 @@
+//! # Bell protocol
+//!
+//! ## Problem
+//! A bell releases the waiters that are listening, and keeps nothing for later ones. A released waiter can be dropped before it observes its
+//! release. If a notice was meant for a single waiter, it must then reach another one, or a wake-up is lost. If it was meant for all of them,
+//! it must reach nobody: a waiter that came later belongs to the next round, and would be released although nothing has happened. The same
+//! goes wrong if a bell rings after the critical section that decided to ring it: whoever begins to listen in between hears the old round.
+//!
+//! ## States
+//! All under one lock: what the bell is *about* (jobs that are left, visitors that have arrived), the waiters in the order in which they came,
+//! and a count of all that ever came. Each waiter has a number from that count.
+//!
+//! ## Steps
+//! Listen: change what the bell is about, and `Enlist` in the same critical section. Ring: change what it is about, and serve one waiter or
+//! all of them in the same critical section. A waiter that is served alone gets a notice with the present count; one that is served with all
+//! others gets a notice for nobody else. Leave: if the waiter was served alone, `PassOn` its notice to the first waiter whose number is not
+//! above the notice's. Waking happens outside the lock.
+//!
+//! ## Why it works
+//! Rounds are separated by critical sections: a waiter enlists before a ring and is served by it, or enlists after it and waits for the next.
+//! A notice for one waiter is with a waiter that has not observed it, and whose leave passes it on, or it was observed. It is dropped only if
+//! all that listened when it was given have left. The queue is in the order of numbers, so looking at its first waiter is enough.
+//!
+//! ## Rejected
+//! A gate whose permits are taken back after each ring: what a released waiter gives back when it is dropped releases a waiter of the next
+//! round, and nobody wakes it. In two critical sections, the permits are there for whoever leaves in between.
+//!
+//! ## Checked by
+//! `models::a_ring_against_the_next_round`, `models::a_notice_against_a_leave`, and their canaries; `tests`.
+
+use std::task::Waker;
+
+use crate::lock::Lock;
+use crate::waiters::{Another, Place, Waiters, Who, Woken, look};
+
+/// The defects that canary models plant, one at a time.
+pub(crate) mod mutation {
+    pub(crate) const SOUND: u8 = 0;
+    /// Ring in a critical section after the change.
+    #[cfg(all(test, procession_loom))]
+    pub(crate) const RING_LATER: u8 = 1;
+    /// Leave forgets the notice.
+    #[cfg(all(test, procession_loom))]
+    pub(crate) const LEAVE_KEEPS: u8 = 2;
+}
+
+/// The number of a waiter that waits, and what a waiter was served with: the highest number that the notice may be passed on to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Notice(u64);
+
+impl Notice {
+    /// All who listened have it. Numbers begin at 1.
+    const FOR_ALL: Self = Self(0);
+}
+
+/// What a bell guards by its lock.
+#[derive(Debug)]
+pub(crate) struct Ringing<S> {
+    pub(crate) about: S,
+    waiters: Waiters<Notice>,
+    came: u64,
+}
+
+impl<S> Ringing<S> {
+    /// `Enlist`.
+    pub(crate) fn enlist(&mut self, waker: Waker) -> Place {
+        self.came += 1;
+        self.waiters.push(Who::Alone(waker), Notice(self.came))
+    }
+
+    /// Serves the waiter that has waited longest.
+    pub(crate) fn ring_one(&mut self) -> Option<Who> {
+        self.pass_on(Notice(self.came))
+    }
+
+    /// Serves all waiters.
+    pub(crate) fn ring_all(&mut self) -> Woken {
+        let mut rung = Woken::default();
+        while let Some((who, ())) = self.waiters.serve(|notice| *notice = Notice::FOR_ALL) {
+            rung.push(who);
+        }
+        rung
+    }
+
+    /// A waiter leaves: its notice if it was served, or else its waker, to be dropped outside the lock.
+    pub(crate) fn leave(&mut self, place: Place) -> Result<Notice, Option<Who>> {
+        let was_served = self.waiters.is_served(&place);
+        let (notice, own) = self.waiters.remove(place);
+        if was_served { Ok(notice) } else { Err(own) }
+    }
+
+    /// `PassOn`.
+    fn pass_on(&mut self, given: Notice) -> Option<Who> {
+        self.waiters.front().filter(|first| first.0 <= given.0)?;
+        self.waiters.serve(|notice| *notice = given).map(|(who, ())| who)
+    }
+}
+
+/// Releases the waiters that are listening.
+#[derive(Debug)]
+pub(crate) struct Bell<S = (), const MUTATION: u8 = { mutation::SOUND }>(Lock<Ringing<S>>);
+
+impl<S, const MUTATION: u8> Bell<S, MUTATION> {
+    pub(crate) fn new(about: S) -> Self {
+        Self(Lock::new(Ringing { about, waiters: Waiters::new(), came: 0 }))
+    }
+
+    /// One critical section.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Ringing<S>) -> R) -> R {
+        change(&mut self.0.lock())
+    }
+
+    /// Changes what the bell is about, and serves all waiters if `change` returns `true`.
+    pub(crate) fn ring_all_if(&self, change: impl FnOnce(&mut S) -> bool) -> Woken {
+        if cfg!(procession_loom) && MUTATION == 1 {
+            let rings = self.change(|ringing| change(&mut ringing.about));
+            return if rings { self.change(Ringing::ring_all) } else { Woken::default() };
+        }
+        self.change(|ringing| if change(&mut ringing.about) { ringing.ring_all() } else { Woken::default() })
+    }
+
+    /// The notice of a waiter that was served; its place is free then.
+    pub(crate) fn look(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Notice> {
+        look(place, another, |place, another| self.change(|ringing| ringing.waiters.look(place, another)))
+    }
+
+    /// See [`Ringing::leave`].
+    pub(crate) fn leave(&self, place: Place) -> Result<Notice, Option<Who>> {
+        self.change(|ringing| ringing.leave(place))
+    }
+
+    /// Passes on a notice that nobody has acted on; the waiter that has it now is to be woken.
+    pub(crate) fn pass_on(&self, notice: Notice) -> Option<Who> {
+        if notice == Notice::FOR_ALL || cfg!(procession_loom) && MUTATION == 2 {
+            return None;
+        }
+        self.change(|ringing| ringing.pass_on(notice))
+    }
+}
+
+#[cfg(all(test, procession_loom))]
+mod models {
+    use std::task::Waker;
+
+    use procession_sync::{Arc, explore, thread};
+
+    use super::{Bell, mutation};
+    use crate::waiters::Another;
+
+    fn waker() -> Waker {
+        Waker::noop().clone()
+    }
+
+    /// The last job of a group is done, while another begins and is waited for.
+    fn next_round<const MUTATION: u8>() {
+        explore(|| {
+            let jobs = Arc::new(Bell::<usize, MUTATION>::new(1));
+            let last = {
+                let jobs = Arc::clone(&jobs);
+                thread::spawn(move || {
+                    let woken = jobs.ring_all_if(|jobs| {
+                        *jobs -= 1;
+                        *jobs == 0
+                    });
+                    drop(woken);
+                })
+            };
+            jobs.change(|ringing| ringing.about += 1);
+            let mut place = Some(jobs.change(|ringing| ringing.enlist(waker())));
+            last.join().expect("it does not panic");
+            let rung = jobs.look(&mut place, &mut Another::none());
+            assert!(rung.is_none(), "a job is left");
+        });
+    }
+
+    #[test]
+    fn a_ring_against_the_next_round() {
+        next_round::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "a job is left")]
+    fn canary_ring_later() {
+        next_round::<{ mutation::RING_LATER }>();
+    }
+
+    /// A notice for one of two waiters, of which the first leaves.
+    fn leave<const MUTATION: u8>() {
+        explore(|| {
+            let bell = Arc::new(Bell::<(), MUTATION>::new(()));
+            let first = bell.change(|ringing| ringing.enlist(waker()));
+            let mut second = Some(bell.change(|ringing| ringing.enlist(waker())));
+            let rings = {
+                let bell = Arc::clone(&bell);
+                thread::spawn(move || drop(bell.change(super::Ringing::ring_one)))
+            };
+            if let Ok(notice) = bell.leave(first) {
+                drop(bell.pass_on(notice));
+            }
+            rings.join().expect("it does not panic");
+            assert!(bell.look(&mut second, &mut Another::none()).is_some(), "a notice is not lost");
+        });
+    }
+
+    #[test]
+    fn a_notice_against_a_leave() {
+        leave::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "a notice is not lost")]
+    fn canary_leave_keeps() {
+        leave::<{ mutation::LEAVE_KEEPS }>();
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use std::task::Waker;
+
+    use super::{Bell, Ringing};
+    use crate::waiters::{Another, Place};
+
+    fn listen(bell: &Bell) -> Place {
+        bell.change(|ringing| ringing.enlist(Waker::noop().clone()))
+    }
+
+    fn has_heard(bell: &Bell, place: Place) -> bool {
+        bell.look(&mut Some(place), &mut Another::none()).is_some()
+    }
+
+    #[test]
+    fn a_notice_is_passed_on_to_those_who_listened_when_it_was_given() {
+        let bell = Bell::new(());
+        let (first, second) = (listen(&bell), listen(&bell));
+        drop(bell.change(Ringing::ring_one));
+        let later = listen(&bell);
+        let notice = bell.leave(first).expect("it was served");
+        assert!(bell.pass_on(notice).is_some());
+        let notice = bell.leave(second).expect("it was passed on");
+        assert!(bell.pass_on(notice).is_none(), "all who listened then have left");
+        assert!(!has_heard(&bell, later));
+    }
+
+    #[test]
+    fn a_notice_for_all_is_not_passed_on() {
+        let bell = Bell::new(());
+        let first = listen(&bell);
+        drop(bell.change(Ringing::ring_all));
+        let later = listen(&bell);
+        let notice = bell.leave(first).expect("it was served");
+        assert!(bell.pass_on(notice).is_none());
+        assert!(bell.leave(later).is_err());
+    }
+}
