@@ -1,5 +1,6 @@
 //! Time for processes: sleeps, timeouts, intervals.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -210,6 +211,8 @@ pub struct Sleep {
     /// In nanoseconds.
     deadline: u64,
     since: Since,
+    /// The time was over in a step that had spent its budget: see [`poll_within`].
+    is_late: bool,
     /// `whose` was given with it, and stays: the scheduler whose clock counts, whoever polls.
     on: bool,
     /// There if `armed` is.
@@ -269,7 +272,7 @@ fn identity(waker: &Waker) -> (usize, usize) {
 
 impl Sleep {
     fn new(deadline: u64, since: Since) -> Self {
-        Self { deadline, since, on: false, whose: None, armed: None }
+        Self { deadline, since, is_late: false, on: false, whose: None, armed: None }
     }
 
     /// When it is over; if it counts from the first poll, as if that were now.
@@ -327,10 +330,16 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<()> {
-        let sleep = self.get_mut();
         if !here::charge(task) {
             return Poll::Pending;
         }
+        self.get_mut().poll_uncharged(task)
+    }
+}
+
+impl Sleep {
+    fn poll_uncharged(&mut self, task: &TaskContext<'_>) -> Poll<()> {
+        let sleep = self;
         let since = std::mem::replace(&mut sleep.since, Since::Zero);
         if since == Since::FirstPoll {
             sleep.deadline = Instant::now().0.saturating_add(sleep.deadline);
@@ -413,7 +422,64 @@ impl fmt::Display for Elapsed {
 
 impl Error for Elapsed {}
 
-/// Waits for `future`, but at most for `patience`. The future is polled first, so one that is complete at once is so even with no patience.
+thread_local! {
+    static IS_LAST_TRY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether what is polled on this thread is given up if it is not ready now. What is known of a descriptor may be older than its data, so it
+/// is asked then, whatever is known.
+#[inline]
+pub(crate) fn is_last_try() -> bool {
+    IS_LAST_TRY.get()
+}
+
+/// Until it goes, what is polled on this thread is polled for the last time. If a poll suspends its coroutine meanwhile, others on this thread
+/// ask their descriptors for nothing.
+struct LastTry(bool);
+
+impl LastTry {
+    fn begin() -> Self {
+        Self(IS_LAST_TRY.replace(true))
+    }
+}
+
+impl Drop for LastTry {
+    fn drop(&mut self) {
+        IS_LAST_TRY.set(self.0);
+    }
+}
+
+/// Polls something that waits until a sleep is over at most. The sleep is asked for if it has to wait.
+///
+/// If the time is over, it is tried once more, after the look at the clock: what it waits for may have come while the process waited for its
+/// worker. A step that has spent its budget cannot try, so the next one does.
+pub(crate) fn poll_within<'a, R>(
+    task: &mut TaskContext<'_>,
+    mut poll: impl FnMut(&mut TaskContext<'_>) -> Poll<R>,
+    sleep: impl FnOnce() -> StdPin<&'a mut Sleep>,
+) -> Poll<Result<R, Elapsed>> {
+    if let Poll::Ready(output) = poll(task) {
+        return Poll::Ready(Ok(output));
+    }
+    let mut sleep = sleep();
+    if sleep.poll_uncharged(task).is_pending() {
+        return Poll::Pending;
+    }
+    let last = LastTry::begin();
+    let polled = poll(task);
+    drop(last);
+    match polled {
+        Poll::Ready(output) => Poll::Ready(Ok(output)),
+        Poll::Pending if here::is_spent() && !std::mem::replace(&mut sleep.is_late, true) => {
+            here::give_way(task);
+            Poll::Pending
+        }
+        Poll::Pending => Poll::Ready(Err(Elapsed)),
+    }
+}
+
+/// Waits for `future`, but at most for `patience`. The future is polled first, so one that is complete at once is so even with no patience;
+/// and once more when the time is over, so one that can be complete then is.
 ///
 /// ```
 /// use std::time::Duration;
@@ -445,11 +511,8 @@ impl<F: Future> Future for Timeout<F> {
         let timeout = unsafe { self.get_unchecked_mut() };
         // SAFETY: [in place] as above.
         #[expect(unsafe_code, reason = "a projection")]
-        let future = unsafe { StdPin::new_unchecked(&mut timeout.future) };
-        if let Poll::Ready(output) = future.poll(task) {
-            return Poll::Ready(Ok(output));
-        }
-        StdPin::new(&mut timeout.sleep).poll(task).map(|()| Err(Elapsed))
+        let mut future = unsafe { StdPin::new_unchecked(&mut timeout.future) };
+        poll_within(task, |task| future.as_mut().poll(task), || StdPin::new(&mut timeout.sleep))
     }
 }
 

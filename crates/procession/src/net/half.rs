@@ -23,6 +23,17 @@ pub struct ReadHalf<S>(pub(super) S);
 #[derive(Debug)]
 pub struct WriteHalf<S>(pub(super) S);
 
+/// A stream that has halves: [`TcpStream`](super::TcpStream) and [`UnixStream`](super::UnixStream).
+pub trait Splits: Sync {
+    /// As the stream's own `read`: a time that was given up with an earlier read does not count, as it does with the I/O traits.
+    #[doc(hidden)]
+    fn read_some(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
+
+    /// As the stream's own `write`.
+    #[doc(hidden)]
+    fn write_some(&self, bytes: &[u8]) -> impl Future<Output = io::Result<usize>> + Send;
+}
+
 /// Two halves that are not of one stream; both come back.
 pub struct ReuniteError<T>(pub ReadHalf<Arc<T>>, pub WriteHalf<Arc<T>>);
 
@@ -66,9 +77,9 @@ impl<S: Deref> ReadHalf<S> {
     /// Those of the stream's `read`.
     pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>
     where
-        for<'a> &'a S::Target: AsyncRead + Unpin,
+        S::Target: Splits,
     {
-        poll_fn(|task| Pin::new(&mut &*self.0).poll_read(task, buffer)).await
+        self.0.read_some(buffer).await
     }
 }
 
@@ -84,9 +95,9 @@ impl<S: Deref> WriteHalf<S> {
     /// Those of the stream's `write`.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize>
     where
-        for<'a> &'a S::Target: AsyncWrite + Unpin,
+        S::Target: Splits,
     {
-        poll_fn(|task| Pin::new(&mut &*self.0).poll_write(task, bytes)).await
+        self.0.write_some(bytes).await
     }
 
     /// Writes all of `bytes`.
@@ -98,7 +109,7 @@ impl<S: Deref> WriteHalf<S> {
     /// Dropped before it is complete, some may have been written.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()>
     where
-        for<'a> &'a S::Target: AsyncWrite + Unpin,
+        S::Target: Splits,
     {
         while !bytes.is_empty() {
             let count = self.write(bytes).await?;

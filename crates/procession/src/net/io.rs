@@ -1,7 +1,7 @@
 //! What all sockets share: trying first, waiting, and timeouts.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::{Pin, pin};
@@ -12,12 +12,13 @@ use std::time::Duration;
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::keeper::NEVER;
-use crate::poll::{Direction, WaiterId};
+use crate::poll::{Direction, Seen, WaiterId};
 use crate::poller::Registered;
 use crate::shared::Shared;
-use crate::time::{Sleep, sleep_on};
+use crate::time::{Elapsed, Sleep, is_last_try, poll_within, sleep_on};
 use crate::world::nanoseconds;
 use crate::{Waiting, here, scheduler};
 
@@ -44,10 +45,27 @@ impl<R> Done<R> {
     }
 }
 
+/// A stream's socket.
+pub(crate) trait StreamSocket: AsFd {
+    /// Whether a call that gives, or takes, less than it could says that there is nothing more, or no room.
+    const SHORT_IS_ALL: bool;
+}
+
+/// What comes in order is given as far as it has come. Urgent data split it, of which the kernel tells (`translate` in `world/kernel.rs`).
+impl StreamSocket for std::net::TcpStream {
+    const SHORT_IS_ALL: bool = true;
+}
+
+/// A read ends at what was sent with descriptors or credentials, and with it what it is given, though there is more behind. Writes are
+/// treated alike: they are made of parts, each of which can find no memory.
+impl StreamSocket for std::os::unix::net::UnixStream {
+    const SHORT_IS_ALL: bool = false;
+}
+
 impl Done<usize> {
-    /// Of a stream, which gives, or takes, as much as it can. Nothing at all is the end, which stays.
-    pub(crate) fn part(count: usize, wanted: usize) -> Self {
-        Self { value: count, short: 0 < count && count < wanted }
+    /// Stream semantics: a transfer may be partial; zero bytes is the end, which stays.
+    pub(crate) fn part<T: StreamSocket>(count: usize, wanted: usize) -> Self {
+        Self { value: count, short: T::SHORT_IS_ALL && 0 < count && count < wanted }
     }
 }
 
@@ -62,7 +80,8 @@ pub(crate) struct Io<T: AsFd> {
 struct Limit {
     /// In nanoseconds; `NEVER` is for ever.
     patience: AtomicU64,
-    /// The time of the operation that is polled through one of the I/O traits, which keep nothing between polls.
+    /// The time of the operation that is polled through one of the I/O traits, which keep nothing between polls. If it is given up, its time
+    /// goes on for the next.
     running: Mutex<Option<Pin<Box<Sleep>>>>,
 }
 
@@ -162,6 +181,15 @@ impl<T: AsFd> Io<T> {
         if !seen.is_ready() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        self.call(direction, seen, call)
+    }
+
+    fn call<R>(
+        &self,
+        direction: &Direction,
+        seen: Seen,
+        call: impl FnOnce(&T) -> io::Result<Done<R>>,
+    ) -> io::Result<R> {
         match call(self.get()) {
             Ok(done) => {
                 if done.short {
@@ -189,13 +217,17 @@ impl<T: AsFd> Io<T> {
         if !here::charge(task) {
             return Poll::Pending;
         }
+        let direction = self.direction(side);
         for _ in 0..TRIES {
-            match self.try_once(side, &mut *call) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                result => return Poll::Ready(result),
+            let seen = direction.see();
+            if seen.is_ready() || is_last_try() {
+                match self.call(direction, seen, &mut *call) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    result => return Poll::Ready(result),
+                }
             }
-            if self.registered.leave(self.direction(side), waiter, task.waker().clone())? {
+            if self.registered.leave(direction, waiter, task.waker().clone())? {
                 here::note_waiting(match side {
                     Side::Read => Waiting::READABLE,
                     Side::Write => Waiting::WRITABLE,
@@ -214,20 +246,27 @@ impl<T: AsFd> Io<T> {
         task: &mut Context<'_>,
         mut call: impl FnMut(&T) -> io::Result<Done<R>>,
     ) -> Poll<io::Result<R>> {
-        let polled = self.poll_as(side, &mut Some(WaiterId::ANY), task, &mut call);
-        let Some(patience) = self.patience(side) else { return polled };
-        let running = self.limit(side).take_running();
-        if polled.is_ready() {
-            return polled;
-        }
-        let mut sleep = running.unwrap_or_else(|| Box::pin(self.sleep(patience)));
-        match sleep.as_mut().poll(task) {
-            Poll::Ready(()) => {
+        let mut poll = |task: &mut Context<'_>| self.poll_as(side, &mut Some(WaiterId::ANY), task, &mut call);
+        let Some(patience) = self.patience(side) else { return poll(task) };
+        let limit = self.limit(side);
+        let mut running = None;
+        let polled = poll_within(task, poll, || {
+            let sleep = limit.take_running().unwrap_or_else(|| Box::pin(self.sleep(patience)));
+            running.insert(sleep).as_mut()
+        });
+        match polled {
+            Poll::Ready(Ok(result)) => {
+                drop(running.or_else(|| limit.take_running()));
+                Poll::Ready(result)
+            }
+            Poll::Ready(Err(Elapsed)) => {
                 self.registered.forget(self.direction(side), Some(WaiterId::ANY));
                 Poll::Ready(Err(timed_out(side)))
             }
             Poll::Pending => {
-                self.limit(side).put_running(sleep);
+                if let Some(sleep) = running {
+                    limit.put_running(sleep);
+                }
                 Poll::Pending
             }
         }
@@ -254,13 +293,16 @@ impl<T: AsFd> Io<T> {
         let mut waiter = Waiter { io: self, side, number: None };
         let mut sleep = pin!(None::<Sleep>);
         poll_fn(|task| {
-            let polled = self.poll_as(side, &mut waiter.number, task, &mut call);
-            let (Poll::Pending, Some(patience)) = (&polled, patience) else { return polled };
-            if sleep.is_none() {
-                sleep.set(Some(self.sleep(patience)));
-            }
-            let sleep = sleep.as_mut().as_pin_mut().expect("set above");
-            sleep.poll(task).map(|()| Err(timed_out(side)))
+            let mut poll = |task: &mut Context<'_>| self.poll_as(side, &mut waiter.number, task, &mut call);
+            let Some(patience) = patience else { return poll(task) };
+            let mut sleep = sleep.as_mut();
+            let polled = poll_within(task, poll, || {
+                if sleep.is_none() {
+                    sleep.set(Some(self.sleep(patience)));
+                }
+                sleep.as_pin_mut().expect("set above")
+            });
+            polled.map(|polled| polled.unwrap_or_else(|Elapsed| Err(timed_out(side))))
         })
         .await
     }
@@ -268,9 +310,25 @@ impl<T: AsFd> Io<T> {
     /// Waits until the next try is worth it.
     pub(super) async fn ready(&self, side: Side) -> io::Result<()> {
         let mut waiter = Waiter { io: self, side, number: None };
-        // It is called if the direction is ready, and changes nothing.
-        poll_fn(|task| self.poll_as(side, &mut waiter.number, task, &mut |_| Ok(Done::whole(())))).await
+        // It is called if the direction is ready, and changes nothing; or else for the last time, when the kernel knows better.
+        let mut call = |io: &T| {
+            if is_last_try() && !is_ready_now(io, side)? {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(Done::whole(()))
+        };
+        poll_fn(|task| self.poll_as(side, &mut waiter.number, task, &mut call)).await
     }
+}
+
+/// What the kernel says of a descriptor, without waiting.
+fn is_ready_now(io: &impl AsFd, side: Side) -> io::Result<bool> {
+    let wanted = match side {
+        Side::Read => PollFlags::IN | PollFlags::RDHUP,
+        Side::Write => PollFlags::OUT,
+    };
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    Ok(poll(&mut [PollFd::new(io, wanted)], Some(&at_once))? > 0)
 }
 
 pub(super) fn timed_out(side: Side) -> io::Error {

@@ -8,7 +8,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, recvmsg, send, sendmsg, sendmsg_addr,
 };
 
-use super::io::Done;
+use super::io::{Done, StreamSocket};
 
 /// What a stream is given in parts that come to no more than this is copied together: then `send` will do, which is 0.1 us cheaper than
 /// `sendmsg` and 0.25 us than `writev`, and the copy costs a tenth of that. An answer of a small service is of this size.
@@ -18,7 +18,7 @@ const TOGETHER_MAX: usize = 1024;
 const PARTS_MAX: usize = 1024;
 
 /// Writes what a stream has room for.
-pub(super) fn write_parts(stream: impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<Done<usize>> {
+pub(super) fn write_parts<T: StreamSocket>(stream: &T, parts: &[IoSlice<'_>]) -> io::Result<Done<usize>> {
     let parts = &parts[..parts.len().min(PARTS_MAX)];
     let length = parts.iter().map(|part| part.len()).sum();
     let count = match parts {
@@ -35,16 +35,16 @@ pub(super) fn write_parts(stream: impl AsFd, parts: &[IoSlice<'_>]) -> io::Resul
         }
         _ => send_parts(stream, parts)?,
     };
-    Ok(Done::part(count, length))
+    Ok(Done::part::<T>(count, length))
 }
 
 /// Reads what there is of a stream.
-pub(super) fn read_parts(stream: impl AsFd, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Done<usize>> {
+pub(super) fn read_parts<T: StreamSocket>(stream: &T, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Done<usize>> {
     let taken = buffers.len().min(PARTS_MAX);
     let buffers = &mut buffers[..taken];
     let room = buffers.iter().map(|buffer| buffer.len()).sum();
     let (count, _) = receive_parts(stream, buffers)?;
-    Ok(Done::part(count, room))
+    Ok(Done::part::<T>(count, room))
 }
 
 /// One datagram to where a socket is connected to.

@@ -7,24 +7,24 @@ use std::task::{Context, Poll};
 
 use rustix::net::RecvFlags;
 
-use super::io::{Done, Io, Side};
+use super::io::{Done, Io, Side, StreamSocket};
 use super::parts::{read_parts, write_parts};
 
-fn read_from<T>(mut from: &T, buffer: &mut [u8]) -> io::Result<Done<usize>>
+fn read_from<T: StreamSocket>(mut from: &T, buffer: &mut [u8]) -> io::Result<Done<usize>>
 where
     for<'a> &'a T: Read,
 {
-    Ok(Done::part(from.read(buffer)?, buffer.len()))
+    Ok(Done::part::<T>(from.read(buffer)?, buffer.len()))
 }
 
-fn write_to<T>(mut to: &T, bytes: &[u8]) -> io::Result<Done<usize>>
+fn write_to<T: StreamSocket>(mut to: &T, bytes: &[u8]) -> io::Result<Done<usize>>
 where
     for<'a> &'a T: Write,
 {
-    Ok(Done::part(to.write(bytes)?, bytes.len()))
+    Ok(Done::part::<T>(to.write(bytes)?, bytes.len()))
 }
 
-impl<T: AsFd> Io<T>
+impl<T: StreamSocket> Io<T>
 where
     for<'a> &'a T: Read + Write,
 {
@@ -100,7 +100,7 @@ where
     ) -> Poll<io::Result<usize>> {
         self.poll(Side::Read, task, |io| {
             let ((received, _), _) = rustix::net::recv(io, &mut *buffer, RecvFlags::empty())?;
-            Ok(Done::part(received.len(), buffer.len()))
+            Ok(Done::part::<T>(received.len(), buffer.len()))
         })
     }
 
@@ -252,6 +252,10 @@ macro_rules! stream_methods {
             /// Reads, or leaves the waker: what async code by hand, and other kinds of processes, stand on. Of several who poll one side of a
             /// socket so, the last is woken.
             ///
+            /// The read timeout begins with the first poll that waits, and ends with the first one that does not. Between polls nobody knows
+            /// whether the read was given up, so the time of one that was goes on for the next, which may end early. The same holds for the
+            /// I/O traits. [`read`](Self::read), and `read` of a [half](ReadHalf), begin anew each time.
+            ///
             /// # Errors
             /// As [`read`](Self::read).
             pub fn poll_read(
@@ -292,6 +296,16 @@ macro_rules! stream_methods {
             pub fn into_split(self) -> (ReadHalf<Arc<Self>>, WriteHalf<Arc<Self>>) {
                 let stream = Arc::new(self);
                 (ReadHalf(Arc::clone(&stream)), WriteHalf(stream))
+            }
+        }
+
+        impl super::half::Splits for $Stream {
+            fn read_some(&self, buffer: &mut [u8]) -> impl Future<Output = std::io::Result<usize>> + Send {
+                self.read(buffer)
+            }
+
+            fn write_some(&self, bytes: &[u8]) -> impl Future<Output = std::io::Result<usize>> + Send {
+                self.write(bytes)
             }
         }
 

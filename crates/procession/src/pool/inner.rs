@@ -76,7 +76,11 @@ pub(super) fn block<T>(patience: Option<Duration>, mut poll: impl FnMut(&mut Tas
             return Some(result);
         }
         if deadline != NEVER && world().now() >= deadline {
-            return None;
+            // Once more: the result may have come since.
+            return match poll(&mut task) {
+                Poll::Ready(result) => Some(result),
+                Poll::Pending => None,
+            };
         }
         signal.park_until(deadline);
     }

@@ -55,7 +55,7 @@ impl Kernel {
     /// From now on each change of the descriptor is an event with this token.
     pub(crate) fn register(&self, descriptor: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         use epoll::EventFlags as Flags;
-        let flags = Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET;
+        let flags = Flags::IN | Flags::OUT | Flags::RDHUP | Flags::PRI | Flags::ET;
         Ok(epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(token.raw()), flags)?)
     }
 
@@ -112,9 +112,10 @@ fn translate(event: &epoll::Event) -> Option<Event> {
     let ended = flags.intersects(Flags::HUP | Flags::ERR);
     (token != BELL).then(|| Event {
         token: Token::from_raw(token),
-        read: ended || flags.intersects(Flags::IN | Flags::RDHUP),
+        read: ended || flags.intersects(Flags::IN | Flags::RDHUP | Flags::PRI),
         write: ended || flags.intersects(Flags::OUT),
-        read_closed: flags.intersects(Flags::HUP | Flags::RDHUP | Flags::ERR),
+        // Urgent data split what can be read, so a short read says nothing from now on.
+        read_closed: flags.intersects(Flags::HUP | Flags::RDHUP | Flags::PRI | Flags::ERR),
         write_closed: ended,
     })
 }

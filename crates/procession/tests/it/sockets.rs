@@ -4,15 +4,19 @@ mod few;
 mod gone;
 mod options;
 
+use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream as StdTcpStream};
+use std::os::fd::AsFd;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use std::{env, io};
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use procession::net::{Host, ReadHalf, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
-use procession::{Handle, ProcessState, Scheduler, sleep, spawn};
+use procession::{Handle, ProcessState, Scheduler, sleep, spawn, timeout};
 use proptest::prelude::*;
 
 use crate::scene::{driven, threaded};
@@ -29,6 +33,11 @@ async fn connected() -> (TcpStream, TcpStream) {
     let (server, peer) = listener.accept().await.expect("there is a connection");
     assert_eq!(peer, client.local_addr().expect("it is connected"));
     (client, server)
+}
+
+/// Polls once, and returns `true` if that waits.
+async fn waits<F: Future>(mut future: Pin<&mut F>) -> bool {
+    poll_fn(|task| Poll::Ready(future.as_mut().poll(task).is_pending())).await
 }
 
 /// Sends everything back, until the end.
@@ -275,6 +284,106 @@ fn timeouts_end_waits_and_nothing_else() {
         assert_eq!(full.kind(), ErrorKind::TimedOut);
         server.write_all(b"!").await.expect("it is connected");
         assert_eq!(client.read(&mut [0]).await.expect("it is connected"), 1);
+    });
+}
+
+#[test]
+fn the_time_of_a_read_that_was_given_up_ends_with_it() {
+    threaded(1).block_on(async {
+        let (client, server) = connected().await;
+        client.set_read_timeout(Some(SHORT)).expect("it is not zero");
+        let (mut reads, mut writes) = client.into_split();
+        let mut buffer = [0];
+        let mut given_up = Box::pin(reads.read(&mut buffer));
+        assert!(waits(given_up.as_mut()).await);
+        drop(given_up);
+        sleep(2 * SHORT).await;
+        // The time of this read begins now.
+        let mut next = Box::pin(reads.read(&mut buffer));
+        assert!(waits(next.as_mut()).await);
+        drop(next);
+        writes.write_all(b"?").await.expect("it is connected");
+        assert_eq!(server.read(&mut [0]).await.expect("it is connected"), 1);
+    });
+}
+
+/// Goal: what is known of a socket may be older than its data. Method: nobody asks the kernel for the socket's scheduler, whose callers drive it.
+#[test]
+fn a_wait_whose_time_is_over_tries_once_more() {
+    let asleep = Scheduler::builder().callers_drive().build().expect("it starts no thread");
+    let (client, server) = asleep.block_on(connected());
+    let mut server = StdTcpStream::try_from(server).expect("it is a socket");
+    threaded(1).block_on(async {
+        let mut buffer = [0; 2];
+        assert!(timeout(SHORT, client.read(&mut buffer)).await.is_err(), "there is nothing");
+        server.write_all(b"!").expect("it is connected");
+        let read = timeout(SHORT, client.read(&mut buffer)).await;
+        assert_eq!(read.expect("it is there").expect("it is connected"), 1);
+        server.write_all(b"!").expect("it is connected");
+        timeout(SHORT, client.readable()).await.expect("it is there").expect("it is connected");
+        assert_eq!(client.try_read(&mut buffer).expect("it is there"), 1);
+        assert!(timeout(SHORT, client.readable()).await.is_err(), "there is nothing");
+    });
+}
+
+/// Goal: a read that gives less than it could says nothing about what is behind it. Method: all comes in one step of the only worker, so that
+/// there is one event for it.
+#[test]
+fn a_short_read_of_a_unix_stream_hides_nothing() {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+    threaded(1).block_on(async {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("the system has descriptors");
+        let ours = UnixStream::try_from(ours).expect("it is a socket");
+        let reader = spawn(async move {
+            let mut seen: Vec<u8> = Vec::new();
+            while seen.len() < 4 {
+                let mut part = [0; 64];
+                let count = timeout(LONG, ours.read(&mut part)).await.expect("it is there")?;
+                seen.extend(&part[..count]);
+            }
+            Ok::<_, io::Error>(seen)
+        });
+        let sender = spawn(async move {
+            let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let descriptors = [theirs.as_fd()];
+            assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+            sendmsg(&theirs, &[IoSlice::new(b"ab")], &mut control, SendFlags::empty())?;
+            (&theirs).write_all(b"cd")?;
+            // Nothing else comes: the end would be an event.
+            Ok::<_, io::Error>(theirs)
+        });
+        let _open = sender.await.expect("it does not panic").expect("there is room");
+        assert_eq!(reader.await.expect("it does not panic").expect("it is connected"), b"abcd");
+    });
+}
+
+/// As above.
+#[test]
+fn urgent_data_hide_nothing_that_comes_behind_them() {
+    use rustix::net::{SendFlags, send};
+
+    threaded(1).block_on(async {
+        let (client, server) = connected().await;
+        let server = StdTcpStream::try_from(server).expect("it is a socket");
+        let reader = spawn(async move {
+            let mut seen: Vec<u8> = Vec::new();
+            while seen.len() < 4 {
+                let mut part = [0; 64];
+                let count = timeout(LONG, client.read(&mut part)).await.expect("it is there")?;
+                seen.extend(&part[..count]);
+            }
+            Ok::<_, io::Error>(seen)
+        });
+        let sender = spawn(async move {
+            (&server).write_all(b"ab")?;
+            send(&server, b"!", SendFlags::OOB)?;
+            (&server).write_all(b"cd")?;
+            Ok::<_, io::Error>(server)
+        });
+        let _open = sender.await.expect("it does not panic").expect("there is room");
+        assert_eq!(reader.await.expect("it does not panic").expect("it is connected"), b"abcd");
     });
 }
 

@@ -1,12 +1,17 @@
 //! Durations of nothing and without end, moments in the past and that never come: each has a defined result.
 
-use std::future::{pending, ready};
+use std::future::{pending, poll_fn, ready};
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
-use procession::{Context, Elapsed, Instant, MissedTicks, interval, run_after, run_every, sleep, sleep_until, timeout};
+use procession::{
+    Context, Elapsed, Instant, MissedTicks, channel, interval, run_after, run_every, sleep, sleep_until, timeout,
+};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
+
+use crate::scene::driven;
 
 use super::{HOUR, on_real_clock, on_test_clock, polled, seconds, timers};
 
@@ -64,6 +69,38 @@ fn a_sleep_without_end_goes_on_until_it_is_dropped() {
         assert_eq!(timers(&scheduler).pending, 4);
     });
     assert_eq!(timers(&scheduler).pending, 0);
+}
+
+#[test]
+fn what_is_ready_when_the_time_is_over_is_complete() {
+    driven().block_on(async {
+        let mut polls = 0;
+        let ready_at_last = poll_fn(|_| {
+            polls += 1;
+            if polls < 2 { Poll::Pending } else { Poll::Ready(polls) }
+        });
+        assert_eq!(timeout(Duration::ZERO, ready_at_last).await, Ok(2));
+    });
+}
+
+#[test]
+fn a_future_that_spends_the_budget_does_not_outlast_its_time() {
+    let scheduler = driven();
+    let ended = scheduler.spawn(async {
+        let (_sender, receiver) = channel::bounded::<()>(1);
+        let mut polls = 0;
+        let spends = poll_fn(|task| {
+            polls += 1;
+            assert!(polls < 10, "the time is over");
+            for _ in 0..100_000 {
+                let _ = receiver.try_receive();
+            }
+            task.waker().wake_by_ref();
+            Poll::<()>::Pending
+        });
+        timeout(Duration::ZERO, spends).await
+    });
+    assert_eq!(ended.join(), Ok(Err(Elapsed)));
 }
 
 #[test]
