@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 
 use super::io::{Done, Io, Side};
-use crate::body::guarded;
+use crate::body::{drop_guarded, guarded};
 use crate::shared::Shared;
 use crate::time::sleep_on;
 use crate::{Waiting, here};
@@ -39,7 +39,7 @@ pub(super) const BACKLOG: i32 = 4096;
 pub(crate) struct Starved {
     /// Whether there may be wakers.
     any: AtomicBool,
-    wakers: Mutex<Vec<Waker>>,
+    listeners: Mutex<Listeners>,
     /// How often a listener was refused a descriptor.
     refused: AtomicU64,
 }
@@ -63,16 +63,48 @@ impl Starved {
     #[cold]
     fn wake_all(&self) {
         self.any.store(false, Relaxed);
-        let wakers = std::mem::take(&mut *self.wakers.lock().expect("nothing that can panic runs under this lock"));
-        for waker in wakers {
+        for (_, waker) in self.change(|listeners| std::mem::take(&mut listeners.wakers)) {
             drop(guarded(|| waker.wake()));
         }
     }
 
-    fn leave(&self, waker: Waker) {
-        self.wakers.lock().expect("nothing that can panic runs under this lock").push(waker);
+    fn change<R>(&self, change: impl FnOnce(&mut Listeners) -> R) -> R {
+        change(&mut self.listeners.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    /// Is woken when a descriptor was closed, until the guard goes.
+    fn leave(&self, waker: Waker) -> InList<'_> {
+        let number = self.change(|listeners| {
+            listeners.last += 1;
+            listeners.wakers.push((listeners.last, waker));
+            listeners.last
+        });
         self.any.store(true, Relaxed);
         fence(SeqCst);
+        InList { starved: self, number }
+    }
+}
+
+/// Those who wait, each by a number that no other has.
+#[derive(Default)]
+struct Listeners {
+    wakers: Vec<(u64, Waker)>,
+    last: u64,
+}
+
+/// A waker that was left, perhaps woken since.
+struct InList<'a> {
+    starved: &'a Starved,
+    number: u64,
+}
+
+impl Drop for InList<'_> {
+    fn drop(&mut self) {
+        let own = self.starved.change(|listeners| {
+            let place = listeners.wakers.iter().position(|&(number, _)| number == self.number)?;
+            Some(listeners.wakers.swap_remove(place))
+        });
+        drop_guarded(own);
     }
 }
 
@@ -106,16 +138,16 @@ pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<S
             Err(error) if is_exhausted(&error) => {
                 let starved = &io.shared().poller.starved;
                 starved.refused.fetch_add(1, Relaxed);
-                let mut waited = false;
+                let mut in_list = None;
                 let mut sleep = pin!(retry(io.shared()));
                 let again = poll_fn(|task| {
                     if !here::charge(task) {
                         return Poll::Pending;
                     }
-                    if std::mem::replace(&mut waited, true) {
+                    if in_list.is_some() {
                         return Poll::Ready(None);
                     }
-                    starved.leave(task.waker().clone());
+                    in_list = Some(starved.leave(task.waker().clone()));
                     // Once more, for what was closed before this waker was there.
                     match io.try_once(Side::Read, call) {
                         Err(error) if is_exhausted(&error) => {}
@@ -145,4 +177,23 @@ async fn retry(shared: &Arc<Shared>) {
         return std::future::pending().await;
     }
     sleep_on(Arc::clone(shared), shared.world.now().saturating_add(RETRY_NS)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::Starved;
+
+    #[test]
+    fn a_listener_that_tries_again_leaves_nothing_behind() {
+        let starved = Starved::default();
+        for _ in 0..3 {
+            let other = starved.leave(Waker::noop().clone());
+            drop(starved.leave(Waker::noop().clone()));
+            assert_eq!(starved.change(|listeners| listeners.wakers.len()), 1);
+            drop(other);
+        }
+        assert_eq!(starved.change(|listeners| listeners.wakers.len()), 0);
+    }
 }
