@@ -136,7 +136,10 @@ where
         let service = Called(service.clone());
         // Detached; refused, the connection is closed.
         drop(start(|cx: Context<Infallible>| async move {
-            let mut connection = pin!(http1::Builder::new().timer(Timer).serve_connection(stream, service));
+            let mut builder = http1::Builder::new();
+            // A client that sends no more still waits for its answer.
+            builder.timer(Timer).half_close(true);
+            let mut connection = pin!(builder.serve_connection(stream, service));
             let mut cancelled = pin!(cx.cancelled());
             let mut is_told = false;
             // Ignored: what goes wrong between a client and the service is the business of the two.

@@ -1,8 +1,9 @@
 //! hyper on processes, and the I/O traits of others.
 
 use std::convert::Infallible;
-use std::future::{Ready, poll_fn, ready};
+use std::future::{Future, Ready, poll_fn, ready};
 use std::io;
+use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::mpsc;
 use std::task::{Context, Poll};
@@ -14,7 +15,7 @@ use hyper::rt::{Executor as _, Timer as _};
 use hyper::{Request, Response};
 use procession::http::{Executor, Timer, serve};
 use procession::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use procession::{Instant, Scheduler, current_pid};
+use procession::{Instant, Scheduler, current_pid, yield_now};
 use tower_service::Service;
 
 use crate::scene::{driven, panic_quietly, soon, threaded};
@@ -94,6 +95,46 @@ fn a_panic_of_the_service_ends_one_connection() {
         let (well, ill) = (well.expect("somebody listens"), ill.expect("somebody listens"));
         ask(&ill, "/panic").await.expect_err("it is closed");
         ask(&well, "/well").await.expect("it is answered");
+    });
+}
+
+/// Answers after others had their turn, so that the connection has seen the end of its input by then.
+#[derive(Clone)]
+struct Late;
+
+impl Service<Request<Incoming>> for Late {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<String>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Incoming>) -> Self::Future {
+        Box::pin(async {
+            for _ in 0..20 {
+                yield_now().await;
+            }
+            Ok(Response::new("late".to_owned()))
+        })
+    }
+}
+
+#[test]
+fn a_client_that_has_closed_its_half_is_answered() {
+    threaded(1).block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("there are free ports");
+        let address = listener.local_addr().expect("it is bound");
+        drop(procession::spawn(serve(listener, Late)));
+        for _ in 0..20 {
+            let mut stream = TcpStream::connect(address).await.expect("somebody listens");
+            stream.write_all(b"GET / HTTP/1.1\r\nhost: me\r\n\r\n").await.expect("it is connected");
+            stream.shutdown(Shutdown::Write).expect("it is connected");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.expect("it is answered");
+            assert!(answer.ends_with("late"), "{answer}");
+        }
     });
 }
 
