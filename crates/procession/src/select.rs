@@ -18,7 +18,7 @@ use crate::{Waiting, here};
 const ROUNDS: u32 = 8;
 
 /// Waits until one of its arms is ready, and acts on that one alone; awaiting it gives what the arm's function answers. If several
-/// are ready, chance decides, each being as likely.
+/// are ready, chance decides, each being as likely. The same holds for several arms that wait for one channel.
 ///
 /// The others are as if they had not been tried: no message is taken from, or put into, another channel.
 ///
@@ -52,6 +52,19 @@ const ROUNDS: u32 = 8;
 /// # Ok::<(), procession::channel::SendError<u32>>(())
 /// ```
 ///
+/// With [`or_else`](Self::or_else) it does not wait:
+///
+/// ```
+/// use procession::{Select, Wait, channel};
+///
+/// let (sender, receiver) = channel::bounded(1);
+/// let look = || Select::new().receive(&receiver, |message: Option<u32>| message).or_else(|| None).wait();
+/// assert_eq!(look(), None);
+/// sender.try_send(1)?;
+/// assert_eq!(look(), Some(1));
+/// # Ok::<(), channel::TrySendError<u32>>(())
+/// ```
+///
 /// Without an arm, and after it was complete, it waits for ever.
 ///
 /// # Cancellation
@@ -61,6 +74,8 @@ pub struct Select<'a, R> {
     arms: Vec<Box<dyn Arm<R> + Send + 'a>>,
     /// Whether some arms wait in no list, and so can be ready without a claim.
     polls: bool,
+    /// What it does if no arm is ready.
+    default: Option<Box<dyn FnOnce() -> R + Send + 'a>>,
     /// While it waits in lists.
     choice: Option<Arc<Choice>>,
 }
@@ -83,7 +98,7 @@ trait Arm<R> {
 impl<'a, R> Select<'a, R> {
     /// Without an arm.
     pub fn new() -> Self {
-        Self { arms: Vec::new(), polls: false, choice: None }
+        Self { arms: Vec::new(), polls: false, default: None, choice: None }
     }
 
     /// Receives from a channel; `None` if it is closed and empty.
@@ -107,14 +122,32 @@ impl<'a, R> Select<'a, R> {
         self
     }
 
-    /// Waits for a future: the mailbox ([`Context::receive`](crate::Context::receive)), a handle, a lock, a timer. It must be one that loses
-    /// nothing if it is dropped because another arm acted; the runtime's all are.
+    /// Waits for a future: the mailbox ([`Context::receive`](crate::Context::receive)), a handle, a lock, a timer.
+    ///
+    /// It is dropped if another arm acts. Futures of the runtime are then as if they had not been tried, except for those whose documentation
+    /// says otherwise under *Cancellation*, and for those that own what they work on:
+    ///
+    /// | future | what is lost |
+    /// |---|---|
+    /// | [`Handle`](crate::Handle), [`Child`](crate::Child) by value | the result: the process is detached. By `&mut`, nothing |
+    /// | [`Address::call`](crate::Address::call) | the reply: the message may have been received |
+    /// | [`Sender::send`], [`Address::send_wait`](crate::Address::send_wait) | the message, which was not sent: the `send` arm keeps it |
+    /// | [`Condvar::wait`](crate::sync::Condvar::wait) | the lock: the mutex stays unlocked |
+    /// | [`Barrier::wait`](crate::sync::Barrier::wait) | a meeting for which all had come |
+    /// | [`OnceCell::get_or_init`](crate::sync::OnceCell::get_or_init) | what `make` has done |
+    /// | `read_exact`, `write_all` of streams | the part that was transferred |
     pub fn wait_for<F>(mut self, future: F, then: impl FnOnce(F::Output) -> R + Send + 'a) -> Self
     where
         F: Future + Send + 'a,
     {
         self.polls = true;
         self.arms.push(Box::new(FutureArm { future: Some(Box::pin(future)), then: Some(then) }));
+        self
+    }
+
+    /// Does not wait: if no arm is ready when they are tried, the first `then` that was given acts, as Go's `default`.
+    pub fn or_else(mut self, then: impl FnOnce() -> R + Send + 'a) -> Self {
+        self.default.get_or_insert_with(|| Box::new(then));
         self
     }
 
@@ -183,12 +216,18 @@ impl<R> Future for Select<'_, R> {
         }
         let count = select.arms.len();
         for _ in 0..ROUNDS {
-            let first = here::chance(count);
-            for arm in (first..count).chain(0..first) {
+            // In an order of which all are as likely; those that wait for one channel are served in it, too.
+            for arm in 0..count {
+                select.arms.swap(arm, arm + here::chance(count - arm));
                 if let Some(result) = select.arms[arm].try_now(task) {
                     select.arms.clear();
+                    select.default = None;
                     return Poll::Ready(result);
                 }
+            }
+            if let Some(default) = select.default.take() {
+                select.arms.clear();
+                return Poll::Ready(default());
             }
             let choice = Arc::new(Choice::new(task.waker().clone()));
             let waits = select.arms.iter_mut().enumerate().all(|(number, arm)| arm.enlist(&choice, number as u32));

@@ -36,6 +36,80 @@ fn one_arm_acts_and_the_others_are_untouched() {
     assert!(seen.iter().all(|&times| times > 50), "the choice is fair: {seen:?}");
 }
 
+/// Goal: arms that are ready are chosen with equal chance, whatever lies between them. Method: two of six are; a round that begins anywhere
+/// and goes on in order would find the second four times as often.
+#[test]
+fn chance_does_not_depend_on_the_place_of_an_arm() {
+    const ROUNDS: u32 = 600;
+    let (never, from_never) = channel::bounded::<u32>(1);
+    let (a, from_a) = channel::bounded(1);
+    let (b, from_b) = channel::bounded(1);
+    let mut first = 0;
+    for _ in 0..ROUNDS {
+        let _ = (a.try_send(1), b.try_send(0));
+        let mut select = Select::new().receive(&from_a, |n| n).receive(&from_b, |n| n);
+        for _ in 0..4 {
+            select = select.receive(&from_never, |n| n);
+        }
+        first += select.wait().expect("they are open");
+    }
+    // Even odds miss this by chance once in 10^20.
+    assert!((ROUNDS * 3 / 10..ROUNDS * 7 / 10).contains(&first), "{first} of {ROUNDS}");
+    drop(never);
+}
+
+#[test]
+fn arms_that_wait_for_one_channel_are_served_with_equal_chance() {
+    const ROUNDS: usize = 600;
+    let (receives, sends) = (channel::bounded(0), channel::bounded(0));
+    let mut seen = [[0; 3]; 2];
+    for _ in 0..ROUNDS {
+        let mut waits = Select::new();
+        for arm in 0..3 {
+            waits = waits.receive(&receives.1, move |_| arm);
+        }
+        let mut waits = pin!(waits);
+        assert!(poll_once(waits.as_mut()).is_pending());
+        receives.0.try_send(()).expect("it waits");
+        let Poll::Ready(arm) = poll_once(waits.as_mut()) else { panic!("it was served") };
+        seen[0][arm] += 1;
+        let mut waits = Select::new();
+        for arm in 0..3 {
+            waits = waits.send(&sends.0, arm, |sent| sent.expect("it is open"));
+        }
+        let mut waits = pin!(waits);
+        assert!(poll_once(waits.as_mut()).is_pending());
+        seen[1][sends.1.try_receive().expect("it waits")] += 1;
+        assert!(poll_once(waits.as_mut()).is_ready());
+    }
+    // Even odds miss this by chance once in 10^9.
+    assert!(seen.iter().flatten().all(|&times| times > ROUNDS / 5), "{seen:?}");
+}
+
+#[test]
+fn a_select_with_a_default_does_not_wait() {
+    driven().block_on(async {
+        let (sender, receiver) = channel::bounded(1);
+        let mut ticks = pin!(sleep(Duration::from_secs(1)));
+        let mut looks = async || {
+            Select::new()
+                .receive(&receiver, |n: Option<u32>| format!("{n:?}"))
+                .wait_for(ticks.as_mut(), |()| "tick".to_owned())
+                .or_else(|| "nothing".to_owned())
+                .or_else(|| "the second is never asked".to_owned())
+                .await
+        };
+        assert_eq!(looks().await, "nothing");
+        sender.try_send(1).expect("there is room");
+        assert_eq!(looks().await, "Some(1)");
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(looks().await, "tick");
+        assert_eq!(Select::new().or_else(|| 7).await, 7, "it needs no arm");
+        sender.try_send(2).expect("it has left no place in a list");
+        assert_eq!(receiver.try_receive(), Ok(2));
+    });
+}
+
 #[test]
 fn a_select_that_waits_is_served_by_one() {
     let (a, from_a) = channel::bounded(0);
