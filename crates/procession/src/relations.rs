@@ -240,6 +240,10 @@ pub(crate) fn unlink_from(own: &Slot, other: Pid) {
 /// Has `own` told, once, when the other ends.
 pub(crate) fn monitor(own: &Slot, other: Pid) -> MonitorRef {
     let (monitor, pid) = (MonitorRef::draw(), own.pid());
+    if pid == other {
+        // No process is told of its own end; as on the BEAM, there is nothing to give up either.
+        return monitor;
+    }
     let has_ended = leave_own(own, |relations| {
         relations.watched.insert(monitor, other);
     });

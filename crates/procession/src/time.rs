@@ -628,7 +628,10 @@ impl Timer {
         self.armed.delete(&self.shared).is_some()
     }
 
-    /// Sets another moment for the next firing. Says whether the timer was still pending.
+    /// Sets another moment for the next firing. Returns `true` if the timer was pending.
+    ///
+    /// A timer that is not stays as it is: one that has fired has used its function up, and one that was removed has dropped it. Go's `Reset` sets
+    /// such a timer again, since it keeps its function; here that is a new [`run_after`], or a [`Sleep`], whose [`reset`](Sleep::reset) does.
     pub fn reset(&self, when: Instant) -> bool {
         let reset = self.armed.timers(&self.shared).reset(self.armed.id, when.0);
         if let Some(rearmed) = &reset {
