@@ -66,9 +66,12 @@
 //!
 //! # Where a coroutine cannot be suspended
 //!
-//! While it panics or is unwound, inside [`no_suspend`], and inside the `poll` of a future that it waits for, what would suspend it blocks
+//! While it panics or is unwound, inside [`no_suspend`] and [`blocking`](crate::blocking()), while it drives another scheduler
+//! ([`callers_drive`](crate::Builder::callers_drive)), and inside the `poll` of a future that it waits for, what would suspend it blocks
 //! its worker's thread instead: the frames below count on nothing else running on that thread meanwhile. Anything it waits for there has to come
 //! from another thread. If all threads that the scheduler may have are blocked already, waiting there panics.
+//!
+//! What runs in another scheduler that a coroutine drives runs outside of the coroutine.
 //!
 //! Called outside of coroutines, the functions of this module do what comes nearest: [`wait`], [`sleep`] and [`yield_now`] block or
 //! yield the thread, [`Local`] is thread-local, [`no_suspend`], [`shield`] and [`blocking`] just call, and [`suspend`] says that there is
@@ -179,10 +182,31 @@ fn frame<'a>() -> Option<&'a Frame> {
     unsafe { current().frame.as_ref() }
 }
 
-/// Restores what ran before a coroutine was resumed.
-struct Resuming(Current);
+/// What runs on this thread, for [`Resuming`].
+#[derive(Clone, Copy)]
+pub(crate) struct Running(Current);
+
+impl Running {
+    /// No coroutine.
+    pub(crate) const NOTHING: Self = Self(NOTHING);
+
+    /// What runs now.
+    pub(crate) fn now() -> Self {
+        Self(current())
+    }
+}
+
+/// Restores what ran before a coroutine was resumed, or before the thread turned to something else on top of a coroutine's stack.
+#[must_use]
+pub(crate) struct Resuming(Current);
 
 impl Resuming {
+    /// `running` is what runs until the guard goes. It has not ended by then.
+    #[inline(never)]
+    pub(crate) fn with(running: Running) -> Self {
+        Self(CURRENT.try_with(|word| word.replace(running.0)).unwrap_or(NOTHING))
+    }
+
     fn begin(task: &mut TaskContext<'_>) -> Self {
         Self(begin_step(ptr::from_mut(task).cast()))
     }
@@ -615,7 +639,7 @@ pub fn yield_now() {
 /// # Ok::<(), procession::BuildError>(())
 /// ```
 pub fn no_suspend<R>(function: impl FnOnce() -> R) -> R {
-    let _quiet = frame().map(|frame| Counted::up(&frame.quiet));
+    let _quiet = Quiet::begin();
     function()
 }
 
@@ -624,6 +648,16 @@ pub fn no_suspend<R>(function: impl FnOnce() -> R) -> R {
 pub fn shield<R>(function: impl FnOnce() -> R) -> R {
     let _shield = frame().map(|frame| Counted::up(&frame.shields));
     function()
+}
+
+/// Until it goes, nothing suspends the coroutine that runs here, if one does.
+#[must_use]
+pub(crate) struct Quiet(#[expect(dead_code, reason = "held for its drop")] Option<Counted<'static>>);
+
+impl Quiet {
+    pub(crate) fn begin() -> Self {
+        Self(frame().map(|frame| Counted::up(&frame.quiet)))
+    }
 }
 
 struct Counted<'a>(&'a Cell<u32>);

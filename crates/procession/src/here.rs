@@ -18,6 +18,7 @@ use procession_sync::thread;
 use crate::Pid;
 use crate::Waiting;
 use crate::body::drop_guarded;
+use crate::co::Quiet;
 use crate::command::CommandResult;
 use crate::relay::Relay;
 use crate::root::Root;
@@ -126,9 +127,10 @@ fn put(here: Option<Here>) -> Option<Here> {
     ManuallyDrop::into_inner(before)
 }
 
-/// A blocking section of this thread: while it lasts, the thread's worker has no permit, if it is one.
+/// A blocking section of this thread: while it lasts, the thread's worker has no permit, if it is one. A coroutine is not suspended in it: the
+/// worker would run others without a permit, and the section would end in their midst.
 #[must_use]
-pub(crate) struct Section(Option<Rc<Local>>);
+pub(crate) struct Section(Option<Rc<Local>>, #[expect(dead_code, reason = "held for its drop")] Quiet);
 
 impl Section {
     pub(crate) fn enter() -> Self {
@@ -139,7 +141,7 @@ impl Section {
         if let Some(local) = &local {
             local.enter_section();
         }
-        Self(local)
+        Self(local, Quiet::begin())
     }
 }
 

@@ -8,7 +8,7 @@ use std::task::{Context as TaskContext, Poll, Wake as StdWake, Waker};
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use procession_sync::atomic::{AtomicBool, AtomicU8};
 
-use crate::co;
+use crate::co::{self, Resuming, Running};
 use crate::here::{self, Entered, Here, Section};
 use crate::scheduler::BlockOnError;
 use crate::shared::Shared;
@@ -198,16 +198,23 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
     let mut future = pin!(future);
     let mut output = None;
     let waker = Waker::from(Arc::clone(root));
-    let mut poll = || match future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
-        Poll::Ready(value) => {
-            output = Some(value);
-            true
+    // The future belongs to what runs here, perhaps a coroutine. The processes that this thread runs meanwhile do not.
+    let running = Running::now();
+    let mut poll = || {
+        let _resuming = Resuming::with(running);
+        match future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
+            Poll::Ready(value) => {
+                output = Some(value);
+                true
+            }
+            Poll::Pending => false,
         }
-        Poll::Pending => false,
     };
     loop {
         if let Some((seat, core)) = shared.take_callers_seat() {
+            let turned = Resuming::with(Running::NOTHING);
             sit(Arc::clone(shared), seat, core, false, Stay::Root(root, &mut poll));
+            drop(turned);
             if shared.must_be_drained() {
                 drain(shared);
             }
@@ -252,6 +259,7 @@ pub(crate) fn drain(shared: &Arc<Shared>) {
 pub(crate) fn run_until_idle(shared: &Arc<Shared>) -> bool {
     match shared.take_callers_seat() {
         Some((seat, core)) => {
+            let _turned = Resuming::with(Running::NOTHING);
             sit(Arc::clone(shared), seat, core, false, Stay::Idle);
             true
         }

@@ -60,6 +60,55 @@ impl Drop for Noted {
 }
 
 /// Wakers that are cloned and woken within the step that they are of; also when the coroutine waits for something else then.
+/// Goal: the thread of a coroutine that drives another scheduler, or is in a blocking section, belongs to that until it is over. Method: it waits there,
+/// in blocking style, while another process of its own scheduler runs.
+#[test]
+fn a_coroutine_is_not_suspended_while_it_drives_another_scheduler_or_in_a_section() {
+    let scheduler = threaded(1);
+    for nested in [true, false] {
+        let (begun, begins) = mpsc::channel();
+        let (sends, received) = channel::bounded::<u32>(1);
+        let waits = move || {
+            begun.send(()).expect("the test listens");
+            (received.receive().wait(), co::may_suspend())
+        };
+        let child = coroutine(&scheduler, move |_| {
+            let waited = if nested {
+                let inner = Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
+                inner.block_on(async { waits() })
+            } else {
+                procession::blocking(waits)
+            };
+            // It is what runs here again.
+            (waited, co::may_suspend())
+        });
+        soon(&begins);
+        let pid = scheduler.spawn(async { procession::current_pid() }).join().expect("it does not panic");
+        assert_eq!(pid.map(|pid| pid.scheduler()), Some(child.pid().scheduler()));
+        sends.try_send(7).expect("there is room");
+        assert_eq!(child.join(), Ok(((Some(7), false), true)));
+    }
+}
+
+#[test]
+fn what_a_coroutine_drives_runs_outside_of_it() {
+    static OWN: co::Local<Cell<u32>> = co::Local::new(|| Cell::new(0));
+    let scheduler = threaded(1);
+    let ended = coroutine(&scheduler, |_| {
+        OWN.with(|own| own.set(1));
+        let inner = enabled(Scheduler::builder().width(1).callers_drive());
+        let process = inner.spawn(async { (co::is_coroutine(), OWN.with(Cell::get)) });
+        let theirs = coroutine(&inner, |_| {
+            co::yield_now();
+            OWN.with(|own| own.replace(2))
+        });
+        let future = async { (co::is_coroutine(), co::may_suspend(), OWN.with(Cell::get)) };
+        let driven = inner.block_on(async { (future.await, process.await, theirs.await) });
+        (driven, OWN.with(Cell::get), co::may_suspend())
+    });
+    assert_eq!(ended.join(), Ok((((true, false, 1), Ok((false, 0)), Ok(0)), 1, true)));
+}
+
 #[test]
 fn a_coroutine_that_wakes_itself_goes_on() {
     let scheduler = driven();
