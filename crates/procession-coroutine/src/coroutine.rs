@@ -3,6 +3,7 @@
 //! ## Invariants
 //! - `[own thread]` a coroutine is neither `Send` nor `Sync`: the thread that made it is the only one that ever runs it, unless who moves
 //!   it answers for every frame on its stack.
+//! - `[residual]` whoever makes a coroutine answers for what its frames share with the thread: see the crate's documentation.
 //! - `[frames]` the stack goes back to its slab only when nothing lives on it: after the function has returned or unwound, or before it
 //!   was entered.
 
@@ -140,9 +141,8 @@ type Inner<I, Y, R> = corosensei::Coroutine<Order<I>, Y, R, Stack>;
 /// It stays on the thread that made it:
 ///
 /// ```compile_fail,E0277
-/// fn send(_: impl Send) {}
-/// let stacks = procession_coroutine::Stacks::new().unwrap();
-/// send(procession_coroutine::Coroutine::<(), (), ()>::new(stacks.take(1 << 14).unwrap(), |_, ()| ()));
+/// fn send<T: Send>() {}
+/// send::<procession_coroutine::Coroutine<(), (), ()>>();
 /// ```
 ///
 /// Dropping it while it is suspended unwinds its stack first. See the [crate documentation](crate#ends) for ends of all kinds.
@@ -179,16 +179,32 @@ fn drop_guarded<T>(value: T) {
 
 impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
     /// A coroutine that will run `function` on `stack`. The first resume enters it, with the input of that resume.
+    ///
+    /// ```compile_fail,E0133
+    /// let stacks = procession_coroutine::Stacks::new().unwrap();
+    /// procession_coroutine::Coroutine::<(), (), ()>::new(stacks.take(1 << 14).unwrap(), |_, ()| ());
+    /// ```
+    ///
+    /// # Safety
+    /// At each suspension, all frames on the coroutine's stack keep the three parts of the [residual rule](crate#the-residual-rule):
+    ///
+    /// 1. no thread-local, and no other stackful coroutine, holds a pointer to one of them that is taken to be scoped to it;
+    /// 2. none refers to a thread-local value, unless the coroutine ends before its thread does;
+    /// 3. each can be unwound by a panic, unless the coroutine is not dropped before it has left it.
     #[track_caller]
-    pub fn new<F>(stack: Stack, function: F) -> Self
+    pub unsafe fn new<F>(stack: Stack, function: F) -> Self
     where
         F: FnOnce(&Suspender<'_, I, Y>, I) -> R + 'static,
     {
-        Self::spawned_at(stack, Location::caller(), function)
+        // SAFETY: by the caller.
+        unsafe { Self::spawned_at(stack, Location::caller(), function) }
     }
 
     /// As [`new`](Self::new), spawned from a place that the caller names.
-    pub fn spawned_at<F>(stack: Stack, location: &'static Location<'static>, function: F) -> Self
+    ///
+    /// # Safety
+    /// As for [`new`](Self::new).
+    pub unsafe fn spawned_at<F>(stack: Stack, location: &'static Location<'static>, function: F) -> Self
     where
         F: FnOnce(&Suspender<'_, I, Y>, I) -> R + 'static,
     {

@@ -3,6 +3,9 @@
 //! A frame on a coroutine's stack may have lent one of its thread's locals to another thread (a scope waits for that thread, and the
 //! scope's frame is on the stack). If the thread ended first, the local would be gone. So a thread that has started coroutines which have not
 //! ended does not end.
+//!
+//! This is a net below the contract of `Coroutine::new`, not a proof: a local that was first touched after [`begin`] is destroyed before
+//! [`KEEPER`] makes the thread wait, and the main thread ends with the program.
 
 use std::cell::Cell;
 

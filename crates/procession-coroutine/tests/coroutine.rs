@@ -5,15 +5,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 use procession_coroutine::{
-    Coroutine, Guards, Resumed, StackCache, Stacks, Suspender, UNWINDINGS, UnwindError, Unwinding,
+    Coroutine, Guards, Resumed, Stack, StackCache, Stacks, Suspender, UNWINDINGS, UnwindError, Unwinding,
 };
 
 fn stacks() -> Stacks {
     Stacks::new().expect("the defaults hold everywhere")
 }
 
+/// As `Coroutine::new`.
+#[track_caller]
+fn made<I, Y, R, F>(stack: Stack, function: F) -> Coroutine<I, Y, R>
+where
+    F: FnOnce(&Suspender<'_, I, Y>, I) -> R + 'static,
+{
+    // SAFETY: nothing here keeps a thread-local, or what it lends, across a suspension; all frames are Rust's.
+    unsafe { Coroutine::new(stack, function) }
+}
+
 fn coroutine<I, Y, R>(function: impl FnOnce(&Suspender<'_, I, Y>, I) -> R + 'static) -> Coroutine<I, Y, R> {
-    Coroutine::new(stacks().take(64 << 10).expect("there is a stack"), function)
+    made(stacks().take(64 << 10).expect("there is a stack"), function)
 }
 
 /// Notes that it was dropped.
@@ -155,7 +165,7 @@ fn what_cannot_be_unwound_keeps_its_stack() {
     #[expect(clippy::disallowed_methods, reason = "this crate has no world")]
     let _thread = thread
         .spawn(move || {
-            let mut stuck = Coroutine::new(on_thread.take(1 << 14).expect("a stack"), |suspender, ()| {
+            let mut stuck = made(on_thread.take(1 << 14).expect("a stack"), |suspender, ()| {
                 let mut caught = 0;
                 loop {
                     if catch_unwind(AssertUnwindSafe(|| suspender.suspend(caught))).is_err() {
@@ -232,7 +242,7 @@ fn large_closures_and_aligned_values_fit() {
     struct Aligned([u8; 64]);
     let large = [7_u8; 200 << 10];
     let stack = stacks().take(1 << 14).expect("a stack");
-    let mut sums = Coroutine::new(stack, move |suspender: &Suspender<'_, Aligned, Aligned>, first| {
+    let mut sums = made(stack, move |suspender: &Suspender<'_, Aligned, Aligned>, first| {
         let second = suspender.suspend(first);
         large.iter().map(|&byte| u32::from(byte)).sum::<u32>() + u32::from(second.0[0])
     });
@@ -261,7 +271,7 @@ fn a_cache_gives_stacks_without_the_slab() {
     let stacks = stacks();
     let mut cache = StackCache::new(&stacks, 64);
     for _ in 0..1000 {
-        let mut coroutine = Coroutine::new(cache.take(1 << 16).expect("a stack"), |_: &Suspender<'_, (), ()>, ()| ());
+        let mut coroutine = made(cache.take(1 << 16).expect("a stack"), |_: &Suspender<'_, (), ()>, ()| ());
         assert_eq!(coroutine.resume(()), Resumed::Returned(()));
         cache.put(coroutine.into_stack().expect("it has ended"));
     }
@@ -308,7 +318,7 @@ fn expired_stacks_give_their_memory_back() {
         let deep: Vec<_> = (0..64)
             .map(|_| {
                 let stack = stacks.take(2 << 20).expect("a stack");
-                let mut coroutine = Coroutine::new(stack, |_: &Suspender<'_, (), ()>, ()| {
+                let mut coroutine = made(stack, |_: &Suspender<'_, (), ()>, ()| {
                     std::hint::black_box(&mut [1_u8; 1 << 20]);
                 });
                 assert_eq!(coroutine.resume(()), Resumed::Returned(()));
@@ -328,7 +338,7 @@ fn expired_stacks_give_their_memory_back() {
             assert!(before.saturating_sub(resident_bytes()) > 32 << 20, "most of 64 MiB went back");
         }
         let stack = stacks.take(2 << 20).expect("a stack");
-        let mut again = Coroutine::new(stack, |_: &Suspender<'_, (), ()>, ()| 5);
+        let mut again = made(stack, |_: &Suspender<'_, (), ()>, ()| 5);
         assert_eq!(again.resume(()), Resumed::Returned(5), "and its guard and its memory are in order");
     }
 }
@@ -377,8 +387,7 @@ fn stacks_are_handed_between_threads() {
             scope.spawn(move || {
                 for _ in 0..500 {
                     let stack = stacks.take(1 << 14).expect("a stack");
-                    let mut adds =
-                        Coroutine::new(stack, |suspender: &Suspender<'_, u64, u64>, a| a + suspender.suspend(a));
+                    let mut adds = made(stack, |suspender: &Suspender<'_, u64, u64>, a| a + suspender.suspend(a));
                     assert_eq!(adds.resume(1), Resumed::Suspended(1));
                     assert_eq!(adds.resume(2), Resumed::Returned(3));
                 }

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Command, Output};
 
-use procession_coroutine::{Coroutine, Guards, Stacks, Suspender};
+use procession_coroutine::{Coroutine, Guards, Stack, Stacks, Suspender};
 
 const CASE: &str = "PROCESSION_CRASH_CASE";
 
@@ -29,8 +29,18 @@ fn overflow(depth: u64) -> u64 {
     overflow(depth + 1) + frame[3]
 }
 
+/// As `Coroutine::new`.
+#[track_caller]
+fn made<I, Y, R, F>(stack: Stack, function: F) -> Coroutine<I, Y, R>
+where
+    F: FnOnce(&Suspender<'_, I, Y>, I) -> R + 'static,
+{
+    // SAFETY: a thread-local is lent by a coroutine that is stuck alone, whose thread is kept; all frames are Rust's.
+    unsafe { Coroutine::new(stack, function) }
+}
+
 fn overflowing(stacks: &Stacks) -> Coroutine<(), (), u64> {
-    Coroutine::new(stacks.take(1 << 16).expect("a stack"), |_: &Suspender<'_, (), ()>, ()| overflow(0))
+    made(stacks.take(1 << 16).expect("a stack"), |_: &Suspender<'_, (), ()>, ()| overflow(0))
 }
 
 #[test]
@@ -83,7 +93,7 @@ fn any_other_fault_ends_the_program_as_without_this_crate() {
     }
     let stacks = Stacks::new().expect("the defaults hold");
     let stack = stacks.take(1 << 14).expect("a stack");
-    let mut faults = Coroutine::new(stack, |_: &Suspender<'_, (), ()>, ()| {
+    let mut faults = made(stack, |_: &Suspender<'_, (), ()>, ()| {
         // SAFETY: none; it faults.
         unsafe { std::ptr::without_provenance::<u8>(std::hint::black_box(16)).read_volatile() }
     });
@@ -102,7 +112,7 @@ fn a_panic_in_a_destructor_while_panicking_aborts() {
     match case().as_deref() {
         Some("panicking") => {
             let stack = Stacks::new().and_then(|stacks| stacks.take(1 << 16)).expect("a stack");
-            let mut fails = Coroutine::new(stack, |_: &Suspender<'_, (), ()>, ()| {
+            let mut fails = made(stack, |_: &Suspender<'_, (), ()>, ()| {
                 let _fails = Fails;
                 panic!("the first");
             });
@@ -110,7 +120,7 @@ fn a_panic_in_a_destructor_while_panicking_aborts() {
         }
         Some("unwinding") => {
             let stack = Stacks::new().and_then(|stacks| stacks.take(1 << 16)).expect("a stack");
-            let mut waits = Coroutine::new(stack, |suspender: &Suspender<'_, (), ()>, ()| {
+            let mut waits = made(stack, |suspender: &Suspender<'_, (), ()>, ()| {
                 let _fails = Fails;
                 suspender.suspend(());
             });
@@ -132,7 +142,7 @@ fn a_panic_in_a_destructor_while_panicking_aborts() {
 fn dropping_a_coroutine_while_panicking_is_no_double_panic() {
     let stack = Stacks::new().and_then(|stacks| stacks.take(1 << 16)).expect("a stack");
     let payload = catch_unwind(|| {
-        let mut waits = Coroutine::new(stack, |suspender: &Suspender<'_, (), ()>, ()| suspender.suspend(()));
+        let mut waits = made(stack, |suspender: &Suspender<'_, (), ()>, ()| suspender.suspend(()));
         waits.resume(());
         resume_unwind(Box::new("the first"));
     });
@@ -162,7 +172,7 @@ fn a_thread_with_a_stuck_coroutine_never_ends_but_the_program_does() {
     #[expect(clippy::disallowed_methods, reason = "this crate has no world")]
     let thread = procession_sync::thread::spawn(move || {
         let stack = Stacks::new().and_then(|stacks| stacks.take(1 << 16)).expect("a stack");
-        let mut stuck = Coroutine::new(stack, |suspender: &Suspender<'_, (), ()>, ()| {
+        let mut stuck = made(stack, |suspender: &Suspender<'_, (), ()>, ()| {
             LOCAL.with(|_| {
                 loop {
                     drop(catch_unwind(AssertUnwindSafe(|| suspender.suspend(()))));

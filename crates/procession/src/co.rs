@@ -47,7 +47,7 @@
 //! of them than another gives new ones away before they begin; one that has some to go on with, which no other can, leaves new ones to those that
 //! have none, for a while. What is bound to a worker that computes or blocks for long waits.
 //!
-//! The [residual rule](procession_coroutine#the-residual-rule) cannot be checked, and is what
+//! The [residual rule](procession_coroutine#the-residual-rule) in its three parts cannot be checked, and is what
 //! [`Builder::enable_coroutines`](crate::Builder::enable_coroutines) makes you promise.
 //!
 //! # Ends
@@ -56,6 +56,7 @@
 //! |---|---|
 //! | it returns | its result, as of every process |
 //! | it panics | its stack is unwound, [`Exit::Panicked`] |
+//! | it is cancelled or terminated below a frame that cannot be unwound, as one of C | the program aborts: keep such frames in [`no_suspend`] |
 //! | it is cancelled | [`receive`](Context::receive) answers `None` once the mailbox is empty; where it waits for anything else, or comes to, its stack is unwound, on its worker: [`Exit::Shutdown`]. Inside [`shield`] it is not |
 //! | it is terminated, also by the end of a shutdown's patience or because its scheduler was dropped | its stack is unwound, on its worker, whatever it waits for but [`blocking`]: [`Exit::Killed`] |
 //! | it catches the unwinding and waits again | it is unwound again, a hundred times; then its stack is leaked and its worker's thread never ends: [`Exit::Killed`] |
@@ -121,6 +122,8 @@ enum Out {
 /// ## Invariants
 /// - `[own thread]` a pinned coroutine is resumed, unwound and dropped by the thread that first resumed it: it is bound to that thread's seat,
 ///   and a seat that is for callers goes to nobody else while it has live coroutines.
+/// - `[residual]` what runs in coroutines keeps the [residual rule](procession_coroutine#the-residual-rule):
+///   [`Builder::enable_coroutines`](crate::Builder::enable_coroutines) asks for that promise.
 /// - `[frame]` `CURRENT` names the frame at the root of the coroutine's stack that the thread runs on, and the step's task context; both are there
 ///   as long as the step.
 struct Frame {
@@ -434,7 +437,7 @@ where
                 unreachable!("only what is fresh begins")
             };
             let pin = NonNull::from(slot);
-            let mut coroutine = Coroutine::spawned_at(stack, slot.location(), move |suspender, ()| {
+            let entry = move |suspender: &Suspender<'_, (), Out>, ()| {
                 let frame = Frame {
                     suspender: ptr::from_ref(suspender).cast(),
                     slot: pin,
@@ -448,7 +451,9 @@ where
                 frame.enter();
                 let _root = Root(&frame);
                 function()
-            });
+            };
+            // SAFETY: [residual] promised by who enabled coroutines.
+            let mut coroutine = unsafe { Coroutine::spawned_at(stack, slot.location(), entry) };
             // SAFETY: the slot is there as long as its process; `tell` only formats numbers and copies text.
             unsafe { coroutine.describe_with(ptr::from_ref(slot).cast(), tell) };
             let was_counted = self.seat.is_some();

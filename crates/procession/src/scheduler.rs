@@ -287,9 +287,38 @@ impl Builder {
     /// coroutine is reported, by a handler for SIGSEGV and SIGBUS that passes on all else.
     ///
     /// # Safety
-    /// No code that runs in a coroutine of this scheduler holds, across a wait, a thread-local pointer to something that is scoped to a frame. Coroutines on
-    /// one thread do not end in the reverse order of their beginnings, which such code takes for granted; safe code can do that, for example with the
-    /// crate `scoped-tls` ([more](procession_coroutine#the-residual-rule)). Wrap it in [`co::no_suspend`](crate::co::no_suspend()).
+    /// All code that runs in coroutines of this scheduler keeps the [residual rule](procession_coroutine#the-residual-rule) wherever it waits:
+    ///
+    /// 1. No thread-local points to something that is scoped to a frame of the coroutine. Coroutines on one thread do not end in the reverse
+    ///    order of their beginnings, which such code takes for granted; safe code can do that, for example with the crate `scoped-tls`. The same
+    ///    holds for coroutines of other libraries that are suspended inside of one of these, and for code that measures the thread's stack.
+    /// 2. No frame refers to the value of a thread-local, unless the coroutine ends before its thread does. Threads of the scheduler do not
+    ///    end before their coroutines, except for one that is [stuck](crate::co#ends). A thread that [drives](Self::callers_drive) the scheduler
+    ///    may: a coroutine that has begun on it, and that has lent a thread-local to a scoped thread, must have ended before the thread does.
+    ///    The main thread may, too.
+    /// 3. Each frame can be unwound. A coroutine that is cancelled, terminated, or alive when its scheduler ends is unwound from where it waits.
+    ///    A function with the ABI of C on its stack, such as a comparison that `qsort` calls, aborts the program then.
+    ///
+    /// Code that may break a rule is wrapped in [`co::no_suspend`](crate::co::no_suspend()): it blocks its worker's thread where it would wait.
+    ///
+    /// ```
+    /// use procession::{Scheduler, co, spawn_coroutine};
+    ///
+    /// thread_local! {
+    ///     static NAMES: Vec<String> = vec!["a name".to_owned()];
+    /// }
+    ///
+    /// // SAFETY: what refers to a thread-local is not suspended.
+    /// let scheduler = unsafe { Scheduler::builder().enable_coroutines() }.build()?;
+    /// scheduler.block_on(async {
+    ///     let looks = spawn_coroutine(|_: co::Context<()>| {
+    ///         // What is lent here stays borrowed while the coroutine waits, so it waits on this thread.
+    ///         co::no_suspend(|| NAMES.with(|names| co::wait(async { names.len() })))
+    ///     });
+    ///     assert_eq!(looks.expect("they are enabled").await, Ok(1));
+    /// });
+    /// # Ok::<(), procession::BuildError>(())
+    /// ```
     #[expect(unsafe_code, reason = "a promise about code that no type can check")]
     pub unsafe fn enable_coroutines(mut self) -> Self {
         self.coroutines = true;

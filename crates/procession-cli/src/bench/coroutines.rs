@@ -1,7 +1,7 @@
 //! Coroutines: switching, giving way, channels, beginning and ending, and how much one takes that waits.
 
 use procession::{Child, SpawnOptions, channel, co};
-use procession_coroutine::{Coroutine, Resumed, Stacks};
+use procession_coroutine::{Coroutine, Resumed, Stacks, Suspender};
 
 use super::latch::Latch;
 use super::meter::{now, resident};
@@ -14,11 +14,14 @@ use super::workload::{
 pub(super) fn switch(scale: Scale) -> Outcome {
     let count = scale.of(CO_SWITCH_COUNT);
     let stack = Stacks::new().and_then(|stacks| stacks.take(64 << 10)).map_err(Failed::error)?;
-    let mut coroutine = Coroutine::new(stack, |suspender, mut left: u64| {
+    let counts = |suspender: &Suspender<'_, u64, u64>, mut left: u64| {
         while left > 0 {
             left = suspender.suspend(left);
         }
-    });
+    };
+    // SAFETY: at its suspension it holds a number and nothing else.
+    #[expect(unsafe_code, reason = "a promise about code that no type can check")]
+    let mut coroutine = unsafe { Coroutine::new(stack, counts) };
     let start = now();
     let mut left = count;
     while let Resumed::Suspended(number) = coroutine.resume(left) {
