@@ -305,6 +305,11 @@ impl Completion {
         Self { target: Some(target) }
     }
 
+    /// Returns the completion of a command of the state machine in `slot`.
+    pub(crate) fn of_machine(slot: &Slot, tag: u64) -> Self {
+        Self::new(Target::Machine { slot: Pin::again(slot), tag })
+    }
+
     /// Completes the command.
     pub fn complete(mut self, result: CommandResult) {
         self.finish(result);
@@ -370,8 +375,7 @@ impl Registry {
                 }
             };
         }
-        let target = Target::Machine { slot: Pin::again(slot), tag };
-        self.serve(id, input, Completion::new(target));
+        self.serve(id, input, Completion::of_machine(slot, tag));
         None
     }
 

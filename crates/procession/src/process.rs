@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Context as TaskContext;
 
 use crate::body::{Body, Event as Queued, Step, System, drop_guarded, guarded};
-use crate::command::{Command, CommandId, CommandResult, Value};
+use crate::command::{Command, CommandId, CommandResult, Completion, Value};
 use crate::dead::{self, DeadCause};
 use crate::few::Few;
 use crate::here::Serving;
@@ -141,6 +141,13 @@ impl Yields<'_> {
     /// Yields a command with types. What came of it is [`Command::output`] of the completion's result.
     pub fn perform<C: Command>(&mut self, tag: u64, command: C) {
         self.commands.push((C::ID, tag, command.into_input()));
+    }
+
+    /// Returns the completion of a command that the process has begun by itself, without a handler.
+    /// When it is completed, an [`Event::Completion`] with `tag` comes.
+    pub fn completion(&mut self, tag: u64) -> Completion {
+        *self.outstanding += 1;
+        Completion::of_machine(self.slot, tag)
     }
 
     /// Cancels the sleeps of this tag ([`CommandId::SLEEP`]): they do not complete. Whether there was one; a sleep that is over completes.

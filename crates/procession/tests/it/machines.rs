@@ -869,3 +869,57 @@ fn a_waiting_machine_says_what_it_waits_for() {
         assert_eq!(state == ProcessState::Blocked, waiting_for == Completions, "{state:?}");
     }
 }
+
+/// Its first step makes two completions; the process ends with what came of them.
+struct Serves {
+    kept: mpsc::Sender<Completion>,
+    told: Vec<(u64, Option<u32>)>,
+    begun: bool,
+}
+
+impl Process for Serves {
+    type Message = ();
+    type Output = Vec<(u64, Option<u32>)>;
+
+    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        events: &mut Events<()>,
+        yields: &mut Yields<'_>,
+    ) -> Result<Status<Self::Output>, Box<dyn Error + Send + Sync>> {
+        if !std::mem::replace(&mut self.begun, true) {
+            for tag in [1, 2] {
+                self.kept.send(yields.completion(tag))?;
+            }
+            drop(yields.completion(3));
+        }
+        for event in events {
+            let Event::Completion { tag, result } = event else { continue };
+            self.told.push((tag, result.ok().and_then(|value| value.downcast().ok()).map(|value| *value)));
+        }
+        Ok(match self.told.len() {
+            3 => Status::Done(std::mem::take(&mut self.told)),
+            _ => Status::Wait(Completions),
+        })
+    }
+}
+
+#[test]
+fn a_step_makes_completions_that_no_handler_serves() {
+    let scheduler = driven();
+    let (kept, completions) = mpsc::channel();
+    let serves = Serves { kept, told: Vec::new(), begun: false };
+    let child = scheduler.spawn_process(serves, "begin", Box::new(())).expect("it refuses nothing");
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let [first, second] = [completions.recv(), completions.recv()].map(|kept| kept.expect("it makes two"));
+            second.complete(Ok(Box::new(20_u32)));
+            first.complete(Ok(Box::new(10_u32)));
+        });
+        // It is not one that waits for nothing, and the test clock waits for both.
+        assert_eq!(child.join(), Ok(vec![(3, None), (2, Some(20)), (1, Some(10))]));
+    });
+}
