@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::fs::File;
 use std::future::Future;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use procession::{
 
 use crate::library::{self, Arguments, Budget};
 use crate::net::{self, Connection};
+use crate::output::{Output, Turn};
 use crate::program::Program;
 use crate::value::{self, Socket, Value};
 
@@ -84,6 +85,17 @@ struct Running {
     cancelled: bool,
     /// Whether a wait has ended for the cancel.
     told: bool,
+    ending: Option<Ending>,
+}
+
+/// A process whose function has ended, and which may still wait for an output.
+#[derive(Debug)]
+struct Ending {
+    result: Result<Value, Failure>,
+    /// What is still to be done with the outputs, in the order in which it is done.
+    report: Option<String>,
+    settle_out: bool,
+    settle_err: bool,
 }
 
 /// What a process is told by `process.receive`.
@@ -108,6 +120,8 @@ enum Waits {
         until: Option<Instant>,
     },
     Done(u64, Cancel, #[expect(dead_code, reason = "it is there to be dropped")] Option<Helper>),
+    /// An output has no room, or has not written everything yet. A cancel does not end this wait.
+    Output(u64, #[expect(dead_code, reason = "it is there to be dropped")] Turn),
     /// The connection may have something to read, or has not by the end of the time.
     Read {
         tag: u64,
@@ -169,6 +183,7 @@ impl Guest {
             timer: None,
             cancelled: false,
             told: false,
+            ending: None,
         })
     }
 }
@@ -194,15 +209,21 @@ impl Process for Guest {
         yields: &mut Yields<'_>,
     ) -> Result<Status<Value>, Box<dyn Error + Send + Sync>> {
         let running = self.running.as_mut().ok_or("a guest steps after its init")?;
-        let stepped = running.note_all(events, yields).and_then(|()| running.go_on(&self.program, yields));
-        if let Err(error) = &stepped
-            && self.program.inner().reports
-            && *self.method != *"main"
-        {
-            // Ignored: with standard error closed, whoever is linked to it or monitors it is told all the same.
-            drop(writeln!(io::stderr().lock(), "{} {} failed: {error}", yields.pid(), self.method));
+        let noted = running.note_all(events, yields);
+        if running.ending.is_none() {
+            let result = match noted.and_then(|()| running.go_on(&self.program, yields)) {
+                Ok(Status::Done(value)) => Ok(value),
+                Err(failure) => Err(failure),
+                Ok(status) => return Ok(status),
+            };
+            let inner = self.program.inner();
+            let failure = result.as_ref().err().filter(|_| inner.reports && *self.method != *"main");
+            let report = failure.map(|failure| format!("{} {} failed: {failure}\n", yields.pid(), self.method));
+            let settle = inner.settles && (report.is_some() || running.budget.has_printed());
+            running.ending = Some(Ending { result, report, settle_out: settle, settle_err: settle });
+            running.waits = Waits::Ready(MultiValue::new());
         }
-        stepped
+        running.end(&self.program, yields)
     }
 
     fn close(&mut self) {
@@ -268,7 +289,9 @@ impl Running {
 
     fn done(&mut self, tag: u64, result: Result<Value, Box<str>>, yields: &Yields<'_>) -> Result<(), Failure> {
         match &self.waits {
-            Waits::Done(wanted, ..) if *wanted == tag => self.waits = Waits::Ready(self.given(result)?),
+            Waits::Done(wanted, ..) | Waits::Output(wanted, _) if *wanted == tag => {
+                self.waits = Waits::Ready(self.given(result)?);
+            }
             Waits::Read { tag: wanted, connection, most, .. } if *wanted == tag => {
                 // What the wait was for is read here, so that nothing is lost if a cancel comes before that.
                 let read = result
@@ -328,6 +351,33 @@ impl Running {
         Ok(Status::Continue)
     }
 
+    /// Does what the end of the process waits for, and ends it.
+    fn end(&mut self, program: &Program, yields: &mut Yields<'_>) -> Result<Status<Value>, Failure> {
+        let (out, err) = (&program.inner().out, &program.inner().err);
+        while matches!(self.waits, Waits::Ready(_))
+            && let Some(ending) = &mut self.ending
+        {
+            self.tag += 1;
+            let (tag, completion) = (self.tag, || yields.completion(self.tag));
+            let turn = if let Some(report) = ending.report.take() {
+                err.write(report.as_bytes(), completion)
+            } else if std::mem::take(&mut ending.settle_out) {
+                out.settle(completion)
+            } else if std::mem::take(&mut ending.settle_err) {
+                err.settle(completion)
+            } else {
+                break;
+            };
+            if let Some(turn) = turn {
+                self.waits = Waits::Output(tag, turn);
+            }
+        }
+        match self.ending.take_if(|_| matches!(self.waits, Waits::Ready(_))) {
+            Some(ending) => ending.result.map(Status::Done),
+            None => Ok(Status::Wait(WaitingFor::Either)),
+        }
+    }
+
     /// What the process goes on with, if what it waits for has come.
     fn ready(&mut self, yields: &mut Yields<'_>) -> Result<Option<MultiValue>, Failure> {
         let now = Instant::now();
@@ -359,6 +409,7 @@ impl Running {
                 true => Some(self.given(Err("cancelled".into()))?),
                 false => None,
             },
+            Waits::Output(..) => None,
             &mut Waits::Read { until, .. } => match self.is_ended(Cancel::Ends { limited: until.is_some() }) {
                 true => Some(self.given(self.last_read())?),
                 false => None,
@@ -472,6 +523,8 @@ impl Running {
                 Served::At(Value::Boolean(true))
             }
             b"trap" => Served::At(Value::Boolean(yields.trap_exits(arguments.value(0)? == Value::Boolean(true)))),
+            b"print" => self.print(&program.inner().out, arguments, yields)?,
+            b"log" => self.print(&program.inner().err, arguments, yields)?,
             b"command" => {
                 let index = usize::try_from(arguments.integer(0)?).ok();
                 let known = index.and_then(|index| program.inner().commands.get(index));
@@ -538,6 +591,14 @@ impl Running {
             }
             _ => return Err("the runtime has no such operation".to_owned()),
         })
+    }
+
+    /// Appends a line to an output, and waits if it has no room.
+    fn print(&mut self, output: &Output, arguments: &Arguments, yields: &mut Yields<'_>) -> Result<Served, String> {
+        let line = arguments.bytes(0)?;
+        self.tag += 1;
+        let turn = output.write(&line, || yields.completion(self.tag));
+        Ok(turn.map_or(Served::At(Value::Nil), |turn| Served::Waits(Waits::Output(self.tag, turn))))
     }
 
     fn blocking(

@@ -11,6 +11,9 @@
 //! assert_eq!(doubled, Value::Integer(42));
 //! # Ok::<(), procession_lua::Error>(())
 //! ```
+//!
+//! What programs print goes through an [`Output`], so that a slow reader suspends the processes that
+//! print and blocks no worker.
 #![cfg(not(procession_loom))]
 #![forbid(unsafe_code)]
 
@@ -18,9 +21,11 @@ mod guest;
 mod json;
 mod library;
 mod net;
+mod output;
 mod program;
 mod value;
 
 pub use guest::{Guest, Message};
+pub use output::Output;
 pub use program::{Error, Program};
 pub use value::{CopyError, Socket, Value};

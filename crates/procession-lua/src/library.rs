@@ -1,6 +1,5 @@
 //! The Lua state of a guest: its limits, and the functions that need no wait.
 
-use std::io::{self, Write};
 use std::sync::Arc;
 
 use mlua::chunk::ChunkMode;
@@ -12,6 +11,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::guest::Message;
 use crate::json;
+use crate::output::Output;
 use crate::program::Program;
 use crate::value::{self, LuaSocket, PIDS, SOCKET_METHODS, Socket, Value};
 
@@ -19,17 +19,22 @@ use crate::value::{self, LuaSocket, PIDS, SOCKET_METHODS, Socket, Value};
 /// goes on past its budget, at most so many times; then the process ends. Some 100 ms.
 const OVERRUNS_MAX: u32 = 1000;
 
-/// How far a process has overrun its step, and whether it is to end for that.
+/// How far a process has overrun its step, whether it is to end for that, and whether it has printed.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     overruns: AtomicU32,
     doomed: AtomicBool,
+    printed: AtomicBool,
 }
 
 impl Budget {
     pub(crate) fn renew(&self) {
         // Relaxed, here and below: the process runs on one thread at a time, and is handed over by the scheduler.
         self.overruns.store(0, Relaxed);
+    }
+
+    pub(crate) fn has_printed(&self) -> bool {
+        self.printed.load(Relaxed)
     }
 }
 
@@ -198,15 +203,8 @@ fn serve(
         b"now" => give(lua, Instant::now().saturating_duration_since(start).as_secs_f64() * 1000.0),
         b"encode" => give(lua, &*json::encode(&arguments.value(0)?)?),
         b"decode" => give(lua, json::decode(&arguments.bytes(0)?)?),
-        b"print" => {
-            // In one piece, so that lines of two processes do not mix. A closed output is not the process's concern.
-            drop(io::stdout().lock().write_all(&arguments.bytes(0)?));
-            nothing
-        }
-        b"log" => {
-            drop(io::stderr().lock().write_all(&arguments.bytes(0)?));
-            nothing
-        }
+        b"print" => print(&program.inner().out, arguments, budget),
+        b"log" => print(&program.inner().err, arguments, budget),
         b"close" => {
             if let Some(Socket::Connection(connection)) = arguments.forget_socket()? {
                 connection.close();
@@ -231,5 +229,19 @@ fn serve(
             part.map(mlua::Value::Function).map_err(|error| error.to_string())
         }
         _ => Err("the runtime has no such function".to_owned()),
+    }
+}
+
+/// Appends a line to an output. If the output has no room, returns `false` for a process that can be suspended.
+fn print(output: &Output, arguments: &Arguments, budget: &Budget) -> Answer {
+    let Some(mlua::Value::String(line)) = arguments.0.front() else { return Err(arguments.wrong(0, "a string")) };
+    let can_wait = arguments.0.get(1).is_some_and(|can_wait| *can_wait == mlua::Value::Boolean(true));
+    // Relaxed: as in `renew`.
+    budget.printed.store(true, Relaxed);
+    match can_wait {
+        true if output.try_write(&line.as_bytes()) => Ok(mlua::Value::Nil),
+        true => Ok(mlua::Value::Boolean(false)),
+        false if output.try_write_reserve(&line.as_bytes()) => Ok(mlua::Value::Nil),
+        false => Err("the reader of the output is slow, and nothing may wait here".to_owned()),
     }
 }

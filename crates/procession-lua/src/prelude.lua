@@ -4,6 +4,7 @@ local native, command_numbers, pids = ...
 
 setmetatable(pids, { __mode = "v" })
 local yield, resume, status = coroutine.yield, coroutine.resume, coroutine.status
+local can_yield = coroutine.isyieldable
 local raw_pcall, raw_xpcall, raw_load = pcall, xpcall, load
 local error, select, type, tostring, setmetatable, getmetatable = error, select, type, tostring, setmetatable, getmetatable
 local pack, unpack, concat = table.pack, table.unpack, table.concat
@@ -81,6 +82,12 @@ end
 function pcall(...) return settle(raw_pcall(...)) end
 function xpcall(...) return settle(raw_xpcall(...)) end
 
+-- What a step serves. Output is not refused where the process cannot be suspended.
+local function ask(operation, ...)
+  if (operation == "print" or operation == "log") and not can_yield() then return native(operation, ...) end
+  return yield(operation, ...)
+end
+
 -- Inside of a coroutine of the program, what is meant for the runtime goes through who resumed it.
 local GIVEN = {}
 local function pass(co, ok, tag, ...)
@@ -90,7 +97,7 @@ local function pass(co, ok, tag, ...)
   end
   if status(co) == "dead" then return true, tag, ... end
   if tag == GIVEN then return true, ... end
-  return pass(co, resume(co, yield(tag, ...)))
+  return pass(co, resume(co, ask(tag, ...)))
 end
 function coroutine.resume(co, ...) return pass(co, resume(co, ...)) end
 function coroutine.yield(...)
@@ -111,7 +118,13 @@ local function line(...)
   for i = 1, parts.n do parts[i] = tostring(parts[i]) end
   return concat(parts, "\t", 1, parts.n) .. "\n"
 end
-function print(...) return check(native("print", line(...))) end
+-- Appends a line to an output, and waits if there is no room. To be called last, as check.
+local function put(output, text)
+  local ok, value = native(output, text, true)
+  if ok and value == false then ok, value = ask(output, text) end
+  return check(ok, value)
+end
+function print(...) return put("print", line(...)) end
 
 ---- process
 
@@ -148,7 +161,7 @@ function json.decode(text) return try(native("decode", text)) end
 log = {}
 for _, level in ipairs { "debug", "info", "warn", "error" } do
   log[level] = function(...)
-    return check(native("log", level .. " " .. tostring(process.self()) .. " " .. line(...)))
+    return put("log", level .. " " .. tostring(process.self()) .. " " .. line(...))
   end
 end
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use procession::{Child, CommandId, Exit, SpawnError, SpawnOptions};
 
 use crate::guest::{Guest, Message};
+use crate::output::Output;
 use crate::value::Value;
 
 /// What a process may allocate in its Lua state, unless the program says otherwise.
@@ -32,6 +33,10 @@ pub(crate) struct Inner {
     pub(crate) instructions: u32,
     pub(crate) commands: Vec<(String, CommandId)>,
     pub(crate) reports: bool,
+    pub(crate) out: Output,
+    pub(crate) err: Output,
+    /// Whether a process that has printed ends only once everything is written.
+    pub(crate) settles: bool,
 }
 
 impl Program {
@@ -54,6 +59,7 @@ impl Program {
             [("fs", include_str!("fs.lua")), ("net", include_str!("net.lua")), ("http", include_str!("http.lua"))];
         let parts = parts.into_iter().map(|(name, source)| library(source).map(|code| (name, code)));
         let parts = parts.collect::<mlua::Result<_>>().map_err(failed)?;
+        let (out, err) = Output::standard();
         Ok(Self(Arc::new(Inner {
             name,
             code,
@@ -63,6 +69,9 @@ impl Program {
             instructions: INSTRUCTIONS,
             commands: Vec::new(),
             reports: false,
+            out,
+            err,
+            settles: true,
         })))
     }
 
@@ -95,6 +104,19 @@ impl Program {
     #[must_use]
     pub fn report_failures(mut self) -> Self {
         Arc::make_mut(&mut self.0).reports = true;
+        self
+    }
+
+    /// Sets where processes print, and where they log and their failures are reported.
+    ///
+    /// By default, these are the standard streams ([`Output::standard`]), and a process that has
+    /// printed ends only once everything printed is written, so that nothing is lost if the host
+    /// exits after the process. With this setting, a process does not wait for its output when it
+    /// ends. Call [`Output::flush`] before the host exits.
+    #[must_use]
+    pub fn output(mut self, out: Output, err: Output) -> Self {
+        let inner = Arc::make_mut(&mut self.0);
+        (inner.out, inner.err, inner.settles) = (out, err, false);
         self
     }
 

@@ -1,0 +1,313 @@
+//! Output of guests beside readers that are slow, never read, or go away.
+//!
+//! Method: the sink is a pipe whose reader is in the hands of the test.
+#![cfg(not(procession_loom))]
+
+use std::io::{self, BufRead, BufReader, ErrorKind, PipeReader, Read, Write, pipe};
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use procession::{Child, Exit, Scheduler, SpawnOptions};
+use procession_lua::{Message, Output, Program, Value};
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// More than a pipe and the buffers of an output hold.
+const LINES: usize = 300;
+
+const PRINTERS: &str = "
+    local rest = string.rep('x', 1000)
+    function noisy(name, count) for i = 1, count do print(name, i, rest) end end
+    function echo() while true do process.send(process.receive(), 'echo') end end
+    function ticker(count)
+      local echo = process.spawn('echo')
+      for i = 1, count do
+        process.send(echo, process.self())
+        assert(process.receive() == 'echo')
+      end
+      process.exit(echo)
+      return count
+    end";
+
+/// One worker and no other thread: a step that blocked would stop everything.
+fn scheduler() -> Scheduler {
+    Scheduler::builder().width(1).threads_max(1).build().expect("threads can be had")
+}
+
+/// An output that nobody reads yet, and its reader.
+fn unread() -> (Output, PipeReader) {
+    let (reader, writer) = pipe().expect("the system gives a pipe");
+    (Output::new(writer), reader)
+}
+
+fn program(source: &str, output: &Output) -> Program {
+    Program::load("test", source).expect("it is Lua").output(output.clone(), output.clone())
+}
+
+fn spawn(
+    scheduler: &Scheduler,
+    program: &Program,
+    function: &str,
+    arguments: impl IntoIterator<Item = Value>,
+) -> Child<Message, Value> {
+    program.spawn_with(SpawnOptions::new().on(scheduler), function, arguments).expect("it has this function")
+}
+
+fn join(child: Child<Message, Value>) -> Result<Value, Exit> {
+    child.join_timeout(PATIENCE).unwrap_or_else(|_| panic!("the process ends"))
+}
+
+/// Waits until so many guests are suspended.
+fn wait_for_suspended(output: &Output, count: usize) {
+    while !format!("{output:?}").contains(&format!("suspended: {count},")) {
+        std::thread::yield_now();
+    }
+}
+
+/// Reads until every clone of the output is dropped.
+fn read_all(mut reader: PipeReader) -> String {
+    let mut text = String::new();
+    reader.read_to_string(&mut text).expect("it is text");
+    text
+}
+
+/// The numbers of the lines that begin with `name`, in their order.
+fn numbers(text: &str, name: &str) -> Vec<usize> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
+    lines.map(|line| line.split('\t').next().and_then(|number| number.parse().ok()).expect("a number")).collect()
+}
+
+#[test]
+fn a_reader_that_does_not_read_suspends_the_printers_and_nobody_else() {
+    const PRINTER_COUNT: usize = 20;
+    let ((output, reader), scheduler) = (unread(), scheduler());
+    let program = program(PRINTERS, &output);
+    let names: Vec<String> = (0..PRINTER_COUNT).map(|n| format!("printer {n}")).collect();
+    let printer = |name: &String| spawn(&scheduler, &program, "noisy", [Value::string(name), (LINES as i64).into()]);
+    let printers: Vec<_> = names.iter().map(printer).collect();
+    wait_for_suspended(&output, PRINTER_COUNT);
+    assert_eq!(join(spawn(&scheduler, &program, "ticker", [1000.into()])), Ok(1000.into()));
+    wait_for_suspended(&output, PRINTER_COUNT);
+
+    let text = std::thread::scope(|scope| {
+        let text = scope.spawn(|| read_all(reader));
+        printers.into_iter().for_each(|printer| assert_eq!(join(printer), Ok(Value::Nil)));
+        drop((program, output));
+        text.join().expect("it reads to the end")
+    });
+    for name in &names {
+        assert!(numbers(&text, name).into_iter().eq(1..=LINES), "of {name}");
+    }
+    assert_eq!(text.lines().count(), PRINTER_COUNT * LINES);
+    assert!(text.lines().all(|line| line.ends_with(&"x".repeat(1000))), "lines are in one piece");
+}
+
+#[test]
+fn a_killed_printer_loses_the_line_that_it_waits_with() {
+    let ((output, reader), scheduler) = (unread(), scheduler());
+    let program = program(PRINTERS, &output);
+    let printer = |name: &str| spawn(&scheduler, &program, "noisy", [name.into(), (LINES as i64).into()]);
+    let (killed, cancelled, other) = (printer("killed"), printer("cancelled"), printer("other"));
+    wait_for_suspended(&output, 3);
+    scheduler.terminate(killed.pid());
+    assert_eq!(join(killed), Err(Exit::Killed));
+    wait_for_suspended(&output, 2);
+    // What it prints is begun: a cancel does not end the wait.
+    cancelled.cancel();
+    assert_eq!(join(spawn(&scheduler, &program, "ticker", [100.into()])), Ok(100.into()));
+    wait_for_suspended(&output, 2);
+
+    let text = std::thread::scope(|scope| {
+        let text = scope.spawn(|| read_all(reader));
+        for printer in [cancelled, other] {
+            assert_eq!(join(printer), Ok(Value::Nil));
+        }
+        drop((program, output));
+        text.join().expect("it reads to the end")
+    });
+    let killed = numbers(&text, "killed");
+    assert!(!killed.is_empty() && killed.len() < LINES && killed.iter().copied().eq(1..=killed.len()), "{killed:?}");
+    for name in ["cancelled", "other"] {
+        assert!(numbers(&text, name).into_iter().eq(1..=LINES), "of {name}");
+    }
+}
+
+#[test]
+fn a_shutdown_keeps_its_deadline_beside_a_reader_that_never_reads() {
+    let ((output, _reader), scheduler) = (unread(), scheduler());
+    let program = program(PRINTERS, &output);
+    let printers = [1, 2, 3].map(|name| spawn(&scheduler, &program, "noisy", [name.into(), (LINES as i64).into()]));
+    wait_for_suspended(&output, 3);
+    let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(2)));
+    assert!(unfinished.is_empty(), "{unfinished:?}");
+    printers.into_iter().for_each(|printer| assert_eq!(join(printer), Err(Exit::Killed)));
+    let error = output.flush(Duration::ZERO).expect_err("nobody reads");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+}
+
+#[test]
+fn a_reader_that_has_gone_suspends_nobody() {
+    let ((output, reader), scheduler) = (unread(), scheduler());
+    let program = program(PRINTERS, &output);
+    let printer = spawn(&scheduler, &program, "noisy", ["printer".into(), (LINES as i64).into()]);
+    wait_for_suspended(&output, 1);
+    drop(reader);
+    assert_eq!(join(printer), Ok(Value::Nil));
+    let error = output.flush(PATIENCE).expect_err("nobody reads");
+    assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+    assert!(output.flush(PATIENCE).is_ok(), "an error is returned once");
+}
+
+/// A sink that waits for a permit before each write, until the permits are dropped.
+struct Gate {
+    entered: mpsc::Sender<()>,
+    permits: mpsc::Receiver<()>,
+    taken: mpsc::Sender<Vec<u8>>,
+}
+
+impl Write for Gate {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Ignored: the test hears of the first only, and takes what it wants.
+        let _ = self.entered.send(());
+        let _ = self.permits.recv();
+        let _ = self.taken.send(bytes.to_vec());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An output that is full, how the sink goes on, and what the sink takes.
+fn full() -> (Output, mpsc::Sender<()>, mpsc::Receiver<Vec<u8>>) {
+    let ((entered, enters), (permit, permits), (taken, takes)) = (mpsc::channel(), mpsc::channel(), mpsc::channel());
+    let output = Output::new(Gate { entered, permits, taken });
+    assert!(output.try_write(b"-\n"));
+    enters.recv().expect("the writer has taken the line");
+    while output.try_write(b"--------------------------------\n") {}
+    (output, permit, takes)
+}
+
+/// The lines that the sink takes until the output ends, but for those of [`full`].
+fn lines(takes: &mpsc::Receiver<Vec<u8>>) -> Vec<String> {
+    let text = String::from_utf8(takes.iter().flatten().collect()).expect("it is text");
+    text.lines().filter(|line| !line.starts_with('-')).map(str::to_owned).collect()
+}
+
+#[test]
+fn what_cannot_be_suspended_prints_all_the_same() {
+    let ((output, permit, takes), scheduler) = (full(), scheduler());
+    let source = "
+        print('first')
+        function main()
+          table.sort({ 'b', 'a' }, function(a, b)
+            print('comparing')
+            coroutine.wrap(function() print('inside') end)()
+            return a < b
+          end)
+          print('sorted')
+          local large, ok, cause = string.rep('y', 1 << 20), true, nil
+          table.sort({ 2, 1 }, function(a, b)
+            while ok do ok, cause = pcall(print, large) end
+            return a < b
+          end)
+          return cause
+        end";
+    let program = program(source, &output);
+    let child = spawn(&scheduler, &program, "main", []);
+    wait_for_suspended(&output, 1);
+    // The second write takes the buffer, which makes room for the line that the process waits with.
+    permit.send(()).expect("the writer waits for it");
+    let Ok(Value::String(cause)) = join(child) else { panic!("it returns the cause") };
+    let cause = String::from_utf8_lossy(&cause).into_owned();
+    assert!(cause.contains("the reader of the output is slow, and nothing may wait here"), "{cause}");
+    drop((program, output, permit));
+    let said = lines(&takes);
+    let [first, compared @ .., sorted, large] = &said[..] else { panic!("too little: {said:?}") };
+    assert_eq!((&**first, &**sorted, large.len()), ("first", "sorted", 1 << 20));
+    assert!(!compared.is_empty() && compared.chunks(2).all(|pair| pair == ["comparing", "inside"]), "{compared:?}");
+}
+
+#[test]
+fn a_process_that_fails_waits_with_its_report_and_ends_as_it_would() {
+    let ((output, permit, takes), scheduler) = (full(), scheduler());
+    let source = format!("{PRINTERS} function fails() error('broken') end");
+    let program = program(&source, &output).report_failures();
+    let fails = spawn(&scheduler, &program, "fails", []);
+    let pid = fails.pid();
+    wait_for_suspended(&output, 1);
+    assert_eq!(join(spawn(&scheduler, &program, "ticker", [100.into()])), Ok(100.into()));
+    wait_for_suspended(&output, 1);
+    drop(permit);
+    assert!(matches!(join(fails), Err(Exit::Failed(text)) if text.contains("broken")));
+    drop((program, output));
+    let said = lines(&takes);
+    assert!(said[0].starts_with(&format!("{pid} fails failed: ")) && said[0].contains("broken"), "{said:?}");
+}
+
+#[test]
+fn the_test_clock_waits_for_an_output() {
+    let (output, reader) = unread();
+    let scheduler = Scheduler::builder().width(1).test_clock().build().expect("it needs no threads");
+    let source = format!(
+        "{PRINTERS}
+        function prints(parent) noisy('printer', {LINES}) process.send(parent, 'printed') end
+        function main()
+          process.spawn('prints', process.self())
+          return process.receive(3600000)
+        end"
+    );
+    let program = program(&source, &output);
+    let main = spawn(&scheduler, &program, "main", []);
+    std::thread::scope(|scope| {
+        let read = scope.spawn(|| {
+            wait_for_suspended(&output, 1);
+            BufReader::new(reader).lines().take(LINES).count()
+        });
+        assert_eq!(scheduler.block_on(main), Ok("printed".into()));
+        assert_eq!(read.join().expect("it reads"), LINES);
+    });
+}
+
+#[test]
+fn a_sink_that_panics_is_an_error_and_no_more() {
+    struct Panics;
+
+    impl Write for Panics {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            std::panic::resume_unwind(Box::new("no output"))
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let (output, scheduler) = (Output::new(Panics), scheduler());
+    let program = program(PRINTERS, &output);
+    let printer = spawn(&scheduler, &program, "noisy", ["printer".into(), (LINES as i64).into()]);
+    assert_eq!(join(printer), Ok(Value::Nil));
+    assert_eq!(output.flush(PATIENCE).expect_err("it panics").to_string(), "the sink panicked");
+}
+
+/// Set for the child process of the test below.
+const CHILD: &str = "PROCESSION_LUA_OUTPUT_CHILD";
+
+#[test]
+fn a_host_that_exits_after_a_process_loses_nothing_of_it() {
+    if std::env::var_os(CHILD).is_some() {
+        let program = Program::load("test", PRINTERS).expect("it is Lua");
+        let scheduler = scheduler();
+        let printer = spawn(&scheduler, &program, "noisy", ["printer".into(), (LINES as i64).into()]);
+        assert_eq!(join(printer), Ok(Value::Nil));
+        std::process::exit(0);
+    }
+    let this = std::env::current_exe().expect("the system knows");
+    let test = "a_host_that_exits_after_a_process_loses_nothing_of_it";
+    let output = Command::new(this).args([test, "--exact", "--nocapture"]).env(CHILD, "1").output();
+    let output = output.expect("it can be started");
+    let text = String::from_utf8(output.stdout).expect("it is text");
+    assert!(numbers(&text, "printer").into_iter().eq(1..=LINES), "{text}");
+}
