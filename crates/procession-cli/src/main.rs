@@ -26,12 +26,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> std::process::ExitCode {
     use std::io::{self, Write};
 
-    // Not locked: programs print from the threads of their scheduler.
+    // Not locked: what programs print is written by another thread.
     let mut out = io::stdout();
     let parsed = flags::parse(std::env::args_os().skip(1)).map_err(run::Failure::Usage);
     match parsed.and_then(|args| run::run(args, &mut out)) {
         Ok(()) => 0.into(),
         Err(failure) if failure.is_closed_pipe() => 0.into(),
+        Err(failure @ run::Failure::Told) => failure.exit_code().into(),
         Err(failure) => {
             // Ignored: with standard error closed, the exit code must do.
             let _ = writeln!(io::stderr(), "procession: {failure}");

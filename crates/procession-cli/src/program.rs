@@ -2,22 +2,23 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use procession::{BuildError, Exit, Pid, ProcessSnapshot, Scheduler, Snapshot, SpawnOptions};
-use procession_lua::{Program, Value};
+use procession::{BuildError, Exit, Instant, Pid, ProcessSnapshot, Scheduler, Select, Snapshot, SpawnOptions};
+use procession_lua::{Output, Program, Value};
 
 use crate::run::Failure;
 use crate::signals::EndAsked;
 
-/// How often signals are looked at while the program runs: nobody notices a tenth of a second at its end.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A table of statistics comes each so many looks.
-const LOOKS_PER_TABLE: u32 = 10;
+/// The time between two tables of statistics.
+const TABLE_EVERY: Duration = Duration::from_secs(1);
 /// Rows of the table.
 const ROWS: usize = 10;
 const DEADLINE: Duration = Duration::from_secs(5);
+/// The time for the last line on standard error, which comes after the deadline.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(crate) struct RunArgs {
@@ -67,41 +68,65 @@ impl fmt::Display for RunError {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    Ok(run_program(args)?)
-}
-
-fn run_program(args: &RunArgs) -> Result<(), RunError> {
     let name = args.program.clone().unwrap_or_default();
-    let program = Program::read(&name)?.report_failures();
+    let (out, err) = Output::standard();
+    let program = Program::read(&name).map_err(RunError::Load)?.report_failures().output(out.clone(), err.clone());
     let end_asked = EndAsked::listen().map_err(RunError::Signals)?;
     let scheduler = Scheduler::builder().build().map_err(RunError::Scheduler)?;
-    let arguments: Vec<Value> = args.arguments.iter().map(Value::string).collect();
-    let mut main = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", arguments)?.into_parts().1;
-    let mut statistics = args.stats.then(|| Statistics::new(io::stderr().is_terminal()));
-    let (mut looks, mut told) = (0, false);
-    let result = loop {
-        match main.join_timeout(LOOK_EVERY) {
-            Ok(result) => break Some(result),
-            Err(still) => main = still,
+    let ended = scheduler.block_on(async {
+        let result = run_program(args, &program, &scheduler, &end_asked, &err).await;
+        // The deadline is that of the shutdown and of the output together.
+        let ends = Instant::now() + args.deadline;
+        let left = || ends.saturating_duration_since(Instant::now());
+        let unfinished = scheduler.shutdown(args.deadline).await;
+        let written = out.flush(left());
+        // Ignored: with standard error closed, nobody wants it.
+        drop(err.flush(left()));
+        match result? {
+            Some(Err(exit)) => Err(RunError::Ended(name, exit).into()),
+            _ if !unfinished.is_empty() => Err(RunError::Unfinished(name, unfinished.len()).into()),
+            _ => written.map_err(Failure::Output),
         }
-        looks += 1;
-        if let Some(statistics) = &mut statistics
-            && looks % LOOKS_PER_TABLE == 0
-        {
-            statistics.print(&scheduler.snapshot());
+    });
+    match ended {
+        Err(failure) if !failure.is_closed_pipe() => {
+            // Behind what the program said. Ignored: if nobody reads it, the exit code must do.
+            err.try_write(format!("procession: {failure}\n").as_bytes());
+            drop(err.flush(LAST_WORDS));
+            Err(Failure::Told)
         }
-        if end_asked.is_asked() && !std::mem::replace(&mut told, true) {
-            break None;
-        }
-    };
-    if let Some(statistics) = &mut statistics {
-        statistics.print(&scheduler.snapshot());
+        other => other,
     }
-    let unfinished = scheduler.block_on(scheduler.shutdown(args.deadline));
-    match result {
-        Some(Err(exit)) => Err(RunError::Ended(name, exit)),
-        _ if !unfinished.is_empty() => Err(RunError::Unfinished(name, unfinished.len())),
-        _ => Ok(()),
+}
+
+/// Runs the program until its `main` has ended, and returns how; `None` if a signal came first.
+async fn run_program(
+    args: &RunArgs,
+    program: &Program,
+    scheduler: &Scheduler,
+    end_asked: &EndAsked,
+    err: &Output,
+) -> Result<Option<Result<Value, Exit>>, RunError> {
+    let signals = end_asked.stream().map_err(RunError::Signals)?;
+    let arguments: Vec<Value> = args.arguments.iter().map(Value::string).collect();
+    let mut main = program.spawn_with(SpawnOptions::new().on(scheduler), "main", arguments)?.into_parts().1;
+    let mut statistics = args.stats.then(|| Statistics::new(io::stderr().is_terminal()));
+    loop {
+        let mut signal = [0];
+        let ends = Select::new()
+            .wait_for(&mut main, |result| ControlFlow::Break(Ok(Some(result))))
+            .wait_for(signals.peek(&mut signal), |peeked| ControlFlow::Break(peeked.map(|_| None)));
+        let ended = match &mut statistics {
+            None => ends.await,
+            Some(statistics) => {
+                let ended = ends.timeout(TABLE_EVERY, || ControlFlow::Continue(())).await;
+                statistics.print(&scheduler.snapshot(), err);
+                ended
+            }
+        };
+        if let ControlFlow::Break(result) = ended {
+            return result.map_err(RunError::Signals);
+        }
     }
 }
 
@@ -119,10 +144,11 @@ impl Statistics {
         Self { steps: HashMap::new(), in_place, lines: 0 }
     }
 
-    /// Prints the table, in one piece, on standard error.
-    fn print(&mut self, snapshot: &Snapshot) {
-        // Ignored: with standard error closed, nobody wants it.
-        drop(io::stderr().lock().write_all(self.table(snapshot).as_bytes()));
+    /// Prints the table, in one piece, on standard error. If that has no room, leaves this one out.
+    fn print(&mut self, snapshot: &Snapshot, err: &Output) {
+        if !err.try_write(self.table(snapshot).as_bytes()) {
+            self.lines = 0;
+        }
     }
 
     /// The processes that did the most steps since the last time.
@@ -156,9 +182,31 @@ impl Statistics {
 
 #[cfg(test)]
 mod tests {
-    use procession::Scheduler;
+    use std::future::{Future, poll_fn};
+    use std::pin::pin;
+    use std::task::Poll;
 
-    use super::Statistics;
+    use procession::Scheduler;
+    use procession_lua::{Output, Program};
+
+    use super::{RunArgs, Statistics, run_program};
+    use crate::signals::EndAsked;
+
+    #[test]
+    fn a_program_that_waits_has_no_timer_of_the_command() {
+        let scheduler = Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
+        let program = Program::load("test", "function main() process.receive() end").expect("it is Lua");
+        let (end_asked, err) = (EndAsked::listen().expect("signals can be heard"), Output::new(std::io::sink()));
+        for stats in [false, true] {
+            let args = RunArgs { stats, ..RunArgs::default() };
+            let timers = scheduler.block_on(async {
+                let mut running = pin!(run_program(&args, &program, &scheduler, &end_asked, &err));
+                poll_fn(|task| Poll::Ready(running.as_mut().poll(task).is_ready())).await;
+                scheduler.snapshot().timers.pending
+            });
+            assert_eq!(timers, u64::from(stats));
+        }
+    }
 
     #[test]
     fn on_a_terminal_a_table_takes_the_place_of_the_last() {

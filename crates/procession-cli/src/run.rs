@@ -30,6 +30,8 @@ pub(crate) enum Failure {
     Trial(TrialError),
     Run(RunError),
     Output(io::Error),
+    /// What it was has been said.
+    Told,
 }
 
 impl Failure {
@@ -41,7 +43,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
-            Self::Bench(..) | Self::Trial(_) | Self::Run(_) | Self::Output(_) => 1,
+            Self::Bench(..) | Self::Trial(_) | Self::Run(_) | Self::Output(_) | Self::Told => 1,
         }
     }
 }
@@ -72,6 +74,7 @@ impl fmt::Display for Failure {
             Self::Trial(error) => error.fmt(f),
             Self::Run(error) => error.fmt(f),
             Self::Output(error) => write!(f, "cannot write to standard output: {error}"),
+            Self::Told => Ok(()),
         }
     }
 }

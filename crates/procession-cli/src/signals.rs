@@ -1,11 +1,14 @@
 //! Signals: the first SIGINT or SIGTERM asks for an end in order, the second ends the program at once.
 
-use std::io;
+use std::io::{self, Write as _};
+use std::os::unix::net::UnixStream as StdStream;
 
+use procession::net::UnixStream;
 use procession_sync::Arc;
 use procession_sync::atomic::{AtomicBool, Ordering};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::low_level::pipe;
 
 /// Whether somebody has asked for an end.
 #[derive(Clone, Debug)]
@@ -22,6 +25,20 @@ impl EndAsked {
             flag::register(signal, Arc::clone(&asked))?;
         }
         Ok(Self(asked))
+    }
+
+    /// Returns a stream, of the calling thread's scheduler, that becomes readable with the first signal.
+    pub(crate) fn stream(&self) -> io::Result<UnixStream> {
+        let (reader, mut writer) = StdStream::pair()?;
+        for signal in [SIGINT, SIGTERM] {
+            // Behind the flag: handlers run in the order in which they were registered.
+            pipe::register(signal, writer.try_clone()?)?;
+        }
+        // A signal before that has set the flag only.
+        if self.is_asked() {
+            writer.write_all(&[0])?;
+        }
+        UnixStream::try_from(reader)
     }
 
     pub(crate) fn is_asked(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The programs in `programs/`, run by the command, with clients over TCP.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write, pipe};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -306,6 +306,125 @@ fn what_does_not_end_by_itself_is_ended_by_the_deadline() {
     kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
     let output = child.wait_with_output().expect("it is a child");
     assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), output.status.code()), ("", Some(0)));
+}
+
+/// Writes a program for one test, and returns its path.
+fn written(name: &str, source: &str) -> String {
+    let path = format!("{}/{name}", env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(&path, source).expect("the folder is there");
+    path
+}
+
+/// More than a pipe holds, and less than a pipe and the buffers of an output do.
+const FITS: &str = "for i = 1, 120 do print(string.rep('x', 999)) end";
+
+#[test]
+fn all_that_is_printed_arrives_in_order_before_the_exit() {
+    let source = "
+        function noisy(name) for i = 1, 1000 do print(name, i) end end
+        function main()
+          for name = 1, 8 do process.monitor(process.spawn('noisy', name)) end
+          for name = 1, 8 do process.receive() end
+          noisy('main')
+        end";
+    let (out, err, code) = said(&written("noisy.lua", source));
+    assert_eq!((err.as_str(), code), ("", 0));
+    for name in ["1", "2", "3", "4", "5", "6", "7", "8", "main"] {
+        let numbers = out.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
+        assert!(numbers.map(|number| number.parse::<u32>()).eq((1..=1000).map(Ok)), "of {name}");
+    }
+    assert!(out.ends_with("main\t1000\n"));
+}
+
+#[test]
+fn standard_error_in_the_same_file_keeps_its_place() {
+    let source = "
+        function fails() error('of a child', 0) end
+        function main()
+          for i = 1, 100 do print(i) log.info(i) end
+          process.monitor(process.spawn('fails'))
+          process.receive()
+          print('last')
+          error('of main', 0)
+        end";
+    let (mut reader, writer) = pipe().expect("the system gives a pipe");
+    let mut command = program(&written("both.lua", source));
+    command.stdout(writer.try_clone().expect("the system gives a descriptor")).stderr(writer);
+    let mut child = command.spawn().expect("it can be started");
+    // It has the ends that are written to.
+    drop(command);
+    let mut text = String::new();
+    reader.read_to_string(&mut text).expect("it is text");
+    assert_eq!(child.wait().expect("it is a child").code(), Some(1));
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with(['\t', 's', '['])).collect();
+    for (i, pair) in lines[..200].chunks(2).enumerate() {
+        let number = (i + 1).to_string();
+        assert!(pair[0] == number && pair[1].starts_with("info p") && pair[1].ends_with(&number), "{pair:?}");
+    }
+    let [failed, last, ended] = lines[200..] else { panic!("{:?}", &lines[200..]) };
+    assert!(failed.contains(" fails failed: ") && last == "last", "{failed}, {last}");
+    assert!(ended.starts_with("procession: main of ") && ended.contains("of main"), "{ended}");
+}
+
+#[test]
+fn a_reader_that_never_reads_does_not_hold_up_the_exit() {
+    // One that is asked to end while it prints, and one that has ended and has not been read.
+    let endless = written("endless.lua", &format!("function main() log.info('begins') while true do {FITS} end end"));
+    let fits = written("fits.lua", &format!("function main() {FITS} log.info('begins') end"));
+    for (path, is_asked) in [(endless, true), (fits, false)] {
+        let mut command = program(&format!("--deadline 1 {path}"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+        let mut errors = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut line = String::new();
+        errors.read_line(&mut line).expect("it is text");
+        assert!(line.ends_with("\tbegins\n") || line.ends_with(" begins\n"), "{line}");
+        if is_asked {
+            kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+        }
+        let mut rest = String::new();
+        errors.read_to_string(&mut rest).expect("it is text");
+        assert_eq!(
+            rest, "procession: cannot write to standard output: its reader did not take everything in time\n",
+            "of {path}"
+        );
+        assert_eq!(child.wait().expect("it is a child").code(), Some(1), "{path}");
+    }
+}
+
+#[test]
+fn readers_of_both_streams_that_never_read_do_not_hold_up_the_exit() {
+    // The same pipe, so that nothing can be said about it, either; or one of their own for each.
+    let path = written("both_fit.lua", &format!("function main() {FITS} log.info(string.rep('y', 65536)) end"));
+    for is_same in [true, false] {
+        let (_reader, writer) = pipe().expect("the system gives a pipe");
+        let mut command = program(&format!("--deadline 1 {path}"));
+        match is_same {
+            true => command.stderr(writer.try_clone().expect("the system gives a descriptor")).stdout(writer),
+            false => command.stderr(Stdio::piped()).stdout(writer),
+        };
+        let mut child = command.spawn().expect("it can be started");
+        let _unread = child.stderr.take();
+        assert_eq!(child.wait().expect("it is a child").code(), Some(1));
+    }
+}
+
+#[test]
+fn a_program_whose_output_is_refused_goes_on_and_tells() {
+    let path = written("refused.lua", &format!("function main() for i = 1, 10 do {FITS} end end"));
+    let (reader, writer) = pipe().expect("the system gives a pipe");
+    drop(reader);
+    let output = program(&path).stdout(writer).stderr(Stdio::piped()).spawn();
+    let output = output.and_then(|child| child.wait_with_output()).expect("the command can be started");
+    assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), output.status.code()), ("", Some(0)));
+
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("there is a device that is always full");
+    let output = program(&path).stdout(full).stderr(Stdio::piped()).spawn();
+    let output = output.and_then(|child| child.wait_with_output()).expect("the command can be started");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "procession: cannot write to standard output: No space left on device (os error 28)\n"
+    );
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]
