@@ -160,7 +160,8 @@ impl<M: Send + 'static> Context<M> {
         self.receive().first(false, pick).await
     }
 
-    /// Receives the next message if there is one.
+    /// Receives the next message if there is one. Returns `None` as well if more signals lie before
+    /// it than one step may take; then a later call goes on behind them.
     pub fn try_receive(&mut self) -> Option<M> {
         here::spend();
         self.take_message_aside().or_else(|| self.take_message())
@@ -304,6 +305,11 @@ impl<M: Send + 'static> Context<M> {
                 Event::Message(message) => return Some(message),
                 other => self.put_aside(other),
             }
+            // Signals need no room in a bounded mailbox, so they may come as fast as they are taken.
+            here::spend();
+            if here::is_spent() {
+                return None;
+            }
         }
     }
 
@@ -357,6 +363,11 @@ impl<M: Send + 'static> Context<M> {
                 Queued::System(entry) => {
                     if let Some(signal) = self.accept(entry) {
                         return Some(signal.into());
+                    }
+                    // As in `take_message`.
+                    here::spend();
+                    if here::is_spent() {
+                        return None;
                     }
                 }
             }
@@ -457,6 +468,11 @@ impl<M: Send + 'static> Receive<'_, M> {
             if seen.is_cancelled() && !to_the_end {
                 // Once more: what was sent before the cancel may have come since.
                 let picked = pick(self.context);
+                if picked.is_none() && here::is_spent() {
+                    // There may be more.
+                    here::give_way(task);
+                    return Poll::Pending;
+                }
                 self.waits &= picked.is_none();
                 return Poll::Ready(picked);
             }

@@ -271,6 +271,8 @@ pub(crate) struct MachineBody<P: Process> {
     sleeps: Vec<(u64, Armed)>,
     waiting_for: Option<WaitingFor>,
     told_cancel: bool,
+    /// Whether the mailbox may hold more than was collected.
+    has_more: bool,
 }
 
 enum Stage<P: Process> {
@@ -289,6 +291,9 @@ impl<P: Process> Drop for Closing<P> {
     }
 }
 
+/// Entries of a bounded mailbox that a state machine is handed in one step at most: as many as a step of
+/// another process may receive.
+const COLLECTED_MAX: u32 = crate::worker::BUDGET;
 /// Room for more events, or commands, than these is given back after the step that needed it.
 const KEPT: usize = 4;
 
@@ -315,12 +320,14 @@ impl<P: Process> MachineBody<P> {
                 sleeps: Vec::new(),
                 waiting_for: None,
                 told_cancel: false,
+                has_more: false,
             },
         ))
     }
 
     /// Takes what is in the mailbox.
     fn collect(&mut self, slot: &Slot) {
+        self.has_more = false;
         let Some(mailbox) = slot.mailbox_checked::<P::Message>() else {
             unreachable!("[typed] the slot was made for this process")
         };
@@ -333,10 +340,13 @@ impl<P: Process> MachineBody<P> {
                 }
             }
             Mailbox::Bounded(ring) => {
-                // Their room is not free before the process is handed them, so no sender can prolong this.
-                while let Some(entry) = ring.take_kept() {
+                // A part at a time. Messages free their room when the process is handed them, but signals
+                // and completions need no room: they may come as fast as they are taken.
+                for _ in 0..COLLECTED_MAX {
+                    let Some(entry) = ring.take_kept() else { return };
                     self.note(slot, entry);
                 }
+                self.has_more = true;
             }
         }
     }
@@ -427,6 +437,9 @@ impl<P: Process> MachineBody<P> {
 
     /// Waits as `waiting_for` says, if nothing has come meanwhile.
     fn wait(&self, slot: &Slot, waiting_for: WaitingFor) -> Step {
+        if self.has_more {
+            return Step::GoesOn;
+        }
         if self.outstanding > 0 && waiting_for != WaitingFor::Messages {
             slot.note_waiting(Waiting::COMPLETION);
         }

@@ -242,7 +242,7 @@ pub struct WorkerSnapshot {
     pub searches: u64,
     /// Processes in its deque.
     pub deque: usize,
-    /// Processes in its FIFO ring.
+    /// Processes in its FIFO rings, woken and continued ones.
     pub fifo: usize,
     /// Processes bound to it that are ready.
     pub bound: usize,

@@ -600,10 +600,11 @@ impl Local {
         // All of the deque is owed a turn while steps are slow, and one process of it otherwise.
         let spawned = core.deque.len().min(if core.pace.is_slow() { usize::MAX } else { 1 });
         let woken = core.woken.len() + bound;
-        // If only one class waits, the usual order serves it.
-        match [woken, continued, spawned].iter().filter(|&&waiting| waiting > 0).count() {
-            0 | 1 => core.owed.note(0, 0, 0),
-            _ => core.owed.note(woken, continued, spawned),
+        if spawned == 0 && (woken == 0 || continued == 0) {
+            // Only one class waits, in a ring: the usual order serves it.
+            core.owed.note(0, 0, 0);
+        } else {
+            core.owed.note(woken, continued, spawned);
         }
         if let Some(now) = now
             && continued > 0

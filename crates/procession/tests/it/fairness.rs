@@ -9,7 +9,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use procession::{
-    Context, Events, InitError, Pid, Process, Scheduler, SpawnOptions, Status, Value, WaitingFor, Yields, yield_now,
+    Context, Events, Exit, InitError, Pid, Process, Scheduler, SpawnOptions, Status, Value, WaitingFor, WhenFull,
+    Yields, yield_now,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -681,4 +682,91 @@ fn what_a_caller_leaves_in_its_next_slot_is_run_by_others() {
         assert_eq!(wakes.join(), Ok(true));
         soon(&told);
     }
+}
+
+/// Goal: exit signals, which need no room in a bounded mailbox, cannot keep a process from its steps, nor
+/// from its messages. Method: threads send them until the process has had several steps with them.
+#[test]
+fn a_flood_of_signals_leaves_a_process_its_steps() {
+    const STEPS: u32 = 20;
+    struct Trapping {
+        steps: u32,
+        tells: mpsc::Sender<()>,
+    }
+    impl Process for Trapping {
+        type Message = ();
+        type Output = ();
+
+        fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+            Ok(())
+        }
+
+        fn step(
+            &mut self,
+            events: &mut Events<()>,
+            yields: &mut Yields<'_>,
+        ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
+            yields.trap_exits(true);
+            self.steps += u32::from(events.len() > 0);
+            if self.steps == STEPS {
+                self.tells.send(())?;
+                return Ok(Status::Done(()));
+            }
+            Ok(if self.steps == 0 { Status::Continue } else { Status::Wait(WaitingFor::Messages) })
+        }
+    }
+    let scheduler = threaded(1);
+    let options = SpawnOptions::new().on(&scheduler).mailbox(4, WhenFull::Reject);
+    let (tells, told) = mpsc::channel();
+    let machine = options.spawn_process(Trapping { steps: 0, tells }, "", Box::new(())).expect("it accepts");
+    flood_until(machine.pid(), || soon(&told));
+}
+
+#[test]
+fn a_flood_of_signals_leaves_a_process_its_messages() {
+    const MESSAGES: u32 = 4;
+    let scheduler = threaded(1);
+    let options = SpawnOptions::new().on(&scheduler).mailbox(MESSAGES, WhenFull::Wait);
+    let (tells, told) = mpsc::channel();
+    let receiver = options.start(move |mut cx: Context<u32>| async move {
+        cx.trap_exits(true);
+        tells.send(()).expect("the test waits");
+        for n in 0..MESSAGES {
+            assert_eq!(cx.receive().await, Some(n));
+        }
+        tells.send(()).expect("the test waits");
+    });
+    soon(&told);
+    let address = receiver.address().clone();
+    let beside = scheduler.spawn(async { yield_now().await });
+    flood_until(receiver.pid(), || {
+        // Another process has its turns meanwhile.
+        beside.join().expect("it ends");
+        (0..MESSAGES).for_each(|n| address.send(n).expect("there is room"));
+        soon(&told);
+    });
+    receiver.join().expect("it ends");
+}
+
+/// Sends exit signals from several threads until `wait` returns.
+fn flood_until(pid: Pid, wait: impl FnOnce()) {
+    /// Also if the test fails: the threads would go on, and the scope would wait for them.
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _over = Over(&over);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    procession::send_exit(pid, Exit::Shutdown);
+                }
+            });
+        }
+        wait();
+    });
 }
