@@ -271,6 +271,10 @@ impl Builder {
     /// Lets the threads that call [`block_on`](Scheduler::block_on) and [`run_until_idle`](Scheduler::run_until_idle) be the first worker
     /// while they do. With a width of 1 the scheduler starts no thread: nothing runs between those calls. So a process that keeps the last
     /// [`Scheduler`] handle, and is driven by nobody any more, keeps the scheduler for ever.
+    ///
+    /// A [coroutine](crate::co) stays on the thread that began it. As long as one that has begun on a caller's thread is alive, only that thread
+    /// drives the scheduler; other callers wait. The thread does not end before its coroutines, and does not drive once it wants to end. So
+    /// the coroutines must have ended by then, or other callers wait in vain.
     pub fn callers_drive(mut self) -> Self {
         self.callers_drive = true;
         self

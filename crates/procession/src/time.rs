@@ -598,6 +598,9 @@ pub fn run_after<F: FnOnce() + Send + 'static>(delay: Duration, function: F) -> 
 /// Runs a function every `period`, the first time one period from now, on a worker, outside all locks; it must not block. What was
 /// missed is left out; the phase is kept. A period of zero is taken as one nanosecond.
 ///
+/// The test clock stops at each firing, so it passes no further than one period at a time: with a short period, a long sleep takes as many
+/// firings as periods fit into it.
+///
 /// # Errors
 /// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers, or has ended.
 pub fn run_every<F: Fn() + Send + Sync + 'static>(period: Duration, function: F) -> Result<Timer, TimerLimit<F>> {

@@ -310,7 +310,7 @@ fn the_time_of_a_read_that_was_given_up_ends_with_it() {
 /// Goal: what is known of a socket may be older than its data. Method: nobody asks the kernel for the socket's scheduler, whose callers drive it.
 #[test]
 fn a_wait_whose_time_is_over_tries_once_more() {
-    let asleep = Scheduler::builder().callers_drive().build().expect("it starts no thread");
+    let asleep = Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
     let (client, server) = asleep.block_on(connected());
     let mut server = StdTcpStream::try_from(server).expect("it is a socket");
     threaded(1).block_on(async {
