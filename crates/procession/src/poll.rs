@@ -208,6 +208,12 @@ impl<const MUTATION: u8> Direction<MUTATION> {
         self.take(wakers);
     }
 
+    /// The kernel was asked about the direction, and has something: as `Edge`. Others who wait are woken by the kernel's own event.
+    pub(crate) fn note_ready(&self) {
+        // Ordering: Release pairs with the Acquire of `See`, as in `set`.
+        self.word.fetch_add(EDGE, AcqRel);
+    }
+
     fn take(&self, wakers: &mut Vec<Waker>) {
         self.change(|waiters| {
             wakers.extend(waiters.first.take().into_iter().chain(waiters.others.drain(..)).map(|(_, waker)| waker));

@@ -198,8 +198,9 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
     let mut future = pin!(future);
     let mut output = None;
     let waker = Waker::from(Arc::clone(root));
-    // The future belongs to what runs here, perhaps a coroutine. The processes that this thread runs meanwhile do not.
+    // The future belongs to what runs here, perhaps a coroutine. The processes and timers that this thread runs meanwhile do not.
     let running = Running::now();
+    let _turned = Resuming::with(Running::NOTHING);
     let mut poll = || {
         let _resuming = Resuming::with(running);
         match future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
@@ -212,9 +213,7 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
     };
     loop {
         if let Some((seat, core)) = shared.take_callers_seat() {
-            let turned = Resuming::with(Running::NOTHING);
             sit(Arc::clone(shared), seat, core, false, Stay::Root(root, &mut poll));
-            drop(turned);
             if shared.must_be_drained() {
                 drain(shared);
             }

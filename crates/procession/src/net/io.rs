@@ -312,8 +312,12 @@ impl<T: AsFd> Io<T> {
         let mut waiter = Waiter { io: self, side, number: None };
         // It is called if the direction is ready, and changes nothing; or else for the last time, when the kernel knows better.
         let mut call = |io: &T| {
-            if is_last_try() && !is_ready_now(io, side)? {
-                return Err(io::ErrorKind::WouldBlock.into());
+            if is_last_try() {
+                if !is_ready_now(io, side)? {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                // So that the try that follows is made.
+                self.direction(side).note_ready();
             }
             Ok(Done::whole(()))
         };
