@@ -3,7 +3,8 @@
 //! ## Invariants
 //! - `[own thread]` a coroutine is neither `Send` nor `Sync`: the thread that made it is the only one that ever runs it, unless who moves
 //!   it answers for every frame on its stack.
-//! - `[residual]` whoever makes a coroutine answers for what its frames share with the thread: see the crate's documentation.
+//! - `[residual]` whoever makes a coroutine answers for what its frames share with the thread: see
+//!   the crate's documentation.
 //! - `[frames]` the stack goes back to its slab only when nothing lives on it: after the function has returned or unwound, or before it
 //!   was entered.
 
@@ -186,11 +187,14 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
     /// ```
     ///
     /// # Safety
-    /// At each suspension, all frames on the coroutine's stack keep the three parts of the [residual rule](crate#the-residual-rule):
+    /// At each suspension, all frames on the coroutine's stack keep the three parts of the
+    /// [residual rule](crate#the-residual-rule):
     ///
-    /// 1. no thread-local, and no other stackful coroutine, holds a pointer to one of them that is taken to be scoped to it;
+    /// 1. no thread-local, and no other stackful coroutine, holds a pointer to one of them that is
+    ///    taken to be scoped to it;
     /// 2. none refers to a thread-local value, unless the coroutine ends before its thread does;
-    /// 3. each can be unwound by a panic, unless the coroutine is not dropped before it has left it.
+    /// 3. each can be unwound by a panic, unless the coroutine is not dropped before it has left
+    ///    it.
     #[track_caller]
     pub unsafe fn new<F>(stack: Stack, function: F) -> Self
     where

@@ -4,8 +4,9 @@
 //! scope's frame is on the stack). If the thread ended first, the local would be gone. So a thread that has started coroutines which have not
 //! ended does not end.
 //!
-//! This is a net below the contract of `Coroutine::new`, not a proof: a local that was first touched after [`begin`] is destroyed before
-//! [`KEEPER`] makes the thread wait, and the main thread ends with the program.
+//! This is a net below the contract of `Coroutine::new`, not a proof: a local that was first
+//! touched after [`begin`] is destroyed before [`KEEPER`] makes the thread wait, and the main
+//! thread ends with the program.
 
 use std::cell::Cell;
 

@@ -26,18 +26,21 @@
 //! # The residual rule
 //!
 //! A coroutine stays on its thread: it is not `Send`. That keeps thread-local addresses, `errno`, lock guards and values that are not
-//! `Send` right. Its frames still break three habits of a thread's stack: they need not end in the reverse order of their beginnings, they
-//! can be outlived by the thread's locals, and they are ended by an unwinding from outside. Code that relies on these habits can be safe by its
-//! signature, so no type can keep it out of coroutines. [`Coroutine::new`] is `unsafe` for that reason, and this is its contract. The code
-//! that runs in the coroutine keeps it at each suspension, with all frames that are on the stack then.
+//! `Send` right. Its frames still break three habits of a thread's stack: they need not end in the
+//! reverse order of their beginnings, they can be outlived by the thread's locals, and they are
+//! ended by an unwinding from outside. Code that relies on these habits can be safe by its
+//! signature, so no type can keep it out of coroutines. [`Coroutine::new`] is `unsafe` for that
+//! reason, and this is its contract. The code that runs in the coroutine keeps it at each
+//! suspension, with all frames that are on the stack then.
 //!
-//! Whoever makes coroutines of code that is not his own answers for it. Code that may break a rule is kept apart by not suspending inside of
-//! it.
+//! Whoever makes coroutines of code that is not his own answers for it. Code that may break a rule
+//! is kept apart by not suspending inside of it.
 //!
 //! ## 1. No thread-local points to a frame
 //!
-//! Code that puts a pointer to its own frame into a thread-local, and restores the old one when the frame ends (the crate `scoped-tls` is an
-//! example), takes for granted that frames of one thread end in the reverse order of their beginnings. Two coroutines on one thread need not:
+//! Code that puts a pointer to its own frame into a thread-local, and restores the old one when the
+//! frame ends (the crate `scoped-tls` is an example), takes for granted that frames of one thread
+//! end in the reverse order of their beginnings. Two coroutines on one thread need not:
 //!
 //! ```text
 //! a: SCOPED.set(&x, || suspend())      // SCOPED points to x, on the stack of a
@@ -46,38 +49,43 @@
 //! b ends                               // SCOPED points to x again
 //! ```
 //!
-//! The same holds for what measures the thread's stack by such a pointer, or by the bounds that the system knows: a limit on recursion, or
-//! a collector that scans the stack. It holds for other libraries with stacks of their own, too: one of their coroutines that is suspended inside of
+//! The same holds for what measures the thread's stack by such a pointer, or by the bounds that the
+//! system knows: a limit on recursion, or a collector that scans the stack. It holds for other
+//! libraries with stacks of their own, too: one of their coroutines that is suspended inside of
 //! this one may be resumed after this one has ended, with pointers to its frames.
 //!
 //! ## 2. No frame refers to a thread-local that is destroyed first
 //!
-//! A reference that `LocalKey::with` gives is valid until the thread destroys the value. On an ordinary stack that is after the frame has
-//! ended. A suspended frame stays where it is, and the thread goes on to its end:
+//! A reference that `LocalKey::with` gives is valid until the thread destroys the value. On an
+//! ordinary stack that is after the frame has ended. A suspended frame stays where it is, and the
+//! thread goes on to its end:
 //!
 //! ```text
 //! LOCAL.with(|value| suspend())        // the frame refers to value; the coroutine is forgotten, or kept in a thread-local
 //! the thread ends                      // value is destroyed; the frame, or a scoped thread that it has lent value to, still reads it
 //! ```
 //!
-//! Either no such reference is held across a suspension, or the coroutine ends before its thread does. It ends by returning, by a panic, or by
-//! being dropped. The destructors of the thread's locals are part of the thread's end. A coroutine that is forgotten, leaked, or stuck has not
-//! ended. The crate helps, but cannot do it all: a thread with coroutines that have not ended waits when it comes to destroy a local of this
-//! crate. Locals that were first touched after the thread's first coroutine had begun are destroyed before that, and the main thread does not
-//! wait.
+//! Either no such reference is held across a suspension, or the coroutine ends before its thread
+//! does. It ends by returning, by a panic, or by being dropped. The destructors of the thread's
+//! locals are part of the thread's end. A coroutine that is forgotten, leaked, or stuck has not
+//! ended. The crate helps, but cannot do it all: a thread with coroutines that have not ended waits
+//! when it comes to destroy a local of this crate. Locals that were first touched after the
+//! thread's first coroutine had begun are destroyed before that, and the main thread does not wait.
 //!
 //! ## 3. All frames can be unwound
 //!
-//! A coroutine that is dropped while it is suspended is unwound, by a panic that begins in the suspension. A frame of a function with another
-//! ABI than Rust's does not let it through: one in Rust (`extern "C" fn`) aborts the program; one in another language may do anything, unless
-//! it was compiled for that.
+//! A coroutine that is dropped while it is suspended is unwound, by a panic that begins in the
+//! suspension. A frame of a function with another ABI than Rust's does not let it through: one in
+//! Rust (`extern "C" fn`) aborts the program; one in another language may do anything, unless it
+//! was compiled for that.
 //!
 //! ```text
 //! qsort(array, count, size, compare)   // C
 //! extern "C" fn compare(a, b)          // calls suspend(): a drop of the coroutine aborts the program here
 //! ```
 //!
-//! Either there is no suspension above such a frame, or the coroutine is resumed until it has left it.
+//! Either there is no suspension above such a frame, or the coroutine is resumed until it has left
+//! it.
 //!
 //! # Ends
 //!
@@ -92,8 +100,9 @@
 //! | a destructor panics while the stack is unwound for another panic | the program aborts, as everywhere in Rust |
 //!
 //! A stack is never used again, nor unmapped, while anything on it lives: a thread that was started in a scope may still
-//! look at it. For the same reason the thread stays: frames of the coroutine may have lent its thread-locals. This is a net, and not to be
-//! relied on: see [the second rule](#2-no-frame-refers-to-a-thread-local-that-is-destroyed-first).
+//! look at it. For the same reason the thread stays: frames of the coroutine may have lent its
+//! thread-locals. This is a net, and not to be relied on: see [the second
+//! rule](#2-no-frame-refers-to-a-thread-local-that-is-destroyed-first).
 // Models build no coroutines: what loom replaces has no place in a signal handler.
 #![cfg(all(unix, not(procession_loom)))]
 

@@ -18,7 +18,8 @@ fn made<I, Y, R, F>(stack: Stack, function: F) -> Coroutine<I, Y, R>
 where
     F: FnOnce(&Suspender<'_, I, Y>, I) -> R + 'static,
 {
-    // SAFETY: nothing here keeps a thread-local, or what it lends, across a suspension; all frames are Rust's.
+    // SAFETY: nothing here keeps a thread-local, or what it lends, across a suspension; all frames
+    // are Rust's.
     unsafe { Coroutine::new(stack, function) }
 }
 

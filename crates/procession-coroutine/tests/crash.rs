@@ -35,7 +35,8 @@ fn made<I, Y, R, F>(stack: Stack, function: F) -> Coroutine<I, Y, R>
 where
     F: FnOnce(&Suspender<'_, I, Y>, I) -> R + 'static,
 {
-    // SAFETY: a thread-local is lent by a coroutine that is stuck alone, whose thread is kept; all frames are Rust's.
+    // SAFETY: a thread-local is lent by a coroutine that is stuck alone, whose thread is kept; all
+    // frames are Rust's.
     unsafe { Coroutine::new(stack, function) }
 }
 

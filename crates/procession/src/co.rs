@@ -47,7 +47,8 @@
 //! of them than another gives new ones away before they begin; one that has some to go on with, which no other can, leaves new ones to those that
 //! have none, for a while. What is bound to a worker that computes or blocks for long waits.
 //!
-//! The [residual rule](procession_coroutine#the-residual-rule) in its three parts cannot be checked, and is what
+//! The [residual rule](procession_coroutine#the-residual-rule) in its three parts cannot be
+//! checked, and is what
 //! [`Builder::enable_coroutines`](crate::Builder::enable_coroutines) makes you promise.
 //!
 //! # Ends
@@ -67,8 +68,9 @@
 //!
 //! # Where a coroutine cannot be suspended
 //!
-//! While it panics or is unwound, inside [`no_suspend`] and [`blocking`](crate::blocking()), while it drives another scheduler
-//! ([`callers_drive`](crate::Builder::callers_drive)), and inside the `poll` of a future that it waits for, what would suspend it blocks
+//! While it panics or is unwound, inside [`no_suspend`] and [`blocking`](crate::blocking()), while
+//! it drives another scheduler ([`callers_drive`](crate::Builder::callers_drive)), and inside the
+//! `poll` of a future that it waits for, what would suspend it blocks
 //! its worker's thread instead: the frames below count on nothing else running on that thread meanwhile. Anything it waits for there has to come
 //! from another thread. If all threads that the scheduler may have are blocked already, waiting there panics.
 //!
@@ -122,7 +124,8 @@ enum Out {
 /// ## Invariants
 /// - `[own thread]` a pinned coroutine is resumed, unwound and dropped by the thread that first resumed it: it is bound to that thread's seat,
 ///   and a seat that is for callers goes to nobody else while it has live coroutines.
-/// - `[residual]` what runs in coroutines keeps the [residual rule](procession_coroutine#the-residual-rule):
+/// - `[residual]` what runs in coroutines keeps the [residual
+///   rule](procession_coroutine#the-residual-rule):
 ///   [`Builder::enable_coroutines`](crate::Builder::enable_coroutines) asks for that promise.
 /// - `[frame]` `CURRENT` names the frame at the root of the coroutine's stack that the thread runs on, and the step's task context; both are there
 ///   as long as the step.
@@ -199,7 +202,8 @@ impl Running {
     }
 }
 
-/// Restores what ran before a coroutine was resumed, or before the thread turned to something else on top of a coroutine's stack.
+/// Restores what ran before a coroutine was resumed, or before the thread turned to something else
+/// on top of a coroutine's stack.
 #[must_use]
 pub(crate) struct Resuming(Current);
 

@@ -168,8 +168,8 @@ impl<M: Send + 'static> Context<M> {
     }
 
     /// Monitors another process: when it ends, however it ends, this one is told, once ([`Event::Down`], [`down`](Self::down)). If it has
-    /// ended, this one is told at once, with [`Exit::NoProcess`](crate::Exit::NoProcess). There may be many monitors of one process. One of
-    /// this process itself is never answered.
+    /// ended, this one is told at once, with [`Exit::NoProcess`](crate::Exit::NoProcess). There may
+    /// be many monitors of one process. One of this process itself is never answered.
     ///
     /// ```
     /// use procession::{Context, Exit, spawn, start};

@@ -127,8 +127,9 @@ fn put(here: Option<Here>) -> Option<Here> {
     ManuallyDrop::into_inner(before)
 }
 
-/// A blocking section of this thread: while it lasts, the thread's worker has no permit, if it is one. A coroutine is not suspended in it: the
-/// worker would run others without a permit, and the section would end in their midst.
+/// A blocking section of this thread: while it lasts, the thread's worker has no permit, if it is
+/// one. A coroutine is not suspended in it: the worker would run others without a permit, and the
+/// section would end in their midst.
 #[must_use]
 pub(crate) struct Section(Option<Rc<Local>>, #[expect(dead_code, reason = "held for its drop")] Quiet);
 

@@ -11,8 +11,9 @@
 //! ## States
 //! For each direction of a descriptor a word, `edges:32 | closed:1 | used up:31`. `edges` counts the events, modulo 2^31; the direction is
 //! *ready* unless that count is equal to `used up`, which is the count at which a call found nothing more. It starts ready. `closed` is set
-//! by an event which says that the direction has come to its end (the peer has closed, or hung up) or to urgent data, and stays: a call that
-//! gives less than it could no longer says that there is nothing more.
+//! by an event which says that the direction has come to its end (the peer has closed, or hung up)
+//! or to urgent data, and stays: a call that gives less than it could no longer says that there is
+//! nothing more.
 //! Beside the word, under a lock, the wakers of those who wait.
 //! A descriptor's token is `generation:32 | place:32`; the generation of a place grows when its descriptor is deregistered.
 //!
@@ -33,8 +34,9 @@
 //! ## Allowed
 //! - Somebody may be woken for nothing: he calls, finds nothing, and waits again. All who wait for a direction are woken by one event.
 //! - A call that takes as long as exactly 2^31 events.
-//! - A TCP read that fills less than it was given is taken to have emptied the descriptor (`epoll(7)`), which spares the call that would
-//!   say so. Of no other descriptor: a read of a Unix stream also ends where descriptors or credentials were sent with the bytes.
+//! - A TCP read that fills less than it was given is taken to have emptied the descriptor
+//!   (`epoll(7)`), which spares the call that would say so. Of no other descriptor: a read of a
+//!   Unix stream also ends where descriptors or credentials were sent with the bytes.
 //! - A place whose 2^32 - 1 generations are used up is left empty.
 //!
 //! ## Rejected
@@ -208,7 +210,8 @@ impl<const MUTATION: u8> Direction<MUTATION> {
         self.take(wakers);
     }
 
-    /// The kernel was asked about the direction, and has something: as `Edge`. Others who wait are woken by the kernel's own event.
+    /// The kernel was asked about the direction, and has something: as `Edge`. Others who wait are
+    /// woken by the kernel's own event.
     pub(crate) fn note_ready(&self) {
         // Ordering: Release pairs with the Acquire of `See`, as in `set`.
         self.word.fetch_add(EDGE, AcqRel);

@@ -198,7 +198,8 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
     let mut future = pin!(future);
     let mut output = None;
     let waker = Waker::from(Arc::clone(root));
-    // The future belongs to what runs here, perhaps a coroutine. The processes and timers that this thread runs meanwhile do not.
+    // The future belongs to what runs here, perhaps a coroutine. The processes and timers that this
+    // thread runs meanwhile do not.
     let running = Running::now();
     let _turned = Resuming::with(Running::NOTHING);
     let mut poll = || {

@@ -272,9 +272,10 @@ impl Builder {
     /// while they do. With a width of 1 the scheduler starts no thread: nothing runs between those calls. So a process that keeps the last
     /// [`Scheduler`] handle, and is driven by nobody any more, keeps the scheduler for ever.
     ///
-    /// A [coroutine](crate::co) stays on the thread that began it. As long as one that has begun on a caller's thread is alive, only that thread
-    /// drives the scheduler; other callers wait. The thread does not end before its coroutines, and does not drive once it wants to end. So
-    /// the coroutines must have ended by then, or other callers wait in vain.
+    /// A [coroutine](crate::co) stays on the thread that began it. As long as one that has begun on
+    /// a caller's thread is alive, only that thread drives the scheduler; other callers wait. The
+    /// thread does not end before its coroutines, and does not drive once it wants to end. So the
+    /// coroutines must have ended by then, or other callers wait in vain.
     pub fn callers_drive(mut self) -> Self {
         self.callers_drive = true;
         self
@@ -291,19 +292,25 @@ impl Builder {
     /// coroutine is reported, by a handler for SIGSEGV and SIGBUS that passes on all else.
     ///
     /// # Safety
-    /// All code that runs in coroutines of this scheduler keeps the [residual rule](procession_coroutine#the-residual-rule) wherever it waits:
+    /// All code that runs in coroutines of this scheduler keeps the [residual
+    /// rule](procession_coroutine#the-residual-rule) wherever it waits:
     ///
-    /// 1. No thread-local points to something that is scoped to a frame of the coroutine. Coroutines on one thread do not end in the reverse
-    ///    order of their beginnings, which such code takes for granted; safe code can do that, for example with the crate `scoped-tls`. The same
-    ///    holds for coroutines of other libraries that are suspended inside of one of these, and for code that measures the thread's stack.
-    /// 2. No frame refers to the value of a thread-local, unless the coroutine ends before its thread does. Threads of the scheduler do not
-    ///    end before their coroutines, except for one that is [stuck](crate::co#ends). A thread that [drives](Self::callers_drive) the scheduler
-    ///    may: a coroutine that has begun on it, and that has lent a thread-local to a scoped thread, must have ended before the thread does.
-    ///    The main thread may, too.
-    /// 3. Each frame can be unwound. A coroutine that is cancelled, terminated, or alive when its scheduler ends is unwound from where it waits.
-    ///    A function with the ABI of C on its stack, such as a comparison that `qsort` calls, aborts the program then.
+    /// 1. No thread-local points to something that is scoped to a frame of the coroutine.
+    ///    Coroutines on one thread do not end in the reverse order of their beginnings, which such
+    ///    code takes for granted; safe code can do that, for example with the crate `scoped-tls`.
+    ///    The same holds for coroutines of other libraries that are suspended inside of one of
+    ///    these, and for code that measures the thread's stack.
+    /// 2. No frame refers to the value of a thread-local, unless the coroutine ends before its
+    ///    thread does. Threads of the scheduler do not end before their coroutines, except for one
+    ///    that is [stuck](crate::co#ends). A thread that [drives](Self::callers_drive) the
+    ///    scheduler may: a coroutine that has begun on it, and that has lent a thread-local to a
+    ///    scoped thread, must have ended before the thread does. The main thread may, too.
+    /// 3. Each frame can be unwound. A coroutine that is cancelled, terminated, or alive when its
+    ///    scheduler ends is unwound from where it waits. A function with the ABI of C on its stack,
+    ///    such as a comparison that `qsort` calls, aborts the program then.
     ///
-    /// Code that may break a rule is wrapped in [`co::no_suspend`](crate::co::no_suspend()): it blocks its worker's thread where it would wait.
+    /// Code that may break a rule is wrapped in [`co::no_suspend`](crate::co::no_suspend()): it
+    /// blocks its worker's thread where it would wait.
     ///
     /// ```
     /// use procession::{Scheduler, co, spawn_coroutine};

@@ -18,7 +18,8 @@ use crate::{Waiting, here};
 const ROUNDS: u32 = 8;
 
 /// Waits until one of its arms is ready, and acts on that one alone; awaiting it gives what the arm's function answers. If several
-/// are ready, chance decides, each being as likely. The same holds for several arms that wait for one channel.
+/// are ready, chance decides, each being as likely. The same holds for several arms that wait for
+/// one channel.
 ///
 /// The others are as if they had not been tried: no message is taken from, or put into, another channel.
 ///
@@ -122,10 +123,12 @@ impl<'a, R> Select<'a, R> {
         self
     }
 
-    /// Waits for a future: the mailbox ([`Context::receive`](crate::Context::receive)), a handle, a lock, a timer.
+    /// Waits for a future: the mailbox ([`Context::receive`](crate::Context::receive)), a handle, a
+    /// lock, a timer.
     ///
-    /// It is dropped if another arm acts. Futures of the runtime are then as if they had not been tried, except for those whose documentation
-    /// says otherwise under *Cancellation*, and for those that own what they work on:
+    /// It is dropped if another arm acts. Futures of the runtime are then as if they had not been
+    /// tried, except for those whose documentation says otherwise under *Cancellation*, and for
+    /// those that own what they work on:
     ///
     /// | future | what is lost |
     /// |---|---|
@@ -145,7 +148,8 @@ impl<'a, R> Select<'a, R> {
         self
     }
 
-    /// Does not wait: if no arm is ready when they are tried, the first `then` that was given acts, as Go's `default`.
+    /// Does not wait: if no arm is ready when they are tried, the first `then` that was given acts,
+    /// as Go's `default`.
     pub fn or_else(mut self, then: impl FnOnce() -> R + Send + 'a) -> Self {
         self.default.get_or_insert_with(|| Box::new(then));
         self
@@ -216,7 +220,8 @@ impl<R> Future for Select<'_, R> {
         }
         let count = select.arms.len();
         for _ in 0..ROUNDS {
-            // In an order of which all are as likely; those that wait for one channel are served in it, too.
+            // In an order of which all are as likely; those that wait for one channel are served in
+            // it, too.
             for arm in 0..count {
                 select.arms.swap(arm, arm + here::chance(count - arm));
                 if let Some(result) = select.arms[arm].try_now(task) {

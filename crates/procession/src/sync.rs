@@ -74,7 +74,8 @@ impl Drop for Enter<'_> {
     }
 }
 
-/// A waiter at a bell. Dropped before it is [done](Self::done), it passes its notice on, if it has one that others may have.
+/// A waiter at a bell. Dropped before it is [done](Self::done), it passes its notice on, if it has
+/// one that others may have.
 struct Listener<'a, S = ()> {
     bell: &'a Bell<S>,
     place: Option<Place>,
@@ -279,7 +280,8 @@ impl Condvar {
     /// unlocked, is not missed. What it waits for may have changed again by the time it has the lock.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it has unlocked the mutex. Its notice goes to the next that waited when the notice was given.
+    /// Dropped before it is complete, it has unlocked the mutex. Its notice goes to the next that
+    /// waited when the notice was given.
     pub async fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         let mutex = guard.mutex();
         let mut listener = Listener::new(&self.0);
@@ -316,8 +318,8 @@ impl Condvar {
         guard
     }
 
-    /// As [`wait`](Self::wait), for a notice that comes within `patience`. Returns `true` beside the guard if one did. Locking again may
-    /// take longer.
+    /// As [`wait`](Self::wait), for a notice that comes within `patience`. Returns `true` beside
+    /// the guard if one did. Locking again may take longer.
     pub async fn wait_timeout<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -450,7 +452,8 @@ impl WaitGroup {
         self.0.change(|ringing| ringing.about)
     }
 
-    /// Waits until no job is left: at once, if there is none. Jobs that begin after the last one was done do not prolong the wait.
+    /// Waits until no job is left: at once, if there is none. Jobs that begin after the last one
+    /// was done do not prolong the wait.
     pub async fn wait(&self) {
         let mut listener = Listener::new(&*self.0);
         poll_fn(|task| {

@@ -426,15 +426,15 @@ thread_local! {
     static IS_LAST_TRY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether what is polled on this thread is given up if it is not ready now. What is known of a descriptor may be older than its data, so it
-/// is asked then, whatever is known.
+/// Whether what is polled on this thread is given up if it is not ready now. What is known of a
+/// descriptor may be older than its data, so it is asked then, whatever is known.
 #[inline]
 pub(crate) fn is_last_try() -> bool {
     IS_LAST_TRY.get()
 }
 
-/// Until it goes, what is polled on this thread is polled for the last time. If a poll suspends its coroutine meanwhile, others on this thread
-/// ask their descriptors for nothing.
+/// Until it goes, what is polled on this thread is polled for the last time. If a poll suspends its
+/// coroutine meanwhile, others on this thread ask their descriptors for nothing.
 struct LastTry(bool);
 
 impl LastTry {
@@ -449,10 +449,12 @@ impl Drop for LastTry {
     }
 }
 
-/// Polls something that waits until a sleep is over at most. The sleep is asked for if it has to wait.
+/// Polls something that waits until a sleep is over at most. The sleep is asked for if it has to
+/// wait.
 ///
-/// If the time is over, it is tried once more, after the look at the clock: what it waits for may have come while the process waited for its
-/// worker. A step that has spent its budget cannot try, so the next one does.
+/// If the time is over, it is tried once more, after the look at the clock: what it waits for may
+/// have come while the process waited for its worker. A step that has spent its budget cannot try,
+/// so the next one does.
 pub(crate) fn poll_within<'a, R>(
     task: &mut TaskContext<'_>,
     mut poll: impl FnMut(&mut TaskContext<'_>) -> Poll<R>,
@@ -478,8 +480,9 @@ pub(crate) fn poll_within<'a, R>(
     }
 }
 
-/// Waits for `future`, but at most for `patience`. The future is polled first, so one that is complete at once is so even with no patience;
-/// and once more when the time is over, so one that can be complete then is.
+/// Waits for `future`, but at most for `patience`. The future is polled first, so one that is
+/// complete at once is so even with no patience; and once more when the time is over, so one that
+/// can be complete then is.
 ///
 /// ```
 /// use std::time::Duration;
@@ -598,8 +601,8 @@ pub fn run_after<F: FnOnce() + Send + 'static>(delay: Duration, function: F) -> 
 /// Runs a function every `period`, the first time one period from now, on a worker, outside all locks; it must not block. What was
 /// missed is left out; the phase is kept. A period of zero is taken as one nanosecond.
 ///
-/// The test clock stops at each firing, so it passes no further than one period at a time: with a short period, a long sleep takes as many
-/// firings as periods fit into it.
+/// The test clock stops at each firing, so it passes no further than one period at a time: with a
+/// short period, a long sleep takes as many firings as periods fit into it.
 ///
 /// # Errors
 /// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers, or has ended.
@@ -633,8 +636,10 @@ impl Timer {
 
     /// Sets another moment for the next firing. Returns `true` if the timer was pending.
     ///
-    /// A timer that is not stays as it is: one that has fired has used its function up, and one that was removed has dropped it. Go's `Reset` sets
-    /// such a timer again, since it keeps its function; here that is a new [`run_after`], or a [`Sleep`], whose [`reset`](Sleep::reset) does.
+    /// A timer that is not stays as it is: one that has fired has used its function up, and one
+    /// that was removed has dropped it. Go's `Reset` sets such a timer again, since it keeps its
+    /// function; here that is a new [`run_after`], or a [`Sleep`], whose [`reset`](Sleep::reset)
+    /// does.
     pub fn reset(&self, when: Instant) -> bool {
         let reset = self.armed.timers(&self.shared).reset(self.armed.id, when.0);
         if let Some(rearmed) = &reset {

@@ -25,7 +25,8 @@ pub struct WriteHalf<S>(pub(super) S);
 
 /// A stream that has halves: [`TcpStream`](super::TcpStream) and [`UnixStream`](super::UnixStream).
 pub trait Splits: Sync {
-    /// As the stream's own `read`: a time that was given up with an earlier read does not count, as it does with the I/O traits.
+    /// As the stream's own `read`: a time that was given up with an earlier read does not count, as
+    /// it does with the I/O traits.
     #[doc(hidden)]
     fn read_some(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
 

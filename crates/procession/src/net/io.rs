@@ -47,17 +47,20 @@ impl<R> Done<R> {
 
 /// A stream's socket.
 pub(crate) trait StreamSocket: AsFd {
-    /// Whether a call that gives, or takes, less than it could says that there is nothing more, or no room.
+    /// Whether a call that gives, or takes, less than it could says that there is nothing more, or
+    /// no room.
     const SHORT_IS_ALL: bool;
 }
 
-/// What comes in order is given as far as it has come. Urgent data split it, of which the kernel tells (`translate` in `world/kernel.rs`).
+/// What comes in order is given as far as it has come. Urgent data split it, of which the kernel
+/// tells (`translate` in `world/kernel.rs`).
 impl StreamSocket for std::net::TcpStream {
     const SHORT_IS_ALL: bool = true;
 }
 
-/// A read ends at what was sent with descriptors or credentials, and with it what it is given, though there is more behind. Writes are
-/// treated alike: they are made of parts, each of which can find no memory.
+/// A read ends at what was sent with descriptors or credentials, and with it what it is given,
+/// though there is more behind. Writes are treated alike: they are made of parts, each of which can
+/// find no memory.
 impl StreamSocket for std::os::unix::net::UnixStream {
     const SHORT_IS_ALL: bool = false;
 }
@@ -80,8 +83,8 @@ pub(crate) struct Io<T: AsFd> {
 struct Limit {
     /// In nanoseconds; `NEVER` is for ever.
     patience: AtomicU64,
-    /// The time of the operation that is polled through one of the I/O traits, which keep nothing between polls. If it is given up, its time
-    /// goes on for the next.
+    /// The time of the operation that is polled through one of the I/O traits, which keep nothing
+    /// between polls. If it is given up, its time goes on for the next.
     running: Mutex<Option<Pin<Box<Sleep>>>>,
 }
 
@@ -310,7 +313,8 @@ impl<T: AsFd> Io<T> {
     /// Waits until the next try is worth it.
     pub(super) async fn ready(&self, side: Side) -> io::Result<()> {
         let mut waiter = Waiter { io: self, side, number: None };
-        // It is called if the direction is ready, and changes nothing; or else for the last time, when the kernel knows better.
+        // It is called if the direction is ready, and changes nothing; or else for the last time,
+        // when the kernel knows better.
         let mut call = |io: &T| {
             if is_last_try() {
                 if !is_ready_now(io, side)? {

@@ -252,9 +252,11 @@ macro_rules! stream_methods {
             /// Reads, or leaves the waker: what async code by hand, and other kinds of processes, stand on. Of several who poll one side of a
             /// socket so, the last is woken.
             ///
-            /// The read timeout begins with the first poll that waits, and ends with the first one that does not. Between polls nobody knows
-            /// whether the read was given up, so the time of one that was goes on for the next, which may end early. The same holds for the
-            /// I/O traits. [`read`](Self::read), and `read` of a [half](ReadHalf), begin anew each time.
+            /// The read timeout begins with the first poll that waits, and ends with the first one
+            /// that does not. Between polls nobody knows whether the read was given up, so the time
+            /// of one that was goes on for the next, which may end early. The same holds for the
+            /// I/O traits. [`read`](Self::read), and `read` of a [half](ReadHalf), begin anew each
+            /// time.
             ///
             /// # Errors
             /// As [`read`](Self::read).

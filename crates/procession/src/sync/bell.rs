@@ -1,32 +1,40 @@
 //! # Bell protocol
 //!
 //! ## Problem
-//! A bell releases the waiters that are listening, and keeps nothing for later ones. A released waiter can be dropped before it observes its
-//! release. If a notice was meant for a single waiter, it must then reach another one, or a wake-up is lost. If it was meant for all of them,
-//! it must reach nobody: a waiter that came later belongs to the next round, and would be released although nothing has happened. The same
-//! goes wrong if a bell rings after the critical section that decided to ring it: whoever begins to listen in between hears the old round.
+//! A bell releases the waiters that are listening, and keeps nothing for later ones. A released
+//! waiter can be dropped before it observes its release. If a notice was meant for a single waiter,
+//! it must then reach another one, or a wake-up is lost. If it was meant for all of them, it must
+//! reach nobody: a waiter that came later belongs to the next round, and would be released although
+//! nothing has happened. The same goes wrong if a bell rings after the critical section that
+//! decided to ring it: whoever begins to listen in between hears the old round.
 //!
 //! ## States
-//! All under one lock: what the bell is *about* (jobs that are left, visitors that have arrived), the waiters in the order in which they came,
-//! and a count of all that ever came. Each waiter has a number from that count.
+//! All under one lock: what the bell is *about* (jobs that are left, visitors that have arrived),
+//! the waiters in the order in which they came, and a count of all that ever came. Each waiter has
+//! a number from that count.
 //!
 //! ## Steps
-//! Listen: change what the bell is about, and `Enlist` in the same critical section. Ring: change what it is about, and serve one waiter or
-//! all of them in the same critical section. A waiter that is served alone gets a notice with the present count; one that is served with all
-//! others gets a notice for nobody else. Leave: if the waiter was served alone, `PassOn` its notice to the first waiter whose number is not
-//! above the notice's. Waking happens outside the lock.
+//! Listen: change what the bell is about, and `Enlist` in the same critical section. Ring: change
+//! what it is about, and serve one waiter or all of them in the same critical section. A waiter
+//! that is served alone gets a notice with the present count; one that is served with all others
+//! gets a notice for nobody else. Leave: if the waiter was served alone, `PassOn` its notice to the
+//! first waiter whose number is not above the notice's. Waking happens outside the lock.
 //!
 //! ## Why it works
-//! Rounds are separated by critical sections: a waiter enlists before a ring and is served by it, or enlists after it and waits for the next.
-//! A notice for one waiter is with a waiter that has not observed it, and whose leave passes it on, or it was observed. It is dropped only if
-//! all that listened when it was given have left. The queue is in the order of numbers, so looking at its first waiter is enough.
+//! Rounds are separated by critical sections: a waiter enlists before a ring and is served by it,
+//! or enlists after it and waits for the next. A notice for one waiter is with a waiter that has
+//! not observed it, and whose leave passes it on, or it was observed. It is dropped only if all
+//! that listened when it was given have left. The queue is in the order of numbers, so looking at
+//! its first waiter is enough.
 //!
 //! ## Rejected
-//! A gate whose permits are taken back after each ring: what a released waiter gives back when it is dropped releases a waiter of the next
-//! round, and nobody wakes it. In two critical sections, the permits are there for whoever leaves in between.
+//! A gate whose permits are taken back after each ring: what a released waiter gives back when it
+//! is dropped releases a waiter of the next round, and nobody wakes it. In two critical sections,
+//! the permits are there for whoever leaves in between.
 //!
 //! ## Checked by
-//! `models::a_ring_against_the_next_round`, `models::a_notice_against_a_leave`, and their canaries; `tests`.
+//! `models::a_ring_against_the_next_round`, `models::a_notice_against_a_leave`, and their canaries;
+//! `tests`.
 
 use std::task::Waker;
 
@@ -44,7 +52,8 @@ pub(crate) mod mutation {
     pub(crate) const LEAVE_KEEPS: u8 = 2;
 }
 
-/// The number of a waiter that waits, and what a waiter was served with: the highest number that the notice may be passed on to.
+/// The number of a waiter that waits, and what a waiter was served with: the highest number that
+/// the notice may be passed on to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Notice(u64);
@@ -83,7 +92,8 @@ impl<S> Ringing<S> {
         rung
     }
 
-    /// A waiter leaves: its notice if it was served, or else its waker, to be dropped outside the lock.
+    /// A waiter leaves: its notice if it was served, or else its waker, to be dropped outside the
+    /// lock.
     pub(crate) fn leave(&mut self, place: Place) -> Result<Notice, Option<Who>> {
         let was_served = self.waiters.is_served(&place);
         let (notice, own) = self.waiters.remove(place);

@@ -160,7 +160,8 @@ impl<const MUTATION: u8> Gate<MUTATION> {
     }
 }
 
-/// The most permits that are free at once. Who wants more waits for ever, so that nobody is ever granted `REFUSED`.
+/// The most permits that are free at once. Who wants more waits for ever, so that nobody is ever
+/// granted `REFUSED`.
 pub(crate) const PERMITS_MAX: usize = usize::MAX >> 3;
 
 /// In place of what somebody wants: the gate was closed.

@@ -60,8 +60,9 @@ impl Drop for Noted {
 }
 
 /// Wakers that are cloned and woken within the step that they are of; also when the coroutine waits for something else then.
-/// Goal: the thread of a coroutine that drives another scheduler, or is in a blocking section, belongs to that until it is over. Method: it waits there,
-/// in blocking style, while another process of its own scheduler runs.
+/// Goal: the thread of a coroutine that drives another scheduler, or is in a blocking section,
+/// belongs to that until it is over. Method: it waits there, in blocking style, while another
+/// process of its own scheduler runs.
 #[test]
 fn a_coroutine_is_not_suspended_while_it_drives_another_scheduler_or_in_a_section() {
     let scheduler = threaded(1);

@@ -98,7 +98,8 @@ fn a_panic_of_the_service_ends_one_connection() {
     });
 }
 
-/// Answers after others had their turn, so that the connection has seen the end of its input by then.
+/// Answers after others had their turn, so that the connection has seen the end of its input by
+/// then.
 #[derive(Clone)]
 struct Late;
 

@@ -36,8 +36,9 @@ fn one_arm_acts_and_the_others_are_untouched() {
     assert!(seen.iter().all(|&times| times > 50), "the choice is fair: {seen:?}");
 }
 
-/// Goal: arms that are ready are chosen with equal chance, whatever lies between them. Method: two of six are; a round that begins anywhere
-/// and goes on in order would find the second four times as often.
+/// Goal: arms that are ready are chosen with equal chance, whatever lies between them. Method: two
+/// of six are; a round that begins anywhere and goes on in order would find the second four times
+/// as often.
 #[test]
 fn chance_does_not_depend_on_the_place_of_an_arm() {
     const ROUNDS: u32 = 600;

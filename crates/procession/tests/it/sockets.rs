@@ -307,7 +307,8 @@ fn the_time_of_a_read_that_was_given_up_ends_with_it() {
     });
 }
 
-/// Goal: what is known of a socket may be older than its data. Method: nobody asks the kernel for the socket's scheduler, whose callers drive it.
+/// Goal: what is known of a socket may be older than its data. Method: nobody asks the kernel for
+/// the socket's scheduler, whose callers drive it.
 #[test]
 fn a_wait_whose_time_is_over_tries_once_more() {
     let asleep = Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
@@ -326,8 +327,8 @@ fn a_wait_whose_time_is_over_tries_once_more() {
     });
 }
 
-/// Goal: a read that gives less than it could says nothing about what is behind it. Method: all comes in one step of the only worker, so that
-/// there is one event for it.
+/// Goal: a read that gives less than it could says nothing about what is behind it. Method: all
+/// comes in one step of the only worker, so that there is one event for it.
 #[test]
 fn a_short_read_of_a_unix_stream_hides_nothing() {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
