@@ -295,19 +295,19 @@ fn a_scheduler_in_a_thread_local() {
     thread_local! {
         static OWN: RefCell<Option<Scheduler>> = const { RefCell::new(None) };
     }
-    let ended = Arc::new(AtomicU32::new(0));
-    struct Ends(Arc<AtomicU32>);
+    struct Ends(mpsc::Sender<()>);
     impl Drop for Ends {
         fn drop(&mut self) {
-            self.0.fetch_add(1, SeqCst);
             // It is on a thread that is about to end, and in a scheduler that is.
             drop(spawn(async {}));
+            self.0.send(()).expect("the test waits for it");
         }
     }
+    let (ends, ended) = mpsc::channel();
     thread::scope(|scope| {
-        scope.spawn(|| {
+        scope.spawn(move || {
             let scheduler = driven();
-            let ends = Ends(Arc::clone(&ended));
+            let ends = Ends(ends);
             drop(scheduler.spawn(async move {
                 let _ends = ends;
                 std::future::pending::<()>().await;
@@ -316,7 +316,8 @@ fn a_scheduler_in_a_thread_local() {
             OWN.set(Some(scheduler));
         });
     });
-    assert_eq!(ended.load(SeqCst), 1, "its processes have ended with it");
+    // A scope does not wait for the locals of its threads.
+    soon(&ended);
 }
 
 #[test]
