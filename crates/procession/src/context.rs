@@ -30,7 +30,8 @@ use crate::{Pid, Waiting, here, root};
 
 /// What a process with a mailbox works with: [`receive`](Self::receive), its relations to others, and what it is.
 ///
-/// It belongs to its process: receiving elsewhere panics.
+/// It belongs to its process: to receive or to wait elsewhere panics. After the process has ended, in the
+/// `Drop` of its result, there is nothing to receive.
 pub struct Context<M: Send + 'static> {
     slot: Pin,
     /// Taken out of an unbounded mailbox, not received yet; behind `aside`.
@@ -228,6 +229,10 @@ impl<M: Send + 'static> Context<M> {
 
     /// Waits until this process is asked to end. It never completes in a process that is terminated:
     /// that one ends after the step, with the reason that it was given.
+    ///
+    /// # Panics
+    /// If it has to wait elsewhere than in its own process. Others cannot be woken by this process's
+    /// cancel; they can [monitor](Self::monitor) the process.
     pub async fn cancelled(&self) {
         poll_fn(|task| {
             if !here::charge(task) {
@@ -236,8 +241,9 @@ impl<M: Send + 'static> Context<M> {
             if self.slot.state.see().may_end_itself() {
                 return Poll::Ready(());
             }
+            assert!(here::is_current(&self.slot), "a context waits in its own process only");
             self.slot.leave_foreign_waker(task.waker());
-            here::note_waiting(Waiting::CANCEL);
+            self.slot.note_waiting(Waiting::CANCEL);
             Poll::Pending
         })
         .await;
@@ -478,11 +484,16 @@ impl<M: Send + 'static> Receive<'_, M> {
             }
             // SAFETY: [typed] a context is made for a process of this message type.
             #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
-            if unsafe { slot.mailbox::<M>() }.arm() {
+            let mailbox = unsafe { slot.mailbox::<M>() };
+            if mailbox.arm() {
                 self.waits = true;
                 slot.note_waiting(Waiting::MESSAGE);
                 slot.leave_foreign_waker(task.waker());
                 return Poll::Pending;
+            }
+            if mailbox.is_closed() {
+                // The process is at its end, and this is the `Drop` of its result or of a message.
+                return Poll::Ready(None);
             }
         }
     }

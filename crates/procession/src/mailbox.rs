@@ -346,6 +346,11 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         self.with(|ring| std::mem::take(&mut ring.returned))
     }
 
+    /// Returns `true` if the receiver has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.with(|ring| ring.closed)
+    }
+
     /// How many messages are to be received, if so many were; none if it is closed.
     pub(crate) fn length(&self, received: u32) -> u32 {
         self.with(|ring| if ring.closed { 0 } else { ring.sent.wrapping_sub(received) })

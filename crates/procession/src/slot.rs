@@ -173,6 +173,15 @@ impl<M> Mailbox<'_, M> {
         }
     }
 
+    /// Returns `true` if the process is at its end: nothing comes any more.
+    #[cold]
+    pub(crate) fn is_closed(self) -> bool {
+        match self {
+            Self::Unbounded(queue) => queue.is_closed(),
+            Self::Bounded(ring) => ring.is_closed(),
+        }
+    }
+
     pub(crate) fn disarm(self) {
         match self {
             Self::Unbounded(queue) => queue.disarm(),

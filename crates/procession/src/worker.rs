@@ -1282,13 +1282,15 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
         slot.note_waiting(Waiting::DROP);
         // SAFETY: [running] the handle was gone, so the body is still the caller's.
         drop_guarded(unsafe { slot.with_body(Option::take) });
-        slot.clear_waiting();
+        slot.forget_waiting(Waiting::DROP);
     } else if seen.has_waiter()
         // SAFETY: [cell] `complete` has found it.
         && let Some(waiter) = unsafe { slot.take_waiter() }
     {
         drop(guarded(|| waiter.wake()));
     }
+    // Code of the user's has run since the first look, and may have polled a context: nobody wakes what it left.
+    drop_each(slot.take_foreign_wakers());
     // SAFETY: completed above, by who ran it.
     unsafe { slot::let_go(ready, detached) };
     if !counted {

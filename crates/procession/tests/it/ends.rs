@@ -2,7 +2,10 @@
 //! ends.
 
 use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::mpsc;
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
 use procession::supervisor::{ChildSpec, Supervisor};
@@ -306,4 +309,79 @@ fn relations_made_by_the_drop_of_a_detached_result_are_settled() {
             assert_eq!(late.join_timeout(PATIENCE).expect("it is ended"), end, "keeps_address: {keeps_address}");
         }
     }
+}
+
+/// Polls its context in its `Drop`, as far as that still works, and tells what came of it.
+struct PollsAtTheEnd {
+    context: Context<PollsAtTheEnd>,
+    waker: Waker,
+    tells: mpsc::Sender<bool>,
+}
+
+impl Drop for PollsAtTheEnd {
+    fn drop(&mut self) {
+        let mut task = TaskContext::from_waker(&self.waker);
+        let cancelled = pin!(self.context.cancelled()).poll(&mut task);
+        assert!(cancelled.is_pending(), "nobody has cancelled it");
+        let received = pin!(self.context.receive()).poll(&mut task);
+        self.tells.send(matches!(received, Poll::Ready(None))).expect("the test waits for it");
+    }
+}
+
+struct Idle;
+
+impl Wake for Idle {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn a_context_that_is_polled_at_the_end_receives_nothing_and_leaves_nothing() {
+    let mailboxes: [fn() -> SpawnOptions; 2] = [SpawnOptions::new, || SpawnOptions::new().mailbox(4, WhenFull::Reject)];
+    for options in mailboxes {
+        // In the result, which nobody waits for; or in a message to itself, which nobody receives.
+        for in_result in [true, false] {
+            let scheduler = threaded(1);
+            let idle = Arc::new(Idle);
+            let waker = Waker::from(Arc::clone(&idle));
+            let (tells, told) = mpsc::channel();
+            let (in_step, begun, go) = in_step();
+            let detached = options().on(&scheduler).start(move |context: Context<PollsAtTheEnd>| async move {
+                in_step.wait();
+                let address = context.address();
+                let last = PollsAtTheEnd { context, waker, tells };
+                if in_result {
+                    return Some(last);
+                }
+                assert!(address.send(last).is_ok(), "it lives");
+                None
+            });
+            soon(&begun);
+            drop(detached);
+            go.send(()).expect("it waits");
+            assert!(soon(&told), "there is nothing to receive");
+            assert!(scheduler.block_on(scheduler.shutdown(PATIENCE)).is_empty(), "it has ended");
+            assert_eq!(Arc::strong_count(&idle), 1, "its waker is kept by nobody");
+        }
+    }
+}
+
+#[test]
+fn a_wait_for_the_cancel_of_another_process_is_refused() {
+    let scheduler = driven();
+    let (gives, given) = mpsc::channel();
+    let owner = scheduler.start(move |cx: Context<()>| async move {
+        let cx = Arc::new(cx);
+        gives.send(Arc::clone(&cx)).expect("the test waits for it");
+        cx.cancelled().await;
+    });
+    scheduler.run_until_idle();
+    let cx = soon(&given);
+    let own = Arc::clone(&cx);
+    let other = scheduler.spawn(async move { own.cancelled().await });
+    let refused = other.join_timeout(PATIENCE).expect("it would never be woken");
+    assert_eq!(refused, Err(Exit::Panicked("a context waits in its own process only".into())));
+    owner.cancel();
+    assert_eq!(owner.join(), Ok(()));
+    // What is known by now may be asked for anywhere.
+    assert_eq!(scheduler.spawn(async move { cx.cancelled().await }).join(), Ok(()));
 }
