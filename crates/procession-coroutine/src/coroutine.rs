@@ -214,7 +214,8 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
     {
         overflow::prepare_thread();
         stack.header().set_location(location);
-        if size_of::<F>() > CLOSURE_MAX {
+        // As it is written there: with what says whether it has been taken.
+        if size_of::<Held<F>>() > CLOSURE_MAX {
             let boxed = Box::new(function);
             Self::with(stack, move |suspender: &Suspender<'_, I, Y>, input| boxed(suspender, input))
         } else {

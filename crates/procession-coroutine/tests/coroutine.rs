@@ -236,6 +236,30 @@ fn coroutines_nest_and_interleave() {
     assert_eq!(*trace.borrow(), expected);
 }
 
+/// The largest closure that is written to the stack itself, and those around it.
+#[test]
+fn closures_of_every_size_near_the_largest_fit() {
+    fn fits<T: Copy + PartialEq + std::fmt::Debug + 'static>(captured: T) {
+        let stacks = stacks();
+        let stack = stacks.take(64 << 10).expect("a stack");
+        let mut coroutine = Coroutine::<(), (), T>::new(stack, move |_, ()| captured);
+        assert_eq!(coroutine.resume(()), Resumed::Returned(captured), "{} bytes", size_of::<T>());
+        // One that is never entered is dropped where it is.
+        drop(Coroutine::<(), (), T>::new(stacks.take(64 << 10).expect("a stack"), move |_, ()| captured));
+    }
+    fits([7_u8; 1008]);
+    fits([7_u8; 1015]);
+    fits([7_u8; 1016]);
+    fits([7_u8; 1022]);
+    fits([7_u8; 1023]);
+    fits([7_u8; 1024]);
+    fits([7_u8; 1025]);
+    fits([7_u64; 126]);
+    fits([7_u64; 127]);
+    fits([7_u64; 128]);
+    fits([7_u64; 129]);
+}
+
 #[test]
 fn large_closures_and_aligned_values_fit() {
     #[repr(align(64))]
