@@ -96,6 +96,28 @@ impl Root {
     }
 }
 
+/// A caller that waits for the seat: when it goes, it is forgotten.
+struct Caller<'a> {
+    shared: &'a Shared,
+    /// Once it has waited.
+    number: Option<u64>,
+}
+
+impl Caller<'_> {
+    fn wait(&mut self, waker: &Waker) {
+        let number = *self.number.get_or_insert_with(|| self.shared.number_caller());
+        self.shared.wait_for_seat(number, waker);
+    }
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.shared.forget_caller(number);
+        }
+    }
+}
+
 /// A root that is counted as ready while it is polled, also if the poll panics.
 struct Counted<'a>(&'a Shared);
 
@@ -212,6 +234,7 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
             Poll::Pending => false,
         }
     };
+    let mut caller = Caller { shared, number: None };
     loop {
         if let Some((seat, core)) = shared.take_callers_seat() {
             sit(Arc::clone(shared), seat, core, false, Stay::Root(root, &mut poll));
@@ -227,7 +250,7 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
             break;
         }
         if shared.callers_drive() {
-            shared.wait_for_seat(waker.clone());
+            caller.wait(&waker);
             if shared.has_free_seat() {
                 continue;
             }
@@ -266,3 +289,6 @@ pub(crate) fn run_until_idle(shared: &Arc<Shared>) -> bool {
         None => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

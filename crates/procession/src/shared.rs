@@ -206,8 +206,9 @@ pub(crate) struct Shared {
     /// Coroutines that have begun, and stay nowhere.
     pub(crate) migrating: AtomicU32,
     pub(crate) helpers: Helpers,
-    /// Callers without a seat.
-    pub(crate) callers: Mutex<Vec<Waker>>,
+    /// Callers without a seat, by number: each is here once, until the seat is left or it goes.
+    pub(crate) callers: Mutex<BTreeMap<u64, Waker>>,
+    pub(crate) last_caller: AtomicU64,
     /// Who waits for processes to end, by number: until how many are left, and whom to wake then.
     pub(crate) end_waiters: Mutex<BTreeMap<u64, (u64, Waker)>>,
     pub(crate) last_end_waiter: AtomicU64,
@@ -519,7 +520,7 @@ impl Shared {
             // Those who wait without a seat: one of them sits down now.
             self.unpark_idle_watchers();
             let callers = mem::take(&mut *self.callers.lock().expect("nothing that can panic runs under this lock"));
-            for caller in callers {
+            for caller in callers.into_values() {
                 drop(crate::body::guarded(|| caller.wake()));
             }
         }
@@ -545,9 +546,23 @@ impl Shared {
         self.recheck(nobody_awake);
     }
 
+    /// A number for a caller.
+    pub(crate) fn number_caller(&self) -> u64 {
+        // Relaxed: only that they differ matters.
+        self.last_caller.fetch_add(1, Relaxed)
+    }
+
     /// A caller waits without a seat, and wants to know when it is free.
-    pub(crate) fn wait_for_seat(&self, caller: Waker) {
-        self.callers.lock().expect("nothing that can panic runs under this lock").push(caller);
+    pub(crate) fn wait_for_seat(&self, number: u64, caller: &Waker) {
+        let mut callers = self.callers.lock().expect("nothing that can panic runs under this lock");
+        // The waker is that of a root, and no code of the user's.
+        callers.entry(number).or_insert_with(|| caller.clone());
+    }
+
+    /// A caller does not wait for the seat any more.
+    pub(crate) fn forget_caller(&self, number: u64) {
+        let left = self.callers.lock().expect("nothing that can panic runs under this lock").remove(&number);
+        drop(left);
     }
 
     /// Queues a process that runs on one worker only, and wakes that one.
@@ -928,7 +943,7 @@ impl Drop for Shared {
         }
         drop_each(mem::take(&mut *self.timer_waiters.lock().expect(locked)));
         drop_each(mem::take(&mut *self.stack_waiters.lock().expect(locked)));
-        drop_each(mem::take(&mut *self.callers.lock().expect(locked)));
+        drop_each(mem::take(&mut *self.callers.lock().expect(locked)).into_values());
         drop_each(mem::take(&mut *self.end_waiters.lock().expect(locked)).into_values());
         drop_each(mem::take(&mut *self.foreign.lock().expect(locked)).into_values().flatten());
         drop_each(self.handlers.take());
