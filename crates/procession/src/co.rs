@@ -164,7 +164,7 @@ fn current() -> Current {
 
 #[inline(never)]
 fn set_current(current: Current) {
-    // Ignored: while the thread's locals are destroyed, nothing runs here.
+    // Never refused: the word has no destructor.
     let _ = CURRENT.try_with(|word| word.set(current));
 }
 
