@@ -242,10 +242,10 @@ fn closures_of_every_size_near_the_largest_fit() {
     fn fits<T: Copy + PartialEq + std::fmt::Debug + 'static>(captured: T) {
         let stacks = stacks();
         let stack = stacks.take(64 << 10).expect("a stack");
-        let mut coroutine = Coroutine::<(), (), T>::new(stack, move |_, ()| captured);
+        let mut coroutine = made::<(), (), T, _>(stack, move |_, ()| captured);
         assert_eq!(coroutine.resume(()), Resumed::Returned(captured), "{} bytes", size_of::<T>());
         // One that is never entered is dropped where it is.
-        drop(Coroutine::<(), (), T>::new(stacks.take(64 << 10).expect("a stack"), move |_, ()| captured));
+        drop(made::<(), (), T, _>(stacks.take(64 << 10).expect("a stack"), move |_, ()| captured));
     }
     fits([7_u8; 1008]);
     fits([7_u8; 1015]);
