@@ -891,10 +891,10 @@ impl Process for Serves {
         yields: &mut Yields<'_>,
     ) -> Result<Status<Self::Output>, Box<dyn Error + Send + Sync>> {
         if !std::mem::replace(&mut self.begun, true) {
-            for tag in [1, 2] {
-                self.kept.send(yields.completion(tag))?;
-            }
+            let kept = [1, 2].map(|tag| yields.completion(tag));
+            // Before the other thread completes its own.
             drop(yields.completion(3));
+            kept.into_iter().try_for_each(|completion| self.kept.send(completion))?;
         }
         for event in events {
             let Event::Completion { tag, result } = event else { continue };
