@@ -639,7 +639,18 @@ impl<M, S> ExactSizeIterator for Batch<M, S> {}
 impl<M, S> FusedIterator for Batch<M, S> {}
 
 impl<M, S> Drop for Batch<M, S> {
+    #[inline]
     fn drop(&mut self) {
+        // Most are dropped when everything was taken out.
+        if self.len() > 0 {
+            self.drop_rest();
+        }
+    }
+}
+
+impl<M, S> Batch<M, S> {
+    #[cold]
+    fn drop_rest(&mut self) {
         // If the `Drop` of one item panics, those behind it are dropped all the same.
         struct Rest<'a, M, S>(&'a mut Batch<M, S>);
         impl<M, S> Drop for Rest<'_, M, S> {

@@ -1,8 +1,9 @@
 //! The paths whose instructions `.ci/instructions` counts: on the test clock and one thread, so that two runs do the same.
 //!
-//! Usage: `instructions spawn|send|yield|pingpong|ring COUNT`
+//! Usage: `instructions spawn|send|yield|pingpong|ring|skynet COUNT`
 
 use std::env;
+use std::pin::Pin;
 
 use procession::{Address, Context, Scheduler};
 
@@ -26,6 +27,7 @@ fn main() {
         "send" => scheduler.block_on(async { scheduler.spawn(send_and_receive(count)).await }),
         "yield" => scheduler.block_on(async { scheduler.spawn(yield_in_turn(count)).await }),
         "pingpong" => scheduler.block_on(async { scheduler.spawn(pass_around(2, count)).await }),
+        "skynet" => scheduler.block_on(async { scheduler.spawn(skynet(count)).await }),
         "ring" => scheduler.block_on(async { scheduler.spawn(pass_around(503, count)).await }),
         other => panic!("unknown path {other}"),
     };
@@ -60,6 +62,19 @@ async fn yield_in_turn(count: u64) -> u64 {
         process.await.expect("it ends");
     }
     count
+}
+
+/// Processes that start ten others each, and wait for them.
+fn skynet(leaves: u64) -> Pin<Box<dyn Future<Output = u64> + Send>> {
+    Box::pin(async move {
+        if leaves >= 10 {
+            let children: Vec<_> = (0..10).map(|_| procession::spawn(skynet(leaves / 10))).collect();
+            for child in children {
+                child.await.expect("it ends");
+            }
+        }
+        leaves
+    })
 }
 
 /// A message that goes around a ring of processes.

@@ -499,6 +499,15 @@ impl Slot {
         self.shared().take_foreign(self.index)
     }
 
+    /// Drops them unwoken. Most processes have none.
+    #[inline]
+    pub(crate) fn drop_foreign_wakers(&self) {
+        let wakers = self.take_foreign_wakers();
+        if !wakers.is_empty() {
+            drop_each(wakers);
+        }
+    }
+
     pub(crate) fn received(&self) -> u32 {
         self.received.load(Relaxed)
     }

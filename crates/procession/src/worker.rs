@@ -24,7 +24,7 @@
 //! same again: two coroutines of different workers that answer each other need 0.5 us for each message, and 25 without (`co_apart`).
 //!
 //! A *service* fires due timers, polls descriptors, and takes a share of the global queue into the woken
-//! ring. It comes after 61 dispatches at the latest, and at the first step boundary that is more than 1 ms
+//! ring: one process of it, and 17 or more in every fourth service, or in every one if steps are slow. It comes after 61 dispatches at the latest, and at the first step boundary that is more than 1 ms
 //! after the last one. If its steps are slow (61 of them take more than 1 ms), a worker also fires the due
 //! timers of all others, and goes on until nothing is left or 100 us have passed.
 //!
@@ -51,7 +51,7 @@
 //! - In dispatches: a service comes after at most 61. Then a process with k others before it in its ring
 //!   runs within 2 (k + 1) dispatches of this worker if it is woken, and within 4 (k + 1) if it continues. The oldest of the
 //!   deque runs within 4 dispatches after a service, so with k older ones within 61 (k + 1) + 4. What waits
-//!   in the global queue comes by 17 or more in each service of each worker.
+//!   in the global queue comes at 20 or more in four services of each worker.
 //! - The rings hold 1024 (continued) and 256 (woken) processes, the deque 256. If one of them is full, its oldest
 //!   half moves to the tail of the global queue.
 //! - When steps turn from short to long, the first service is late by up to 2.5 ms more (`pace.rs`).
@@ -94,7 +94,7 @@ use procession_sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use procession_sync::hint;
 
 use crate::action::Action;
-use crate::body::{Step, drop_each, drop_guarded, guarded};
+use crate::body::{Step, drop_guarded, guarded};
 use crate::command::CommandResult;
 use crate::here::{self, Counter, Entered, Here};
 use crate::idle::{SeatId, TakenBack};
@@ -119,6 +119,11 @@ const NEXT_IN_A_ROW_SLOW: u32 = 1;
 /// Processes that the continued ring holds: 1000 that yield are to fit, so that they take turns. The ring
 /// of woken ones is smaller, since they run soon.
 const CONTINUED: usize = 1024;
+
+/// Services with short steps of which one takes a share of the global queue; the others take one process.
+/// What overflows a deque waits there, too: the roots of whole trees of processes, each of which makes
+/// it overflow again. With a share at every service, `skynet` takes a third longer.
+const SHARE_EVERY: u32 = 4;
 
 /// Nanoseconds for which a service with slow steps goes on while timers or descriptors bring more.
 const SERVE_FOR: u64 = 100_000;
@@ -177,6 +182,8 @@ pub(crate) struct Core {
     generator: RefCell<fastrand::Rng>,
     pace: Pace,
     owed: Owed,
+    /// How many services have found something in the global queue.
+    services: Cell<u32>,
     /// How many processes it has taken out of the continued ring.
     rounds_taken: Cell<u32>,
     /// Free slots, so that most spawns take no lock.
@@ -205,6 +212,7 @@ impl Core {
             generator: RefCell::new(generator),
             pace: Pace::default(),
             owed: Owed::default(),
+            services: Cell::new(0),
             rounds_taken: Cell::new(0),
             slots: RefCell::new(Vec::with_capacity(CACHE + 1)),
             bound: RefCell::new(VecDeque::new()),
@@ -592,9 +600,7 @@ impl Local {
             // Only while steps are slow: otherwise the next service comes soon enough.
             has_more &= core.pace.is_slow() && self.shared.world.now() < until;
         }
-        if !self.shared.global.is_empty() {
-            self.take_share(false);
-        }
+        self.serve_global();
         let bound = core.bound.borrow().len() + self.shared.seat(self.seat).bound.len();
         let continued = core.continued.len() + core.bound_continued.borrow().len();
         // All of the deque is owed a turn while steps are slow, and one process of it otherwise.
@@ -612,6 +618,20 @@ impl Local {
         {
             self.balanced_at.set(now);
             self.balance();
+        }
+    }
+
+    /// Takes one process of the global queue into the woken ring, and a share now and then.
+    fn serve_global(&self) {
+        let core = &self.core;
+        if self.shared.global.is_empty() {
+            return;
+        }
+        core.services.set(core.services.get().wrapping_add(1));
+        if core.pace.is_slow() || core.services.get().is_multiple_of(SHARE_EVERY) {
+            self.take_share(false);
+        } else if let Some(ready) = self.shared.global.pop() {
+            self.push_woken(ready);
         }
     }
 
@@ -919,7 +939,7 @@ impl Local {
             stolen.success()
         };
         let ready = taken(core.woken.steal_half(&queues.woken))
-            .or_else(|| taken(core.continued.steal_half(&queues.deque)))
+            .or_else(|| taken(core.deque.steal_half(&queues.deque)))
             .or_else(|| taken(core.continued.steal_half(&queues.continued)))?;
         if self.has_queued() {
             self.shared.announce();
@@ -1250,7 +1270,7 @@ impl Local {
 /// the slot may be another's by then.
 fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     let slot = ready.slot();
-    drop_each(slot.take_foreign_wakers());
+    slot.drop_foreign_wakers();
     let counter = here::counter(shared);
     counter.add(|stats| &stats.received, slot.received().into());
     if slot.is_alone() {
@@ -1290,7 +1310,7 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
         drop(guarded(|| waiter.wake()));
     }
     // Code of the user's has run since the first look, and may have polled a context: nobody wakes what it left.
-    drop_each(slot.take_foreign_wakers());
+    slot.drop_foreign_wakers();
     // SAFETY: completed above, by who ran it.
     unsafe { slot::let_go(ready, detached) };
     if !counted {
