@@ -4,6 +4,7 @@
 //! that all do and count the same.
 
 mod coroutines;
+mod fairness;
 mod latch;
 mod latency;
 mod memory;
@@ -69,6 +70,12 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     Workload { definition: &workload::MIXED, run: |scheduler, scale| inside(scheduler, rescue::mixed(scale)) },
     Workload { definition: &workload::UNWATCHED, run: |_, scale| unwatched(scale) },
     Workload { definition: &workload::IDLE_WAKES, run: |_, scale| rescue::idle_wakes(scale) },
+    Workload {
+        definition: &workload::TICK_BESIDE_STEPS,
+        run: |scheduler, scale| inside(scheduler, fairness::tick_beside_steps(scale)),
+    },
+    Workload { definition: &workload::SHARES, run: |_, scale| fairness::shares(scale) },
+    Workload { definition: &workload::IDLE_AFTER, run: |_, scale| fairness::idle_after(scale) },
     Workload { definition: &workload::WAKE, run: latency::wake },
     Workload { definition: &workload::LOAD, run: latency::load },
     Workload {

@@ -1,5 +1,7 @@
 //! What the system tells: time, and memory.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -46,21 +48,37 @@ pub(crate) fn compute(duration: Duration) {
     }
 }
 
-/// How often the other threads of this program have given the processor up.
-pub(crate) fn sleeps_of_others() -> Result<u64, Failed> {
+/// How often each other thread of this program has given the processor up.
+fn sleeps() -> Result<BTreeMap<OsString, u64>, Failed> {
     let failed = |cause| Failed::System { act: "read /proc/self/task", cause };
     let own = fs::read_link("/proc/thread-self").map_err(failed)?;
-    let mut sum = 0;
+    let mut sleeps = BTreeMap::new();
     for thread in fs::read_dir("/proc/self/task").map_err(failed)? {
         let thread = thread.map_err(failed)?;
         if Some(&*thread.file_name()) != own.file_name() {
             // A thread may end meanwhile.
             let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
-            let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-            sum += sleeps.and_then(|sleeps| sleeps.trim().parse::<u64>().ok()).unwrap_or(0);
+            let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            sleeps.insert(thread.file_name(), count.and_then(|count| count.trim().parse().ok()).unwrap_or(0));
         }
     }
-    Ok(sum)
+    Ok(sleeps)
+}
+
+/// How often the other threads of this program have given the processor up.
+pub(crate) fn sleeps_of_others() -> Result<u64, Failed> {
+    Ok(sleeps()?.values().sum())
+}
+
+/// Blocks the calling thread, and returns how often the other threads have woken meanwhile. A thread that
+/// ends meanwhile counts once.
+pub(crate) fn wake_ups_of_others(during: Duration) -> Result<u64, Failed> {
+    let before = sleeps()?;
+    block(during);
+    let after = sleeps()?;
+    let woken = after.iter().map(|(thread, count)| count.saturating_sub(before.get(thread).copied().unwrap_or(0)));
+    let ended = before.keys().filter(|thread| !after.contains_key(*thread)).count();
+    Ok(woken.sum::<u64>() + ended as u64)
 }
 
 /// The memory of this program that is in RAM, in bytes.

@@ -12,7 +12,7 @@ fn a_figure_is_the_median_of_its_rounds() {
     let people = Report { runtime: "procession", json: false };
     assert_eq!(
         printed(&people, &[Spread::of(vec![3.0, 1.25, 90.0])]),
-        "ring                   3.0 ns per hop           1.2..90.0\n"
+        "ring                       3.0 ns per hop           1.2..90.0\n"
     );
     let program = Report { runtime: "procession", json: true };
     assert_eq!(

@@ -230,6 +230,119 @@ pub(crate) const IDLE_WAKES_PROCESSES: u64 = 1000;
 pub(crate) const IDLE_WAKES_REST: Duration = Duration::from_millis(500);
 pub(crate) const IDLE_WAKES_WATCHED: Duration = Duration::from_secs(1);
 
+pub(crate) const TICK_BESIDE_STEPS: Definition = Definition {
+    name: "tick_beside_steps",
+    what: "1, 2, 4, 50 processes block or compute for 0.1, 1, 9 ms and yield; the latest tick beside them",
+    figures: &[
+        lateness("tick_block_0.1_1"),
+        lateness("tick_block_0.1_2"),
+        lateness("tick_block_0.1_4"),
+        lateness("tick_block_0.1_50"),
+        lateness("tick_block_1_1"),
+        lateness("tick_block_1_2"),
+        lateness("tick_block_1_4"),
+        lateness("tick_block_1_50"),
+        lateness("tick_block_9_1"),
+        lateness("tick_block_9_2"),
+        lateness("tick_block_9_4"),
+        lateness("tick_block_9_50"),
+        lateness("tick_compute_0.1_1"),
+        lateness("tick_compute_0.1_2"),
+        lateness("tick_compute_0.1_4"),
+        lateness("tick_compute_0.1_50"),
+        lateness("tick_compute_1_1"),
+        lateness("tick_compute_1_2"),
+        lateness("tick_compute_1_4"),
+        lateness("tick_compute_1_50"),
+        lateness("tick_compute_9_1"),
+        lateness("tick_compute_9_2"),
+        lateness("tick_compute_9_4"),
+        lateness("tick_compute_9_50"),
+    ],
+};
+/// The names say what the steps do, their duration in milliseconds, and the number of processes.
+const fn lateness(name: &'static str) -> Figure {
+    Figure { name, unit: "ms", per: "latest tick" }
+}
+/// Durations of the steps, in microseconds; scaled with the time.
+pub(crate) const TICK_STEPS_US: [u64; 3] = [100, 1000, 9000];
+pub(crate) const TICK_PROCESSES: [u64; 4] = [1, 2, 4, 50];
+pub(crate) const TICK_PERIOD: Duration = Duration::from_millis(1);
+/// The time for which each pair of a duration and a number is watched.
+pub(crate) const TICK_TIME_US: u64 = 750_000;
+
+/// The cells of `tick_beside_steps`, in the order of its figures: whether the steps compute, their duration,
+/// and the number of processes.
+pub(crate) fn tick_cells(scale: Scale) -> impl Iterator<Item = (bool, Duration, u64)> {
+    let cell = move |computes, us, processes| (computes, Duration::from_micros(scale.of(us)), processes);
+    [false, true].into_iter().flat_map(move |computes| {
+        let steps = TICK_STEPS_US.into_iter();
+        steps.flat_map(move |us| TICK_PROCESSES.into_iter().map(move |processes| cell(computes, us, processes)))
+    })
+}
+
+pub(crate) const SHARES: Definition = Definition {
+    name: "shares",
+    what: "9 equal pairs or processes on 1 worker, then 8 on 2, run for 300 ms: the most turns to the least",
+    figures: &[
+        Figure { name: "shares_messages", unit: "most/least", per: "pair" },
+        Figure { name: "shares_channels", unit: "most/least", per: "pair" },
+        Figure { name: "shares_yields", unit: "most/least", per: "process" },
+        Figure { name: "shares_messages_2", unit: "most/least", per: "pair" },
+        Figure { name: "shares_channels_2", unit: "most/least", per: "pair" },
+        Figure { name: "shares_yields_2", unit: "most/least", per: "process" },
+    ],
+};
+/// Workers, and the pairs or processes that share them.
+pub(crate) const SHARES_AMONG: [(usize, u64); 2] = [(1, 9), (2, 8)];
+pub(crate) const SHARES_TIME_US: u64 = 300_000;
+
+/// The ratio of the most turns to the least. A pair without a turn counts as one that had one.
+pub(crate) fn most_to_least(turns: &[u64]) -> f64 {
+    let most = turns.iter().max().map_or(1, |most| *most);
+    let least = turns.iter().min().map_or(1, |least| *least);
+    most.max(1) as f64 / least.max(1) as f64
+}
+
+pub(crate) const IDLE_AFTER: Definition = Definition {
+    name: "idle_after",
+    what: "how often any thread wakes in an idle program after steps, sockets or timers; the most, and each",
+    figures: &[
+        wake_ups("idle_after"),
+        wake_ups("idle_after_nothing"),
+        wake_ups("idle_after_block"),
+        wake_ups("idle_after_compute"),
+        wake_ups("idle_after_declared"),
+        wake_ups("idle_after_sockets"),
+        wake_ups("idle_after_timers"),
+    ],
+};
+const fn wake_ups(name: &'static str) -> Figure {
+    Figure { name, unit: "wake-ups", per: "second" }
+}
+/// Puts the most of the wake-ups a second before those of each load.
+pub(crate) fn most_and_each(wake_ups: Vec<f64>) -> Vec<f64> {
+    let most = wake_ups.iter().copied().fold(0.0, f64::max);
+    [vec![most], wake_ups].concat()
+}
+/// Processes, and the steps of each of them.
+pub(crate) const IDLE_AFTER_PROCESSES: u64 = 8;
+pub(crate) const IDLE_AFTER_STEPS: u64 = 3;
+/// The duration of a step that blocks or computes, in microseconds; scaled.
+pub(crate) const IDLE_AFTER_STEP_US: u64 = 25_000;
+/// The pause between two steps.
+pub(crate) const IDLE_AFTER_PAUSE: Duration = Duration::from_millis(1);
+/// Bytes that each connection sends there and back, one at a time.
+pub(crate) const IDLE_AFTER_BYTES: u64 = 1000;
+/// Processes that each sleep for up to 100 ms.
+pub(crate) const IDLE_AFTER_SLEEPERS: u64 = 1000;
+pub(crate) const IDLE_AFTER_SLEEP_US: u64 = 100_000;
+/// The time for which a runtime keeps a thread that has nothing to do, where it can be told.
+pub(crate) const IDLE_AFTER_KEEP_ALIVE: Duration = Duration::from_millis(100);
+/// The time that a runtime is given to come to rest, and the time for which it is watched; scaled.
+pub(crate) const IDLE_AFTER_REST_US: u64 = 600_000;
+pub(crate) const IDLE_AFTER_WATCHED_US: u64 = 500_000;
+
 /// The middle and the worst of some durations, in microseconds.
 pub(crate) fn middle_and_worst(mut all: Vec<Duration>) -> [f64; 2] {
     all.sort();
@@ -571,7 +684,7 @@ impl Report {
                 writeln!(out, r#"{{"workload":"{name}","runtime":"{runtime}","value":{median:.2},"unit":"{unit}"}}"#)?;
             } else {
                 let what = format!("{unit} per {per}");
-                writeln!(out, "{name:<16} {median:>9.1} {what:<20} {min:.1}..{max:.1}")?;
+                writeln!(out, "{name:<20} {median:>9.1} {what:<20} {min:.1}..{max:.1}")?;
             }
         }
         out.flush()
