@@ -19,7 +19,10 @@ workloads() ->
      {"downs", [{"downs", "ns"}, {"downs_held", "bytes"}, {"downs_kept", "bytes"}, {"downs_lost", "bytes"}], fun downs/1},
      {"timers_cancel", [{"timers_cancel", "ns"}], fun timers_cancel/1},
      {"timers_fire", [{"timers_fire", "ns"}, {"timers_fire_cpu", "ns"}], fun timers_fire/1},
-     {"timer_behind_hog", [{"timer_behind_hog", "us"}, {"timer_behind_hog_max", "us"}], fun timer_behind_hog/1}].
+     {"timer_behind_hog", [{"timer_behind_hog", "us"}, {"timer_behind_hog_max", "us"}], fun timer_behind_hog/1},
+     {"tick_beside_steps", [{Figure, "ms"} || {Figure, _, _} <- tick_cells()], fun tick_beside_steps/1},
+     {"shares", [{Figure, "most/least"} || Figure <- ["shares_messages", "shares_yields", "shares_messages_2", "shares_yields_2"]],
+      fun shares/1}].
 
 of_(Count, Scale) -> (Count + Scale - 1) div Scale.
 
@@ -278,6 +281,78 @@ ticks(N, Due, Lateness) ->
     receive {timeout, _, tick} -> ok end,
     Late = (now_ns() - Due * 1000000) / 1000,
     ticks(N - 1, Due + 1, [Late | Lateness]).
+
+%% Nothing blocks a scheduler here but native code: the steps compute.
+tick_cells() ->
+    [{lists:flatten(io_lib:format("tick_compute_~s_~b", [Name, Count])), Us, Count}
+     || {Name, Us} <- [{"0.1", 100}, {"1", 1000}, {"9", 9000}], Count <- [1, 2, 4, 50]].
+
+tick_beside_steps(Scale) ->
+    [latest_tick(of_(Us, Scale) * 1000, Count, of_(750000, Scale) * 1000) || {_, Us, Count} <- tick_cells()].
+
+latest_tick(Step, Count, Watched) ->
+    Hogs = [spawn_monitor(fun() -> steps_until(Step) end) || _ <- lists:seq(1, Count)],
+    Latest = latest(now_ns() + Watched, 0),
+    [Hog ! stop || {Hog, _} <- Hogs],
+    times(Count, fun() -> receive {'DOWN', _, process, _, normal} -> ok end end),
+    Latest / 1000000.
+
+steps_until(Step) ->
+    receive
+        stop -> ok
+    after 0 ->
+        computes(now_ns() + Step),
+        erlang:yield(),
+        steps_until(Step)
+    end.
+
+%% The next whole millisecond of the clock that is at least one away.
+latest(End, Latest) ->
+    case now_ns() < End of
+        false -> Latest;
+        true ->
+            Due = erlang:monotonic_time(millisecond) + 2,
+            erlang:start_timer(Due, self(), tick, [{abs, true}]),
+            receive {timeout, _, tick} -> ok end,
+            latest(End, max(Latest, now_ns() - Due * 1000000))
+    end.
+
+%% There are no channels.
+shares(Scale) ->
+    Online = erlang:system_info(schedulers_online),
+    Ratios = lists:append([shares(Width, Among, of_(300000, Scale) div 1000 + 1) || {Width, Among} <- [{1, 9}, {2, 8}]]),
+    erlang:system_flag(schedulers_online, Online),
+    Ratios.
+
+shares(Width, Among, Ms) ->
+    erlang:system_flag(schedulers_online, Width),
+    [begin
+        Stop = atomics:new(1, []),
+        Self = self(),
+        times(Among, fun() -> spawn_link(fun() -> Self ! {turns, Turns(Stop)} end) end),
+        receive after Ms -> ok end,
+        atomics:put(Stop, 1, 1),
+        All = [receive {turns, Had} -> max(Had, 1) end || _ <- lists:seq(1, Among)],
+        lists:max(All) / lists:min(All)
+    end || Turns <- [fun in_messages/1, fun(Stop) -> in_yields(Stop, 0) end]].
+
+in_messages(Stop) ->
+    Self = self(),
+    in_messages(Stop, spawn_link(fun() -> pong(Self) end), 0).
+
+in_messages(Stop, Pong, Turns) ->
+    case atomics:get(Stop, 1) of
+        1 -> Pong ! stop, Turns;
+        0 ->
+            Pong ! Turns,
+            receive Next -> in_messages(Stop, Pong, Next) end
+    end.
+
+in_yields(Stop, Turns) ->
+    case atomics:get(Stop, 1) of
+        1 -> Turns;
+        0 -> erlang:yield(), in_yields(Stop, Turns + 1)
+    end.
 
 median(Values) ->
     Sorted = lists:sort(Values),

@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -55,6 +57,11 @@ var workloads = []workload{
 	{"pool_large", poolFigures("pool_large"), pool(200_000, 1)},
 	{"pool_large_many", poolFigures("pool_large_many"), pool(200_000, 1000)},
 	{"timer_behind_hog", []figure{{"timer_behind_hog", "us"}, {"timer_behind_hog_max", "us"}}, timerBehindHog},
+	{"tick_beside_steps", tickFigures(), tickBesideSteps},
+	{"shares", []figure{{"shares_channels", "most/least"}, {"shares_yields", "most/least"},
+		{"shares_channels_2", "most/least"}, {"shares_yields_2", "most/least"}}, shares},
+	{"idle_after", []figure{{"idle_after", "wake-ups"}, {"idle_after_nothing", "wake-ups"}, {"idle_after_block", "wake-ups"},
+		{"idle_after_compute", "wake-ups"}, {"idle_after_sockets", "wake-ups"}, {"idle_after_timers", "wake-ups"}}, idleAfter},
 }
 
 func of(count, scale uint64) uint64 { return (count + scale - 1) / scale }
@@ -471,6 +478,245 @@ func serveHTTP(scale uint64) ([]float64, error) {
 		return nil
 	}
 	return onLoopback(connections, requests*connections, serve, client)
+}
+
+// Blocks the thread. time.Sleep would only put the goroutine aside.
+func blocks(duration time.Duration) {
+	left := syscall.NsecToTimespec(duration.Nanoseconds())
+	for syscall.Nanosleep(&left, &left) == syscall.EINTR {
+	}
+}
+
+func computes(duration time.Duration) {
+	for start := time.Now(); time.Since(start) < duration; {
+	}
+}
+
+var tickSteps = []struct {
+	name string
+	us   uint64
+}{{"0.1", 100}, {"1", 1000}, {"9", 9000}}
+
+var tickRoutines = []int{1, 2, 4, 50}
+
+func tickFigures() (figures []figure) {
+	for _, kind := range []string{"block", "compute"} {
+		for _, step := range tickSteps {
+			for _, routines := range tickRoutines {
+				figures = append(figures, figure{fmt.Sprintf("tick_%s_%s_%d", kind, step.name, routines), "ms"})
+			}
+		}
+	}
+	return figures
+}
+
+func microseconds(count, scale uint64) time.Duration {
+	return time.Duration(of(count, scale)) * time.Microsecond
+}
+
+func tickBesideSteps(scale uint64) (figures []float64, err error) {
+	for _, act := range []func(time.Duration){blocks, computes} {
+		for _, step := range tickSteps {
+			for _, routines := range tickRoutines {
+				latest := latestTick(func() { act(microseconds(step.us, scale)) }, routines, microseconds(750_000, scale))
+				figures = append(figures, float64(latest.Nanoseconds())/1e6)
+			}
+		}
+	}
+	return figures, nil
+}
+
+func latestTick(step func(), routines int, watched time.Duration) (latest time.Duration) {
+	const period = time.Millisecond
+	var stop atomic.Bool
+	var ended sync.WaitGroup
+	for range routines {
+		ended.Add(1)
+		go func() {
+			defer ended.Done()
+			for !stop.Load() {
+				step()
+				runtime.Gosched()
+			}
+		}()
+	}
+	for start := time.Now(); time.Since(start) < watched; {
+		before := time.Now()
+		time.Sleep(period)
+		latest = max(latest, time.Since(before)-period)
+	}
+	stop.Store(true)
+	ended.Wait()
+	return latest
+}
+
+func shares(scale uint64) (figures []float64, err error) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for _, among := range []struct{ width, pairs int }{{1, 9}, {2, 8}} {
+		runtime.GOMAXPROCS(among.width)
+		for _, takesTurns := range []func(*atomic.Bool) uint64{inChannels, inYields} {
+			var stop atomic.Bool
+			turns := make(chan uint64, among.pairs)
+			for range among.pairs {
+				go func() { turns <- takesTurns(&stop) }()
+			}
+			time.Sleep(microseconds(300_000, scale))
+			stop.Store(true)
+			most, least := uint64(1), uint64(math.MaxUint64)
+			for range among.pairs {
+				had := max(<-turns, 1)
+				most, least = max(most, had), min(least, had)
+			}
+			figures = append(figures, float64(most)/float64(least))
+		}
+	}
+	return figures, nil
+}
+
+// A pair over two unbuffered channels; the number of round trips.
+func inChannels(stop *atomic.Bool) (turns uint64) {
+	toPing, toPong := make(chan uint64), make(chan uint64)
+	go func() {
+		for number := range toPong {
+			toPing <- number + 1
+		}
+	}()
+	for !stop.Load() {
+		toPong <- turns
+		turns = <-toPing
+	}
+	close(toPong)
+	return turns
+}
+
+func inYields(stop *atomic.Bool) (turns uint64) {
+	for !stop.Load() {
+		runtime.Gosched()
+		turns++
+	}
+	return turns
+}
+
+// How often each other thread has given the processor up.
+func sleepsOfOthers() (map[string]uint64, error) {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil, err
+	}
+	sleeps := map[string]uint64{}
+	for _, thread := range threads {
+		if thread.Name() == strconv.Itoa(syscall.Gettid()) {
+			continue
+		}
+		// A thread may end meanwhile.
+		status, _ := os.ReadFile("/proc/self/task/" + thread.Name() + "/status")
+		_, count, _ := strings.Cut(string(status), "\nvoluntary_ctxt_switches:")
+		count, _, _ = strings.Cut(strings.TrimSpace(count), "\n")
+		sleeps[thread.Name()], _ = strconv.ParseUint(count, 10, 64)
+	}
+	return sleeps, nil
+}
+
+// The loads of the other runtimes, without declared blocking: Go has no way to declare it.
+func idleAfter(scale uint64) ([]float64, error) {
+	// The thread that looks does not count.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	watched, step := microseconds(500_000, scale), microseconds(25_000, scale)
+	figures := []float64{0}
+	steps := func(act func(time.Duration)) func() error {
+		return func() error {
+			allOf(8, func(int) {
+				for range 3 {
+					act(step)
+					time.Sleep(time.Millisecond)
+				}
+			})
+			return nil
+		}
+	}
+	timers := func() error {
+		allOf(1000, func(number int) { time.Sleep(microseconds(100_000, scale) * time.Duration(number) / 1000) })
+		return nil
+	}
+	var open []net.Conn
+	sockets := func() error {
+		for range 8 {
+			stream, err := connected(of(1000, scale))
+			if err != nil {
+				return err
+			}
+			open = append(open, stream)
+		}
+		return nil
+	}
+	for _, load := range []func() error{func() error { return nil }, steps(blocks), steps(computes), sockets, timers} {
+		if err := load(); err != nil {
+			return nil, err
+		}
+		blocks(microseconds(600_000, scale))
+		before, err := sleepsOfOthers()
+		if err != nil {
+			return nil, err
+		}
+		blocks(watched)
+		after, err := sleepsOfOthers()
+		if err != nil {
+			return nil, err
+		}
+		var woken uint64
+		for thread, count := range after {
+			woken += count - min(count, before[thread])
+		}
+		figures = append(figures, float64(woken)/watched.Seconds())
+		for _, stream := range open {
+			stream.Close()
+		}
+		open = nil
+	}
+	figures[0] = slices.Max(figures)
+	return figures, nil
+}
+
+func allOf(routines int, run func(number int)) {
+	var ended sync.WaitGroup
+	for number := range routines {
+		ended.Add(1)
+		go func() {
+			defer ended.Done()
+			run(number)
+		}()
+	}
+	ended.Wait()
+}
+
+// A connection whose server has sent bytes back, and waits for more.
+func connected(bytes uint64) (net.Conn, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	defer listener.Close()
+	go func() {
+		if stream, err := listener.Accept(); err == nil {
+			io.Copy(stream, stream)
+			stream.Close()
+		}
+	}()
+	stream, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		return nil, err
+	}
+	var buffer [1]byte
+	for range bytes {
+		if _, err := stream.Write(buffer[:]); err != nil {
+			return nil, err
+		}
+		if _, err := io.ReadFull(stream, buffer[:]); err != nil {
+			return nil, err
+		}
+	}
+	return stream, nil
 }
 
 func poolFigures(name string) []figure {

@@ -1,5 +1,6 @@
 //! The workloads of `procession bench`, on tokio. `README.md` says how to run it.
 
+mod fairness;
 mod latency;
 mod memory;
 mod messages;
@@ -68,6 +69,12 @@ impl Peer for Runtime {
         Workload { definition: &workload::RESCUE, run: |_, scale| rescue::rescue(scale) },
         Workload { definition: &workload::MIXED, run: |runtime, scale| inside(runtime, rescue::mixed(scale)) },
         Workload { definition: &workload::IDLE_WAKES, run: |_, scale| rescue::idle_wakes(scale) },
+        Workload {
+            definition: &workload::TICK_BESIDE_STEPS,
+            run: |runtime, scale| inside(runtime, fairness::tick_beside_steps(scale)),
+        },
+        Workload { definition: &workload::SHARES, run: |_, scale| fairness::shares(scale) },
+        Workload { definition: &workload::IDLE_AFTER, run: |_, scale| fairness::idle_after(scale) },
         Workload { definition: &workload::WAKE, run: latency::wake },
         Workload { definition: &workload::LOAD, run: latency::load },
         Workload {

@@ -1,0 +1,230 @@
+//! The promises that hold in time: ticks beside long steps, equal shares, and silence afterwards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::Relaxed;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime;
+use tokio::sync::mpsc;
+use tokio::task::{self, JoinHandle};
+use tokio::time;
+
+use crate::inside;
+use crate::meter::{block, compute, now, wake_ups_of_others};
+use crate::peer::width;
+use crate::workload::{
+    Failed, IDLE_AFTER_BYTES, IDLE_AFTER_KEEP_ALIVE, IDLE_AFTER_PAUSE, IDLE_AFTER_PROCESSES, IDLE_AFTER_REST_US,
+    IDLE_AFTER_SLEEP_US, IDLE_AFTER_SLEEPERS, IDLE_AFTER_STEP_US, IDLE_AFTER_STEPS, IDLE_AFTER_WATCHED_US, Outcome,
+    SHARES_AMONG, SHARES_TIME_US, Scale, TICK_PERIOD, TICK_TIME_US, most_and_each, most_to_least, tick_cells,
+};
+
+pub(crate) async fn tick_beside_steps(scale: Scale) -> Outcome {
+    let time = Duration::from_micros(scale.of(TICK_TIME_US));
+    let mut figures = Vec::new();
+    for (computes, step, processes) in tick_cells(scale) {
+        let stop = Arc::new(AtomicBool::new(false));
+        let hog = |stop: Arc<AtomicBool>| async move {
+            // Relaxed, as all uses of these flags: they publish nothing, and may be seen a little later.
+            while !stop.load(Relaxed) {
+                if computes {
+                    compute(step)
+                } else {
+                    block(step)
+                }
+                task::yield_now().await;
+            }
+        };
+        let hogs: Vec<_> = (0..processes).map(|_| tokio::spawn(hog(Arc::clone(&stop)))).collect();
+        let ticks = tokio::spawn(async move {
+            let (start, mut latest) = (now(), Duration::ZERO);
+            while start.elapsed() < time {
+                let before = now();
+                time::sleep(TICK_PERIOD).await;
+                latest = latest.max(before.elapsed().saturating_sub(TICK_PERIOD));
+            }
+            latest
+        });
+        let latest = ticks.await?;
+        stop.store(true, Relaxed);
+        for hog in hogs {
+            hog.await?;
+        }
+        figures.push(latest.as_secs_f64() * 1e3);
+    }
+    Ok(figures)
+}
+
+pub(crate) fn shares(scale: Scale) -> Outcome {
+    let mut figures = Vec::new();
+    for (workers, among) in SHARES_AMONG {
+        let builder = runtime::Builder::new_multi_thread().worker_threads(workers).enable_time().build();
+        figures.extend(inside(&builder.map_err(Failed::error)?, shares_among(among, scale))?);
+    }
+    Ok(figures)
+}
+
+async fn shares_among(among: u64, scale: Scale) -> Outcome {
+    let mut figures = Vec::new();
+    for takes_turns in [in_messages, in_channels, in_yields] {
+        let stop = Arc::new(AtomicBool::new(false));
+        let all: Vec<_> = (0..among).map(|_| takes_turns(Arc::clone(&stop))).collect();
+        time::sleep(Duration::from_micros(scale.of(SHARES_TIME_US))).await;
+        stop.store(true, Relaxed);
+        let mut turns = Vec::new();
+        for one in all {
+            turns.push(one.await??);
+        }
+        figures.push(most_to_least(&turns));
+    }
+    Ok(figures)
+}
+
+/// Starts a pair that sends messages there and back. It returns the number of round trips.
+fn in_messages(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
+    let (to_pong, mut there) = mpsc::unbounded_channel();
+    let (to_ping, mut here) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let pong = tokio::spawn(async move {
+            while let Some(number) = there.recv().await {
+                to_ping.send(number + 1)?;
+            }
+            Ok::<(), Failed>(())
+        });
+        let mut turns = 0;
+        while !stop.load(Relaxed) {
+            to_pong.send(turns)?;
+            turns = here.recv().await.expect("the other ends after this one");
+        }
+        drop(to_pong);
+        pong.await??;
+        Ok(turns)
+    })
+}
+
+/// The same over two channels that hold one message. There are none that hold nothing.
+fn in_channels(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
+    let (to_pong, mut there) = mpsc::channel(1);
+    let (to_ping, mut here) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let pong = tokio::spawn(async move {
+            while let Some(number) = there.recv().await {
+                to_ping.send(number + 1).await?;
+            }
+            Ok::<(), Failed>(())
+        });
+        let mut turns = 0;
+        while !stop.load(Relaxed) {
+            to_pong.send(turns).await?;
+            turns = here.recv().await.expect("the other ends after this one");
+        }
+        drop(to_pong);
+        pong.await??;
+        Ok(turns)
+    })
+}
+
+/// Starts a task that yields, and returns how often.
+fn in_yields(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
+    tokio::spawn(async move {
+        let mut turns = 0;
+        while !stop.load(Relaxed) {
+            task::yield_now().await;
+            turns += 1;
+        }
+        Ok(turns)
+    })
+}
+
+/// The loads of `idle_after`.
+#[derive(Clone, Copy)]
+enum Load {
+    Nothing,
+    Blocks,
+    Computes,
+    Declared,
+    Sockets,
+    Timers,
+}
+
+pub(crate) fn idle_after(scale: Scale) -> Outcome {
+    let mut figures = Vec::new();
+    let watched = Duration::from_micros(scale.of(IDLE_AFTER_WATCHED_US));
+    for load in [Load::Nothing, Load::Blocks, Load::Computes, Load::Declared, Load::Sockets, Load::Timers] {
+        let mut builder = runtime::Builder::new_multi_thread();
+        builder.worker_threads(width()).thread_keep_alive(IDLE_AFTER_KEEP_ALIVE).enable_all();
+        let runtime = builder.build().map_err(Failed::error)?;
+        // The connections stay open, and their servers wait for them.
+        let task = runtime.spawn(loaded(load, scale));
+        let connections = runtime.block_on(task)??;
+        block(Duration::from_micros(scale.of(IDLE_AFTER_REST_US)));
+        figures.push(wake_ups_of_others(watched)? as f64 / watched.as_secs_f64());
+        drop(connections);
+    }
+    Ok(most_and_each(figures))
+}
+
+async fn loaded(load: Load, scale: Scale) -> Result<Vec<TcpStream>, Failed> {
+    let mut connections = Vec::new();
+    match load {
+        Load::Nothing => {}
+        Load::Blocks | Load::Computes | Load::Declared => {
+            let step = Duration::from_micros(scale.of(IDLE_AFTER_STEP_US));
+            let steps = |_| async move {
+                for _ in 0..IDLE_AFTER_STEPS {
+                    match load {
+                        Load::Declared => task::block_in_place(|| block(step)),
+                        Load::Computes => compute(step),
+                        _ => block(step),
+                    }
+                    time::sleep(IDLE_AFTER_PAUSE).await;
+                }
+            };
+            ended((0..IDLE_AFTER_PROCESSES).map(steps)).await?;
+        }
+        Load::Timers => {
+            let sleep = |number| scale.of(IDLE_AFTER_SLEEP_US) * number / IDLE_AFTER_SLEEPERS;
+            let sleeps = (0..IDLE_AFTER_SLEEPERS).map(|number| Duration::from_micros(sleep(number)));
+            ended(sleeps.map(time::sleep)).await?;
+        }
+        Load::Sockets => {
+            for _ in 0..IDLE_AFTER_PROCESSES {
+                let connection = connected(scale).await;
+                connections.push(connection.map_err(|cause| Failed::System { act: "talk over a socket", cause })?);
+            }
+        }
+    }
+    Ok(connections)
+}
+
+/// Runs each as a task, and waits until all have ended.
+async fn ended(all: impl Iterator<Item = impl Future<Output = ()> + Send + 'static>) -> Result<(), Failed> {
+    let all: Vec<_> = all.map(tokio::spawn).collect();
+    for one in all {
+        one.await?;
+    }
+    Ok(())
+}
+
+/// A connection whose server has sent bytes back, and waits for more.
+async fn connected(scale: Scale) -> std::io::Result<TcpStream> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let mut client = TcpStream::connect(listener.local_addr()?).await?;
+    let (mut server, _) = listener.accept().await?;
+    drop(tokio::spawn(async move {
+        let mut byte = [0];
+        while let Ok(1) = server.read(&mut byte).await {
+            if server.write_all(&byte).await.is_err() {
+                return;
+            }
+        }
+    }));
+    let mut byte = [1];
+    for _ in 0..scale.of(IDLE_AFTER_BYTES) {
+        client.write_all(&byte).await?;
+        client.read_exact(&mut byte).await?;
+    }
+    Ok(client)
+}
