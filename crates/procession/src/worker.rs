@@ -39,6 +39,10 @@
 //! other's continued ring. So n equal processes on w workers get equal shares if n is a multiple of w;
 //! otherwise those of one worker get up to `ceil(n / w) / floor(n / w)` times what those of another get.
 //!
+//! A seat without a permit may have something in its queues: its step lasts long and the watchdog took the
+//! permit, or its thread is in a blocking section, or it found no permit afterwards and parked. The workers
+//! that have permits take all of it, at the first service that is a millisecond after the last time.
+//!
 //! # Bounds
 //!
 //! Steps last t, w workers have permits, and nothing else runs on their processors.
@@ -613,11 +617,39 @@ impl Local {
             core.owed.note(woken, continued, spawned);
         }
         if let Some(now) = now
-            && continued > 0
             && now.saturating_sub(self.balanced_at.get()) >= BALANCE_EVERY
         {
             self.balanced_at.set(now);
-            self.balance();
+            self.take_left_behind();
+            if continued > 0 {
+                self.balance();
+            }
+        }
+    }
+
+    /// Takes over what is queued at seats without a permit. Their workers run nothing until they have one
+    /// again, and workers that always have something to do never steal.
+    fn take_left_behind(&self) {
+        let shared = &*self.shared;
+        for other in self.others(shared.idle.reach()) {
+            let seat = shared.seat(other);
+            if !shared.idle.is_revoked(other) || seat.queues.are_empty() {
+                continue;
+            }
+            // As many as there are now: its step may go on, and queue more.
+            for _ in 0..seat.queues.len() {
+                if let Some(ready) = seat.queues.woken.steal().success() {
+                    self.push_woken(ready);
+                } else if let Some(ready) = seat.queues.deque.steal().success() {
+                    self.push_continued(ready);
+                } else if let Some(ready) = seat.queues.continued.steal().success() {
+                    self.push_continued(ready);
+                } else {
+                    break;
+                }
+                shared.seat(self.seat).stats.steals.add(1);
+                seat.stats.stolen.add_shared(1);
+            }
         }
     }
 

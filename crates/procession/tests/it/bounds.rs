@@ -392,3 +392,74 @@ fn a_busy_worker_takes_over_from_one_that_has_more() {
     busy.into_iter().for_each(|hog| hog.join().expect("it ends"));
     scheduler.run_until_idle();
 }
+
+/// Starts a process that yields until `over` is set, and returns when it has had its first turn.
+fn yields_until(over: &Arc<AtomicBool>, tells: &mpsc::Sender<()>) -> impl Future<Output = ()> + Send + 'static {
+    let (over, tells) = (Arc::clone(over), tells.clone());
+    async move {
+        tells.send(()).expect("the test waits");
+        while !over.load(Relaxed) {
+            yield_now().await;
+        }
+    }
+}
+
+/// A process that tells when a message has come.
+fn tells_of_message(scheduler: &Scheduler, tells: &mpsc::Sender<()>) -> Address<()> {
+    let tells = tells.clone();
+    let process = scheduler.start(move |mut cx: Context<()>| async move {
+        cx.receive().await.expect("nobody cancels it");
+        tells.send(()).expect("the test waits");
+    });
+    process.into_parts().0
+}
+
+#[test]
+fn what_a_replaced_worker_wakes_and_leaves_behind_runs_beside_a_hog() {
+    let scheduler = threaded(1);
+    let over = Arc::new(AtomicBool::new(false));
+    let ((begins, begun), (tells, told)) = (mpsc::channel(), mpsc::channel());
+    let receivers: Vec<_> = (0..8).map(|_| tells_of_message(&scheduler, &tells)).collect();
+    let hog = yields_until(&over, &begins);
+    let blocks = scheduler.spawn(async move {
+        drop(spawn(hog));
+        // It runs once the watchdog has replaced this worker, and has the only permit from then on.
+        begun.recv().expect("the hog tells");
+        for receiver in &receivers {
+            receiver.send(()).expect("it waits");
+        }
+    });
+    (0..8).for_each(|_| soon(&told));
+    over.store(true, Relaxed);
+    blocks.join().expect("it ends");
+}
+
+#[test]
+fn what_is_queued_behind_a_blocking_section_runs_beside_a_hog() {
+    let scheduler = threaded(1);
+    let over = Arc::new(AtomicBool::new(false));
+    let ((begins, begun), (tells, told)) = (mpsc::channel(), mpsc::channel());
+    let receivers: Vec<_> = (0..8).map(|_| tells_of_message(&scheduler, &tells)).collect();
+    let hog = yields_until(&over, &begins);
+    let hog = scheduler.start(|mut cx: Context<()>| async move {
+        cx.receive().await.expect("nobody cancels it");
+        hog.await;
+    });
+    let hog = hog.into_parts().0;
+    let (leaves, left) = mpsc::channel::<()>();
+    let blocks = scheduler.spawn(async move {
+        // The hog is the oldest that waits: another worker takes it first, with one half of the rest.
+        hog.send(()).expect("it waits");
+        for receiver in &receivers {
+            receiver.send(()).expect("it waits");
+        }
+        procession::blocking(|| {
+            begun.recv().expect("the hog tells");
+            left.recv().expect("the test tells");
+        });
+    });
+    (0..8).for_each(|_| soon(&told));
+    over.store(true, Relaxed);
+    leaves.send(()).expect("it waits");
+    blocks.join().expect("it ends");
+}
