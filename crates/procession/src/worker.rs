@@ -633,7 +633,8 @@ impl Local {
         let shared = &*self.shared;
         for other in self.others(shared.idle.reach()) {
             let seat = shared.seat(other);
-            if !shared.idle.is_revoked(other) || seat.queues.are_empty() {
+            // One that parked while it was awake may have delivered events since then.
+            if seat.queues.are_empty() || !(shared.idle.is_revoked(other) || shared.idle.is_parked(other)) {
                 continue;
             }
             // As many as there are now: its step may go on, and queue more.
