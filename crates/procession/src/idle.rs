@@ -785,6 +785,10 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.look(|seats| seats.awakenings == awakenings)
     }
 
+    pub(crate) fn is_parked(&self, seat: SeatId) -> bool {
+        self.look(|seats| seats.places[seat.0 as usize] == Place::Parked)
+    }
+
     /// `GiveBack`; says whether nobody is awake now. The caller goes on with `Recheck`.
     pub(crate) fn give_back(&self, seat: SeatId) -> bool {
         let nobody = self.change(|seats| {
