@@ -972,7 +972,7 @@ impl Local {
             stolen.success()
         };
         let ready = taken(core.woken.steal_half(&queues.woken))
-            .or_else(|| taken(core.deque.steal_half(&queues.deque)))
+            .or_else(|| taken(core.continued.steal_half(&queues.deque)))
             .or_else(|| taken(core.continued.steal_half(&queues.continued)))?;
         if self.has_queued() {
             self.shared.announce();
