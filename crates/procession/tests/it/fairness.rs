@@ -690,6 +690,7 @@ fn what_a_caller_leaves_in_its_next_slot_is_run_by_others() {
 fn a_flood_of_signals_leaves_a_process_its_steps() {
     const STEPS: u32 = 20;
     struct Trapping {
+        trapping: bool,
         steps: u32,
         tells: mpsc::Sender<()>,
     }
@@ -706,19 +707,26 @@ fn a_flood_of_signals_leaves_a_process_its_steps() {
             events: &mut Events<()>,
             yields: &mut Yields<'_>,
         ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
-            yields.trap_exits(true);
+            if !self.trapping {
+                yields.trap_exits(true);
+                self.trapping = true;
+                self.tells.send(())?;
+            }
             self.steps += u32::from(events.len() > 0);
             if self.steps == STEPS {
                 self.tells.send(())?;
                 return Ok(Status::Done(()));
             }
-            Ok(if self.steps == 0 { Status::Continue } else { Status::Wait(WaitingFor::Messages) })
+            Ok(Status::Wait(WaitingFor::Messages))
         }
     }
     let scheduler = threaded(1);
     let options = SpawnOptions::new().on(&scheduler).mailbox(4, WhenFull::Reject);
     let (tells, told) = mpsc::channel();
-    let machine = options.spawn_process(Trapping { steps: 0, tells }, "", Box::new(())).expect("it accepts");
+    let machine = options.spawn_process(Trapping { trapping: false, steps: 0, tells }, "", Box::new(()));
+    let machine = machine.expect("it accepts");
+    // The first signal before it traps exits would end it.
+    soon(&told);
     flood_until(machine.pid(), || soon(&told));
 }
 
