@@ -28,6 +28,7 @@ mod key_value;
 mod machines;
 mod messages;
 mod net;
+mod order;
 mod panics;
 mod pool;
 mod promises;

@@ -16,17 +16,25 @@ use crate::scene::assert_conserved;
 
 const ECHO: CommandId = CommandId(256);
 
-/// Who made a step, and when.
-type Step = (String, Duration);
+/// The process that made a step, and the time.
+pub(crate) type Step = (String, Duration);
 
 #[derive(Clone)]
-struct Trace {
+pub(crate) struct Trace {
     steps: Arc<Mutex<Vec<Step>>>,
     begin: Instant,
 }
 
 impl Trace {
-    fn note(&self) {
+    pub(crate) fn new(scheduler: &Scheduler) -> Self {
+        Self { steps: Arc::default(), begin: scheduler.now() }
+    }
+
+    pub(crate) fn steps(&self) -> Vec<Step> {
+        self.steps.lock().expect("nobody panics").clone()
+    }
+
+    pub(crate) fn note(&self) {
         let pid = procession::current_pid().expect("a process notes its own steps").to_string();
         // Without the number of the scheduler, which no two runs share.
         let (_, slot_and_generation) = pid.split_once('.').expect("a PID has three numbers");
@@ -35,7 +43,7 @@ impl Trace {
     }
 
     /// Notes each step of `future`.
-    async fn each<F: Future>(self, future: F) -> F::Output {
+    pub(crate) async fn each<F: Future>(self, future: F) -> F::Output {
         let mut future = pin!(future);
         poll_fn(|task| {
             self.note();
@@ -110,7 +118,7 @@ async fn worker(mut cx: Context<Work>, mut chance: fastrand::Rng, trace: Trace) 
 }
 
 /// The traffic of one program, whatever the seed of its scheduler; all messages sent are received.
-async fn program(trace: Trace) -> u64 {
+pub(crate) async fn program(trace: Trace) -> u64 {
     let mut chance = fastrand::Rng::with_seed(42);
     let workers: Vec<_> = (0..16)
         .map(|_| {
@@ -151,7 +159,7 @@ async fn program(trace: Trace) -> u64 {
     sent
 }
 
-fn builder(seed: u64) -> Builder {
+pub(crate) fn builder(seed: u64) -> Builder {
     Scheduler::builder()
         .width(1)
         .test_clock()
@@ -162,13 +170,13 @@ fn builder(seed: u64) -> Builder {
 #[track_caller]
 fn trace_of(builder: Builder) -> Vec<Step> {
     let scheduler = builder.build().expect("it starts no thread");
-    let trace = Trace { steps: Arc::default(), begin: scheduler.now() };
+    let trace = Trace::new(&scheduler);
     let traced = trace.clone().each(program(trace.clone()));
     scheduler.spawn(traced).join().expect("it ends");
     assert_conserved(&scheduler);
     let snapshot = scheduler.snapshot();
     assert_eq!(snapshot.timers.armed, snapshot.timers.fired + snapshot.timers.cancelled + snapshot.timers.pending);
-    let steps = trace.steps.lock().expect("nobody panics").clone();
+    let steps = trace.steps();
     assert_eq!(steps.len() as u64, snapshot.workers[0].dispatches, "each dispatch is in the trace");
     steps
 }
