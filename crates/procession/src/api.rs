@@ -5,40 +5,43 @@ use std::task::Poll;
 
 #[cfg(feature = "tokio")]
 pub use crate::bridge::{Compat, CompatError, compat};
-pub use crate::call::{CallError, Reply, call_all};
-pub use crate::command::{
+pub use crate::machine::command::{
     BlockingWork, Command, CommandError, CommandId, CommandResult, Completion, Done, Handler, SendParcel, SpawnProcess,
     Value, command, perform,
 };
-pub use crate::context::{Address, Context, Receive, SendError, SendWait, send};
-pub use crate::dead::{DeadCause, DeadLetter};
-pub use crate::exit::{Exit, exit};
-pub use crate::handle::{Child, Handle};
-pub use crate::mailbox::{MailboxSnapshot, WhenFull};
-pub use crate::names::{Named, RegisterError, register, whereis};
-pub use crate::pid::{ParsePidError, Pid};
-pub use crate::pool::spawn_blocking;
-pub use crate::process::{Event, Events, InitError, Process, Status, WaitingFor, Yields};
-pub use crate::relations::{Down, ExitSignal, MonitorRef, link, send_exit, unlink};
-pub use crate::relay::{FaultyRelay, InProcess, Parcel, Relay};
-pub use crate::scheduler::{BlockOnError, BuildError, Builder, Scheduler, WidthError};
-pub use crate::select::Select;
-pub use crate::snapshot::{
+pub use crate::machine::process::{Event, Events, InitError, Process, Status, WaitingFor, Yields};
+pub use crate::mailbox::bounded::{MailboxSnapshot, WhenFull};
+pub use crate::mailbox::call::{CallError, Reply, call_all};
+pub use crate::mailbox::context::{Address, Context, Receive, SendError, SendWait, send};
+pub use crate::mailbox::dead_letter::{DeadCause, DeadLetter};
+pub use crate::mailbox::relay::{FaultyRelay, InProcess, Parcel, Relay};
+pub use crate::mailbox::thread::ThreadMailbox;
+pub use crate::observe::snapshot::{
     DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess, Waiting, WaitingProcess,
     WorkerSnapshot,
 };
-pub use crate::spawn::{SpawnError, SpawnOptions};
-pub use crate::state::ProcessState;
-pub use crate::thread::ThreadMailbox;
+pub use crate::pool::spawn_blocking;
+pub use crate::process::exit::{Exit, exit};
+pub use crate::process::pid::{ParsePidError, Pid};
+pub use crate::process::state::ProcessState;
+pub use crate::relations::names::{Named, RegisterError, register, whereis};
+pub use crate::relations::{Down, ExitSignal, MonitorRef, link, send_exit, unlink};
+pub use crate::scheduler::handle::{BlockOnError, BuildError, Builder, Scheduler, WidthError};
+pub use crate::spawn::join_handle::{Child, Handle};
+pub use crate::spawn::options::{SpawnError, SpawnOptions};
+pub use crate::sync::select::Select;
 pub use crate::time::{
     Elapsed, Instant, Interval, MissedTicks, Sleep, Timeout, Timer, TimerLimit, interval, run_after, run_every, sleep,
     sleep_until, timeout,
 };
 pub use crate::watchdog::{Stall, StallKind, StallSnapshot};
 
+pub use crate::coroutine as co;
+pub use crate::sync::channel;
 pub use crate::wait::{Wait, wait};
 
-use crate::{co, here};
+use crate::coroutine;
+use crate::scheduler::current;
 
 /// Runs `future` on this thread until it is complete, beside the processes of the default scheduler. See [`Scheduler::block_on`].
 ///
@@ -91,7 +94,7 @@ where
     SpawnOptions::new().start(process)
 }
 
-/// Starts a coroutine: a process whose code is straight-line and blocks, on a stack of its own. `function` gets its [`co::Context`], with a mailbox;
+/// Starts a coroutine: a process whose code is straight-line and blocks, on a stack of its own. `function` gets its [`coroutine::Context`], with a mailbox;
 /// what is returned is its address and its handle in one.
 ///
 /// See [`co`] for an example, where it runs, and how it ends.
@@ -103,7 +106,7 @@ where
 pub fn spawn_coroutine<M, F, T>(function: F) -> Result<Child<M, T>, SpawnError<F>>
 where
     M: Send + 'static,
-    F: FnOnce(co::Context<M>) -> T + Send + 'static,
+    F: FnOnce(coroutine::Context<M>) -> T + Send + 'static,
     T: Send + 'static,
 {
     SpawnOptions::new().spawn_coroutine(function)
@@ -172,7 +175,7 @@ pub async fn yield_now() {
         if std::mem::replace(&mut gave_way, true) {
             return Poll::Ready(());
         }
-        here::give_way(task);
+        current::give_way(task);
         Poll::Pending
     })
     .await;
@@ -201,11 +204,11 @@ pub async fn yield_now() {
 pub async fn yield_if_due() {
     let mut gave_way = false;
     poll_fn(|task| {
-        if std::mem::take(&mut gave_way) || !here::is_replaced() && here::charge(task) {
+        if std::mem::take(&mut gave_way) || !current::is_replaced() && current::charge(task) {
             return Poll::Ready(());
         }
         gave_way = true;
-        here::give_way(task);
+        current::give_way(task);
         Poll::Pending
     })
     .await;
@@ -237,11 +240,11 @@ pub async fn yield_if_due() {
 /// # Blocking
 /// Blocks the thread for as long as `section` does.
 pub fn blocking<R>(section: impl FnOnce() -> R) -> R {
-    let _section = here::Section::enter();
+    let _section = current::Section::enter();
     section()
 }
 
 /// The PID of the running process; `None` in a thread that runs none.
 pub fn current_pid() -> Option<Pid> {
-    here::current().map(|slot| slot.pid())
+    current::current().map(|slot| slot.pid())
 }

@@ -8,8 +8,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant as StdInstant};
 
+use crate::sys::World;
 use crate::time::{Instant, Sleep, sleep, sleep_until};
-use crate::world::World;
 
 #[cfg(feature = "serve")]
 mod server;

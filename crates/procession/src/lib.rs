@@ -68,147 +68,39 @@
 //!   follows from the former. It is entered for each step, and for jobs of [`spawn_blocking`] that the process submits, and closed when both
 //!   have ended. Each stall that [`Builder::on_stall`]
 //!   would be told of is an event at the level `WARN`.
-#![cfg_attr(not(procession_loom), deny(unsafe_code))]
-#![cfg_attr(
-    procession_loom,
-    expect(dead_code, unreachable_pub, reason = "only the protocols are built, for their models")
-)]
+// Under this cfg, the protocols are built for their models, by `procession-models`.
+#![cfg(not(procession_loom))]
+#![deny(unsafe_code)]
 
-// The protocols, which are built for models, too.
-#[cfg(procession_loom)]
-#[path = "channel"]
-mod channel {
-    mod core;
-}
-mod answer;
-mod closing;
-mod doze;
-mod fences;
-mod few;
-mod idle;
-mod keeper;
-#[cfg_attr(not(procession_loom), expect(unsafe_code, reason = "what is locked is in a cell"))]
-mod lock;
-mod mailbox;
-mod next;
-mod pace;
-mod pins;
-mod poll;
-#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "a hint to the processor, by an intrinsic"))]
-mod prefetch;
-#[cfg(procession_loom)]
-#[path = "pool"]
-mod pool {
-    mod core;
-}
-mod state;
-#[cfg(procession_loom)]
-#[path = "sync"]
-mod sync {
-    mod bell;
-    mod gate;
-}
-mod ties;
-#[cfg_attr(not(procession_loom), expect(unsafe_code, reason = "slots are shared by protocol"))]
-mod timer;
-mod wait_cycle;
-#[cfg_attr(not(procession_loom), expect(unsafe_code, reason = "a cell that changes hands by protocol"))]
-mod waiter;
-mod waiters;
-
-#[cfg(not(procession_loom))]
-mod action;
-#[cfg(not(procession_loom))]
-#[expect(unsafe_code, reason = "futures are pinned in the body's box")]
-mod body;
-#[cfg(all(not(procession_loom), feature = "tokio"))]
+#[cfg(feature = "tokio")]
 mod bridge;
-#[cfg(not(procession_loom))]
-mod call;
-#[cfg(not(procession_loom))]
-pub mod channel;
-#[cfg(not(procession_loom))]
 #[expect(unsafe_code, reason = "coroutines run on stacks of their own")]
-pub mod co;
-#[cfg(not(procession_loom))]
-mod command;
-#[cfg(not(procession_loom))]
-mod context;
-#[cfg(not(procession_loom))]
-mod dead;
-#[cfg(not(procession_loom))]
-mod exit;
-#[cfg(not(procession_loom))]
-mod handle;
-#[cfg(not(procession_loom))]
-mod helpers;
-#[cfg(not(procession_loom))]
-#[expect(unsafe_code, reason = "the running process is pinned by its worker")]
-mod here;
-#[cfg(all(not(procession_loom), feature = "hyper"))]
+pub mod coroutine;
+#[cfg(feature = "hyper")]
 pub mod http;
-#[cfg(not(procession_loom))]
-mod names;
-#[cfg(not(procession_loom))]
+mod io;
+mod machine;
+mod mailbox;
 pub mod net;
-#[cfg(not(procession_loom))]
-mod pid;
-#[cfg(not(procession_loom))]
-mod poller;
-#[cfg(not(procession_loom))]
+mod observe;
 pub mod pool;
-#[cfg(not(procession_loom))]
 mod process;
-#[cfg(not(procession_loom))]
 mod relations;
-#[cfg(not(procession_loom))]
-mod relay;
-#[cfg(not(procession_loom))]
-mod root;
-#[cfg(not(procession_loom))]
 mod scheduler;
-#[cfg(not(procession_loom))]
-mod select;
-#[cfg(not(procession_loom))]
-mod shared;
-#[cfg(not(procession_loom))]
-#[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
-mod slot;
-#[cfg(not(procession_loom))]
-mod snapshot;
-#[cfg(not(procession_loom))]
 mod spawn;
-#[cfg(not(procession_loom))]
 pub mod supervisor;
-#[cfg(not(procession_loom))]
 pub mod sync;
-#[cfg(not(procession_loom))]
-mod thread;
-#[cfg(not(procession_loom))]
+mod sys;
 mod time;
-#[cfg(all(not(procession_loom), feature = "tracing"))]
-mod trace;
-#[cfg(not(procession_loom))]
+mod util;
 mod variance;
-#[cfg(not(procession_loom))]
 mod wait;
-#[cfg(not(procession_loom))]
-#[expect(unsafe_code, reason = "wakers are raw")]
-mod waker;
-#[cfg(not(procession_loom))]
 mod watchdog;
-#[cfg(not(procession_loom))]
-#[expect(unsafe_code, reason = "a worker runs bodies, which the state protocol hands to it")]
-mod worker;
-#[cfg(not(procession_loom))]
-mod world;
 
 /// The program in the README is a test.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-#[cfg(not(procession_loom))]
 mod api;
-#[cfg(not(procession_loom))]
 pub use api::*;

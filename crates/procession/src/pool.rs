@@ -4,21 +4,21 @@
 //! when it is full is a choice ([`Queue`], [`OnFull`]); what it refuses comes back.
 
 mod builder;
-mod core;
 mod coroutines;
+mod engine;
 mod error;
 mod function;
-mod inner;
 mod multi;
 mod object;
 mod operations;
 mod processes;
 #[expect(unsafe_code, reason = "a scope waits for what borrows from it")]
 mod scope;
+pub(crate) mod state;
 mod task;
 mod threads;
 
-use self::core::Picture;
+use self::state::Picture;
 
 pub use self::builder::{Builder, OnFull, Queue};
 pub use self::coroutines::CoPool;

@@ -1,10 +1,13 @@
 //! What processes are to each other, with the semantics of Erlang/OTP: links, monitors, exit signals, scopes.
 //!
-//! The protocol by which an end is told exactly once is in `ties.rs`. Relations name processes by PID and pin nothing, so that they reach
+//! The protocol by which an end is told exactly once is in `relations/on_exit.rs`. Relations name processes by PID and pin nothing, so that they reach
 //! from one scheduler to another and keep neither process nor scheduler.
 //!
 //! What a process is told comes through its mailbox, behind the messages that were sent before by the same process, or that it found there
 //! when it came. What is done to a process (it is ended, or cancelled) is a bit of its state word, and waits for no mailbox.
+
+pub(crate) mod names;
+pub(crate) mod on_exit;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,11 +18,12 @@ use procession_queue::Entry;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::body::System;
-use crate::shared::{self, find};
-use crate::slot::Slot;
-use crate::ties::{Left, Ties};
-use crate::{Exit, Pid, here};
+use crate::process::body::System;
+use crate::process::slot::Slot;
+use crate::relations::on_exit::{Left, Ties};
+use crate::scheduler::current;
+use crate::scheduler::shared::{self, find};
+use crate::{Exit, Pid};
 
 /// One monitor. No two of a program are the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -463,21 +467,21 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) {
 /// });
 /// ```
 pub fn link(pid: Pid) -> bool {
-    here::spend();
-    here::current().map(|own| link_to(&own, pid)).is_some()
+    current::spend();
+    current::current().map(|own| link_to(&own, pid)).is_some()
 }
 
 /// Ends the link between the running process and another, if there is one. Says whether there is a running process.
 pub fn unlink(pid: Pid) -> bool {
-    here::spend();
-    here::current().map(|own| unlink_from(&own, pid)).is_some()
+    current::spend();
+    current::current().map(|own| unlink_from(&own, pid)).is_some()
 }
 
 /// Sends an exit signal. The process ends with `exit`, unless it traps exits: then it is told. [`Exit::Normal`] does nothing to another
 /// process that does not trap. To end a process whether it traps or not, use [`Scheduler::terminate`](crate::Scheduler::terminate).
 /// Says whether the process was there.
 pub fn send_exit(pid: Pid, exit: Exit) -> bool {
-    here::spend();
-    let from = here::current().map(|slot| slot.pid());
+    current::spend();
+    let from = current::current().map(|slot| slot.pid());
     find(pid).map(|slot| deliver(&slot, from, exit, Cause::Sent)).is_some()
 }

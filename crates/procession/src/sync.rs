@@ -11,18 +11,22 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use crate::body::drop_guarded;
+use crate::Waiting;
+use crate::process::body::drop_guarded;
+use crate::scheduler::current;
+use crate::sync::wait_list::{Another, Place, Woken, wake};
 use crate::time::timeout;
-use crate::waiters::{Another, Place, Woken, wake};
-use crate::{Waiting, here};
 
+pub(crate) mod batch_semaphore;
 mod bell;
-mod gate;
+pub mod channel;
 #[expect(unsafe_code, reason = "who holds the permits has the value")]
 mod locks;
+pub(crate) mod select;
+pub(crate) mod wait_list;
 
+use self::batch_semaphore::{Entry, Gate, PERMITS_MAX};
 use self::bell::{Bell, Notice, Ringing};
-use self::gate::{Entry, Gate, PERMITS_MAX};
 pub use self::locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Waits for permits of a gate; `false` if it was closed.
@@ -43,7 +47,7 @@ impl Future for Enter<'_> {
     type Output = bool;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<bool> {
-        if !here::charge(task) {
+        if !current::charge(task) {
             return Poll::Pending;
         }
         let gate = self.gate;
@@ -59,7 +63,7 @@ impl Future for Enter<'_> {
                 Entry::Waits(place) => self.place = Some(place),
             }
         }
-        here::note_waiting(Waiting::LOCK);
+        current::note_waiting(Waiting::LOCK);
         Poll::Pending
     }
 }
@@ -109,7 +113,7 @@ impl<'a, S> Listener<'a, S> {
             self.notice = self.bell.look(&mut self.place, &mut Another::of(task.waker()));
         }
         if self.notice.is_none() {
-            here::note_waiting(Waiting::LOCK);
+            current::note_waiting(Waiting::LOCK);
             return Poll::Pending;
         }
         Poll::Ready(())
@@ -174,7 +178,7 @@ impl Semaphore {
 
     /// Takes permits if there are as many, nobody waits, and it is not closed.
     pub fn try_acquire(&self, permits: usize) -> Option<Permits<'_>> {
-        here::spend();
+        current::spend();
         self.0.try_acquire(permits).then(|| Permits { semaphore: self, permits })
     }
 
@@ -294,7 +298,7 @@ impl Condvar {
     async fn wait_unlocked<T: ?Sized>(listener: &mut Listener<'_>, guard: MutexGuard<'_, T>) {
         let mut guard = Some(guard);
         poll_fn(|task| {
-            if !here::charge(task) {
+            if !current::charge(task) {
                 return Poll::Pending;
             }
             if let Some(guard) = guard.take() {
@@ -337,13 +341,13 @@ impl Condvar {
 
     /// Lets the one out who has waited longest.
     pub fn notify_one(&self) {
-        here::spend();
+        current::spend();
         wake(self.0.change(Ringing::ring_one));
     }
 
     /// Lets all out who wait.
     pub fn notify_all(&self) {
-        here::spend();
+        current::spend();
         self.0.change(Ringing::ring_all).wake();
     }
 }
@@ -457,7 +461,7 @@ impl WaitGroup {
     pub async fn wait(&self) {
         let mut listener = Listener::new(&*self.0);
         poll_fn(|task| {
-            if !here::charge(task) {
+            if !current::charge(task) {
                 return Poll::Pending;
             }
             let is_over = !listener.listens() && (self.jobs() == 0 || !listener.listen(task, |&mut jobs| jobs > 0));
@@ -534,7 +538,7 @@ impl Barrier {
     pub async fn wait(&self) -> bool {
         let mut visitor = Visitor { size: self.size, listener: Listener::new(&self.arrived) };
         poll_fn(|task| {
-            if !here::charge(task) {
+            if !current::charge(task) {
                 return Poll::Pending;
             }
             if !visitor.listener.listens() && visitor.arrive(task) {

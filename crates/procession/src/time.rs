@@ -1,5 +1,9 @@
 //! Time for processes: sleeps, timeouts, intervals.
 
+pub(crate) mod action;
+#[expect(unsafe_code, reason = "slots are shared by protocol")]
+pub(crate) mod timers;
+
 use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
@@ -11,15 +15,17 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use crate::action::Action;
-use crate::body::drop_guarded;
-use crate::here::Hold;
-use crate::idle::SeatId;
-use crate::scheduler;
-use crate::shared::{self, Shared};
-use crate::timer::{TimerId, Timers};
-use crate::world::nanoseconds;
-use crate::{Waiting, here, waker};
+use crate::Waiting;
+use crate::process::body::drop_guarded;
+use crate::process::waker;
+use crate::scheduler::current;
+use crate::scheduler::current::Hold;
+use crate::scheduler::handle;
+use crate::scheduler::idle::SeatId;
+use crate::scheduler::shared::{self, Shared};
+use crate::sys::nanoseconds;
+use crate::time::action::Action;
+use crate::time::timers::{TimerId, Timers};
 
 /// A moment on a scheduler's clock. Instants of schedulers with the real clock compare; those of a test clock are its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,7 +37,7 @@ impl Instant {
 
     /// What the clock of this thread's scheduler shows; outside, that of the default scheduler.
     pub fn now() -> Self {
-        Self(scheduler::here().world.now())
+        Self(handle::here().world.now())
     }
 
     pub(crate) fn from_nanoseconds(nanoseconds: u64) -> Self {
@@ -109,7 +115,7 @@ impl Place {
     /// A running worker looks at its own timers before it parks. What another thread sets must be told.
     fn note_earliest(self, shared: &Shared, earliest: bool, when: u64) {
         let own = match self {
-            Self::Seat(seat) => here::with_local(|local| {
+            Self::Seat(seat) => current::with_local(|local| {
                 let own = local.is_some_and(|local| std::ptr::eq(&*local.shared, shared) && local.seat == seat);
                 // One that has no permit is not running as far as its timers go.
                 own && !shared.idle.is_revoked(seat)
@@ -153,7 +159,7 @@ pub(crate) fn arm(
     if matches!(action, Action::Call(_)) && shared.has_ended() {
         return Err(TimerLimit(action));
     }
-    let place = here::with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
+    let place = current::with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
         Some(local) => Place::Seat(local.seat),
         None => Place::Outside,
     });
@@ -182,7 +188,7 @@ pub(crate) fn arm(
 /// # Ok::<(), procession::BuildError>(())
 /// ```
 pub fn sleep(duration: Duration) -> Sleep {
-    match here::here() {
+    match current::here() {
         Some(here) => {
             let deadline = Instant(here.world.now()) + duration;
             Sleep::new(deadline.0, if duration.is_zero() { Since::Zero } else { Since::ZeroFresh })
@@ -250,9 +256,9 @@ enum Whose {
 impl Whose {
     /// That of this thread.
     fn here() -> Self {
-        match here::scheduler_of_process() {
+        match current::scheduler_of_process() {
             Some(id) => Self::Process(id),
-            None => Self::Scheduler(Arc::clone(&scheduler::here())),
+            None => Self::Scheduler(Arc::clone(&handle::here())),
         }
     }
 
@@ -330,7 +336,7 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<()> {
-        if !here::charge(task) {
+        if !current::charge(task) {
             return Poll::Pending;
         }
         self.get_mut().poll_uncharged(task)
@@ -354,7 +360,7 @@ impl Sleep {
                 sleep.disarm();
                 return Poll::Ready(());
             }
-            here::note_waiting(Waiting::TIMER);
+            current::note_waiting(Waiting::TIMER);
             if pending && armed.waker == waker {
                 return Poll::Pending;
             }
@@ -376,7 +382,7 @@ impl Sleep {
             sleep.forget();
             return Poll::Ready(());
         }
-        here::note_waiting(Waiting::TIMER);
+        current::note_waiting(Waiting::TIMER);
         // SAFETY: [unpinned waker] the timers of a scheduler fire while it is there.
         #[expect(unsafe_code, reason = "a waker that costs nothing is for who outlives no scheduler")]
         let another = unsafe { waker::another_for(&shared, task.waker()) };
@@ -472,8 +478,8 @@ pub(crate) fn poll_within<'a, R>(
     drop(last);
     match polled {
         Poll::Ready(output) => Poll::Ready(Ok(output)),
-        Poll::Pending if here::is_spent() && !std::mem::replace(&mut sleep.is_late, true) => {
-            here::give_way(task);
+        Poll::Pending if current::is_spent() && !std::mem::replace(&mut sleep.is_late, true) => {
+            current::give_way(task);
             Poll::Pending
         }
         Poll::Pending => Poll::Ready(Err(Elapsed)),
@@ -580,7 +586,7 @@ impl Interval {
 /// # Errors
 /// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers, or has ended.
 pub fn run_after<F: FnOnce() + Send + 'static>(delay: Duration, function: F) -> Result<Timer, TimerLimit<F>> {
-    let shared = scheduler::here();
+    let shared = handle::here();
     let when = shared.world.now().saturating_add(nanoseconds(delay));
     let function = Arc::new(procession_sync::Mutex::new(Some(function)));
     let fired = Arc::clone(&function);
@@ -607,7 +613,7 @@ pub fn run_after<F: FnOnce() + Send + 'static>(delay: Duration, function: F) -> 
 /// # Errors
 /// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers, or has ended.
 pub fn run_every<F: Fn() + Send + Sync + 'static>(period: Duration, function: F) -> Result<Timer, TimerLimit<F>> {
-    let shared = scheduler::here();
+    let shared = handle::here();
     let period = NonZeroU64::new(nanoseconds(period)).unwrap_or(NonZeroU64::MIN);
     let when = shared.world.now().saturating_add(period.get());
     let function = Arc::new(function);

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-pub use crate::co::wait;
+pub use crate::coroutine::wait;
 
 /// [`wait`](crate::wait) as a method of every future: how plain threads and coroutines use what is written for async code.
 ///

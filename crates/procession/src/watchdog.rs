@@ -20,15 +20,15 @@
 //! If the system does not tell the state of the thread, since no descriptors are left or there is no `/proc`, the processor time
 //! decides alone: a thread that used hardly any counts as blocked. If that is not known either, the stall counts as blocked.
 //! `Rescue`, if nobody searches, nobody is spare, and something waits that nobody comes to: take the next slots of the stalled, and their
-//! permits (`Revoke` of `idle.rs`), and wake or start a worker for each, all at once. What else they hold is found by these, as by any
+//! permits (`Revoke` of `scheduler/idle.rs`), and wake or start a worker for each, all at once. What else they hold is found by these, as by any
 //! worker that searches. Of the computing, only so many lose their permits, since each adds a thread that competes for processors.
 //! If all threads are in use: fire due timers and ask for descriptors here. Also if all workers just have no time for these.
-//! `WriteOff`, at each look, those that were woken and have not come (`idle.rs`); `Rescue` takes their permits, too, once they are late for
+//! `WriteOff`, at each look, those that were woken and have not come (`scheduler/idle.rs`); `Rescue` takes their permits, too, once they are late for
 //! `stall_after`.
 //! `Nudge`, if somebody is spare, and nobody searches, while something has waited for two looks: wake one.
 //! This is for next slots, which are filled without waking anybody, for timers that a step has set which then stalled, and for the little
 //! that the parking protocol lets slip.
-//! `Doze`: after 100 ms without anybody awake, sleep until a worker becomes awake (`doze.rs`).
+//! `Doze`: after 100 ms without anybody awake, sleep until a worker becomes awake (`watchdog/park.rs`).
 //!
 //! ## Why it works
 //! Step counters, processes' numbers and sections are plain stores of the worker, on its own line of the cache; it reads no clock and makes no
@@ -56,7 +56,9 @@
 //! - One watchdog for all schedulers: they are isolated; a scheduler that is idle has one that sleeps.
 //!
 //! ## Checked by
-//! `it::stalls`; the models of `idle.rs`, for the permits, of `next.rs`, for the next slots, and of `doze.rs`.
+//! `it::stalls`; the models of `scheduler/idle.rs`, for the permits, of `scheduler/lifo_slot.rs`, for the next slots, and of `watchdog/park.rs`.
+
+pub(crate) mod park;
 
 use std::fmt;
 use std::panic::Location;
@@ -67,14 +69,14 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::Pid;
-use crate::body::guarded;
-use crate::doze::Doze;
-use crate::idle::SeatId;
-use crate::keeper::NEVER;
-use crate::poller::Batch;
-use crate::shared::{Seat, Shared};
-use crate::slot::Ready;
-use crate::world::{Parker, RunState, ThreadFile, nanoseconds};
+use crate::io::reactor::Batch;
+use crate::process::body::guarded;
+use crate::process::slot::Ready;
+use crate::scheduler::driver::NEVER;
+use crate::scheduler::idle::SeatId;
+use crate::scheduler::shared::{Seat, Shared};
+use crate::sys::{Parker, RunState, ThreadFile, nanoseconds};
+use crate::watchdog::park::Doze;
 
 /// Between two looks while anybody runs: a quarter of the default of what is a stall, so that one is noticed at most a quarter late.
 const LOOK_EVERY: u64 = 2_500_000;
@@ -589,7 +591,7 @@ impl Watch {
         let stall = Stall {
             worker: found.seat.0,
             pid: slot.as_ref().map(|slot| slot.pid()),
-            label: slot.as_ref().and_then(|slot| crate::snapshot::label(slot)),
+            label: slot.as_ref().and_then(|slot| crate::observe::snapshot::label(slot)),
             location: slot.as_ref().map(|slot| slot.location()),
             duration: Duration::from_nanos(found.duration),
             kind: found.kind,
@@ -602,14 +604,14 @@ impl Watch {
             drop(guarded(|| observer(&stall)));
         }
         #[cfg(feature = "tracing")]
-        drop(guarded(|| crate::trace::stalled(&stall)));
+        drop(guarded(|| crate::observe::trace::stalled(&stall)));
     }
 }
 
 /// Whether there is a subscriber to tell of stalls.
 fn is_traced() -> bool {
     #[cfg(feature = "tracing")]
-    return guarded(crate::trace::wants_stalls).unwrap_or(false);
+    return guarded(crate::observe::trace::wants_stalls).unwrap_or(false);
     #[cfg(not(feature = "tracing"))]
     false
 }
@@ -687,8 +689,8 @@ mod tests {
 
     use super::{LOOK_EVERY, StallKind, Watch, judge};
     use crate::Scheduler;
-    use crate::idle::SeatId;
-    use crate::world::RunState::{Runs, Stopped, Waits};
+    use crate::scheduler::idle::SeatId;
+    use crate::sys::RunState::{Runs, Stopped, Waits};
 
     const PASSED: u64 = 7_500_000;
 

@@ -11,7 +11,7 @@ use procession_sync::Mutex;
 use tokio::runtime::{Handle, Runtime};
 
 use super::{enter_by, start};
-use crate::here;
+use crate::scheduler::current;
 
 /// Lets `future`, which needs tokio, be awaited in a process of a scheduler that was built without [`tokio`](crate::Builder::tokio): in the context
 /// of a runtime of tokio's that it enters each time it is polled, and when it is dropped. Its task is still the process: it is cancelled and
@@ -47,7 +47,7 @@ use crate::here;
 /// # Cancellation
 /// Dropped, it drops the future.
 pub fn compat<F: Future>(future: F) -> Result<Compat<F>, CompatError<F>> {
-    if here::here().is_some_and(|shared| shared.world.is_test()) {
+    if current::here().is_some_and(|shared| shared.world.is_test()) {
         return Err(CompatError { future, cause: Cause::TestClock });
     }
     let handle = match Handle::try_current() {
@@ -83,7 +83,7 @@ impl<F: Future> Future for Compat<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<F::Output> {
-        if !here::charge(task) {
+        if !current::charge(task) {
             return Poll::Pending;
         }
         let Self { future, handle } = &mut *self;

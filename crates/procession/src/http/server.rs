@@ -14,7 +14,8 @@ use tower_service::Service;
 
 use super::Timer;
 use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use crate::{Context, Waiting, here, start};
+use crate::scheduler::current;
+use crate::{Context, Waiting, start};
 
 mod sealed {
     pub trait Sealed {}
@@ -160,11 +161,11 @@ where
 async fn next_unless_cancelled<L: Listener>(listener: &L) -> io::Result<Option<L::Stream>> {
     let mut next = pin!(listener.next());
     poll_fn(|task| {
-        if here::current().is_some_and(|slot| slot.state.is_cancelled()) {
+        if current::current().is_some_and(|slot| slot.state.is_cancelled()) {
             return Poll::Ready(Ok(None));
         }
         let polled = next.as_mut().poll(task);
-        here::note_waiting(Waiting::CANCEL);
+        current::note_waiting(Waiting::CANCEL);
         polled.map_ok(Some)
     })
     .await

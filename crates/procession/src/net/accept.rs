@@ -23,10 +23,11 @@ use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 
 use super::io::{Done, Io, Side};
-use crate::body::{drop_guarded, guarded};
-use crate::shared::Shared;
+use crate::Waiting;
+use crate::process::body::{drop_guarded, guarded};
+use crate::scheduler::current;
+use crate::scheduler::shared::Shared;
 use crate::time::sleep_on;
-use crate::{Waiting, here};
 
 /// How long a listener waits at most before it tries again: fifty tries a second cost less than a thousandth of a CPU.
 const RETRY_NS: u64 = 20_000_000;
@@ -141,7 +142,7 @@ pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<S
                 let mut in_list = None;
                 let mut sleep = pin!(retry(io.shared()));
                 let again = poll_fn(|task| {
-                    if !here::charge(task) {
+                    if !current::charge(task) {
                         return Poll::Pending;
                     }
                     if in_list.is_some() {
@@ -153,7 +154,7 @@ pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<S
                         Err(error) if is_exhausted(&error) => {}
                         result => return Poll::Ready(Some(result)),
                     }
-                    here::note_waiting(Waiting::READABLE);
+                    current::note_waiting(Waiting::READABLE);
                     sleep.as_mut().poll(task).map(|()| None)
                 })
                 .await;

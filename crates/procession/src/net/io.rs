@@ -14,13 +14,15 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::keeper::NEVER;
-use crate::poll::{Direction, Seen, WaiterId};
-use crate::poller::Registered;
-use crate::shared::Shared;
+use crate::Waiting;
+use crate::io::reactor::Registered;
+use crate::io::readiness::{Direction, Seen, WaiterId};
+use crate::scheduler::current;
+use crate::scheduler::driver::NEVER;
+use crate::scheduler::handle;
+use crate::scheduler::shared::Shared;
+use crate::sys::nanoseconds;
 use crate::time::{Elapsed, Sleep, is_last_try, poll_within, sleep_on};
-use crate::world::nanoseconds;
-use crate::{Waiting, here, scheduler};
 
 /// How often one poll calls again because the descriptor has become ready meanwhile, or a signal came, before the process gives way.
 const TRIES: u32 = 16;
@@ -53,7 +55,7 @@ pub(crate) trait StreamSocket: AsFd {
 }
 
 /// What comes in order is given as far as it has come. Urgent data split it, of which the kernel
-/// tells (`translate` in `world/kernel.rs`).
+/// tells (`translate` in `sys/epoll.rs`).
 impl StreamSocket for std::net::TcpStream {
     const SHORT_IS_ALL: bool = true;
 }
@@ -125,7 +127,7 @@ impl<T: AsFd> Drop for Waiter<'_, T> {
 impl<T: AsFd> Io<T> {
     /// Of a descriptor that is in non-blocking mode, on the scheduler of this thread.
     pub(crate) fn new(io: T) -> io::Result<Self> {
-        Self::on(&scheduler::here(), io)
+        Self::on(&handle::here(), io)
     }
 
     /// The same, on the scheduler of another.
@@ -217,7 +219,7 @@ impl<T: AsFd> Io<T> {
         task: &Context<'_>,
         call: &mut impl FnMut(&T) -> io::Result<Done<R>>,
     ) -> Poll<io::Result<R>> {
-        if !here::charge(task) {
+        if !current::charge(task) {
             return Poll::Pending;
         }
         let direction = self.direction(side);
@@ -231,14 +233,14 @@ impl<T: AsFd> Io<T> {
                 }
             }
             if self.registered.leave(direction, waiter, task.waker().clone())? {
-                here::note_waiting(match side {
+                current::note_waiting(match side {
                     Side::Read => Waiting::READABLE,
                     Side::Write => Waiting::WRITABLE,
                 });
                 return Poll::Pending;
             }
         }
-        here::give_way(task);
+        current::give_way(task);
         Poll::Pending
     }
 

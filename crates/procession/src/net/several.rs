@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::event::epoll;
 
 use super::io::{Done, Io, Side};
-use crate::co;
+use crate::coroutine;
 
 /// What is asked about a descriptor, and what is answered: the flags of `poll(2)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -148,7 +148,7 @@ pub fn poll(descriptors: &mut [PollFd], patience: Option<Duration>) -> io::Resul
     if patience == Some(Duration::ZERO) {
         return ask(descriptors, patience);
     }
-    if !co::may_suspend() {
+    if !coroutine::may_suspend() {
         return crate::blocking(|| ask(descriptors, patience));
     }
     let count = ask_at_once(descriptors)?;
@@ -157,8 +157,8 @@ pub fn poll(descriptors: &mut [PollFd], patience: Option<Duration>) -> io::Resul
     }
     if descriptors.iter().all(|one| one.0.fd < 0) {
         match patience {
-            Some(patience) => co::sleep(patience),
-            None => co::wait(std::future::pending()),
+            Some(patience) => coroutine::sleep(patience),
+            None => coroutine::wait(std::future::pending()),
         }
         return Ok(0);
     }
@@ -166,7 +166,7 @@ pub fn poll(descriptors: &mut [PollFd], patience: Option<Duration>) -> io::Resul
     let Ok(together) = watch(descriptors).and_then(Io::new) else {
         return crate::blocking(|| ask(descriptors, patience));
     };
-    let answered = co::wait(together.run_within(Side::Read, patience, |_| match ask_at_once(descriptors)? {
+    let answered = coroutine::wait(together.run_within(Side::Read, patience, |_| match ask_at_once(descriptors)? {
         0 => Err(io::ErrorKind::WouldBlock.into()),
         count => Ok(Done::whole(count)),
     }));

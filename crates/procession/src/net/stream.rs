@@ -314,22 +314,22 @@ macro_rules! stream_methods {
         /// In blocking style: a coroutine is suspended while it waits, a plain thread is parked. In an async process this is a blocking section.
         impl std::io::Read for &$Stream {
             fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-                crate::co::wait($Stream::read(self, buffer)).map_err(super::stream::as_std_reports)
+                crate::coroutine::wait($Stream::read(self, buffer)).map_err(super::stream::as_std_reports)
             }
 
             fn read_vectored(&mut self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
-                crate::co::wait($Stream::read_vectored(self, buffers)).map_err(super::stream::as_std_reports)
+                crate::coroutine::wait($Stream::read_vectored(self, buffers)).map_err(super::stream::as_std_reports)
             }
         }
 
         /// As for `Read`.
         impl std::io::Write for &$Stream {
             fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-                crate::co::wait($Stream::write(self, bytes)).map_err(super::stream::as_std_reports)
+                crate::coroutine::wait($Stream::write(self, bytes)).map_err(super::stream::as_std_reports)
             }
 
             fn write_vectored(&mut self, parts: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
-                crate::co::wait($Stream::write_vectored(self, parts)).map_err(super::stream::as_std_reports)
+                crate::coroutine::wait($Stream::write_vectored(self, parts)).map_err(super::stream::as_std_reports)
             }
 
             /// Nothing is kept back.

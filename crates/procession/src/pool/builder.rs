@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::PoolError;
-use super::core::{Ended, Limits};
-use super::inner::Inner;
+use super::engine::Inner;
+use super::state::{Ended, Limits};
 use super::task::{Settled, caught};
-use crate::body::{drop_guarded, guarded};
-use crate::keeper::NEVER;
-use crate::world::nanoseconds;
+use crate::process::body::{drop_guarded, guarded};
+use crate::scheduler::driver::NEVER;
+use crate::sys::nanoseconds;
 
 /// Workers at once, unless the builder says otherwise: what other runtimes allow their blocking threads.
 const CAPACITY_DEFAULT: usize = 512;
@@ -247,7 +247,7 @@ impl Builder {
 
     pub(super) fn make<J: Send + 'static>(
         &self,
-        engine: Box<dyn super::inner::Engine<J>>,
+        engine: Box<dyn super::engine::Engine<J>>,
     ) -> Result<Arc<Inner<J>>, PoolError> {
         check_capacity(self.limits.capacity)?;
         if self.name.contains('\0') {

@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::Builder;
-use super::core::{Next, Order};
-use super::inner::Patience;
+use super::engine::Patience;
 use super::operations::{Entrance, Pooling, operations};
 use super::processes::{Processes, Worker};
+use super::state::{Next, Order};
 use super::task::{Caught, JobHandle, Promise, Settled, caught};
 use super::{Permit, PoolError, SubmitError};
-use crate::body::Settle;
-use crate::shared::Shared;
-use crate::{Scheduler, SpawnOptions, co, here, scheduler};
+use crate::coroutine;
+use crate::process::body::Settle;
+use crate::scheduler::current;
+use crate::scheduler::handle;
+use crate::scheduler::shared::Shared;
+use crate::{Scheduler, SpawnOptions};
 
 /// What a worker runs. Dropped before its end, it is cancelled.
 type Job = Box<dyn Runs>;
@@ -43,7 +46,7 @@ where
     R: Fn(J) -> Settled + Send + 'static,
 {
     // A cancel leaves the jobs alone, as it does those of async processes: who ends the pool is who closes it.
-    let runs = move |_: co::Context<()>| co::shield(|| work(worker, &shared, run));
+    let runs = move |_: coroutine::Context<()>| coroutine::shield(|| work(worker, &shared, run));
     options.spawn_coroutine(runs).map(drop).map_err(|refused| io::Error::other(refused.to_string()))
 }
 
@@ -51,13 +54,13 @@ where
 fn work<J: Send + 'static>(mut worker: Worker<J>, shared: &Arc<Shared>, run: impl Fn(J) -> Settled) {
     worker.inner.hooks.run_start();
     let mut idle = None;
-    let mut order = co::wait(worker.await_order(shared, &mut idle));
+    let mut order = coroutine::wait(worker.await_order(shared, &mut idle));
     while let Order::Run(ticket, job) = order {
         worker.runs = Some(ticket);
         let outcome = run(job);
         order = match worker.finish(ticket, outcome) {
             Next::Run(ticket, job) => Order::Run(ticket, job),
-            Next::Park => co::wait(worker.await_order(shared, &mut idle)),
+            Next::Park => coroutine::wait(worker.await_order(shared, &mut idle)),
             Next::Leave => Order::Leave,
             Next::Rest(_) => unreachable!("a coroutine parks"),
         };
@@ -67,7 +70,8 @@ fn work<J: Send + 'static>(mut worker: Worker<J>, shared: &Arc<Shared>, run: imp
 
 /// As [`caught`], but the end of the coroutine goes on.
 pub(super) fn caught_here<T>(closure: impl FnOnce() -> T) -> Caught<T> {
-    caught(closure).or_else(|payload| if co::is_unwinding(&*payload) { resume_unwind(payload) } else { Err(payload) })
+    caught(closure)
+        .or_else(|payload| if coroutine::is_unwinding(&*payload) { resume_unwind(payload) } else { Err(payload) })
 }
 
 /// A closure, and where its result goes, if anybody wants it.
@@ -99,7 +103,7 @@ fn refused<F, T>(error: SubmitError<Box<Closure<F, T>>>) -> SubmitError<F> {
     SubmitError::of(error, |boxed| boxed.closure)
 }
 
-/// A pool of coroutines that run closures, which may [wait](crate::co): at most as many at once as its capacity.
+/// A pool of coroutines that run closures, which may [wait](crate::coroutine): at most as many at once as its capacity.
 ///
 /// What an [`AsyncPool`](super::AsyncPool) does, this does. A worker keeps its stack while it is idle. A job that submits to its own full pool
 /// and waits is not seen as a deadlock.
@@ -116,7 +120,7 @@ fn refused<F, T>(error: SubmitError<Box<Closure<F, T>>>) -> SubmitError<F> {
 ///     let mut handles = Vec::new();
 ///     for n in 1..=1000 {
 ///         let job = move || {
-///             co::sleep(Duration::from_micros(10));
+///             coroutine::sleep(Duration::from_micros(10));
 ///             n
 ///         };
 ///         handles.push(pool.submit(job).await?);
@@ -144,7 +148,7 @@ impl Builder {
     /// [`enable_coroutines`](crate::Builder::enable_coroutines); or it refused one of the workers that were to be
     /// [started](Self::prestart) at once.
     pub fn build_coroutines(self) -> Result<CoPool, PoolError> {
-        self.build_coroutines_in(Arc::clone(&scheduler::here()))
+        self.build_coroutines_in(Arc::clone(&handle::here()))
     }
 
     /// As [`build_coroutines`](Self::build_coroutines), on this scheduler. The pool does not keep the scheduler from being dropped.
@@ -219,7 +223,7 @@ impl CoPool {
     /// # Errors
     /// [`SubmitError`], with the closure in it.
     pub fn try_execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
-        here::spend();
+        current::spend();
         self.inner().put_now(boxed(closure, None), into_job).map(drop).map_err(refused)
     }
 
@@ -232,7 +236,7 @@ impl CoPool {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        here::spend();
+        current::spend();
         let (promise, cell) = Promise::new(None);
         let job = boxed(closure, Some(promise));
         let ticket = self.inner().put_now(job, into_job).map_err(refused)?;

@@ -6,18 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::Builder;
-use super::core::Ended;
 use super::coroutines::{caught_here, coroutines};
-use super::inner::{Inner, Patience};
+use super::engine::{Inner, Patience};
 use super::operations::{Entrance, Pooling, operations, thread_operations};
 use super::processes::{Processes, Work, Working};
+use super::state::Ended;
 use super::task::{Caught, Cell, JobHandle, Outstanding, Promise, Settled, caught};
 use super::threads::Threads;
 use super::{Permit, PoolError, SubmitError};
-use crate::body::{AsyncBody, Guarded, Settle};
-use crate::shared::Shared;
-use crate::spawn::Reservation;
-use crate::{Scheduler, here, scheduler};
+use crate::Scheduler;
+use crate::process::body::{AsyncBody, Guarded, Settle};
+use crate::scheduler::current;
+use crate::scheduler::handle;
+use crate::scheduler::shared::Shared;
+use crate::spawn::options::Reservation;
 
 /// An argument, and where the result goes, if anybody wants it.
 pub(super) struct Call<A, T> {
@@ -141,7 +143,7 @@ impl Builder {
         A: Send + 'static,
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        self.build_async_function_in(Arc::clone(&scheduler::here()), function)
+        self.build_async_function_in(Arc::clone(&handle::here()), function)
     }
 
     /// As [`build_async_function`](Self::build_async_function), on this scheduler.
@@ -186,7 +188,7 @@ impl Builder {
         Entrance::open(&self, Processes::resting(shared, launch)).map(AsyncFnPool)
     }
 
-    /// Builds a pool of coroutines that run `function`, which may [wait](crate::co); of the scheduler of the calling process or thread;
+    /// Builds a pool of coroutines that run `function`, which may [wait](crate::coroutine); of the scheduler of the calling process or thread;
     /// outside of all, of the default one.
     ///
     /// # Errors
@@ -199,7 +201,7 @@ impl Builder {
         A: Send + 'static,
         T: Send + 'static,
     {
-        self.build_coroutine_function_in(Arc::clone(&scheduler::here()), function)
+        self.build_coroutine_function_in(Arc::clone(&handle::here()), function)
     }
 
     /// As [`build_coroutine_function`](Self::build_coroutine_function), on this scheduler.
@@ -339,7 +341,7 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     /// # Errors
     /// [`SubmitError`], with the argument in it.
     pub fn try_execute(&self, argument: A) -> Result<(), SubmitError<A>> {
-        here::spend();
+        current::spend();
         self.inner().put_now(async_call(argument), |call| call).map(drop).map_err(refused)
     }
 
@@ -348,7 +350,7 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     /// # Errors
     /// [`SubmitError`], with the argument in it.
     pub fn try_submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
-        here::spend();
+        current::spend();
         let (call, cell) = async_task(argument);
         let ticket = self.inner().put_now(call, |call| call).map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))

@@ -9,7 +9,7 @@ use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::builder::{Builder, OnFull};
-use super::inner::{deadline_after, world};
+use super::engine::{deadline_after, world};
 use super::operations::Pooling;
 use super::{AsyncFnPool, AsyncPool, CoPool, FnPool, JobHandle, Pool, PoolError, PoolStats, SubmitError, WaitError};
 

@@ -9,9 +9,9 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicU64, AtomicUsize};
 use procession_sync::{Mutex, MutexGuard};
 
-use super::inner::world;
-use crate::body::{drop_guarded, guarded};
-use crate::world::nanoseconds;
+use super::engine::world;
+use crate::process::body::{drop_guarded, guarded};
+use crate::sys::nanoseconds;
 
 /// Objects that each shard keeps, unless the builder says otherwise: enough for those that one worker uses by turns.
 const LOCAL_DEFAULT: usize = 16;

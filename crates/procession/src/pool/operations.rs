@@ -8,8 +8,8 @@ use std::task::{Context as TaskContext, Poll};
 
 use super::SubmitError;
 use super::builder::{Builder, OnFull};
+use super::engine::{Engine, Inner, Owner, Patience, PlaceWait};
 use super::error::{PoolError, Why};
-use super::inner::{Engine, Inner, Owner, Patience, PlaceWait};
 
 /// A pool, by its state.
 pub(super) trait Pooling {
@@ -55,7 +55,7 @@ macro_rules! operations {
         impl<$($generics)*> $crate::pool::operations::Pooling for $pool {
             type Job = $job;
 
-            fn inner(&self) -> &::std::sync::Arc<$crate::pool::inner::Inner<$job>> {
+            fn inner(&self) -> &::std::sync::Arc<$crate::pool::engine::Inner<$job>> {
                 self.0.inner()
             }
         }

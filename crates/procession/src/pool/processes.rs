@@ -10,20 +10,21 @@ use std::time::Duration;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire};
 
 use super::builder::Builder;
-use super::core::{Busy, Ended, Expired, Idle, Launch, Next, Order, Seat};
+use super::engine::{Engine, Inner, Patience};
 use super::error::Why;
-use super::inner::{Engine, Inner, Patience};
 use super::operations::{Entrance, Pooling, operations};
+use super::state::{Busy, Ended, Expired, Idle, Launch, Next, Order, Seat};
 use super::task::{JobHandle, Promise, Settled};
 use super::{Permit, PoolError, SubmitError};
-use crate::action::Action;
-use crate::body::{AsyncBody, Beside, Guarded, OwnOr};
-use crate::keeper::NEVER;
-use crate::scheduler;
-use crate::shared::Shared;
-use crate::spawn::Reservation;
+use crate::process::body::{AsyncBody, Beside, Guarded, OwnOr};
+use crate::scheduler::current;
+use crate::scheduler::driver::NEVER;
+use crate::scheduler::handle;
+use crate::scheduler::shared::Shared;
+use crate::spawn::options::Reservation;
+use crate::time::action::Action;
 use crate::time::{Instant, Sleep, arm, sleep_on, timeout};
-use crate::{Scheduler, SpawnOptions, here};
+use crate::{Scheduler, SpawnOptions};
 
 /// What a worker runs. Dropped before its end, it is cancelled.
 pub(super) struct Job(Box<dyn AsyncJob>);
@@ -416,7 +417,7 @@ impl<J: Send + 'static> Inner<J> {
         patience: Patience,
         mut make: impl FnMut(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
-        poll_fn(|task| if here::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
+        poll_fn(|task| if current::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
         let patience = match patience {
             Patience::Refuse => return self.put_now(content, make),
             Patience::For(patience) => patience,
@@ -489,7 +490,7 @@ impl Builder {
     /// # Errors
     /// [`PoolError::Invalid`]: a value out of its range.
     pub fn build_async(self) -> Result<AsyncPool, PoolError> {
-        self.build_async_in(Arc::clone(&scheduler::here()))
+        self.build_async_in(Arc::clone(&handle::here()))
     }
 
     /// As [`build_async`](Self::build_async), on this scheduler. The pool does not keep the scheduler from being dropped.
@@ -573,7 +574,7 @@ impl AsyncPool {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        here::spend();
+        current::spend();
         self.inner().put_now(prepared(future, None), into_job).map(drop).map_err(refused)
     }
 
@@ -586,7 +587,7 @@ impl AsyncPool {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        here::spend();
+        current::spend();
         let (promise, cell) = Promise::new(None);
         let job = prepared(future, Some(promise));
         let ticket = self.inner().put_now(job, into_job).map_err(refused)?;

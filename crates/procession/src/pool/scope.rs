@@ -17,14 +17,15 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use procession_sync::Mutex;
 
-use super::core::Ended;
-use super::inner::{Inner, Jobs, Patience, block};
+use super::engine::{Inner, Jobs, Patience, block};
 use super::operations::Pooling;
+use super::state::Ended;
 use super::task::{Cell, Promise, caught};
 use super::threads::{Job, Pool, Scoped};
 use super::{JobError, SubmitError, WaitError};
-use crate::body::Settle;
-use crate::{Waiting, here};
+use crate::Waiting;
+use crate::process::body::Settle;
+use crate::scheduler::current;
 
 /// How many jobs of a scope have not ended, and who waits for them.
 struct Latch(Mutex<(usize, Option<Waker>)>);
@@ -248,12 +249,12 @@ impl<T> Future for ScopedHandle<'_, T> {
     /// # Panics
     /// Never. Polled again after the result was taken, it answers [`JobError::Taken`].
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        if !here::charge(task) {
+        if !current::charge(task) {
             return Poll::Pending;
         }
         let result = self.cell.poll_result(task.waker());
         if result.is_pending() {
-            here::note_waiting(Waiting::JOB);
+            current::note_waiting(Waiting::JOB);
         }
         result
     }

@@ -12,12 +12,14 @@ use std::time::Duration;
 use procession_sync::Mutex;
 
 use super::JobError;
-use super::core::Ended;
-use super::inner::{Inner, Jobs, block};
-use crate::body::{Settle, drop_guarded, guarded};
-use crate::shared::Shared;
+use super::engine::{Inner, Jobs, block};
+use super::state::Ended;
+use crate::Waiting;
+use crate::process::body::{Settle, drop_guarded, guarded};
+use crate::scheduler::block_on;
+use crate::scheduler::current;
+use crate::scheduler::shared::Shared;
 use crate::time::timeout;
-use crate::{Waiting, here, root};
 
 /// Keeps the test clock of a scheduler still while a job runs on a thread that the scheduler does not know.
 pub(super) struct Outstanding(Arc<Shared>);
@@ -25,7 +27,7 @@ pub(super) struct Outstanding(Arc<Shared>);
 impl Outstanding {
     /// For a job that is submitted where a test clock counts.
     pub(super) fn here() -> Option<Self> {
-        let shared = here::here().filter(|shared| shared.world.is_test())?;
+        let shared = current::here().filter(|shared| shared.world.is_test())?;
         shared.begin_outstanding();
         Some(Self(Arc::clone(&shared)))
     }
@@ -293,7 +295,7 @@ impl<T> JobHandle<T> {
             return Err(JobError::Refused);
         };
         if let Some(shared) = taken.pool.scheduler() {
-            return root::block_on(&shared, self);
+            return block_on::block_on(&shared, self);
         }
         taken.pool.help(taken.ticket);
         if !taken.pool.begin_join(taken.ticket, &|| taken.has_ended()) {
@@ -311,7 +313,7 @@ impl<T> JobHandle<T> {
             return Ok(Err(JobError::Refused));
         };
         let result = match taken.pool.scheduler() {
-            Some(shared) => root::block_on(&shared, async { timeout(patience, &mut self).await.ok() }),
+            Some(shared) => block_on::block_on(&shared, async { timeout(patience, &mut self).await.ok() }),
             None => block(Some(patience), |task| self.poll_result(task.waker())),
         };
         result.ok_or(self)
@@ -337,12 +339,12 @@ impl<T> Future for JobHandle<T> {
     /// # Panics
     /// Never. Polled again after the result was taken, it answers [`JobError::Taken`].
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        if !here::charge(task) {
+        if !current::charge(task) {
             return Poll::Pending;
         }
         let result = self.get_mut().poll_result(task.waker());
         if result.is_pending() {
-            here::note_waiting(Waiting::JOB);
+            current::note_waiting(Waiting::JOB);
         }
         result
     }

@@ -5,13 +5,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::builder::Builder;
-use super::core::{Ended, Seat};
-use super::inner::{Engine, Inner, Patience, world};
+use super::engine::{Engine, Inner, Patience, world};
 use super::operations::{Entrance, Pooling, operations, thread_operations};
+use super::state::{Ended, Seat};
 use super::task::{JobHandle, Outstanding, Runnable, Task, caught};
 use super::{Permit, PoolError, Queue, SubmitError};
-use crate::body::drop_guarded;
-use crate::shared::Shared;
+use crate::process::body::drop_guarded;
+use crate::scheduler::shared::Shared;
 
 /// How workers run a job.
 type Run<J> = Box<dyn Fn(&Inner<J>, J) -> Ended + Send + Sync>;
@@ -315,6 +315,6 @@ where
         builder.build().expect("the defaults are in range, and nothing is started yet")
     });
     #[cfg(feature = "tracing")]
-    let closure = crate::trace::in_current_span(closure);
+    let closure = crate::observe::trace::in_current_span(closure);
     pool.submit(closure).unwrap_or_else(|_| JobHandle::refused())
 }

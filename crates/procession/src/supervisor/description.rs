@@ -10,9 +10,11 @@ use std::time::Duration;
 use super::error::{SpecError, StartError};
 use super::reference::{Running, SupervisorRef};
 use super::tree::{Report, Request, supervise};
-use crate::body::guarded;
-use crate::call::pair;
-use crate::{Context, MonitorRef, Pid, Process, SpawnOptions, Value, Waiting, WhenFull, co, scheduler};
+use crate::coroutine;
+use crate::mailbox::call::pair;
+use crate::process::body::guarded;
+use crate::scheduler::handle;
+use crate::{Context, MonitorRef, Pid, Process, SpawnOptions, Value, Waiting, WhenFull};
 
 /// One restart in this time is fine.
 const PERIOD_DEFAULT: Duration = Duration::from_secs(5);
@@ -231,7 +233,7 @@ impl Supervisor {
     /// As for [`start`](Self::start).
     #[track_caller]
     pub fn start_with(self, options: SpawnOptions) -> impl Future<Output = Result<Running, StartError>> + Send {
-        let options = options.called_at(scheduler::caller());
+        let options = options.called_at(handle::caller());
         async move {
             // Here, so that the scheduler is that of who awaits this.
             self.check().map_err(StartError::Spec)?;
@@ -304,7 +306,7 @@ impl ChildSpec {
             let child = options.try_start(move |cx| process(cx)).map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(scheduler::caller(), Make::Worker(Arc::new(factory), false))
+        Self::made(handle::caller(), Make::Worker(Arc::new(factory), false))
     }
 
     /// As [`new`](Self::new), but the child has started only when it says so, or fails to: OTP's `init`. Children behind it, and the supervisor's start,
@@ -337,16 +339,16 @@ impl ChildSpec {
                 options.try_start(move |cx| process(cx, started)).map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(scheduler::caller(), Make::Worker(Arc::new(factory), true)).id(id)
+        Self::made(handle::caller(), Make::Worker(Arc::new(factory), true)).id(id)
     }
 
-    /// A [coroutine](crate::co): straight-line blocking code. `function` is called for each start, in the first step. Asked to end, it is unwound at its next
+    /// A [coroutine](crate::coroutine): straight-line blocking code. `function` is called for each start, in the first step. Asked to end, it is unwound at its next
     /// suspension. On a scheduler that has no coroutines ([`Builder::enable_coroutines`](crate::Builder::enable_coroutines)), a start fails.
     #[track_caller]
     pub fn coroutine<M, F, T>(id: impl Into<Arc<str>>, function: F) -> Self
     where
         M: Send + 'static,
-        F: Fn(co::Context<M>) -> T + Send + Sync + 'static,
+        F: Fn(coroutine::Context<M>) -> T + Send + Sync + 'static,
         T: Send + 'static,
     {
         let function = Arc::new(function);
@@ -357,7 +359,7 @@ impl ChildSpec {
                 options.spawn_coroutine(move |cx| function(cx)).map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(scheduler::caller(), Make::Worker(Arc::new(factory), false)).id(id)
+        Self::made(handle::caller(), Make::Worker(Arc::new(factory), false)).id(id)
     }
 
     /// A state machine, started by the entry point `method` with what `input` makes. Both closures are called for each start, in the supervisor; a panic, and a
@@ -377,18 +379,18 @@ impl ChildSpec {
             let child = options.spawn_process(process, &method, input);
             let child = child.map_err(|error| {
                 let reason = Arc::from(error.to_string());
-                crate::body::drop_guarded(error);
+                crate::process::body::drop_guarded(error);
                 reason
             })?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(scheduler::caller(), Make::Worker(Arc::new(factory), false)).id(id)
+        Self::made(handle::caller(), Make::Worker(Arc::new(factory), false)).id(id)
     }
 
     /// A supervisor, with children of its own. It has started when they have.
     #[track_caller]
     pub fn supervisor(id: impl Into<Arc<str>>, supervisor: Supervisor) -> Self {
-        let mut child = Self::made(scheduler::caller(), Make::Supervisor(Arc::new(supervisor))).id(id);
+        let mut child = Self::made(handle::caller(), Make::Supervisor(Arc::new(supervisor))).id(id);
         child.stop = Stop::Wait;
         child
     }

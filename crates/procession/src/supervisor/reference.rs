@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::description::{ChildSpec, Restart};
 use super::error::{ChildError, SupervisorGone};
 use super::tree::Request;
-use crate::shared::{self, find};
+use crate::scheduler::shared::{self, find};
 use crate::{Address, Exit, Handle, Instant, Pid, Reply};
 
 /// Which child: by its id, or by its process.

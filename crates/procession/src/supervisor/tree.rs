@@ -14,11 +14,11 @@ use std::time::Duration;
 use super::description::{AutoShutdown, ChildSpec, Restart, Stop, Strategy, Supervisor};
 use super::error::{ChildError, StartError};
 use super::reference::{ChildInfo, ChildKey, ChildStatus, Counts};
-use crate::closing;
 use crate::relations::{self, Cause};
-use crate::shared::{self, find};
+use crate::scheduler::shared::{self, find};
+use crate::scheduler::shutdown;
+use crate::sys::nanoseconds;
 use crate::time::sleep_until;
-use crate::world::nanoseconds;
 use crate::{Address, Context, Event, Exit, Instant, MonitorRef, Pid, Reply, yield_now};
 
 /// How many children are started between two looks at the mailbox. Starting one costs less than a microsecond.
@@ -136,7 +136,7 @@ pub(super) async fn supervise(
     cx.trap_exits(true);
     // A shutdown asks what is there when it begins. A supervisor that is started while processes clean
     // up would never be asked, and never ends by itself. One that is a child is stopped by its parent.
-    let is_late = cx.slot().shared().closing.phase() != closing::OPEN
+    let is_late = cx.slot().shared().closing.phase() != shutdown::OPEN
         && relations::supervisor(cx.slot()).and_then(find).is_none();
     let parent = cx.parent();
     let purpose = GENERATORS + u64::from(cx.pid().slot());

@@ -38,8 +38,8 @@
 
 use std::task::Waker;
 
-use crate::lock::Lock;
-use crate::waiters::{Another, Place, Waiters, Who, Woken, look};
+use crate::sync::wait_list::{Another, Place, Waiters, Who, Woken, look};
+use crate::util::biased_lock::Lock;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
@@ -156,7 +156,7 @@ mod models {
     use procession_sync::{Arc, explore, thread};
 
     use super::{Bell, mutation};
-    use crate::waiters::Another;
+    use crate::sync::wait_list::Another;
 
     fn waker() -> Waker {
         Waker::noop().clone()
@@ -230,7 +230,7 @@ mod tests {
     use std::task::Waker;
 
     use super::{Bell, Ringing};
-    use crate::waiters::{Another, Place};
+    use crate::sync::wait_list::{Another, Place};
 
     fn listen(bell: &Bell) -> Place {
         bell.change(|ringing| ringing.enlist(Waker::noop().clone()))

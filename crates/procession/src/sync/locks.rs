@@ -11,8 +11,8 @@ use std::time::Duration;
 use procession_sync::cell::UnsafeCell;
 
 use super::Enter;
-use super::gate::Gate;
-use crate::here;
+use super::batch_semaphore::Gate;
+use crate::scheduler::current;
 use crate::time::timeout;
 
 /// Readers at once, more than there can be processes.
@@ -78,7 +78,7 @@ impl<T: ?Sized> Mutex<T> {
 
     /// Locks it, if nobody has it or waits for it.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        here::spend();
+        current::spend();
         self.gate.try_acquire(1).then(|| MutexGuard(self))
     }
 
@@ -199,13 +199,13 @@ impl<T: ?Sized> RwLock<T> {
 
     /// Locks it for reading, if that is possible at once.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-        here::spend();
+        current::spend();
         self.gate.try_acquire(1).then(|| RwLockReadGuard(self))
     }
 
     /// Locks it for writing, if that is possible at once.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-        here::spend();
+        current::spend();
         self.gate.try_acquire(READERS_MAX).then(|| RwLockWriteGuard(self))
     }
 

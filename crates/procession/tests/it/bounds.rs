@@ -1,4 +1,4 @@
-//! The bounds of the scheduler in time, and equal shares (`worker.rs`, *Bounds*).
+//! The bounds of the scheduler in time, and equal shares (`scheduler/worker.rs`, *Bounds*).
 //!
 //! Method: one worker on the test clock. Every step of a hog moves the clock by its duration, as a step
 //! that computes would, so each delay is exact and the same in every run.

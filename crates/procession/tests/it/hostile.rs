@@ -1,7 +1,7 @@
 //! User code in awkward places: it panics where something is dropped, in twos, while a panic unwinds,
 //! while the locals of a thread are destroyed; or it is forgotten.
 //!
-//! The rule is in `body.rs`, *User code*. `panics.rs` has the places where user code is called. These
+//! The rule is in `process/body.rs`, *User code*. `panics.rs` has the places where user code is called. These
 //! are the places where it is dropped:
 //!
 //! | what | dropped by | test |

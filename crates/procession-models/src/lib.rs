@@ -1,0 +1,64 @@
+//! The protocols of the crate `procession`, built for their models under the cfg `procession_loom`.
+//!
+//! These are the same files as in `procession`, without the runtime around them: threads, sockets and
+//! coroutines do not exist under loom. Without the cfg this crate is empty.
+#![cfg(procession_loom)]
+#![expect(dead_code, unreachable_pub, reason = "without the runtime, only the models use them")]
+
+#[path = "../../procession/src/util"]
+mod util {
+    pub(crate) mod biased_lock;
+    pub(crate) mod membarrier;
+    pub(crate) mod prefetch;
+    pub(crate) mod small_vec;
+}
+#[path = "../../procession/src/process"]
+mod process {
+    pub(crate) mod join_waker;
+    pub(crate) mod refcount;
+    pub(crate) mod state;
+}
+#[path = "../../procession/src/relations"]
+mod relations {
+    pub(crate) mod on_exit;
+}
+#[path = "../../procession/src/mailbox"]
+mod mailbox {
+    pub(crate) mod bounded;
+    pub(crate) mod reply;
+}
+#[path = "../../procession/src/scheduler"]
+mod scheduler {
+    pub(crate) mod driver;
+    pub(crate) mod idle;
+    pub(crate) mod lifo_slot;
+    pub(crate) mod pace;
+    pub(crate) mod shutdown;
+    pub(crate) mod wait_cycle;
+}
+#[path = "../../procession/src/watchdog"]
+mod watchdog {
+    pub(crate) mod park;
+}
+#[path = "../../procession/src/time"]
+mod time {
+    pub(crate) mod timers;
+}
+#[path = "../../procession/src/io"]
+mod io {
+    pub(crate) mod readiness;
+}
+#[path = "../../procession/src/sync"]
+mod sync {
+    pub(crate) mod batch_semaphore;
+    pub(crate) mod bell;
+    #[path = "channel"]
+    pub(crate) mod channel {
+        pub(crate) mod core;
+    }
+    pub(crate) mod wait_list;
+}
+#[path = "../../procession/src/pool"]
+mod pool {
+    pub(crate) mod state;
+}

@@ -1,0 +1,4 @@
+//! Readiness of descriptors, and the reactor that asks the kernel for it.
+
+pub(crate) mod reactor;
+pub(crate) mod readiness;

@@ -1,0 +1,4 @@
+//! State machines: processes that are called with events, and the commands they yield.
+
+pub(crate) mod command;
+pub(crate) mod process;

@@ -1,0 +1,547 @@
+//! State machines.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::task::Context as TaskContext;
+
+use crate::machine::command::{Command, CommandId, CommandResult, Completion, Value};
+use crate::mailbox::dead_letter::{self, DeadCause};
+use crate::process::body::{Body, Event as Queued, Step, System, drop_guarded, guarded};
+use crate::process::slot::{self, Mailbox, Slot};
+use crate::process::state::WaitFor;
+use crate::relations::{self, Down, ExitSignal, MonitorRef, Signal};
+use crate::scheduler::current;
+use crate::scheduler::current::Serving;
+use crate::time::Armed;
+use crate::util::small_vec::Few;
+use crate::{Exit, Pid, Waiting};
+
+/// A process as a state machine: it is told what happened, does a step, and says what it waits for. See [`spawn_process`](crate::spawn_process).
+///
+/// # Status and yields
+/// A step returns a [`Status`], and yields any number of commands, each with a tag of its choice. A completion carries the tag back.
+///
+/// | status | with completions outstanding | with none |
+/// |---|---|---|
+/// | [`Continue`](Status::Continue) | steps again after all that is ready; completions come as they come | likewise |
+/// | [`Wait`](Status::Wait) for messages | steps when a message comes; completions are kept until then | likewise |
+/// | `Wait` for completions | steps when one comes; messages are kept until then | ends with [`Exit::WaitsForNothing`] |
+/// | `Wait` for either | steps when either comes | steps when a message comes |
+/// | [`Done`](Status::Done) | ends; its sleeps are cancelled, other commands go on, and their completions are ignored | ends |
+/// | an error | ends with [`Exit::Failed`] | likewise |
+///
+/// What it is told of other processes ([`Event::Down`], [`Event::Exit`]) comes as messages do. An error that is an [`Exit`] is how it ends.
+///
+/// Yields of the step that returns `Done` or an error are dropped. A cancel is an event of its own, is delivered once, and ends every wait.
+///
+/// A panic in `init` goes to the starter, one in `step` ends the process with [`Exit::Panicked`]. One in `close` changes nothing any more.
+pub trait Process: Send + 'static {
+    /// What it receives.
+    type Message: Send + 'static;
+    /// Its result.
+    type Output: Send + 'static;
+
+    /// Chooses the entry point, and may refuse to start. Runs on the thread that starts the process.
+    ///
+    /// # Errors
+    /// [`InitError`], which goes to the starter, together with the process.
+    fn init(&mut self, method: &str, input: Value) -> Result<(), InitError>;
+
+    /// Does a step. Events that are not taken out of `events` are dropped.
+    ///
+    /// # Errors
+    /// Any error ends the process.
+    fn step(
+        &mut self,
+        events: &mut Events<Self::Message>,
+        yields: &mut Yields<'_>,
+    ) -> Result<Status<Self::Output>, Box<dyn Error + Send + Sync>>;
+
+    /// Releases what the process holds, before it is dropped. Called once, however it ends, if `init` accepted it.
+    fn close(&mut self) {}
+}
+
+/// What a step returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status<T> {
+    /// The process wants to go on.
+    Continue,
+    /// It waits.
+    Wait(WaitingFor),
+    /// It has ended, with a result.
+    Done(T),
+}
+
+/// What a state machine waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitingFor {
+    /// Messages; completions are kept meanwhile.
+    Messages,
+    /// Completions; messages are kept meanwhile.
+    Completions,
+    /// Both.
+    Either,
+}
+
+/// What happened to a state machine.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<M> {
+    /// A message.
+    Message(M),
+    /// A command that it yielded is done.
+    Completion {
+        /// The tag of that yield.
+        tag: u64,
+        /// What came of it.
+        result: CommandResult,
+    },
+    /// It was asked to end.
+    Cancel,
+    /// A process that it monitors has ended.
+    Down(Down),
+    /// An exit signal that it traps.
+    Exit(ExitSignal),
+}
+
+/// What happened since the last step, oldest first.
+#[derive(Debug)]
+pub struct Events<M>(VecDeque<Event<M>>);
+
+impl<M> Iterator for Events<M> {
+    type Item = Event<M>;
+
+    fn next(&mut self) -> Option<Event<M>> {
+        self.0.pop_front()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.0.len(), Some(self.0.len()))
+    }
+}
+
+impl<M> ExactSizeIterator for Events<M> {}
+
+/// Where a step puts the commands that it yields; and its process's relations to others.
+pub struct Yields<'a> {
+    commands: &'a mut Few<(CommandId, u64, Value)>,
+    sleeps: &'a mut Vec<(u64, Armed)>,
+    outstanding: &'a mut usize,
+    slot: &'a Slot,
+}
+
+impl Yields<'_> {
+    /// Yields a command. Its completion will carry `tag`; tags may be used again, also at the same time.
+    pub fn command(&mut self, command: CommandId, tag: u64, input: impl Any + Send) {
+        self.commands.push((command, tag, Box::new(input)));
+    }
+
+    /// Yields a command with types. What came of it is [`Command::output`] of the completion's result.
+    pub fn perform<C: Command>(&mut self, tag: u64, command: C) {
+        self.commands.push((C::ID, tag, command.into_input()));
+    }
+
+    /// Returns the completion of a command that the process has begun by itself, without a handler.
+    /// When it is completed, an [`Event::Completion`] with `tag` comes.
+    pub fn completion(&mut self, tag: u64) -> Completion {
+        *self.outstanding += 1;
+        Completion::of_machine(self.slot, tag)
+    }
+
+    /// Cancels the sleeps of this tag ([`CommandId::SLEEP`]): they do not complete. Whether there was one; a sleep that is over completes.
+    pub fn cancel_sleep(&mut self, tag: u64) -> bool {
+        let before = self.commands.len();
+        self.commands.retain(|&(command, other, _)| (command, other) != (CommandId::SLEEP, tag));
+        let mut cancelled = self.commands.len() < before;
+        let (outstanding, slot) = (&mut *self.outstanding, self.slot);
+        self.sleeps.retain(|&(other, timer)| {
+            let Some(action) = (other == tag).then(|| timer.delete(slot.shared())).flatten() else { return true };
+            drop_guarded(action);
+            *outstanding -= 1;
+            cancelled = true;
+            false
+        });
+        cancelled
+    }
+
+    /// The PID of the process.
+    pub fn pid(&self) -> Pid {
+        self.slot.pid()
+    }
+
+    /// Monitors another process: at its end an [`Event::Down`] comes. See [`Context::monitor`](crate::Context::monitor).
+    pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
+        relations::monitor(self.slot, pid)
+    }
+
+    /// Ends a monitor. See [`Context::demonitor`](crate::Context::demonitor).
+    pub fn demonitor(&mut self, monitor: MonitorRef) -> bool {
+        relations::demonitor(self.slot, monitor)
+    }
+
+    /// Links the process and another. See [`link`](crate::link()).
+    pub fn link(&mut self, pid: Pid) {
+        relations::link_to(self.slot, pid);
+    }
+
+    /// Ends a link.
+    pub fn unlink(&mut self, pid: Pid) {
+        relations::unlink_from(self.slot, pid);
+    }
+
+    /// Whether exit signals come as [`Event::Exit`] from now on, instead of ending the process; whether they did so before.
+    pub fn trap_exits(&mut self, traps: bool) -> bool {
+        relations::trap_exits(self.slot, traps)
+    }
+}
+
+impl fmt::Debug for Yields<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Yields").field(&self.commands).finish()
+    }
+}
+
+/// Why a state machine refused to start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum InitError {
+    /// It has no such method; the text is its name.
+    UnknownMethod(Box<str>),
+    /// It does not accept the input; or its `init` ended it ([`exit`](crate::exit())), which is the source then.
+    Refused(Box<dyn Error + Send + Sync>),
+    /// Its `init` panicked; the text is that of the panic.
+    Panicked(Arc<str>),
+}
+
+impl InitError {
+    /// The process has no such method.
+    pub fn unknown_method(method: &str) -> Self {
+        Self::UnknownMethod(method.into())
+    }
+}
+
+impl InitError {
+    /// The exit of a process whose `init` gave this error, for those who found it by its name.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::UnknownMethod(_) => Exit::Failed(self.to_string().into()),
+            Self::Panicked(text) => Exit::Panicked(Arc::clone(text)),
+            Self::Refused(error) => match error.downcast_ref::<Exit>() {
+                Some(exit) => exit.clone(),
+                // The text is the user's code.
+                None => guarded(|| Exit::Failed(error.to_string().into())).unwrap_or_else(|panicked| panicked),
+            },
+        }
+    }
+}
+
+impl fmt::Display for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownMethod(method) => write!(f, "it has no method {method:?}"),
+            Self::Refused(_) => f.write_str("it refused its input"),
+            Self::Panicked(text) => write!(f, "its init panicked: {text}"),
+        }
+    }
+}
+
+impl Error for InitError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Refused(error) => Some(&**error),
+            _ => None,
+        }
+    }
+}
+
+/// A state machine in its slot.
+pub(crate) struct MachineBody<P: Process> {
+    stage: Stage<P>,
+    events: Events<P::Message>,
+    /// Events of each kind in `events`.
+    messages: usize,
+    completions: usize,
+    signals: usize,
+    yields: Few<(CommandId, u64, Value)>,
+    /// Completions to come, or come and not delivered.
+    outstanding: usize,
+    /// The tags and the timers of its sleeps, which end with it.
+    sleeps: Vec<(u64, Armed)>,
+    waiting_for: Option<WaitingFor>,
+    told_cancel: bool,
+    /// Whether the mailbox may hold more than was collected.
+    has_more: bool,
+}
+
+enum Stage<P: Process> {
+    Runs(Closing<P>),
+    Ended(Result<P::Output, Exit>),
+    Taken,
+}
+
+/// Calls `close` before the process is dropped.
+struct Closing<P: Process>(P);
+
+impl<P: Process> Drop for Closing<P> {
+    fn drop(&mut self) {
+        // Guarded, so that it does not meet a panic of the process's own `Drop`.
+        drop(guarded(|| self.0.close()));
+    }
+}
+
+/// Entries of a bounded mailbox that a state machine is handed in one step at most: as many as a step of
+/// another process may receive.
+const COLLECTED_MAX: u32 = crate::scheduler::worker::BUDGET;
+/// Room for more events, or commands, than these is given back after the step that needed it.
+const KEPT: usize = 4;
+
+impl<P: Process> MachineBody<P> {
+    pub(crate) fn init(mut process: P, method: &str, input: Value) -> Result<Box<Self>, (P, InitError)> {
+        match guarded(|| process.init(method, input)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err((process, error)),
+            Err(Exit::Panicked(text)) => return Err((process, InitError::Panicked(text))),
+            // It ended itself, or was cancelled where it waits.
+            Err(exit) => return Err((process, InitError::Refused(Box::new(exit)))),
+        }
+        // Written into its box, not moved there: what was just written in parts and is read whole waits for the stores (4 % of `step`).
+        Ok(Box::write(
+            Box::new_uninit(),
+            Self {
+                stage: Stage::Runs(Closing(process)),
+                events: Events(VecDeque::new()),
+                messages: 0,
+                completions: 0,
+                signals: 0,
+                yields: Few::default(),
+                outstanding: 0,
+                sleeps: Vec::new(),
+                waiting_for: None,
+                told_cancel: false,
+                has_more: false,
+            },
+        ))
+    }
+
+    /// Takes what is in the mailbox.
+    fn collect(&mut self, slot: &Slot) {
+        self.has_more = false;
+        let Some(mailbox) = slot.mailbox_checked::<P::Message>() else {
+            unreachable!("[typed] the slot was made for this process")
+        };
+        match mailbox {
+            Mailbox::Unbounded(queue) => {
+                let taken = queue.take();
+                if taken.len() > 0 {
+                    slot.note_length();
+                    taken.for_each(|event| self.note(slot, event));
+                }
+            }
+            Mailbox::Bounded(ring) => {
+                // A part at a time. Messages free their room when the process is handed them, but signals
+                // and completions need no room: they may come as fast as they are taken.
+                for _ in 0..COLLECTED_MAX {
+                    let Some(entry) = ring.take_kept() else { return };
+                    self.note(slot, entry);
+                }
+                self.has_more = true;
+            }
+        }
+    }
+
+    fn note(&mut self, slot: &Slot, event: Queued<P::Message>) {
+        let event = match event {
+            Queued::Message(message) => Event::Message(message),
+            Queued::System(entry) => match entry.into_inner() {
+                System::Completion { tag, result } => Event::Completion { tag, result },
+                System::Slept { tag, timer } => {
+                    self.sleeps.retain(|&(_, sleep)| sleep != timer);
+                    Event::Completion { tag, result: Ok(Box::new(()) as Value) }
+                }
+                System::Signal(signal) => match relations::accept(slot, signal) {
+                    Some(signal) => signal.into(),
+                    None => return,
+                },
+            },
+        };
+        match event {
+            Event::Message(_) => self.messages += 1,
+            Event::Completion { .. } => self.completions += 1,
+            _ => self.signals += 1,
+        }
+        self.events.0.push_back(event);
+    }
+
+    /// Has the commands served that the process has yielded.
+    fn serve(&mut self, slot: &Slot) {
+        if self.yields.is_empty() {
+            return;
+        }
+        let serving = Serving::begin(slot);
+        while let Some((command, tag, input)) = self.yields.pop() {
+            self.sleeps.extend(slot.shared().handlers().dispatch(slot, command, tag, input).map(|timer| (tag, timer)));
+            if let Some((tag, result)) = serving.take() {
+                self.completions += 1;
+                self.events.0.push_back(Event::Completion { tag, result });
+            }
+        }
+        self.yields.shrink(KEPT);
+    }
+
+    /// Whether something has come that ends this wait.
+    fn has_come(&self, waiting_for: WaitingFor) -> bool {
+        match waiting_for {
+            WaitingFor::Messages => self.messages + self.signals > 0,
+            WaitingFor::Completions => self.completions > 0,
+            WaitingFor::Either => self.messages + self.signals + self.completions > 0,
+        }
+    }
+
+    /// Whether the process may do a step: what it waits for has come, or it waits for nothing.
+    fn may_step(&mut self, slot: &Slot) -> bool {
+        if slot.state.is_cancelled() && !std::mem::replace(&mut self.told_cancel, true) {
+            self.events.0.push_back(Event::Cancel);
+            return true;
+        }
+        self.waiting_for.is_none_or(|waiting_for| self.has_come(waiting_for))
+    }
+
+    /// The process ends, as the caller then writes down: what it was not told is dropped, each by itself, and its sleeps are cancelled.
+    fn drop_untold(&mut self, slot: &Slot) {
+        while let Some((_, sleep)) = self.sleeps.pop() {
+            drop_guarded(sleep.delete(slot.shared()));
+        }
+        while let Some(event) = self.events.0.pop_front() {
+            match event {
+                Event::Message(message) => dead_letter::bury(slot.shared(), slot.pid(), DeadCause::Ended, message),
+                event => drop_guarded(event),
+            }
+        }
+        while let Some(command) = self.yields.pop() {
+            drop_guarded(command);
+        }
+        if self.messages > 0 {
+            current::count(slot.shared(), |stats| &stats.discarded, self.messages as u64);
+        }
+    }
+
+    fn end_with(&mut self, slot: &Slot, exit: Exit) -> Step {
+        self.drop_untold(slot);
+        let step = Step::ended(exit.clone());
+        // A panic of the process's `Drop` replaces it: it ends with `Exit::Panicked`.
+        self.stage = Stage::Ended(Err(exit));
+        step
+    }
+
+    /// Waits as `waiting_for` says, if nothing has come meanwhile.
+    fn wait(&self, slot: &Slot, waiting_for: WaitingFor) -> Step {
+        if self.has_more {
+            return Step::GoesOn;
+        }
+        if self.outstanding > 0 && waiting_for != WaitingFor::Messages {
+            slot.note_waiting(Waiting::COMPLETION);
+        }
+        if waiting_for == WaitingFor::Completions {
+            return Step::Waits(WaitFor::Others);
+        }
+        let Some(mailbox) = slot.mailbox_checked::<P::Message>() else {
+            unreachable!("[typed] the slot was made for this process")
+        };
+        if !mailbox.arm() {
+            return Step::GoesOn;
+        }
+        slot.note_waiting(Waiting::MESSAGE);
+        Step::Waits(WaitFor::Messages)
+    }
+}
+
+/// An [`Exit`] stands for itself.
+fn exit_of(error: Box<dyn Error + Send + Sync>) -> Exit {
+    match error.downcast::<Exit>() {
+        Ok(exit) => *exit,
+        Err(error) => Exit::Failed(error.to_string().into()),
+    }
+}
+
+impl<M> From<Signal> for Event<M> {
+    fn from(signal: Signal) -> Self {
+        match signal {
+            Signal::Down(down) => Self::Down(down),
+            Signal::Exit(exit) => Self::Exit(exit),
+        }
+    }
+}
+
+impl<P: Process> Body for MachineBody<P> {
+    fn step(&mut self, slot: &Slot, _: &mut TaskContext<'_>) -> Step {
+        let ((), terminated) = slot.state.take_for_step(|| self.collect(slot));
+        if terminated {
+            // Among what was collected may be what was sent after that. The worker ends it now.
+            return Step::GoesOn;
+        }
+        if !self.may_step(slot) {
+            let waiting_for = self.waiting_for.expect("a process that waits for nothing may step");
+            return self.wait(slot, waiting_for);
+        }
+        let Stage::Runs(process) = &mut self.stage else {
+            return Step::Ended(None);
+        };
+        slot.count_received(self.messages as u32);
+        if self.messages > 0
+            && let Some(Mailbox::Bounded(ring)) = slot.mailbox_checked::<P::Message>()
+        {
+            slot::release_bounded(slot, ring, self.messages as u32);
+        }
+        self.outstanding -= self.completions;
+        self.messages = 0;
+        self.completions = 0;
+        self.signals = 0;
+        let yields = &mut Yields {
+            commands: &mut self.yields,
+            sleeps: &mut self.sleeps,
+            outstanding: &mut self.outstanding,
+            slot,
+        };
+        let status = process.0.step(&mut self.events, yields);
+        while let Some(event) = self.events.0.pop_front() {
+            drop_guarded(event);
+        }
+        if self.events.0.capacity() > KEPT {
+            self.events.0 = VecDeque::new();
+        }
+        let waiting_for = match status {
+            Ok(Status::Done(output)) => {
+                self.drop_untold(slot);
+                // Here, where it need not be moved. As in `end_with`, a panic of the process's `Drop` replaces it.
+                self.stage = Stage::Ended(Ok(output));
+                return Step::Ended(None);
+            }
+            Err(error) => return self.end_with(slot, exit_of(error)),
+            Ok(Status::Continue) => None,
+            Ok(Status::Wait(waiting_for)) => Some(waiting_for),
+        };
+        self.waiting_for = waiting_for;
+        self.outstanding += self.yields.len();
+        self.serve(slot);
+        match waiting_for {
+            Some(WaitingFor::Completions) if self.outstanding == 0 => self.end_with(slot, Exit::WaitsForNothing),
+            Some(waiting_for) if !self.has_come(waiting_for) => self.wait(slot, waiting_for),
+            _ => Step::GoesOn,
+        }
+    }
+
+    fn end(&mut self, slot: &Slot, exit: Exit) {
+        self.end_with(slot, exit);
+    }
+
+    fn take_result(&mut self, result: &mut dyn Any) {
+        if let Stage::Ended(ended) = std::mem::replace(&mut self.stage, Stage::Taken)
+            && let Some(result) = result.downcast_mut::<Option<Result<P::Output, Exit>>>()
+        {
+            *result = Some(ended);
+        }
+    }
+}

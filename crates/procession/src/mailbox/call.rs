@@ -1,0 +1,281 @@
+//! Calls: a message that carries the right to one reply.
+
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Waker, ready};
+use std::time::Duration;
+
+use crate::Waiting;
+use crate::mailbox::context::{Address, SendError, SendWait};
+use crate::mailbox::reply::{Answer, Finished, Looked};
+use crate::process::body::{drop_guarded, guarded};
+use crate::scheduler::current;
+use crate::time::timeout;
+
+/// The right to reply to a call, once, from any process or thread, now or later. Dropping it tells the caller that there is no reply, so
+/// a call to a process that dies ends with it.
+pub struct Reply<T>(Option<Arc<Answer<T>>>);
+
+impl<T> Reply<T> {
+    /// Replies. If the caller has gone (its time was over, or it was dropped), the value is dropped: the caller has been told so.
+    pub fn send(self, value: T) {
+        // Ignored: see above.
+        drop(self.try_send(value));
+    }
+
+    /// Replies.
+    ///
+    /// # Errors
+    /// The value, if the caller has gone.
+    pub fn try_send(mut self, value: T) -> Result<(), T> {
+        let answer = self.0.take().expect("a reply is used once");
+        match answer.finish(Some(value)) {
+            Finished::Told(waker) => {
+                wake(waker);
+                Ok(())
+            }
+            Finished::Late(value) => Err(value.expect("it comes back")),
+        }
+    }
+
+    /// Whether the caller has gone, so that the reply need not be worked out.
+    pub fn is_abandoned(&self) -> bool {
+        self.0.as_ref().is_none_or(|answer| answer.is_gone())
+    }
+}
+
+/// Waking is the caller's code, and must not harm who replies.
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        drop(guarded(|| waker.wake()));
+    }
+}
+
+impl<T> Drop for Reply<T> {
+    fn drop(&mut self) {
+        if let Some(answer) = self.0.take()
+            && let Finished::Told(waker) = answer.finish(None)
+        {
+            wake(waker);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Reply<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reply(..)")
+    }
+}
+
+/// Why a call gave no reply.
+#[non_exhaustive]
+pub enum CallError<M> {
+    /// The message was refused; it is in the error, and the reply in it will never be used.
+    Refused(SendError<M>),
+    /// The process dropped the reply, or ended before it replied.
+    NoReply,
+    /// No reply came in time.
+    Elapsed,
+}
+
+impl<M> CallError<M> {
+    /// Whether the message was refused.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
+
+    /// Whether the process dropped the reply, or ended before it replied.
+    pub fn is_no_reply(&self) -> bool {
+        matches!(self, Self::NoReply)
+    }
+
+    /// Whether no reply came in time.
+    pub fn is_elapsed(&self) -> bool {
+        matches!(self, Self::Elapsed)
+    }
+}
+
+impl<M> fmt::Debug for CallError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(error) => f.debug_tuple("Refused").field(error).finish(),
+            Self::NoReply => f.write_str("NoReply"),
+            Self::Elapsed => f.write_str("Elapsed"),
+        }
+    }
+}
+
+impl<M> fmt::Display for CallError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(_) => f.write_str("cannot call: the message was refused"),
+            Self::NoReply => f.write_str("the process gave no reply"),
+            Self::Elapsed => f.write_str("no reply came in time"),
+        }
+    }
+}
+
+impl<M: 'static> Error for CallError<M> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Refused(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// The caller's side; the call is given up when it goes.
+pub(crate) struct Caller<T>(Arc<Answer<T>>);
+
+/// The right to reply, and the side that waits for it.
+pub(crate) fn pair<T>() -> (Reply<T>, Caller<T>) {
+    let answer = Arc::new(Answer::new());
+    (Reply(Some(Arc::clone(&answer))), Caller(answer))
+}
+
+impl<T> Drop for Caller<T> {
+    fn drop(&mut self) {
+        // Dropped outside the lock: a reply that came too late is the user's, and so is its panic, which may meet another.
+        drop_guarded(self.0.give_up());
+    }
+}
+
+/// Sends a message with a reply in it, and waits for the reply.
+pub(crate) async fn call<M: Send + 'static, T>(
+    address: &Address<M>,
+    message: impl FnOnce(Reply<T>) -> M,
+    patience: Duration,
+) -> Result<T, CallError<M>> {
+    let (reply, caller) = pair();
+    let message = message(reply);
+    let replied = async {
+        address.send_wait(message).await.map_err(CallError::Refused)?;
+        caller.replied(Waiting::REPLY).await.ok_or(CallError::NoReply)
+    };
+    timeout(patience, replied).await.unwrap_or(Err(CallError::Elapsed))
+}
+
+impl<T> Caller<T> {
+    /// The reply; `None` if it was dropped.
+    pub(crate) async fn replied(&self, waiting: Waiting) -> Option<T> {
+        poll_fn(|task| {
+            if !current::charge(task) {
+                return Poll::Pending;
+            }
+            match self.0.look(task.waker().clone()) {
+                Looked::Waits(before) => {
+                    drop_guarded(before);
+                    current::note_waiting(waiting);
+                    Poll::Pending
+                }
+                Looked::Replied(value) => Poll::Ready(Some(value)),
+                Looked::Dropped => Poll::Ready(None),
+            }
+        })
+        .await
+    }
+}
+
+/// Calls several processes at once, and waits for all of them, at most for `patience`: what each answered, in their order.
+///
+/// # Cancellation
+/// As for [`Address::call`], of each.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::{Context, Reply, call_all, start};
+///
+/// procession::run(async {
+///     let servers: Vec<_> = (1..=3)
+///         .map(|n| {
+///             let server = start(move |mut cx: Context<Reply<u32>>| async move {
+///                 if let Some(reply) = cx.receive().await {
+///                     reply.send(n);
+///                 }
+///             });
+///             server.detach()
+///         })
+///         .collect();
+///     let answers = call_all(&servers, |reply| reply, Duration::from_secs(1)).await;
+///     assert_eq!(answers.into_iter().flatten().sum::<u32>(), 6);
+/// });
+/// ```
+pub async fn call_all<M: Send + 'static, T: Send + 'static>(
+    addresses: &[Address<M>],
+    message: impl Fn(Reply<T>) -> M,
+    patience: Duration,
+) -> Vec<Result<T, CallError<M>>> {
+    let mut calls: Vec<_> = addresses.iter().map(|address| Asked::new(address, &message)).collect();
+    let all = async {
+        // One after the other, so that more than a step may do are all reached. Each is sent, or stands in its queue, before any is waited
+        // for: a full mailbox holds up no other.
+        for call in &mut calls {
+            call.begin().await;
+        }
+        for call in &mut calls {
+            call.end().await;
+        }
+    };
+    // Ignored: who has an answer by now keeps it.
+    let _elapsed = timeout(patience, all).await;
+    calls.into_iter().map(Asked::answer).collect()
+}
+
+/// One of several calls.
+struct Asked<'a, M: Send + 'static, T> {
+    /// Until the message was taken or refused.
+    send: Option<SendWait<'a, M>>,
+    caller: Caller<T>,
+    answer: Option<Result<T, CallError<M>>>,
+}
+
+impl<'a, M: Send + 'static, T> Asked<'a, M, T> {
+    fn new(address: &'a Address<M>, message: impl FnOnce(Reply<T>) -> M) -> Self {
+        let (reply, caller) = pair();
+        Self { send: Some(address.send_wait(message(reply))), caller, answer: None }
+    }
+
+    /// The message is sent or refused, or waits for room.
+    async fn begin(&mut self) {
+        poll_fn(|task| {
+            let sends = self.poll_send(task).is_pending();
+            let stands = self.send.as_ref().is_some_and(SendWait::stands);
+            // Not even offered: the step's budget is spent.
+            if sends && !stands { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+    }
+
+    async fn end(&mut self) {
+        poll_fn(|task| self.poll_send(task)).await;
+        if self.answer.is_none() {
+            self.answer = Some(self.caller.replied(Waiting::REPLY).await.ok_or(CallError::NoReply));
+        }
+    }
+
+    fn poll_send(&mut self, task: &mut TaskContext<'_>) -> Poll<()> {
+        let Some(send) = &mut self.send else { return Poll::Ready(()) };
+        let sent = ready!(Pin::new(send).poll(task));
+        self.send = None;
+        self.answer = sent.err().map(|refused| Err(CallError::Refused(refused)));
+        Poll::Ready(())
+    }
+
+    /// What it is when the time is over.
+    fn answer(self) -> Result<T, CallError<M>> {
+        let Some(answer) = self.answer else {
+            return match self.caller.0.look(Waker::noop().clone()) {
+                Looked::Replied(value) => Ok(value),
+                Looked::Dropped => Err(CallError::NoReply),
+                Looked::Waits(before) => {
+                    drop_guarded(before);
+                    Err(CallError::Elapsed)
+                }
+            };
+        };
+        answer
+    }
+}

@@ -1,0 +1,911 @@
+//! What a process with a mailbox has: its context; and what others have of it: its address.
+
+use std::any::type_name;
+use std::collections::VecDeque;
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::marker::PhantomData;
+use std::pin::Pin as StdPin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use procession_queue::{Batch, Entry};
+
+use crate::machine::process::Event;
+use crate::mailbox::bounded::{Offered, Standing, Stood, WhenFull};
+use crate::mailbox::call::{CallError, Reply, call};
+use crate::mailbox::dead_letter::{self, DeadCause};
+use crate::mailbox::relay::Parcel;
+use crate::process::body::{Event as Queued, System, drop_guarded};
+use crate::process::slot::{self, BoundedMailbox, Mailbox, Pin, Refused, push_message};
+use crate::relations::{self, Down, MonitorRef, Signal};
+use crate::scheduler::block_on;
+use crate::scheduler::current;
+use crate::scheduler::shared;
+use crate::sys::nanoseconds;
+use crate::time::action::Action;
+use crate::time::{Timeout, arm};
+use crate::variance::Typed;
+use crate::{Pid, Waiting};
+
+/// What a process with a mailbox works with: [`receive`](Self::receive), its relations to others, and what it is.
+///
+/// It belongs to its process: to receive or to wait elsewhere panics. After the process has ended, in the
+/// `Drop` of its result, there is nothing to receive.
+pub struct Context<M: Send + 'static> {
+    slot: Pin,
+    /// Taken out of an unbounded mailbox, not received yet; behind `aside`.
+    taken: Batch<M, System>,
+    /// Looked at, and left for another kind of receive. Boxed, since few processes have any, and each pays for the field.
+    aside: Option<Box<Aside<M>>>,
+    /// Messages go in through the address and out here.
+    message: Typed<M>,
+}
+
+/// What was left, each kind oldest first, with numbers that order both.
+struct Aside<M> {
+    messages: VecDeque<(u64, M)>,
+    signals: VecDeque<(u64, Signal)>,
+    last: u64,
+}
+
+impl<M> Default for Aside<M> {
+    fn default() -> Self {
+        Self { messages: VecDeque::new(), signals: VecDeque::new(), last: 0 }
+    }
+}
+
+impl<M: Send + 'static> Context<M> {
+    pub(crate) fn new(slot: Pin) -> Self {
+        Self { slot, taken: Batch::new(), aside: None, message: PhantomData }
+    }
+
+    pub(crate) fn slot(&self) -> &Pin {
+        &self.slot
+    }
+
+    /// The PID of this process.
+    pub fn pid(&self) -> Pid {
+        self.slot.pid()
+    }
+
+    /// The process that spawned this one, if one of the same scheduler did.
+    pub fn parent(&self) -> Option<Pid> {
+        self.slot.parent()
+    }
+
+    /// The address of this process, to be given to others.
+    pub fn address(&self) -> Address<M> {
+        Address::new(self.slot.clone())
+    }
+
+    /// Receives the next message, the oldest first. `None` only after this process was cancelled, once its mailbox is empty.
+    ///
+    /// What it is told of other processes stays, in its order, for [`receive_event`](Self::receive_event) and [`down`](Self::down).
+    ///
+    /// # Cancellation
+    /// A receive that is dropped before it is complete has taken no message.
+    pub fn receive(&mut self) -> Receive<'_, M> {
+        Receive { context: self, waits: false }
+    }
+
+    /// Receives the next message if it comes within `patience`.
+    ///
+    /// # Errors
+    /// [`Elapsed`](crate::Elapsed) if none came.
+    pub fn receive_timeout(&mut self, patience: Duration) -> Timeout<Receive<'_, M>> {
+        crate::time::timeout(patience, self.receive())
+    }
+
+    /// Receives the next event: a message, or what it is told of other processes, in the order in which they came. `None` only after this
+    /// process was cancelled, once its mailbox is empty.
+    ///
+    /// # Cancellation
+    /// Dropped before it is complete, it has taken nothing.
+    pub async fn receive_event(&mut self) -> Option<Event<M>> {
+        self.receive().first(false, Self::take_any).await
+    }
+
+    /// As [`receive_event`](Self::receive_event), for who goes on after it was cancelled: a cancel does not end the wait.
+    pub(crate) async fn receive_event_to_the_end(&mut self) -> Option<Event<M>> {
+        self.receive().first(true, Self::take_any).await
+    }
+
+    /// Receives the answer of one monitor; whatever else comes stays. `None` only after this process was cancelled, once the answer is not
+    /// in the mailbox. A monitor that is not pending is never answered.
+    ///
+    /// # Cancellation
+    /// Dropped before it is complete, it has taken nothing.
+    pub async fn down(&mut self, monitor: MonitorRef) -> Option<Down> {
+        let is_it = |signal: &Signal| matches!(signal, Signal::Down(down) if down.monitor == monitor);
+        if let Some(aside) = &mut self.aside
+            && let Some(place) = aside.signals.iter().position(|(_, signal)| is_it(signal))
+            && let Some((_, Signal::Down(down))) = aside.signals.remove(place)
+        {
+            return Some(down);
+        }
+        let pick = |context: &mut Self| {
+            while let Some(event) = context.take_charged() {
+                match event {
+                    Event::Down(down) if down.monitor == monitor => return Some(down),
+                    other => context.put_aside(other),
+                }
+            }
+            None
+        };
+        self.receive().first(false, pick).await
+    }
+
+    /// Receives the oldest message that `wanted` accepts. The others stay, in their order, for later receives; each is looked at once.
+    /// `None` only after this process was cancelled, once nothing in the mailbox is wanted.
+    ///
+    /// # Cancellation
+    /// Dropped before it is complete, it has taken no message.
+    pub async fn receive_matching(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<M> {
+        if let Some(aside) = &mut self.aside
+            && let Some(place) = aside.messages.iter().position(|(_, message)| wanted(message))
+            && let Some((_, found)) = aside.messages.remove(place)
+        {
+            self.slot.count_received(1);
+            return Some(found);
+        }
+        let pick = |context: &mut Self| {
+            while let Some(event) = context.take_charged() {
+                match event {
+                    Event::Message(message) if wanted(&message) => return Some(message),
+                    other => context.put_aside(other),
+                }
+            }
+            None
+        };
+        self.receive().first(false, pick).await
+    }
+
+    /// Receives the next message if there is one. Returns `None` as well if more signals lie before
+    /// it than one step may take; then a later call goes on behind them.
+    pub fn try_receive(&mut self) -> Option<M> {
+        current::spend();
+        self.take_message_aside().or_else(|| self.take_message())
+    }
+
+    /// Monitors another process: when it ends, however it ends, this one is told, once ([`Event::Down`], [`down`](Self::down)). If it has
+    /// ended, this one is told at once, with [`Exit::NoProcess`](crate::Exit::NoProcess). There may
+    /// be many monitors of one process. One of this process itself is never answered.
+    ///
+    /// ```
+    /// use procession::{Context, Exit, spawn, start};
+    ///
+    /// procession::run(async {
+    ///     let watcher = start(|mut cx: Context<()>| async move {
+    ///         let worker = spawn(async { panic!("broken") });
+    ///         let monitor = cx.monitor(worker.pid().expect("it was taken"));
+    ///         drop(worker);
+    ///         cx.down(monitor).await.map(|down| down.exit)
+    ///     });
+    ///     assert_eq!(watcher.await, Ok(Some(Exit::Panicked("broken".into()))));
+    /// });
+    /// ```
+    pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
+        current::spend();
+        relations::monitor(&self.slot, pid)
+    }
+
+    /// Ends a monitor. Says whether it had not been answered yet; then it never is, even if the answer is on its way.
+    pub fn demonitor(&mut self, monitor: MonitorRef) -> bool {
+        current::spend();
+        if let Some(aside) = &mut self.aside {
+            // Accepted from the mailbox, but not seen by the process.
+            let before = aside.signals.len();
+            aside.signals.retain(|(_, signal)| !matches!(signal, Signal::Down(down) if down.monitor == monitor));
+            if aside.signals.len() < before {
+                return true;
+            }
+        }
+        relations::demonitor(&self.slot, monitor)
+    }
+
+    /// Links this process and another. See [`link`](crate::link()).
+    pub fn link(&mut self, pid: Pid) {
+        current::spend();
+        relations::link_to(&self.slot, pid);
+    }
+
+    /// Ends a link.
+    pub fn unlink(&mut self, pid: Pid) {
+        current::spend();
+        relations::unlink_from(&self.slot, pid);
+    }
+
+    /// Whether exit signals come as [`Event::Exit`] from now on, instead of ending this process; whether they did so before.
+    /// [`Scheduler::terminate`](crate::Scheduler::terminate) cannot be trapped.
+    pub fn trap_exits(&mut self, traps: bool) -> bool {
+        relations::trap_exits(&self.slot, traps)
+    }
+
+    /// Returns `true` if this process was asked to end, or is to be terminated after this step.
+    pub fn is_cancelled(&self) -> bool {
+        self.slot.state.is_cancelled()
+    }
+
+    /// Waits until this process is asked to end. It never completes in a process that is terminated:
+    /// that one ends after the step, with the reason that it was given.
+    ///
+    /// # Panics
+    /// If it has to wait elsewhere than in its own process. Others cannot be woken by this process's
+    /// cancel; they can [monitor](Self::monitor) the process.
+    pub async fn cancelled(&self) {
+        poll_fn(|task| {
+            if !current::charge(task) {
+                return Poll::Pending;
+            }
+            if self.slot.state.see().may_end_itself() {
+                return Poll::Ready(());
+            }
+            assert!(current::is_current(&self.slot), "a context waits in its own process only");
+            self.slot.leave_foreign_waker(task.waker());
+            self.slot.note_waiting(Waiting::CANCEL);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    #[cold]
+    fn put_aside(&mut self, event: Event<M>) {
+        let aside = self.aside.get_or_insert_default();
+        aside.last += 1;
+        match event {
+            Event::Message(message) => {
+                // Not received after all.
+                self.slot.uncount_received();
+                aside.messages.push_back((aside.last, message));
+            }
+            Event::Down(down) => aside.signals.push_back((aside.last, Signal::Down(down))),
+            Event::Exit(exit) => aside.signals.push_back((aside.last, Signal::Exit(exit))),
+            Event::Completion { .. } | Event::Cancel => unreachable!("a state machine is told these"),
+        }
+    }
+
+    /// The process waits for messages no longer, so none may wake it.
+    #[cold]
+    fn wait_no_longer(&self) {
+        // SAFETY: [typed] a context is made for a process of this message type.
+        #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
+        unsafe { self.slot.mailbox::<M>() }.disarm();
+        self.slot.forget_waiting(Waiting::MESSAGE);
+    }
+
+    /// The oldest of all.
+    fn take_any(&mut self) -> Option<Event<M>> {
+        self.take_aside().or_else(|| self.take_event())
+    }
+
+    /// The oldest of what was put aside.
+    fn take_aside(&mut self) -> Option<Event<M>> {
+        let aside = self.aside.as_mut()?;
+        let first = |number: Option<&u64>| number.copied().unwrap_or(u64::MAX);
+        let message = first(aside.messages.front().map(|(number, _)| number));
+        let signal = first(aside.signals.front().map(|(number, _)| number));
+        if signal < message {
+            return aside.signals.pop_front().map(|(_, signal)| signal.into());
+        }
+        self.take_message_aside().map(Event::Message)
+    }
+
+    #[inline]
+    fn take_message_aside(&mut self) -> Option<M> {
+        let aside = self.aside.as_mut()?;
+        let message = aside.messages.pop_front();
+        if aside.messages.is_empty() && aside.signals.is_empty() {
+            self.aside = None;
+        }
+        let (_, message) = message?;
+        self.slot.count_received(1);
+        Some(message)
+    }
+
+    /// The next message in the mailbox, behind what was put aside.
+    #[inline]
+    fn take_message(&mut self) -> Option<M> {
+        loop {
+            match self.take_event()? {
+                Event::Message(message) => return Some(message),
+                other => self.put_aside(other),
+            }
+            // Signals need no room in a bounded mailbox, so they may come as fast as they are taken.
+            current::spend();
+            if current::is_spent() {
+                return None;
+            }
+        }
+    }
+
+    /// As `take_event`, for who looks at many: each is charged, and there is none once the step has spent all that it may.
+    fn take_charged(&mut self) -> Option<Event<M>> {
+        if current::is_spent() {
+            return None;
+        }
+        current::spend();
+        self.take_event()
+    }
+
+    /// The next event in the mailbox, behind what was put aside.
+    #[inline]
+    fn take_event(&mut self) -> Option<Event<M>> {
+        loop {
+            let queued = match self.taken.next() {
+                Some(queued) => queued,
+                // SAFETY: [typed] a context is made for a process of this message type.
+                #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
+                None => match unsafe { self.slot.mailbox::<M>() } {
+                    Mailbox::Unbounded(queue) => {
+                        let (more, terminated) = self.slot.state.take_for_step(|| queue.take());
+                        if more.len() == 0 {
+                            return None;
+                        }
+                        if terminated {
+                            self.discard(more);
+                            return None;
+                        }
+                        self.slot.note_length();
+                        self.taken.append(more);
+                        continue;
+                    }
+                    Mailbox::Bounded(ring) => {
+                        let (queued, terminated) =
+                            self.slot.state.take_for_step(|| slot::take_bounded(&self.slot, ring));
+                        if terminated {
+                            self.discard(queued);
+                            return None;
+                        }
+                        queued?
+                    }
+                },
+            };
+            match queued {
+                Queued::Message(message) => {
+                    self.slot.count_received(1);
+                    return Some(Event::Message(message));
+                }
+                Queued::System(entry) => {
+                    if let Some(signal) = self.accept(entry) {
+                        return Some(signal.into());
+                    }
+                    // As in `take_message`.
+                    current::spend();
+                    if current::is_spent() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Drops what the process does not receive any more.
+    #[cold]
+    fn discard(&self, events: impl IntoIterator<Item = Queued<M>>) {
+        let shared = self.slot.shared();
+        let mut discarded = 0;
+        for event in events {
+            match event {
+                // Each by itself: a `Drop` that panics must not keep the others from being dropped.
+                Queued::Message(message) => {
+                    discarded += 1;
+                    dead_letter::bury(shared, self.slot.pid(), DeadCause::Ended, message);
+                }
+                Queued::System(entry) => drop_guarded(entry),
+            }
+        }
+        current::count(shared, |stats| &stats.discarded, discarded);
+    }
+
+    /// A signal, if the process is told of it. Apart from the messages, which come more often.
+    #[cold]
+    fn accept(&self, entry: Entry<System>) -> Option<Signal> {
+        match entry.into_inner() {
+            System::Signal(signal) => relations::accept(&self.slot, signal),
+            // An async process yields no commands.
+            System::Completion { .. } | System::Slept { .. } => None,
+        }
+    }
+}
+
+impl<M: Send + 'static> Drop for Context<M> {
+    fn drop(&mut self) {
+        if let Some(aside) = self.aside.take() {
+            self.discard(aside.messages.into_iter().map(|(_, message)| Queued::Message(message)));
+        }
+        let taken = std::mem::take(&mut self.taken);
+        if taken.len() > 0 {
+            self.discard(taken);
+        }
+    }
+}
+
+impl<M: Send + 'static> fmt::Debug for Context<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Context").field(&self.slot).finish()
+    }
+}
+
+/// The future of [`Context::receive`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Receive<'a, M: Send + 'static> {
+    context: &'a mut Context<M>,
+    /// Whether the mailbox may be armed on behalf of this future.
+    waits: bool,
+}
+
+impl<M: Send + 'static> Receive<'_, M> {
+    /// As the future, for what `pick` takes out of the mailbox; it answers `None` once there is nothing in it, or the step's budget is spent.
+    /// `to_the_end`: it waits even if the process was cancelled.
+    async fn first<R>(mut self, to_the_end: bool, mut pick: impl FnMut(&mut Context<M>) -> Option<R>) -> Option<R> {
+        poll_fn(|task| self.poll_mailbox(task, to_the_end, &mut pick)).await
+    }
+
+    #[inline]
+    fn poll_mailbox<R>(
+        &mut self,
+        task: &mut TaskContext<'_>,
+        to_the_end: bool,
+        mut pick: impl FnMut(&mut Context<M>) -> Option<R>,
+    ) -> Poll<Option<R>> {
+        if !current::charge(task) {
+            return Poll::Pending;
+        }
+        loop {
+            if let Some(picked) = pick(self.context) {
+                self.waits = false;
+                return Poll::Ready(Some(picked));
+            }
+            let slot = &self.context.slot;
+            let Some(budget) = current::budget_of(slot) else { panic!("a context receives in its own process only") };
+            // One look: a process that is terminated between two would seem to be cancelled.
+            let seen = slot.state.see();
+            if seen.is_terminated() {
+                // It is ended as soon as this step is; its exit is not to be taken for an end of its own accord.
+                return Poll::Pending;
+            }
+            if budget == 0 {
+                // There may be more.
+                current::give_way(task);
+                return Poll::Pending;
+            }
+            if seen.is_cancelled() && !to_the_end {
+                // Once more: what was sent before the cancel may have come since.
+                let picked = pick(self.context);
+                if picked.is_none() && current::is_spent() {
+                    // There may be more.
+                    current::give_way(task);
+                    return Poll::Pending;
+                }
+                self.waits &= picked.is_none();
+                return Poll::Ready(picked);
+            }
+            // SAFETY: [typed] a context is made for a process of this message type.
+            #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
+            let mailbox = unsafe { slot.mailbox::<M>() };
+            if mailbox.arm() {
+                self.waits = true;
+                slot.note_waiting(Waiting::MESSAGE);
+                slot.leave_foreign_waker(task.waker());
+                return Poll::Pending;
+            }
+            if mailbox.is_closed() {
+                // The process is at its end, and this is the `Drop` of its result or of a message.
+                return Poll::Ready(None);
+            }
+        }
+    }
+}
+
+impl<M: Send + 'static> Future for Receive<'_, M> {
+    type Output = Option<M>;
+
+    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<M>> {
+        let take = |context: &mut Context<M>| context.take_message_aside().or_else(|| context.take_message());
+        self.get_mut().poll_mailbox(task, false, take)
+    }
+}
+
+impl<M: Send + 'static> Drop for Receive<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.waits {
+            self.context.wait_no_longer();
+        }
+    }
+}
+
+/// Where to send messages to a process. Clones are of the same process. It does not keep the process alive.
+pub struct Address<M> {
+    /// `None` for a process that was refused.
+    slot: Option<Pin>,
+    message: Typed<M>,
+}
+
+impl<M> Address<M> {
+    /// The PID of the process; that of nobody, `p0.0.1`, if it was refused ([`Exit::Refused`](crate::Exit::Refused)).
+    pub fn pid(&self) -> Pid {
+        self.slot.as_ref().map_or(Pid::NOBODY, |slot| slot.pid())
+    }
+}
+
+impl<M: Send + 'static> Address<M> {
+    pub(crate) fn new(slot: Pin) -> Self {
+        Self { slot: Some(slot), message: PhantomData }
+    }
+
+    /// The address of a process, if it receives messages of this type.
+    pub(crate) fn of(slot: Pin) -> Option<Self> {
+        slot.mailbox_checked::<M>()?;
+        Some(Self::new(slot))
+    }
+
+    pub(crate) fn nobody() -> Self {
+        Self { slot: None, message: PhantomData }
+    }
+
+    /// Whether the process has not ended, as far as this thread can see.
+    pub fn is_alive(&self) -> bool {
+        self.slot.as_ref().is_some_and(|slot| !slot.state.see().is_complete())
+    }
+
+    /// Puts a message into the mailbox. Messages of one sender arrive in their order.
+    ///
+    /// Never blocks. A mailbox is unbounded unless it was [bounded](crate::SpawnOptions::mailbox) at the start; what a bounded one does when
+    /// it is full is its [policy](WhenFull).
+    ///
+    /// # Errors
+    /// [`SendError`] gives the message back if the process has ended, or its mailbox is full. A message that was taken by the mailbox is
+    /// discarded if the process ends before it receives it.
+    #[inline]
+    pub fn send(&self, message: M) -> Result<(), SendError<M>> {
+        let Some(slot) = &self.slot else {
+            return Err(SendError::ended(message, self.pid()));
+        };
+        // SAFETY: [typed] an address is made for a process of this message type.
+        #[expect(unsafe_code, reason = "the address is typed, its slot is not")]
+        let mailbox = unsafe { slot.mailbox::<M>() };
+        finish_send(slot, push_message(slot, mailbox, message))
+    }
+
+    /// As [`send`](Self::send), but whatever the policy of a full mailbox, the message comes back: nothing is dropped, and nobody ended.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub fn try_send(&self, message: M) -> Result<(), SendError<M>> {
+        if let Some((slot, ring)) = self.bounded() {
+            return finish_send(slot, slot::finish_offer(slot, ring.offer_politely(message)));
+        }
+        self.send(message)
+    }
+
+    /// Puts a message into the mailbox; if that is full and its policy is [`WhenFull::Wait`], waits for room, first come, first served.
+    /// With any other policy it is as [`send`](Self::send).
+    ///
+    /// # Errors
+    /// [`SendError`] gives the message back if the process has ended or ends meanwhile; or if the process waits for room in its own full
+    /// mailbox, which it would do for ever.
+    ///
+    /// # Cancellation
+    /// Dropped before it is complete, it takes the message back, unless the mailbox has just taken it.
+    pub fn send_wait(&self, message: M) -> SendWait<'_, M> {
+        SendWait { address: self, message: Some(message), number: None }
+    }
+
+    /// As [`send_wait`](Self::send_wait), for plain threads.
+    ///
+    /// # Errors
+    /// As for [`send_wait`](Self::send_wait).
+    ///
+    /// # Blocking
+    /// Blocks the thread while the mailbox is full; in a process, await instead.
+    pub fn send_blocking(&self, message: M) -> Result<(), SendError<M>> {
+        match self.slot.as_ref().map(|slot| slot.shared().arc()) {
+            Some(shared) => block_on::block_on(&shared, self.send_wait(message)),
+            None => self.send(message),
+        }
+    }
+
+    /// The slot and mailbox, if that is bounded.
+    fn bounded(&self) -> Option<(&Pin, &BoundedMailbox<M>)> {
+        let slot = self.slot.as_ref()?;
+        // SAFETY: [typed] an address is made for a process of this message type.
+        #[expect(unsafe_code, reason = "the address is typed, its slot is not")]
+        match unsafe { slot.mailbox::<M>() } {
+            Mailbox::Unbounded(_) => None,
+            Mailbox::Bounded(ring) => Some((slot, ring)),
+        }
+    }
+
+    /// Sends the message after `delay`, which is counted from now. If it is refused then, it is a [dead letter](crate::DeadLetter). The
+    /// timer is one of the scheduler's, and is not cancelled with the calling process.
+    ///
+    /// # Errors
+    /// [`SendError`] gives the message back if the process has ended, or the scheduler has reached its limit of timers.
+    pub fn send_after(&self, delay: Duration, message: M) -> Result<(), SendError<M>> {
+        let Some(slot) = self.slot.as_ref().filter(|slot| !slot.state.see().is_complete()) else {
+            return Err(SendError::ended(message, self.pid()));
+        };
+        let shared = slot.shared();
+        let when = shared.world.now().saturating_add(nanoseconds(delay));
+        // By PID: a pin in a timer would keep the scheduler that keeps the timer.
+        let pid = slot.pid();
+        let message = Arc::new(procession_sync::Mutex::new(Some(message)));
+        let fired = Arc::clone(&message);
+        let take = |cell: &procession_sync::Mutex<Option<M>>| {
+            cell.lock().expect("nothing that can panic runs under this lock").take()
+        };
+        let me = shared.weak();
+        let action = Action::Call(Arc::new(move || {
+            if let Some(message) = take(&fired)
+                && let Err(error) = send(pid, message)
+                && let Some(shared) = me.upgrade()
+            {
+                dead_letter::bury(&shared, pid, DeadCause::Late, error.message);
+            }
+        }));
+        match arm(shared, when, None, action) {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let message = take(&message).expect("the timer was refused, so it has not fired");
+                Err(SendError { message, pid, kind: SendErrorKind::TimerLimit })
+            }
+        }
+    }
+
+    /// Sends a message with a [`Reply`] in it, and waits for the reply, at most for `patience`. That includes the wait for room, if the
+    /// mailbox is bounded and [waits](WhenFull::Wait).
+    ///
+    /// # Errors
+    /// [`CallError`]: the message was refused, and is in the error; the process ended or dropped the reply without using it; or the time is
+    /// over.
+    ///
+    /// # Cancellation
+    /// Dropped before it is complete, it has sent the message, or not; a reply is discarded, and never comes into a mailbox.
+    pub async fn call<T: Send + 'static>(
+        &self,
+        message: impl FnOnce(Reply<T>) -> M,
+        patience: Duration,
+    ) -> Result<T, CallError<M>> {
+        call(self, message, patience).await
+    }
+}
+
+/// Charges and counts a message that was taken.
+#[inline]
+fn finish_send<M>(slot: &Pin, pushed: Result<(), Refused<M>>) -> Result<(), SendError<M>> {
+    match pushed {
+        Ok(()) => {
+            current::charge_send(slot);
+            Ok(())
+        }
+        Err(Refused::Ended(message)) => Err(SendError::ended(message, slot.pid())),
+        Err(Refused::Full(message)) => Err(SendError { message, pid: slot.pid(), kind: SendErrorKind::Full }),
+    }
+}
+
+/// The future of [`Address::send_wait`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct SendWait<'a, M: Send + 'static> {
+    address: &'a Address<M>,
+    /// Until it has been offered.
+    message: Option<M>,
+    /// While it waits.
+    number: Option<u64>,
+}
+
+impl<M: Send + 'static> Unpin for SendWait<'_, M> {}
+
+impl<M: Send + 'static> SendWait<'_, M> {
+    /// Whether the message waits for room.
+    pub(crate) fn stands(&self) -> bool {
+        self.number.is_some()
+    }
+}
+
+impl<M: Send + 'static> Future for SendWait<'_, M> {
+    type Output = Result<(), SendError<M>>;
+
+    /// # Panics
+    /// If it is polled again after it was complete.
+    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let wait = self.get_mut();
+        if !current::charge(task) {
+            return Poll::Pending;
+        }
+        let Some((slot, ring)) = wait.address.bounded().filter(|(_, ring)| ring.when_full() == WhenFull::Wait) else {
+            let message = wait.message.take().expect("a future is not polled after it is complete");
+            return Poll::Ready(wait.address.send(message));
+        };
+        // Cloned and dropped outside the mailbox's lock: both are the user's code.
+        let waker = task.waker().clone();
+        if let Some(number) = wait.number {
+            let (standing, old) = ring.standing(number, waker);
+            drop_guarded(old);
+            if !matches!(standing, Standing::Waits) {
+                wait.number = None;
+            }
+            return match standing {
+                Standing::Waits => {
+                    current::note_waiting(Waiting::ROOM);
+                    Poll::Pending
+                }
+                Standing::Taken => Poll::Ready(Ok(())),
+                Standing::Closed(message) => Poll::Ready(Err(SendError::ended(message, slot.pid()))),
+            };
+        }
+        let message = wait.message.take().expect("a future is not polled after it is complete");
+        if current::is_current(slot) {
+            let sent = wait.address.try_send(message);
+            return Poll::Ready(sent.map_err(|error| SendError { kind: SendErrorKind::OwnFull, ..error }));
+        }
+        match ring.stand(message, waker) {
+            Stood::Queued { wake } => {
+                Poll::Ready(finish_send(slot, slot::finish_offer(slot, Offered::Queued { wake })))
+            }
+            Stood::Closed(message) => Poll::Ready(Err(SendError::ended(message, slot.pid()))),
+            Stood::Waits(number) => {
+                wait.number = Some(number);
+                current::note_waiting(Waiting::ROOM);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<M: Send + 'static> Drop for SendWait<'_, M> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number
+            && let Some((_, ring)) = self.address.bounded()
+        {
+            let (message, waker) = ring.withdraw(number);
+            drop_guarded(message);
+            drop_guarded(waker);
+        }
+    }
+}
+
+impl<M> Clone for Address<M> {
+    fn clone(&self) -> Self {
+        Self { slot: self.slot.clone(), message: PhantomData }
+    }
+}
+
+impl<M> fmt::Debug for Address<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Address").field(&self.slot).finish()
+    }
+}
+
+/// The error of a send; it holds the refused message.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SendError<M> {
+    /// The refused message.
+    pub message: M,
+    pid: Pid,
+    kind: SendErrorKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SendErrorKind {
+    Ended,
+    Full,
+    /// A process waits for room in its own mailbox.
+    OwnFull,
+    TimerLimit,
+    /// The relay did not take it.
+    NotRelayed,
+    WrongType {
+        sent: &'static str,
+        wanted: &'static str,
+    },
+}
+
+impl<M> SendError<M> {
+    pub(crate) fn ended(message: M, pid: Pid) -> Self {
+        Self { message, pid, kind: SendErrorKind::Ended }
+    }
+
+    /// The process that it was sent to.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Whether the mailbox is full.
+    pub fn is_full(&self) -> bool {
+        matches!(self.kind, SendErrorKind::Full | SendErrorKind::OwnFull)
+    }
+
+    /// Whether the process is of another scheduler, and this one's [`Relay`](crate::Relay) did not take the message; or of another node, and there is no relay.
+    pub fn is_not_relayed(&self) -> bool {
+        matches!(self.kind, SendErrorKind::NotRelayed)
+    }
+
+    /// Whether the scheduler has reached its limit of timers.
+    pub fn is_timer_limit(&self) -> bool {
+        matches!(self.kind, SendErrorKind::TimerLimit)
+    }
+
+    /// Whether the process has ended, or never was.
+    pub fn is_ended(&self) -> bool {
+        matches!(self.kind, SendErrorKind::Ended)
+    }
+
+    /// Whether the process receives messages of another type.
+    pub fn is_wrong_type(&self) -> bool {
+        matches!(self.kind, SendErrorKind::WrongType { .. })
+    }
+}
+
+impl<M> fmt::Debug for SendError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendError").field("pid", &self.pid).field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl<M> fmt::Display for SendError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            SendErrorKind::Ended => write!(f, "cannot send to {}: the process has ended", self.pid),
+            SendErrorKind::Full => write!(f, "cannot send to {}: its mailbox is full", self.pid),
+            SendErrorKind::OwnFull => {
+                write!(f, "cannot wait for room in the mailbox of {}: it is the process's own, and full", self.pid)
+            }
+            SendErrorKind::NotRelayed => write!(f, "cannot send to {}: the relay did not take the message", self.pid),
+            SendErrorKind::TimerLimit => {
+                write!(f, "cannot send to {} later: the scheduler has reached its limit of timers", self.pid)
+            }
+            SendErrorKind::WrongType { sent, wanted } => {
+                write!(
+                    f,
+                    "cannot send to {}: the message is of type {sent}, but the process receives {wanted}",
+                    self.pid
+                )
+            }
+        }
+    }
+}
+
+impl<M> Error for SendError<M> {}
+
+/// Sends a message to the process of a PID. Its type is checked against what the process receives.
+///
+/// # Errors
+/// [`SendError`] gives the message back if the process has ended or receives another type.
+///
+/// ```
+/// procession::run(async {
+///     let mut child = procession::start(|mut cx: procession::Context<u32>| async move { cx.receive().await });
+///     let error = procession::send(child.pid(), "text").unwrap_err();
+///     assert!(error.is_wrong_type());
+///     procession::send(child.pid(), 7_u32)?;
+///     assert_eq!((&mut child).await, Ok(Some(7)));
+///     assert!(procession::send(child.pid(), 8_u32).unwrap_err().is_ended());
+///     Ok::<(), procession::SendError<u32>>(())
+/// })?;
+/// # Ok::<(), procession::SendError<u32>>(())
+/// ```
+pub fn send<M: Send + 'static>(pid: Pid, message: M) -> Result<(), SendError<M>> {
+    if let Some(relay) = current::relay_to(pid) {
+        return relay.relay(Parcel::new(pid, message)).map_err(|parcel| {
+            let message = parcel.message.downcast().expect("a relay gives back what it was given");
+            SendError { message: *message, pid, kind: SendErrorKind::NotRelayed }
+        });
+    }
+    if pid.node() != 0 {
+        return Err(SendError { message, pid, kind: SendErrorKind::NotRelayed });
+    }
+    let Some(slot) = shared::find(pid) else {
+        return Err(SendError::ended(message, pid));
+    };
+    let Some(mailbox) = slot.mailbox_checked::<M>() else {
+        let wanted = (slot.kind().message_name)();
+        return Err(SendError { message, pid, kind: SendErrorKind::WrongType { sent: type_name::<M>(), wanted } });
+    };
+    finish_send(&slot, push_message(&slot, mailbox, message))
+}

@@ -1,0 +1,63 @@
+//! Dead letters: messages that were accepted, and that no process received.
+
+use std::any::{Any, type_name};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::Pid;
+use crate::process::body::{drop_guarded, guarded};
+use crate::scheduler::shared::Shared;
+
+/// Why a message is a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeadCause {
+    /// It was in the mailbox when its process ended.
+    Ended,
+    /// The mailbox was full, and its policy is to drop messages.
+    Full,
+    /// It was to be sent later ([`Address::send_after`](crate::Address::send_after)), and was refused then.
+    Late,
+}
+
+/// A message that was accepted, and that no process received. A message that comes back to its sender is none.
+#[non_exhaustive]
+pub struct DeadLetter<'a> {
+    /// The process that it was sent to.
+    pub to: Pid,
+    /// Why nobody received it.
+    pub cause: DeadCause,
+    /// The name of its type.
+    pub type_name: &'static str,
+    /// The message, which is dropped afterwards.
+    pub message: &'a mut (dyn Any + Send),
+}
+
+impl fmt::Debug for DeadLetter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadLetter")
+            .field("to", &self.to)
+            .field("cause", &self.cause)
+            .field("type_name", &self.type_name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is done with dead letters, besides being counted and dropped.
+#[derive(Clone)]
+pub(crate) struct Observer(pub(crate) Arc<dyn Fn(DeadLetter<'_>) + Send + Sync>);
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer(..)")
+    }
+}
+
+/// Disposes of a message, outside all locks.
+pub(crate) fn bury<M: Send + 'static>(shared: &Shared, to: Pid, cause: DeadCause, mut message: M) {
+    if let Some(observer) = shared.dead_letters() {
+        let letter = DeadLetter { to, cause, type_name: type_name::<M>(), message: &mut message };
+        drop(guarded(|| observer.0(letter)));
+    }
+    drop_guarded(message);
+}

@@ -1,0 +1,139 @@
+//! Mailboxes for plain threads.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use procession_sync::Mutex;
+
+use crate::mailbox::context::{Address, Context};
+use crate::scheduler::block_on;
+use crate::scheduler::handle::Scheduler;
+use crate::time::timeout;
+use crate::{Child, Elapsed, Pid, SpawnOptions};
+
+/// What a thread that is no process has, to be sent messages: a PID and a mailbox of its own. See [`Scheduler::attach`].
+///
+/// ```
+/// use procession::Scheduler;
+///
+/// let scheduler = Scheduler::builder().width(1).build()?;
+/// let mut inbox = scheduler.attach::<&str>();
+/// let address = inbox.address().clone();
+/// drop(scheduler.spawn(async move { address.send("hello") }));
+/// assert_eq!(inbox.receive(), Some("hello"));
+/// # Ok::<(), procession::BuildError>(())
+/// ```
+pub struct ThreadMailbox<M> {
+    scheduler: Scheduler,
+    /// Passes on what comes to its mailbox. Ends with this.
+    process: Child<M, ()>,
+    queue: Arc<Mutex<Queue<M>>>,
+}
+
+struct Queue<M> {
+    messages: VecDeque<M>,
+    waker: Option<Waker>,
+    closed: bool,
+}
+
+impl Scheduler {
+    /// Gives the calling thread, or any that the value is moved to, a PID and a mailbox.
+    #[track_caller]
+    pub fn attach<M: Send + 'static>(&self) -> ThreadMailbox<M> {
+        let queue = Arc::new(Mutex::new(Queue { messages: VecDeque::new(), waker: None, closed: false }));
+        let passed_on = Closing(Arc::clone(&queue));
+        let process = SpawnOptions::new().on(self).label("thread").start(move |mut cx: Context<M>| async move {
+            while let Some(message) = cx.receive().await {
+                passed_on.push(message);
+            }
+            drop(passed_on);
+        });
+        ThreadMailbox { scheduler: self.clone(), process, queue }
+    }
+}
+
+/// The end of the process closes the queue, however it ends.
+struct Closing<M>(Arc<Mutex<Queue<M>>>);
+
+impl<M> Closing<M> {
+    fn push(&self, message: M) {
+        self.change(|queue| queue.messages.push_back(message));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Queue<M>)) {
+        let mut queue = self.0.lock().expect("nothing that can panic runs under this lock");
+        change(&mut queue);
+        let waker = queue.waker.take();
+        drop(queue);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<M> Drop for Closing<M> {
+    fn drop(&mut self) {
+        self.change(|queue| queue.closed = true);
+    }
+}
+
+impl<M: Send + 'static> ThreadMailbox<M> {
+    /// The PID of the mailbox.
+    pub fn pid(&self) -> Pid {
+        self.process.pid()
+    }
+
+    /// The address of the mailbox, to be given to others.
+    pub fn address(&self) -> &Address<M> {
+        self.process.address()
+    }
+
+    /// Receives the oldest message. `None` once the mailbox is empty and cannot be sent to any more: its scheduler is shutting down.
+    ///
+    /// # Blocking
+    /// Blocks the thread.
+    pub fn receive(&mut self) -> Option<M> {
+        block_on::block_on(self.scheduler.shared(), poll_fn(|task| self.poll_receive(task.waker())))
+    }
+
+    /// As [`receive`](Self::receive), for at most `patience`.
+    ///
+    /// # Errors
+    /// [`Elapsed`] if nothing came in time.
+    pub fn receive_timeout(&mut self, patience: Duration) -> Result<Option<M>, Elapsed> {
+        let shared = Arc::clone(self.scheduler.shared());
+        block_on::block_on(&shared, async { timeout(patience, poll_fn(|task| self.poll_receive(task.waker()))).await })
+    }
+
+    fn poll_receive(&self, waker: &Waker) -> Poll<Option<M>> {
+        let new = waker.clone();
+        let mut queue = self.queue.lock().expect("nothing that can panic runs under this lock");
+        if let Some(message) = queue.messages.pop_front() {
+            return Poll::Ready(Some(message));
+        }
+        if queue.closed {
+            return Poll::Ready(None);
+        }
+        let old = queue.waker.replace(new);
+        drop(queue);
+        drop(old);
+        Poll::Pending
+    }
+}
+
+impl<M> Drop for ThreadMailbox<M> {
+    fn drop(&mut self) {
+        // It is there as long as nobody else terminates it.
+        self.scheduler.terminate(self.process.pid());
+    }
+}
+
+impl<M> fmt::Debug for ThreadMailbox<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ThreadMailbox").field(&self.process).finish()
+    }
+}

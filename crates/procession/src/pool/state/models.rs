@@ -1,0 +1,373 @@
+use std::task::Waker;
+
+use procession_sync::{Arc, explore, thread};
+
+use crate::sync::wait_list::Another;
+
+use super::{Core, Ended, Entry, Expired, Idle, Limits, Next, Order, Seat, Verdict, mutation};
+
+/// A pool with one worker that has job 1.
+fn with_a_busy_worker<const MUTATION: u8>(queue: usize) -> (Arc<Core<u32, MUTATION>>, Arc<Seat<u32>>) {
+    let core = Core::new(Limits { capacity: 1, queue, waiting: 1, kept: 0, rests: false, threads: true });
+    let seat = Seat::new();
+    let (entered, wakes) = core.enter(1, |job| job, &mut || Ok(Idle::Parked(Arc::clone(&seat))));
+    assert_eq!(entered.expect("there is a place"), 1);
+    wakes.wake();
+    assert!(matches!(seat.take_order(Waker::noop()), Some(Order::Run(1, 1))));
+    (Arc::new(core), seat)
+}
+
+/// Likewise, but it rests when it is idle.
+fn with_a_launched_worker<const MUTATION: u8>() -> Arc<Core<u32, MUTATION>> {
+    let core = Core::new(Limits { capacity: 1, queue: 0, waiting: 1, kept: 0, rests: true, threads: false });
+    let (entered, mut wakes) = core.enter(1, |job| job, &mut || Ok(Idle::new_resting()));
+    assert_eq!(entered.expect("there is a place"), 1);
+    let launched: Vec<_> = wakes.launches.drain().map(|launch| (launch.ticket, launch.job)).collect();
+    assert_eq!(launched, [(1, 1)]);
+    wakes.wake();
+    Arc::new(core)
+}
+
+fn parked(seat: &Arc<Seat<u32>>) -> impl FnOnce() -> Idle<u32> {
+    let seat = Arc::clone(seat);
+    || Idle::Parked(seat)
+}
+
+/// Submits job 2: whether it was taken, and how many workers were started for it.
+fn submit<const MUTATION: u8>(core: &Core<u32, MUTATION>) -> (bool, u32) {
+    let rests = core.look(|state| state.limits.rests);
+    let mut started = 0;
+    let (entered, mut wakes) = core.enter(2, |job| job, &mut || {
+        started += 1;
+        Ok(if rests { Idle::new_resting() } else { Idle::Parked(Seat::new()) })
+    });
+    let launches = wakes.launches.drain().count() as u32;
+    assert_eq!(launches, if rests { started } else { 0 });
+    wakes.wake();
+    (entered.is_ok(), started)
+}
+
+fn has_order(seat: &Seat<u32>) -> bool {
+    matches!(seat.take_order(Waker::noop()), Some(Order::Run(..)))
+}
+
+fn claim_against_park<const MUTATION: u8>() {
+    explore(|| {
+        let (core, seat) = with_a_busy_worker::<MUTATION>(1);
+        let submitter = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || submit(&core))
+        };
+        let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
+        wakes.wake();
+        let (taken, started) = submitter.join().expect("it does not panic");
+        assert!(taken && started == 0, "the worker is there, and the queue has room");
+        let runs = matches!(next, Next::Run(2, 2)) || has_order(&seat);
+        assert!(runs, "a job waits for nothing");
+    });
+}
+
+#[test]
+fn a_job_that_comes_as_the_worker_parks_is_run() {
+    claim_against_park::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a job waits for nothing")]
+fn canary_park_in_two() {
+    claim_against_park::<{ mutation::PARK_IN_TWO }>();
+}
+
+fn claim_against_expire<const MUTATION: u8>() {
+    explore(|| {
+        let (core, seat) = with_a_busy_worker::<MUTATION>(0);
+        let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
+        wakes.wake();
+        assert!(matches!(next, Next::Park));
+        let submitter = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || submit(&core))
+        };
+        let (expired, wakes) = core.expire(&seat);
+        wakes.wake();
+        let (taken, started) = submitter.join().expect("it does not panic");
+        assert!(taken);
+        let (claimed, another) = (has_order(&seat), started == 1);
+        assert!(claimed != another, "a job has one worker");
+        assert!(claimed == (expired == Expired::Claimed), "a job goes with a worker that leaves");
+        assert_eq!(core.picture().live, 1);
+    });
+}
+
+#[test]
+fn a_job_that_comes_as_the_worker_expires_is_run() {
+    claim_against_expire::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a job goes with a worker that leaves")]
+fn canary_expire_blindly() {
+    claim_against_expire::<{ mutation::EXPIRE_BLINDLY }>();
+}
+
+/// A worker rests, a job comes, and the time of those that rest is over.
+fn claim_against_reap<const MUTATION: u8>() {
+    explore(|| {
+        let core = with_a_launched_worker::<MUTATION>();
+        let (next, wakes) = core.finish(|| Idle::Rests { until: 1, has_begun: false }, 1, Ended::Completed);
+        wakes.wake();
+        assert!(matches!(next, Next::Rest(Some(1))), "nobody reaps yet");
+        let submitter = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || submit(&core))
+        };
+        let (_, wakes) = core.reap(1);
+        wakes.wake();
+        assert_eq!(submitter.join().expect("it does not panic"), (true, 1), "the worker is started again, or another");
+        let picture = core.picture();
+        assert_eq!((picture.live, picture.idle), (1, 0), "a worker with a job has left");
+        assert_eq!(picture.totals.started, 1 + picture.totals.retired);
+    });
+}
+
+#[test]
+fn a_job_that_comes_as_its_worker_is_reaped_has_one() {
+    claim_against_reap::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a worker with a job has left")]
+fn canary_reap_in_two() {
+    claim_against_reap::<{ mutation::REAP_IN_TWO }>();
+}
+
+fn submit_against_close<const MUTATION: u8>() {
+    explore(|| {
+        let (core, seat) = with_a_busy_worker::<MUTATION>(1);
+        let submitter = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || submit(&core).0)
+        };
+        core.close().1.wake();
+        let then = core.picture().totals.submitted;
+        let taken = submitter.join().expect("it does not panic");
+        assert_eq!(core.picture().totals.submitted, then, "a job was taken after the pool was closed");
+        // What was taken before runs.
+        let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
+        wakes.wake();
+        assert_eq!(matches!(next, Next::Run(2, 2)), taken);
+        assert_eq!(matches!(next, Next::Leave), !taken);
+    });
+}
+
+#[test]
+fn nothing_is_taken_after_close_has_returned() {
+    submit_against_close::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a job was taken after the pool was closed")]
+fn canary_enter_in_two() {
+    submit_against_close::<{ mutation::ENTER_IN_TWO }>();
+}
+
+/// All four at once: a worker that parks and expires, a submitter, and a close.
+#[test]
+fn claim_park_expire_and_close() {
+    explore(|| {
+        let (core, seat) = with_a_busy_worker::<{ mutation::SOUND }>(0);
+        let submitter = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || submit(&core))
+        };
+        let worker = {
+            let (core, seat) = (Arc::clone(&core), Arc::clone(&seat));
+            thread::spawn(move || {
+                let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
+                wakes.wake();
+                match next {
+                    Next::Park => {
+                        let (expired, wakes) = core.expire(&seat);
+                        wakes.wake();
+                        // One that is claimed finds its order.
+                        expired == Expired::Leave || seat.take_order(Waker::noop()).is_some()
+                    }
+                    Next::Leave => true,
+                    Next::Run(..) | Next::Rest(_) => false,
+                }
+            })
+        };
+        core.close().1.wake();
+        let (taken, started) = submitter.join().expect("it does not panic");
+        assert!(worker.join().expect("it does not panic"), "a worker is told what to do");
+        let picture = core.picture();
+        assert!(taken || started == 0);
+        assert_eq!(picture.live, usize::from(taken), "who lives has the second job");
+        assert_eq!((picture.idle, picture.queued), (0, 0));
+        assert_eq!(picture.totals.submitted, 1 + u64::from(taken));
+    });
+}
+
+fn wait_against_resize<const MUTATION: u8>() {
+    explore(|| {
+        let (core, _seat) = with_a_busy_worker::<MUTATION>(0);
+        let resizer = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || core.resize(2, &mut || Ok(Idle::Parked(Seat::new()))).1.wake())
+        };
+        let entry = core.wait(&mut Another::none(), None);
+        resizer.join().expect("it does not panic");
+        let granted = match entry {
+            Entry::Granted(0) => true,
+            Entry::Waits(place) => core.poll_wait(&mut Some(place), &mut Another::none()) == Some(Verdict::Granted(0)),
+            _ => false,
+        };
+        assert!(granted, "somebody waits for a place that is free");
+        assert_eq!((core.picture().reserved, core.picture().waiting), (1, 0));
+    });
+}
+
+#[test]
+fn who_waits_is_let_in_by_a_larger_capacity() {
+    wait_against_resize::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "somebody waits for a place that is free")]
+fn canary_resize_silently() {
+    wait_against_resize::<{ mutation::RESIZE_SILENTLY }>();
+}
+
+fn submit_against_resize<const MUTATION: u8>() {
+    explore(|| {
+        let (core, seat) = with_a_busy_worker::<MUTATION>(1);
+        core.resize(2, &mut || Ok(Idle::Parked(Seat::new()))).1.wake();
+        let submitter = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || submit(&core))
+        };
+        core.resize(1, &mut || Ok(Idle::Parked(Seat::new()))).1.wake();
+        let then = core.picture().live;
+        let (taken, started) = submitter.join().expect("it does not panic");
+        assert!(taken, "there is a worker for it, or room in the queue");
+        assert_eq!(core.picture().live, then, "a worker was started beyond the capacity");
+        // Either there are too many workers, or the job is queued for this one.
+        let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
+        wakes.wake();
+        assert_eq!(matches!(next, Next::Leave), started == 1);
+        assert_eq!(matches!(next, Next::Run(2, 2)), started == 0);
+    });
+}
+
+#[test]
+fn no_worker_is_started_once_the_capacity_is_smaller() {
+    submit_against_resize::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a worker was started beyond the capacity")]
+fn canary_start_in_two() {
+    submit_against_resize::<{ mutation::START_IN_TWO }>();
+}
+
+/// A job that waits for a queued one runs it, its handle cancels it, and the worker takes it, all at once.
+fn help_against_withdraw_against_run<const MUTATION: u8>() {
+    explore(|| {
+        let (core, seat) = with_a_busy_worker::<MUTATION>(1);
+        assert!(submit(&core).0);
+        let worker = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || {
+                let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
+                wakes.wake();
+                matches!(next, Next::Run(2, 2))
+            })
+        };
+        let canceller = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || {
+                let (job, wakes) = core.withdraw(2);
+                wakes.wake();
+                job.is_some()
+            })
+        };
+        let (job, wakes) = core.take_inline(2);
+        wakes.wake();
+        let helped = job.is_some();
+        let cancelled = canceller.join().expect("it does not panic");
+        let ran = worker.join().expect("it does not panic");
+        assert_eq!([helped, cancelled, ran].into_iter().filter(|it| *it).count(), 1, "one of them has the job");
+        let picture = core.picture();
+        assert_eq!(
+            picture.totals.cancelled,
+            u64::from(cancelled),
+            "who has not cancelled a job counts it as cancelled"
+        );
+        assert_eq!((picture.inline, picture.queued), (usize::from(helped), 0));
+    });
+}
+
+#[test]
+fn a_job_is_helped_cancelled_or_run() {
+    help_against_withdraw_against_run::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "who has not cancelled a job counts it as cancelled")]
+fn canary_withdraw_in_two_with_help() {
+    help_against_withdraw_against_run::<{ mutation::WITHDRAW_IN_TWO }>();
+}
+
+fn withdraw_against_run<const MUTATION: u8>() {
+    explore(|| {
+        let (core, seat) = with_a_busy_worker::<MUTATION>(1);
+        assert!(submit(&core).0);
+        let worker = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || {
+                let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
+                wakes.wake();
+                if let Next::Run(ticket, _) = next {
+                    core.finish(parked(&seat), ticket, Ended::Completed).1.wake();
+                }
+            })
+        };
+        let (job, wakes) = core.withdraw(2);
+        wakes.wake();
+        worker.join().expect("it does not panic");
+        let totals = core.picture().totals;
+        assert_eq!(totals.completed + totals.cancelled, 2, "a job ends once");
+        assert_eq!(totals.cancelled == 1, job.is_some());
+    });
+}
+
+#[test]
+fn a_job_is_cancelled_or_run() {
+    withdraw_against_run::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a job ends once")]
+fn canary_withdraw_in_two() {
+    withdraw_against_run::<{ mutation::WITHDRAW_IN_TWO }>();
+}
+
+/// A place that is granted to somebody who leaves goes to the next.
+#[test]
+fn leave_against_finish() {
+    explore(|| {
+        let (core, seat) = with_a_busy_worker::<{ mutation::SOUND }>(0);
+        let Entry::Waits(place) = core.wait(&mut Another::none(), None) else {
+            panic!("the pool is full");
+        };
+        let worker = {
+            let core = Arc::clone(&core);
+            thread::spawn(move || core.finish(parked(&seat), 1, Ended::Completed).1.wake())
+        };
+        core.leave_wait(place).wake();
+        worker.join().expect("it does not panic");
+        let picture = core.picture();
+        assert_eq!((picture.reserved, picture.waiting, picture.idle), (0, 0, 1));
+        assert!(submit(&core).0, "the place is free again");
+    });
+}

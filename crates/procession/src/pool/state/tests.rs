@@ -1,0 +1,196 @@
+use std::io;
+use std::sync::Arc;
+
+use crate::sync::wait_list::Another;
+
+use super::{Busy, Core, Ended, Entry, HOLES_MAX, Idle, Limits, Next, Refused, Seat, Verdict};
+
+fn core(capacity: usize, queue: usize) -> Core<u32> {
+    Core::new(Limits { capacity, queue, waiting: usize::MAX, kept: 0, rests: false, threads: true })
+}
+
+type Started = io::Result<Idle<u32>>;
+
+fn start() -> Started {
+    Ok(Idle::Parked(Seat::new()))
+}
+
+fn start_resting() -> Started {
+    Ok(Idle::new_resting())
+}
+
+fn refuse() -> Started {
+    Err(io::Error::other("no more"))
+}
+
+/// Starts a worker whose seat is kept.
+fn start_in(kept: &mut Option<Arc<Seat<u32>>>) -> Started {
+    let seat = kept.insert(Seat::new());
+    Ok(Idle::Parked(Arc::clone(seat)))
+}
+
+#[test]
+fn a_job_whose_worker_is_refused_waits_for_those_there_are() {
+    let core = core(3, 0);
+    let mut first = None;
+    core.enter(1, |job| job, &mut || start_in(&mut first)).0.expect("it starts");
+    for job in [2, 3] {
+        core.enter(job, |job| job, &mut refuse).0.expect("a worker is there");
+    }
+    assert_eq!((core.picture().live, core.picture().queued), (1, 2));
+    let seat = first.expect("it started");
+    for job in [2, 3] {
+        let parked = || Idle::Parked(Arc::clone(&seat));
+        let Next::Run(ticket, next) = core.finish(parked, u64::from(job) - 1, Ended::Completed).0 else {
+            panic!("a job is queued");
+        };
+        assert_eq!((ticket, next), (u64::from(job), job));
+    }
+}
+
+#[test]
+fn a_worker_that_starts_late_takes_what_was_queued_first() {
+    let core = core(2, 0);
+    core.enter(1, |job| job, &mut start).0.expect("it starts");
+    core.enter(2, |job| job, &mut refuse).0.expect("a worker is there");
+    core.resize(3, &mut refuse).1.wake();
+    let mut late = None;
+    core.enter(3, |job| job, &mut || start_in(&mut late)).0.expect("it starts");
+    let order = late.expect("it started").take_order(std::task::Waker::noop());
+    assert!(matches!(order, Some(super::Order::Run(2, 2))));
+    assert_eq!(core.picture().queued, 1);
+}
+
+#[test]
+fn without_any_worker_the_job_comes_back() {
+    let core = core(1, 1);
+    let (content, refused) = core.enter(1, |job| job, &mut refuse).0.expect_err("there is no worker");
+    assert_eq!(content, 1);
+    assert!(matches!(refused, Refused::Worker(_)));
+    assert_eq!((core.picture().live, core.picture().queued, core.picture().totals.submitted), (0, 0, 0));
+    let generation = core.try_reserve().expect("there is a place");
+    assert!(core.enter_reserved(generation, 1, |job| job, &mut refuse).0.is_err());
+    assert_eq!(core.picture().reserved, 0);
+}
+
+#[test]
+fn holes_of_cancelled_jobs_do_not_pile_up() {
+    let core = core(1, 1);
+    core.enter(0, |job| job, &mut start).0.expect("it starts");
+    for n in 0..10_000 {
+        let ticket = core.enter(n, |job| job, &mut start).0.expect("the place is free again");
+        assert_eq!(core.withdraw(ticket).0, Some(n));
+        assert_eq!(core.withdraw(ticket).0, None);
+        assert!(core.look(|state| state.queue.entries.len()) <= HOLES_MAX + 1);
+    }
+}
+
+fn rests(until: u64, has_begun: bool) -> Idle<u32> {
+    Idle::Rests { until, has_begun }
+}
+
+/// As `core`, of workers that rest; with as many as the capacity, which rest until their numbers, from 1. Only the last one's hook was called.
+fn resting(capacity: usize, kept: usize) -> Core<u32> {
+    let core = Core::new(Limits { capacity, queue: 1, waiting: 9, kept, rests: true, threads: false });
+    for job in 1..=capacity as u32 {
+        core.enter(job, |job| job, &mut start_resting).0.expect("it starts");
+    }
+    for ticket in 1..=capacity as u64 {
+        let next = core.finish(|| rests(ticket, ticket == capacity as u64), ticket, Ended::Completed).0;
+        assert!(matches!(next, Next::Rest(_)));
+    }
+    core
+}
+
+#[test]
+fn a_worker_that_cannot_be_started_again_rests_on_and_its_job_comes_back() {
+    let core = resting(2, 0);
+    let (content, refused) = core.enter(3, |job| job, &mut refuse).0.expect_err("nobody is busy");
+    assert_eq!(content, 3);
+    assert!(matches!(refused, Refused::Worker(_)));
+    assert_eq!((core.picture().live, core.picture().idle), (2, 2));
+    let (entered, mut wakes) = core.enter(4, |job| job, &mut start_resting);
+    let ticket = entered.expect("it starts");
+    let launched: Vec<_> = wakes.launches.drain().map(|launch| (launch.ticket, launch.job, launch.has_begun)).collect();
+    assert_eq!(launched, [(ticket, 4, true)], "the one that became idle last");
+    core.enter(5, |job| job, &mut refuse).0.expect("one is busy");
+    assert_eq!((core.picture().queued, core.picture().idle, core.picture().totals.started), (1, 1, 2));
+    assert!(matches!(core.finish(|| rests(9, true), ticket, Ended::Completed).0, Next::Run(_, 5)));
+}
+
+#[test]
+fn those_who_have_rested_too_long_leave_and_the_next_is_known() {
+    let core = resting(4, 1);
+    assert_eq!(core.reap(1).0, Some(2));
+    assert_eq!(core.reap(2).0, Some(3));
+    assert_eq!((core.picture().live, core.picture().totals.retired), (2, 2));
+    // The keep-alive was lowered: who begins to rest now leaves before the other.
+    core.expect_uneven();
+    let ticket = core.enter(6, |job| job, &mut start_resting).0.expect("it starts");
+    assert!(matches!(core.finish(|| rests(2, true), ticket, Ended::Completed).0, Next::Rest(Some(2))));
+    assert_eq!(core.reap(2).0, None, "the other is kept");
+    assert_eq!((core.picture().live, core.picture().idle), (1, 1));
+    assert_eq!(core.reap(9).0, None);
+    assert_eq!(core.picture().live, 1);
+}
+
+#[test]
+fn a_retry_is_asked_for_once_and_again_when_nobody_will() {
+    let core = resting(2, 0);
+    core.enter(3, |job| job, &mut start_resting).0.expect("it starts");
+    let starved = |wakes: super::Wakes<u32>| wakes.starved;
+    let (entered, wakes) = core.enter(4, |job| job, &mut refuse);
+    assert!(entered.is_ok() && starved(wakes), "one is busy, and another could be");
+    assert!(!starved(core.resize(3, &mut refuse).1), "somebody retries already");
+    core.forget_retry();
+    assert!(starved(core.resize(2, &mut refuse).1));
+    assert!(starved(core.retry(&mut refuse)), "there is still no room");
+    assert!(!starved(core.retry(&mut start_resting)));
+    assert_eq!((core.picture().queued, core.picture().idle), (0, 0));
+}
+
+/// Three jobs of which two run; the first of these waits for a place, behind somebody else. `end` ends it.
+fn deadlock_after(end: impl FnOnce(&Core<u32>, u64)) -> (Entry, Entry) {
+    let core = resting(2, 0);
+    let tickets = [5, 6, 7].map(|job| core.enter(job, |job| job, &mut start_resting).0.expect("there is a place"));
+    let wait = |own| {
+        let mut another = Another::none();
+        another.prepare();
+        core.wait(&mut another, own)
+    };
+    let wait_in = |ticket| wait(Some(Busy::with_job(ticket)));
+    let (Entry::Waits(first), Entry::Waits(_)) = (wait(None), wait_in(tickets[0])) else {
+        panic!("the pool is full");
+    };
+    end(&core, tickets[0]);
+    // The queued job runs in its place, and who waits first has that one's.
+    let Some(Verdict::Granted(generation)) = core.poll_wait(&mut Some(first), &mut Another::none()) else {
+        panic!("there was a place for the first");
+    };
+    core.enter_reserved(generation, 8, |job| job, &mut start_resting).0.expect("it has a place");
+    (wait_in(tickets[2]), wait_in(tickets[1]))
+}
+
+#[test]
+fn a_wait_that_outlives_its_job_blocks_nobody() {
+    let waits = deadlock_after(|core, ticket| {
+        assert!(matches!(core.finish(|| rests(9, true), ticket, Ended::Completed).0, Next::Run(_, 7)));
+    });
+    assert!(matches!(waits, (Entry::Waits(_), Entry::WouldDeadlock)), "both of those that run wait then: {waits:?}");
+}
+
+#[test]
+fn so_does_that_of_a_worker_that_is_killed() {
+    let waits = deadlock_after(|core, ticket| {
+        let (lost, wakes) = core.died(None, Some(ticket), &mut start_resting);
+        assert_eq!((lost.len(), wakes.starved), (0, false));
+    });
+    assert!(matches!(waits, (Entry::Waits(_), Entry::WouldDeadlock)), "both of those that run wait then: {waits:?}");
+}
+
+#[test]
+fn only_workers_that_have_begun_run_their_hook_when_they_leave() {
+    let core = resting(3, 0);
+    let (next, wakes) = core.reap(9);
+    assert_eq!((next, wakes.leavers, core.picture().live), (None, 1, 0));
+}

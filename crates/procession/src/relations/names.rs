@@ -1,0 +1,271 @@
+//! Names of processes: registered, looked up, and free again when their process ends.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession_sync::Mutex;
+
+use crate::Pid;
+use crate::mailbox::call::{CallError, Reply};
+use crate::mailbox::context::{Address, SendError};
+use crate::process::slot::Slot;
+use crate::relations;
+use crate::relations::on_exit::Left;
+use crate::scheduler::current;
+use crate::scheduler::handle::{self, Scheduler};
+use crate::scheduler::shared::{Shared, find};
+use crate::variance::Typed;
+
+/// The names of a scheduler. An entry here is matched by one in the relations of its process, whose end takes both out.
+#[derive(Debug, Default)]
+pub(crate) struct Names(Mutex<BTreeMap<Arc<str>, Pid>>);
+
+impl Names {
+    fn with<R>(&self, access: impl FnOnce(&mut BTreeMap<Arc<str>, Pid>) -> R) -> R {
+        access(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    /// Both entries are made under this lock, and `unregister` takes both out under it: so neither is ever left without the other.
+    fn register(&self, name: Arc<str>, slot: &Slot) -> Result<(), RegisterError> {
+        let pid = slot.pid();
+        self.with(|names| {
+            if let Some(&owner) = names.get(&name) {
+                return Err(RegisterError::Taken { name, owner });
+            }
+            names.insert(Arc::clone(&name), pid);
+            let refused = match relations::name(slot, &name) {
+                Some(Left::There) => return Ok(()),
+                Some(Left::TooLate) => RegisterError::Ended { name: Arc::clone(&name), pid },
+                None => RegisterError::HasName { name: Arc::clone(&name), pid },
+            };
+            names.remove(&name);
+            Err(refused)
+        })
+    }
+
+    /// Frees a name, if it is still this process's, which is in `slot` if it has not ended; says whether it was.
+    fn unregister(&self, name: &str, pid: Pid, slot: Option<&Slot>) -> bool {
+        self.with(|names| {
+            if names.get(name) != Some(&pid) {
+                return false;
+            }
+            names.remove(name);
+            if let Some(slot) = slot {
+                relations::forget_name(slot, name);
+            }
+            true
+        })
+    }
+
+    /// Frees a name, if it is this process's.
+    pub(crate) fn release(&self, name: &str, pid: Pid) {
+        self.with(|names| {
+            if names.get(name) == Some(&pid) {
+                names.remove(name);
+            }
+        });
+    }
+
+    fn whereis(&self, name: &str) -> Option<Pid> {
+        self.with(|names| names.get(name).copied())
+    }
+}
+
+/// Why a name could not be registered. It names the name and what was in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The name belongs to another process, or to this one already.
+    Taken {
+        /// The name.
+        name: Arc<str>,
+        /// Whose it is.
+        owner: Pid,
+    },
+    /// The process has a name already; it may have one.
+    HasName {
+        /// The name that it was to get.
+        name: Arc<str>,
+        /// The process.
+        pid: Pid,
+    },
+    /// The process has ended, or is of another scheduler: names are of one scheduler.
+    Ended {
+        /// The name that it was to get.
+        name: Arc<str>,
+        /// The process.
+        pid: Pid,
+    },
+}
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken { name, owner } => write!(f, "cannot register {name:?}: it is the name of {owner}"),
+            Self::HasName { name, pid } => write!(f, "cannot register {pid} as {name:?}: it has a name already"),
+            Self::Ended { name, pid } => {
+                write!(f, "cannot register {pid} as {name:?}: there is no such process in this scheduler")
+            }
+        }
+    }
+}
+
+impl Error for RegisterError {}
+
+impl Scheduler {
+    /// Registers a process of this scheduler by a name, until it ends or is [unregistered](Self::unregister). The name is free again before
+    /// anybody is told of the end.
+    ///
+    /// # Errors
+    /// [`RegisterError`]: the name is taken, the process has a name, or it has ended.
+    ///
+    /// ```
+    /// let scheduler = procession::Scheduler::builder().width(1).callers_drive().build()?;
+    /// let idle = scheduler.spawn(std::future::pending::<()>());
+    /// let pid = idle.pid().expect("it was taken");
+    /// scheduler.register("idle", pid)?;
+    /// assert_eq!(scheduler.whereis("idle"), Some(pid));
+    /// assert!(scheduler.register("idle", pid).is_err());
+    /// scheduler.terminate(pid);
+    /// assert!(idle.join().unwrap_err().is_killed());
+    /// assert_eq!(scheduler.whereis("idle"), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn register(&self, name: impl Into<Arc<str>>, pid: Pid) -> Result<(), RegisterError> {
+        register_in(self.shared(), name.into(), pid)
+    }
+
+    /// Frees a name; whose it was.
+    pub fn unregister(&self, name: &str) -> Option<Pid> {
+        // Again only if the name went to another process meanwhile.
+        loop {
+            let pid = self.whereis(name)?;
+            let slot = find(pid);
+            if self.shared().names().unregister(name, pid, slot.as_deref()) {
+                return Some(pid);
+            }
+        }
+    }
+
+    /// The process of a name.
+    pub fn whereis(&self, name: &str) -> Option<Pid> {
+        self.shared().names().whereis(name)
+    }
+}
+
+pub(crate) fn register_in(shared: &Shared, name: Arc<str>, pid: Pid) -> Result<(), RegisterError> {
+    match find(pid).filter(|slot| std::ptr::eq(slot.shared(), shared)) {
+        Some(slot) => shared.names().register(name, &slot),
+        None => Err(RegisterError::Ended { name, pid }),
+    }
+}
+
+/// Registers a process by a name, in the scheduler of the calling process or thread. See [`Scheduler::register`].
+///
+/// # Errors
+/// [`RegisterError`]: the name is taken, the process has a name, or it has ended.
+pub fn register(name: impl Into<Arc<str>>, pid: Pid) -> Result<(), RegisterError> {
+    current::spend();
+    register_in(&handle::here(), name.into(), pid)
+}
+
+/// The process of a name, in the scheduler of the calling process or thread.
+pub fn whereis(name: &str) -> Option<Pid> {
+    current::spend();
+    handle::here().names().whereis(name)
+}
+
+/// Where to send messages to whatever process has a certain name at that moment: an address that survives the restart of a named process.
+///
+/// It is of the scheduler in which it was made, looks the name up at each use, and keeps neither process nor scheduler.
+///
+/// ```
+/// use procession::{Context, Named, register, start};
+///
+/// procession::run(async {
+///     let echo: Named<u32> = Named::new("echo");
+///     assert!(echo.send(1).unwrap_err().is_ended(), "nobody has that name");
+///     for n in [2, 3] {
+///         let mut child = start(|mut cx: Context<u32>| async move { cx.receive().await });
+///         register("echo", child.pid())?;
+///         echo.send(n)?;
+///         assert_eq!((&mut child).await, Ok(Some(n)));
+///     }
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Named<M> {
+    name: Arc<str>,
+    shared: std::sync::Weak<Shared>,
+    message: Typed<M>,
+}
+
+impl<M: Send + 'static> Named<M> {
+    /// Whoever has this name, in the scheduler of the calling process or thread.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), shared: Arc::downgrade(&handle::here()), message: PhantomData }
+    }
+
+    /// Whoever has this name, in a certain scheduler.
+    pub fn on(scheduler: &Scheduler, name: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), shared: Arc::downgrade(scheduler.shared()), message: PhantomData }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Who has the name now.
+    pub fn pid(&self) -> Option<Pid> {
+        self.shared.upgrade()?.names().whereis(&self.name)
+    }
+
+    /// The address of who has the name now, if it receives messages of this type.
+    pub fn address(&self) -> Option<Address<M>> {
+        Address::of(find(self.pid()?)?)
+    }
+
+    /// Sends to who has the name now. See [`Address::send`].
+    ///
+    /// # Errors
+    /// [`SendError`] gives the message back: nobody has the name, or its process receives another type, or its mailbox refuses.
+    pub fn send(&self, message: M) -> Result<(), SendError<M>> {
+        match self.pid() {
+            Some(pid) => crate::send(pid, message),
+            None => Err(SendError::ended(message, Pid::NOBODY)),
+        }
+    }
+
+    /// Calls who has the name now. See [`Address::call`].
+    ///
+    /// # Errors
+    /// [`CallError`], also if nobody has the name.
+    ///
+    /// # Cancellation
+    /// As for [`Address::call`].
+    pub async fn call<T: Send + 'static>(
+        &self,
+        message: impl FnOnce(Reply<T>) -> M,
+        patience: Duration,
+    ) -> Result<T, CallError<M>> {
+        self.address().unwrap_or_else(Address::nobody).call(message, patience).await
+    }
+}
+
+impl<M> Clone for Named<M> {
+    fn clone(&self) -> Self {
+        Self { name: Arc::clone(&self.name), shared: self.shared.clone(), message: PhantomData }
+    }
+}
+
+impl<M> fmt::Debug for Named<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Named").field(&self.name).finish()
+    }
+}

@@ -1,0 +1,239 @@
+//! What others leave with a process, to be settled when it ends: links, monitors, a name.
+//!
+//! # Ties protocol
+//!
+//! ## Problem
+//! Somebody monitors a process just as it ends. It has looked already who wants to know, so nobody is told, and the watcher waits for
+//! ever. Or both the end and the watcher, who finds the process ended, tell: it is told twice.
+//!
+//! ## States
+//! Entries under a lock, and the bit `RELATED` of the state word (`process/state.rs`), which says that there may be some.
+//!
+//! ## Steps
+//! Who leaves an entry: `Enter` it under the lock · `Mark` one read-modify-write of the state word, `relate` · if that answers that the
+//! process is complete: `Withdraw` the entry under the lock; if it was still there, nobody tells but the one who left it.
+//! The end: `Complete`, one read-modify-write of the same word · if it answers `RELATED`: `Settle`, take all entries out under the lock,
+//! and tell each.
+//! Links are entries on both sides, each under its own lock, never both at once. Whoever takes one side out at an end tells the other
+//! only if it finds itself there, and takes itself out in the same critical section. Both sides of a link have its number: `Unlink` takes
+//! out one's own side, and then of the other's what has a number that was found on one's own.
+//!
+//! ## Why it works
+//! `Mark` and `Complete` change one word, so one is first. If it is `Mark`, `Complete` sees `RELATED`, and `Settle` finds what was entered
+//! before. If it is `Complete`, `Mark` sees the end, and of `Withdraw` and `Settle` (which another's mark may have caused) the lock lets
+//! exactly one have the entry.
+//! A link's other side is told by who finds the link there: of an end, an unlink and a failed link of the same two, one.
+//! Between the halves of one's `Unlink` the other may unlink and link again. That is another link, with another number, and stays whole.
+//!
+//! ## Allowed
+//! A process that is `RELATED` but has no entries any more takes its lock once at its end.
+//!
+//! ## Rejected
+//! Looking for entries at every end, behind a fence: a process without relations, and most have none, would pay for both.
+//!
+//! ## Checked by
+//! `models::leave_against_end`, `models::canary_mark_before_enter`, `models::link_against_end`, `models::both_ends_of_a_link_end`,
+//! `models::canary_link_told_without_looking`, `models::unlink_against_unlink_and_link`, `models::canary_links_without_numbers`.
+
+use procession_sync::Mutex;
+
+use crate::process::state::State;
+
+/// The defects that canary models plant, one at a time.
+pub(crate) mod mutation {
+    pub(crate) const SOUND: u8 = 0;
+    /// `Mark` comes before `Enter`.
+    pub(crate) const MARK_BEFORE_ENTER: u8 = 1;
+}
+
+/// What became of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Left {
+    /// The process's end will settle it, or has.
+    There,
+    /// The process had ended: the entry is not there, and nobody else has seen it.
+    TooLate,
+}
+
+/// Entries, under their lock.
+#[derive(Debug, Default)]
+pub(crate) struct Ties<T, const MUTATION: u8 = { mutation::SOUND }>(Mutex<T>);
+
+impl<T: Default, const MUTATION: u8> Ties<T, MUTATION> {
+    /// Looks at the entries or changes them. No user code runs in `access`.
+    pub(crate) fn with<R>(&self, access: impl FnOnce(&mut T) -> R) -> R {
+        access(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    /// `Enter`, `Mark` and, if need be, `Withdraw`, which says whether the entry was there.
+    pub(crate) fn leave(
+        &self,
+        state: &State,
+        enter: impl FnOnce(&mut T),
+        withdraw: impl FnOnce(&mut T) -> bool,
+    ) -> Left {
+        let ended = if MUTATION == mutation::MARK_BEFORE_ENTER {
+            let ended = state.relate().is_complete();
+            self.with(enter);
+            ended
+        } else {
+            self.with(enter);
+            state.relate().is_complete()
+        };
+        if ended && self.with(withdraw) { Left::TooLate } else { Left::There }
+    }
+
+    /// `Settle`: all entries, for the end to tell.
+    pub(crate) fn settle(&self) -> T {
+        self.with(std::mem::take)
+    }
+}
+
+#[cfg(all(test, procession_loom))]
+mod models {
+    use procession_sync::{Arc, explore, thread};
+
+    use super::{Left, Ties, mutation};
+    use crate::process::state::State;
+
+    /// A process: its word, who is to be told of its end, and how often it was told of another's.
+    struct Process<const MUTATION: u8> {
+        state: State,
+        ties: Ties<Vec<u32>, MUTATION>,
+    }
+
+    fn process<const MUTATION: u8>() -> Process<MUTATION> {
+        let process = Process { state: State::vacant(), ties: Ties::default() };
+        process.state.renew();
+        process
+    }
+
+    fn end<const MUTATION: u8>(process: &Process<MUTATION>) -> Vec<u32> {
+        if process.state.complete().is_related() { process.ties.settle() } else { Vec::new() }
+    }
+
+    fn take_out(entries: &mut Vec<u32>, who: u32) -> bool {
+        let place = entries.iter().position(|&entry| entry == who);
+        place.map(|place| entries.remove(place)).is_some()
+    }
+
+    fn leave<const MUTATION: u8>(process: &Process<MUTATION>, who: u32) -> Left {
+        process.ties.leave(&process.state, |entries| entries.push(who), |entries| take_out(entries, who))
+    }
+
+    fn watch<const MUTATION: u8>() {
+        explore(|| {
+            let watched = Arc::new(process::<MUTATION>());
+            let _ = watched.state.start();
+            // Another's entry, so that the end settles in any case.
+            assert_eq!(leave(&watched, 2), Left::There);
+            let watcher = {
+                let watched = Arc::clone(&watched);
+                thread::spawn(move || u32::from(leave(&watched, 1) == Left::TooLate))
+            };
+            let told = end(&watched).iter().filter(|&&who| who == 1).count() as u32;
+            let told = told + watcher.join().expect("the watcher does not panic");
+            assert_eq!(told, 1, "exactly one tells the watcher");
+        });
+    }
+
+    #[test]
+    fn leave_against_end() {
+        watch::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "exactly one tells the watcher")]
+    fn canary_mark_before_enter() {
+        watch::<{ mutation::MARK_BEFORE_ENTER }>();
+    }
+
+    /// Process 1 links itself to process 2, which ends meanwhile.
+    #[test]
+    fn link_against_end() {
+        explore(|| {
+            let pair = Arc::new([process::<{ mutation::SOUND }>(), process()]);
+            let _ = pair[1].state.start();
+            let ending = {
+                let pair = Arc::clone(&pair);
+                thread::spawn(move || {
+                    let peers = end(&pair[1]);
+                    u32::from(peers.contains(&1) && pair[0].ties.with(|entries| take_out(entries, 2)))
+                })
+            };
+            pair[0].ties.with(|entries| entries.push(2));
+            let late = leave(&pair[1], 1) == Left::TooLate;
+            let told = u32::from(late && pair[0].ties.with(|entries| take_out(entries, 2)));
+            assert_eq!(told + ending.join().expect("the end does not panic"), 1, "exactly one signal");
+        });
+    }
+
+    /// Two linked processes end at once.
+    fn ends<const LOOKS: bool>() {
+        explore(|| {
+            let pair = Arc::new([process::<{ mutation::SOUND }>(), process()]);
+            for (own, other) in [(0, 2), (1, 1)] {
+                let _ = pair[own].state.start();
+                assert_eq!(leave(&pair[own], other), Left::There);
+            }
+            let told = |own: usize, pair: &[Process<{ mutation::SOUND }>; 2]| {
+                let other = 1 - own;
+                let linked = !end(&pair[own]).is_empty();
+                let there = pair[other].ties.with(|entries| take_out(entries, own as u32 + 1));
+                u32::from(linked && (there || !LOOKS))
+            };
+            let second = {
+                let pair = Arc::clone(&pair);
+                thread::spawn(move || told(1, &pair))
+            };
+            let told = told(0, &pair) + second.join().expect("the end does not panic");
+            assert!(told <= 1, "of two that end, at most one is told, by the first");
+        });
+    }
+
+    #[test]
+    fn both_ends_of_a_link_end() {
+        ends::<true>();
+    }
+
+    #[test]
+    #[should_panic(expected = "at most one is told")]
+    fn canary_link_told_without_looking() {
+        ends::<false>();
+    }
+
+    /// One of two linked processes unlinks, while the other does so, and links again.
+    fn unlinks<const NUMBERS: bool>() {
+        explore(|| {
+            // What each side has of links with the other.
+            let sides: Arc<[Ties<Vec<u32>>; 2]> = Arc::new([Ties::default(), Ties::default()]);
+            sides.iter().for_each(|side| side.with(|links| links.push(1)));
+            let unlink = |sides: &[Ties<Vec<u32>>; 2], own: usize| {
+                let taken = sides[own].with(std::mem::take);
+                sides[1 - own].with(|links| links.retain(|link| NUMBERS && !taken.contains(link)));
+            };
+            let other = {
+                let sides = Arc::clone(&sides);
+                thread::spawn(move || unlink(&sides, 1))
+            };
+            unlink(&sides, 0);
+            sides[0].with(|links| links.push(2));
+            sides[1].with(|links| links.push(2));
+            other.join().expect("unlinking does not panic");
+            let [first, second] = [0, 1].map(|side: usize| sides[side].with(|links| links.clone()));
+            assert_eq!(first, second, "both have the link, or neither");
+        });
+    }
+
+    #[test]
+    fn unlink_against_unlink_and_link() {
+        unlinks::<true>();
+    }
+
+    #[test]
+    #[should_panic(expected = "both have the link, or neither")]
+    fn canary_links_without_numbers() {
+        unlinks::<false>();
+    }
+}

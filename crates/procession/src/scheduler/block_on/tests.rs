@@ -1,0 +1,40 @@
+use std::thread;
+
+use crate::sync::channel;
+use crate::{Context, Reply, Scheduler};
+
+/// Goal: a caller that waits without a seat is known to the scheduler once, and only as long as it waits.
+/// Method: one thread has the seat, another is woken many times beside it.
+#[test]
+fn a_caller_without_a_seat_is_kept_once() {
+    const CALLS: u32 = 1000;
+    let scheduler = Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
+    let waiting = || scheduler.shared().callers.lock().expect("nothing panics under this lock").len();
+    let (sits, sat) = channel::bounded::<()>(1);
+    let (stop, stopped) = channel::bounded::<()>(1);
+    let echo = scheduler.start(|mut cx: Context<Reply<u32>>| async move {
+        while let Some(reply) = cx.receive().await {
+            reply.send(1);
+        }
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            scheduler.block_on(async {
+                sits.send(()).await.expect("the test waits for it");
+                let _ = stopped.receive().await;
+            });
+        });
+        // On a scheduler of its own, so that this thread does not take the seat.
+        Scheduler::global().block_on(async { sat.receive().await.expect("the other sits") });
+        scheduler.block_on(async {
+            for _ in 0..CALLS {
+                let reply = echo.call(|reply| reply, std::time::Duration::from_secs(3600)).await;
+                assert_eq!(reply.ok(), Some(1));
+                assert!(waiting() <= 1, "it is kept once");
+            }
+        });
+        assert_eq!(waiting(), 0, "it is forgotten when it has what it waits for");
+        stop.try_send(()).expect("there is room");
+    });
+    drop(echo);
+}

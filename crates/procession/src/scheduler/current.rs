@@ -1,0 +1,508 @@
+//! Which scheduler and which process the calling thread works for, and what it does on their behalf.
+//!
+//! ## Invariants
+//! - `[seated]` what `LOCAL` points at is the seat that `HERE` holds, and so is there until `Entered` puts another into both.
+
+use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Context as TaskContext;
+
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicU64, AtomicUsize};
+use procession_sync::thread;
+
+use crate::Pid;
+use crate::Waiting;
+use crate::coroutine::Quiet;
+use crate::machine::command::CommandResult;
+use crate::mailbox::relay::Relay;
+use crate::process::body::drop_guarded;
+use crate::process::slot::{self, Pin, Ready, Slot};
+use crate::process::waker;
+use crate::scheduler::block_on::Root;
+use crate::scheduler::shared::{Count, Shared, Stats};
+use crate::scheduler::wait_cycle::{self, Registered};
+use crate::scheduler::worker::Local;
+
+/// Which scheduler the calling thread belongs to.
+pub(crate) enum Here {
+    /// A worker.
+    Seat(Rc<Local>),
+    /// A thread in `block_on`.
+    Outside(Arc<Shared>),
+}
+
+thread_local! {
+    /// Has no destructor, so that it can be used while the other locals of the thread are destroyed: one
+    /// of them may own a scheduler, or block on a future. `Entered` empties it before the thread ends.
+    static HERE: RefCell<ManuallyDrop<Option<Here>>> = const { RefCell::new(ManuallyDrop::new(None)) };
+    /// The seat in `HERE`, for who only looks: a message passes here seven times (`pingpong` 138 and 121 ns).
+    static LOCAL: Cell<Option<NonNull<Local>>> = const { Cell::new(None) };
+}
+
+/// Runs `with` on the worker that this thread is, if it is one. It must neither take nor leave a seat.
+#[inline]
+pub(crate) fn with_local<R>(with: impl FnOnce(Option<&Local>) -> R) -> R {
+    // SAFETY: [seated], and `with` leaves the seat where it is.
+    with(LOCAL.get().map(|local| unsafe { local.as_ref() }))
+}
+
+/// A scheduler, held without counting if this thread is one of its workers: the count is one word for all of them.
+pub(crate) enum Hold {
+    Seat(Rc<Local>),
+    Shared(Arc<Shared>),
+}
+
+impl Hold {
+    /// This thread as one of the scheduler's workers, if it is known to be one: whatever it does there needs no further look at who it is.
+    #[inline]
+    pub(crate) fn local(&self) -> Option<&Local> {
+        match self {
+            Self::Seat(local) => Some(local),
+            Self::Shared(_) => None,
+        }
+    }
+}
+
+impl Deref for Hold {
+    type Target = Arc<Shared>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Shared> {
+        match self {
+            Self::Seat(local) => &local.shared,
+            Self::Shared(shared) => shared,
+        }
+    }
+}
+
+/// The scheduler that this thread works for or waits in.
+#[inline]
+pub(crate) fn here() -> Option<Hold> {
+    HERE.with(|here| match &**here.borrow() {
+        Some(Here::Seat(local)) => Some(Hold::Seat(Rc::clone(local))),
+        Some(Here::Outside(shared)) => Some(Hold::Shared(Arc::clone(shared))),
+        None => None,
+    })
+}
+
+/// A certain scheduler, as this thread can hold it.
+pub(crate) fn hold(shared: &Arc<Shared>) -> Hold {
+    here().filter(|here| Arc::ptr_eq(here, shared)).unwrap_or_else(|| Hold::Shared(Arc::clone(shared)))
+}
+
+/// What carries a message to `pid`, if it is not of this thread's scheduler and that has a relay.
+pub(crate) fn relay_to(pid: Pid) -> Option<Arc<dyn Relay>> {
+    let here = here()?;
+    if pid.node() == 0 && pid.scheduler() == here.id() { None } else { here.relay.clone() }
+}
+
+/// Puts a thread into a place until the guard goes.
+pub(crate) struct Entered(Option<Here>);
+
+impl Entered {
+    pub(crate) fn enter(here: Here) -> Self {
+        Self(put(Some(here)))
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        drop(put(self.0.take()));
+    }
+}
+
+/// Puts this thread into a place, and gives back the one that it was in.
+fn put(here: Option<Here>) -> Option<Here> {
+    let local = match &here {
+        Some(Here::Seat(local)) => Some(NonNull::from(&**local)),
+        _ => None,
+    };
+    let before = HERE.with(|place| place.replace(ManuallyDrop::new(here)));
+    LOCAL.set(local);
+    ManuallyDrop::into_inner(before)
+}
+
+/// A blocking section of this thread: while it lasts, the thread's worker has no permit, if it is
+/// one. A coroutine is not suspended in it: the worker would run others without a permit, and the
+/// section would end in their midst.
+#[must_use]
+pub(crate) struct Section(Option<Rc<Local>>, #[expect(dead_code, reason = "held for its drop")] Quiet);
+
+impl Section {
+    pub(crate) fn enter() -> Self {
+        let local = HERE.with(|here| match &**here.borrow() {
+            Some(Here::Seat(local)) => Some(Rc::clone(local)),
+            _ => None,
+        });
+        if let Some(local) = &local {
+            local.enter_section();
+        }
+        Self(local, Quiet::begin())
+    }
+}
+
+impl Section {
+    /// Registers that this thread waits for a root future. Returns `None` if this is in a process, and nobody would be left who could run what
+    /// the future waits for. While the thread panics nothing is refused.
+    pub(crate) fn wait_for(&self, root: &Arc<Root>) -> Option<WaitNote<'_>> {
+        let Some(local) = &self.0 else { return Some(WaitNote(None)) };
+        let registered = Registered::new(local.shared.seat(local.seat), root);
+        let is_free = local.current.get().is_none() || thread::panicking();
+        if is_free || local.shared.rest().has_thread {
+            return Some(WaitNote(Some(registered)));
+        }
+        if Arc::ptr_eq(&local.shared, root.shared()) {
+            return None;
+        }
+        wait_cycle::ask_in_program(registered, root).map(|registered| WaitNote(Some(registered)))
+    }
+}
+
+/// While it is there, it is known what this thread waits for.
+#[must_use]
+pub(crate) struct WaitNote<'a>(
+    #[expect(dead_code, reason = "its drop tells that the wait is over")] Option<Registered<'a>>,
+);
+
+impl Drop for Section {
+    fn drop(&mut self) {
+        if let Some(local) = &self.0 {
+            local.leave_section();
+        }
+    }
+}
+
+/// The process whose step runs on this thread.
+pub(crate) fn current() -> Option<Pin> {
+    with_local(|local| {
+        let slot = local?.current.get()?;
+        // SAFETY: [running] a process in its step has its life pin.
+        Some(Pin::again(unsafe { slot.as_ref() }))
+    })
+}
+
+/// The number of the scheduler of that process.
+#[inline]
+pub(crate) fn scheduler_of_process() -> Option<u32> {
+    with_local(|local| local.filter(|local| local.current.get().is_some()).map(|local| local.shared.id()))
+}
+
+/// Whether this thread is one of the scheduler's workers.
+pub(crate) fn is_worker_of(shared: &Shared) -> bool {
+    with_local(|local| local.is_some_and(|local| std::ptr::eq(&*local.shared, shared)))
+}
+
+/// What the process in `slot` may still spend in this step, if it is the one that runs on this thread.
+#[inline]
+pub(crate) fn budget_of(slot: &Slot) -> Option<u32> {
+    with_local(|local| {
+        let local = local.filter(|local| local.current.get() == Some(NonNull::from(slot)))?;
+        Some(local.budget.get())
+    })
+}
+
+/// Whether `slot` holds the process whose step runs on this thread.
+#[inline]
+pub(crate) fn is_current(slot: &Slot) -> bool {
+    with_local(|local| local.is_some_and(|local| local.current.get() == Some(NonNull::from(slot))))
+}
+
+/// Charges the running step for one operation. Says whether it may go on; if not, it has been asked to give way.
+#[inline]
+pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
+    let goes_on = with_local(|local| {
+        let Some(local) = local.filter(|local| local.current.get().is_some()) else {
+            return true;
+        };
+        local.spend();
+        local.budget.get() > 0
+    });
+    if !goes_on {
+        give_way(task);
+    }
+    goes_on
+}
+
+/// Whether the running step has lost its worker's permit.
+#[inline]
+pub(crate) fn is_replaced() -> bool {
+    with_local(|local| {
+        local.is_some_and(|local| local.current.get().is_some() && local.shared.idle.is_revoked(local.seat))
+    })
+}
+
+/// Charges the running step for an operation that is not awaited.
+#[inline]
+pub(crate) fn spend() {
+    with_local(|local| {
+        if let Some(local) = local {
+            local.spend();
+        }
+    });
+}
+
+/// Whether the running step has spent all that it may.
+pub(crate) fn is_spent() -> bool {
+    with_local(|local| local.is_some_and(|local| local.current.get().is_some() && local.budget.get() == 0))
+}
+
+/// Charges the running step for a message, and counts it.
+#[inline]
+pub(crate) fn charge_send(slot: &Slot) {
+    let counter = with_local(|local| {
+        if let Some(local) = local {
+            local.spend();
+        }
+        counter_at(local, slot.shared())
+    });
+    counter.add(|stats| &stats.sent, 1);
+}
+
+/// Where this thread counts for a scheduler.
+#[derive(Clone, Copy)]
+pub(crate) struct Counter<'a> {
+    stats: &'a Stats,
+    /// Whether nobody else counts there.
+    own: bool,
+}
+
+impl<'a> Counter<'a> {
+    /// Of the worker that this thread is.
+    #[inline]
+    pub(crate) fn own(stats: &'a Stats) -> Self {
+        Self { stats, own: true }
+    }
+
+    #[inline]
+    pub(crate) fn add(self, which: impl Fn(&Stats) -> &Count, more: u64) {
+        if self.own { which(self.stats).add(more) } else { which(self.stats).add_shared(more) }
+    }
+}
+
+/// Where this thread counts for `shared`: on its own counters if it is one of its workers.
+#[inline]
+pub(crate) fn counter(shared: &Shared) -> Counter<'_> {
+    with_local(|local| counter_at(local, shared))
+}
+
+#[inline]
+fn counter_at<'a>(local: Option<&Local>, shared: &'a Shared) -> Counter<'a> {
+    match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
+        Some(local) => Counter::own(&shared.seat(local.seat).stats),
+        None => Counter { stats: &shared.outside_stats, own: false },
+    }
+}
+
+/// Counts something for `shared`.
+#[inline]
+pub(crate) fn count(shared: &Shared, which: impl Fn(&Stats) -> &Count, more: u64) {
+    counter(shared).add(which, more);
+}
+
+/// Makes the running process ready again behind all others, once its step ends.
+pub(crate) fn give_way(task: &TaskContext<'_>) {
+    let own = with_local(|local| {
+        let Some(local) = local else { return false };
+        let Some(slot) = local.current.get() else { return false };
+        if !waker::is_of(task.waker(), slot) {
+            return false;
+        }
+        local.gives_way.set(true);
+        true
+    });
+    if !own {
+        task.waker().wake_by_ref();
+    }
+}
+
+/// If `slot` holds the process whose step runs on this thread, it goes on after it: a wake-up without a read-modify-write.
+#[inline]
+pub(crate) fn give_way_if_current(slot: &Slot) -> bool {
+    with_local(|local| {
+        let local = local.filter(|local| local.current.get() == Some(NonNull::from(slot)));
+        local.inspect(|local| local.gives_way.set(true)).is_some()
+    })
+}
+
+/// While the commands of a process are served, in its step: what comes of them at once need not go through its mailbox. A handler that has processes run
+/// on this thread meanwhile (`block_on`) gives them a seat of their own, or none.
+#[must_use]
+pub(crate) struct Serving(());
+
+impl Serving {
+    pub(crate) fn begin(slot: &Slot) -> Self {
+        with_local(|local| {
+            if let Some(local) = local {
+                debug_assert!(local.serving.get().is_none(), "a worker runs one step at a time");
+                local.serving.set(Some(NonNull::from(slot)));
+            }
+        });
+        Self(())
+    }
+
+    /// The tag of the command that is done, if one is, and what came of it.
+    pub(crate) fn take(&self) -> Option<(u64, CommandResult)> {
+        with_local(|local| local?.served.take())
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let left = with_local(|local| {
+            let local = local?;
+            local.serving.set(None);
+            local.served.take()
+        });
+        // Of a step that has panicked.
+        drop_guarded(left);
+    }
+}
+
+/// A command of the process in `slot` is done; gives the result back, unless the step that has it served takes it. It does not if the mailbox is bounded, or has
+/// something, which this is to be told behind.
+pub(crate) fn serve(slot: &Slot, tag: u64, result: CommandResult) -> Option<CommandResult> {
+    with_local(|local| {
+        let local = local.filter(|local| local.serving.get() == Some(NonNull::from(slot)));
+        match local.map(|local| local.served.borrow_mut()) {
+            Some(mut served) if served.is_none() && slot.has_empty_mailbox() => {
+                *served = Some((tag, result));
+                None
+            }
+            _ => Some(result),
+        }
+    })
+}
+
+/// Keeps a free slot for this worker's next spawn, if it is one of its scheduler and has room.
+pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
+    with_local(|local| {
+        // SAFETY: [type-stable]
+        let shared = unsafe { slot.as_ref() }.shared();
+        let Some(local) = local.filter(|local| std::ptr::eq(&*local.shared, shared)) else {
+            return false;
+        };
+        let Ok(mut slots) = local.core.slots.try_borrow_mut() else {
+            return false;
+        };
+        let cache = shared.table().cache();
+        if slots.len() >= cache {
+            let mut half = slots.split_off(cache / 2);
+            half.push(slot);
+            // The worker keeps the scheduler itself.
+            drop(shared.table().return_free(&mut half, true));
+            return true;
+        }
+        slots.push(slot);
+        true
+    })
+}
+
+/// A free slot for a new process of `shared`.
+pub(crate) fn free_slot(shared: &Hold) -> Option<NonNull<Slot>> {
+    if let Some(local) = shared.local() {
+        return local.core.free_slot(shared);
+    }
+    with_local(|local| match local.filter(|local| Arc::ptr_eq(&local.shared, shared)) {
+        Some(local) => local.core.free_slot(shared),
+        None => {
+            let mut slots = Vec::with_capacity(1);
+            shared.table().take_free(shared, 1, &mut slots);
+            slots.pop()
+        }
+    })
+}
+
+/// The process whose step runs on this thread, as the parent of a new one of the same scheduler.
+#[inline]
+pub(crate) fn parent_in(shared: &Hold) -> Option<slot::Parent> {
+    match shared.local() {
+        Some(local) => local.current_as_parent(),
+        None => with_local(|local| local.filter(|local| Arc::ptr_eq(&local.shared, shared))?.current_as_parent()),
+    }
+}
+
+/// Adds to what the running process waits for.
+pub(crate) fn note_waiting(waiting: Waiting) {
+    with_local(|local| {
+        if let Some(slot) = local.and_then(|local| local.current.get()) {
+            // SAFETY: [running] a process in its step has its life pin.
+            unsafe { slot.as_ref() }.note_waiting(waiting);
+        }
+    });
+}
+
+/// A number of this thread's own, never that of another.
+pub(crate) fn thread_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static NUMBER: Cell<u64> = const { Cell::new(0) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(LAST.fetch_add(1, Relaxed) + 1);
+        }
+        number.get()
+    })
+}
+
+/// A number below `count`, drawn from the generator of the worker that this thread is. Plain threads draw in turn: their order is not the
+/// scheduler's choice.
+pub(crate) fn chance(count: usize) -> usize {
+    static TURN: AtomicUsize = AtomicUsize::new(0);
+    if count < 2 {
+        return 0;
+    }
+    with_local(|local| match local {
+        Some(local) => local.draw(count),
+        None => fastrand::Rng::with_seed(TURN.fetch_add(1, Relaxed) as u64).usize(..count),
+    })
+}
+
+/// Where an entry comes from decides where it goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Woken by somebody.
+    Woken,
+    /// Newly spawned.
+    Spawned,
+}
+
+/// Queues a new process.
+#[inline]
+pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
+    match shared.local().filter(|_| ready.slot().bound_to().is_none()) {
+        Some(local) => local.push_newborn(ready),
+        None => enqueue(ready, Origin::Spawned),
+    }
+}
+
+/// Queues a process that became ready, and wakes a worker for it if need be.
+#[inline]
+pub(crate) fn enqueue(ready: Ready, origin: Origin) {
+    let slot = ready.slot();
+    let shared = slot.shared();
+    let bound = slot.bound_to();
+    with_local(|local| match (bound, local.filter(|local| std::ptr::eq(&*local.shared, shared))) {
+        (Some(seat), Some(local)) => local.push_bound(seat, ready),
+        (Some(seat), None) => shared.enqueue_bound(seat, ready),
+        (None, Some(local)) if origin == Origin::Spawned => local.push_newborn(ready),
+        (None, Some(local)) if local.current.get().is_some() => local.set_next(ready),
+        // Woken by what the worker does between two steps: timers, in the order in which they fell due. It is about to look for work: if
+        // there is more than it runs itself, it announces that then. They may be many, and have not run for long; who is woken by a process runs next,
+        // and is most often in a cache (prefetched as well, `step` and `skynet` took 4 % more; those only that another displaces from the next slot,
+        // `population_1k` took 3.4 times as long, since half of them run on the other processor).
+        (None, Some(local)) => {
+            ready.prefetch();
+            local.push_woken(ready);
+        }
+        (None, None) => {
+            shared.global.push(ready);
+            shared.announce_from_outside();
+        }
+    });
+}

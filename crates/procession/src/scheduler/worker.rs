@@ -1,0 +1,1467 @@
+//! A worker: one thread in one seat of a scheduler, running processes.
+//!
+//! # The search for work
+//!
+//! A process that is ready belongs to one of two classes. It is *woken* if a timer, a descriptor, a message
+//! or a thread that is no worker made it ready. It is *continued* if it was ready all the time: it yielded,
+//! spent its budget, or was stolen. Woken processes wait in the *woken ring* of the worker, continued ones
+//! in its *continued ring*, both first in, first out. New processes go to the newest end of the deque.
+//!
+//! For each dispatch a worker looks, in this order, at
+//! 1. its LIFO slot (`next`), at most three times in a row while other local work waits, once in a row if
+//!    its steps are slow;
+//! 2. the turns that it owes since its last service (`scheduler/pace.rs`): the woken ring, the continued ring, and
+//!    the oldest of the deque;
+//! 3. processes that are bound to it and were woken, at every other dispatch;
+//! 4. its deque, newest first; 5. its woken ring; 6. its continued ring, among which the bound processes
+//!    that continue have one turn a round each;
+//! 7. the global queue: one to run, and a share of the rest into the woken ring;
+//! 8. due timers, and descriptors that have become ready (`io/reactor.rs`);
+//! 9. the other workers: half of a ring or of a deque, in random order; in the last rounds also their LIFO
+//!    slots, if they are old, and their due timers.
+//!
+//! Then it parks (`scheduler/idle.rs`); before that, if it has run a process that is bound to it, it looks for some microseconds whether there is another, or the
+//! same again: two coroutines of different workers that answer each other need 0.5 us for each message, and 25 without (`co_apart`).
+//!
+//! A *service* fires due timers, polls descriptors, and takes a share of the global queue into the woken
+//! ring: one process of it, and 17 or more in every fourth service, or in every one if steps are slow. It comes after 61 dispatches at the latest, and at the first step boundary that is more than 1 ms
+//! after the last one. If its steps are slow (61 of them take more than 1 ms), a worker also fires the due
+//! timers of all others, and goes on until nothing is left or 100 us have passed.
+//!
+//! A process that was in the LIFO slot for its turns, and is woken by such a turn again, goes to the tail
+//! of the continued ring: two processes that wake each other have four turns in a round. One that another
+//! displaces from the slot goes to the tail of the woken ring. Nothing that ran returns to the deque.
+//!
+//! # Balance
+//!
+//! Idle workers steal. A busy worker does so as well, once in a millisecond at most, if fewer processes are
+//! ready here than with another by two or more: it takes half of the difference, at most 16, from the
+//! other's continued ring. So n equal processes on w workers get equal shares if n is a multiple of w;
+//! otherwise those of one worker get up to `ceil(n / w) / floor(n / w)` times what those of another get.
+//!
+//! A seat without a permit may have something in its queues: its step lasts long and the watchdog took the
+//! permit, or its thread is in a blocking section, or it found no permit afterwards and parked. The workers
+//! that have permits take all of it, at the first service that is a millisecond after the last time.
+//!
+//! # Bounds
+//!
+//! Steps last t, w workers have permits, and nothing else runs on their processors.
+//! - A woken process waits for at most 2 t + 1 ms, plus 2 t / w for each woken process before it. It is
+//!   noticed at the first step boundary of any worker that comes 1 ms after that worker's last service, and
+//!   woken processes have every other turn from then on; a LIFO slot may come between.
+//! - A continued process waits for at most k t / w + 2 t + 1 ms, if k others continue. Woken processes that
+//!   are always there take every other turn: then it is twice that. If new processes never end either, it
+//!   is four times that, since they have every other turn of those that are left.
+//! - In dispatches: a service comes after at most 61. Then a process with k others before it in its ring
+//!   runs within 2 (k + 1) dispatches of this worker if it is woken, and within 4 (k + 1) if it continues. The oldest of the
+//!   deque runs within 4 dispatches after a service, so with k older ones within 61 (k + 1) + 4. What waits
+//!   in the global queue comes at 20 or more in four services of each worker.
+//! - The rings hold 1024 (continued) and 256 (woken) processes, the deque 256. If one of them is full, its oldest
+//!   half moves to the tail of the global queue.
+//! - When steps turn from short to long, the first service is late by up to 2.5 ms more (`scheduler/pace.rs`).
+//!
+//! A dispatch lasts one step. Every operation of the runtime charges the step's budget; those that are
+//! awaited end it when the budget is spent. A step that only sends, or never calls the runtime, is not
+//! ended by anybody.
+//!
+//! If a step lasts long, other workers take what is queued behind it, at once if they are awake or were woken for it. The next slot they
+//! take when it has not changed for 100 us; one that is about to park and sees it full looks again after 100 us, then at growing
+//! intervals up to 10 ms. One that had parked before it was filled does not, since setting it wakes nobody: the watchdog (`watchdog.rs`)
+//! wakes one, after 5 ms at most, and replaces workers whose steps last for more than 10 ms, if nobody else is there to do so.
+//!
+//! # Rejected
+//! - Dispatch counts alone: with two steps of 9 ms on two workers, a tick of 1 ms came 534 ms late (61
+//!   dispatches), where tokio and Go needed 18 ms.
+//! - What was displaced from the LIFO slot, or had its turns there, at the newest end of the deque: of 9
+//!   equal pairs one got as much as all others together.
+//! - A batch of the global queue, or a stolen half, in the deque with its oldest on top: whatever is
+//!   spawned later lies above, and the oldest of the batch runs last (966 dispatches of a bound of 61).
+//! - A continued ring of 256, which 1000 yielding processes overflow: what was put off came back at 5 of 61
+//!   dispatches, and a process had its turns in bursts of 12.
+//! - Twelve more rounds of a search, in which the thread yields: they took up to a whole CPU beside a worker that does alone what comes
+//!   (`timers_fire`: 10 % more CPU time in all), and with naps nothing is gained by them.
+//! - Waking for each timer of a million in a second: a third of the CPU time (`timers_fire_cpu` 2.2 us; 1.58 with 20 us between, 1.29 with 100, 1.17
+//!   with 200, which only those that come so often are late by).
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Context as TaskContext;
+
+use procession_coroutine::{Stack, StackCache, StackError};
+use procession_queue::{Steal, deque, fifo};
+use procession_sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use procession_sync::hint;
+
+use crate::io::reactor::Batch;
+use crate::machine::command::CommandResult;
+use crate::process::body::{Step, drop_guarded, guarded};
+use crate::process::slot::{self, CACHE, Parent, Ready, Slot, prefetch_slot};
+use crate::process::state::Wait;
+use crate::process::waker;
+use crate::relations;
+use crate::scheduler::block_on::Root;
+use crate::scheduler::current::{self, Counter, Entered, Here};
+use crate::scheduler::driver::NEVER;
+use crate::scheduler::idle::{SeatId, TakenBack};
+use crate::scheduler::pace::{Owed, Pace, SERVE_EVERY, Turn};
+use crate::scheduler::shared::Shared;
+use crate::sys::epoll::Kernel;
+use crate::sys::{LentThread, World, nanoseconds};
+use crate::time::action::Action;
+use crate::time::timers::Timers;
+use crate::{Exit, Waiting};
+
+/// Runs in a row out of the next slot while other local work waits; tokio's number.
+const NEXT_IN_A_ROW: u32 = 3;
+/// The same while steps are slow: each run delays what is owed by a whole step.
+const NEXT_IN_A_ROW_SLOW: u32 = 1;
+
+/// Processes that the continued ring holds: 1000 that yield are to fit, so that they take turns. The ring
+/// of woken ones is smaller, since they run soon.
+const CONTINUED: usize = 1024;
+
+/// Services with short steps of which one takes a share of the global queue; the others take one process.
+/// What overflows a deque waits there, too: the roots of whole trees of processes, each of which makes
+/// it overflow again. With a share at every service, `skynet` takes a third longer.
+const SHARE_EVERY: u32 = 4;
+
+/// Nanoseconds for which a service with slow steps goes on while timers or descriptors bring more.
+const SERVE_FOR: u64 = 100_000;
+
+/// Nanoseconds between two comparisons with the rings of other workers.
+const BALANCE_EVERY: u64 = SERVE_EVERY;
+/// Processes that one comparison moves at most.
+const BALANCE_MAX: usize = 16;
+/// Workers that are compared with at most, drawn by chance: enough to find one of two that has more.
+const BALANCE_WITH: usize = 4;
+
+/// What a step may spend: tokio's number, which at some 50 ns for each operation is a slice of some microseconds.
+pub(crate) const BUDGET: u32 = 128;
+
+/// Rounds over the other workers, before a worker parks. After a search that found nothing, the next is half as long.
+const ROUNDS: u32 = 4;
+
+/// How long a worker naps whose searches found nothing, at first; then twice as long each time, and then it parks for good.
+const NAP: u64 = 50_000;
+const NAPS: u32 = 3;
+
+/// How far apart a worker wakes for timers at least: what the system needs to wake it is not much less.
+const APART: u64 = 20_000;
+/// Likewise, if they come more often than that, so that most of its time would go into waking.
+const APART_DENSE: u64 = 200_000;
+
+/// How often a worker that has run a process bound to it looks for another before it parks, with the processor's pause each time: 6 us where this was
+/// measured.
+const LOOKS: u32 = 200;
+/// Likewise, when it has done so in vain for one time less than `LONG_LOOK_EVERY`: longer than the system needs to wake the worker that answers, so that
+/// both look again from then on (`co_apart` 0.53 us, and 0.6 to 1.1 without).
+const LOOKS_LONG: u32 = 2000;
+const LONG_LOOK_EVERY: u32 = 16;
+
+/// After how many nanoseconds a thread tries again to retire that was not allowed to, however short the keep-alive.
+const RETIRE_AGAIN: u64 = 100_000_000;
+
+/// Stacks that a worker keeps to itself at most, and never more than its part of a sixteenth of the limit: so who finds none can wait
+/// for one to come back.
+const STACKS_CACHED: usize = 64;
+
+/// How many more coroutines than twice those of another a worker has before it gives new ones away. Picked out of thin air: few enough to matter
+/// to nobody, and more than come and go in a moment.
+const COROUTINES_APART: u32 = 8;
+
+/// How old an entry in a next slot must be before another worker takes it: Kotlin's number.
+const NEXT_AGE: u64 = 100_000;
+/// How long a parking worker waits at most to look at the next slots again, once they keep changing.
+const NEXT_AGE_MAX: u64 = 10_000_000;
+
+/// What a worker keeps to itself; it stays in its seat while no thread works there.
+pub(crate) struct Core {
+    deque: deque::Owner<Ready>,
+    woken: fifo::Owner<Ready>,
+    continued: fifo::Owner<Ready, CONTINUED>,
+    generator: RefCell<fastrand::Rng>,
+    pace: Pace,
+    owed: Owed,
+    /// How many services have found something in the global queue.
+    services: Cell<u32>,
+    /// How many processes it has taken out of the continued ring.
+    rounds_taken: Cell<u32>,
+    /// Free slots, so that most spawns take no lock.
+    pub(crate) slots: RefCell<Vec<NonNull<Slot>>>,
+    /// Woken processes bound to this worker that it has queued itself, each with its place in the chain of
+    /// wake-ups (`Local::chain`). Others come through the worker's seat.
+    bound: RefCell<VecDeque<(Ready, u32)>>,
+    /// Those that continue, each with the value of `rounds_taken` at which its turn comes.
+    bound_continued: RefCell<VecDeque<(Ready, u32)>>,
+    /// Stacks, so that most coroutines take no lock.
+    pub(crate) stacks: RefCell<Option<StackCache>>,
+}
+
+// SAFETY: the cached slots are free, [free] the core's owner alone touches them; all else is Send.
+unsafe impl Send for Core {}
+
+impl Core {
+    pub(crate) fn new(generator: fastrand::Rng) -> (Self, Queues) {
+        let (deque, deque_stealer) = deque::new();
+        let (woken, woken_stealer) = fifo::new();
+        let (continued, continued_stealer) = fifo::new();
+        let core = Self {
+            deque,
+            woken,
+            continued,
+            generator: RefCell::new(generator),
+            pace: Pace::default(),
+            owed: Owed::default(),
+            services: Cell::new(0),
+            rounds_taken: Cell::new(0),
+            slots: RefCell::new(Vec::with_capacity(CACHE + 1)),
+            bound: RefCell::new(VecDeque::new()),
+            bound_continued: RefCell::new(VecDeque::new()),
+            stacks: RefCell::new(None),
+        };
+        (core, Queues { deque: deque_stealer, woken: woken_stealer, continued: continued_stealer })
+    }
+
+    /// Some free slots of the worker's own, taken from the table in batches.
+    pub(crate) fn free_slot(&self, shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
+        let mut slots = self.slots.borrow_mut();
+        if slots.is_empty() {
+            let batch = (shared.table().cache() / 2).max(1);
+            shared.table().take_free(shared, batch, &mut slots);
+        }
+        let slot = slots.pop()?;
+        if let Some(next) = slots.last() {
+            // Of many that were used once, it is in no cache when its turn comes.
+            prefetch_slot(next.as_ptr());
+        }
+        Some(slot)
+    }
+
+    pub(crate) fn return_slots(&self, shared: &Shared) {
+        let mut slots = mem::take(&mut *self.slots.borrow_mut());
+        // The caller keeps the scheduler itself.
+        drop(shared.table().return_free(&mut slots, true));
+    }
+}
+
+/// The queues of a worker, as thieves see them.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) deque: deque::Stealer<Ready>,
+    pub(crate) woken: fifo::Stealer<Ready>,
+    pub(crate) continued: fifo::Stealer<Ready, CONTINUED>,
+}
+
+impl Queues {
+    /// Whether nothing is queued, as far as the calling thread can see.
+    #[inline]
+    pub(crate) fn are_empty(&self) -> bool {
+        self.deque.is_empty() && self.woken.is_empty() && self.continued.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.deque.len() + self.woken.len() + self.continued.len()
+    }
+}
+
+/// A thread's seat.
+pub(crate) struct Local {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) seat: SeatId,
+    pub(crate) core: Core,
+    /// The process whose step runs.
+    pub(crate) current: Cell<Option<NonNull<Slot>>>,
+    /// What its step may still spend; a process run out of the next slot goes on with what its waker left.
+    pub(crate) budget: Cell<u32>,
+    /// Whether the step asked for its turn to end.
+    pub(crate) gives_way: Cell<bool>,
+    /// The process whose commands are being served.
+    pub(crate) serving: Cell<Option<NonNull<Slot>>>,
+    /// What has come of one of them; nothing, if none are.
+    pub(crate) served: RefCell<Option<(u64, CommandResult)>>,
+    /// How long the chain of wake-ups is that led to the running step: 0 unless a step of this worker woke
+    /// the process and it ran next, and then one more than that of the step.
+    chain: Cell<u32>,
+    /// When this worker last compared its rings with those of others.
+    balanced_at: Cell<u64>,
+    /// Whether the process to run came out of the next slot.
+    inherits: Cell<bool>,
+    /// Whether the last process from here was a bound one.
+    ran_bound: Cell<bool>,
+    /// Whether bound processes that others have queued are next.
+    bound_turn: Cell<bool>,
+    /// Whether a bound process has run since this worker has last found nothing.
+    had_bound: Cell<bool>,
+    /// How often in a row it has then looked for another in vain.
+    looked_in_vain: Cell<u32>,
+    /// Whether a ring has received something for which nobody was woken.
+    unannounced: Cell<bool>,
+    /// Whether this worker is counted as searching.
+    searching: Cell<bool>,
+    /// How many rounds the next search makes.
+    rounds: Cell<u32>,
+    /// The next slots of the others, as they were at the last look.
+    seen_next: RefCell<Vec<Seen>>,
+    /// How long to park before looking at them again.
+    patience: Cell<u64>,
+    /// When this worker has last fired timers.
+    fired_at: Cell<u64>,
+    /// How many it has fired since it parked.
+    fired: Cell<u32>,
+    /// What `fired_at` was when it parked.
+    fired_before: Cell<u64>,
+    /// How often in a row this worker has napped.
+    naps: Cell<u32>,
+    /// Whether it has found something since it was woken.
+    useful: Cell<bool>,
+    /// How many blocking sections the thread is in, one in the other.
+    sections: Cell<u32>,
+    /// What this worker polls into.
+    batch: RefCell<Batch>,
+}
+
+/// What a thread in a seat is there for.
+pub(crate) enum Stay<'a> {
+    /// To run processes until the scheduler has ended.
+    Always,
+    /// To run processes until this future is complete.
+    Root(&'a Root, &'a mut dyn FnMut() -> bool),
+    /// To run processes until none can run.
+    Idle,
+}
+
+/// What became of a thread that found no work.
+enum Parked {
+    Woken,
+    /// Nothing can run in the whole scheduler, unless time passes or the outside acts.
+    AllIdle,
+    /// There are more threads than can be used, and this one has not been for long.
+    Retired,
+}
+
+impl Local {
+    pub(crate) fn spend(&self) {
+        self.budget.set(self.budget.get().saturating_sub(1));
+    }
+
+    /// Where this worker counts.
+    #[inline]
+    pub(crate) fn counter(&self) -> Counter<'_> {
+        Counter::own(&self.shared.seat(self.seat).stats)
+    }
+
+    /// The process whose step runs, as the parent of a new one.
+    #[inline]
+    pub(crate) fn current_as_parent(&self) -> Option<Parent> {
+        // SAFETY: [running] a process in its step has its life pin.
+        unsafe { self.current.get()?.as_ref() }.as_parent()
+    }
+
+    /// A number below `count`.
+    pub(crate) fn draw(&self, count: usize) -> usize {
+        self.core.generator.borrow_mut().usize(..count)
+    }
+
+    /// Another seat to begin a coroutine on: one that has far fewer of them, drawn from those that may be, which is enough to keep all near the
+    /// mean. A thread that takes the place of blocked ones will go again, and begins one only if all others block.
+    pub(crate) fn seat_for_coroutine(&self) -> Option<SeatId> {
+        let shared = &*self.shared;
+        let first = shared.first_seats();
+        let is_first = self.seat.0 < first;
+        let own = shared.seat(self.seat).coroutines.load(Relaxed);
+        if is_first && (own < COROUTINES_APART || first == 1) {
+            return None;
+        }
+        let apart = if is_first { 1 + self.draw(first as usize - 1) } else { self.draw(first as usize) } as u32;
+        let from = if is_first { self.seat.0 } else { 0 };
+        let other = shared.idle.first_unblocked((from + apart) % first, first).filter(|&other| other != self.seat)?;
+        let theirs = shared.seat(other).coroutines.load(Relaxed);
+        (!is_first || own > theirs.saturating_mul(2).saturating_add(COROUTINES_APART)).then_some(other)
+    }
+
+    /// Whether a new coroutine had better begin elsewhere: this worker has some to go on with, which cannot leave it. If it began new ones before those,
+    /// newest first, and a thief had the oldest, then who spawns them by their work would give nearly all of it to one of the two.
+    pub(crate) fn puts_coroutines_off(&self) -> bool {
+        self.shared.first_seats() > 1 && (self.has_bound() || !self.shared.seat(self.seat).bound.is_empty())
+    }
+
+    /// A stack: the one that was used here last, if there is one.
+    pub(crate) fn take_stack(&self, bytes: usize) -> Result<Stack, StackError> {
+        let stacks = self.shared.stacks.as_ref().expect("coroutines are refused unless they are enabled");
+        let most = STACKS_CACHED.min(self.shared.stacks_limit / self.shared.width() / 16);
+        self.core.stacks.borrow_mut().get_or_insert_with(|| StackCache::new(stacks, most)).take(bytes)
+    }
+
+    /// A coroutine has ended, and left its stack.
+    pub(crate) fn put_stack(&self, stack: Stack) {
+        // Ordering: SeqCst, as in `wait_for_stack`; missing one that has just come, it is found by that one's second look.
+        if self.shared.has_stack_waiters.load(SeqCst) {
+            drop(stack);
+            if let Some(cache) = &mut *self.core.stacks.borrow_mut() {
+                cache.clear();
+            }
+            self.shared.wake_stack_waiters();
+        } else if let Some(cache) = &mut *self.core.stacks.borrow_mut() {
+            cache.put(stack);
+        }
+    }
+
+    /// Puts an entry into the deque, and wakes a worker for it.
+    pub(crate) fn push(&self, ready: Ready) {
+        self.core.deque.push_overflowing(ready, &self.shared.global);
+        self.shared.announce();
+    }
+
+    /// As `push`, for a new process. One that is alone in the deque runs after this step, and wakes nobody while somebody naps.
+    pub(crate) fn push_newborn(&self, ready: Ready) {
+        let is_alone = self.core.deque.is_empty() && !self.shared.idle.is_revoked(self.seat);
+        self.core.deque.push_overflowing(ready, &self.shared.global);
+        if is_alone { self.shared.announce_only() } else { self.shared.announce() }
+    }
+
+    /// Puts an entry into the next slot. That wakes nobody; the entry that was there goes into the deque.
+    pub(crate) fn set_next(&self, ready: Ready) {
+        if self.shared.is_shuffled() && self.core.generator.borrow_mut().bool() {
+            return self.push(ready);
+        }
+        if self.shared.idle.is_revoked(self.seat) {
+            // This worker will not come to it soon.
+            self.push_woken(ready);
+            self.unannounced.set(false);
+            return self.shared.announce();
+        }
+        if let Some(before) = self.shared.seat(self.seat).next.set(ready.as_raw()) {
+            self.push_woken(Ready::from_raw(before));
+            self.unannounced.set(false);
+            self.shared.announce();
+        }
+    }
+
+    /// Queues a process that was woken.
+    #[inline]
+    pub(crate) fn push_woken(&self, ready: Ready) {
+        match ready.slot().bound_to() {
+            Some(seat) => self.push_bound(seat, ready),
+            None => {
+                self.core.woken.push_overflowing(ready, &self.shared.global);
+                self.unannounced.set(true);
+            }
+        }
+    }
+
+    /// Queues a process that continues, behind all that do.
+    #[inline]
+    pub(crate) fn push_continued(&self, ready: Ready) {
+        match ready.slot().bound_to() {
+            Some(seat) if seat == self.seat => self.push_bound_continued(ready),
+            Some(seat) => self.shared.enqueue_bound(seat, ready),
+            None => {
+                self.core.continued.push_overflowing(ready, &self.shared.global);
+                self.unannounced.set(true);
+            }
+        }
+    }
+
+    fn push_bound_continued(&self, ready: Ready) {
+        let due = self.core.rounds_taken.get().wrapping_add(self.core.continued.len() as u32);
+        self.core.bound_continued.borrow_mut().push_back((ready, due));
+    }
+
+    /// Queues a process that runs on one worker only: without a word to anybody if that is this one.
+    #[inline]
+    pub(crate) fn push_bound(&self, seat: SeatId, ready: Ready) {
+        if seat == self.seat {
+            let chain = if self.current.get().is_some() { self.chain.get().saturating_add(1) } else { 0 };
+            if chain > self.chain_max() {
+                return self.push_bound_continued(ready);
+            }
+            self.core.bound.borrow_mut().push_back((ready, chain));
+        } else {
+            self.shared.enqueue_bound(seat, ready);
+        }
+    }
+
+    /// Runs processes until `stay` is over.
+    fn work(&self, mut stay: Stay<'_>) {
+        loop {
+            match &mut stay {
+                Stay::Always if self.shared.has_ended() => return self.stop_searching(),
+                Stay::Root(root, poll) if root.is_ready() => {
+                    // The root may compute for long: it must not count as somebody who finds what others queue.
+                    self.stop_searching();
+                    if root.poll_if_ready(poll) {
+                        return;
+                    }
+                }
+                _ => {}
+            }
+            let has_permit = !self.shared.idle.is_revoked(self.seat) || self.regain_permit(&stay);
+            if has_permit && let Some(ready) = self.find_work() {
+                self.run(ready);
+                continue;
+            }
+            if has_permit && self.await_bound() {
+                continue;
+            }
+            match (self.park(&stay), &stay) {
+                (Parked::AllIdle, Stay::Idle) | (Parked::Retired, _) => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// After a step during which the permit was taken away, or given back: says whether there is one again. If not, what only this worker
+    /// would have found is queued, and it is to park.
+    #[cold]
+    fn regain_permit(&self, stay: &Stay<'_>) -> bool {
+        self.stop_searching();
+        let has_bound = self.has_bound() || !self.shared.seat(self.seat).bound.is_empty();
+        let must_run = has_bound || self.is_over(stay);
+        let regained = self.shared.idle.regain(self.seat, must_run);
+        if regained {
+            self.shared.rouse_watchdog();
+        } else {
+            self.hand_out();
+            self.shared.announce();
+        }
+        regained
+    }
+
+    /// Puts where others find it what only this worker would have found; announcing it is left to the caller.
+    fn hand_out(&self) {
+        if let Some(next) = self.shared.seat(self.seat).next.take() {
+            self.push_woken(Ready::from_raw(next));
+        }
+        self.unannounced.set(false);
+    }
+
+    /// The thread is about to block: the worker's permit goes to another.
+    pub(crate) fn enter_section(&self) {
+        if self.sections.replace(self.sections.get() + 1) > 0 {
+            return;
+        }
+        self.stop_searching();
+        self.hand_out();
+        self.shared.blocking_sections.fetch_add(1, Relaxed);
+        self.shared.seat(self.seat).in_section.store(true, Relaxed);
+        self.shared.give_permit_back(self.seat);
+    }
+
+    /// The thread goes on, with a permit if there is one, else without, until its step ends.
+    pub(crate) fn leave_section(&self) {
+        self.sections.set(self.sections.get() - 1);
+        if self.sections.get() == 0 {
+            self.shared.seat(self.seat).in_section.store(false, Relaxed);
+            self.shared.idle.regain(self.seat, false);
+            self.shared.rouse_watchdog();
+        }
+    }
+
+    /// Leaves the search, if in it; the last to leave it with something to do wakes the next.
+    #[inline]
+    fn stop_searching(&self) {
+        if self.searching.take() && self.shared.idle.stop_searching() {
+            self.shared.announce();
+        }
+    }
+
+    fn find_work(&self) -> Option<Ready> {
+        let beacon = self.shared.beacon.get();
+        if self.core.pace.tick(beacon) {
+            self.look(beacon);
+        }
+        let found = self.find_local().or_else(|| self.find_shared());
+        if found.is_some() {
+            self.useful.set(true);
+            self.stop_searching();
+        }
+        found
+    }
+
+    /// `Look` of `scheduler/pace.rs`, and a service if it is time for one.
+    #[inline(never)]
+    fn look(&self, beacon: u64) {
+        let look = self.core.pace.look(beacon, self.shared.is_watched(), || self.shared.world.now());
+        if look.serves {
+            self.serve(look.now);
+        }
+    }
+
+    /// `Serve` of `scheduler/pace.rs`.
+    fn serve(&self, now: Option<u64>) {
+        let core = &self.core;
+        let (mut has_more, until) = (true, now.map_or(0, |now| now.saturating_add(SERVE_FOR)));
+        while has_more {
+            has_more = self.fire_due();
+            if core.pace.is_slow() {
+                has_more |= self.fire_due_of_others();
+            }
+            has_more |= self.poll();
+            // Only while steps are slow: otherwise the next service comes soon enough.
+            has_more &= core.pace.is_slow() && self.shared.world.now() < until;
+        }
+        self.serve_global();
+        let bound = core.bound.borrow().len() + self.shared.seat(self.seat).bound.len();
+        let continued = core.continued.len() + core.bound_continued.borrow().len();
+        // All of the deque is owed a turn while steps are slow, and one process of it otherwise.
+        let spawned = core.deque.len().min(if core.pace.is_slow() { usize::MAX } else { 1 });
+        let woken = core.woken.len() + bound;
+        if spawned == 0 && (woken == 0 || continued == 0) {
+            // Only one class waits, in a ring: the usual order serves it.
+            core.owed.note(0, 0, 0);
+        } else {
+            core.owed.note(woken, continued, spawned);
+        }
+        if let Some(now) = now
+            && now.saturating_sub(self.balanced_at.get()) >= BALANCE_EVERY
+        {
+            self.balanced_at.set(now);
+            self.take_left_behind();
+            if continued > 0 {
+                self.balance();
+            }
+        }
+    }
+
+    /// Takes over what is queued at seats without a permit. Their workers run nothing until they have one
+    /// again, and workers that always have something to do never steal.
+    fn take_left_behind(&self) {
+        let shared = &*self.shared;
+        for other in self.others(shared.idle.reach()) {
+            let seat = shared.seat(other);
+            // One that parked while it was awake may have delivered events since then.
+            if seat.queues.are_empty() || !(shared.idle.is_revoked(other) || shared.idle.is_parked(other)) {
+                continue;
+            }
+            // As many as there are now: its step may go on, and queue more.
+            for _ in 0..seat.queues.len() {
+                if let Some(ready) = seat.queues.woken.steal().success() {
+                    self.push_woken(ready);
+                } else if let Some(ready) = seat.queues.deque.steal().success() {
+                    self.push_continued(ready);
+                } else if let Some(ready) = seat.queues.continued.steal().success() {
+                    self.push_continued(ready);
+                } else {
+                    break;
+                }
+                shared.seat(self.seat).stats.steals.add(1);
+                seat.stats.stolen.add_shared(1);
+            }
+        }
+    }
+
+    /// Takes one process of the global queue into the woken ring, and a share now and then.
+    fn serve_global(&self) {
+        let core = &self.core;
+        if self.shared.global.is_empty() {
+            return;
+        }
+        core.services.set(core.services.get().wrapping_add(1));
+        if core.pace.is_slow() || core.services.get().is_multiple_of(SHARE_EVERY) {
+            self.take_share(false);
+        } else if let Some(ready) = self.shared.global.pop() {
+            self.push_woken(ready);
+        }
+    }
+
+    /// Takes over a part of the continued processes of a worker that has more to do.
+    fn balance(&self) {
+        let shared = &*self.shared;
+        let reach = shared.idle.reach();
+        if reach == 1 {
+            return;
+        }
+        let own = self.core.deque.len() + self.core.woken.len() + self.core.continued.len();
+        let ready = |seat: &SeatId| shared.seat(*seat).queues.len();
+        let Some(other) = self.others(reach).take(BALANCE_WITH).max_by_key(ready) else { return };
+        let count = (ready(&other).saturating_sub(own) / 2).min(BALANCE_MAX);
+        let stats = &shared.seat(self.seat).stats;
+        for _ in 0..count {
+            let Some(ready) = shared.seat(other).queues.continued.steal().success() else { return };
+            stats.steals.add(1);
+            shared.seat(other).stats.stolen.add_shared(1);
+            self.push_continued(ready);
+        }
+    }
+
+    /// How long a chain of wake-ups may be while other local work waits.
+    fn chain_max(&self) -> u32 {
+        if self.core.pace.is_slow() { NEXT_IN_A_ROW_SLOW } else { NEXT_IN_A_ROW }
+    }
+
+    #[inline]
+    fn find_local(&self) -> Option<Ready> {
+        if let Some(next) = self.take_next() {
+            if self.chain.get() < self.chain_max() || !self.has_local() {
+                self.chain.set(self.chain.get().saturating_add(1));
+                self.inherits.set(true);
+                self.announce_queued();
+                return Some(next);
+            }
+            // It has had its turns.
+            self.push_continued(next);
+        }
+        self.chain.set(0);
+        let owed = if self.core.owed.is_any() { self.find_owed() } else { None };
+        let found = owed.or_else(|| self.find_woken_bound()).or_else(|| self.core.deque.pop());
+        if found.is_some() {
+            self.announce_queued();
+            return found;
+        }
+        let found = self.core.woken.pop().or_else(|| self.pop_continued()).or_else(|| self.pop_bound());
+        if self.unannounced.take() && self.has_queued() {
+            self.shared.announce_in_sight();
+        }
+        found
+    }
+
+    /// Whose turn is owed since the last service.
+    fn find_owed(&self) -> Option<Ready> {
+        let core = &self.core;
+        let turn = core.owed.next();
+        let found = match turn {
+            // Bound processes and others have every other of these turns.
+            Turn::Woken => self.find_woken_bound().or_else(|| core.woken.pop()).or_else(|| self.pop_bound()),
+            Turn::Continued => self.pop_continued(),
+            Turn::Spawned => core.deque.pop_oldest(),
+            Turn::Any => return None,
+        };
+        if found.is_none() {
+            core.owed.none_left(turn);
+        }
+        found
+    }
+
+    /// Before something else runs: what was pushed onto a ring since the last time is for others, too.
+    #[inline]
+    fn announce_queued(&self) {
+        if self.unannounced.take() && self.has_queued() {
+            self.shared.announce();
+        }
+    }
+
+    /// A woken process that is bound to this worker, at every other call.
+    #[inline]
+    fn find_woken_bound(&self) -> Option<Ready> {
+        let bound_turn = !self.ran_bound.replace(false);
+        if bound_turn { self.pop_bound() } else { None }
+    }
+
+    /// The oldest continued process; a bound one, if as many others have had their turn as were before it.
+    #[inline]
+    fn pop_continued(&self) -> Option<Ready> {
+        let core = &self.core;
+        let taken = core.rounds_taken.get();
+        let mut bound = core.bound_continued.borrow_mut();
+        let is_due = |(_, due): &(Ready, u32)| taken.wrapping_sub(*due).cast_signed() >= 0;
+        if !bound.front().is_some_and(is_due)
+            && let Some(ready) = core.continued.pop()
+        {
+            core.rounds_taken.set(taken.wrapping_add(1));
+            return Some(ready);
+        }
+        let (ready, _) = bound.pop_front()?;
+        self.had_bound.set(true);
+        Some(ready)
+    }
+
+    #[inline]
+    fn pop_bound(&self) -> Option<Ready> {
+        let seat = &self.shared.seat(self.seat).bound;
+        let has_own = !self.core.bound.borrow().is_empty();
+        if seat.is_empty() && !has_own {
+            return None;
+        }
+        // What others have queued has every other turn.
+        let others_turn = self.bound_turn.replace(!self.bound_turn.get()) && !seat.is_empty();
+        let own = || self.core.bound.borrow_mut().pop_front();
+        let of_others = || Some((seat.pop()?, 0));
+        let (ready, chain) = if others_turn { of_others().or_else(own) } else { own().or_else(of_others) }?;
+        self.chain.set(chain);
+        self.ran_bound.set(true);
+        self.had_bound.set(true);
+        Some(ready)
+    }
+
+    fn has_bound(&self) -> bool {
+        !self.core.bound.borrow().is_empty() || !self.core.bound_continued.borrow().is_empty()
+    }
+
+    /// Whether anything is queued here that thieves can take, except in the LIFO slot.
+    fn has_queued(&self) -> bool {
+        let core = &self.core;
+        !core.continued.is_empty() || !core.woken.is_empty() || !core.deque.is_empty()
+    }
+
+    /// Whether anything is queued here, except in the LIFO slot.
+    fn has_local(&self) -> bool {
+        self.has_queued() || self.has_bound() || !self.shared.seat(self.seat).bound.is_empty()
+    }
+
+    #[inline]
+    fn take_next(&self) -> Option<Ready> {
+        Some(Ready::from_raw(self.shared.seat(self.seat).next.take()?))
+    }
+
+    /// Global queue, timers, descriptors, other workers.
+    fn find_shared(&self) -> Option<Ready> {
+        let come_up = || if self.fire_due() | self.poll() { self.find_local() } else { None };
+        self.pop_global().or_else(come_up).or_else(|| self.search())
+    }
+
+    /// Queues who waits for what has happened to descriptors; says whether there was anything.
+    #[inline]
+    fn poll(&self) -> bool {
+        self.shared.poller.kernel().is_some() && self.poll_kernel()
+    }
+
+    #[cold]
+    fn poll_kernel(&self) -> bool {
+        let mut batch = self.batch.take();
+        let found = self.shared.poll(&mut batch);
+        if found {
+            // This worker runs one itself.
+            self.deliver(&mut batch, 1);
+        }
+        self.batch.replace(batch);
+        found
+    }
+
+    /// Queues them, where others can take them; but for `own` of them, each is worth a worker.
+    fn deliver(&self, batch: &mut Batch, own: usize) {
+        let woken = self.shared.deliver(batch);
+        // Some of them this worker has announced already, and threads that are no workers wake themselves: at worst a few look in vain.
+        self.shared.announce_many(woken.saturating_sub(own));
+    }
+
+    /// The oldest of the global queue, to be run. A share of the rest goes into the woken ring.
+    fn pop_global(&self) -> Option<Ready> {
+        if self.shared.global.is_empty() { None } else { self.take_share(true) }
+    }
+
+    /// Takes a share of the global queue into the woken ring, except the first if that is to run.
+    fn take_share(&self, runs_first: bool) -> Option<Ready> {
+        let share = self.shared.global.pop_share(self.shared.width());
+        if self.shared.is_shuffled() {
+            let mut batch: Vec<Ready> = share.collect();
+            self.core.generator.borrow_mut().shuffle(&mut batch);
+            return self.queue_share(batch.into_iter(), runs_first);
+        }
+        self.queue_share(share, runs_first)
+    }
+
+    fn queue_share(&self, mut share: impl Iterator<Item = Ready>, runs_first: bool) -> Option<Ready> {
+        let first = if runs_first { share.next() } else { None };
+        for ready in share {
+            ready.prefetch_slot();
+            self.core.woken.push_overflowing(ready, &self.shared.global);
+        }
+        // What this worker does not run at once is for others, too.
+        if !self.core.woken.is_empty() {
+            self.shared.announce();
+        }
+        first
+    }
+
+    /// Fires what is due here and in the timers of threads that are no workers; says whether anything was.
+    fn fire_due(&self) -> bool {
+        let shared = &*self.shared;
+        let own = self.fire(&shared.seat(self.seat).timers);
+        self.fire(&shared.outside) || own
+    }
+
+    /// Fires the due timers of workers that may be in a long step.
+    fn fire_due_of_others(&self) -> bool {
+        let shared = &*self.shared;
+        if shared.next_deadline() > shared.world.now() {
+            return false;
+        }
+        let mut fired = false;
+        for seat in shared.all_seats() {
+            fired |= self.fire(&seat.timers);
+        }
+        fired
+    }
+
+    fn fire(&self, timers: &Timers<Action>) -> bool {
+        let fired = self.shared.fire(timers);
+        if fired > 0 && !self.shared.world.is_test() {
+            self.fired_at.set(self.shared.world.now());
+            self.fired.set(self.fired.get().saturating_add(fired));
+        }
+        fired > 0
+    }
+
+    /// Until when a worker that parks now does not wake for timers. Asked once each time.
+    fn not_before(&self) -> u64 {
+        let at = self.fired_at.get();
+        let span = at - self.fired_before.replace(at);
+        let is_dense = u64::from(self.fired.take()) * APART > span;
+        at + if is_dense { APART_DENSE } else { APART }
+    }
+
+    /// Looks at the other workers, unless enough others do.
+    fn search(&self) -> Option<Ready> {
+        let shared = &*self.shared;
+        let reach = shared.idle.reach();
+        if reach == 1 {
+            return None;
+        }
+        if !self.searching.get() {
+            if !shared.idle.start_searching() {
+                return None;
+            }
+            self.searching.set(true);
+        }
+        let stats = &shared.seat(self.seat).stats;
+        stats.searches.add(1);
+        let rounds = self.rounds.get();
+        for round in 0..rounds {
+            let last = round + 1 == rounds || shared.world.is_test();
+            let mut lost = false;
+            for victim in self.others(reach) {
+                let found = match self.steal(victim, &mut lost) {
+                    None if last => self.steal_late(victim),
+                    found => found,
+                };
+                if found.is_some() {
+                    self.rounds.set(ROUNDS);
+                    stats.steals.add(1);
+                    shared.seat(victim).stats.stolen.add_shared(1);
+                    return found;
+                }
+            }
+            if let Some(ready) = self.pop_global() {
+                return Some(ready);
+            }
+            if last && !lost {
+                break;
+            }
+            hint::spin_loop();
+        }
+        self.rounds.set((rounds / 2).max(1));
+        None
+    }
+
+    /// The other seats, in random order. With extra seats in use, in the order of their numbers, from a random one on.
+    fn others(&self, seats: u32) -> impl Iterator<Item = SeatId> + use<> {
+        let (start, stride) = {
+            let mut generator = self.core.generator.borrow_mut();
+            let strides = self.shared.strides();
+            let stride =
+                if seats == self.shared.first_seats() { strides[generator.usize(0..strides.len())] } else { 1 };
+            (generator.u32(0..seats), stride)
+        };
+        let own = self.seat;
+        // A stride that is coprime to their number visits each once.
+        (0..seats)
+            .map(move |i| SeatId(((u64::from(start) + u64::from(i) * u64::from(stride)) % u64::from(seats)) as u32))
+            .filter(move |&seat| seat != own)
+    }
+
+    fn steal(&self, victim: SeatId, lost: &mut bool) -> Option<Ready> {
+        let victim = self.shared.seat(victim);
+        // An empty queue is told by two loads, without a read-modify-write.
+        let (core, queues) = (&self.core, &victim.queues);
+        let mut taken = |stolen: Steal<Ready>| {
+            *lost |= stolen.is_retry();
+            stolen.success()
+        };
+        let ready = taken(core.woken.steal_half(&queues.woken))
+            .or_else(|| taken(core.continued.steal_half(&queues.deque)))
+            .or_else(|| taken(core.continued.steal_half(&queues.continued)))?;
+        if self.has_queued() {
+            self.shared.announce();
+        }
+        Some(ready)
+    }
+
+    /// What is taken from another worker only when nothing else is left: its next slot, if that is old, and its due timers.
+    fn steal_late(&self, victim: SeatId) -> Option<Ready> {
+        let shared = &*self.shared;
+        let seat = shared.seat(victim);
+        if self.fire(&seat.timers)
+            && let Some(ready) = self.find_local()
+        {
+            return Some(ready);
+        }
+        let mut seen = self.seen_next.borrow_mut();
+        let victim = victim.0 as usize;
+        if seen.len() <= victim {
+            seen.resize(victim + 1, Seen::default());
+        }
+        let seen = &mut seen[victim];
+        let entry = seat.next.look();
+        let step = seat.step.load(Relaxed);
+        if entry.is_null() {
+            *seen = Seen::default();
+            return None;
+        }
+        let now = shared.world.now();
+        if (seen.entry, seen.step) != (entry, step) {
+            *seen = Seen { entry, step, since: now };
+            return None;
+        }
+        if now - seen.since < NEXT_AGE {
+            return None;
+        }
+        *seen = Seen::default();
+        seat.next.steal(entry).map(Ready::from_raw)
+    }
+
+    /// How long to park at most because a running worker's next slot is full, so that it is looked at again.
+    fn next_slots_until(&self) -> u64 {
+        let full = self.shared.all_seats().any(|seat| !seat.next.look().is_null());
+        if !full || self.shared.world.is_test() || self.shared.idle.counts().0 > 0 {
+            self.patience.set(NEXT_AGE);
+            return NEVER;
+        }
+        let patience = self.patience.get();
+        self.patience.set((patience * 2).min(NEXT_AGE_MAX));
+        self.shared.world.now().saturating_add(patience)
+    }
+
+    /// How long this worker naps, if it is to: while others run, and if it has found nothing since it was woken.
+    fn nap(&self) -> Option<u64> {
+        let shared = &*self.shared;
+        let naps = self.naps.get();
+        let in_vain = !self.useful.replace(false) && self.rounds.get() == 1;
+        if !in_vain || naps == NAPS || shared.world.is_test() || !shared.idle.is_another_awake() {
+            self.naps.set(0);
+            return None;
+        }
+        self.naps.set(naps + 1);
+        Some(NAP << naps)
+    }
+
+    /// Looks for a while for a process that only this worker can run, if it has run one: another that runs elsewhere may be about to answer it, and
+    /// for each to park and be woken takes fifty times as long. Says whether there is one, or something else to do.
+    fn await_bound(&self) -> bool {
+        let shared = &*self.shared;
+        if !self.had_bound.replace(false) || shared.first_seats() == 1 || shared.world.is_test() {
+            return false;
+        }
+        let bound = &shared.seat(self.seat).bound;
+        let in_vain = self.looked_in_vain.get();
+        let looks = if in_vain % LONG_LOOK_EVERY == LONG_LOOK_EVERY - 1 { LOOKS_LONG } else { LOOKS };
+        for look in 0..looks {
+            if !bound.is_empty() {
+                self.looked_in_vain.set(0);
+                return true;
+            }
+            // It may still count as searching, so that nobody else is woken for what is queued now.
+            if look % 16 == 0 && shared.has_queued() {
+                return true;
+            }
+            hint::spin_loop();
+        }
+        self.looked_in_vain.set(in_vain.wrapping_add(1));
+        false
+    }
+
+    /// Parks until there is something to do (`scheduler/idle.rs`).
+    fn park(&self, stay: &Stay<'_>) -> Parked {
+        let shared = &*self.shared;
+        let seat = shared.seat(self.seat);
+        seat.stats.parks.add(1);
+        let nap = self.nap();
+        let mut napping = nap.map(|_| shared.idle.nap());
+        // What others left in the heap is put right while there is nothing else to do.
+        seat.timers.adjust();
+        seat.timers.clean();
+        if self.seat.0 >= shared.first_seats() {
+            // An extra worker may be gone for long, and a limit on processes counts the slots that it holds.
+            self.core.return_slots(shared);
+        }
+        if shared.idle.announce(self.seat, self.searching.replace(false)) {
+            shared.tell_all_idle();
+        }
+        shared.note_end_at_leisure();
+        let nap_until = nap.map_or(NEVER, |nap| shared.world.now().saturating_add(nap));
+        let mut look_again = nap_until.min(self.next_slots_until());
+        let mut retire_at = self.retire_at(stay);
+        let not_before = self.not_before();
+        loop {
+            let deadline = shared.next_deadline();
+            let due = deadline <= shared.world.now();
+            let must_run = !seat.bound.is_empty() || self.has_bound() || self.is_over(stay);
+            if (due || shared.has_queued() || must_run) && self.take_back(must_run) {
+                break;
+            }
+            if matches!(stay, Stay::Idle) && self.poll_while_parked() {
+                break;
+            }
+            let may_leave = matches!(stay, Stay::Idle) && shared.outstanding() == 0;
+            let may_advance = shared.may_advance() && deadline != NEVER;
+            if (may_leave || may_advance)
+                && let Some(awakenings) = shared.idle.take_back_if_all_parked(self.seat)
+            {
+                self.searching.set(true);
+                // Only now nobody else runs: what was read before may be old.
+                let idle = shared.outstanding() == 0 && !shared.has_work();
+                let deadline = shared.next_deadline();
+                let may_advance = may_advance && shared.may_advance();
+                let idle = idle && shared.idle.is_alone_since(awakenings);
+                if idle && may_leave && deadline > shared.world.now() {
+                    self.stop_searching();
+                    // It may have kept the time while another ran; whoever sets a timer must not rely on it any more.
+                    shared.leave_keeping(self.seat);
+                    return Parked::AllIdle;
+                }
+                if idle && may_advance && deadline != NEVER {
+                    shared.world.advance_to(deadline);
+                }
+                break;
+            }
+            // Due, but without a permit: those who are awake come to it, and when one of them parks it keeps the time, since this one does not.
+            if due && shared.resign_keeping(self.seat) {
+                continue;
+            }
+            let keeps = if due { None } else { shared.keep_time(self.seat, deadline) };
+            // Who relies on this one for the deadline finds it as late as the system might have been.
+            let keeps = keeps.map(|until| until.max(not_before));
+            let until_then = look_again.min(retire_at);
+            match (keeps, shared.poller.kernel()) {
+                (Some(until), Some(kernel)) => {
+                    if self.wait_in_kernel(kernel, until.min(until_then)) {
+                        break;
+                    }
+                }
+                (until, _) => shared.world.park(&seat.parker, until.unwrap_or(NEVER).min(until_then)),
+            }
+            if shared.idle.come(self.seat) {
+                // A waker took it off.
+                self.searching.set(true);
+                break;
+            }
+            let now = shared.world.now();
+            if now >= retire_at {
+                if shared.idle.retire(self.seat) {
+                    shared.leave_keeping(self.seat);
+                    return Parked::Retired;
+                }
+                // It is the last beside those that block.
+                retire_at = self.retire_at(stay).max(now.saturating_add(RETIRE_AGAIN));
+            }
+            if now >= look_again {
+                if self.take_back(false) {
+                    break;
+                }
+                // Without a permit, this is for those who are awake. Nobody relies on this one from here on, and it looks once more.
+                napping = None;
+                look_again = NEVER;
+            }
+        }
+        drop(napping);
+        self.core.pace.resume();
+        shared.leave_keeping(self.seat);
+        shared.rouse_watchdog();
+        Parked::Woken
+    }
+
+    /// Takes the announcement back, unless there is no permit; says whether this worker searches now.
+    fn take_back(&self, force: bool) -> bool {
+        let searches = match self.shared.idle.take_back(self.seat, force) {
+            // The waker's token wakes once too often.
+            TakenBack::Yes | TakenBack::ByWaker => true,
+            TakenBack::NoPermit => false,
+        };
+        self.searching.set(searches);
+        searches
+    }
+
+    /// When this thread leaves, if it is not used until then, and there are more than can be.
+    fn retire_at(&self, stay: &Stay<'_>) -> u64 {
+        let shared = &*self.shared;
+        // Coroutines that have begun here stay on this thread.
+        let keeps = shared.seat(self.seat).coroutines.load(Relaxed) > 0;
+        if !matches!(stay, Stay::Always) || keeps || !shared.idle.has_surplus() {
+            return NEVER;
+        }
+        shared.world.now().saturating_add(nanoseconds(shared.threads.keep_alive))
+    }
+
+    /// Parks as the keeper, until something happens to a descriptor, too; then this worker is parked no longer.
+    fn wait_in_kernel(&self, kernel: &Arc<Kernel>, until: u64) -> bool {
+        let shared = &*self.shared;
+        let mut batch = self.batch.take();
+        let asking = shared.begin_waiting();
+        shared.world.park_in_kernel(&shared.seat(self.seat).parker, kernel, until, &mut batch.events);
+        drop(asking);
+        let found = self.found_while_parked(&mut batch);
+        self.batch.replace(batch);
+        found
+    }
+
+    /// Looks once, before this worker is called idle.
+    fn poll_while_parked(&self) -> bool {
+        let mut batch = self.batch.take();
+        self.shared.poll(&mut batch);
+        let found = self.found_while_parked(&mut batch);
+        self.batch.replace(batch);
+        found
+    }
+
+    /// Delivers what a parked worker has polled. It is parked no longer, then, and leaves the office, so that who is woken can take it.
+    fn found_while_parked(&self, batch: &mut Batch) -> bool {
+        if batch.events.is_empty() {
+            return false;
+        }
+        let searches = self.take_back(false);
+        self.shared.leave_keeping(self.seat);
+        self.deliver(batch, 0);
+        if !searches {
+            // Without a permit it stays where it is; what it has delivered is for others.
+            self.unannounced.set(false);
+            self.shared.announce();
+        }
+        searches
+    }
+
+    /// Whether what this thread is there for has something for it, or is over.
+    fn is_over(&self, stay: &Stay<'_>) -> bool {
+        match stay {
+            Stay::Always => self.shared.has_ended(),
+            Stay::Root(root, _) => root.is_ready(),
+            Stay::Idle => false,
+        }
+    }
+
+    /// Runs one step of a process.
+    fn run(&self, ready: Ready) {
+        let slot = ready.slot();
+        let seat = self.shared.seat(self.seat);
+        // Before its step begins: these wakers wake it, which must not count as news.
+        for waker in slot.take_foreign_wakers() {
+            drop(guarded(|| waker.wake()));
+        }
+        let seen = slot.state.start();
+        // Only this worker writes these, so no read-modify-writes.
+        seat.running.store(slot.index() + 1, Relaxed);
+        // Ordering: Release pairs with the Acquire of `in_steps`: who finds the step finds whose it is.
+        seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Release);
+        slot.steps.store(slot.steps.load(Relaxed).wrapping_add(1), Relaxed);
+        if !self.inherits.take() {
+            self.budget.set(BUDGET);
+        }
+        self.gives_way.set(false);
+        self.current.set(Some(ready.as_raw()));
+        slot.clear_waiting();
+        let step = if seen.is_terminated() {
+            Err(relations::doom(slot))
+        } else {
+            let waker = waker::borrowed(slot);
+            let mut task = TaskContext::from_waker(&waker);
+            // SAFETY: [running] this worker took the entry.
+            guarded(|| unsafe {
+                slot.with_body(|body| body.as_mut().map_or(Step::Ended(None), |body| body.step(slot, &mut task)))
+            })
+        };
+        match step {
+            Ok(Step::Waits(wait_for)) if !self.gives_way.get() => {
+                self.current.set(None);
+                if slot.state.wait(wait_for) == Wait::Enqueue {
+                    self.push_continued(ready);
+                }
+            }
+            Ok(Step::Waits(_) | Step::GoesOn) => {
+                self.current.set(None);
+                slot.state.give_way();
+                self.push_continued(ready);
+            }
+            Ok(Step::Ended(exit)) => self.end(ready, exit.as_deref().unwrap_or(&Exit::Normal)),
+            Err(exit) => {
+                if exit.is_panic() {
+                    seat.stats.panics.add(1);
+                }
+                // SAFETY: [running] as above.
+                let ended = guarded(|| unsafe {
+                    slot.with_body(|body| body.as_mut().map(|body| body.end(slot, exit.clone())))
+                });
+                // A second panic, of a `Drop`: the state is gone all the same, and the first exit stands.
+                drop(ended);
+                self.end(ready, &exit);
+            }
+        }
+        seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// The step has ended its process: the slot may be another's before this returns, so the worker names it no longer when users' code runs.
+    fn end(&self, ready: Ready, exit: &Exit) {
+        complete(&self.shared, ready, exit);
+        self.current.set(None);
+        self.shared.seat(self.seat).running.store(0, Relaxed);
+        self.shared.note_end();
+    }
+}
+
+/// Ends a process whose result is in its body; the caller runs it, and goes on with `note_end`, which may run users' code, when it is nobody's step any more:
+/// the slot may be another's by then.
+fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
+    let slot = ready.slot();
+    slot.drop_foreign_wakers();
+    let counter = current::counter(shared);
+    counter.add(|stats| &stats.received, slot.received().into());
+    if slot.is_alone() {
+        // A result whose `Drop` does not return is that of a process that still runs.
+        // SAFETY: [running] the handle is gone, so the body is the caller's until the end.
+        drop_guarded(unsafe { slot.with_body(Option::take) });
+        if slot.seal() {
+            // SAFETY: just sealed, and nothing is left of it.
+            unsafe { slot::free_sealed(ready) };
+            counter.add(|stats| &stats.ended, 1);
+            return;
+        }
+    }
+    counter.add(|stats| &stats.discarded, slot.close_mailbox().into());
+    // Whoever gets the result finds it counted. What nobody waits for has ended when its result is dropped.
+    let counted = slot.state.see().has_handle();
+    if counted {
+        counter.add(|stats| &stats.ended, 1);
+    }
+    if slot.state.see().is_related() {
+        relations::release_name(slot);
+    }
+    let seen = slot.state.complete();
+    if seen.is_related() {
+        relations::settle(slot, exit);
+    }
+    let detached = !seen.has_handle();
+    if detached {
+        slot.note_waiting(Waiting::DROP);
+        // SAFETY: [running] the handle was gone, so the body is still the caller's.
+        drop_guarded(unsafe { slot.with_body(Option::take) });
+        slot.forget_waiting(Waiting::DROP);
+    } else if seen.has_waiter()
+        // SAFETY: [cell] `complete` has found it.
+        && let Some(waiter) = unsafe { slot.take_waiter() }
+    {
+        drop(guarded(|| waiter.wake()));
+    }
+    // Code of the user's has run since the first look, and may have polled a context: nobody wakes what it left.
+    slot.drop_foreign_wakers();
+    // SAFETY: completed above, by who ran it.
+    unsafe { slot::let_go(ready, detached) };
+    if !counted {
+        counter.add(|stats| &stats.ended, 1);
+    }
+}
+
+/// Ends a process that was never queued: its maker holds its entry.
+pub(crate) fn end_unqueued(shared: &Shared, ready: Ready) {
+    let slot = ready.slot();
+    let _ = slot.state.start();
+    // SAFETY: [running] the entry is the caller's.
+    drop(guarded(|| unsafe { slot.with_body(|body| body.as_mut().map(|body| body.end(slot, Exit::Killed))) }));
+    complete(shared, ready, &Exit::Killed);
+    shared.note_end();
+}
+
+/// The next slot of another worker, as it was seen.
+#[derive(Clone, Copy)]
+struct Seen {
+    entry: *mut Slot,
+    step: u64,
+    since: u64,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { entry: std::ptr::null_mut(), step: 0, since: 0 }
+    }
+}
+
+/// Sits down with a core, which the caller took off its seat, works, and leaves the seat as it was.
+pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Stay<'_>) {
+    #[cfg(feature = "tokio")]
+    let bridge = shared.bridge.clone();
+    let local = Rc::new(Local {
+        shared,
+        seat,
+        core,
+        current: Cell::new(None),
+        budget: Cell::new(BUDGET),
+        gives_way: Cell::new(false),
+        serving: Cell::new(None),
+        served: RefCell::new(None),
+        chain: Cell::new(0),
+        balanced_at: Cell::new(0),
+        inherits: Cell::new(false),
+        ran_bound: Cell::new(false),
+        bound_turn: Cell::new(false),
+        had_bound: Cell::new(false),
+        looked_in_vain: Cell::new(0),
+        unannounced: Cell::new(false),
+        searching: Cell::new(searching),
+        rounds: Cell::new(ROUNDS),
+        seen_next: RefCell::default(),
+        patience: Cell::new(NEXT_AGE),
+        fired_at: Cell::new(0),
+        fired: Cell::new(0),
+        fired_before: Cell::new(0),
+        naps: Cell::new(0),
+        useful: Cell::new(false),
+        sections: Cell::new(0),
+        batch: RefCell::default(),
+    });
+    local.shared.seat(seat).thread.store(World::thread_number(), Relaxed);
+    if searching {
+        local.shared.idle.come(seat);
+    }
+    local.shared.rouse_watchdog();
+    let entered = Entered::enter(Here::Seat(Rc::clone(&local)));
+    // Once for all that runs here, and below every coroutine's stack.
+    #[cfg(feature = "tokio")]
+    let context = crate::bridge::enter(bridge.as_deref());
+    // The root future is the user's: its panic goes on once the seat is left in order.
+    let worked = catch_unwind(AssertUnwindSafe(|| local.work(stay)));
+    #[cfg(feature = "tokio")]
+    drop(context);
+    drop(entered);
+    // The thread may be a caller's.
+    drop(LentThread);
+    let Some(local) = Rc::into_inner(local) else { unreachable!("nobody else on this thread keeps its seat") };
+    local.core.return_slots(&local.shared);
+    if seat.0 >= local.shared.first_seats() {
+        // Nobody may sit here again at all, and an empty seat need not be looked at.
+        let core = &local.core;
+        while let Some(ready) = core.woken.pop().or_else(|| core.continued.pop()).or_else(|| core.deque.pop_oldest()) {
+            local.shared.global.push(ready);
+        }
+    }
+    // Those who sit elsewhere may need them.
+    drop(local.core.stacks.take());
+    if let Some(next) = local.shared.seat(seat).next.take() {
+        // Nobody may sit here again soon.
+        local.shared.global.push(Ready::from_raw(next));
+    }
+    for (ready, _) in local.core.bound.take().into_iter().chain(local.core.bound_continued.take()) {
+        local.shared.seat(seat).bound.push(ready);
+    }
+    local.shared.vacate(seat, local.core);
+    if let Err(panic) = worked {
+        resume_unwind(panic);
+    }
+}
+
+/// The body of a worker's thread, which was started for a seat that a waker claimed.
+pub(crate) fn run_thread(shared: Arc<Shared>, seat: SeatId, core: Core) {
+    let threads = &shared.threads;
+    if let Some(cpus) = &threads.cpus {
+        // Those were allowed when the scheduler was built. If that has changed, the thread runs where the system lets it.
+        let _ = cpus.bind_this_thread();
+    }
+    let on_stop = threads.on_stop.clone();
+    if let Some(on_start) = &threads.on_start {
+        drop(guarded(|| on_start()));
+    }
+    sit(shared, seat, core, true, Stay::Always);
+    if let Some(on_stop) = on_stop {
+        drop(guarded(|| on_stop()));
+    }
+}

@@ -1,0 +1,610 @@
+//! Starting processes.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::mem;
+use std::num::NonZeroU32;
+use std::panic::Location;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::Exit;
+use crate::coroutine::{self, CoBody};
+use crate::machine::command::Value;
+use crate::machine::process::{InitError, MachineBody, Process};
+use crate::mailbox::bounded::WhenFull;
+use crate::mailbox::context::{Address, Context};
+use crate::process::body::{AsyncBody, Body};
+use crate::process::slot::{self, Birth, Extra, HandleShare, Kind, Newborn, Pin, Ready, Slot};
+use crate::relations::names::{self, RegisterError};
+use crate::relations::{self, MonitorRef};
+use crate::scheduler::current::{self, Hold};
+use crate::scheduler::handle::{self, Scheduler};
+use crate::scheduler::shared::{Newcomer, Shared};
+use crate::scheduler::worker::{self, Local};
+use crate::spawn::join_handle::{Child, Handle};
+
+/// What a process without a mailbox receives: nothing.
+enum Nothing {}
+
+/// Why a process could not be started; it holds what was to run.
+pub struct SpawnError<T> {
+    /// What was to run.
+    pub refused: T,
+    kind: SpawnErrorKind,
+}
+
+#[derive(Debug)]
+enum SpawnErrorKind {
+    Limit,
+    Closing,
+    Init(InitError),
+    Affinity { worker: u32, width: u32 },
+    Mailbox,
+    NoProcess,
+    NoCoroutines,
+    Name(RegisterError),
+}
+
+impl<T> SpawnError<T> {
+    /// Whether the scheduler has reached its limit of processes.
+    pub fn is_limit(&self) -> bool {
+        matches!(self.kind, SpawnErrorKind::Limit)
+    }
+
+    /// Whether it is a coroutine, and the scheduler was built without
+    /// [`Builder::enable_coroutines`](crate::Builder::enable_coroutines).
+    pub fn is_without_coroutines(&self) -> bool {
+        matches!(self.kind, SpawnErrorKind::NoCoroutines)
+    }
+
+    /// Whether the scheduler is shutting down.
+    pub fn is_closing(&self) -> bool {
+        matches!(self.kind, SpawnErrorKind::Closing)
+    }
+
+    /// Why the name was refused, if it was.
+    pub fn register_error(&self) -> Option<&RegisterError> {
+        match &self.kind {
+            SpawnErrorKind::Name(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// What the state machine's `init` answered, if it refused.
+    pub fn init_error(&self) -> Option<&InitError> {
+        match &self.kind {
+            SpawnErrorKind::Init(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl<T> fmt::Debug for SpawnError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpawnError").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for SpawnError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cannot start a process: ")?;
+        match &self.kind {
+            SpawnErrorKind::Limit => f.write_str("the scheduler has reached its limit of processes"),
+            SpawnErrorKind::Closing => f.write_str("the scheduler is shutting down"),
+            SpawnErrorKind::Init(error) => error.fmt(f),
+            SpawnErrorKind::Affinity { worker, width } => {
+                write!(f, "it is bound to worker {worker}, but there are only {width}, from 0")
+            }
+            SpawnErrorKind::Name(error) => error.fmt(f),
+            SpawnErrorKind::Mailbox => f.write_str("the capacity of its mailbox is 0, but must be at least 1"),
+            SpawnErrorKind::NoCoroutines => {
+                f.write_str("it is a coroutine, and its scheduler was built without Builder::enable_coroutines")
+            }
+            SpawnErrorKind::NoProcess => f.write_str(
+                "it is to be linked to, monitored by, or in the scope of the running process, but none runs here",
+            ),
+        }
+    }
+}
+
+impl<T> Error for SpawnError<T> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.kind {
+            SpawnErrorKind::Init(error) => error.source(),
+            SpawnErrorKind::Name(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// What a new process is to be like, besides what it runs.
+///
+/// ```
+/// use procession::SpawnOptions;
+///
+/// procession::run(async {
+///     let handle = SpawnOptions::new().label("answer").spawn(async { 42 });
+///     assert_eq!(handle.await, Ok(42));
+/// });
+/// ```
+#[derive(Debug, Default)]
+#[must_use]
+pub struct SpawnOptions {
+    scheduler: Option<Arc<Shared>>,
+    /// Boxed, since few processes have any, and all spawns pass it on (`step`: 5 % of the instructions of a spawn).
+    rest: Option<Box<Rest>>,
+}
+
+/// What few processes are to have.
+#[derive(Debug, Default)]
+struct Rest {
+    label: Option<Box<str>>,
+    affinity: Option<u32>,
+    mailbox: Option<(u32, WhenFull)>,
+    link: bool,
+    monitor: bool,
+    scoped: bool,
+    stack_bytes: Option<usize>,
+    supervised: bool,
+    name: Option<Arc<str>>,
+    /// Where the process is said to be spawned, if not where it is.
+    location: Option<&'static Location<'static>>,
+}
+
+impl SpawnOptions {
+    /// No label, any worker, and the scheduler of the calling process or thread; the default scheduler if there is none.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn rest(&mut self) -> &mut Rest {
+        self.rest.get_or_insert_default()
+    }
+
+    /// The scheduler that the process belongs to.
+    pub fn on(self, scheduler: &Scheduler) -> Self {
+        self.on_shared(Arc::clone(scheduler.shared()))
+    }
+
+    pub(crate) fn on_shared(mut self, shared: Arc<Shared>) -> Self {
+        self.scheduler = Some(shared);
+        self
+    }
+
+    /// A name for people, shown in snapshots and reports. It need not be unique.
+    pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
+        self.rest().label = Some(label.into());
+        self
+    }
+
+    /// Binds the process to one worker, counted from 0: no other ever runs it, even if that one is busy or blocked.
+    pub fn affinity(mut self, worker: u32) -> Self {
+        self.rest().affinity = Some(worker);
+        self
+    }
+
+    /// Bounds the mailbox to `capacity` messages, at least 1. Messages count until the process receives them; what the runtime tells the process,
+    /// completions, ends of others, timers of its own, does not count, and is never refused. A state machine is handed all messages at
+    /// once, so for it they count until its next step. Default: unbounded.
+    pub fn mailbox(mut self, capacity: u32, when_full: WhenFull) -> Self {
+        self.rest().mailbox = Some((capacity, when_full));
+        self
+    }
+
+    /// The bound of its mailbox, if it is to have one.
+    pub fn mailbox_capacity(&self) -> Option<u32> {
+        Some(self.rest.as_ref()?.mailbox.as_ref()?.0)
+    }
+
+    /// Links the new process and the running one, before the new one runs: `spawn_link`. See [`link`](crate::link()).
+    pub fn link(mut self) -> Self {
+        self.rest().link = true;
+        self
+    }
+
+    /// Has the running process monitor the new one, before that runs: `spawn_monitor`. The reference is the handle's
+    /// ([`Handle::monitor_ref`]). See [`Context::monitor`].
+    pub fn monitor(mut self) -> Self {
+        self.rest().monitor = true;
+        self
+    }
+
+    /// Has the new process cancelled when the running one ends, however that ends.
+    pub fn scoped(mut self) -> Self {
+        self.rest().scoped = true;
+        self
+    }
+
+    /// Registers the process by a name, before it runs. See [`register`](crate::register()).
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.rest().name = Some(name.into());
+        self
+    }
+
+    /// Leaves the process to the running one when the scheduler shuts down.
+    pub(crate) fn supervised(mut self) -> Self {
+        self.rest().supervised = true;
+        self
+    }
+
+    pub(crate) fn called_at(mut self, location: &'static Location<'static>) -> Self {
+        self.rest().location = Some(location);
+        self
+    }
+
+    /// Starts a process that runs `future`. See [`spawn`](crate::spawn()).
+    #[track_caller]
+    pub fn spawn<F>(self, future: F) -> Handle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.try_spawn(future).unwrap_or_else(|_| Handle::refused())
+    }
+
+    /// As [`spawn`](Self::spawn), but gives the future back if it is refused.
+    ///
+    /// # Errors
+    /// [`SpawnError`]: the scheduler is at its limit or shutting down, or there is no worker of the number given.
+    #[track_caller]
+    pub fn try_spawn<F>(self, future: F) -> Result<Handle<F::Output>, SpawnError<F>>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let location = handle::caller();
+        self.launch(&Kinds::<Nothing>::ASYNC, location, 0, future, |future, _| Ok(Box::new(AsyncBody::new(future))))
+            .map(|(share, monitor)| Handle::new(share, monitor))
+    }
+
+    /// Starts a process with a mailbox. See [`start`](crate::start()).
+    #[track_caller]
+    pub fn start<M, F, P>(self, process: F) -> Child<M, P::Output>
+    where
+        M: Send + 'static,
+        F: FnOnce(Context<M>) -> P + Send + 'static,
+        P: Future + Send + 'static,
+        P::Output: Send + 'static,
+    {
+        self.try_start(process).unwrap_or_else(|_| Child::refused())
+    }
+
+    /// As [`start`](Self::start), but gives the closure back if it is refused.
+    ///
+    /// # Errors
+    /// As for [`try_spawn`](Self::try_spawn).
+    #[track_caller]
+    pub fn try_start<M, F, P>(self, process: F) -> Result<Child<M, P::Output>, SpawnError<F>>
+    where
+        M: Send + 'static,
+        F: FnOnce(Context<M>) -> P + Send + 'static,
+        P: Future + Send + 'static,
+        P::Output: Send + 'static,
+    {
+        let location = handle::caller();
+        let mut address = None;
+        self.launch(&Kinds::<M>::ASYNC, location, 2, process, |process, newborn| {
+            address = Some(Address::new(newborn.pin()));
+            let context = Context::new(newborn.pin());
+            // The closure runs in the first step, so its panic is the process's.
+            Ok(Box::new(AsyncBody::new(async move { process(context).await })))
+        })
+        .map(|(share, monitor)| Child::new(address, share, monitor))
+    }
+
+    /// Starts a state machine. See [`spawn_process`](crate::spawn_process).
+    ///
+    /// # Errors
+    /// As for [`try_spawn`](Self::try_spawn), and what `init` answers.
+    #[track_caller]
+    pub fn spawn_process<P: Process>(
+        self,
+        process: P,
+        method: &str,
+        input: Value,
+    ) -> Result<Child<P::Message, P::Output>, SpawnError<P>> {
+        let location = handle::caller();
+        let mut address = None;
+        self.launch(&Kinds::<P::Message>::MACHINE, location, 1, process, |process, newborn| {
+            address = Some(Address::new(newborn.pin()));
+            MachineBody::init(process, method, input).map(|body| body as Box<dyn Body>)
+        })
+        .map(|(share, monitor)| Child::new(address, share, monitor))
+    }
+
+    /// What the stack of a coroutine holds at least; for other processes it means nothing. Default: what the scheduler's builder says. A coroutine for
+    /// which the system never has that much ends with [`Exit::Failed`](crate::Exit::Failed) before it begins; one for which there is none at present waits.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.rest().stack_bytes = Some(bytes);
+        self
+    }
+
+    /// Starts a coroutine. See [`spawn_coroutine`](crate::spawn_coroutine()).
+    ///
+    /// # Errors
+    /// [`SpawnError`] gives the function back: coroutines are not enabled, the scheduler is at its limit or shutting down, or there is no worker of
+    /// the number given.
+    #[track_caller]
+    pub fn spawn_coroutine<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>
+    where
+        M: Send + 'static,
+        F: FnOnce(coroutine::Context<M>) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.launch_coroutine(handle::caller(), function, true)
+    }
+
+    /// As [`spawn_coroutine`](Self::spawn_coroutine), but the coroutine stays on no worker: whichever is free resumes it, as it does async
+    /// processes.
+    ///
+    /// # Safety
+    /// Nothing that is bound to a thread lives on its stack while it waits, in any function that it calls: no value that is not `Send`, no lock
+    /// guard of `std`, no borrow and no address of a thread-local, also not one that the compiler or a foreign library keeps; nor
+    /// `errno`. Compilers do keep addresses of thread-locals across calls, so nothing that uses one may be inlined around a wait.
+    ///
+    /// # Errors
+    /// As for [`spawn_coroutine`](Self::spawn_coroutine).
+    #[expect(unsafe_code, reason = "a promise about code that no type can check")]
+    #[track_caller]
+    pub unsafe fn spawn_migratable<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>
+    where
+        M: Send + 'static,
+        F: FnOnce(coroutine::Context<M>) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.launch_coroutine(handle::caller(), function, false)
+    }
+
+    fn launch_coroutine<M, F, T>(
+        self,
+        location: &'static Location<'static>,
+        function: F,
+        pinned: bool,
+    ) -> Result<Child<M, T>, SpawnError<F>>
+    where
+        M: Send + 'static,
+        F: FnOnce(coroutine::Context<M>) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let bytes = self.rest.as_ref().and_then(|rest| rest.stack_bytes);
+        let mut address = None;
+        self.launch(&Kinds::<M>::COROUTINE, location, 2, function, |function, newborn| {
+            address = Some(Address::new(newborn.pin()));
+            let context = coroutine::Context::new(Context::new(newborn.pin()));
+            let bytes = bytes.unwrap_or(newborn.shared().stack_bytes);
+            // SAFETY: promised by who spawns it, if it is not pinned.
+            #[expect(unsafe_code, reason = "a promise about code that no type can check")]
+            Ok(Box::new(unsafe { CoBody::new(move || function(context), bytes, pinned) }))
+        })
+        .map(|(share, monitor)| Child::new(address, share, monitor))
+    }
+
+    /// Puts a process into a slot, and queues it. `pins` is how many its address and its context take; `body` may hand out so many at no cost.
+    fn launch<T>(
+        self,
+        kind: &'static Kind,
+        location: &'static Location<'static>,
+        pins: u32,
+        content: T,
+        body: impl FnOnce(T, &mut Newborn) -> Result<Box<dyn Body>, (T, InitError)>,
+    ) -> Result<(HandleShare, Option<MonitorRef>), SpawnError<T>> {
+        let shared = match &self.scheduler {
+            Some(scheduler) => Hold::Shared(Arc::clone(scheduler)),
+            None => handle::here(),
+        };
+        let refuse = |refused, kind| Err(SpawnError { refused, kind });
+        // Before it is counted: who waited for it to end would wait while the clock moved on.
+        let _stopped = shared.stop_clock();
+        let parent = current::parent_in(&shared);
+        let reservation = Reservation::take(&shared, parent.is_some());
+        if reservation.slot == Err(Unavailable::Closing) {
+            return refuse(content, SpawnErrorKind::Closing);
+        }
+        if kind.name == COROUTINE && shared.stacks.is_none() {
+            return refuse(content, SpawnErrorKind::NoCoroutines);
+        }
+        let mut rest = match self.rest.map(|rest| (*rest).prepare(kind, &shared)) {
+            Some(Err(kind)) => return refuse(content, kind),
+            Some(Ok(rest)) => Some(rest),
+            None => None,
+        };
+        let extra = rest.as_mut().and_then(|rest| rest.extra.take());
+        let location = rest.as_ref().and_then(|rest| rest.location).unwrap_or(location);
+        let mut newborn = match reservation.occupy(Birth { kind, location, parent, extra }, pins) {
+            Ok(newborn) => newborn,
+            Err(unavailable) => return refuse(content, unavailable.into()),
+        };
+        if let Some(name) = rest.as_mut().and_then(|rest| rest.name.take())
+            && let Err(error) = names::register_in(&shared, name, newborn.pid())
+        {
+            end_refused(&shared, &newborn, || Exit::Refused);
+            return refuse(content, SpawnErrorKind::Name(error));
+        }
+        let body = match body(content, &mut newborn) {
+            Ok(body) => body,
+            Err((refused, error)) => {
+                end_refused(&shared, &newborn, || error.exit());
+                return refuse(refused, SpawnErrorKind::Init(error));
+            }
+        };
+        #[cfg(feature = "tracing")]
+        let body = crate::observe::trace::traced(&newborn, body);
+        let share = newborn.install(body);
+        let monitor = rest.and_then(|rest| rest.relate(share.slot()));
+        queue(&shared, &share, parent.is_some());
+        Ok((share, monitor))
+    }
+}
+
+/// Ends a process that is not to run after all. Others may have found it by its name or its PID, sent
+/// it messages and monitored it. It ends for them as any other does.
+#[cold]
+fn end_refused(shared: &Shared, newborn: &Newborn, exit: impl FnOnce() -> Exit) {
+    current::count(shared, |stats| &stats.discarded, newborn.close_mailbox().into());
+    relations::release_name(newborn);
+    if newborn.complete_refused().is_related() {
+        relations::settle(newborn, &exit());
+    }
+    shared.count_refused();
+}
+
+/// Queues a new process, or ends it if nobody would run it any more. `inside`: a process of its scheduler started it.
+#[inline]
+fn queue(shared: &Hold, share: &HandleShare, inside: bool) {
+    // SAFETY: new processes are ACTIVE, and this one was not queued yet.
+    #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
+    let ready = unsafe { Ready::new(share.slot()) };
+    match shared.after_publishing(share.slot(), inside) {
+        Newcomer::Runs => current::enqueue_newborn(shared, ready),
+        Newcomer::Ends => worker::end_unqueued(shared, ready),
+    }
+}
+
+/// Why a scheduler takes no process now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unavailable {
+    Limit,
+    Closing,
+}
+
+impl From<Unavailable> for SpawnErrorKind {
+    fn from(unavailable: Unavailable) -> Self {
+        match unavailable {
+            Unavailable::Limit => Self::Limit,
+            Unavailable::Closing => Self::Closing,
+        }
+    }
+}
+
+/// A process that is counted, and has a slot if there is room for it, but is nothing yet. Dropped, it was refused; not under a lock, since that may
+/// be the end of the scheduler.
+pub(crate) struct Reservation<'a> {
+    shared: &'a Hold,
+    slot: Result<NonNull<Slot>, Unavailable>,
+}
+
+impl<'a> Reservation<'a> {
+    /// Counts a process, and takes a slot for it. `inside`: a process of the same scheduler starts it.
+    #[inline]
+    fn take(shared: &'a Hold, inside: bool) -> Self {
+        let local = shared.local();
+        local.map_or_else(current::spend, Local::spend);
+        // Counted before the look at the phase: a shutdown that has not begun then waits for this process.
+        local.map_or_else(|| current::counter(shared), Local::counter).add(|stats| &stats.spawned, 1);
+        let slot = if shared.takes_processes(inside) {
+            current::free_slot(shared).ok_or(Unavailable::Limit)
+        } else {
+            Err(Unavailable::Closing)
+        };
+        Self { shared, slot }
+    }
+
+    /// As `take`, for who is no spawner. It is to be started before the clock may go on.
+    pub(crate) fn of(shared: &'a Hold) -> Self {
+        Self::take(shared, current::parent_in(shared).is_some())
+    }
+
+    /// Why there is no room for it.
+    pub(crate) fn refusal(&self) -> Option<SpawnError<()>> {
+        self.slot.err().map(|unavailable| SpawnError { refused: (), kind: unavailable.into() })
+    }
+
+    #[inline]
+    fn occupy(self, birth: Birth, pins: u32) -> Result<Newborn, Unavailable> {
+        let newborn = slot::occupy(self.slot?, birth, pins);
+        mem::forget(self);
+        Ok(newborn)
+    }
+
+    /// Starts an async process, of which nobody keeps a handle and which has no span, if there is room for it.
+    pub(crate) fn start<F>(self, body: Box<AsyncBody<F>>)
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let shared = self.shared;
+        let (kind, location, parent) = (&Kinds::<Nothing>::ASYNC, Location::caller(), current::parent_in(shared));
+        let Ok(newborn) = self.occupy(Birth { kind, location, parent, extra: None }, 0) else { return };
+        let share = newborn.install(body);
+        queue(shared, &share, parent.is_some());
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if let Ok(slot) = self.slot {
+            slot::return_unused(slot);
+        }
+        self.shared.count_refused();
+    }
+}
+
+/// What few processes are to have, made ready.
+struct Prepared {
+    extra: Option<Box<Extra>>,
+    /// The running process, if the new one is to have to do with it.
+    own: Option<Pin>,
+    link: bool,
+    monitor: bool,
+    scoped: bool,
+    supervised: bool,
+    name: Option<Arc<str>>,
+    location: Option<&'static Location<'static>>,
+}
+
+impl Rest {
+    #[cold]
+    fn prepare(self, kind: &Kind, shared: &Shared) -> Result<Prepared, SpawnErrorKind> {
+        let Self { label, affinity, mailbox, link, monitor, scoped, stack_bytes: _, supervised, name, location } = self;
+        if let Some(worker) = affinity.filter(|&worker| worker >= shared.first_seats()) {
+            return Err(SpawnErrorKind::Affinity { worker, width: shared.first_seats() });
+        }
+        let relates = link || monitor || scoped || supervised;
+        let own = if relates { current::current() } else { None };
+        if relates && own.is_none() {
+            return Err(SpawnErrorKind::NoProcess);
+        }
+        let bounded = match mailbox {
+            Some((capacity, when_full)) => {
+                let capacity = NonZeroU32::new(capacity).ok_or(SpawnErrorKind::Mailbox)?;
+                Some((kind.make_bounded)(capacity, when_full))
+            }
+            None => None,
+        };
+        let extra = (label.is_some() || affinity.is_some() || bounded.is_some())
+            .then(|| Box::new(Extra { label, affinity, bounded, ..Extra::default() }));
+        Ok(Prepared { extra, own, link, monitor, scoped, supervised, name, location })
+    }
+}
+
+impl Prepared {
+    /// Relates the running process and the new one, which is not queued yet.
+    #[cold]
+    fn relate(self, newborn: &Slot) -> Option<MonitorRef> {
+        let own = self.own?;
+        if self.link {
+            relations::link_newborn(&own, newborn);
+        }
+        if self.supervised {
+            relations::supervise_newborn(&own, newborn);
+        }
+        if self.scoped {
+            relations::adopt_newborn(&own, newborn);
+        }
+        self.monitor.then(|| relations::monitor_newborn(&own, newborn))
+    }
+}
+
+/// What a kind of process is called that needs [`Builder::enable_coroutines`](crate::Builder::enable_coroutines).
+const COROUTINE: &str = "coroutine";
+
+struct Kinds<M>(PhantomData<M>);
+
+impl<M: Send + 'static> Kinds<M> {
+    const ASYNC: Kind = Kind::of::<M>("async");
+    const COROUTINE: Kind = Kind::of::<M>(COROUTINE);
+    const MACHINE: Kind = Kind::of::<M>("machine");
+}

@@ -1,0 +1,128 @@
+use std::sync::Arc as StdArc;
+use std::task::Waker;
+
+use procession_sync::{Arc, explore, thread};
+
+use super::{Core, Received, Refused, Sent, mutation};
+use crate::sync::wait_list::{Another, Choice};
+
+/// One sends, one receives, one closes.
+fn close_send_receive<const MUTATION: u8>() {
+    explore(|| {
+        let channel = Arc::new(Core::<u32, MUTATION>::new(0));
+        let sender = {
+            let channel = Arc::clone(&channel);
+            thread::spawn(move || channel.send_or_wait(7, &mut Another::none()))
+        };
+        let receiver = {
+            let channel = Arc::clone(&channel);
+            thread::spawn(move || channel.receive_or_wait(&mut Another::none()))
+        };
+        drop(channel.close());
+        let sent = match sender.join().expect("it does not panic") {
+            Ok(Sent::Now(_)) => true,
+            Err(Refused::Closed(7)) => false,
+            Ok(Sent::Waits(place)) => {
+                let went = channel.look_sender(&mut Some(place), &mut Another::none());
+                went.expect("nobody waits in a closed channel").is_ok()
+            }
+            Err(_) => unreachable!("who waits is not refused for want of room"),
+        };
+        let received = match receiver.join().expect("it does not panic") {
+            Ok(Received::Now(message, _)) => Some(message),
+            Err(_) => None,
+            Ok(Received::Waits(place)) => {
+                channel.look_receiver(&mut Some(place), &mut Another::none()).expect("nobody waits in a closed channel")
+            }
+        };
+        assert_eq!(sent, received.is_some(), "a message is received, or comes back");
+    });
+}
+
+#[test]
+fn close_against_send_against_receive() {
+    close_send_receive::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "nobody waits in a closed channel")]
+fn canary_enlist_without_look() {
+    close_send_receive::<{ mutation::ENLIST_WITHOUT_LOOK }>();
+}
+
+/// A receiver goes while a message is handed to it.
+fn cancel_receive<const MUTATION: u8>() {
+    explore(|| {
+        let channel = Arc::new(Core::<u32, MUTATION>::new(0));
+        let Ok(Received::Waits(place)) = channel.receive_or_wait(&mut Another::none()) else {
+            unreachable!("nobody has sent")
+        };
+        let sender = {
+            let channel = Arc::clone(&channel);
+            thread::spawn(move || channel.try_send(7).is_ok())
+        };
+        drop(channel.cancel_receiver(place));
+        let sent = sender.join().expect("it does not panic");
+        let received = channel.try_receive().is_ok();
+        assert_eq!(sent, received, "a message that was sent is there to be received");
+    });
+}
+
+#[test]
+fn cancel_against_hand_over() {
+    cancel_receive::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a message that was sent is there to be received")]
+fn canary_cancel_drops() {
+    cancel_receive::<{ mutation::CANCEL_DROPS }>();
+}
+
+/// A select waits at two channels, and both get a message at one instant.
+#[test]
+fn a_select_takes_one_of_two() {
+    explore(|| {
+        let choice = StdArc::new(Choice::new(Waker::noop().clone()));
+        let channels = Arc::new([Core::<u32>::new(0), Core::<u32>::new(0)]);
+        let mut places = [0, 1].map(|arm| channels[arm].enlist_receiver(&choice, arm as u32));
+        let other = {
+            let channels = Arc::clone(&channels);
+            thread::spawn(move || channels[0].try_send(0).is_ok())
+        };
+        let sent = [channels[1].try_send(1).is_ok(), other.join().expect("it does not panic")];
+        assert!(sent[0] != sent[1], "one of them is told that its message arrived");
+        let arm = choice.chosen().expect("one was served") as usize;
+        let message = channels[arm].look_receiver(&mut places[arm], &mut Another::none());
+        assert_eq!(message, Some(Some(arm as u32)), "and that message is there");
+    });
+}
+
+/// Two selects that face each other at one channel, each trying and enlisting as `sync/select.rs` does.
+#[test]
+fn two_selects_meet() {
+    explore(|| {
+        let channel = Arc::new(Core::<u32>::new(0));
+        let sender = {
+            let channel = Arc::clone(&channel);
+            thread::spawn(move || {
+                let choice = StdArc::new(Choice::new(Waker::noop().clone()));
+                match channel.enlist_sender(7, &choice, 0) {
+                    Ok(place) => Some((choice, place)),
+                    // Somebody waits to receive, and nobody else sends.
+                    Err(message) => {
+                        assert!(channel.try_send(message).is_ok(), "who was there waits still");
+                        None
+                    }
+                }
+            })
+        };
+        let choice = StdArc::new(Choice::new(Waker::noop().clone()));
+        let mut place = channel.enlist_receiver(&choice, 0);
+        let received = if place.is_none() { channel.try_receive().ok().map(|(message, _)| message) } else { None };
+        let waits = sender.join().expect("it does not panic");
+        let handed = choice.chosen().and_then(|_| channel.look_receiver(&mut place, &mut Another::none())).flatten();
+        assert_eq!(received.or(handed), Some(7), "one of them finds the other");
+        assert!(waits.is_none_or(|(choice, _)| choice.chosen().is_some()), "and both know");
+    });
+}

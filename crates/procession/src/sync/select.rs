@@ -1,0 +1,384 @@
+//! Waiting for the first of several things.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use crate::Waiting;
+use crate::scheduler::current;
+use crate::sync::channel::core::{Nothing, Refused};
+use crate::sync::channel::{Receiver, SendError, Sender, cancel_receiver};
+use crate::sync::wait_list::{Another, Choice, Place, wake};
+use crate::time::sleep;
+
+/// Arms were ready when they were tried, and taken by others when they were acted on, this many times in a row: then it gives way. Picked out of
+/// thin air; each round means that others made progress.
+const ROUNDS: u32 = 8;
+
+/// Waits until one of its arms is ready, and acts on that one alone; awaiting it gives what the arm's function answers. If several
+/// are ready, chance decides, each being as likely. The same holds for several arms that wait for
+/// one channel.
+///
+/// The others are as if they had not been tried: no message is taken from, or put into, another channel.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::{Context, Select, channel};
+///
+/// procession::run(async {
+///     let (orders, incoming) = channel::bounded(1);
+///     let (results, _kept) = channel::bounded(1);
+///     let child = procession::start(move |mut cx: Context<&'static str>| async move {
+///         let mut seen = Vec::new();
+///         for _ in 0..3 {
+///             let what = Select::new()
+///                 .receive(&incoming, |order: Option<u32>| format!("order {order:?}"))
+///                 .wait_for(cx.receive(), |message| format!("message {message:?}"))
+///                 .timeout(Duration::from_secs(60), || "silence".to_owned());
+///             seen.push(what.await);
+///         }
+///         let sent = Select::new().send(&results, 7, |sent| sent.is_ok()).await;
+///         seen.sort();
+///         (seen, sent)
+///     });
+///     orders.send(1).await?;
+///     child.send("hello").expect("it waits");
+///     orders.send(2).await?;
+///     let seen = vec!["message Some(\"hello\")".to_owned(), "order Some(1)".to_owned(), "order Some(2)".to_owned()];
+///     assert_eq!(child.await, Ok((seen, true)));
+///     Ok::<_, channel::SendError<u32>>(())
+/// })?;
+/// # Ok::<(), procession::channel::SendError<u32>>(())
+/// ```
+///
+/// With [`or_else`](Self::or_else) it does not wait:
+///
+/// ```
+/// use procession::{Select, Wait, channel};
+///
+/// let (sender, receiver) = channel::bounded(1);
+/// let look = || Select::new().receive(&receiver, |message: Option<u32>| message).or_else(|| None).wait();
+/// assert_eq!(look(), None);
+/// sender.try_send(1)?;
+/// assert_eq!(look(), Some(1));
+/// # Ok::<(), channel::TrySendError<u32>>(())
+/// ```
+///
+/// Without an arm, and after it was complete, it waits for ever.
+///
+/// # Cancellation
+/// Dropped before it is complete, it has acted on no arm; messages of arms that send are dropped with it.
+#[must_use = "futures do nothing unless awaited"]
+pub struct Select<'a, R> {
+    arms: Vec<Box<dyn Arm<R> + Send + 'a>>,
+    /// Whether some arms wait in no list, and so can be ready without a claim.
+    polls: bool,
+    /// What it does if no arm is ready.
+    default: Option<Box<dyn FnOnce() -> R + Send + 'a>>,
+    /// While it waits in lists.
+    choice: Option<Arc<Choice>>,
+}
+
+/// One thing to wait for.
+trait Arm<R> {
+    /// Acts, if that is possible now.
+    fn try_now(&mut self, task: &mut TaskContext<'_>) -> Option<R>;
+
+    /// Waits in a list; says no if it could act now.
+    fn enlist(&mut self, choice: &Arc<Choice>, arm: u32) -> bool;
+
+    /// Waits in no list any more. The choice has not fallen on this arm.
+    fn withdraw(&mut self);
+
+    /// The choice has fallen on this arm.
+    fn fetch(&mut self) -> Option<R>;
+}
+
+impl<'a, R> Select<'a, R> {
+    /// Without an arm.
+    pub fn new() -> Self {
+        Self { arms: Vec::new(), polls: false, default: None, choice: None }
+    }
+
+    /// Receives from a channel; `None` if it is closed and empty.
+    pub fn receive<T: Send>(
+        mut self,
+        receiver: &'a Receiver<T>,
+        then: impl FnOnce(Option<T>) -> R + Send + 'a,
+    ) -> Self {
+        self.arms.push(Box::new(ReceiveArm { receiver, then: Some(then), place: None }));
+        self
+    }
+
+    /// Sends to a channel; the message comes back if it is closed.
+    pub fn send<T: Send + 'a>(
+        mut self,
+        sender: &'a Sender<T>,
+        message: T,
+        then: impl FnOnce(Result<(), SendError<T>>) -> R + Send + 'a,
+    ) -> Self {
+        self.arms.push(Box::new(SendArm { sender, message: Some(message), then: Some(then), place: None }));
+        self
+    }
+
+    /// Waits for a future: the mailbox ([`Context::receive`](crate::Context::receive)), a handle, a
+    /// lock, a timer.
+    ///
+    /// It is dropped if another arm acts. Futures of the runtime are then as if they had not been
+    /// tried, except for those whose documentation says otherwise under *Cancellation*, and for
+    /// those that own what they work on:
+    ///
+    /// | future | what is lost |
+    /// |---|---|
+    /// | [`Handle`](crate::Handle), [`Child`](crate::Child) by value | the result: the process is detached. By `&mut`, nothing |
+    /// | [`Address::call`](crate::Address::call) | the reply: the message may have been received |
+    /// | [`Sender::send`], [`Address::send_wait`](crate::Address::send_wait) | the message, which was not sent: the `send` arm keeps it |
+    /// | [`Condvar::wait`](crate::sync::Condvar::wait) | the lock: the mutex stays unlocked |
+    /// | [`Barrier::wait`](crate::sync::Barrier::wait) | a meeting for which all had come |
+    /// | [`OnceCell::get_or_init`](crate::sync::OnceCell::get_or_init) | what `make` has done |
+    /// | `read_exact`, `write_all` of streams | the part that was transferred |
+    pub fn wait_for<F>(mut self, future: F, then: impl FnOnce(F::Output) -> R + Send + 'a) -> Self
+    where
+        F: Future + Send + 'a,
+    {
+        self.polls = true;
+        self.arms.push(Box::new(FutureArm { future: Some(Box::pin(future)), then: Some(then) }));
+        self
+    }
+
+    /// Does not wait: if no arm is ready when they are tried, the first `then` that was given acts,
+    /// as Go's `default`.
+    pub fn or_else(mut self, then: impl FnOnce() -> R + Send + 'a) -> Self {
+        self.default.get_or_insert_with(|| Box::new(then));
+        self
+    }
+
+    /// Is ready when `patience` is over, counted from now.
+    pub fn timeout(self, patience: Duration, then: impl FnOnce() -> R + Send + 'a) -> Self {
+        self.wait_for(sleep(patience), |()| then())
+    }
+
+    /// Fetches what the choice fell on, and ends.
+    fn fetch(&mut self, chosen: u32) -> Option<R> {
+        self.choice = None;
+        for (arm, other) in self.arms.iter_mut().enumerate() {
+            if arm != chosen as usize {
+                other.withdraw();
+            }
+        }
+        let mut arms = std::mem::take(&mut self.arms);
+        arms.get_mut(chosen as usize).and_then(|arm| arm.fetch())
+    }
+
+    /// Leaves the lists; what was chosen meanwhile, if anything was.
+    fn withdraw(&mut self) -> Option<u32> {
+        let choice = self.choice.take()?;
+        // Claimed for no arm: nobody else can claim it any more, unless somebody has.
+        if choice.claim(self.arms.len() as u32) {
+            self.arms.iter_mut().for_each(|arm| arm.withdraw());
+            return None;
+        }
+        choice.chosen()
+    }
+}
+
+impl<R> Default for Select<'_, R> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<R> Future for Select<'_, R> {
+    type Output = R;
+
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<R> {
+        let select = self.get_mut();
+        let chosen = select.choice.as_ref().and_then(|choice| choice.chosen());
+        if let Some(result) = chosen.and_then(|chosen| select.fetch(chosen)) {
+            return Poll::Ready(result);
+        }
+        if !current::charge(task) {
+            return Poll::Pending;
+        }
+        if let Some(choice) = &select.choice {
+            if !select.polls {
+                if !choice.will_wake(task.waker()) {
+                    crate::process::body::drop_guarded(choice.set_waker(task.waker().clone()));
+                    // Somebody may have claimed, and found the waker of before.
+                    if let Some(result) = choice.chosen().and_then(|chosen| select.fetch(chosen)) {
+                        return Poll::Ready(result);
+                    }
+                }
+                current::note_waiting(Waiting::CHANNEL);
+                return Poll::Pending;
+            }
+            if let Some(result) = select.withdraw().and_then(|chosen| select.fetch(chosen)) {
+                return Poll::Ready(result);
+            }
+        }
+        let count = select.arms.len();
+        for _ in 0..ROUNDS {
+            // In an order of which all are as likely; those that wait for one channel are served in
+            // it, too.
+            for arm in 0..count {
+                select.arms.swap(arm, arm + current::chance(count - arm));
+                if let Some(result) = select.arms[arm].try_now(task) {
+                    select.arms.clear();
+                    select.default = None;
+                    return Poll::Ready(result);
+                }
+            }
+            if let Some(default) = select.default.take() {
+                select.arms.clear();
+                return Poll::Ready(default());
+            }
+            let choice = Arc::new(Choice::new(task.waker().clone()));
+            let waits = select.arms.iter_mut().enumerate().all(|(number, arm)| arm.enlist(&choice, number as u32));
+            select.choice = Some(choice);
+            if waits {
+                current::note_waiting(Waiting::CHANNEL);
+                return Poll::Pending;
+            }
+            if let Some(result) = select.withdraw().and_then(|chosen| select.fetch(chosen)) {
+                return Poll::Ready(result);
+            }
+        }
+        current::give_way(task);
+        Poll::Pending
+    }
+}
+
+impl<R> fmt::Debug for Select<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Select").field("arms", &self.arms.len()).finish_non_exhaustive()
+    }
+}
+
+struct ReceiveArm<'a, T, F> {
+    receiver: &'a Receiver<T>,
+    then: Option<F>,
+    place: Option<Place>,
+}
+
+impl<T, R, F: FnOnce(Option<T>) -> R> Arm<R> for ReceiveArm<'_, T, F> {
+    fn try_now(&mut self, _: &mut TaskContext<'_>) -> Option<R> {
+        let message = match self.receiver.channel().core.try_receive() {
+            Ok((message, who)) => {
+                wake(who);
+                Some(message)
+            }
+            Err(Nothing::Closed) => None,
+            Err(Nothing::Empty) => return None,
+        };
+        self.then.take().map(|then| then(message))
+    }
+
+    fn enlist(&mut self, choice: &Arc<Choice>, arm: u32) -> bool {
+        self.place = self.receiver.channel().core.enlist_receiver(choice, arm);
+        self.place.is_some()
+    }
+
+    fn withdraw(&mut self) {
+        if let Some(place) = self.place.take() {
+            cancel_receiver(self.receiver.channel(), place);
+        }
+    }
+
+    fn fetch(&mut self) -> Option<R> {
+        let message = self.receiver.channel().core.look_receiver(&mut self.place, &mut Another::none())?;
+        self.then.take().map(|then| then(message))
+    }
+}
+
+impl<T, F> Drop for ReceiveArm<'_, T, F> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            cancel_receiver(self.receiver.channel(), place);
+        }
+    }
+}
+
+struct SendArm<'a, T, F> {
+    sender: &'a Sender<T>,
+    message: Option<T>,
+    then: Option<F>,
+    place: Option<Place>,
+}
+
+impl<T, R, F: FnOnce(Result<(), SendError<T>>) -> R> Arm<R> for SendArm<'_, T, F> {
+    fn try_now(&mut self, _: &mut TaskContext<'_>) -> Option<R> {
+        let sent = match self.sender.channel().core.try_send(self.message.take()?) {
+            Ok(who) => {
+                wake(who);
+                Ok(())
+            }
+            Err(Refused::Closed(message)) => Err(SendError(message)),
+            Err(Refused::Full(message)) => {
+                self.message = Some(message);
+                return None;
+            }
+        };
+        self.then.take().map(|then| then(sent))
+    }
+
+    fn enlist(&mut self, choice: &Arc<Choice>, arm: u32) -> bool {
+        let Some(message) = self.message.take() else { return true };
+        match self.sender.channel().core.enlist_sender(message, choice, arm) {
+            Ok(place) => self.place = Some(place),
+            Err(message) => self.message = Some(message),
+        }
+        self.place.is_some()
+    }
+
+    fn withdraw(&mut self) {
+        if let Some(place) = self.place.take() {
+            let (message, own) = self.sender.channel().core.cancel_sender(place);
+            self.message = message;
+            drop(own);
+        }
+    }
+
+    fn fetch(&mut self) -> Option<R> {
+        let sent = self.sender.channel().core.look_sender(&mut self.place, &mut Another::none())?;
+        self.then.take().map(|then| then(sent.map_err(SendError)))
+    }
+}
+
+impl<T, F> Drop for SendArm<'_, T, F> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            drop(self.sender.channel().core.cancel_sender(place));
+        }
+    }
+}
+
+struct FutureArm<F, T> {
+    /// Until it is complete.
+    future: Option<Pin<Box<F>>>,
+    then: Option<T>,
+}
+
+impl<F: Future, R, T: FnOnce(F::Output) -> R> Arm<R> for FutureArm<F, T> {
+    fn try_now(&mut self, task: &mut TaskContext<'_>) -> Option<R> {
+        match self.future.as_mut()?.as_mut().poll(task) {
+            Poll::Ready(output) => {
+                self.future = None;
+                self.then.take().map(|then| then(output))
+            }
+            Poll::Pending => None,
+        }
+    }
+
+    fn enlist(&mut self, _: &Arc<Choice>, _: u32) -> bool {
+        true
+    }
+
+    fn withdraw(&mut self) {}
+
+    fn fetch(&mut self) -> Option<R> {
+        None
+    }
+}

@@ -1,0 +1,365 @@
+//! What the runtime knows of the world: time, chance, threads, and waiting in the kernel. Nothing else touches them.
+//!
+//! One concrete type with a real and a test mode. In the test mode time stands still until the scheduler moves it, which it does only
+//! when nothing can run; and every choice is drawn from the seed, in both modes.
+
+pub(crate) mod epoll;
+#[expect(unsafe_code, reason = "a system call that no safe interface offers")]
+mod thread_clock;
+
+use std::cell::Cell;
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+#[cfg(feature = "hyper")]
+use std::sync::OnceLock;
+use std::time::Duration;
+#[cfg(feature = "hyper")]
+use std::time::Instant as RealInstant;
+
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::{Condvar, Mutex, MutexGuard, thread};
+
+use crate::io::readiness::Event;
+use crate::scheduler::driver::NEVER;
+use epoll::Kernel;
+
+/// Nanoseconds of a duration, at most `NEVER`.
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(NEVER)
+}
+
+/// The system's monotonic clock, in nanoseconds: the same for all real worlds, and the one that std reads on Linux, but as a number that need not be taken
+/// apart: 23.5 ns, and 27 by std's.
+#[inline]
+fn monotonic() -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    // It begins at 0 when the system starts, so neither part is negative, and 500 years fit.
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}
+
+/// The moment of std's clock at which this one showed 0, or one before, by the time between two readings: so no deadline of std's comes early.
+#[cfg(feature = "hyper")]
+fn zero() -> RealInstant {
+    static ZERO: OnceLock<RealInstant> = OnceLock::new();
+    #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
+    *ZERO.get_or_init(|| {
+        let now = RealInstant::now();
+        now.checked_sub(Duration::from_nanos(monotonic())).unwrap_or(now)
+    })
+}
+
+#[derive(Debug)]
+pub(crate) struct World {
+    /// The test clock in nanoseconds; `None` is the real one.
+    test_clock: Option<AtomicU64>,
+    seed: u64,
+}
+
+impl World {
+    /// The real clock. Without a seed, one is drawn.
+    pub(crate) fn real(seed: Option<u64>) -> Self {
+        Self { test_clock: None, seed: seed.unwrap_or_else(|| RandomState::new().hash_one(0)) }
+    }
+
+    /// A clock that starts at 0 and is moved by the scheduler.
+    pub(crate) fn test(seed: u64) -> Self {
+        Self { test_clock: Some(AtomicU64::new(0)), seed }
+    }
+
+    pub(crate) fn is_test(&self) -> bool {
+        self.test_clock.is_some()
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Nanoseconds since a moment of the past: the system's start, or 0 on the test clock.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        match &self.test_clock {
+            // Relaxed: moved only while nothing runs, and handed on by what wakes the first process after.
+            Some(clock) => clock.load(Relaxed),
+            None => monotonic(),
+        }
+    }
+
+    /// The moment of std's clock at which this one shows so much. On the test clock it is the one of the real clock that shows
+    /// the same.
+    #[cfg(feature = "hyper")]
+    pub(crate) fn to_std(now: u64) -> RealInstant {
+        let zero = zero();
+        zero.checked_add(Duration::from_nanos(now)).unwrap_or(zero)
+    }
+
+    /// What this clock shows at that moment of std's.
+    #[cfg(feature = "hyper")]
+    pub(crate) fn from_std(moment: RealInstant) -> u64 {
+        nanoseconds(moment.saturating_duration_since(zero()))
+    }
+
+    /// Moves the test clock forward; never back, and never to the moment that no clock reaches.
+    pub(crate) fn advance_to(&self, now: u64) {
+        if let Some(clock) = &self.test_clock {
+            clock.fetch_max(now.min(NEVER - 1), Relaxed);
+        }
+    }
+
+    /// A generator of its own for each purpose, all drawn from the seed.
+    pub(crate) fn generator(&self, purpose: u64) -> fastrand::Rng {
+        let mut seeds = fastrand::Rng::with_seed(self.seed.wrapping_add(purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        fastrand::Rng::with_seed(seeds.u64(..))
+    }
+
+    /// Starts a thread that nobody joins.
+    pub(crate) fn start_thread(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.start_thread_of(name, None, body)
+    }
+
+    /// What descriptors are registered with, and what tells of them.
+    pub(crate) fn open_kernel(&self) -> io::Result<Kernel> {
+        Kernel::open()
+    }
+
+    /// As `start_thread`, with a stack of so many bytes.
+    pub(crate) fn start_thread_of(
+        &self,
+        name: String,
+        stack_size: Option<usize>,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        let builder = thread::Builder::new().name(name);
+        let builder = match stack_size {
+            Some(bytes) => builder.stack_size(bytes),
+            None => builder,
+        };
+        #[expect(clippy::disallowed_methods, reason = "the world is the home of threads")]
+        builder.spawn(body).map(drop)
+    }
+
+    /// Parks the calling thread until the token comes or, on the real clock, the deadline; takes the token.
+    pub(crate) fn park(&self, parker: &Parker, deadline: u64) {
+        let mut token = parker.lock();
+        token.waits = true;
+        while !token.there {
+            if self.is_test() || deadline == NEVER {
+                token = parker.arrival.wait(token).expect("nothing that can panic runs under this lock");
+                continue;
+            }
+            wake_precisely();
+            let now = self.now();
+            if now >= deadline {
+                break;
+            }
+            let (again, _) = parker
+                .arrival
+                .wait_timeout(token, Duration::from_nanos(deadline - now))
+                .expect("nothing that can panic runs under this lock");
+            token = again;
+        }
+        (token.there, token.waits) = (false, false);
+    }
+
+    /// As [`park`](Self::park), or until something happens to a descriptor: that is added to `events`.
+    pub(crate) fn park_in_kernel(&self, parker: &Parker, kernel: &Arc<Kernel>, deadline: u64, events: &mut Vec<Event>) {
+        let mut token = parker.lock();
+        if token.there {
+            token.there = false;
+            return;
+        }
+        token.bell = Some(Arc::clone(kernel));
+        drop(token);
+        let patience = if self.is_test() || deadline == NEVER {
+            None
+        } else {
+            wake_precisely();
+            Some(Duration::from_nanos(deadline.saturating_sub(self.now())))
+        };
+        let waited = kernel.wait(patience, events);
+        let mut token = parker.lock();
+        token.bell = None;
+        if waited.is_err() {
+            // The descriptor is none any more, or of something else: somebody has closed what was not his. Timers go on.
+            drop(token);
+            return self.park(parker, deadline);
+        }
+        token.there = false;
+    }
+}
+
+/// What a thread is doing, by the system's account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunState {
+    /// It waits in the kernel.
+    Waits,
+    /// It runs, or is ready to.
+    Runs,
+    /// It is stopped, or traced.
+    Stopped,
+}
+
+/// The system's file about one thread of this program. It can be read any number of times, also when no descriptors are left.
+#[derive(Debug)]
+pub(crate) struct ThreadFile(File);
+
+impl ThreadFile {
+    /// Takes a descriptor. `None` if there is none left, or no `/proc`.
+    pub(crate) fn open(thread: u32) -> Option<Self> {
+        File::open(format!("/proc/self/task/{thread}/stat")).ok().map(Self)
+    }
+
+    /// Returns what the thread is doing, or `None` if it has ended.
+    pub(crate) fn state(&self) -> Option<RunState> {
+        /// More than is in the file, which comes whole with one call.
+        const SIZE: usize = 1024;
+        let text = &mut [0; SIZE];
+        let count = self.0.read_at(text, 0).ok()?;
+        state_in(&text[..count])
+    }
+}
+
+/// Returns the state in the text of a `stat` file.
+fn state_in(text: &[u8]) -> Option<RunState> {
+    // The name before it may contain anything, also parentheses.
+    let name_ends = text.windows(2).rposition(|pair| pair == b") ")?;
+    match text.get(name_ends + 2)? {
+        b'S' | b'D' => Some(RunState::Waits),
+        b'R' => Some(RunState::Runs),
+        _ => Some(RunState::Stopped),
+    }
+}
+
+impl World {
+    /// The system's number for the calling thread.
+    pub(crate) fn thread_number() -> u32 {
+        rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
+    }
+
+    /// Returns how much processor time a thread of this program has used, in nanoseconds, or `None` if the system does not say.
+    pub(crate) fn processor_time(&self, thread: u32) -> Option<u64> {
+        thread_clock::processor_time(thread)
+    }
+}
+
+/// Processors that threads are to run on.
+#[derive(Clone)]
+pub(crate) struct Cpus(rustix::thread::CpuSet);
+
+impl Cpus {
+    /// How many processors can be named.
+    pub(crate) const LIMIT: usize = rustix::thread::CpuSet::MAX_CPU;
+
+    /// These processors, of those that this program may use; `None` if it may use none of them. All must be below the limit.
+    pub(crate) fn allowed_of(numbers: &[usize]) -> io::Result<Option<Self>> {
+        let allowed = rustix::thread::sched_getaffinity(None)?;
+        let mut cpus = rustix::thread::CpuSet::new();
+        numbers.iter().filter(|&&number| allowed.is_set(number)).for_each(|&number| cpus.set(number));
+        Ok((cpus.count() > 0).then_some(Self(cpus)))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.count() as usize
+    }
+
+    /// Lets the calling thread run on these processors only.
+    pub(crate) fn bind_this_thread(&self) -> io::Result<()> {
+        Ok(rustix::thread::sched_setaffinity(None, &self.0)?)
+    }
+}
+
+thread_local! {
+    /// The slack that the system gave the timers of this thread, if it has been changed.
+    static SLACK_BEFORE: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// The system wakes a thread up to 50 us after its deadline, to save wake-ups, unless it is told not to. A thread that keeps the time of
+/// many is told so once.
+fn wake_precisely() {
+    if SLACK_BEFORE.get().is_none() {
+        // If the system refuses, deadlines are met a little later.
+        SLACK_BEFORE.set(Some(rustix::thread::current_timer_slack().unwrap_or(0)));
+        let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
+    }
+}
+
+/// A thread that may belong to somebody else: when this goes, it has the timer slack that it had.
+pub(crate) struct LentThread;
+
+impl Drop for LentThread {
+    fn drop(&mut self) {
+        if let Some(before) = SLACK_BEFORE.take() {
+            // As above; a slack of 0 means the one that its parent had.
+            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(before));
+        }
+    }
+}
+
+/// Where one thread parks. A token that comes first is kept; more than one are the same as one.
+#[derive(Debug, Default)]
+pub(crate) struct Parker {
+    token: Mutex<Token>,
+    arrival: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Token {
+    there: bool,
+    /// Whether the thread waits for the arrival.
+    waits: bool,
+    /// What wakes the thread while it waits in the kernel.
+    bell: Option<Arc<Kernel>>,
+}
+
+impl Parker {
+    fn lock(&self) -> MutexGuard<'_, Token> {
+        self.token.lock().expect("nothing that can panic runs under this lock")
+    }
+
+    pub(crate) fn unpark(&self) {
+        let mut token = self.lock();
+        token.there = true;
+        let (bell, waits) = (token.bell.take(), token.waits);
+        drop(token);
+        match bell {
+            Some(kernel) => kernel.ring(),
+            None if waits => self.arrival.notify_one(),
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RunState, ThreadFile, World, state_in};
+
+    #[test]
+    fn the_state_of_a_thread_is_found_whatever_its_name() {
+        assert_eq!(state_in(b"7 (a) R (b) c) S 1 2 3"), Some(RunState::Waits));
+        assert_eq!(state_in(b"7 () D 1"), Some(RunState::Waits));
+        assert_eq!(state_in(b"7 (x) R 1"), Some(RunState::Runs));
+        assert_eq!(state_in(b"7 (x) t 1"), Some(RunState::Stopped));
+        assert_eq!(state_in(b"7 (x) "), None);
+        assert_eq!(state_in(b""), None);
+    }
+
+    #[test]
+    fn the_file_of_a_thread_is_read_again_and_again_until_the_thread_has_ended() {
+        let this = ThreadFile::open(World::thread_number()).expect("the system has descriptors");
+        assert_eq!((this.state(), this.state()), (Some(RunState::Runs), Some(RunState::Runs)));
+        let opened = std::thread::scope(|scope| {
+            let other = scope.spawn(|| ThreadFile::open(World::thread_number()));
+            other.join().expect("it does not panic")
+        });
+        // What is left of a thread that was joined may be there for a moment.
+        let ended = opened.expect("the system has descriptors");
+        while ended.state().is_some() {
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,859 @@
+//! The timers of a worker: an indexed heap that its owner changes directly, and an inbox for everybody else.
+//!
+//! # Timer protocol
+//!
+//! ## Problem
+//! Timers are added, reset and deleted all the time, mostly by the worker that owns them, and hardly ever fire. Now and then
+//! another thread deletes one, resets it, or fires those of a worker that is stuck. A delete and a firing meet: both happen, or
+//! the action is used twice. A reset to later and a firing meet: the timer fires early. A reset to earlier comes while somebody
+//! else works at the heap: it is lost. Go (1.14 to 1.22) gave each timer ten states, of which several were some thread's business
+//! alone, and whoever met one of those had to spin until that thread was done; when it was preempted, or was the spinning thread
+//! itself, that was for ever.
+//!
+//! ## States
+//! The *lock* guards the heap and the free list. A timer lives in a *slot*, whose word is `generation:32 | edition:24 | flags:8` and
+//! is changed by compare-and-swap, with or without the lock (`process/slot.rs`). A thread that is at a slot without the lock is its *visitor*.
+//!
+//! | state | flags | meaning |
+//! |---|---|---|
+//! | settled | `PENDING` | the timer will fire. Its key in the heap is no later than its deadline; it has none if that never comes |
+//! | unsettled | `PENDING` and `RESETTING` or `QUEUED` | a visitor sets its deadline, or one has; the heap does not know yet |
+//! | ticking | `PENDING` without `SPARE`, and a period | one of the above, and a thread that took its tick is making a clone |
+//! | ended | not `PENDING` | it has fired or was deleted, and its generation is over: its id is stale. With `TAKING`, a visitor is moving the actions out; with `QUEUED`, the slot waits to be freed |
+//!
+//! Beside the heap, `early` and `inbox` take what is done without the lock. `earliest` and `early` together are what `next` says.
+//!
+//! ## Operations
+//! What each does, by the state that it finds, and what it does when another thread has the lock.
+//!
+//! | | settled | unsettled | ticking | ended | lock taken |
+//! |---|---|---|---|---|---|
+//! | add | makes a settled timer of a free slot; at the limit, frees what is left in the inbox, else refuses | | | | waits |
+//! | delete | `End`; the key goes, the slot is free | the same; the slot stays queued, or its visitor queues it | the same; the tick still comes, its spare is refused | `None` | `End` with `TAKING`, `Leave`, `Push`; the key goes when it is settled or comes first |
+//! | reset | to later: one store; to earlier: the key moves up | the same | the same | `None` | `Begin`, store, `Leave`, `Push`, `Lower`; if another thread has begun, nothing: that one overrides this |
+//! | modify | `Replace`, then as reset | the same | the same; the tick still comes with the old action, its spare is refused | refused | waits |
+//! | clean | raises the first key to its deadline, or is done | removes the first key, which comes back when it is settled | as settled | removes the first key | does nothing |
+//! | adjust | | gives it a key no later than its deadline | as unsettled | frees the slot, or leaves that to its visitor | waits |
+//! | run | if due, `Fire`, or `Tick` and the next deadline; else raises its key | removes the key: not fired before it is settled | if due: missed, the next deadline | removes the key | does nothing |
+//!
+//! No operation waits for a visitor, and nothing of an action runs under the lock. What runs under it is bounded: a few sifts, 64
+//! entries of the inbox (but an add at the limit looks for a slot in all of it), a page of new slots. In a periodic timer's tick, `run`
+//! waits for the lock once, to give the spare back.
+//!
+//! ## Steps
+//! - `Arm` (lock): fill the cells of a free slot · store the word, `PENDING`. `Publish` (lock): store `earliest`.
+//! - `End`: CAS to the next generation without flags, but `RESETTING` and `QUEUED` stay, and without the lock `TAKING` is set ·
+//!   move the actions out. `Fire` (lock): the same, from a settled word only.
+//! - `Tick` (lock): CAS `SPARE` away from a settled word · move the spare out · CAS the deadline from the one that was due to
+//!   the next. Without the lock: clone. `Return` (lock): fill the cell · CAS `SPARE` back, if generation and edition are still
+//!   the same.
+//! - `Replace` (lock): CAS `SPARE` away, move the old spare out · fill the other cell · CAS the edition up, which makes the
+//!   other cell the current one · move the old action out · fill its cell with the new spare, CAS `SPARE` back.
+//! - `Begin`: CAS `RESETTING`, unless it is set. `Leave`: CAS `RESETTING` or `TAKING` away and `QUEUED` in · if `QUEUED` was
+//!   not set, `Push`: CAS the slot onto the inbox. `Lower` (after a reset): `early` becomes at most the deadline.
+//! - `Fetch` (lock): store `earliest` at most `early` · `Raise`: CAS `early` from what was read to never · swap the inbox for
+//!   an empty one. `Unqueue` (lock): CAS `QUEUED` away · then read flags and deadline, and settle the slot.
+//!
+//! ## Why it works
+//! - *A delete and a firing exclude each other.* `End` and `Fire` are successful CASes from the same generation of one word to
+//!   the next.
+//! - *Never early.* `Fire` and `Tick` start from a settled word. While one thread holds the lock, a reset without it changes
+//!   that word for good: `QUEUED` stays until somebody with the lock clears it. So if the CAS succeeds, the deadline that was
+//!   read after the word is the one that counts. Generation and flags cannot come back meanwhile, so there is no ABA.
+//! - *Exactly once.* The lock lets one thread at a time take from the heap. A tick is taken with its spare, and there is one.
+//! - *No reset is lost.* The deadline is stored before `Leave` sets `QUEUED`, and read after `Unqueue` clears it. Either
+//!   `Unqueue` sees the deadline, or `Leave` finds the slot not queued, and pushes it again. A key may disappear from the heap
+//!   because its timer is unsettled; its visitor pushes it, at the latest when it leaves. Of two resets without the lock at
+//!   once, the second to begin does nothing: the first has not returned, so it may as well be the later one, and nothing fires
+//!   between the two.
+//! - *Each slot is queued once.* The thread whose `Leave` sets `QUEUED` pushes; `Unqueue` clears it after the slot has left the
+//!   list.
+//! - *No slot is used again while somebody is at it.* `RESETTING` and `TAKING` outlive the timer. A slot is free when none of
+//!   them is set, nor `QUEUED`; whoever clears the last of the two sets `QUEUED`, so that somebody with the lock comes to free
+//!   it.
+//! - *A pending timer is whole.* A tick and a replacement move the spare and the other cell, never the current one. So a delete
+//!   always finds the action, at once. A spare that comes back to another timer, or to another edition, is refused.
+//!
+//! ## Deadline and sleeper
+//! Whoever sets a deadline, if the result says `earliest`: fence(SeqCst), then look for a sleeper. Whoever goes to sleep: announce it,
+//! fence(SeqCst), then read `next`. The two fences are ordered: either the sleeper reads a time no later than the deadline, or the
+//! other sees it, and wakes it.
+//!
+//! What the sleeper reads is no later than the deadline because `earliest` is stored under the lock, after the key is in the heap, and
+//! `early` is lowered after the slot is in the inbox. So whoever finds `early` low finds the slot, and takes it over with `early`: first
+//! `earliest` goes down, then `early` up. `next` reads them in the other order. `early` is not raised while entries of an earlier
+//! fetch are unsettled, and `earliest` stays at most `floor`, which is what `early` was.
+//!
+//! With the lock, a deadline is not reported as the earliest if the heap has an earlier one: whoever set that one reported it. Without
+//! the lock it always is: a sleeper may have read a later `earliest` than the thread that sets the deadline would.
+//!
+//! ## Allowed
+//! - `next` is too early after a delete without the lock or a reset to later. The sleeper wakes, runs, finds nothing due, and
+//!   `next` has become right; or `clean` makes it right before.
+//! - A timer is not fired while a thread is between `Begin` and `Leave` at it, whatever its deadline was. If that thread is
+//!   preempted there, this one timer is late.
+//! - A tick is missed if the clone of the one before takes longer than a period.
+//! - If more than 64 slots are in the inbox, the timers of some may fire after others that were due later.
+//! - At the limit, an add may be refused while a deleter is still at the last slot.
+//! - A slot whose 2^32 - 1 generations are used up is retired, and lowers the limit: of a million timers a second, one in an
+//!   hour.
+//! - A clone that takes as long as exactly 2^24 replacements of its timer's action comes back as the spare of the wrong one.
+//! - Memory stays as for the most timers there ever were: a cache line each, and 24 bytes of heap.
+//!
+//! ## Rejected
+//! - Go's ten states (see below). Go's later lock for each timer: two read-modify-writes more for each operation.
+//! - Claiming several due timers under one lock: saves some 5 ns a firing, but what is claimed can be neither deleted nor fired
+//!   by others while the first action runs, which may be long.
+//! - The actions under the lock, so that no code is unsafe: a delete that finds the lock taken could not return the action.
+//! - One cell, out of which the runner clones: a delete meanwhile finds no action, and cannot say whether it prevented
+//!   anything.
+//! - The deadline as the state word (tokio): a stale id meets the next timer of its slot with the same deadline, and resets it.
+//! - An add through the inbox: slots would have to be allocated without the lock. Adds are the owner's.
+//!
+//! ## Go's ten states
+//! | Go 1.14 to 1.22 | here |
+//! |---|---|
+//! | NoStatus, Removed | ended. `add` makes a timer, so none is added twice, where Go panics |
+//! | Waiting | settled |
+//! | Running | none: `Fire` is one CAS, after which the timer has ended. A periodic one stays pending. In Go, delete and modify spin |
+//! | Deleted | ended and `QUEUED`, if the lock was taken; else the key goes at once, not when it comes first |
+//! | Removing, Moving | none: that happens under the lock, and who finds it taken uses the inbox. In Go, they spin |
+//! | Modifying | `RESETTING`: a delete succeeds, another reset is overridden, a runner passes by. In Go, all of them spin |
+//! | ModifiedEarlier | unsettled: settled one by one from the inbox, where Go sweeps over all timers |
+//! | ModifiedLater | settled, with a deadline later than its key |
+//!
+//! What Go panics or throws on cannot be said here: a deadline is unsigned, and one of 0 is due at once; a period is not 0.
+//!
+//! ## Invariants
+//! - `[free]` a slot in the free list, or not yet used, has no timer and no visitor, and is not queued: only the lock's holder
+//!   uses it.
+//! - `[lock]` whoever has a reference to the ledger holds the lock of its timers, and uses it for their slots only.
+//! - `[cells]` the current cell is filled while `PENDING`, the other one while `SPARE`. Whoever clears such a flag has the
+//!   cell, until it is empty; without the lock, `TAKING` keeps the slot from being free so long. While a timer is pending
+//!   without `SPARE`, the other cell is empty, and belongs to the lock's holder.
+//!
+//! ## Checked by
+//! `models::*`, each with canaries: the table is in `models.rs`. `tests::any_operations_do_as_on_a_list` for sequences of operations, with
+//! and without the lock; `tests::four_threads_lose_and_double_nothing`.
+
+mod heap;
+#[cfg(all(test, procession_loom))]
+mod models;
+mod slot;
+#[cfg(all(test, not(procession_loom)))]
+mod tests;
+
+use std::fmt;
+use std::num::NonZeroU64;
+
+use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use procession_sync::atomic::{AtomicU32, AtomicU64};
+
+use heap::{Heap, Key, NEVER};
+use slot::{Begun, Settled, Slot, Table, Tick};
+
+use crate::util::biased_lock::{Guard, Lock};
+use crate::util::prefetch::prefetch;
+
+/// The defects that canary models plant, one at a time. What ships is [`SOUND`](mutation::SOUND).
+mod mutation {
+    /// No defect.
+    pub(super) const SOUND: u8 = 0;
+    /// `Arm` does not release the cells.
+    pub(super) const ARM_RELAXED: u8 = 1;
+    /// `End` does not compare generations.
+    pub(super) const END_ANY_GENERATION: u8 = 2;
+    /// `End` does not keep `RESETTING`.
+    pub(super) const END_FORGETS_RESETTING: u8 = 3;
+    /// `End` without the lock does not set `TAKING`.
+    pub(super) const TAKING_UNMARKED: u8 = 4;
+    /// `Fire` is a plain store.
+    pub(super) const FIRE_WITHOUT_CAS: u8 = 5;
+    /// `Fire` starts from any word that is pending.
+    pub(super) const FIRE_UNSETTLED: u8 = 6;
+    /// `Tick` does not ask whether there is a spare.
+    pub(super) const TICK_WITHOUT_SPARE: u8 = 7;
+    /// `Tick` stores the next deadline, whatever the deadline has become.
+    pub(super) const ADVANCE_WITHOUT_CAS: u8 = 8;
+    /// `Return` does not release the cell.
+    pub(super) const RETURN_RELAXED: u8 = 9;
+    /// `Return` does not compare editions.
+    pub(super) const RETURN_ANY_EDITION: u8 = 10;
+    /// `Replace` is a plain store.
+    pub(super) const REPLACE_WITHOUT_CAS: u8 = 11;
+    /// A reset without the lock goes without `Begin`.
+    pub(super) const RESET_WITHOUT_BEGIN: u8 = 12;
+    /// `Begin` does not mind that another thread has begun.
+    pub(super) const BEGIN_TWICE: u8 = 13;
+    /// `Leave` does not release.
+    pub(super) const LEAVE_RELAXED: u8 = 14;
+    /// `Push` is a plain store.
+    pub(super) const PUSH_WITHOUT_CAS: u8 = 15;
+    /// `Lower` comes before `Push`.
+    pub(super) const LOWER_BEFORE_PUSH: u8 = 16;
+    /// `Raise` comes without `earliest` having been lowered.
+    pub(super) const RAISE_WITHOUT_LOWERING: u8 = 17;
+    /// The deadline is read before `Unqueue`.
+    pub(super) const READ_BEFORE_UNQUEUE: u8 = 18;
+    /// `Return` does not compare generations.
+    pub(super) const RETURN_ANY_GENERATION: u8 = 19;
+}
+
+/// Firings in one pass of `run`; then the worker looks at its run queues again. Erlang's bound is 100.
+const FIRINGS_MAX: u32 = 128;
+
+/// Entries put right under one hold of the lock: some 5 us, as long as another thread may have to wait for it.
+const PORTION: u32 = 64;
+
+/// The link that ends the inbox. A slot's link is its number plus 1.
+const EMPTY: u32 = 0;
+
+/// Names one timer of one [`Timers`], for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TimerId {
+    slot: u32,
+    generation: u32,
+}
+
+/// A timer that was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Armed {
+    pub(crate) id: TimerId,
+    /// Whether it may be the earliest of all, so that whoever sleeps until the earliest deadline has to be woken.
+    pub(crate) earliest: bool,
+}
+
+/// A pending timer whose deadline was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Rearmed {
+    /// As in [`Armed`].
+    pub(crate) earliest: bool,
+}
+
+/// A pending timer of which everything was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Modified<A> {
+    /// The action that it had.
+    pub(crate) replaced: A,
+    /// As in [`Armed`].
+    pub(crate) earliest: bool,
+}
+
+/// The error of an operation that did not take an action over; it holds the action.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refused<A>(pub(crate) A);
+
+impl<A> fmt::Debug for Refused<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Refused(..)")
+    }
+}
+
+/// What a pass of [`Timers::run`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Ran {
+    /// How often it fired.
+    pub(crate) fired: u32,
+    /// Whether due timers may be left: this pass was long enough, or another thread has the lock.
+    pub(crate) more: bool,
+}
+
+/// What became of the timers. While no operation is under way, `armed = fired + cancelled + pending`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) armed: u64,
+    /// Timers that ended by firing.
+    pub(crate) fired: u64,
+    /// Firings of periodic timers, which do not end by it.
+    pub(crate) ticks: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) pending: u64,
+}
+
+/// What the lock guards.
+#[derive(Debug)]
+struct Ledger {
+    heap: Heap,
+    /// Slots that hold nothing, the warmest last. Has room for all slots, so that nothing is allocated when a timer ends.
+    free: Vec<u32>,
+    /// Slots ever used; those behind are new.
+    made: u32,
+    /// The link of the next entry that was fetched from the inbox and is to be settled.
+    backlog: u32,
+    /// No later than any deadline that is in the backlog only.
+    floor: u64,
+    /// What `Outside::earliest` says.
+    published: u64,
+    armed: u64,
+    fired: u64,
+    ticks: u64,
+    cancelled: u64,
+}
+
+/// What is used without the lock.
+#[derive(Debug)]
+struct Outside {
+    /// No later than any deadline in the heap and the backlog. Stored under the lock.
+    earliest: AtomicU64,
+    /// No later than any deadline that was set without the lock and has not been fetched. Lowered by those who set them, raised
+    /// under the lock.
+    early: AtomicU64,
+    /// The link of the slot that was pushed last.
+    inbox: AtomicU32,
+    /// Timers deleted without the lock.
+    cancelled: AtomicU64,
+}
+
+/// Keeps what others read apart from the lock, which the owner writes at each operation: two cache lines, because processors
+/// prefetch them in pairs.
+#[repr(align(128))]
+struct Apart<T>(T);
+
+/// The timers of one worker. Any thread may use them; it is fastest for the owner.
+///
+/// `A` is what is done when a timer fires. Nothing of it (`Clone`, `Drop`) runs under the lock, so it may use the same timers.
+pub(crate) struct Timers<A, const MUTATION: u8 = { mutation::SOUND }> {
+    ledger: Apart<Lock<Ledger>>,
+    outside: Apart<Outside>,
+    table: Table<A, MUTATION>,
+    limit: u32,
+}
+
+/// A timer that was taken to be fired.
+enum Due<'a, A, const MUTATION: u8> {
+    Once(A),
+    Tick(Spare<'a, A, MUTATION>),
+}
+
+impl<A> Timers<A> {
+    /// No timers yet, and at most `limit` at a time. What it takes at once is 16 bytes for each 1024 of these.
+    pub(crate) fn new(limit: u32) -> Self {
+        Self::starting_at(limit, 0, 0)
+    }
+}
+
+impl<A, const MUTATION: u8> Timers<A, MUTATION> {
+    /// Timers whose slots have already had `generation` timers, and that have seen `sequence` in all, so that tests reach the ends
+    /// of the counters.
+    fn starting_at(limit: u32, generation: u32, sequence: u32) -> Self {
+        // Links and positions are slot numbers plus a little, in 32 bits.
+        let limit = limit.min(u32::MAX - 8);
+        let ledger = Ledger {
+            heap: Heap::new(sequence),
+            free: Vec::new(),
+            made: 0,
+            backlog: EMPTY,
+            floor: NEVER,
+            published: NEVER,
+            armed: 0,
+            fired: 0,
+            ticks: 0,
+            cancelled: 0,
+        };
+        let outside = Outside {
+            earliest: AtomicU64::new(NEVER),
+            early: AtomicU64::new(NEVER),
+            inbox: AtomicU32::new(EMPTY),
+            cancelled: AtomicU64::new(0),
+        };
+        Self { ledger: Apart(Lock::new(ledger)), outside: Apart(outside), table: Table::new(limit, generation), limit }
+    }
+
+    fn lock(&self) -> Guard<'_, Ledger> {
+        self.ledger.0.lock()
+    }
+
+    /// The lock, unless another thread has it.
+    #[inline]
+    fn try_lock(&self) -> Option<Guard<'_, Ledger>> {
+        self.ledger.0.try_lock()
+    }
+
+    fn slot(&self, number: u32) -> &Slot<A, MUTATION> {
+        self.table.get(number).expect("heap and lists hold slots that were made")
+    }
+
+    /// No timer is due before this time; `u64::MAX` if none will ever be.
+    ///
+    /// It may be too early (*Allowed*), but it is never later than a deadline that was set before (*Deadline and sleeper*).
+    #[inline]
+    pub(crate) fn next(&self) -> u64 {
+        // Ordering: Acquire pairs with the Release of `Raise`; whoever sees `early` raised sees `earliest` lowered.
+        let early = self.outside.0.early.load(Acquire);
+        // Relaxed: the caller's fence orders it (*Deadline and sleeper*), and whoever acts on it takes the lock.
+        early.min(self.outside.0.earliest.load(Relaxed))
+    }
+
+    /// Adds a timer that fires at `when`, and then in every `period` if there is one. The action of such a timer is cloned here, and
+    /// again for each tick.
+    ///
+    /// # Errors
+    /// [`Refused`] returns the action if the limit is reached.
+    ///
+    /// # Blocking
+    /// Waits for the lock.
+    // Inlined whatever its size: its result, too large for registers, would pass through memory (2 of 33 ns for add and delete).
+    #[inline(always)]
+    pub(crate) fn add(&self, when: u64, period: Option<NonZeroU64>, action: A) -> Result<Armed, Refused<A>>
+    where
+        A: Clone,
+    {
+        let spare = period.map(|_| action.clone());
+        let mut ledger = self.lock();
+        self.settle_some(&mut ledger);
+        let Some(number) = ledger.free.pop().or_else(|| self.find_free(&mut ledger)) else {
+            drop(ledger);
+            drop(spare);
+            return Err(Refused(action));
+        };
+        if let Some(&next) = ledger.free.last() {
+            // Of a million that were used once, it is in no cache when its turn comes.
+            prefetch(self.slot(next));
+        }
+        let sequence = ledger.heap.create();
+        ledger.armed += 1;
+        // SAFETY: [free] the number comes off the free list, or was never there.
+        let generation = unsafe { self.slot(number).arm(when, sequence, period, action, spare) };
+        if when != NEVER {
+            ledger.heap.insert(when, sequence, number);
+        }
+        let earliest = self.publish(&mut ledger);
+        Ok(Armed { id: TimerId { slot: number, generation }, earliest })
+    }
+
+    /// Deletes a timer. Returns its action exactly if this call prevented the next firing.
+    #[inline]
+    pub(crate) fn delete(&self, id: TimerId) -> Option<A> {
+        let slot = self.table.get(id.slot)?;
+        if !slot.word().is_pending(id.generation) {
+            return None;
+        }
+        let Some(mut ledger) = self.try_lock() else {
+            return self.delete_apart(id);
+        };
+        self.settle_some(&mut ledger);
+        let ended = slot.cancel(&ledger, id.generation)?;
+        ledger.cancelled += 1;
+        ledger.heap.remove(id.slot);
+        if ended.is_free {
+            ledger.free.push(id.slot);
+        }
+        self.publish(&mut ledger);
+        drop(ledger);
+        drop(ended.spare);
+        Some(ended.action)
+    }
+
+    /// Deletes a timer without the lock.
+    #[cold]
+    fn delete_apart(&self, id: TimerId) -> Option<A> {
+        let slot = self.table.get(id.slot)?;
+        let ended = slot.cancel_apart(id.generation)?;
+        // Relaxed: a statistic.
+        self.outside.0.cancelled.fetch_add(1, Relaxed);
+        if slot.end_taking() {
+            self.push(id.slot, slot);
+        }
+        drop(ended.spare);
+        Some(ended.action)
+    }
+
+    /// Changes the deadline of a timer. `None` if it is not pending any more: then nothing changed.
+    #[inline]
+    pub(crate) fn reset(&self, id: TimerId, when: u64) -> Option<Rearmed> {
+        let slot = self.table.get(id.slot)?;
+        if !slot.word().is_pending(id.generation) {
+            return None;
+        }
+        let Some(mut ledger) = self.try_lock() else {
+            return self.reset_apart(id, when);
+        };
+        self.settle_some(&mut ledger);
+        if !slot.word().is_pending(id.generation) {
+            return None;
+        }
+        Some(Rearmed { earliest: self.set_when(&mut ledger, id.slot, slot, when) })
+    }
+
+    /// Changes the deadline of a timer without the lock.
+    #[cold]
+    fn reset_apart(&self, id: TimerId, when: u64) -> Option<Rearmed> {
+        let slot = self.table.get(id.slot)?;
+        match slot.begin_reset(id.generation) {
+            Begun::Yes => {}
+            Begun::Overtaken => return Some(Rearmed { earliest: false }),
+            Begun::Stale => return None,
+        }
+        let must_push = slot.end_reset(when);
+        // Ordering: Release pairs with the Acquire of `Raise`; whoever raises `early` finds the slot in the inbox.
+        let lower = || self.outside.0.early.fetch_min(when, Release);
+        if MUTATION == mutation::LOWER_BEFORE_PUSH {
+            lower();
+        }
+        if must_push {
+            self.push(id.slot, slot);
+        }
+        if MUTATION != mutation::LOWER_BEFORE_PUSH {
+            lower();
+        }
+        // `earliest` is no help: a sleeper may have read a later value of it than this thread would.
+        Some(Rearmed { earliest: true })
+    }
+
+    /// Changes deadline, period and action of a timer. A tick that a thread has already taken still comes with the old action.
+    ///
+    /// # Errors
+    /// [`Refused`] returns the new action if the timer is not pending any more: then nothing changed.
+    ///
+    /// # Blocking
+    /// Waits for the lock.
+    pub(crate) fn modify(
+        &self,
+        id: TimerId,
+        when: u64,
+        period: Option<NonZeroU64>,
+        action: A,
+    ) -> Result<Modified<A>, Refused<A>>
+    where
+        A: Clone,
+    {
+        let Some(slot) = self.table.get(id.slot) else { return Err(Refused(action)) };
+        let spare = period.map(|_| action.clone());
+        let mut ledger = self.lock();
+        self.settle_some(&mut ledger);
+        let replaced = slot.replace(&ledger, id.generation, period, action, spare);
+        let earliest = replaced.action.is_ok() && self.set_when(&mut ledger, id.slot, slot, when);
+        drop(ledger);
+        drop(replaced.rest);
+        match replaced.action {
+            Ok(replaced) => Ok(Modified { replaced, earliest }),
+            Err(action) => Err(Refused(action)),
+        }
+    }
+
+    /// Hands the actions of the timers that are due at `now` to `fire`, in the order of their deadlines, at most 128.
+    ///
+    /// # Blocking
+    /// Does nothing if another thread has the lock; waits for it only to end a tick.
+    pub(crate) fn run(&self, now: u64, fire: &mut dyn FnMut(A)) -> Ran
+    where
+        A: Clone,
+    {
+        let mut fired = 0;
+        while fired < FIRINGS_MAX && self.is_due(now) {
+            // One at a time: what is not taken yet can be fired by others, and deleted, whatever `fire` does meanwhile.
+            let due = self.try_lock().and_then(|mut ledger| self.take_due(&mut ledger, now));
+            match due {
+                None => break,
+                Some(Due::Once(action)) => fire(action),
+                Some(Due::Tick(spare)) => fire(spare.split()),
+            }
+            fired += 1;
+        }
+        Ran { fired, more: self.is_due(now) }
+    }
+
+    /// Whether a timer may be due. What never comes is not due at the end of time either.
+    fn is_due(&self, now: u64) -> bool {
+        let next = self.next();
+        next <= now && next != NEVER
+    }
+
+    /// Takes the first timer that is due.
+    fn take_due(&self, ledger: &mut Ledger, now: u64) -> Option<Due<'_, A, MUTATION>> {
+        self.settle_some(ledger);
+        let mut due = None;
+        for _ in 0..PORTION {
+            let Some(key) = ledger.heap.first().filter(|key| key.when() <= now) else { break };
+            let slot = self.slot(key.slot());
+            let (word, when) = (slot.word(), slot.when());
+            let is_settled = if MUTATION == mutation::FIRE_UNSETTLED { word.has_timer() } else { word.is_settled() };
+            if !put_right(ledger, key, is_settled, when) {
+                continue;
+            }
+            if let Some(period) = slot.period() {
+                let Some(taken) = slot.tick(ledger, word) else { continue };
+                let next = next_tick(when, period, now);
+                if slot.advance(when, next) {
+                    put_right(ledger, key, true, next);
+                }
+                if let Some((tick, action)) = taken {
+                    ledger.ticks += 1;
+                    due = Some(Due::Tick(Spare { timers: self, slot, tick, action: Some(action) }));
+                    break;
+                }
+            } else if let Some(ended) = slot.fire(ledger, word) {
+                ledger.fired += 1;
+                ledger.heap.remove(key.slot());
+                if let Some(next) = ledger.heap.first() {
+                    // Of a million, it is in no cache when its turn comes.
+                    prefetch(self.slot(next.slot()));
+                }
+                if ended.is_free {
+                    ledger.free.push(key.slot());
+                }
+                due = Some(Due::Once(ended.action));
+                break;
+            }
+        }
+        self.publish(ledger);
+        due
+    }
+
+    /// Settles entries of the inbox, then puts the head of the heap right, at most 64 of both; says how many. After fewer than 64,
+    /// `next` is exact. Does nothing if another thread has the lock.
+    pub(crate) fn clean(&self) -> u32 {
+        let Some(mut ledger) = self.try_lock() else { return 0 };
+        let mut cleaned = self.settle_some(&mut ledger);
+        while cleaned < PORTION
+            && let Some(key) = ledger.heap.first()
+        {
+            let slot = self.slot(key.slot());
+            let (word, when) = (slot.word(), slot.when());
+            if put_right(&mut ledger, key, word.is_settled(), when) {
+                break;
+            }
+            cleaned += 1;
+        }
+        self.publish(&mut ledger);
+        cleaned
+    }
+
+    /// Settles all that is in the inbox, 64 entries under each hold of the lock; says how many.
+    ///
+    /// # Blocking
+    /// Waits for the lock.
+    pub(crate) fn adjust(&self) -> u32 {
+        let mut settled = 0;
+        // Not for ever, if others fill the inbox as fast: every slot was there once.
+        for _ in 0..=self.limit / PORTION {
+            let portion = self.settle_some(&mut self.lock());
+            settled += portion;
+            if portion < PORTION {
+                break;
+            }
+        }
+        settled
+    }
+
+    /// Whether this timer will still fire, as far as this thread can see.
+    #[inline]
+    pub(crate) fn is_pending(&self, id: TimerId) -> bool {
+        self.table.get(id.slot).is_some_and(|slot| slot.word().is_pending(id.generation))
+    }
+
+    /// Deletes all timers, and hands their actions out. One that is added meanwhile may stay.
+    pub(crate) fn clear(&self, take: &mut dyn FnMut(A)) {
+        let made = self.lock().made;
+        for number in 0..made {
+            let generation = self.slot(number).word().generation();
+            if let Some(action) = self.delete(TimerId { slot: number, generation }) {
+                take(action);
+            }
+        }
+    }
+
+    /// What became of the timers.
+    ///
+    /// # Blocking
+    /// Waits for the lock.
+    pub(crate) fn counts(&self) -> Counts {
+        let ledger = self.lock();
+        let cancelled = ledger.cancelled + self.outside.0.cancelled.load(Relaxed);
+        let Ledger { armed, fired, ticks, .. } = *ledger;
+        Counts { armed, fired, ticks, cancelled, pending: armed - fired - cancelled }
+    }
+
+    /// Under the lock: changes the deadline of a pending timer. Says whether it may be the earliest.
+    fn set_when(&self, ledger: &mut Ledger, number: u32, slot: &Slot<A, MUTATION>, when: u64) -> bool {
+        // If a thread without the lock is resetting the timer, either of the two may come last: it has not returned.
+        slot.set_when(when);
+        self.place(ledger, number, slot, when)
+    }
+
+    /// Sees to it that a timer's key is no later than its deadline. Says whether it may be the earliest.
+    fn place(&self, ledger: &mut Ledger, number: u32, slot: &Slot<A, MUTATION>, when: u64) -> bool {
+        match ledger.heap.when_of(number) {
+            Some(bound) if bound <= when => {}
+            Some(_) => ledger.heap.change(number, when),
+            None if when == NEVER => {}
+            None => ledger.heap.insert(when, slot.sequence(), number),
+        }
+        self.publish(ledger)
+    }
+
+    /// `Publish`. Says whether the earliest deadline became earlier.
+    #[inline]
+    fn publish(&self, ledger: &mut Ledger) -> bool {
+        let before = ledger.published;
+        let earliest = ledger.heap.first().map_or(NEVER, |key| key.when()).min(ledger.floor);
+        if earliest == before {
+            return false;
+        }
+        ledger.published = earliest;
+        // Relaxed: the fence of the caller, or `Raise`, orders it before what it must not follow.
+        self.outside.0.earliest.store(earliest, Relaxed);
+        earliest < before
+    }
+
+    /// A slot when the free list is empty: a new one or, at the limit, one that a thread without the lock has left.
+    #[cold]
+    fn find_free(&self, ledger: &mut Ledger) -> Option<u32> {
+        if ledger.made == self.limit {
+            // Not for ever, if others fill the inbox as fast: every slot was there once.
+            for _ in 0..=self.limit / PORTION {
+                if !ledger.free.is_empty() || self.settle_some(ledger) == 0 {
+                    break;
+                }
+            }
+            return ledger.free.pop();
+        }
+        let number = ledger.made;
+        let slots = self.table.make(number);
+        ledger.heap.track(slots);
+        ledger.free.reserve(slots);
+        ledger.made += 1;
+        Some(number)
+    }
+
+    /// `Push`: puts a slot into the inbox, whose `QUEUED` the caller has set.
+    fn push(&self, number: u32, slot: &Slot<A, MUTATION>) {
+        let inbox = &self.outside.0.inbox;
+        let link = number + 1;
+        let mut newest = inbox.load(Relaxed);
+        loop {
+            // Relaxed: released by the compare-and-swap that follows.
+            slot.next.store(newest, Relaxed);
+            if MUTATION == mutation::PUSH_WITHOUT_CAS {
+                inbox.store(link, Release);
+                return;
+            }
+            // Ordering: Release pairs with the Acquire of `Fetch`; makes the link visible. Relaxed on failure: what was seen is only
+            // linked to.
+            match inbox.compare_exchange_weak(newest, link, Release, Relaxed) {
+                Ok(_) => return,
+                Err(now) => newest = now,
+            }
+        }
+    }
+
+    /// Settles what threads without the lock have left, at most 64 entries. Says how many.
+    #[inline]
+    fn settle_some(&self, ledger: &mut Ledger) -> u32 {
+        let outside = &self.outside.0;
+        // Relaxed: what is not visible yet is left for the next.
+        let left =
+            ledger.backlog != EMPTY || outside.inbox.load(Relaxed) != EMPTY || outside.early.load(Relaxed) != NEVER;
+        if left { self.settle_portion(ledger) } else { 0 }
+    }
+
+    #[cold]
+    fn settle_portion(&self, ledger: &mut Ledger) -> u32 {
+        let mut settled = 0;
+        while settled < PORTION {
+            if ledger.backlog == EMPTY {
+                self.fetch(ledger);
+            }
+            let Some(number) = ledger.backlog.checked_sub(1) else { break };
+            let slot = self.slot(number);
+            // Relaxed: acquired by `Fetch`. Before `Unqueue`, after which the slot may be pushed again.
+            ledger.backlog = slot.next.load(Relaxed);
+            let planted = (MUTATION == mutation::READ_BEFORE_UNQUEUE).then(|| slot.when());
+            match slot.unqueue() {
+                Settled::Pending => {
+                    self.place(ledger, number, slot, planted.unwrap_or_else(|| slot.when()));
+                }
+                Settled::Ended { is_free } => {
+                    ledger.heap.remove(number);
+                    if is_free {
+                        ledger.free.push(number);
+                    }
+                }
+            }
+            settled += 1;
+        }
+        if ledger.backlog == EMPTY {
+            ledger.floor = NEVER;
+        }
+        self.publish(ledger);
+        settled
+    }
+
+    /// `Fetch`: takes over what is in the inbox, and what `early` says of it. The backlog is empty.
+    fn fetch(&self, ledger: &mut Ledger) {
+        let outside = &self.outside.0;
+        ledger.floor = NEVER;
+        // Relaxed: acquired by the compare-and-swap that follows.
+        let mut early = outside.early.load(Relaxed);
+        // As many rounds as other threads lower it.
+        while early != NEVER {
+            ledger.floor = early;
+            if MUTATION != mutation::RAISE_WITHOUT_LOWERING {
+                self.publish(ledger);
+            }
+            // Ordering (`Raise`): Release pairs with the Acquire of `next`, as it says. Acquire pairs with the Release of `Lower`; what it
+            // was lowered for is in the inbox.
+            match outside.early.compare_exchange(early, NEVER, AcqRel, Relaxed) {
+                Ok(_) => break,
+                Err(now) => early = now,
+            }
+        }
+        // Ordering: Acquire pairs with the Release of `Push`, of every push in the list: their changes form one release sequence.
+        ledger.backlog = outside.inbox.swap(EMPTY, Acquire);
+    }
+}
+
+impl<A, const MUTATION: u8> fmt::Debug for Timers<A, MUTATION> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timers").field("next", &self.next()).field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+/// Puts the first key right. Says whether it was: its timer is settled, and due at that time.
+fn put_right(ledger: &mut Ledger, key: Key, is_settled: bool, when: u64) -> bool {
+    if !is_settled || when == NEVER {
+        // Whoever is, or was, at the slot without the lock pushes it, if the timer is still pending.
+        ledger.heap.remove(key.slot());
+        false
+    } else if when > key.when() {
+        ledger.heap.change(key.slot(), when);
+        false
+    } else {
+        true
+    }
+}
+
+/// The first tick after `now` of a timer that was due at `when`: it keeps its phase, and skips what was missed.
+fn next_tick(when: u64, period: NonZeroU64, now: u64) -> u64 {
+    let missed = now.saturating_sub(when) / period;
+    when.saturating_add(period.get().saturating_mul(missed.saturating_add(1)))
+}
+
+/// The action of a tick that was taken. When it is dropped it goes back, to be the next tick's.
+struct Spare<'a, A, const MUTATION: u8> {
+    timers: &'a Timers<A, MUTATION>,
+    slot: &'a Slot<A, MUTATION>,
+    tick: Tick,
+    action: Option<A>,
+}
+
+impl<A: Clone, const MUTATION: u8> Spare<'_, A, MUTATION> {
+    /// Makes two of it: one to fire, and one that goes back. If `clone` panics, the one there is goes back, and the tick is lost.
+    fn split(self) -> A {
+        self.action.clone().expect("there until it goes back")
+    }
+}
+
+impl<A, const MUTATION: u8> Drop for Spare<'_, A, MUTATION> {
+    fn drop(&mut self) {
+        let Some(action) = self.action.take() else { return };
+        let ledger = self.timers.lock();
+        let refused = self.slot.return_spare(&ledger, self.tick, action);
+        drop(ledger);
+        drop(refused);
+    }
+}

@@ -1,0 +1,115 @@
+//! How the watchdog sleeps while nothing runs.
+//!
+//! # Dozing protocol
+//!
+//! ## Problem
+//! The watchdog sees that nobody runs, and goes to sleep for good; at the same moment a worker leaves its parking lot. Nobody would look
+//! after it. To wake the watchdog at every wake-up of a worker would cost a lock each time.
+//!
+//! ## States
+//! One word: whether the watchdog sleeps, or is about to.
+//!
+//! ## Steps
+//! Watchdog: `Doze` raise the word · fence(SeqCst) · look whether anybody is awake; nobody → sleep until a token comes; lower the word.
+//! Worker that became awake, and whoever claims a seat, which may be late: fence(SeqCst) · `Rouse` if the word is raised, lower it and send
+//! a token.
+//!
+//! ## Why it works
+//! The two fences are totally ordered. If the watchdog's is first, the worker sees the word raised. If the worker's is first, the watchdog
+//! sees it awake.
+//!
+//! ## Allowed
+//! A token may come when the watchdog has just found somebody awake: it looks once more than need be.
+//!
+//! ## Checked by
+//! `models::doze_against_rouse`, `models::canary_without_fence`, `models::canary_without_look`.
+
+use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
+use procession_sync::atomic::{AtomicBool, fence};
+
+/// The defects that canary models plant, one at a time.
+pub(crate) mod mutation {
+    pub(crate) const SOUND: u8 = 0;
+    /// No fence on either side.
+    pub(crate) const WITHOUT_FENCE: u8 = 1;
+    /// The watchdog does not look once more.
+    pub(crate) const WITHOUT_LOOK: u8 = 2;
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Doze<const MUTATION: u8 = { mutation::SOUND }>(AtomicBool);
+
+impl<const MUTATION: u8> Doze<MUTATION> {
+    fn fence(&self) {
+        if MUTATION != mutation::WITHOUT_FENCE {
+            fence(SeqCst);
+        }
+    }
+
+    /// `Doze`: says whether to sleep.
+    pub(crate) fn begin(&self, is_quiet: impl Fn() -> bool) -> bool {
+        // Relaxed, as all accesses of the word: the fences order it.
+        self.0.store(true, Relaxed);
+        self.fence();
+        let sleeps = MUTATION == mutation::WITHOUT_LOOK || is_quiet();
+        if !sleeps {
+            self.0.store(false, Relaxed);
+        }
+        sleeps
+    }
+
+    /// The watchdog is awake again.
+    pub(crate) fn end(&self) {
+        self.0.store(false, Relaxed);
+    }
+
+    /// `Rouse`: says whether a token is to be sent.
+    #[inline]
+    pub(crate) fn rouse(&self) -> bool {
+        self.fence();
+        self.0.load(Relaxed) && self.0.swap(false, Relaxed)
+    }
+}
+
+#[cfg(all(test, procession_loom))]
+mod models {
+    use procession_sync::atomic::AtomicU32;
+    use procession_sync::atomic::Ordering::Relaxed;
+    use procession_sync::{Arc, explore, thread};
+
+    use super::{Doze, mutation};
+
+    fn race<const MUTATION: u8>() {
+        explore(|| {
+            let shared = Arc::new((Doze::<MUTATION>::default(), AtomicU32::new(0)));
+            let worker = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    // Relaxed: nothing but the fences orders the two, as in `scheduler/idle.rs`.
+                    shared.1.store(1, Relaxed);
+                    shared.0.rouse()
+                })
+            };
+            let sleeps = shared.0.begin(|| shared.1.load(Relaxed) == 0);
+            let roused = worker.join().expect("the worker does not panic");
+            assert!(!sleeps || roused, "the watchdog sleeps while a worker runs");
+        });
+    }
+
+    #[test]
+    fn doze_against_rouse() {
+        race::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the watchdog sleeps while a worker runs")]
+    fn canary_without_fence() {
+        race::<{ mutation::WITHOUT_FENCE }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the watchdog sleeps while a worker runs")]
+    fn canary_without_look() {
+        race::<{ mutation::WITHOUT_LOOK }>();
+    }
+}
