@@ -5,11 +5,13 @@ use std::task::Poll;
 
 #[cfg(feature = "tokio")]
 pub use crate::bridge::{Compat, CompatError, compat};
+pub use crate::machine::command::perform;
 pub use crate::machine::command::{
-    BlockingWork, Command, CommandError, CommandId, CommandResult, Completion, Done, Handler, SendParcel, SpawnProcess,
-    Value, command, perform,
+    BlockingWork, Command, Completion, Done, Handler, SendParcel, SpawnProcess, command,
 };
 pub use crate::machine::process::{Event, Events, InitError, Process, Status, WaitingFor, Yields};
+pub use crate::machine::value::CommandId;
+pub use crate::machine::value::{CommandError, CommandResult, Value};
 pub use crate::mailbox::bounded::{MailboxSnapshot, WhenFull};
 pub use crate::mailbox::call::{CallError, Reply, call_all};
 pub use crate::mailbox::context::{Address, Context, Receive, SendError, SendWait, send};
@@ -17,15 +19,16 @@ pub use crate::mailbox::dead_letter::{DeadCause, DeadLetter};
 pub use crate::mailbox::relay::{FaultyRelay, InProcess, Parcel, Relay};
 pub use crate::mailbox::thread::ThreadMailbox;
 pub use crate::observe::snapshot::{
-    DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess, Waiting, WaitingProcess,
-    WorkerSnapshot,
+    DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess, WaitingProcess, WorkerSnapshot,
 };
 pub use crate::pool::spawn_blocking;
 pub use crate::process::exit::{Exit, exit};
 pub use crate::process::pid::{ParsePidError, Pid};
 pub use crate::process::state::ProcessState;
+pub use crate::process::wait_reason::Waiting;
 pub use crate::relations::names::{Named, RegisterError, register, whereis};
-pub use crate::relations::{Down, ExitSignal, MonitorRef, link, send_exit, unlink};
+pub use crate::relations::signal::{Down, ExitSignal, MonitorRef};
+pub use crate::relations::{link, send_exit, unlink};
 pub use crate::scheduler::handle::{BlockOnError, BuildError, Builder, Scheduler, WidthError};
 pub use crate::spawn::join_handle::{Child, Handle};
 pub use crate::spawn::options::{SpawnError, SpawnOptions};

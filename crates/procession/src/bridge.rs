@@ -17,7 +17,7 @@ use tokio::runtime::{EnterGuard, Handle, Runtime};
 
 pub use self::compat::{Compat, CompatError, compat};
 use crate::BuildError;
-use crate::process::body::{drop_guarded, guarded};
+use crate::process::unwind::{drop_guarded, guarded};
 
 /// One: it serves sockets and timers, and runs what is given to tokio itself; the work is done by the scheduler's workers.
 const THREADS: usize = 1;

@@ -105,15 +105,16 @@ use procession_sync::{Mutex, thread};
 use crate::coroutine::helpers::Job;
 use crate::mailbox::call::{CallError, Reply};
 use crate::mailbox::context::Address;
-use crate::process::body::{Body, Step, drop_guarded};
+use crate::process::body::{Body, Step};
 use crate::process::exit::Exiting;
 use crate::process::slot::Slot;
+use crate::process::unwind::drop_guarded;
 use crate::process::waker;
-use crate::relations::{Down, MonitorRef};
+use crate::relations::signal::{Down, MonitorRef};
 use crate::scheduler::block_on;
 use crate::scheduler::current;
 use crate::scheduler::handle;
-use crate::scheduler::idle::SeatId;
+use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::time::timeout;
 use crate::variance::Typed;
@@ -987,7 +988,7 @@ where
         });
         if let Some(waker) = waker {
             // The lender may be gone by now.
-            drop(crate::process::body::guarded(|| waker.wake()));
+            drop(crate::process::unwind::guarded(|| waker.wake()));
         }
     }
 }

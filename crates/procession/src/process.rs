@@ -1,6 +1,7 @@
 //! What a process is: its state word, its slot with the references that keep it, and its body.
 
 #[expect(unsafe_code, reason = "futures are pinned in the body's box")]
+pub(crate) mod async_body;
 pub(crate) mod body;
 pub(crate) mod exit;
 #[expect(unsafe_code, reason = "a cell that changes hands by protocol")]
@@ -10,5 +11,7 @@ pub(crate) mod refcount;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod slot;
 pub(crate) mod state;
+pub(crate) mod unwind;
+pub(crate) mod wait_reason;
 #[expect(unsafe_code, reason = "wakers are raw")]
 pub(crate) mod waker;

@@ -6,139 +6,24 @@
 //! What a process is told comes through its mailbox, behind the messages that were sent before by the same process, or that it found there
 //! when it came. What is done to a process (it is ended, or cancelled) is a bit of its state word, and waits for no mailbox.
 
+pub(crate) mod entries;
 pub(crate) mod names;
 pub(crate) mod on_exit;
+pub(crate) mod signal;
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use procession_queue::Entry;
-use procession_sync::atomic::AtomicU64;
-use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::body::System;
 use crate::process::slot::Slot;
+use crate::relations::entries::{Entries, LinkId, Relations};
 use crate::relations::on_exit::{Left, Ties};
-use crate::scheduler::current;
-use crate::scheduler::shared::{self, find};
+use crate::relations::signal::{Down, ExitSignal, MonitorRef, Signal};
+use crate::scheduler::shared::find;
+use crate::scheduler::{current, shared};
 use crate::{Exit, Pid};
-
-/// One monitor. No two of a program are the same.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MonitorRef(u64);
-
-impl MonitorRef {
-    fn draw() -> Self {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: only that they differ matters.
-        Self(LAST.fetch_add(1, Relaxed) + 1)
-    }
-}
-
-impl fmt::Debug for MonitorRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "m{}", self.0)
-    }
-}
-
-/// One link: both sides have it under the same number, so that who ends one does not take half of the next between the same two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct LinkId(u64);
-
-impl LinkId {
-    const LEAST: Self = Self(0);
-
-    fn draw() -> Self {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: only that they differ matters.
-        Self(LAST.fetch_add(1, Relaxed) + 1)
-    }
-}
-
-/// The other side of each link. If two link themselves to each other at once, they have two.
-#[derive(Debug, Default)]
-struct Links(BTreeSet<(Pid, LinkId)>);
-
-impl Links {
-    fn insert(&mut self, peer: Pid, link: LinkId) {
-        self.0.insert((peer, link));
-    }
-
-    fn remove(&mut self, peer: Pid, link: LinkId) -> bool {
-        self.0.remove(&(peer, link))
-    }
-
-    fn is_with(&self, peer: Pid) -> bool {
-        self.0.range((peer, LinkId::LEAST)..).next().is_some_and(|&(other, _)| other == peer)
-    }
-
-    /// Takes out all links with `peer`.
-    fn take(&mut self, peer: Pid) -> Vec<LinkId> {
-        let mut taken = Vec::new();
-        while let Some(&(other, link)) = self.0.range((peer, LinkId::LEAST)..).next()
-            && other == peer
-        {
-            self.0.remove(&(other, link));
-            taken.push(link);
-        }
-        taken
-    }
-}
-
-/// A process that was monitored has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Down {
-    /// Which monitor this answers.
-    pub monitor: MonitorRef,
-    /// The process.
-    pub pid: Pid,
-    /// How it ended; [`Exit::NoProcess`] if it had ended before it was monitored.
-    pub exit: Exit,
-}
-
-/// An exit signal that was trapped: of a link, or sent by [`send_exit`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ExitSignal {
-    /// The process that ended, or that sent the signal; `None` if a thread that is no process sent it.
-    pub from: Option<Pid>,
-    /// How it ended, or what it sent.
-    pub exit: Exit,
-}
-
-/// What the runtime tells a process of others.
-#[derive(Debug)]
-pub(crate) enum Signal {
-    Down(Down),
-    Exit(ExitSignal),
-}
-
-/// The entries of a process. Those on both sides of a relation name each other.
-#[derive(Debug, Default)]
-pub(crate) struct Relations {
-    /// Whether exit signals are told instead of ending the process.
-    traps: bool,
-    links: Links,
-    /// Who monitors this process.
-    watchers: BTreeMap<MonitorRef, Pid>,
-    /// Whom this process monitors, and has not been told of yet.
-    watched: BTreeMap<MonitorRef, Pid>,
-    /// Who is cancelled when this process ends.
-    scope: BTreeSet<Pid>,
-    /// Whose scope this process is in.
-    scope_of: Option<Pid>,
-    /// Who stops this process when all are to end.
-    supervisor: Option<Pid>,
-    /// The name it is registered by.
-    name: Option<Arc<str>>,
-    /// How it is to end, if an exit signal ends it.
-    doom: Option<Exit>,
-}
-
-type Entries = Option<Box<Relations>>;
 
 fn ties(slot: &Slot) -> &Ties<Entries> {
     &slot.extra_or_default().ties
@@ -239,64 +124,6 @@ pub(crate) fn unlink_from(own: &Slot, other: Pid) {
             }
         });
     }
-}
-
-/// Has `own` told, once, when the other ends.
-pub(crate) fn monitor(own: &Slot, other: Pid) -> MonitorRef {
-    let (monitor, pid) = (MonitorRef::draw(), own.pid());
-    if pid == other {
-        // No process is told of its own end; as on the BEAM, there is nothing to give up either.
-        return monitor;
-    }
-    let has_ended = leave_own(own, |relations| {
-        relations.watched.insert(monitor, other);
-    });
-    if has_ended {
-        // Nobody is there to be told.
-        with(own, |relations| relations.watched.remove(&monitor));
-        return monitor;
-    }
-    let left = find(other).map(|target| {
-        leave(
-            &target,
-            |relations| {
-                relations.watchers.insert(monitor, pid);
-            },
-            |relations| relations.watchers.remove(&monitor).is_some(),
-        )
-    });
-    if left != Some(Left::There) {
-        tell(own, Signal::Down(Down { monitor, pid: other, exit: Exit::NoProcess }));
-    }
-    monitor
-}
-
-/// As `monitor`, of a process that is not queued yet.
-pub(crate) fn monitor_newborn(own: &Slot, newborn: &Slot) -> MonitorRef {
-    let monitor = MonitorRef::draw();
-    let has_ended = leave_own(own, |relations| {
-        relations.watched.insert(monitor, newborn.pid());
-    });
-    if has_ended {
-        with(own, |relations| relations.watched.remove(&monitor));
-        return monitor;
-    }
-    let ended = leave_own(newborn, |relations| {
-        relations.watchers.insert(monitor, own.pid());
-    });
-    debug_assert!(!ended, "it was never queued");
-    monitor
-}
-
-/// Ends a monitor; says whether it had not been answered. It is not answered afterwards, even if the answer is in the mailbox.
-pub(crate) fn demonitor(own: &Slot, monitor: MonitorRef) -> bool {
-    let Some(target) = with_any(own, |relations| relations.watched.remove(&monitor)).flatten() else {
-        return false;
-    };
-    if let Some(target) = find(target) {
-        with_any(&target, |relations| relations.watchers.remove(&monitor));
-    }
-    true
 }
 
 /// Takes a signal out of the mailbox of `own`; `None` if it has been called off meanwhile.
@@ -484,4 +311,62 @@ pub fn send_exit(pid: Pid, exit: Exit) -> bool {
     current::spend();
     let from = current::current().map(|slot| slot.pid());
     find(pid).map(|slot| deliver(&slot, from, exit, Cause::Sent)).is_some()
+}
+
+/// Has `own` told, once, when the other ends.
+pub(crate) fn monitor(own: &Slot, other: Pid) -> MonitorRef {
+    let (monitor, pid) = (MonitorRef::draw(), own.pid());
+    if pid == other {
+        // No process is told of its own end; as on the BEAM, there is nothing to give up either.
+        return monitor;
+    }
+    let has_ended = leave_own(own, |relations| {
+        relations.watched.insert(monitor, other);
+    });
+    if has_ended {
+        // Nobody is there to be told.
+        with(own, |relations| relations.watched.remove(&monitor));
+        return monitor;
+    }
+    let left = find(other).map(|target| {
+        leave(
+            &target,
+            |relations| {
+                relations.watchers.insert(monitor, pid);
+            },
+            |relations| relations.watchers.remove(&monitor).is_some(),
+        )
+    });
+    if left != Some(Left::There) {
+        tell(own, Signal::Down(Down { monitor, pid: other, exit: Exit::NoProcess }));
+    }
+    monitor
+}
+
+/// As `monitor`, of a process that is not queued yet.
+pub(crate) fn monitor_newborn(own: &Slot, newborn: &Slot) -> MonitorRef {
+    let monitor = MonitorRef::draw();
+    let has_ended = leave_own(own, |relations| {
+        relations.watched.insert(monitor, newborn.pid());
+    });
+    if has_ended {
+        with(own, |relations| relations.watched.remove(&monitor));
+        return monitor;
+    }
+    let ended = leave_own(newborn, |relations| {
+        relations.watchers.insert(monitor, own.pid());
+    });
+    debug_assert!(!ended, "it was never queued");
+    monitor
+}
+
+/// Ends a monitor; says whether it had not been answered. It is not answered afterwards, even if the answer is in the mailbox.
+pub(crate) fn demonitor(own: &Slot, monitor: MonitorRef) -> bool {
+    let Some(target) = with_any(own, |relations| relations.watched.remove(&monitor)).flatten() else {
+        return false;
+    };
+    if let Some(target) = find(target) {
+        with_any(&target, |relations| relations.watchers.remove(&monitor));
+    }
+    true
 }

@@ -12,7 +12,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use crate::Waiting;
-use crate::process::body::drop_guarded;
+use crate::process::unwind::drop_guarded;
 use crate::scheduler::current;
 use crate::sync::wait_list::{Another, Place, Woken, wake};
 use crate::time::timeout;

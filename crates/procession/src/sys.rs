@@ -25,7 +25,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Condvar, Mutex, MutexGuard, thread};
 
 use crate::io::readiness::Event;
-use crate::scheduler::driver::NEVER;
+use crate::scheduler::seat_id::NEVER;
 use epoll::Kernel;
 
 /// Nanoseconds of a duration, at most `NEVER`.

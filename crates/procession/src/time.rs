@@ -1,6 +1,7 @@
 //! Time for processes: sleeps, timeouts, intervals.
 
 pub(crate) mod action;
+pub(crate) mod armed;
 #[expect(unsafe_code, reason = "slots are shared by protocol")]
 pub(crate) mod timers;
 
@@ -16,16 +17,15 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use crate::Waiting;
-use crate::process::body::drop_guarded;
+use crate::process::unwind::drop_guarded;
 use crate::process::waker;
-use crate::scheduler::current;
 use crate::scheduler::current::Hold;
-use crate::scheduler::handle;
-use crate::scheduler::idle::SeatId;
-use crate::scheduler::shared::{self, Shared};
+use crate::scheduler::shared::Shared;
+use crate::scheduler::{current, handle, shared};
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
-use crate::time::timers::{TimerId, Timers};
+use crate::time::armed::{Armed, Place};
+use crate::time::timers::Timers;
 
 /// A moment on a scheduler's clock. Instants of schedulers with the real clock compare; those of a test clock are its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,13 +97,6 @@ impl<T> fmt::Display for TimerLimit<T> {
 
 impl<T> Error for TimerLimit<T> {}
 
-/// Which timers of a scheduler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Seat(SeatId),
-    Outside,
-}
-
 impl Place {
     fn timers(self, shared: &Shared) -> &Timers<Action> {
         match self {
@@ -126,13 +119,6 @@ impl Place {
             shared.outside_timer_set(when);
         }
     }
-}
-
-/// A timer that was set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Armed {
-    place: Place,
-    id: TimerId,
 }
 
 impl Armed {
@@ -238,12 +224,6 @@ enum Since {
     /// cancel). If it is over since, its timer fires at once.
     ZeroFresh,
     FirstPoll,
-}
-
-struct ArmedSleep {
-    timer: Armed,
-    /// Which waker the timer holds, and so keeps at its address; or whose process's it is.
-    waker: (usize, usize),
 }
 
 /// The scheduler of a timer.
@@ -659,4 +639,10 @@ impl fmt::Debug for Timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Timer").field(&self.armed).finish()
     }
+}
+
+struct ArmedSleep {
+    timer: Armed,
+    /// Which waker the timer holds, and so keeps at its address; or whose process's it is.
+    waker: (usize, usize),
 }

@@ -70,10 +70,10 @@ use procession_sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::Pid;
 use crate::io::reactor::Batch;
-use crate::process::body::guarded;
 use crate::process::slot::Ready;
-use crate::scheduler::driver::NEVER;
-use crate::scheduler::idle::SeatId;
+use crate::process::unwind::guarded;
+use crate::scheduler::seat_id::NEVER;
+use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::{Seat, Shared};
 use crate::sys::{Parker, RunState, ThreadFile, nanoseconds};
 use crate::watchdog::park::Doze;
@@ -689,7 +689,7 @@ mod tests {
 
     use super::{LOOK_EVERY, StallKind, Watch, judge};
     use crate::Scheduler;
-    use crate::scheduler::idle::SeatId;
+    use crate::scheduler::seat_id::SeatId;
     use crate::sys::RunState::{Runs, Stopped, Waits};
 
     const PASSED: u64 = 7_500_000;

@@ -18,7 +18,7 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::io::readiness::{Direction, Event, Left, Source, Sources, WaiterId};
 use crate::net::Starved;
-use crate::process::body::guarded;
+use crate::process::unwind::guarded;
 use crate::scheduler::driver::Owed;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;

@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -11,84 +10,21 @@ use std::time::Duration;
 use procession_queue::Entry;
 use procession_sync::Mutex;
 
-use crate::mailbox::call::{self, Reply};
+use crate::machine::value::{CommandError, CommandId, CommandResult, Value};
+use crate::mailbox::call;
+use crate::mailbox::call::Reply;
 use crate::mailbox::relay::{InProcess, Parcel, Relay};
-use crate::process::body::{System, drop_guarded, guarded};
+use crate::process::body::System;
 use crate::process::slot::{Pin, Slot};
-use crate::scheduler::current;
-use crate::scheduler::handle;
+use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::shared::Shared;
+use crate::scheduler::{current, handle};
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
-use crate::time::{Armed, arm};
+use crate::time::arm;
+use crate::time::armed::Armed;
 use crate::variance::Typed;
 use crate::{BuildError, Pid, Waiting};
-
-/// What goes into and comes out of a command, and into a state machine's start: any value, to be downcast.
-pub type Value = Box<dyn Any + Send>;
-
-/// What came of a command.
-pub type CommandResult = Result<Value, CommandError>;
-
-/// The number of a kind of command. Those below 256 belong to the runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CommandId(pub u16);
-
-impl CommandId {
-    /// Completes after a [`Duration`], with `()`.
-    pub const SLEEP: Self = Self(1);
-
-    /// Sends a [`Parcel`](crate::Parcel) to a process of this scheduler or any that it reaches; see [`SendParcel`].
-    pub const SEND: Self = Self(2);
-
-    /// Starts a process; see [`SpawnProcess`].
-    pub const SPAWN: Self = Self(3);
-
-    /// Runs a closure that blocks; see [`BlockingWork`].
-    pub const BLOCKING: Self = Self(4);
-
-    /// The first number that users may give to commands of their own.
-    pub const FIRST_FREE: Self = Self(256);
-}
-
-impl fmt::Display for CommandId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "command {}", self.0)
-    }
-}
-
-/// Why a command gave no value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CommandError {
-    /// No handler is registered for it.
-    Unknown(CommandId),
-    /// Its handler dropped the completion, or panicked before it gave one.
-    Dropped,
-    /// Its input is not of the type that its handler wants; the text names that type.
-    WrongInput(&'static str),
-    /// It completed with something that is not of the type that was wanted; the text names that type.
-    WrongOutput(&'static str),
-    /// The scheduler has no timer left for it.
-    TimerLimit,
-    /// Its handler failed.
-    Failed(Arc<str>),
-}
-
-impl fmt::Display for CommandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(id) => write!(f, "no handler is registered for {id}"),
-            Self::Dropped => f.write_str("the handler dropped the completion"),
-            Self::WrongOutput(wanted) => write!(f, "what the command completed with is not of type {wanted}"),
-            Self::WrongInput(wanted) => write!(f, "the command's input is not of type {wanted}"),
-            Self::TimerLimit => f.write_str("the scheduler has reached its limit of timers"),
-            Self::Failed(text) => write!(f, "the command failed: {text}"),
-        }
-    }
-}
-
-impl Error for CommandError {}
 
 /// What serves a command. Closures of two arguments are handlers.
 pub trait Handler: Send + Sync + 'static {
@@ -252,17 +188,6 @@ async fn command_of(id: CommandId, input: Value) -> CommandResult {
     let completion = Completion::new(Target::Caller { shared: Arc::clone(&shared), reply });
     shared.handlers().serve(id, input, completion);
     caller.replied(Waiting::COMPLETION).await.unwrap_or(Err(CommandError::Dropped))
-}
-
-/// As [`command`], with types.
-///
-/// # Errors
-/// [`CommandError`].
-///
-/// # Cancellation
-/// As for [`command`].
-pub async fn perform<C: Command>(command: C) -> Result<C::Output, CommandError> {
-    C::output(command_of(C::ID, command.into_input()).await)
 }
 
 impl<F: Fn(Value, Completion) + Send + Sync + 'static> Handler for F {
@@ -430,6 +355,17 @@ fn serve_blocking(input: Value, completion: Completion) {
             completion.complete(Err(CommandError::WrongInput("BlockingWork")));
         }
     }
+}
+
+/// As [`command`], with types.
+///
+/// # Errors
+/// [`CommandError`].
+///
+/// # Cancellation
+/// As for [`command`].
+pub async fn perform<C: Command>(command: C) -> Result<C::Output, CommandError> {
+    C::output(command_of(C::ID, command.into_input()).await)
 }
 
 fn duration_of(input: Value) -> Result<Duration, CommandError> {

@@ -7,15 +7,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Context as TaskContext;
 
-use crate::machine::command::{Command, CommandId, CommandResult, Completion, Value};
+use crate::machine::command::{Command, Completion};
+use crate::machine::value::CommandId;
+use crate::machine::value::{CommandResult, Value};
 use crate::mailbox::dead_letter::{self, DeadCause};
-use crate::process::body::{Body, Event as Queued, Step, System, drop_guarded, guarded};
+use crate::process::body::{Body, Event as Queued, Step, System};
 use crate::process::slot::{self, Mailbox, Slot};
 use crate::process::state::WaitFor;
-use crate::relations::{self, Down, ExitSignal, MonitorRef, Signal};
+use crate::process::unwind::{drop_guarded, guarded};
+use crate::relations;
+use crate::relations::signal::{Down, ExitSignal, MonitorRef, Signal};
 use crate::scheduler::current;
 use crate::scheduler::current::Serving;
-use crate::time::Armed;
+use crate::time::armed::Armed;
 use crate::util::small_vec::Few;
 use crate::{Exit, Pid, Waiting};
 
@@ -174,12 +178,12 @@ impl Yields<'_> {
 
     /// Monitors another process: at its end an [`Event::Down`] comes. See [`Context::monitor`](crate::Context::monitor).
     pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
-        relations::monitor(self.slot, pid)
+        crate::relations::monitor(self.slot, pid)
     }
 
     /// Ends a monitor. See [`Context::demonitor`](crate::Context::demonitor).
     pub fn demonitor(&mut self, monitor: MonitorRef) -> bool {
-        relations::demonitor(self.slot, monitor)
+        crate::relations::demonitor(self.slot, monitor)
     }
 
     /// Links the process and another. See [`link`](crate::link()).

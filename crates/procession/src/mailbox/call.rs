@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::Waiting;
 use crate::mailbox::context::{Address, SendError, SendWait};
 use crate::mailbox::reply::{Answer, Finished, Looked};
-use crate::process::body::{drop_guarded, guarded};
+use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current;
 use crate::time::timeout;
 

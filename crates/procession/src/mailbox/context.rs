@@ -18,9 +18,11 @@ use crate::mailbox::bounded::{Offered, Standing, Stood, WhenFull};
 use crate::mailbox::call::{CallError, Reply, call};
 use crate::mailbox::dead_letter::{self, DeadCause};
 use crate::mailbox::relay::Parcel;
-use crate::process::body::{Event as Queued, System, drop_guarded};
+use crate::process::body::{Event as Queued, System};
 use crate::process::slot::{self, BoundedMailbox, Mailbox, Pin, Refused, push_message};
-use crate::relations::{self, Down, MonitorRef, Signal};
+use crate::process::unwind::drop_guarded;
+use crate::relations;
+use crate::relations::signal::{Down, MonitorRef, Signal};
 use crate::scheduler::block_on;
 use crate::scheduler::current;
 use crate::scheduler::shared;
@@ -189,7 +191,7 @@ impl<M: Send + 'static> Context<M> {
     /// ```
     pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
         current::spend();
-        relations::monitor(&self.slot, pid)
+        crate::relations::monitor(&self.slot, pid)
     }
 
     /// Ends a monitor. Says whether it had not been answered yet; then it never is, even if the answer is on its way.
@@ -203,7 +205,7 @@ impl<M: Send + 'static> Context<M> {
                 return true;
             }
         }
-        relations::demonitor(&self.slot, monitor)
+        crate::relations::demonitor(&self.slot, monitor)
     }
 
     /// Links this process and another. See [`link`](crate::link()).

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::Pid;
-use crate::process::body::{drop_guarded, guarded};
+use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::shared::Shared;
 
 /// Why a message is a dead letter.

@@ -153,7 +153,7 @@ impl Relay for FaultyRelay {
         };
         if drops {
             self.dropped.fetch_add(1, Relaxed);
-            crate::process::body::drop_guarded(parcel);
+            crate::process::unwind::drop_guarded(parcel);
             return Ok(());
         }
         let Some(delay) = delay else { return self.inner.relay(parcel) };

@@ -24,7 +24,7 @@ use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 
 use super::io::{Done, Io, Side};
 use crate::Waiting;
-use crate::process::body::{drop_guarded, guarded};
+use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::time::sleep_on;

@@ -3,7 +3,6 @@
 //! Each number is true at some moment during the call; they are not of the same moment. The running side pays 4 instructions for each
 //! step (callgrind, `yield` with and without): counters are plain stores by the one thread that writes them.
 
-use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
@@ -12,148 +11,12 @@ use procession_sync::atomic::Ordering::{Acquire, Relaxed};
 use crate::Pid;
 use crate::mailbox::bounded::MailboxSnapshot;
 use crate::process::slot::Slot;
-use crate::process::state::{ProcessState, Seen, WaitFor};
-use crate::scheduler::shared::{Shared, Stats};
+use crate::process::state::{ProcessState, Seen};
+use crate::process::wait_reason::Waiting;
+use crate::scheduler::shared::Shared;
+use crate::scheduler::stats::Stats;
 use crate::util::membarrier;
 use crate::watchdog::StallSnapshot;
-
-/// What a waiting process waits for: any of several things at once.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Waiting(u16);
-
-impl Waiting {
-    pub(crate) const MESSAGE: Self = Self(1);
-    pub(crate) const TIMER: Self = Self(1 << 1);
-    pub(crate) const PROCESS: Self = Self(1 << 2);
-    pub(crate) const REPLY: Self = Self(1 << 3);
-    pub(crate) const COMPLETION: Self = Self(1 << 4);
-    pub(crate) const CANCEL: Self = Self(1 << 5);
-    /// Not shown: the `Drop` of its result runs.
-    pub(crate) const DROP: Self = Self(1 << 6);
-    /// Not shown: a waker was left to be woken before the next step.
-    pub(crate) const FOREIGN: Self = Self(1 << 7);
-    pub(crate) const CHANNEL: Self = Self(1 << 8);
-    pub(crate) const LOCK: Self = Self(1 << 9);
-    pub(crate) const TOKEN: Self = Self(1 << 10);
-    pub(crate) const ROOM: Self = Self(1 << 11);
-    pub(crate) const READABLE: Self = Self(1 << 12);
-    pub(crate) const WRITABLE: Self = Self(1 << 13);
-    pub(crate) const JOB: Self = Self(1 << 14);
-    pub(crate) const STACK: Self = Self(1 << 15);
-
-    const NAMES: [(Self, &str); 14] = [
-        (Self::JOB, "pool"),
-        (Self::MESSAGE, "message"),
-        (Self::TIMER, "timer"),
-        (Self::PROCESS, "end of a process"),
-        (Self::REPLY, "reply"),
-        (Self::COMPLETION, "completion"),
-        (Self::CANCEL, "cancel"),
-        (Self::CHANNEL, "channel"),
-        (Self::LOCK, "lock"),
-        (Self::TOKEN, "token"),
-        (Self::ROOM, "room in a mailbox"),
-        (Self::READABLE, "readable descriptor"),
-        (Self::WRITABLE, "writable descriptor"),
-        (Self::STACK, "stack"),
-    ];
-
-    pub(crate) fn bits(self) -> u16 {
-        self.0
-    }
-
-    pub(crate) fn from_bits(bits: u16) -> Self {
-        Self(bits)
-    }
-
-    fn has(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    pub(crate) fn wait_for(self) -> WaitFor {
-        if self.has(Self::MESSAGE) { WaitFor::Messages } else { WaitFor::Others }
-    }
-
-    /// For messages.
-    pub fn for_messages(self) -> bool {
-        self.has(Self::MESSAGE)
-    }
-
-    /// For a timer.
-    pub fn for_timer(self) -> bool {
-        self.has(Self::TIMER)
-    }
-
-    /// For another process to end.
-    pub fn for_process(self) -> bool {
-        self.has(Self::PROCESS)
-    }
-
-    /// For the reply to a call.
-    pub fn for_reply(self) -> bool {
-        self.has(Self::REPLY)
-    }
-
-    /// For room in a mailbox.
-    pub fn for_room(self) -> bool {
-        self.has(Self::ROOM)
-    }
-
-    /// For the completion of a command.
-    pub fn for_completion(self) -> bool {
-        self.has(Self::COMPLETION)
-    }
-
-    /// For a channel: a message to receive, or room to send one.
-    pub fn for_channel(self) -> bool {
-        self.has(Self::CHANNEL)
-    }
-
-    /// For a lock or something else that others hold: a mutex, a permit, a condition.
-    pub fn for_lock(self) -> bool {
-        self.has(Self::LOCK)
-    }
-
-    /// For a pool: a place, the end of a job, or its own end.
-    pub fn for_pool(self) -> bool {
-        self.has(Self::JOB)
-    }
-
-    /// For its suspension to be ended by a wake token.
-    pub fn for_token(self) -> bool {
-        self.has(Self::TOKEN)
-    }
-
-    /// For a descriptor to become readable: for data, or a connection.
-    pub fn for_readable(self) -> bool {
-        self.has(Self::READABLE)
-    }
-
-    /// For a descriptor to become writable: for room, or to be connected.
-    pub fn for_writable(self) -> bool {
-        self.has(Self::WRITABLE)
-    }
-}
-
-impl fmt::Display for Waiting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        for (waiting, name) in Self::NAMES {
-            if self.has(waiting) {
-                write!(f, "{separator}{name}")?;
-                separator = ", ";
-            }
-        }
-        // A future that is none of the runtime's.
-        if separator.is_empty() { f.write_str("a waker") } else { Ok(()) }
-    }
-}
-
-impl fmt::Debug for Waiting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Waiting({self})")
-    }
-}
 
 /// The state of a scheduler.
 #[derive(Clone, Debug)]
@@ -364,7 +227,7 @@ fn state(slot: &Slot, seen: Seen, in_steps: &[u32]) -> ProcessState {
 }
 
 pub(crate) fn take(shared: &Shared) -> Snapshot {
-    let total = |count: fn(&Stats) -> &crate::scheduler::shared::Count| shared.totals(count);
+    let total = |count: fn(&Stats) -> &crate::scheduler::stats::Count| shared.totals(count);
     // In this order, so that none of the differences is too small.
     let refused = total(|stats| &stats.refused);
     let ended = total(|stats| &stats.ended).saturating_sub(refused);
@@ -436,7 +299,7 @@ fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {
         .collect()
 }
 
-fn process(slot: &Slot, state: ProcessState) -> ProcessSnapshot {
+pub(crate) fn process(slot: &Slot, state: ProcessState) -> ProcessSnapshot {
     let waits = matches!(state, ProcessState::Blocked | ProcessState::Idle);
     let (mailbox, mailbox_high_water, bounded) = match slot.bounded() {
         None => (slot.mailbox_length(), slot.high_water(), None),

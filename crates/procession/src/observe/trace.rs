@@ -24,8 +24,9 @@ use tracing::field::{Empty, display};
 use tracing::{Level, Span, event, event_enabled, info_span};
 
 use crate::Exit;
-use crate::process::body::{Body, Step, drop_guarded, guarded};
+use crate::process::body::{Body, Step};
 use crate::process::slot::Slot;
+use crate::process::unwind::{drop_guarded, guarded};
 use crate::watchdog::{Stall, StallKind};
 
 /// A process in its span.

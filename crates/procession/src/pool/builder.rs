@@ -9,8 +9,8 @@ use super::PoolError;
 use super::engine::Inner;
 use super::state::{Ended, Limits};
 use super::task::{Settled, caught};
-use crate::process::body::{drop_guarded, guarded};
-use crate::scheduler::driver::NEVER;
+use crate::process::unwind::{drop_guarded, guarded};
+use crate::scheduler::seat_id::NEVER;
 use crate::sys::nanoseconds;
 
 /// Workers at once, unless the builder says otherwise: what other runtimes allow their blocking threads.

@@ -13,7 +13,7 @@ use super::state::{Next, Order};
 use super::task::{Caught, JobHandle, Promise, Settled, caught};
 use super::{Permit, PoolError, SubmitError};
 use crate::coroutine;
-use crate::process::body::Settle;
+use crate::process::async_body::Settle;
 use crate::scheduler::current;
 use crate::scheduler::handle;
 use crate::scheduler::shared::Shared;

@@ -19,15 +19,16 @@ use super::state::{
     Busy, Calm, Core, Ended, Entry, Expired, Idle, Launch, Limits, Next, Order, Refused, Seat, Start, Verdict, Wakes,
 };
 use super::{PoolError, PoolStats, SubmitError, WaitError};
-use crate::process::body::{drop_guarded, guarded};
+use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current::{self, Hold};
-use crate::scheduler::driver::NEVER;
+use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
 use crate::spawn::options::Reservation;
 use crate::sync::wait_list::{Another, Place};
 use crate::sys::{Parker, World, nanoseconds};
 use crate::time::action::Action;
-use crate::time::{Armed, arm, sleep_on};
+use crate::time::armed::Armed;
+use crate::time::{arm, sleep_on};
 use crate::util::small_vec::Few;
 use crate::{SpawnOptions, Waiting};
 

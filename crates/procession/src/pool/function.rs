@@ -15,7 +15,7 @@ use super::task::{Caught, Cell, JobHandle, Outstanding, Promise, Settled, caught
 use super::threads::Threads;
 use super::{Permit, PoolError, SubmitError};
 use crate::Scheduler;
-use crate::process::body::{AsyncBody, Guarded, Settle};
+use crate::process::async_body::{AsyncBody, Guarded, Settle};
 use crate::scheduler::current;
 use crate::scheduler::handle;
 use crate::scheduler::shared::Shared;

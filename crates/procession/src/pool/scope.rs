@@ -24,7 +24,7 @@ use super::task::{Cell, Promise, caught};
 use super::threads::{Job, Pool, Scoped};
 use super::{JobError, SubmitError, WaitError};
 use crate::Waiting;
-use crate::process::body::Settle;
+use crate::process::async_body::Settle;
 use crate::scheduler::current;
 
 /// How many jobs of a scope have not ended, and who waits for them.

@@ -78,7 +78,7 @@ use std::task::Waker;
 use procession_sync::atomic::AtomicU8;
 use procession_sync::{Arc, Mutex, lock_with_backoff};
 
-use crate::scheduler::driver::NEVER;
+use crate::scheduler::seat_id::NEVER;
 use crate::sync::wait_list::{Another, Place, Waiters, Who};
 use crate::util::small_vec::Few;
 
@@ -304,7 +304,7 @@ impl<J> Wakes<J> {
         debug_assert!(self.launches.is_empty(), "who is to be started was started before");
         self.wakers.drain().for_each(|waker| {
             #[cfg(not(procession_loom))]
-            drop(crate::process::body::guarded(|| waker.wake()));
+            drop(crate::process::unwind::guarded(|| waker.wake()));
             #[cfg(procession_loom)]
             waker.wake();
         });

@@ -10,7 +10,7 @@ use super::operations::{Entrance, Pooling, operations, thread_operations};
 use super::state::{Ended, Seat};
 use super::task::{JobHandle, Outstanding, Runnable, Task, caught};
 use super::{Permit, PoolError, Queue, SubmitError};
-use crate::process::body::drop_guarded;
+use crate::process::unwind::drop_guarded;
 use crate::scheduler::shared::Shared;
 
 /// How workers run a job.

@@ -18,13 +18,14 @@ use procession_sync::thread;
 use crate::Pid;
 use crate::Waiting;
 use crate::coroutine::Quiet;
-use crate::machine::command::CommandResult;
+use crate::machine::value::CommandResult;
 use crate::mailbox::relay::Relay;
-use crate::process::body::drop_guarded;
 use crate::process::slot::{self, Pin, Ready, Slot};
+use crate::process::unwind::drop_guarded;
 use crate::process::waker;
 use crate::scheduler::block_on::Root;
-use crate::scheduler::shared::{Count, Shared, Stats};
+use crate::scheduler::shared::Shared;
+use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::wait_cycle::{self, Registered};
 use crate::scheduler::worker::Local;
 

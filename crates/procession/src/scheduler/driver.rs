@@ -51,10 +51,7 @@
 
 use procession_sync::Mutex;
 
-use crate::scheduler::idle::SeatId;
-
-/// A deadline that never comes.
-pub(crate) const NEVER: u64 = u64::MAX;
+use crate::scheduler::seat_id::{NEVER, SeatId};
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {

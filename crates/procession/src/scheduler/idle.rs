@@ -137,6 +137,8 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
+use crate::scheduler::seat_id::SeatId;
+
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
@@ -172,10 +174,6 @@ pub(crate) struct Rest {
     pub(crate) has_absent: bool,
     pub(crate) out: Vec<SeatId>,
 }
-
-/// A worker's place: its number in the scheduler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SeatId(pub(crate) u32);
 
 /// How long a worker that was woken may be on its way until it is not relied on any more. Most come within 20 us, one in a hundred within 60.
 const LATE: u64 = 100_000;

@@ -1,13 +1,11 @@
 //! What the workers of a scheduler, and everybody who knows one of its processes, share.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::future::{Future, poll_fn};
-use std::io;
-use std::mem;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
+use std::{fmt, io, mem};
 
 use procession_coroutine::Stacks;
 use procession_queue::Global;
@@ -15,71 +13,34 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
-use crate::Pid;
 use crate::coroutine::helpers::Helpers;
 use crate::io::reactor::Poller;
 use crate::machine::command::Registry;
 use crate::mailbox::dead_letter;
 use crate::mailbox::relay::Relay;
-use crate::observe::snapshot::{self};
-use crate::process::body::{drop_each, drop_guarded};
+use crate::observe::snapshot;
 use crate::process::slot::{Pin, Ready, Slot, Table, prefetch_slot};
 use crate::process::state::{State, Wake};
+use crate::process::unwind::{drop_each, drop_guarded};
 use crate::process::waker;
-use crate::relations;
 use crate::relations::names::Names;
-use crate::scheduler::block_on::{self, Root};
-use crate::scheduler::current::{self, Hold, Origin};
-use crate::scheduler::driver::{Keeper, Kept, NEVER, Owed};
-use crate::scheduler::idle::{Idle, Rest, SeatId};
+use crate::scheduler::block_on::Root;
+use crate::scheduler::current::{Hold, Origin};
+use crate::scheduler::driver::{Keeper, Kept, Owed};
+use crate::scheduler::idle::{Idle, Rest};
 use crate::scheduler::lifo_slot::Next;
 use crate::scheduler::pace::Beacon;
-use crate::scheduler::shutdown::{self, Closing};
-use crate::scheduler::worker::{self, Core, Queues};
+use crate::scheduler::seat_id::{NEVER, SeatId};
+use crate::scheduler::shutdown::Closing;
+use crate::scheduler::stats::{Count, Stats};
+use crate::scheduler::worker::{Core, Queues};
+use crate::scheduler::{block_on, current, shutdown, worker};
 use crate::sys::{Cpus, Parker, ThreadFile, World};
 use crate::time::action::Action;
 use crate::time::sleep_on;
 use crate::time::timers::Timers;
 use crate::watchdog::Watchdog;
-
-/// A number that one thread counts and all may read.
-#[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
-
-impl Count {
-    /// Only the count's owner may call this: it is no read-modify-write.
-    #[inline]
-    pub(crate) fn add(&self, more: u64) {
-        // Ordering: Release pairs with the Acquire of `get`: what was counted before is seen by who sees this.
-        self.0.store(self.0.load(Relaxed).wrapping_add(more), Release);
-    }
-
-    /// Anybody may call this, if nobody calls `add`.
-    pub(crate) fn add_shared(&self, more: u64) {
-        self.0.fetch_add(more, Release);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Acquire)
-    }
-}
-
-/// What a worker counts. Each number has one writer, but for `stolen`.
-#[derive(Debug, Default)]
-pub(crate) struct Stats {
-    pub(crate) parks: Count,
-    pub(crate) searches: Count,
-    pub(crate) steals: Count,
-    pub(crate) stolen: Count,
-    pub(crate) spawned: Count,
-    pub(crate) ended: Count,
-    /// Of both: spawns that came to nothing.
-    pub(crate) refused: Count,
-    pub(crate) panics: Count,
-    pub(crate) sent: Count,
-    pub(crate) received: Count,
-    pub(crate) discarded: Count,
-}
+use crate::{Pid, relations};
 
 /// A worker's place, as the others see it.
 pub(crate) struct Seat {
@@ -521,7 +482,7 @@ impl Shared {
             self.unpark_idle_watchers();
             let callers = mem::take(&mut *self.callers.lock().expect("nothing that can panic runs under this lock"));
             for caller in callers.into_values() {
-                drop(crate::process::body::guarded(|| caller.wake()));
+                drop(crate::process::unwind::guarded(|| caller.wake()));
             }
         }
     }
@@ -648,7 +609,7 @@ impl Shared {
         let waiters =
             std::mem::take(&mut *self.stack_waiters.lock().expect("nothing that can panic runs under this lock"));
         for waiter in waiters {
-            drop(crate::process::body::guarded(|| waiter.wake()));
+            drop(crate::process::unwind::guarded(|| waiter.wake()));
         }
     }
 
@@ -666,7 +627,7 @@ impl Shared {
         let waiters =
             std::mem::take(&mut *self.timer_waiters.lock().expect("nothing that can panic runs under this lock"));
         for waiter in waiters {
-            drop(crate::process::body::guarded(|| waiter.wake()));
+            drop(crate::process::unwind::guarded(|| waiter.wake()));
         }
     }
 
@@ -839,7 +800,7 @@ impl Shared {
         let woken: Vec<_> = waiters.extract_if(.., |_, (left, _)| alive <= *left).collect();
         drop(waiters);
         for (_, (_, waiter)) in woken {
-            drop(crate::process::body::guarded(|| waiter.wake()));
+            drop(crate::process::unwind::guarded(|| waiter.wake()));
         }
     }
 

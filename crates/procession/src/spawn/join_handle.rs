@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::mailbox::context::Address;
 use crate::process::slot::HandleShare;
-use crate::relations::MonitorRef;
+use crate::relations::signal::MonitorRef;
 use crate::scheduler::block_on;
 use crate::scheduler::current;
 use crate::scheduler::shared;

@@ -12,14 +12,16 @@ use std::sync::Arc;
 
 use crate::Exit;
 use crate::coroutine::{self, CoBody};
-use crate::machine::command::Value;
 use crate::machine::process::{InitError, MachineBody, Process};
+use crate::machine::value::Value;
 use crate::mailbox::bounded::WhenFull;
 use crate::mailbox::context::{Address, Context};
-use crate::process::body::{AsyncBody, Body};
+use crate::process::async_body::AsyncBody;
+use crate::process::body::Body;
 use crate::process::slot::{self, Birth, Extra, HandleShare, Kind, Newborn, Pin, Ready, Slot};
+use crate::relations;
 use crate::relations::names::{self, RegisterError};
-use crate::relations::{self, MonitorRef};
+use crate::relations::signal::MonitorRef;
 use crate::scheduler::current::{self, Hold};
 use crate::scheduler::handle::{self, Scheduler};
 use crate::scheduler::shared::{Newcomer, Shared};
@@ -594,7 +596,7 @@ impl Prepared {
         if self.scoped {
             relations::adopt_newborn(&own, newborn);
         }
-        self.monitor.then(|| relations::monitor_newborn(&own, newborn))
+        self.monitor.then(|| crate::relations::monitor_newborn(&own, newborn))
     }
 }
 

@@ -12,7 +12,7 @@ use super::reference::{Running, SupervisorRef};
 use super::tree::{Report, Request, supervise};
 use crate::coroutine;
 use crate::mailbox::call::pair;
-use crate::process::body::guarded;
+use crate::process::unwind::guarded;
 use crate::scheduler::handle;
 use crate::{Context, MonitorRef, Pid, Process, SpawnOptions, Value, Waiting, WhenFull};
 
@@ -379,7 +379,7 @@ impl ChildSpec {
             let child = options.spawn_process(process, &method, input);
             let child = child.map_err(|error| {
                 let reason = Arc::from(error.to_string());
-                crate::process::body::drop_guarded(error);
+                crate::process::unwind::drop_guarded(error);
                 reason
             })?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))

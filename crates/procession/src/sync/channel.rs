@@ -35,7 +35,7 @@ use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::Waiting;
-use crate::process::body::drop_guarded;
+use crate::process::unwind::drop_guarded;
 use crate::scheduler::current;
 use crate::sync::wait_list::{Another, Place, wake};
 use crate::time::{Timeout, timeout};

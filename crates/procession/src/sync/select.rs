@@ -206,7 +206,7 @@ impl<R> Future for Select<'_, R> {
         if let Some(choice) = &select.choice {
             if !select.polls {
                 if !choice.will_wake(task.waker()) {
-                    crate::process::body::drop_guarded(choice.set_waker(task.waker().clone()));
+                    crate::process::unwind::drop_guarded(choice.set_waker(task.waker().clone()));
                     // Somebody may have claimed, and found the waker of before.
                     if let Some(result) = choice.chosen().and_then(|chosen| select.fetch(chosen)) {
                         return Poll::Ready(result);

@@ -116,7 +116,7 @@ impl Who {
     #[cfg(not(procession_loom))]
     pub(crate) fn wake(self) {
         if let Some(waker) = self.into_waker() {
-            drop(crate::process::body::guarded(|| waker.wake()));
+            drop(crate::process::unwind::guarded(|| waker.wake()));
         }
     }
 
@@ -196,7 +196,7 @@ impl<'a> Another<'a> {
 impl Drop for Another<'_> {
     fn drop(&mut self) {
         #[cfg(not(procession_loom))]
-        crate::process::body::drop_guarded(self.spare.take());
+        crate::process::unwind::drop_guarded(self.spare.take());
     }
 }
 

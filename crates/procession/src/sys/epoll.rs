@@ -129,7 +129,7 @@ mod tests {
     use procession_sync::atomic::AtomicBool;
     use procession_sync::atomic::Ordering::Relaxed;
 
-    use crate::scheduler::driver::NEVER;
+    use crate::scheduler::seat_id::NEVER;
     use crate::sys::{Parker, World};
 
     /// Goal: whoever looks in passing does not take a wake-up away. Method: one waits in the kernel, and is woken while another looks all the

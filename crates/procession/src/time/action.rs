@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::process::body::{drop_guarded, guarded};
+use crate::process::unwind::{drop_guarded, guarded};
 
 #[derive(Clone)]
 pub(crate) enum Action {

@@ -1,0 +1,170 @@
+//! Processes that are futures.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin as StdPin;
+use std::task::{Context as TaskContext, Poll};
+
+use crate::Exit;
+use crate::process::body::{Body, Step};
+use crate::process::slot::Slot;
+use crate::process::unwind::guarded;
+
+/// An async process.
+pub(crate) struct AsyncBody<F: Future>(Stage<F>);
+
+enum Stage<F: Future> {
+    Runs(F),
+    Ended(Result<F::Output, Exit>),
+    Taken,
+}
+
+impl<F: Future> AsyncBody<F> {
+    pub(crate) fn new(future: F) -> Self {
+        Self(Stage::Runs(future))
+    }
+
+    /// The future of one that was never polled; `None` if it has ended.
+    pub(crate) fn into_future(self) -> Option<F> {
+        if let Stage::Runs(future) = self.0 { Some(future) } else { None }
+    }
+
+    /// The future of one that was never polled; `None` if it has ended.
+    pub(crate) fn future(&mut self) -> Option<&mut F> {
+        if let Stage::Runs(future) = &mut self.0 { Some(future) } else { None }
+    }
+
+    /// The future of one that runs, but is no process.
+    pub(crate) fn pinned(self: StdPin<&mut Self>) -> Option<StdPin<&mut F>> {
+        // SAFETY: [pinned within]
+        let stage = unsafe { &mut self.get_unchecked_mut().0 };
+        let Stage::Runs(future) = stage else { return None };
+        // SAFETY: [pinned within]
+        Some(unsafe { StdPin::new_unchecked(future) })
+    }
+}
+
+impl<F> Body for AsyncBody<F>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    #[inline]
+    fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
+        let Stage::Runs(future) = &mut self.0 else {
+            return Step::Ended(None);
+        };
+        // SAFETY: [in place]
+        match unsafe { StdPin::new_unchecked(future) }.poll(task) {
+            Poll::Ready(output) => {
+                // Drops the future in place.
+                self.0 = Stage::Ended(Ok(output));
+                Step::Ended(None)
+            }
+            Poll::Pending => Step::Waits(slot.waiting().wait_for()),
+        }
+    }
+
+    fn end(&mut self, _: &Slot, exit: Exit) {
+        self.0 = Stage::Ended(Err(exit));
+    }
+
+    fn take_result(&mut self, result: &mut dyn Any) {
+        if let Stage::Ended(ended) = std::mem::replace(&mut self.0, Stage::Taken)
+            && let Some(result) = result.downcast_mut::<Option<Result<F::Output, Exit>>>()
+        {
+            *result = Some(ended);
+        }
+    }
+}
+
+/// What becomes of a result, or of the payload of a panic.
+pub(crate) trait Settle<O> {
+    type Settled;
+
+    fn settle(self, outcome: Result<O, Box<dyn Any + Send>>) -> Self::Settled;
+}
+
+/// A future of the user's inside of another body, and what becomes of its result or of the payload of its panic. It is dropped before that;
+/// what its drop panics with was printed. An async function that does the same holds the future three times over, of which a pool felt each.
+pub(crate) struct Guarded<F, T> {
+    future: Option<F>,
+    then: Option<T>,
+}
+
+impl<F, T> Guarded<F, T> {
+    pub(crate) fn new(future: F, then: T) -> Self {
+        Self { future: Some(future), then: Some(then) }
+    }
+
+    /// The future, which was not polled yet.
+    pub(crate) fn into_future(self) -> F {
+        self.future.expect("it has not ended")
+    }
+}
+
+impl<F, T> Future for Guarded<F, T>
+where
+    F: Future,
+    T: Settle<F::Output>,
+{
+    type Output = T::Settled;
+
+    /// # Panics
+    /// If it is polled again after its end.
+    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<T::Settled> {
+        // SAFETY: [pinned within]
+        let this = unsafe { self.get_unchecked_mut() };
+        let future = this.future.as_mut().expect("a future is not polled after its end");
+        // SAFETY: [pinned within]
+        let polled = catch_unwind(AssertUnwindSafe(|| unsafe { StdPin::new_unchecked(future) }.poll(task)));
+        let outcome = match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(output)) => Ok(output),
+            Err(payload) => Err(payload),
+        };
+        drop(guarded(|| this.future = None));
+        let then = this.then.take().expect("a future ends once");
+        Poll::Ready(then.settle(outcome))
+    }
+}
+
+/// A future, and what it works with, which is not pinned, and dropped after it.
+pub(crate) struct Beside<S, F> {
+    pub(crate) future: F,
+    pub(crate) state: S,
+}
+
+impl<S, F> Beside<S, F> {
+    pub(crate) fn split(self: StdPin<&mut Self>) -> (&mut S, StdPin<&mut F>) {
+        // SAFETY: [pinned within]
+        let this = unsafe { self.get_unchecked_mut() };
+        // SAFETY: [pinned within]
+        (&mut this.state, unsafe { StdPin::new_unchecked(&mut this.future) })
+    }
+}
+
+/// A future that lives here, or another in its place.
+pub(crate) enum OwnOr<F, O> {
+    Own(F),
+    Other(O),
+}
+
+impl<F, O> Future for OwnOr<F, O>
+where
+    F: Future,
+    O: Future<Output = F::Output> + Unpin,
+{
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<F::Output> {
+        // SAFETY: [pinned within]
+        match unsafe { self.get_unchecked_mut() } {
+            // SAFETY: [pinned within]
+            Self::Own(future) => unsafe { StdPin::new_unchecked(future) }.poll(task),
+            Self::Other(other) => StdPin::new(other).poll(task),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What a process waits for.
+
+use std::fmt;
+
+use crate::process::state::WaitFor;
+
+/// What a waiting process waits for: any of several things at once.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Waiting(u16);
+
+impl Waiting {
+    pub(crate) const MESSAGE: Self = Self(1);
+    pub(crate) const TIMER: Self = Self(1 << 1);
+    pub(crate) const PROCESS: Self = Self(1 << 2);
+    pub(crate) const REPLY: Self = Self(1 << 3);
+    pub(crate) const COMPLETION: Self = Self(1 << 4);
+    pub(crate) const CANCEL: Self = Self(1 << 5);
+    /// Not shown: the `Drop` of its result runs.
+    pub(crate) const DROP: Self = Self(1 << 6);
+    /// Not shown: a waker was left to be woken before the next step.
+    pub(crate) const FOREIGN: Self = Self(1 << 7);
+    pub(crate) const CHANNEL: Self = Self(1 << 8);
+    pub(crate) const LOCK: Self = Self(1 << 9);
+    pub(crate) const TOKEN: Self = Self(1 << 10);
+    pub(crate) const ROOM: Self = Self(1 << 11);
+    pub(crate) const READABLE: Self = Self(1 << 12);
+    pub(crate) const WRITABLE: Self = Self(1 << 13);
+    pub(crate) const JOB: Self = Self(1 << 14);
+    pub(crate) const STACK: Self = Self(1 << 15);
+
+    const NAMES: [(Self, &str); 14] = [
+        (Self::JOB, "pool"),
+        (Self::MESSAGE, "message"),
+        (Self::TIMER, "timer"),
+        (Self::PROCESS, "end of a process"),
+        (Self::REPLY, "reply"),
+        (Self::COMPLETION, "completion"),
+        (Self::CANCEL, "cancel"),
+        (Self::CHANNEL, "channel"),
+        (Self::LOCK, "lock"),
+        (Self::TOKEN, "token"),
+        (Self::ROOM, "room in a mailbox"),
+        (Self::READABLE, "readable descriptor"),
+        (Self::WRITABLE, "writable descriptor"),
+        (Self::STACK, "stack"),
+    ];
+
+    pub(crate) fn bits(self) -> u16 {
+        self.0
+    }
+
+    pub(crate) fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
+    pub(crate) fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) fn wait_for(self) -> WaitFor {
+        if self.has(Self::MESSAGE) { WaitFor::Messages } else { WaitFor::Others }
+    }
+
+    /// For messages.
+    pub fn for_messages(self) -> bool {
+        self.has(Self::MESSAGE)
+    }
+
+    /// For a timer.
+    pub fn for_timer(self) -> bool {
+        self.has(Self::TIMER)
+    }
+
+    /// For another process to end.
+    pub fn for_process(self) -> bool {
+        self.has(Self::PROCESS)
+    }
+
+    /// For the reply to a call.
+    pub fn for_reply(self) -> bool {
+        self.has(Self::REPLY)
+    }
+
+    /// For room in a mailbox.
+    pub fn for_room(self) -> bool {
+        self.has(Self::ROOM)
+    }
+
+    /// For the completion of a command.
+    pub fn for_completion(self) -> bool {
+        self.has(Self::COMPLETION)
+    }
+
+    /// For a channel: a message to receive, or room to send one.
+    pub fn for_channel(self) -> bool {
+        self.has(Self::CHANNEL)
+    }
+
+    /// For a lock or something else that others hold: a mutex, a permit, a condition.
+    pub fn for_lock(self) -> bool {
+        self.has(Self::LOCK)
+    }
+
+    /// For a pool: a place, the end of a job, or its own end.
+    pub fn for_pool(self) -> bool {
+        self.has(Self::JOB)
+    }
+
+    /// For its suspension to be ended by a wake token.
+    pub fn for_token(self) -> bool {
+        self.has(Self::TOKEN)
+    }
+
+    /// For a descriptor to become readable: for data, or a connection.
+    pub fn for_readable(self) -> bool {
+        self.has(Self::READABLE)
+    }
+
+    /// For a descriptor to become writable: for room, or to be connected.
+    pub fn for_writable(self) -> bool {
+        self.has(Self::WRITABLE)
+    }
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (waiting, name) in Self::NAMES {
+            if self.has(waiting) {
+                write!(f, "{separator}{name}")?;
+                separator = ", ";
+            }
+        }
+        // A future that is none of the runtime's.
+        if separator.is_empty() { f.write_str("a waker") } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Waiting({self})")
+    }
+}

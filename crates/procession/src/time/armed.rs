@@ -1,0 +1,18 @@
+//! A timer that was set.
+
+use crate::scheduler::seat_id::SeatId;
+use crate::time::timers::TimerId;
+
+/// Which timers of a scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Seat(SeatId),
+    Outside,
+}
+
+/// A timer that was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Armed {
+    pub(crate) place: Place,
+    pub(crate) id: TimerId,
+}
