@@ -33,6 +33,7 @@ mod scheduler {
     pub(crate) mod idle;
     pub(crate) mod lifo_slot;
     pub(crate) mod pace;
+    pub(crate) mod seat_id;
     pub(crate) mod shutdown;
     pub(crate) mod wait_cycle;
 }

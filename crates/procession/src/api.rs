@@ -16,7 +16,8 @@ pub use crate::mailbox::bounded::{MailboxSnapshot, WhenFull};
 pub use crate::mailbox::call::{CallError, Reply, call_all};
 pub use crate::mailbox::context::{Address, Context, Receive, SendError, SendWait, send};
 pub use crate::mailbox::dead_letter::{DeadCause, DeadLetter};
-pub use crate::mailbox::relay::{FaultyRelay, InProcess, Parcel, Relay};
+pub use crate::mailbox::parcel::{Parcel, Relay};
+pub use crate::mailbox::relay::{FaultyRelay, InProcess};
 pub use crate::mailbox::thread::ThreadMailbox;
 pub use crate::observe::snapshot::{
     DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess, WaitingProcess, WorkerSnapshot,
@@ -29,7 +30,8 @@ pub use crate::process::wait_reason::Waiting;
 pub use crate::relations::names::{Named, RegisterError, register, whereis};
 pub use crate::relations::signal::{Down, ExitSignal, MonitorRef};
 pub use crate::relations::{link, send_exit, unlink};
-pub use crate::scheduler::handle::{BlockOnError, BuildError, Builder, Scheduler, WidthError};
+pub use crate::scheduler::error::{BlockOnError, BuildError, WidthError};
+pub use crate::scheduler::handle::{Builder, Scheduler};
 pub use crate::spawn::join_handle::{Child, Handle};
 pub use crate::spawn::options::{SpawnError, SpawnOptions};
 pub use crate::sync::select::Select;
@@ -37,7 +39,7 @@ pub use crate::time::{
     Elapsed, Instant, Interval, MissedTicks, Sleep, Timeout, Timer, TimerLimit, interval, run_after, run_every, sleep,
     sleep_until, timeout,
 };
-pub use crate::watchdog::{Stall, StallKind, StallSnapshot};
+pub use crate::watchdog::state::{Stall, StallKind, StallSnapshot};
 
 pub use crate::coroutine as co;
 pub use crate::sync::channel;

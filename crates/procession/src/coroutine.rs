@@ -80,6 +80,7 @@
 //! yield the thread, [`Local`] is thread-local, [`no_suspend`], [`shield`] and [`blocking`] just call, and [`suspend`] says that there is
 //! nothing to suspend.
 
+mod count;
 pub(crate) mod helpers;
 
 use std::any::Any;

@@ -4,6 +4,7 @@ pub(crate) mod bounded;
 pub(crate) mod call;
 pub(crate) mod context;
 pub(crate) mod dead_letter;
+pub(crate) mod parcel;
 pub(crate) mod relay;
 pub(crate) mod reply;
 pub(crate) mod thread;

@@ -15,7 +15,7 @@
 //! # Cancellation
 //! Dropping the future of an operation before it is complete leaves the socket as it was: no data are lost. The exceptions are named where they are.
 
-mod accept;
+pub(crate) mod accept;
 mod half;
 mod io;
 mod options;
@@ -35,7 +35,6 @@ mod traits;
 mod udp;
 mod unix;
 
-pub(crate) use accept::Starved;
 pub use half::{ReadHalf, ReuniteError, WriteHalf};
 pub use io::Readiness;
 pub use options::SocketOptions;

@@ -13,5 +13,6 @@ pub(crate) mod slot;
 pub(crate) mod state;
 pub(crate) mod unwind;
 pub(crate) mod wait_reason;
+pub(crate) mod wake;
 #[expect(unsafe_code, reason = "wakers are raw")]
 pub(crate) mod waker;

@@ -7,6 +7,7 @@
 //! when it came. What is done to a process (it is ended, or cancelled) is a bit of its state word, and waits for no mailbox.
 
 pub(crate) mod entries;
+pub(crate) mod name_table;
 pub(crate) mod names;
 pub(crate) mod on_exit;
 pub(crate) mod signal;
@@ -21,8 +22,8 @@ use crate::process::slot::Slot;
 use crate::relations::entries::{Entries, LinkId, Relations};
 use crate::relations::on_exit::{Left, Ties};
 use crate::relations::signal::{Down, ExitSignal, MonitorRef, Signal};
-use crate::scheduler::shared::find;
-use crate::scheduler::{current, shared};
+use crate::scheduler::current;
+use crate::scheduler::reach::find;
 use crate::{Exit, Pid};
 
 fn ties(slot: &Slot) -> &Ties<Entries> {
@@ -148,7 +149,7 @@ pub(crate) fn adopt_newborn(own: &Slot, newborn: &Slot) {
     });
     if has_ended {
         with(own, |relations| relations.scope.remove(&newborn.pid()));
-        shared::cancel(newborn);
+        crate::process::wake::cancel(newborn);
     }
 }
 
@@ -216,7 +217,7 @@ pub(crate) fn deliver(slot: &Slot, from: Option<Pid>, exit: Exit, cause: Cause) 
     });
     match fate {
         Fate::Told(exit) => tell(slot, Signal::Exit(ExitSignal { from, exit })),
-        Fate::Ended => shared::terminate(slot),
+        Fate::Ended => crate::process::wake::terminate(slot),
         Fate::Nothing => {}
     }
 }
@@ -224,7 +225,7 @@ pub(crate) fn deliver(slot: &Slot, from: Option<Pid>, exit: Exit, cause: Cause) 
 /// Ends a process from outside, whether it traps exits or not.
 pub(crate) fn end_by(slot: &Slot, exit: Exit) {
     with(slot, |relations| relations.doom.get_or_insert(exit).is_normal());
-    shared::terminate(slot);
+    crate::process::wake::terminate(slot);
 }
 
 /// How a process ends that is terminated.
@@ -266,7 +267,7 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) {
     }
     for child in entries.scope {
         if let Some(child) = find(child) {
-            shared::cancel(&child);
+            crate::process::wake::cancel(&child);
         }
     }
     if let Some(scope) = entries.scope_of.and_then(find) {

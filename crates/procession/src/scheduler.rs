@@ -1,17 +1,28 @@
 //! The scheduler: its workers, which of them run, and what they share.
 
+mod announce;
 pub(crate) mod block_on;
+mod callers;
+mod clock;
+#[expect(unsafe_code, reason = "a core moves between threads with the right to its seat")]
+pub(crate) mod core;
 #[expect(unsafe_code, reason = "the running process is pinned by its worker")]
 pub(crate) mod current;
 pub(crate) mod driver;
+pub(crate) mod end;
+pub(crate) mod error;
 pub(crate) mod handle;
 pub(crate) mod idle;
 pub(crate) mod lifo_slot;
 pub(crate) mod pace;
+pub(crate) mod reach;
+pub(crate) mod root;
+pub(crate) mod seat;
 pub(crate) mod seat_id;
 pub(crate) mod shared;
 pub(crate) mod shutdown;
 pub(crate) mod stats;
+mod threads;
 pub(crate) mod wait_cycle;
 #[expect(unsafe_code, reason = "a worker runs bodies, which the state protocol hands to it")]
 pub(crate) mod worker;

@@ -21,7 +21,7 @@ use crate::process::unwind::drop_guarded;
 use crate::process::waker;
 use crate::scheduler::current::Hold;
 use crate::scheduler::shared::Shared;
-use crate::scheduler::{current, handle, shared};
+use crate::scheduler::{current, handle};
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::armed::{Armed, Place};
@@ -245,7 +245,7 @@ impl Whose {
     #[inline]
     fn hold(&self) -> Option<Hold> {
         match self {
-            Self::Process(id) => shared::reach(*id),
+            Self::Process(id) => crate::scheduler::reach::reach(*id),
             Self::Scheduler(shared) => Some(Hold::Shared(Arc::clone(shared))),
         }
     }

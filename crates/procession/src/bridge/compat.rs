@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use procession_sync::Mutex;
 use tokio::runtime::{Handle, Runtime};
 
-use super::{enter_by, start};
+use super::runtime::{enter_by, start};
 use crate::scheduler::current;
 
 /// Lets `future`, which needs tokio, be awaited in a process of a scheduler that was built without [`tokio`](crate::Builder::tokio): in the context

@@ -5,67 +5,23 @@
 //! it, the others leave it to him. What a poll finds is queued at once, where others can steal it, and the worker leaves the keeper's office
 //! and wakes another before it runs any of it.
 
-use std::fmt;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
+use std::{fmt, io};
 
-use procession_sync::Mutex;
-use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use procession_sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
-use crate::io::readiness::{Direction, Event, Left, Source, Sources, WaiterId};
-use crate::net::Starved;
+use crate::io::poller::{Batch, Poller};
+use crate::io::readiness::{Direction, Left, Source, WaiterId};
 use crate::process::unwind::guarded;
 use crate::scheduler::driver::Owed;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 use crate::sys::epoll::Kernel;
 
-/// The poller of a scheduler.
-pub(crate) struct Poller {
-    kernel: OnceLock<Arc<Kernel>>,
-    opening: Mutex<()>,
-    sources: Sources,
-    /// Whether somebody asks, or waits, just now. A hint: two may.
-    asking: AtomicBool,
-    /// How often the kernel was asked.
-    polls: AtomicU64,
-    events: AtomicU64,
-    /// Wakers that were left and not yet woken, on the test clock only, which stands still for them.
-    waiting: AtomicU32,
-    pub(crate) starved: Starved,
-}
-
-/// What a thread polls into: kept, so that polls do not allocate.
-#[derive(Default)]
-pub(crate) struct Batch {
-    pub(crate) events: Vec<Event>,
-    wakers: Vec<Waker>,
-}
-
 impl Poller {
-    pub(crate) fn closed() -> Self {
-        Self {
-            kernel: OnceLock::new(),
-            opening: Mutex::new(()),
-            sources: Sources::none(),
-            asking: AtomicBool::new(false),
-            polls: AtomicU64::new(0),
-            events: AtomicU64::new(0),
-            waiting: AtomicU32::new(0),
-            starved: Starved::default(),
-        }
-    }
-
-    /// What to wait in, once there has been a descriptor.
-    #[inline]
-    pub(crate) fn kernel(&self) -> Option<&Arc<Kernel>> {
-        self.kernel.get()
-    }
-
     /// The same, opened if it is not yet; and whether this call has opened it.
     fn open(&self, world: &World) -> io::Result<(&Arc<Kernel>, bool)> {
         let _one = self.opening.lock().expect("nothing that can panic runs under this lock");
@@ -74,17 +30,6 @@ impl Poller {
         }
         let opened = Arc::new(world.open_kernel()?);
         Ok((self.kernel.get_or_init(|| opened), true))
-    }
-
-    /// Whether processes wait for descriptors. Told on the test clock only.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        // Ordering: Acquire pairs with the Release in `deliver`: what was woken is seen to be queued.
-        self.waiting.load(Acquire) > 0
-    }
-
-    /// How many descriptors are registered, how often the kernel was asked, and how many events it told.
-    pub(crate) fn counts(&self) -> (usize, u64, u64) {
-        (self.sources.len(), self.polls.load(Relaxed), self.events.load(Relaxed))
     }
 }
 

@@ -420,7 +420,9 @@ impl<P: Process> MachineBody<P> {
         }
         while let Some(event) = self.events.0.pop_front() {
             match event {
-                Event::Message(message) => dead_letter::bury(slot.shared(), slot.pid(), DeadCause::Ended, message),
+                Event::Message(message) => {
+                    dead_letter::bury(slot.shared().dead_letters(), slot.pid(), DeadCause::Ended, message)
+                }
                 event => drop_guarded(event),
             }
         }

@@ -17,7 +17,7 @@ use crate::machine::process::Event;
 use crate::mailbox::bounded::{Offered, Standing, Stood, WhenFull};
 use crate::mailbox::call::{CallError, Reply, call};
 use crate::mailbox::dead_letter::{self, DeadCause};
-use crate::mailbox::relay::Parcel;
+use crate::mailbox::parcel::Parcel;
 use crate::process::body::{Event as Queued, System};
 use crate::process::slot::{self, BoundedMailbox, Mailbox, Pin, Refused, push_message};
 use crate::process::unwind::drop_guarded;
@@ -25,7 +25,6 @@ use crate::relations;
 use crate::relations::signal::{Down, MonitorRef, Signal};
 use crate::scheduler::block_on;
 use crate::scheduler::current;
-use crate::scheduler::shared;
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::{Timeout, arm};
@@ -394,7 +393,7 @@ impl<M: Send + 'static> Context<M> {
                 // Each by itself: a `Drop` that panics must not keep the others from being dropped.
                 Queued::Message(message) => {
                     discarded += 1;
-                    dead_letter::bury(shared, self.slot.pid(), DeadCause::Ended, message);
+                    dead_letter::bury(shared.dead_letters(), self.slot.pid(), DeadCause::Ended, message);
                 }
                 Queued::System(entry) => drop_guarded(entry),
             }
@@ -647,7 +646,7 @@ impl<M: Send + 'static> Address<M> {
                 && let Err(error) = send(pid, message)
                 && let Some(shared) = me.upgrade()
             {
-                dead_letter::bury(&shared, pid, DeadCause::Late, error.message);
+                dead_letter::bury(shared.dead_letters(), pid, DeadCause::Late, error.message);
             }
         }));
         match arm(shared, when, None, action) {
@@ -902,7 +901,7 @@ pub fn send<M: Send + 'static>(pid: Pid, message: M) -> Result<(), SendError<M>>
     if pid.node() != 0 {
         return Err(SendError { message, pid, kind: SendErrorKind::NotRelayed });
     }
-    let Some(slot) = shared::find(pid) else {
+    let Some(slot) = crate::scheduler::reach::find(pid) else {
         return Err(SendError::ended(message, pid));
     };
     let Some(mailbox) = slot.mailbox_checked::<M>() else {

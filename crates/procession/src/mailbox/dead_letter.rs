@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use crate::Pid;
 use crate::process::unwind::{drop_guarded, guarded};
-use crate::scheduler::shared::Shared;
 
 /// Why a message is a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,8 +53,8 @@ impl fmt::Debug for Observer {
 }
 
 /// Disposes of a message, outside all locks.
-pub(crate) fn bury<M: Send + 'static>(shared: &Shared, to: Pid, cause: DeadCause, mut message: M) {
-    if let Some(observer) = shared.dead_letters() {
+pub(crate) fn bury<M: Send + 'static>(observer: Option<&Observer>, to: Pid, cause: DeadCause, mut message: M) {
+    if let Some(observer) = observer {
         let letter = DeadLetter { to, cause, type_name: type_name::<M>(), message: &mut message };
         drop(guarded(|| observer.0(letter)));
     }

@@ -1,7 +1,5 @@
 //! Relays: how messages by PID reach processes that are not of the sending scheduler.
 
-use std::any::{Any, type_name};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,53 +7,11 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use crate::TimerLimit;
+use crate::mailbox::parcel::{Parcel, Relay};
 use crate::process::slot::Refused;
-use crate::scheduler::shared::find;
+use crate::scheduler::reach::find;
 use crate::time::run_after;
-use crate::{Pid, TimerLimit};
-
-/// A message on its way to a process of another scheduler.
-#[non_exhaustive]
-pub struct Parcel {
-    /// The process that it is for.
-    pub to: Pid,
-    /// The message.
-    pub message: Box<dyn Any + Send>,
-    /// The name of its type.
-    pub type_name: &'static str,
-}
-
-impl Parcel {
-    /// Packs a message.
-    pub fn new<M: Send + 'static>(to: Pid, message: M) -> Self {
-        Self { to, message: Box::new(message), type_name: type_name::<M>() }
-    }
-}
-
-impl fmt::Debug for Parcel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parcel").field("to", &self.to).field("type_name", &self.type_name).finish_non_exhaustive()
-    }
-}
-
-/// What carries the messages that a scheduler's processes send by PID to others than its own. See
-/// [`Builder::relay`](crate::Builder::relay).
-pub trait Relay: Send + Sync + 'static {
-    /// Takes a message over. It runs on the sender's thread and must not block.
-    ///
-    /// # Errors
-    /// The same message, if it cannot be taken: the sender gets it back. Once taken, it may still be lost.
-    ///
-    /// # Panics
-    /// The sender panics if it is given back a message of another type.
-    fn relay(&self, parcel: Parcel) -> Result<(), Parcel>;
-}
-
-impl fmt::Debug for dyn Relay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Relay")
-    }
-}
 
 /// The relay that connects all schedulers of a program; each scheduler has it unless it is given another.
 ///

@@ -16,18 +16,18 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use procession_sync::Mutex;
-use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
-use procession_sync::atomic::{AtomicBool, AtomicU64, fence};
+use procession_sync::atomic::Ordering::Relaxed;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 
-use super::io::{Done, Io, Side};
 use crate::Waiting;
-use crate::process::unwind::{drop_guarded, guarded};
+use crate::io::starved::Starved;
+use crate::process::unwind::drop_guarded;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::time::sleep_on;
+
+use super::io::{Done, Io, Side};
 
 /// How long a listener waits at most before it tries again: fifty tries a second cost less than a thousandth of a CPU.
 const RETRY_NS: u64 = 20_000_000;
@@ -35,68 +35,17 @@ const RETRY_NS: u64 = 20_000_000;
 /// Connections that wait to be accepted: as many as Linux allows by default, which cuts off more.
 pub(super) const BACKLOG: i32 = 4096;
 
-/// Listeners for whose connections there are no descriptors.
-#[derive(Default)]
-pub(crate) struct Starved {
-    /// Whether there may be wakers.
-    any: AtomicBool,
-    listeners: Mutex<Listeners>,
-    /// How often a listener was refused a descriptor.
-    refused: AtomicU64,
-}
-
-impl Starved {
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.load(Relaxed)
-    }
-
-    /// A descriptor was closed.
-    #[inline]
-    pub(crate) fn note_closed(&self) {
-        // With the one in `leave`: either this sees the flag, or the listener's next try sees the descriptor. If the kernel orders it
-        // otherwise, the listener tries again soon.
-        fence(SeqCst);
-        if self.any.load(Relaxed) {
-            self.wake_all();
-        }
-    }
-
-    #[cold]
-    fn wake_all(&self) {
-        self.any.store(false, Relaxed);
-        for (_, waker) in self.change(|listeners| std::mem::take(&mut listeners.wakers)) {
-            drop(guarded(|| waker.wake()));
-        }
-    }
-
-    fn change<R>(&self, change: impl FnOnce(&mut Listeners) -> R) -> R {
-        change(&mut self.listeners.lock().expect("nothing that can panic runs under this lock"))
-    }
-
-    /// Is woken when a descriptor was closed, until the guard goes.
-    fn leave(&self, waker: Waker) -> InList<'_> {
-        let number = self.change(|listeners| {
-            listeners.last += 1;
-            listeners.wakers.push((listeners.last, waker));
-            listeners.last
-        });
-        self.any.store(true, Relaxed);
-        fence(SeqCst);
-        InList { starved: self, number }
-    }
-}
-
 /// Those who wait, each by a number that no other has.
 #[derive(Default)]
-struct Listeners {
-    wakers: Vec<(u64, Waker)>,
-    last: u64,
+pub(crate) struct Listeners {
+    pub(crate) wakers: Vec<(u64, Waker)>,
+    pub(crate) last: u64,
 }
 
 /// A waker that was left, perhaps woken since.
-struct InList<'a> {
-    starved: &'a Starved,
-    number: u64,
+pub(crate) struct InList<'a> {
+    pub(crate) starved: &'a Starved,
+    pub(crate) number: u64,
 }
 
 impl Drop for InList<'_> {

@@ -16,7 +16,7 @@ use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::Stats;
 use crate::util::membarrier;
-use crate::watchdog::StallSnapshot;
+use crate::watchdog::state::StallSnapshot;
 
 /// The state of a scheduler.
 #[derive(Clone, Debug)]
@@ -175,9 +175,6 @@ pub struct UnfinishedProcess {
     /// process; `Ready` may be the `Drop` of one that never had a step.
     pub state: ProcessState,
 }
-
-/// The odd step numbers in which snapshots found the workers, and when they first did.
-pub(crate) type Ages = Vec<(u64, u64)>;
 
 pub(crate) fn label(slot: &Slot) -> Option<String> {
     slot.extra().and_then(|extra| extra.label.as_deref()).map(str::to_owned)

@@ -27,7 +27,7 @@ use crate::Exit;
 use crate::process::body::{Body, Step};
 use crate::process::slot::Slot;
 use crate::process::unwind::{drop_guarded, guarded};
-use crate::watchdog::{Stall, StallKind};
+use crate::watchdog::state::{Stall, StallKind};
 
 /// A process in its span.
 struct Traced {

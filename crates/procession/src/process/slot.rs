@@ -113,7 +113,7 @@ impl Kind {
                 let mut dispose = |event: Event<M>| match event {
                     Event::Message(message) => {
                         messages += 1;
-                        dead_letter::bury(slot.shared(), slot.pid(), DeadCause::Ended, message);
+                        dead_letter::bury(slot.shared().dead_letters(), slot.pid(), DeadCause::Ended, message);
                     }
                     Event::System(entry) => drop_guarded(entry),
                 };
@@ -535,7 +535,7 @@ impl Slot {
     pub(crate) fn push_system(&self, entry: Entry<System>) -> bool {
         let pushed = (self.kind().push_system)(self, entry);
         if pushed {
-            crate::scheduler::shared::wake(self);
+            crate::process::wake::wake(self);
         }
         pushed
     }
@@ -1092,7 +1092,7 @@ pub(crate) fn push_message<M: Send + 'static>(
     match mailbox {
         Mailbox::Unbounded(queue) => match queue.push(message) {
             Ok(Pushed::Wake) => {
-                crate::scheduler::shared::wake(slot);
+                crate::process::wake::wake(slot);
                 Ok(())
             }
             Ok(Pushed::Queued) => Ok(()),
@@ -1106,12 +1106,12 @@ pub(crate) fn push_message<M: Send + 'static>(
 pub(crate) fn finish_offer<M: Send + 'static>(slot: &Slot, offered: Offered<M>) -> Result<(), Refused<M>> {
     let discard = |message| {
         current::count(slot.shared(), |stats| &stats.discarded, 1);
-        dead_letter::bury(slot.shared(), slot.pid(), DeadCause::Full, message);
+        dead_letter::bury(slot.shared().dead_letters(), slot.pid(), DeadCause::Full, message);
     };
     match offered {
         Offered::Queued { wake } => {
             if wake {
-                crate::scheduler::shared::wake(slot);
+                crate::process::wake::wake(slot);
             }
         }
         Offered::Replaced(oldest) => discard(oldest),

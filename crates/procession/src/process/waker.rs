@@ -5,7 +5,8 @@ use std::ptr::NonNull;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use crate::process::slot::{Pin, Slot};
-use crate::scheduler::shared::{Shared, wake};
+use crate::process::wake::wake;
+use crate::scheduler::shared::Shared;
 
 /// ## Invariants
 /// - `[waker data]` the data of a waker with this table is a slot with a pin that belongs to the waker, or, for a borrowed one, to

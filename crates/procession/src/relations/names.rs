@@ -1,34 +1,24 @@
 //! Names of processes: registered, looked up, and free again when their process ends.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession_sync::Mutex;
-
-use crate::Pid;
 use crate::mailbox::call::{CallError, Reply};
 use crate::mailbox::context::{Address, SendError};
 use crate::process::slot::Slot;
-use crate::relations;
+use crate::relations::name_table::Names;
 use crate::relations::on_exit::Left;
-use crate::scheduler::current;
-use crate::scheduler::handle::{self, Scheduler};
-use crate::scheduler::shared::{Shared, find};
+use crate::scheduler::handle::Scheduler;
+use crate::scheduler::reach::find;
+use crate::scheduler::shared::Shared;
+use crate::scheduler::{current, handle};
 use crate::variance::Typed;
-
-/// The names of a scheduler. An entry here is matched by one in the relations of its process, whose end takes both out.
-#[derive(Debug, Default)]
-pub(crate) struct Names(Mutex<BTreeMap<Arc<str>, Pid>>);
+use crate::{Pid, relations};
 
 impl Names {
-    fn with<R>(&self, access: impl FnOnce(&mut BTreeMap<Arc<str>, Pid>) -> R) -> R {
-        access(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
-    }
-
     /// Both entries are made under this lock, and `unregister` takes both out under it: so neither is ever left without the other.
     fn register(&self, name: Arc<str>, slot: &Slot) -> Result<(), RegisterError> {
         let pid = slot.pid();
@@ -68,10 +58,6 @@ impl Names {
                 names.remove(name);
             }
         });
-    }
-
-    fn whereis(&self, name: &str) -> Option<Pid> {
-        self.with(|names| names.get(name).copied())
     }
 }
 

@@ -1,9 +1,7 @@
 //! A scheduler: its builder, its handle, and its end.
 
-use std::error::Error;
 use std::fmt;
 use std::future::Future;
-use std::io;
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,34 +12,36 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use crate::coroutine;
 use crate::coroutine::helpers::Helpers;
-use crate::io::reactor::Poller;
+use crate::io::poller::Poller;
 use crate::machine::command;
 use crate::machine::command::{Command, Done, Handler, Registry};
 use crate::machine::value::CommandId;
 use crate::mailbox::context::Context;
-use crate::mailbox::dead_letter::{self, DeadLetter};
-use crate::mailbox::relay::Relay;
-use crate::observe::snapshot::{self, Snapshot, UnfinishedProcess, WaitingProcess};
+use crate::mailbox::dead_letter;
+use crate::mailbox::dead_letter::DeadLetter;
+use crate::mailbox::parcel::Relay;
+use crate::observe::snapshot;
+use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::process::slot::Table;
-use crate::relations::names::Names;
-use crate::scheduler::block_on;
-use crate::scheduler::current::{self, Hold};
+use crate::relations::name_table::Names;
+use crate::scheduler::current::Hold;
 use crate::scheduler::driver::Keeper;
+use crate::scheduler::error::{BlockOnError, BuildError, WidthError};
 use crate::scheduler::idle::Idle;
 use crate::scheduler::pace::Beacon;
-use crate::scheduler::shared;
-use crate::scheduler::shared::{Hook, Seat, Shared, ThreadOptions};
+use crate::scheduler::seat::{Hook, Seat, ThreadOptions};
+use crate::scheduler::shared::Shared;
 use crate::scheduler::shutdown::Closing;
 use crate::scheduler::stats::Stats;
+use crate::scheduler::{block_on, current};
 use crate::spawn::join_handle::{Child, Handle};
 use crate::spawn::options::{SpawnError, SpawnOptions};
 use crate::sys::{Cpus, World, nanoseconds};
 use crate::time::Instant;
 use crate::time::timers::Timers;
-use crate::watchdog::{self, Observer, Stall, StallSnapshot, Watchdog, WatchdogOptions};
-use crate::{Pid, Process};
+use crate::watchdog::state::{Observer, Stall, StallSnapshot, Watchdog, WatchdogOptions};
+use crate::{Pid, Process, coroutine, watchdog};
 
 /// Processes at once, unless the builder says otherwise: 2 GiB of control blocks.
 const PROCESSES_DEFAULT: u32 = 1 << 24;
@@ -63,72 +63,6 @@ const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(10);
 const STALL_AFTER_DEFAULT: Duration = Duration::from_millis(10);
 /// What a shutdown keeps back from its deadline to terminate those who have not ended: a tenth, and at most this.
 const TERMINATION_MAX: u64 = 100_000_000;
-
-/// Why a scheduler could not be built.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// A value is out of its range; the text names both.
-    Invalid(String),
-    /// Two handlers were given for one command.
-    DuplicateCommand(CommandId),
-    /// The system refused the first thread.
-    Thread(io::Error),
-    /// 2^32 schedulers have been made.
-    Exhausted,
-}
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Invalid(text) => write!(f, "cannot build a scheduler: {text}"),
-            Self::DuplicateCommand(id) => write!(f, "cannot build a scheduler: two handlers for {id}"),
-            Self::Thread(_) => f.write_str("cannot build a scheduler: the system refused its first thread"),
-            Self::Exhausted => f.write_str("cannot build a scheduler: all 2^32 numbers are used up"),
-        }
-    }
-}
-
-impl Error for BuildError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Thread(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-/// A width that a scheduler cannot have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WidthError {
-    width: usize,
-    max: usize,
-}
-
-impl fmt::Display for WidthError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot change the width of a scheduler: it is {}, but must be from 1 to {}", self.width, self.max)
-    }
-}
-
-impl Error for WidthError {}
-
-/// A process cannot wait by blocking: every thread that its scheduler may have is blocked already. The future comes back.
-pub struct BlockOnError<F>(pub F);
-
-impl<F> fmt::Display for BlockOnError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot block on a future: all threads that the scheduler may have are blocked, and none is left to run others")
-    }
-}
-
-impl<F> fmt::Debug for BlockOnError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BlockOnError(..)")
-    }
-}
-
-impl<F> Error for BlockOnError<F> {}
 
 /// What a [`Scheduler`] is to be like.
 #[must_use]
@@ -157,7 +91,7 @@ pub struct Builder {
     dead_letters: Option<dead_letter::Observer>,
     relay: Option<Arc<dyn Relay>>,
     #[cfg(feature = "tokio")]
-    tokio: crate::bridge::Choice,
+    tokio: crate::bridge::runtime::Choice,
 }
 
 impl fmt::Debug for Builder {
@@ -406,7 +340,7 @@ impl Builder {
     /// ```
     #[cfg(feature = "tokio")]
     pub fn tokio(mut self) -> Self {
-        self.tokio = crate::bridge::Choice::Own;
+        self.tokio = crate::bridge::runtime::Choice::Own;
         self
     }
 
@@ -414,7 +348,7 @@ impl Builder {
     /// `new_current_thread` nothing is served but while its thread is in its `block_on`.
     #[cfg(feature = "tokio")]
     pub fn tokio_on(mut self, runtime: tokio::runtime::Handle) -> Self {
-        self.tokio = crate::bridge::Choice::Given(runtime);
+        self.tokio = crate::bridge::runtime::Choice::Given(runtime);
         self
     }
 
@@ -461,7 +395,7 @@ impl Builder {
         let stacks = stacks.transpose().map_err(|error| BuildError::Invalid(error.to_string()))?;
         let handlers = Registry::new(self.handlers)?;
         #[cfg(feature = "tokio")]
-        let bridge = crate::bridge::open(self.tokio, &self.name, self.test_clock)?;
+        let bridge = crate::bridge::runtime::open(self.tokio, &self.name, self.test_clock)?;
         static LAST_ID: AtomicU32 = AtomicU32::new(0);
         let id = LAST_ID.fetch_update(Relaxed, Relaxed, |id| id.checked_add(1)).map_err(|_| BuildError::Exhausted)? + 1;
         let world = if self.test_clock { World::test(self.seed.unwrap_or(0)) } else { World::real(self.seed) };
@@ -530,22 +464,8 @@ impl Builder {
         if !self.callers_drive {
             shared.start_first_thread().map_err(BuildError::Thread)?;
         }
-        shared::make_reachable(&shared);
+        crate::scheduler::reach::make_reachable(&shared);
         Ok(Scheduler(Arc::new(Owner(shared))))
-    }
-}
-
-fn allowed_cpus(numbers: &[usize]) -> Result<Cpus, BuildError> {
-    if let Some(number) = numbers.iter().find(|&&number| number >= Cpus::LIMIT) {
-        let text = format!("cpus has {number}, but a processor's number must be below {}", Cpus::LIMIT);
-        return Err(BuildError::Invalid(text));
-    }
-    match Cpus::allowed_of(numbers) {
-        Ok(Some(cpus)) => Ok(cpus),
-        Ok(None) => Err(BuildError::Invalid(format!("cpus is {numbers:?}, and this program may use none of them"))),
-        Err(error) => Err(BuildError::Invalid(format!(
-            "cpus is {numbers:?}, and the system does not say which may be used: {error}"
-        ))),
     }
 }
 
@@ -625,7 +545,7 @@ impl Scheduler {
             dead_letters: None,
             relay: None,
             #[cfg(feature = "tokio")]
-            tokio: crate::bridge::Choice::None,
+            tokio: crate::bridge::runtime::Choice::None,
         }
     }
 
@@ -794,13 +714,13 @@ impl Scheduler {
     /// Its [`receive`](Context::receive) ends once the mailbox is empty, [`cancelled`](Context::cancelled) resolves, and a state machine
     /// gets [`Event::Cancel`](crate::Event).
     pub fn cancel(&self, pid: Pid) -> bool {
-        shared::find(pid).map(|slot| shared::cancel(&slot)).is_some()
+        crate::scheduler::reach::find(pid).map(|slot| crate::process::wake::cancel(&slot)).is_some()
     }
 
     /// Ends a process between two of its steps, with [`Exit::Killed`](crate::Exit::Killed). Says whether the process was there. A step that never returns cannot be
     /// ended.
     pub fn terminate(&self, pid: Pid) -> bool {
-        shared::find(pid).map(|slot| shared::terminate(&slot)).is_some()
+        crate::scheduler::reach::find(pid).map(|slot| crate::process::wake::terminate(&slot)).is_some()
     }
 
     /// What all workers and processes are doing.
@@ -846,4 +766,18 @@ pub(crate) fn here() -> Hold {
 #[track_caller]
 pub(crate) fn caller() -> &'static Location<'static> {
     Location::caller()
+}
+
+fn allowed_cpus(numbers: &[usize]) -> Result<Cpus, BuildError> {
+    if let Some(number) = numbers.iter().find(|&&number| number >= Cpus::LIMIT) {
+        let text = format!("cpus has {number}, but a processor's number must be below {}", Cpus::LIMIT);
+        return Err(BuildError::Invalid(text));
+    }
+    match Cpus::allowed_of(numbers) {
+        Ok(Some(cpus)) => Ok(cpus),
+        Ok(None) => Err(BuildError::Invalid(format!("cpus is {numbers:?}, and this program may use none of them"))),
+        Err(error) => Err(BuildError::Invalid(format!(
+            "cpus is {numbers:?}, and the system does not say which may be used: {error}"
+        ))),
+    }
 }

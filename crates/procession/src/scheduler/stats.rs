@@ -41,3 +41,6 @@ pub(crate) struct Stats {
     pub(crate) received: Count,
     pub(crate) discarded: Count,
 }
+
+/// The odd step numbers in which snapshots found the workers, and when they first did.
+pub(crate) type Ages = Vec<(u64, u64)>;

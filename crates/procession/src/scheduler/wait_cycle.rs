@@ -148,8 +148,9 @@ mod real {
     use procession_sync::Mutex;
 
     use super::{Waits, ask, mutation};
-    use crate::scheduler::block_on::Root;
-    use crate::scheduler::shared::{Seat, Shared};
+    use crate::scheduler::root::Root;
+    use crate::scheduler::seat::Seat;
+    use crate::scheduler::shared::Shared;
 
     /// Held by the one that asks.
     static ASKING: Mutex<()> = Mutex::new(());

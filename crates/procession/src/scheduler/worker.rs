@@ -84,8 +84,6 @@
 //!   with 200, which only those that come so often are late by).
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -93,39 +91,35 @@ use std::sync::Arc;
 use std::task::Context as TaskContext;
 
 use procession_coroutine::{Stack, StackCache, StackError};
-use procession_queue::{Steal, deque, fifo};
+use procession_queue::Steal;
 use procession_sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use procession_sync::hint;
 
-use crate::io::reactor::Batch;
+use crate::io::poller::Batch;
 use crate::machine::value::CommandResult;
 use crate::process::body::Step;
-use crate::process::slot::{self, CACHE, Parent, Ready, Slot, prefetch_slot};
+use crate::process::slot::{Parent, Ready, Slot};
 use crate::process::state::Wait;
 use crate::process::unwind::{drop_guarded, guarded};
-use crate::process::waker;
-use crate::relations;
-use crate::scheduler::block_on::Root;
-use crate::scheduler::current::{self, Counter, Entered, Here};
+use crate::process::{slot, waker};
+use crate::scheduler::core::{Core, STACKS_CACHED};
+use crate::scheduler::current;
+use crate::scheduler::current::{Counter, Entered, Here};
 use crate::scheduler::idle::TakenBack;
-use crate::scheduler::pace::{Owed, Pace, SERVE_EVERY, Turn};
-use crate::scheduler::seat_id::NEVER;
-use crate::scheduler::seat_id::SeatId;
+use crate::scheduler::pace::{SERVE_EVERY, Turn};
+use crate::scheduler::root::Root;
+use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::sys::epoll::Kernel;
 use crate::sys::{LentThread, World, nanoseconds};
 use crate::time::action::Action;
 use crate::time::timers::Timers;
-use crate::{Exit, Waiting};
+use crate::{Exit, Waiting, relations};
 
 /// Runs in a row out of the next slot while other local work waits; tokio's number.
 const NEXT_IN_A_ROW: u32 = 3;
 /// The same while steps are slow: each run delays what is owed by a whole step.
 const NEXT_IN_A_ROW_SLOW: u32 = 1;
-
-/// Processes that the continued ring holds: 1000 that yield are to fit, so that they take turns. The ring
-/// of woken ones is smaller, since they run soon.
-const CONTINUED: usize = 1024;
 
 /// Services with short steps of which one takes a share of the global queue; the others take one process.
 /// What overflows a deque waits there, too: the roots of whole trees of processes, each of which makes
@@ -168,10 +162,6 @@ const LONG_LOOK_EVERY: u32 = 16;
 /// After how many nanoseconds a thread tries again to retire that was not allowed to, however short the keep-alive.
 const RETIRE_AGAIN: u64 = 100_000_000;
 
-/// Stacks that a worker keeps to itself at most, and never more than its part of a sixteenth of the limit: so who finds none can wait
-/// for one to come back.
-const STACKS_CACHED: usize = 64;
-
 /// How many more coroutines than twice those of another a worker has before it gives new ones away. Picked out of thin air: few enough to matter
 /// to nobody, and more than come and go in a moment.
 const COROUTINES_APART: u32 = 8;
@@ -180,96 +170,6 @@ const COROUTINES_APART: u32 = 8;
 const NEXT_AGE: u64 = 100_000;
 /// How long a parking worker waits at most to look at the next slots again, once they keep changing.
 const NEXT_AGE_MAX: u64 = 10_000_000;
-
-/// What a worker keeps to itself; it stays in its seat while no thread works there.
-pub(crate) struct Core {
-    deque: deque::Owner<Ready>,
-    woken: fifo::Owner<Ready>,
-    continued: fifo::Owner<Ready, CONTINUED>,
-    generator: RefCell<fastrand::Rng>,
-    pace: Pace,
-    owed: Owed,
-    /// How many services have found something in the global queue.
-    services: Cell<u32>,
-    /// How many processes it has taken out of the continued ring.
-    rounds_taken: Cell<u32>,
-    /// Free slots, so that most spawns take no lock.
-    pub(crate) slots: RefCell<Vec<NonNull<Slot>>>,
-    /// Woken processes bound to this worker that it has queued itself, each with its place in the chain of
-    /// wake-ups (`Local::chain`). Others come through the worker's seat.
-    bound: RefCell<VecDeque<(Ready, u32)>>,
-    /// Those that continue, each with the value of `rounds_taken` at which its turn comes.
-    bound_continued: RefCell<VecDeque<(Ready, u32)>>,
-    /// Stacks, so that most coroutines take no lock.
-    pub(crate) stacks: RefCell<Option<StackCache>>,
-}
-
-// SAFETY: the cached slots are free, [free] the core's owner alone touches them; all else is Send.
-unsafe impl Send for Core {}
-
-impl Core {
-    pub(crate) fn new(generator: fastrand::Rng) -> (Self, Queues) {
-        let (deque, deque_stealer) = deque::new();
-        let (woken, woken_stealer) = fifo::new();
-        let (continued, continued_stealer) = fifo::new();
-        let core = Self {
-            deque,
-            woken,
-            continued,
-            generator: RefCell::new(generator),
-            pace: Pace::default(),
-            owed: Owed::default(),
-            services: Cell::new(0),
-            rounds_taken: Cell::new(0),
-            slots: RefCell::new(Vec::with_capacity(CACHE + 1)),
-            bound: RefCell::new(VecDeque::new()),
-            bound_continued: RefCell::new(VecDeque::new()),
-            stacks: RefCell::new(None),
-        };
-        (core, Queues { deque: deque_stealer, woken: woken_stealer, continued: continued_stealer })
-    }
-
-    /// Some free slots of the worker's own, taken from the table in batches.
-    pub(crate) fn free_slot(&self, shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
-        let mut slots = self.slots.borrow_mut();
-        if slots.is_empty() {
-            let batch = (shared.table().cache() / 2).max(1);
-            shared.table().take_free(shared, batch, &mut slots);
-        }
-        let slot = slots.pop()?;
-        if let Some(next) = slots.last() {
-            // Of many that were used once, it is in no cache when its turn comes.
-            prefetch_slot(next.as_ptr());
-        }
-        Some(slot)
-    }
-
-    pub(crate) fn return_slots(&self, shared: &Shared) {
-        let mut slots = mem::take(&mut *self.slots.borrow_mut());
-        // The caller keeps the scheduler itself.
-        drop(shared.table().return_free(&mut slots, true));
-    }
-}
-
-/// The queues of a worker, as thieves see them.
-#[derive(Debug)]
-pub(crate) struct Queues {
-    pub(crate) deque: deque::Stealer<Ready>,
-    pub(crate) woken: fifo::Stealer<Ready>,
-    pub(crate) continued: fifo::Stealer<Ready, CONTINUED>,
-}
-
-impl Queues {
-    /// Whether nothing is queued, as far as the calling thread can see.
-    #[inline]
-    pub(crate) fn are_empty(&self) -> bool {
-        self.deque.is_empty() && self.woken.is_empty() && self.continued.is_empty()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.deque.len() + self.woken.len() + self.continued.len()
-    }
-}
 
 /// A thread's seat.
 pub(crate) struct Local {
@@ -1419,7 +1319,7 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     let entered = Entered::enter(Here::Seat(Rc::clone(&local)));
     // Once for all that runs here, and below every coroutine's stack.
     #[cfg(feature = "tokio")]
-    let context = crate::bridge::enter(bridge.as_deref());
+    let context = crate::bridge::runtime::enter(bridge.as_deref());
     // The root future is the user's: its panic goes on once the seat is left in order.
     let worked = catch_unwind(AssertUnwindSafe(|| local.work(stay)));
     #[cfg(feature = "tokio")]

@@ -14,7 +14,6 @@ use crate::process::slot::HandleShare;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::block_on;
 use crate::scheduler::current;
-use crate::scheduler::shared;
 use crate::time::timeout;
 use crate::variance::Typed;
 use crate::{Exit, Pid, Waiting};
@@ -61,7 +60,7 @@ impl<T: Send + 'static> Handle<T> {
     /// Asks the process to end (see [`Scheduler::cancel`](crate::Scheduler::cancel)).
     pub fn cancel(&self) {
         if let Some(joined) = &self.0 {
-            shared::cancel(joined.owner.slot());
+            crate::process::wake::cancel(joined.owner.slot());
         }
     }
 

@@ -23,8 +23,9 @@ use crate::relations;
 use crate::relations::names::{self, RegisterError};
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::current::{self, Hold};
+use crate::scheduler::end::Newcomer;
 use crate::scheduler::handle::{self, Scheduler};
-use crate::scheduler::shared::{Newcomer, Shared};
+use crate::scheduler::shared::Shared;
 use crate::scheduler::worker::{self, Local};
 use crate::spawn::join_handle::{Child, Handle};
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::description::{ChildSpec, Restart};
 use super::error::{ChildError, SupervisorGone};
 use super::tree::Request;
-use crate::scheduler::shared::{self, find};
+use crate::scheduler::reach::find;
 use crate::{Address, Exit, Handle, Instant, Pid, Reply};
 
 /// Which child: by its id, or by its process.
@@ -124,7 +124,7 @@ impl SupervisorRef {
     /// Asks the supervisor to stop its children and end.
     pub fn cancel(&self) {
         if let Some(slot) = find(self.0.pid()) {
-            shared::cancel(&slot);
+            crate::process::wake::cancel(&slot);
         }
     }
 

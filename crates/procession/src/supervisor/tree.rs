@@ -15,7 +15,7 @@ use super::description::{AutoShutdown, ChildSpec, Restart, Stop, Strategy, Super
 use super::error::{ChildError, StartError};
 use super::reference::{ChildInfo, ChildKey, ChildStatus, Counts};
 use crate::relations::{self, Cause};
-use crate::scheduler::shared::{self, find};
+use crate::scheduler::reach::find;
 use crate::scheduler::shutdown;
 use crate::sys::nanoseconds;
 use crate::time::sleep_until;
@@ -308,7 +308,7 @@ impl Tree {
             {
                 *deadline = None;
                 if let Some(slot) = find(*pid) {
-                    shared::terminate(&slot);
+                    crate::process::wake::terminate(&slot);
                 }
             }
         }
@@ -419,10 +419,10 @@ impl Tree {
             }
             let after = |time: Duration| Some(now.saturating_add(nanoseconds(time)));
             match child.spec.stop {
-                Stop::Kill => shared::terminate(&slot),
-                Stop::Wait => shared::cancel(&slot),
+                Stop::Kill => crate::process::wake::terminate(&slot),
+                Stop::Wait => crate::process::wake::cancel(&slot),
                 Stop::Within(time) => {
-                    shared::cancel(&slot);
+                    crate::process::wake::cancel(&slot);
                     deadline = after(time);
                 }
                 Stop::Signal(time) => {
@@ -670,7 +670,7 @@ impl Tree {
                 if !child.spec.is_supervisor()
                     && let Some(slot) = find(pid)
                 {
-                    shared::terminate(&slot);
+                    crate::process::wake::terminate(&slot);
                 }
             }
         }

@@ -35,7 +35,7 @@ fn a_slot_with_too_many_references_is_lost_and_counted() {
     let child = scheduler.start(|mut cx: crate::Context<u32>| async move { cx.receive().await });
     let (address, handle) = child.into_parts();
     let pid = address.pid();
-    shared::find(pid).expect("it lives").pins.again(NEARLY_ALL);
+    crate::scheduler::reach::find(pid).expect("it lives").pins.again(NEARLY_ALL);
     for _ in 0..100 {
         std::mem::forget(address.clone());
     }

@@ -1,0 +1,34 @@
+//! Wakes, cancels and terminates processes.
+
+use crate::process::slot::{Ready, Slot};
+use crate::process::state::{State, Wake};
+use crate::scheduler::current;
+use crate::scheduler::current::Origin;
+
+/// Wakes a process.
+#[inline]
+pub(crate) fn wake(slot: &Slot) {
+    if !current::give_way_if_current(slot) {
+        bring(slot, State::wake);
+    }
+}
+
+pub(crate) fn cancel(slot: &Slot) {
+    bring(slot, State::cancel);
+}
+
+pub(crate) fn terminate(slot: &Slot) {
+    bring(slot, State::terminate);
+}
+
+/// Tells a process's state of an event, and queues the process if that makes it ready.
+#[inline]
+fn bring(slot: &Slot, event: impl FnOnce(&State) -> Wake) {
+    // Before it is seen to be ready: the clock would move on while nobody could run it.
+    let _stopped = slot.shared().stop_clock();
+    if event(&slot.state) == Wake::Enqueue {
+        // SAFETY: the event made it ACTIVE.
+        #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
+        current::enqueue(unsafe { Ready::new(slot) }, Origin::Woken);
+    }
+}

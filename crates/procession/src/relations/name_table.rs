@@ -1,0 +1,22 @@
+//! The names of a scheduler.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use procession_sync::Mutex;
+
+use crate::Pid;
+
+/// The names of a scheduler. An entry here is matched by one in the relations of its process, whose end takes both out.
+#[derive(Debug, Default)]
+pub(crate) struct Names(Mutex<BTreeMap<Arc<str>, Pid>>);
+
+impl Names {
+    pub(crate) fn with<R>(&self, access: impl FnOnce(&mut BTreeMap<Arc<str>, Pid>) -> R) -> R {
+        access(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    pub(crate) fn whereis(&self, name: &str) -> Option<Pid> {
+        self.with(|names| names.get(name).copied())
+    }
+}

@@ -1,0 +1,102 @@
+//! Threads in `block_on` that work for their scheduler.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::scheduler::core::Core;
+use crate::scheduler::seat_id::{NEVER, SeatId};
+use crate::scheduler::shared::Shared;
+use crate::scheduler::{block_on, current, shutdown};
+use crate::sys::Parker;
+
+impl Shared {
+    /// The seat for callers, if there is one and no other caller sits there.
+    pub(crate) fn take_callers_seat(&self) -> Option<(SeatId, Core)> {
+        let seat = self.idle.claim_absent(current::thread_number())?;
+        Some((seat, self.take_core(seat).expect("[seat] an absent seat's core is left where it is")))
+    }
+
+    pub(crate) fn has_free_seat(&self) -> bool {
+        self.idle.has_absent(current::thread_number())
+    }
+
+    /// A root future was woken: until it has been polled, it is as if something ran. Counted as a completion that is out, on the test clock only.
+    pub(crate) fn count_ready_root(&self) {
+        self.begin_outstanding();
+    }
+
+    pub(crate) fn uncount_ready_root(&self) {
+        self.end_outstanding();
+    }
+
+    /// Wakes who sits in the seat for callers, if he is parked.
+    pub(crate) fn wake_caller(&self) {
+        let seat = SeatId(0);
+        if self.idle.claim_this(seat) {
+            self.idle.note_waking(seat, self.world.now());
+            self.seat(seat).parker.unpark();
+        }
+    }
+
+    pub(crate) fn callers_drive(&self) -> bool {
+        self.callers_drive
+    }
+
+    /// A number for a caller.
+    pub(crate) fn number_caller(&self) -> u64 {
+        // Relaxed: only that they differ matters.
+        self.last_caller.fetch_add(1, Relaxed)
+    }
+
+    /// A caller waits without a seat, and wants to know when it is free.
+    pub(crate) fn wait_for_seat(&self, number: u64, caller: &Waker) {
+        let mut callers = self.callers.lock().expect("nothing that can panic runs under this lock");
+        // The waker is that of a root, and no code of the user's.
+        callers.entry(number).or_insert_with(|| caller.clone());
+    }
+
+    /// A caller does not wait for the seat any more.
+    pub(crate) fn forget_caller(&self, number: u64) {
+        let left = self.callers.lock().expect("nothing that can panic runs under this lock").remove(&number);
+        drop(left);
+    }
+
+    /// The last worker has parked.
+    #[cold]
+    pub(crate) fn tell_all_idle(&self) {
+        self.unpark_idle_watchers();
+        if self.callers_drive {
+            self.seat(SeatId(0)).parker.unpark();
+        }
+    }
+
+    pub(crate) fn unpark_idle_watchers(&self) {
+        let watchers = self.idle_watchers.lock().expect("nothing that can panic runs under this lock");
+        watchers.iter().for_each(|watcher| watcher.unpark());
+    }
+
+    pub(crate) fn run_until_idle(self: &Arc<Self>) {
+        self.idle_waits.fetch_add(1, Relaxed);
+        let watcher = Arc::new(Parker::default());
+        let watchers = || self.idle_watchers.lock().expect("nothing that can panic runs under this lock");
+        watchers().push(Arc::clone(&watcher));
+        // If somebody else drives, or threads do, this waits until they are idle, or until the seat is free.
+        let is_idle = || self.idle.all_parked_and(|| self.outstanding() == 0 && !self.has_work());
+        while !(block_on::run_until_idle(self) || is_idle()) {
+            self.world.park(&watcher, NEVER);
+        }
+        watchers().retain(|other| !Arc::ptr_eq(other, &watcher));
+        self.idle_waits.fetch_sub(1, Relaxed);
+        if self.world.is_test() {
+            // The clock may move again, if somebody else drives.
+            self.announce();
+        }
+    }
+
+    /// Whether who drives this scheduler must end its processes before he goes: nobody else may come.
+    pub(crate) fn must_be_drained(&self) -> bool {
+        self.callers_drive && self.closing.phase() == shutdown::TERMINATING
+    }
+}

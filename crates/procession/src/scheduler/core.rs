@@ -1,0 +1,112 @@
+//! What a worker keeps to itself, and its queues as others see them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::mem;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use procession_coroutine::StackCache;
+use procession_queue::{deque, fifo};
+
+use crate::process::slot::{CACHE, Ready, Slot, prefetch_slot};
+use crate::scheduler::pace::{Owed, Pace};
+use crate::scheduler::shared::Shared;
+
+/// Processes that the continued ring holds: 1000 that yield are to fit, so that they take turns. The ring
+/// of woken ones is smaller, since they run soon.
+const CONTINUED: usize = 1024;
+
+/// Stacks that a worker keeps to itself at most, and never more than its part of a sixteenth of the limit: so who finds none can wait
+/// for one to come back.
+pub(crate) const STACKS_CACHED: usize = 64;
+
+/// What a worker keeps to itself; it stays in its seat while no thread works there.
+pub(crate) struct Core {
+    pub(crate) deque: deque::Owner<Ready>,
+    pub(crate) woken: fifo::Owner<Ready>,
+    pub(crate) continued: fifo::Owner<Ready, CONTINUED>,
+    pub(crate) generator: RefCell<fastrand::Rng>,
+    pub(crate) pace: Pace,
+    pub(crate) owed: Owed,
+    /// How many services have found something in the global queue.
+    pub(crate) services: Cell<u32>,
+    /// How many processes it has taken out of the continued ring.
+    pub(crate) rounds_taken: Cell<u32>,
+    /// Free slots, so that most spawns take no lock.
+    pub(crate) slots: RefCell<Vec<NonNull<Slot>>>,
+    /// Woken processes bound to this worker that it has queued itself, each with its place in the chain of
+    /// wake-ups (`Local::chain`). Others come through the worker's seat.
+    pub(crate) bound: RefCell<VecDeque<(Ready, u32)>>,
+    /// Those that continue, each with the value of `rounds_taken` at which its turn comes.
+    pub(crate) bound_continued: RefCell<VecDeque<(Ready, u32)>>,
+    /// Stacks, so that most coroutines take no lock.
+    pub(crate) stacks: RefCell<Option<StackCache>>,
+}
+
+// SAFETY: the cached slots are free, [free] the core's owner alone touches them; all else is Send.
+unsafe impl Send for Core {}
+
+impl Core {
+    pub(crate) fn new(generator: fastrand::Rng) -> (Self, Queues) {
+        let (deque, deque_stealer) = deque::new();
+        let (woken, woken_stealer) = fifo::new();
+        let (continued, continued_stealer) = fifo::new();
+        let core = Self {
+            deque,
+            woken,
+            continued,
+            generator: RefCell::new(generator),
+            pace: Pace::default(),
+            owed: Owed::default(),
+            services: Cell::new(0),
+            rounds_taken: Cell::new(0),
+            slots: RefCell::new(Vec::with_capacity(CACHE + 1)),
+            bound: RefCell::new(VecDeque::new()),
+            bound_continued: RefCell::new(VecDeque::new()),
+            stacks: RefCell::new(None),
+        };
+        (core, Queues { deque: deque_stealer, woken: woken_stealer, continued: continued_stealer })
+    }
+
+    /// Some free slots of the worker's own, taken from the table in batches.
+    pub(crate) fn free_slot(&self, shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
+        let mut slots = self.slots.borrow_mut();
+        if slots.is_empty() {
+            let batch = (shared.table().cache() / 2).max(1);
+            shared.table().take_free(shared, batch, &mut slots);
+        }
+        let slot = slots.pop()?;
+        if let Some(next) = slots.last() {
+            // Of many that were used once, it is in no cache when its turn comes.
+            prefetch_slot(next.as_ptr());
+        }
+        Some(slot)
+    }
+
+    pub(crate) fn return_slots(&self, shared: &Shared) {
+        let mut slots = mem::take(&mut *self.slots.borrow_mut());
+        // The caller keeps the scheduler itself.
+        drop(shared.table().return_free(&mut slots, true));
+    }
+}
+
+/// The queues of a worker, as thieves see them.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) deque: deque::Stealer<Ready>,
+    pub(crate) woken: fifo::Stealer<Ready>,
+    pub(crate) continued: fifo::Stealer<Ready, CONTINUED>,
+}
+
+impl Queues {
+    /// Whether nothing is queued, as far as the calling thread can see.
+    #[inline]
+    pub(crate) fn are_empty(&self) -> bool {
+        self.deque.is_empty() && self.woken.is_empty() && self.continued.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.deque.len() + self.woken.len() + self.continued.len()
+    }
+}

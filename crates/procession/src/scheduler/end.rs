@@ -1,0 +1,202 @@
+//! The end of processes, and of the scheduler.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
+use procession_sync::atomic::fence;
+
+use crate::process::slot::Slot;
+use crate::process::unwind::drop_guarded;
+use crate::process::wake::{cancel, terminate};
+use crate::scheduler::reach::find;
+use crate::scheduler::shared::Shared;
+use crate::scheduler::stats::{Count, Stats};
+use crate::scheduler::{current, shutdown};
+use crate::time::action::Action;
+use crate::time::sleep_on;
+use crate::{Pid, relations};
+
+impl Shared {
+    pub(crate) fn totals(&self, count: impl Fn(&Stats) -> &Count) -> u64 {
+        self.used_seats().map(|seat| count(&seat.stats).get()).sum::<u64>() + count(&self.outside_stats).get()
+    }
+
+    /// Processes that have not ended.
+    pub(crate) fn alive(&self) -> u64 {
+        // Ended first: each of those was spawned before, so the difference is never too small, and 0 is right.
+        let ended = self.totals(|stats| &stats.ended);
+        self.totals(|stats| &stats.spawned) - ended
+    }
+
+    /// A process that was counted as spawned was refused: it counts as ended for who waits, and as neither for who looks.
+    pub(crate) fn count_refused(&self) {
+        current::count(self, |stats| &stats.refused, 1);
+        current::count(self, |stats| &stats.ended, 1);
+        self.note_end();
+    }
+
+    /// A process has ended.
+    #[inline]
+    pub(crate) fn note_end(&self) {
+        if self.closing.phase() != shutdown::OPEN {
+            self.note_end_while_closing();
+        }
+    }
+
+    /// The same again, by a worker that parks, after its `ParkFence`: `note_end` looks at the phase without a fence, which every end would pay
+    /// for, and may so miss that a shutdown has just begun.
+    pub(crate) fn note_end_at_leisure(&self) {
+        if !matches!(self.closing.phase(), shutdown::OPEN | shutdown::ENDED) {
+            self.note_end_while_closing();
+        }
+    }
+
+    #[cold]
+    fn note_end_while_closing(&self) {
+        // Of the closing protocol.
+        fence(SeqCst);
+        let phase = self.closing.phase();
+        let alive = self.alive();
+        if phase == shutdown::TERMINATING && alive == 0 {
+            self.end();
+        }
+        // Only those who find what they wait for: one who looks in vain and waits again would be woken again, and so on.
+        let mut waiters = self.end_waiters.lock().expect("nothing that can panic runs under this lock");
+        let woken: Vec<_> = waiters.extract_if(.., |_, (left, _)| alive <= *left).collect();
+        drop(waiters);
+        for (_, (_, waiter)) in woken {
+            drop(crate::process::unwind::guarded(|| waiter.wake()));
+        }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.closing.phase() == shutdown::ENDED
+    }
+
+    /// No process is left, and none comes: the threads leave.
+    fn end(&self) {
+        self.closing.enter(shutdown::ENDED);
+        self.watchdog.dismiss();
+        for seat in self.used_seats() {
+            seat.parker.unpark();
+        }
+        // What pending functions hold may hold this scheduler. A sleep of a root future is woken, and sets its timer anew.
+        for timers in self.used_seats().map(|seat| &seat.timers).chain([&self.outside]) {
+            timers.clear(&mut |action: Action| action.give_up());
+        }
+        self.give_up_descriptors();
+        #[cfg(feature = "tokio")]
+        if let Some(bridge) = &self.bridge {
+            bridge.note_ended();
+        }
+    }
+
+    /// Whether a new process is taken; `inside` if one of the scheduler's own processes spawns it.
+    pub(crate) fn takes_processes(&self, inside: bool) -> bool {
+        // After the count: either a shutdown sees that, or this sees the shutdown.
+        match self.closing.phase_after_publishing() {
+            shutdown::OPEN => true,
+            shutdown::STOPPING => inside,
+            _ => false,
+        }
+    }
+
+    /// After a process was counted and made reachable: what is to become of it, if a shutdown began meanwhile. `inside` if one of the
+    /// scheduler's own processes spawned it.
+    pub(crate) fn after_publishing(&self, slot: &Slot, inside: bool) -> Newcomer {
+        match self.closing.phase_after_publishing() {
+            shutdown::OPEN => Newcomer::Runs,
+            shutdown::STOPPING => {
+                if !inside {
+                    // It was taken before the shutdown began, which may have passed its slot. It is ACTIVE, and its maker queues it.
+                    let _ = slot.state.cancel();
+                }
+                Newcomer::Runs
+            }
+            // The workers may have left already.
+            _ => Newcomer::Ends,
+        }
+    }
+
+    fn each_process(&self, mut each: impl FnMut(&Slot)) {
+        for index in 0..self.table.made() {
+            if let Some(pin) = self.table.pin_any(index) {
+                each(&pin);
+            }
+        }
+    }
+
+    pub(crate) fn cancel_all(&self, except: Option<Pid>) {
+        self.closing.enter(shutdown::STOPPING);
+        if let Some(caller) = except.and_then(find) {
+            // Its supervisor would wait for it, and it for its supervisor.
+            relations::release_from_supervisor(&caller);
+        }
+        self.each_process(|slot| {
+            // Who has a supervisor is left to it, in its order. One whose supervisor ends just now is ended by its link.
+            let in_hand = relations::supervisor(slot).and_then(find).is_some();
+            if Some(slot.pid()) != except && !in_hand {
+                cancel(slot);
+            }
+        });
+    }
+
+    pub(crate) fn terminate_all(&self, except: Option<Pid>) {
+        self.closing.enter(shutdown::TERMINATING);
+        self.each_process(|slot| {
+            if Some(slot.pid()) != except {
+                terminate(slot);
+            }
+        });
+        if self.alive() == 0 {
+            self.end();
+        }
+    }
+    /// Waits until no more than `left` processes are alive, or until `deadline`.
+    pub(crate) async fn wait_for_ends(self: &Arc<Self>, left: u64, deadline: u64) {
+        let mut sleep = std::pin::pin!(sleep_on(Arc::clone(self), deadline));
+        let waiter = EndWaiter { shared: self, number: self.last_end_waiter.fetch_add(1, Relaxed) };
+        poll_fn(|task| {
+            waiter.leave(left, task.waker());
+            // `Leave` of the closing protocol.
+            fence(SeqCst);
+            if self.alive() <= left { Poll::Ready(()) } else { sleep.as_mut().poll(task) }
+        })
+        .await;
+    }
+}
+
+/// What is to become of a process that was just made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Newcomer {
+    Runs,
+    Ends,
+}
+
+/// Somebody who waits for processes to end; forgotten when he goes, since his waker may hold the scheduler.
+struct EndWaiter<'a> {
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl EndWaiter<'_> {
+    fn change<R>(&self, change: impl FnOnce(&mut BTreeMap<u64, (u64, Waker)>) -> R) -> R {
+        change(&mut self.shared.end_waiters.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    fn leave(&self, left: u64, waker: &Waker) {
+        // Cloned and dropped outside the lock: both are the user's code.
+        let new = waker.clone();
+        drop_guarded(self.change(|waiters| waiters.insert(self.number, (left, new))));
+    }
+}
+
+impl Drop for EndWaiter<'_> {
+    fn drop(&mut self) {
+        drop_guarded(self.change(|waiters| waiters.remove(&self.number)));
+    }
+}

@@ -1,0 +1,40 @@
+//! The schedulers of this program, by number.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use procession_sync::Mutex;
+
+use crate::Pid;
+use crate::process::slot::Pin;
+use crate::scheduler::current;
+use crate::scheduler::current::Hold;
+use crate::scheduler::shared::Shared;
+
+/// Schedulers that may still be reached by PID.
+static REACHABLE: Mutex<BTreeMap<u32, Weak<Shared>>> = Mutex::new(BTreeMap::new());
+
+/// Makes a scheduler reachable by PID.
+pub(crate) fn make_reachable(shared: &Arc<Shared>) {
+    let mut reachable = REACHABLE.lock().expect("nothing that can panic runs under this lock");
+    reachable.retain(|_, shared| shared.strong_count() > 0);
+    reachable.insert(shared.id, Arc::downgrade(shared));
+}
+
+/// Pins the process of a PID, if it is on this node and has not ended.
+pub(crate) fn find(pid: Pid) -> Option<Pin> {
+    if pid.node() != 0 {
+        return None;
+    }
+    let shared = reach(pid.scheduler())?;
+    shared.table.pin(pid.slot(), pid.generation()).filter(|slot| !slot.state.see().is_complete())
+}
+
+/// A scheduler by its number, if it is still there.
+pub(crate) fn reach(id: u32) -> Option<Hold> {
+    let here = current::here().filter(|shared| shared.id == id);
+    here.or_else(|| {
+        let reachable = REACHABLE.lock().expect("nothing that can panic runs under this lock");
+        reachable.get(&id)?.upgrade().map(Hold::Shared)
+    })
+}

@@ -1,0 +1,135 @@
+//! The threads of a scheduler: their start, their seats, and their leave.
+
+use std::sync::Arc;
+use std::{io, mem};
+
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::scheduler::core::Core;
+use crate::scheduler::idle::Rest;
+use crate::scheduler::seat_id::SeatId;
+use crate::scheduler::shared::{REFUSAL_REST, Shared};
+use crate::scheduler::{current, worker};
+use crate::sys::World;
+
+impl Shared {
+    pub(crate) fn thread_counts(&self) -> (u32, u32) {
+        (self.threads_started.load(Relaxed), self.threads_refused.load(Relaxed))
+    }
+
+    /// Brings a seat to work that was claimed: unparks its thread, or starts one.
+    #[cold]
+    pub(crate) fn wake_seat(&self, seat: SeatId) {
+        self.idle.note_waking(seat, self.world.now());
+        let place = self.seat(seat);
+        let vacant = place.core.lock().expect("nothing that can panic runs under this lock").is_some();
+        if !vacant {
+            place.parker.unpark();
+            // It may be late.
+            return self.rouse_watchdog();
+        }
+        // When it has ended, nothing is left to do, and the last thread to leave would start the next.
+        if !self.has_ended() && self.start_thread(seat) {
+            return self.rouse_watchdog();
+        }
+        self.idle.decline(seat);
+        // It was counted as searching: whoever relied on that is owed another, of those whose threads are there.
+        if let Some(seat) = self.idle.claim_parked() {
+            self.idle.note_waking(seat, self.world.now());
+            self.seat(seat).parker.unpark();
+        }
+    }
+
+    /// Starts a thread for a claimed, vacant seat, unless the system refuses.
+    fn start_thread(&self, seat: SeatId) -> bool {
+        let Some(shared) = self.me.upgrade() else {
+            return false;
+        };
+        // Relaxed: whoever reads an old value tries once more than need be.
+        if !self.world.is_test() && self.world.now() < self.threads_rest_until.load(Relaxed) {
+            return false;
+        }
+        match self.try_start_thread(shared, seat) {
+            Ok(()) => true,
+            Err(_) => {
+                self.threads_refused.fetch_add(1, Relaxed);
+                self.threads_rest_until.store(self.world.now().saturating_add(REFUSAL_REST), Relaxed);
+                false
+            }
+        }
+    }
+
+    fn try_start_thread(&self, shared: Arc<Self>, seat: SeatId) -> io::Result<()> {
+        let name = format!("{}-{}", self.name, seat.0);
+        self.world.start_thread(name, move || {
+            let core = shared.take_core(seat).expect("[seat] a claimed seat's core is left where it is");
+            worker::run_thread(shared, seat, core);
+        })?;
+        self.threads_started.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Returns who is left. If that is nobody but seats that are vacant, a thread is started for one, unless the system refuses: only it
+    /// knows whether such a seat is of any use.
+    pub(crate) fn rest(&self) -> Rest {
+        let rest = self.idle.rest();
+        if rest.has_thread || !rest.has_vacant {
+            return rest;
+        }
+        if let Some(seat) = self.idle.claim() {
+            self.wake_seat(seat);
+        }
+        self.idle.rest()
+    }
+
+    /// The first thread is started at once, so that a system that refuses threads says so when it can be handled.
+    pub(crate) fn start_first_thread(self: &Arc<Self>) -> io::Result<()> {
+        let seat = SeatId(0);
+        if !self.idle.claim_this(seat) {
+            return Ok(());
+        }
+        self.idle.note_waking(seat, self.world.now());
+        self.try_start_thread(Arc::clone(self), seat)?;
+        self.rouse_watchdog();
+        Ok(())
+    }
+
+    pub(crate) fn take_core(&self, seat: SeatId) -> Option<Core> {
+        self.seat(seat).core.lock().expect("nothing that can panic runs under this lock").take()
+    }
+
+    /// Whether this thread has a seat of this scheduler, also one whose step waits for another scheduler here.
+    pub(crate) fn is_worked_for_here(&self) -> bool {
+        let this = World::thread_number();
+        // Relaxed: this thread alone writes its own number.
+        self.used_seats().any(|seat| seat.thread.load(Relaxed) == this)
+    }
+
+    /// A thread leaves its seat. What is queued there is for the others, or for who sits there next.
+    pub(crate) fn vacate(&self, seat: SeatId, core: Core) {
+        self.seat(seat).thread.store(0, Relaxed);
+        self.watchdog.close_file(self.seat(seat));
+        *self.seat(seat).core.lock().expect("nothing that can panic runs under this lock") = Some(core);
+        let for_callers = self.callers_drive && seat.0 == 0;
+        // Coroutines that have begun here stay on this thread.
+        let keeps = self.seat(seat).coroutines.load(Relaxed) > 0;
+        let left = self.idle.leave(seat, for_callers, if keeps { current::thread_number() } else { 0 });
+        if left.all_parked {
+            self.tell_all_idle();
+        }
+        if !for_callers && !self.seat(seat).bound.is_empty() && !self.has_ended() && self.idle.claim_this(seat) {
+            self.wake_seat(seat);
+        }
+        let least = self.first_seats().max(self.idle.width());
+        self.idle.lower_reach(least, |seat| self.seat(seat).is_empty());
+        self.recheck(left.nobody_awake);
+        if for_callers {
+            // Those who wait without a seat: one of them sits down now.
+            self.unpark_idle_watchers();
+            let callers = mem::take(&mut *self.callers.lock().expect("nothing that can panic runs under this lock"));
+            for caller in callers.into_values() {
+                drop(crate::process::unwind::guarded(|| caller.wake()));
+            }
+        }
+    }
+}

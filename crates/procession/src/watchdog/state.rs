@@ -1,0 +1,172 @@
+//! What the watchdog and its scheduler share.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicBool, AtomicU64};
+
+use crate::Pid;
+use crate::sys::Parker;
+use crate::watchdog::park::Doze;
+
+/// What the thread of a stalled worker did meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StallKind {
+    /// It waited in the kernel: for a lock, for input, for a time to pass.
+    Blocked,
+    /// It used the processor.
+    Computing,
+}
+
+/// A step that has lasted for too long. See [`Builder::on_stall`](crate::Builder::on_stall).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stall {
+    /// The number of its worker.
+    pub worker: u32,
+    /// Whose step it is; `None`, as the next two, if it ended while this was written.
+    pub pid: Option<Pid>,
+    /// The label of the process, if it has one.
+    pub label: Option<String>,
+    /// Where the process was spawned.
+    pub location: Option<&'static Location<'static>>,
+    /// How long the step has lasted at least.
+    pub duration: Duration,
+    /// What its thread did.
+    pub kind: StallKind,
+    /// Whether its place was given to another worker, because something was waiting.
+    pub replaced: bool,
+    /// Whether a process was taken out of its next slot.
+    pub next_slot: bool,
+    /// How many processes were queued behind it, for others to take.
+    pub queued: usize,
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            StallKind::Blocked => "is blocked",
+            StallKind::Computing => "computes",
+        };
+        write!(f, "worker {} {what} since {} ms", self.worker, self.duration.as_millis())?;
+        if let Some(pid) = self.pid {
+            write!(f, " in process {pid}")?;
+        }
+        if let Some(label) = &self.label {
+            write!(f, " ({label})")?;
+        }
+        if let Some(location) = self.location {
+            write!(f, ", spawned at {location}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What the watchdog of a scheduler has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StallSnapshot {
+    /// Steps whose threads waited.
+    pub blocked: u64,
+    /// Steps whose threads computed.
+    pub computing: u64,
+    /// How often a stalled worker's place was given to another.
+    pub replaced: u64,
+    /// Processes taken out of the next slots of stalled workers.
+    pub next_slots: u64,
+    /// Stalls that were not reported, since there were too many at once.
+    pub unreported: u64,
+    /// How often the watchdog looked.
+    pub looks: u64,
+    /// How often a worker was woken, and was not there after 100 us: the system let its thread wait, or start for so long. It was not relied
+    /// on any more.
+    pub late: u64,
+    /// Stalls of threads whose state the system did not tell, since no descriptors were left or there is no `/proc`. Whether such a
+    /// thread is blocked or computes was decided by its processor time alone.
+    pub guessed: u64,
+    /// Threads whose state the watchdog can ask for, whatever becomes of `/proc` and of the limit on descriptors. Each takes one
+    /// descriptor; at most 16 have one.
+    pub watched_threads: u64,
+}
+
+pub(crate) type Observer = Arc<dyn Fn(&Stall) + Send + Sync>;
+
+/// What the builder says about the watchdog.
+pub(crate) struct WatchdogOptions {
+    pub(crate) is_on: bool,
+    pub(crate) stall_after: u64,
+    /// How many that compute may be replaced at once.
+    pub(crate) computing_max: usize,
+    pub(crate) on_stall: Option<Observer>,
+}
+
+/// What the scheduler and its watchdog share.
+pub(crate) struct Watchdog {
+    pub(crate) options: WatchdogOptions,
+    pub(crate) parker: Parker,
+    pub(crate) doze: Doze,
+    pub(crate) is_started: AtomicBool,
+    pub(crate) counts: Counts,
+}
+
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) blocked: AtomicU64,
+    pub(crate) computing: AtomicU64,
+    pub(crate) replaced: AtomicU64,
+    pub(crate) next_slots: AtomicU64,
+    pub(crate) unreported: AtomicU64,
+    pub(crate) looks: AtomicU64,
+    late: AtomicU64,
+    pub(crate) guessed: AtomicU64,
+    pub(crate) files: AtomicU64,
+}
+
+impl Watchdog {
+    pub(crate) fn new(options: WatchdogOptions) -> Self {
+        let is_started = AtomicBool::new(!options.is_on);
+        Self { options, parker: Parker::default(), doze: Doze::default(), is_started, counts: Counts::default() }
+    }
+
+    /// The observer, to be dropped.
+    pub(crate) fn take_observer(&mut self) -> Option<Observer> {
+        self.options.on_stall.take()
+    }
+
+    pub(crate) fn counts(&self) -> StallSnapshot {
+        let counts = &self.counts;
+        StallSnapshot {
+            blocked: counts.blocked.load(Relaxed),
+            computing: counts.computing.load(Relaxed),
+            replaced: counts.replaced.load(Relaxed),
+            next_slots: counts.next_slots.load(Relaxed),
+            unreported: counts.unreported.load(Relaxed),
+            looks: counts.looks.load(Relaxed),
+            late: counts.late.load(Relaxed),
+            guessed: counts.guessed.load(Relaxed),
+            watched_threads: counts.files.load(Relaxed),
+        }
+    }
+
+    /// Whether its thread was started, and so writes the beacon while anybody runs.
+    #[inline]
+    pub(crate) fn is_running(&self) -> bool {
+        // Relaxed: until a thread has started, and after it was refused, workers look more often.
+        self.options.is_on && self.is_started.load(Relaxed)
+    }
+
+    /// So many workers were woken and did not come.
+    pub(crate) fn count_late(&self, count: u32) {
+        // Relaxed: statistics.
+        self.counts.late.fetch_add(count.into(), Relaxed);
+    }
+
+    /// The scheduler has ended.
+    pub(crate) fn dismiss(&self) {
+        self.parker.unpark();
+    }
+}
