@@ -6,18 +6,20 @@ use std::task::Poll;
 #[cfg(feature = "tokio")]
 pub use crate::bridge::{Compat, CompatError, compat};
 pub use crate::machine::command::perform;
-pub use crate::machine::command::{
-    BlockingWork, Command, Completion, Done, Handler, SendParcel, SpawnProcess, command,
-};
-pub use crate::machine::process::{Event, Events, InitError, Process, Status, WaitingFor, Yields};
+pub use crate::machine::command::{BlockingWork, Command, Done, SendParcel, SpawnProcess, command};
+pub use crate::machine::completion::Completion;
+pub use crate::machine::process::{Events, InitError, Process, Status, WaitingFor, Yields};
+pub use crate::machine::registry::Handler;
 pub use crate::machine::value::CommandId;
 pub use crate::machine::value::{CommandError, CommandResult, Value};
 pub use crate::mailbox::bounded::{MailboxSnapshot, WhenFull};
-pub use crate::mailbox::call::{CallError, Reply, call_all};
+pub use crate::mailbox::call::{CallError, call_all};
 pub use crate::mailbox::context::{Address, Context, Receive, SendError, SendWait, send};
 pub use crate::mailbox::dead_letter::{DeadCause, DeadLetter};
+pub use crate::mailbox::event::Event;
 pub use crate::mailbox::parcel::{Parcel, Relay};
 pub use crate::mailbox::relay::{FaultyRelay, InProcess};
+pub use crate::mailbox::reply::Reply;
 pub use crate::mailbox::thread::ThreadMailbox;
 pub use crate::observe::snapshot::{
     DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess, WaitingProcess, WorkerSnapshot,
@@ -30,8 +32,9 @@ pub use crate::process::wait_reason::Waiting;
 pub use crate::relations::names::{Named, RegisterError, register, whereis};
 pub use crate::relations::signal::{Down, ExitSignal, MonitorRef};
 pub use crate::relations::{link, send_exit, unlink};
+pub use crate::scheduler::builder::Builder;
 pub use crate::scheduler::error::{BlockOnError, BuildError, WidthError};
-pub use crate::scheduler::handle::{Builder, Scheduler};
+pub use crate::scheduler::owner::Scheduler;
 pub use crate::spawn::join_handle::{Child, Handle};
 pub use crate::spawn::options::{SpawnError, SpawnOptions};
 pub use crate::sync::select::Select;
@@ -180,7 +183,7 @@ pub async fn yield_now() {
         if std::mem::replace(&mut gave_way, true) {
             return Poll::Ready(());
         }
-        current::give_way(task);
+        crate::scheduler::budget::give_way(task);
         Poll::Pending
     })
     .await;
@@ -209,11 +212,11 @@ pub async fn yield_now() {
 pub async fn yield_if_due() {
     let mut gave_way = false;
     poll_fn(|task| {
-        if std::mem::take(&mut gave_way) || !current::is_replaced() && current::charge(task) {
+        if std::mem::take(&mut gave_way) || !current::is_replaced() && crate::scheduler::budget::charge(task) {
             return Poll::Ready(());
         }
         gave_way = true;
-        current::give_way(task);
+        crate::scheduler::budget::give_way(task);
         Poll::Pending
     })
     .await;

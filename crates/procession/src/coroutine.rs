@@ -81,251 +81,49 @@
 //! nothing to suspend.
 
 mod count;
+#[expect(unsafe_code, reason = "the frame lies on the stack of the coroutine")]
+pub(crate) mod frame;
 pub(crate) mod helpers;
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::error::Error;
-use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin as StdPin, pin};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
+use std::{fmt, ptr};
 
-use procession_coroutine::{Coroutine, Resumed, Suspender, UNWINDINGS, UnwindError, Unwinding};
+use procession_coroutine::{Coroutine, Resumed, Suspender, UnwindError, Unwinding};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use procession_sync::{Mutex, thread};
 
+use crate::coroutine::frame::{
+    Counted, Frame, NOTHING, Out, Quiet, Resuming, Sleeper, current_step, frame, set_current, suspendable,
+};
 use crate::coroutine::helpers::Job;
-use crate::mailbox::call::{CallError, Reply};
+use crate::mailbox::call::CallError;
 use crate::mailbox::context::Address;
+use crate::mailbox::reply::Reply;
 use crate::process::body::{Body, Step};
 use crate::process::exit::Exiting;
 use crate::process::slot::Slot;
 use crate::process::unwind::drop_guarded;
 use crate::process::waker;
 use crate::relations::signal::{Down, MonitorRef};
-use crate::scheduler::block_on;
-use crate::scheduler::current;
-use crate::scheduler::handle;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
+use crate::scheduler::{block_on, current};
 use crate::time::timeout;
 use crate::variance::Typed;
 use crate::{Elapsed, Event, Exit, Waiting};
-
-/// What a suspended coroutine says.
-enum Out {
-    /// It waits for what its process is woken for.
-    Waits,
-    /// It has caught its unwinding too often.
-    Stuck,
-}
-
-/// ## Invariants
-/// - `[own thread]` a pinned coroutine is resumed, unwound and dropped by the thread that first resumed it: it is bound to that thread's seat,
-///   and a seat that is for callers goes to nobody else while it has live coroutines.
-/// - `[residual]` what runs in coroutines keeps the [residual
-///   rule](procession_coroutine#the-residual-rule):
-///   [`Builder::enable_coroutines`](crate::Builder::enable_coroutines) asks for that promise.
-/// - `[frame]` `CURRENT` names the frame at the root of the coroutine's stack that the thread runs on, and the step's task context; both are there
-///   as long as the step.
-struct Frame {
-    suspender: *const Suspender<'static, (), Out>,
-    slot: NonNull<Slot>,
-    /// How many `no_suspend` it is in.
-    quiet: Cell<u32>,
-    /// How many `shield` it is in.
-    shields: Cell<u32>,
-    /// Whether a future is polled.
-    polls: Cell<bool>,
-    /// How often it was unwound.
-    unwound: Cell<u32>,
-    locals: RefCell<Vec<(usize, Rc<dyn Any>)>>,
-    sleeper: OnceCell<Arc<Sleeper>>,
-}
-
-#[derive(Clone, Copy)]
-struct Current {
-    frame: *const Frame,
-    task: *mut TaskContext<'static>,
-}
-
-const NOTHING: Current = Current { frame: ptr::null(), task: ptr::null_mut() };
-
-thread_local! {
-    static CURRENT: Cell<Current> = const { Cell::new(NOTHING) };
-}
-
-/// What the thread runs. Not inlined, so that a coroutine that migrates finds the word of the thread that it is on.
-#[inline(never)]
-fn current() -> Current {
-    CURRENT.try_with(Cell::get).unwrap_or(NOTHING)
-}
-
-#[inline(never)]
-fn set_current(current: Current) {
-    // Never refused: the word has no destructor.
-    let _ = CURRENT.try_with(|word| word.set(current));
-}
-
-/// As `set_current`, with the step's task, which becomes the current one; gives back what was.
-#[inline(never)]
-fn begin_step(task: *mut TaskContext<'static>) -> Current {
-    CURRENT.try_with(|word| word.replace(Current { frame: ptr::null(), task })).unwrap_or(NOTHING)
-}
-
-/// As `set_current`, of the same task.
-#[inline(never)]
-fn set_frame(frame: *const Frame) {
-    // Ignored: as in `set_current`.
-    let _ = CURRENT.try_with(|word| word.set(Current { frame, ..word.get() }));
-}
-
-/// The frame of the coroutine that runs here, if one does.
-#[inline]
-fn frame<'a>() -> Option<&'a Frame> {
-    // SAFETY: [frame] it is below the caller's on the same stack, and nobody in this module keeps it longer than his own.
-    unsafe { current().frame.as_ref() }
-}
-
-/// What runs on this thread, for [`Resuming`].
-#[derive(Clone, Copy)]
-pub(crate) struct Running(Current);
-
-impl Running {
-    /// No coroutine.
-    pub(crate) const NOTHING: Self = Self(NOTHING);
-
-    /// What runs now.
-    pub(crate) fn now() -> Self {
-        Self(current())
-    }
-}
-
-/// Restores what ran before a coroutine was resumed, or before the thread turned to something else
-/// on top of a coroutine's stack.
-#[must_use]
-pub(crate) struct Resuming(Current);
-
-impl Resuming {
-    /// `running` is what runs until the guard goes. It has not ended by then.
-    #[inline(never)]
-    pub(crate) fn with(running: Running) -> Self {
-        Self(CURRENT.try_with(|word| word.replace(running.0)).unwrap_or(NOTHING))
-    }
-
-    fn begin(task: &mut TaskContext<'_>) -> Self {
-        Self(begin_step(ptr::from_mut(task).cast()))
-    }
-}
-
-impl Drop for Resuming {
-    fn drop(&mut self) {
-        set_current(self.0);
-    }
-}
-
-impl Frame {
-    /// The thread runs on this coroutine's stack from now on.
-    fn enter(&self) {
-        set_frame(self);
-    }
-
-    fn slot(&self) -> &Slot {
-        // SAFETY: [running] a process in its step has its life pin.
-        unsafe { self.slot.as_ref() }
-    }
-
-    fn may_suspend(&self) -> bool {
-        self.quiet.get() == 0 && !self.polls.get() && !thread::panicking()
-    }
-
-    /// Always inlined, as `yield_now` is; `wait` and what calls it may be. The processor foresees where a function returns to by the calls that it
-    /// has seen last, and those were made on another stack: each return between a suspension and the coroutine's own loop is a misprediction, and
-    /// the switch's own with them (`co_yield_1`: 66 ns with two such returns, 33 without).
-    #[inline(always)]
-    fn suspend(&self, out: Out) {
-        /// However it comes back, by a resume or to be unwound, it is what runs.
-        struct Back<'a>(&'a Frame);
-        impl Drop for Back<'_> {
-            fn drop(&mut self) {
-                self.0.enter();
-            }
-        }
-        let _back = Back(self);
-        // SAFETY: the suspender is in the frame below this one's root, which is there as long as this.
-        unsafe { &*self.suspender }.suspend(out);
-    }
-
-    /// Whether it was unwound before, and has caught it.
-    fn is_unwound(&self) -> bool {
-        self.unwound.get() > 0
-    }
-
-    /// Unwinds the coroutine if it was cancelled.
-    #[inline]
-    fn unwind_if_cancelled(&self) {
-        if self.slot().state.is_cancelled() && self.shields.get() == 0 && !cfg!(panic = "abort") {
-            self.unwind_cancelled();
-        }
-    }
-
-    #[cold]
-    fn unwind_cancelled(&self) {
-        if self.slot().state.see().is_terminated() && !self.is_unwound() {
-            // The worker ends it once it is suspended, and knows why.
-            return;
-        }
-        let unwound = self.unwound.get() + 1;
-        self.unwound.set(unwound);
-        if unwound > UNWINDINGS {
-            // Its body never resumes it but to unwind it, and gives that up, too.
-            return self.suspend(Out::Stuck);
-        }
-        resume_unwind(Box::new(Exiting(Exit::Shutdown)));
-    }
-
-    #[inline]
-    fn wait<F: Future>(&self, mut future: StdPin<&mut F>) -> F::Output {
-        loop {
-            if let Poll::Ready(output) = self.poll(future.as_mut()) {
-                return output;
-            }
-            self.unwind_if_cancelled();
-            self.suspend(Out::Waits);
-        }
-    }
-
-    /// Asks for the step to be followed by another. Not inlined, as `poll`.
-    #[inline(never)]
-    fn give_way(&self) {
-        // SAFETY: [frame] it is the step's, which is suspended below.
-        current::give_way(unsafe { &*current().task });
-    }
-
-    /// Not inlined: a coroutine that migrates must not take an address of the last thread's along.
-    #[inline(never)]
-    fn poll<F: Future>(&self, future: StdPin<&mut F>) -> Poll<F::Output> {
-        struct Polls<'a>(&'a Cell<bool>);
-        impl Drop for Polls<'_> {
-            fn drop(&mut self) {
-                self.0.set(false);
-            }
-        }
-        self.polls.set(true);
-        let _polls = Polls(&self.polls);
-        // SAFETY: [frame] it is the step's, which is suspended below, and borrowed by this poll alone: a poll inside blocks the thread.
-        future.poll(unsafe { &mut *current().task })
-    }
-}
 
 /// The end of a coroutine's function, by return or panic: its locals go while it still is what runs.
 struct Root<'a>(&'a Frame);
@@ -600,7 +398,7 @@ pub fn wait<F: Future>(future: F) -> F::Output {
     // First of all: it is made where it is polled then, and not copied (`co_channel_1`: 77 ns instead of 96). Where the thread
     // blocks, it is dropped after the blocking section.
     let future = pin!(future);
-    match frame().filter(|frame| frame.may_suspend()) {
+    match suspendable() {
         Some(frame) => frame.wait(future),
         None => block(future),
     }
@@ -610,7 +408,7 @@ pub fn wait<F: Future>(future: F) -> F::Output {
 #[cold]
 #[inline(never)]
 fn block<F: Future>(future: StdPin<&mut F>) -> F::Output {
-    block_on::block_thread_on(&handle::here(), future)
+    block_on::block_thread_on(&crate::scheduler::owner::here(), future)
 }
 
 /// Whether a coroutine runs here.
@@ -620,7 +418,7 @@ pub fn is_coroutine() -> bool {
 
 /// Whether a coroutine runs here that can be suspended now.
 pub fn may_suspend() -> bool {
-    frame().is_some_and(Frame::may_suspend)
+    suspendable().is_some()
 }
 
 /// Waits for `duration`. Blocks, panics, and unwinds as [`wait`] does.
@@ -632,7 +430,7 @@ pub fn sleep(duration: Duration) {
 /// outside of coroutines, the thread gives way to others of the system.
 #[inline(always)]
 pub fn yield_now() {
-    match frame().filter(|frame| frame.may_suspend()) {
+    match suspendable() {
         Some(frame) => {
             frame.give_way();
             frame.unwind_if_cancelled();
@@ -667,31 +465,6 @@ pub fn shield<R>(function: impl FnOnce() -> R) -> R {
     function()
 }
 
-/// Until it goes, nothing suspends the coroutine that runs here, if one does.
-#[must_use]
-pub(crate) struct Quiet(#[expect(dead_code, reason = "held for its drop")] Option<Counted<'static>>);
-
-impl Quiet {
-    pub(crate) fn begin() -> Self {
-        Self(frame().map(|frame| Counted::up(&frame.quiet)))
-    }
-}
-
-struct Counted<'a>(&'a Cell<u32>);
-
-impl<'a> Counted<'a> {
-    fn up(count: &'a Cell<u32>) -> Self {
-        count.set(count.get() + 1);
-        Self(count)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
-}
-
 /// Whether a panic payload is no error but the unwinding of a process that ends: it should go on
 /// ([`resume_unwind`]).
 pub fn is_unwinding(payload: &(dyn Any + Send)) -> bool {
@@ -703,13 +476,6 @@ pub fn is_unwinding(payload: &(dyn Any + Send)) -> bool {
 pub struct Token {
     sleeper: Arc<Sleeper>,
     number: u32,
-}
-
-/// The suspensions of a coroutine, one after the other.
-struct Sleeper {
-    /// Twice the number of the suspension, and one more if it was woken.
-    word: AtomicU32,
-    waker: Mutex<Option<Waker>>,
 }
 
 impl Sleeper {
@@ -779,7 +545,7 @@ pub fn suspend(patience: Option<Duration>) -> Result<bool, NoCoroutine> {
     }
     let over = Over(&sleeper, number);
     let woken = std::future::poll_fn(|task: &mut TaskContext<'_>| {
-        if !current::charge(task) {
+        if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
         if !sleeper.is_woken() {
@@ -861,10 +627,6 @@ impl Error for NoCoroutine {}
 pub struct Local<T: 'static> {
     make: fn() -> T,
     value: Typed<T>,
-}
-
-thread_local! {
-    static LOCALS: RefCell<Vec<(usize, Rc<dyn Any>)>> = const { RefCell::new(Vec::new()) };
 }
 
 impl<T: 'static> Local<T> {
@@ -1106,4 +868,17 @@ impl<M: Send + 'static> DerefMut for Context<M> {
     fn deref_mut(&mut self) -> &mut crate::Context<M> {
         &mut self.0
     }
+}
+
+impl Frame {
+    /// Asks for the step to be followed by another. Not inlined, as `poll`.
+    #[inline(never)]
+    fn give_way(&self) {
+        // SAFETY: [frame] it is the step's, which is suspended below.
+        crate::scheduler::budget::give_way(unsafe { &*current_step().task });
+    }
+}
+
+thread_local! {
+    static LOCALS: RefCell<Vec<(usize, Rc<dyn Any>)>> = const { RefCell::new(Vec::new()) };
 }

@@ -1,5 +1,7 @@
 //! State machines: processes that are called with events, and the commands they yield.
 
 pub(crate) mod command;
+pub(crate) mod completion;
 pub(crate) mod process;
+pub(crate) mod registry;
 pub(crate) mod value;

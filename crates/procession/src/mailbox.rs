@@ -4,6 +4,8 @@ pub(crate) mod bounded;
 pub(crate) mod call;
 pub(crate) mod context;
 pub(crate) mod dead_letter;
+pub(crate) mod deliver;
+pub(crate) mod event;
 pub(crate) mod parcel;
 pub(crate) mod relay;
 pub(crate) mod reply;

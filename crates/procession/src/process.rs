@@ -6,11 +6,19 @@ pub(crate) mod body;
 pub(crate) mod exit;
 #[expect(unsafe_code, reason = "a cell that changes hands by protocol")]
 pub(crate) mod join_waker;
+#[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
+pub(crate) mod kind;
+#[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
+pub(crate) mod life;
 pub(crate) mod pid;
+#[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
+pub(crate) mod pin;
 pub(crate) mod refcount;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod slot;
 pub(crate) mod state;
+#[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
+pub(crate) mod table;
 pub(crate) mod unwind;
 pub(crate) mod wait_reason;
 pub(crate) mod wake;

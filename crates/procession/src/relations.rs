@@ -295,13 +295,13 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) {
 /// });
 /// ```
 pub fn link(pid: Pid) -> bool {
-    current::spend();
+    crate::scheduler::budget::spend();
     current::current().map(|own| link_to(&own, pid)).is_some()
 }
 
 /// Ends the link between the running process and another, if there is one. Says whether there is a running process.
 pub fn unlink(pid: Pid) -> bool {
-    current::spend();
+    crate::scheduler::budget::spend();
     current::current().map(|own| unlink_from(&own, pid)).is_some()
 }
 
@@ -309,7 +309,7 @@ pub fn unlink(pid: Pid) -> bool {
 /// process that does not trap. To end a process whether it traps or not, use [`Scheduler::terminate`](crate::Scheduler::terminate).
 /// Says whether the process was there.
 pub fn send_exit(pid: Pid, exit: Exit) -> bool {
-    current::spend();
+    crate::scheduler::budget::spend();
     let from = current::current().map(|slot| slot.pid());
     find(pid).map(|slot| deliver(&slot, from, exit, Cause::Sent)).is_some()
 }

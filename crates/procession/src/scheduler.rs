@@ -2,6 +2,8 @@
 
 mod announce;
 pub(crate) mod block_on;
+pub(crate) mod budget;
+pub(crate) mod builder;
 mod callers;
 mod clock;
 #[expect(unsafe_code, reason = "a core moves between threads with the right to its seat")]
@@ -14,6 +16,8 @@ pub(crate) mod error;
 pub(crate) mod handle;
 pub(crate) mod idle;
 pub(crate) mod lifo_slot;
+pub(crate) mod local;
+pub(crate) mod owner;
 pub(crate) mod pace;
 pub(crate) mod reach;
 pub(crate) mod root;

@@ -47,7 +47,7 @@ impl Future for Enter<'_> {
     type Output = bool;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<bool> {
-        if !current::charge(task) {
+        if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
         let gate = self.gate;
@@ -178,7 +178,7 @@ impl Semaphore {
 
     /// Takes permits if there are as many, nobody waits, and it is not closed.
     pub fn try_acquire(&self, permits: usize) -> Option<Permits<'_>> {
-        current::spend();
+        crate::scheduler::budget::spend();
         self.0.try_acquire(permits).then(|| Permits { semaphore: self, permits })
     }
 
@@ -298,7 +298,7 @@ impl Condvar {
     async fn wait_unlocked<T: ?Sized>(listener: &mut Listener<'_>, guard: MutexGuard<'_, T>) {
         let mut guard = Some(guard);
         poll_fn(|task| {
-            if !current::charge(task) {
+            if !crate::scheduler::budget::charge(task) {
                 return Poll::Pending;
             }
             if let Some(guard) = guard.take() {
@@ -341,13 +341,13 @@ impl Condvar {
 
     /// Lets the one out who has waited longest.
     pub fn notify_one(&self) {
-        current::spend();
+        crate::scheduler::budget::spend();
         wake(self.0.change(Ringing::ring_one));
     }
 
     /// Lets all out who wait.
     pub fn notify_all(&self) {
-        current::spend();
+        crate::scheduler::budget::spend();
         self.0.change(Ringing::ring_all).wake();
     }
 }
@@ -461,7 +461,7 @@ impl WaitGroup {
     pub async fn wait(&self) {
         let mut listener = Listener::new(&*self.0);
         poll_fn(|task| {
-            if !current::charge(task) {
+            if !crate::scheduler::budget::charge(task) {
                 return Poll::Pending;
             }
             let is_over = !listener.listens() && (self.jobs() == 0 || !listener.listen(task, |&mut jobs| jobs > 0));
@@ -538,7 +538,7 @@ impl Barrier {
     pub async fn wait(&self) -> bool {
         let mut visitor = Visitor { size: self.size, listener: Listener::new(&self.arrived) };
         poll_fn(|task| {
-            if !current::charge(task) {
+            if !crate::scheduler::budget::charge(task) {
                 return Poll::Pending;
             }
             if !visitor.listener.listens() && visitor.arrive(task) {

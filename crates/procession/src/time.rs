@@ -19,9 +19,9 @@ use std::time::Duration;
 use crate::Waiting;
 use crate::process::unwind::drop_guarded;
 use crate::process::waker;
+use crate::scheduler::current;
 use crate::scheduler::current::Hold;
 use crate::scheduler::shared::Shared;
-use crate::scheduler::{current, handle};
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::armed::{Armed, Place};
@@ -37,7 +37,7 @@ impl Instant {
 
     /// What the clock of this thread's scheduler shows; outside, that of the default scheduler.
     pub fn now() -> Self {
-        Self(handle::here().world.now())
+        Self(crate::scheduler::owner::here().world.now())
     }
 
     pub(crate) fn from_nanoseconds(nanoseconds: u64) -> Self {
@@ -238,7 +238,7 @@ impl Whose {
     fn here() -> Self {
         match current::scheduler_of_process() {
             Some(id) => Self::Process(id),
-            None => Self::Scheduler(Arc::clone(&handle::here())),
+            None => Self::Scheduler(Arc::clone(&crate::scheduler::owner::here())),
         }
     }
 
@@ -316,7 +316,7 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<()> {
-        if !current::charge(task) {
+        if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
         self.get_mut().poll_uncharged(task)
@@ -458,8 +458,8 @@ pub(crate) fn poll_within<'a, R>(
     drop(last);
     match polled {
         Poll::Ready(output) => Poll::Ready(Ok(output)),
-        Poll::Pending if current::is_spent() && !std::mem::replace(&mut sleep.is_late, true) => {
-            current::give_way(task);
+        Poll::Pending if crate::scheduler::budget::is_spent() && !std::mem::replace(&mut sleep.is_late, true) => {
+            crate::scheduler::budget::give_way(task);
             Poll::Pending
         }
         Poll::Pending => Poll::Ready(Err(Elapsed)),
@@ -566,7 +566,7 @@ impl Interval {
 /// # Errors
 /// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers, or has ended.
 pub fn run_after<F: FnOnce() + Send + 'static>(delay: Duration, function: F) -> Result<Timer, TimerLimit<F>> {
-    let shared = handle::here();
+    let shared = crate::scheduler::owner::here();
     let when = shared.world.now().saturating_add(nanoseconds(delay));
     let function = Arc::new(procession_sync::Mutex::new(Some(function)));
     let fired = Arc::clone(&function);
@@ -593,7 +593,7 @@ pub fn run_after<F: FnOnce() + Send + 'static>(delay: Duration, function: F) -> 
 /// # Errors
 /// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers, or has ended.
 pub fn run_every<F: Fn() + Send + Sync + 'static>(period: Duration, function: F) -> Result<Timer, TimerLimit<F>> {
-    let shared = handle::here();
+    let shared = crate::scheduler::owner::here();
     let period = NonZeroU64::new(nanoseconds(period)).unwrap_or(NonZeroU64::MIN);
     let when = shared.world.now().saturating_add(period.get());
     let function = Arc::new(function);

@@ -6,8 +6,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU64, fence};
 
-use crate::net::accept::{InList, Listeners};
-use crate::process::unwind::guarded;
+use crate::process::unwind::{drop_guarded, guarded};
 
 /// Listeners for whose connections there are no descriptors.
 #[derive(Default)]
@@ -57,5 +56,28 @@ impl Starved {
         self.any.store(true, Relaxed);
         fence(SeqCst);
         InList { starved: self, number }
+    }
+}
+
+/// Those who wait, each by a number that no other has.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    pub(crate) wakers: Vec<(u64, Waker)>,
+    pub(crate) last: u64,
+}
+
+/// A waker that was left, perhaps woken since.
+pub(crate) struct InList<'a> {
+    pub(crate) starved: &'a Starved,
+    pub(crate) number: u64,
+}
+
+impl Drop for InList<'_> {
+    fn drop(&mut self) {
+        let own = self.starved.change(|listeners| {
+            let place = listeners.wakers.iter().position(|&(number, _)| number == self.number)?;
+            Some(listeners.wakers.swap_remove(place))
+        });
+        drop_guarded(own);
     }
 }

@@ -10,29 +10,22 @@ use std::time::Duration;
 use procession_queue::Entry;
 use procession_sync::Mutex;
 
+use crate::machine::completion::{Completion, Target};
+use crate::machine::registry::{Handler, Registry};
 use crate::machine::value::{CommandError, CommandId, CommandResult, Value};
 use crate::mailbox::call;
-use crate::mailbox::call::Reply;
 use crate::mailbox::parcel::{Parcel, Relay};
 use crate::mailbox::relay::InProcess;
 use crate::process::body::System;
 use crate::process::slot::{Pin, Slot};
 use crate::process::unwind::{drop_guarded, guarded};
-use crate::scheduler::shared::Shared;
-use crate::scheduler::{current, handle};
+use crate::scheduler::current;
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::arm;
 use crate::time::armed::Armed;
 use crate::variance::Typed;
 use crate::{BuildError, Pid, Waiting};
-
-/// What serves a command. Closures of two arguments are handlers.
-pub trait Handler: Send + Sync + 'static {
-    /// Serves one command. This runs on the worker of the process that yielded it, so it must not block; the completion may be used at
-    /// once, or kept and used from any thread.
-    fn handle(&self, input: Value, completion: Completion);
-}
 
 /// A command with its types: the value is the input. See [`Builder::command`](crate::Builder::command), [`Yields::perform`](crate::Yields::perform), [`perform`].
 ///
@@ -184,7 +177,7 @@ async fn command_of(id: CommandId, input: Value) -> CommandResult {
         crate::sleep(duration).await;
         return Ok(Box::new(()));
     }
-    let shared = Arc::clone(&handle::here());
+    let shared = Arc::clone(&crate::scheduler::owner::here());
     let (reply, caller) = call::pair();
     let completion = Completion::new(Target::Caller { shared: Arc::clone(&shared), reply });
     shared.handlers().serve(id, input, completion);
@@ -197,38 +190,75 @@ impl<F: Fn(Value, Completion) + Send + Sync + 'static> Handler for F {
     }
 }
 
-impl fmt::Debug for dyn Handler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Handler")
-    }
+pub(crate) fn serve_send(input: Value, completion: Completion) {
+    let send = |SendParcel(parcel): SendParcel, done: Done<SendParcel>| {
+        let sent = match current::relay_to(parcel.to) {
+            Some(relay) => relay.relay(parcel),
+            None => InProcess.relay(parcel),
+        };
+        done.send(Ok(sent));
+    };
+    drop(guarded(|| typed(send).handle(input, completion)));
 }
 
-/// The right to complete one command, once. Dropping it completes the command with [`CommandError::Dropped`]. If the process has ended
-/// meanwhile, nothing happens.
-pub struct Completion {
-    /// Until it is done.
-    target: Option<Target>,
+pub(crate) fn serve_spawn(input: Value, completion: Completion) {
+    let spawn = |SpawnProcess(start): SpawnProcess, done: Done<SpawnProcess>| done.send(Ok(start()));
+    drop(guarded(|| typed(spawn).handle(input, completion)));
 }
 
-/// Who is told.
-enum Target {
-    /// A state machine, with an event.
-    Machine { slot: Pin, tag: u64 },
-    /// A future.
-    Caller { shared: Arc<Shared>, reply: Reply<CommandResult> },
-}
-
-impl Target {
-    fn shared(&self) -> &Shared {
-        match self {
-            Self::Machine { slot, .. } => slot.shared(),
-            Self::Caller { shared, .. } => shared,
+pub(crate) fn serve_blocking(input: Value, completion: Completion) {
+    match input.downcast::<Work>() {
+        Ok(work) => drop(crate::spawn_blocking(move || {
+            let done = guarded(work.0).map_err(|exit| CommandError::Failed(exit.to_string().into()));
+            completion.complete(done);
+        })),
+        Err(other) => {
+            drop_guarded(other);
+            completion.complete(Err(CommandError::WrongInput("BlockingWork")));
         }
     }
 }
 
+/// As [`command`], with types.
+///
+/// # Errors
+/// [`CommandError`].
+///
+/// # Cancellation
+/// As for [`command`].
+pub async fn perform<C: Command>(command: C) -> Result<C::Output, CommandError> {
+    C::output(command_of(C::ID, command.into_input()).await)
+}
+
+fn duration_of(input: Value) -> Result<Duration, CommandError> {
+    input.downcast().map(|duration| *duration).map_err(|input| {
+        drop_guarded(input);
+        CommandError::WrongInput("Duration")
+    })
+}
+
+pub(crate) fn sleep(slot: &Slot, tag: u64, input: Value) -> Result<Armed, CommandError> {
+    let duration = duration_of(input)?;
+    let shared = slot.shared();
+    let when = shared.world.now().saturating_add(nanoseconds(duration));
+    let sleeper = Pin::again(slot);
+    // Which timer it is, is known once it is set; it cannot fire before, since only this worker looks at its own heap meanwhile, or
+    // finds the cell locked.
+    let timer = Arc::new(Mutex::new(None));
+    let set = Arc::clone(&timer);
+    let mut timer = timer.lock().expect("nothing that can panic runs under this lock");
+    let fire = Action::Call(Arc::new(move || {
+        if let Some(timer) = *set.lock().expect("nothing that can panic runs under this lock") {
+            sleeper.push_system(Entry::new(System::Slept { tag, timer }));
+        }
+    }));
+    let armed = arm(shared, when, None, fire).map_err(|_| CommandError::TimerLimit)?;
+    *timer = Some(armed);
+    Ok(armed)
+}
+
 impl Completion {
-    fn new(target: Target) -> Self {
+    pub(crate) fn new(target: Target) -> Self {
         target.shared().begin_outstanding();
         Self { target: Some(target) }
     }
@@ -262,21 +292,11 @@ impl Completion {
     }
 }
 
-impl fmt::Debug for Completion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Completion(..)")
-    }
-}
-
 impl Drop for Completion {
     fn drop(&mut self) {
         self.finish(Err(CommandError::Dropped));
     }
 }
-
-/// The handlers of a scheduler, fixed when it is built.
-#[derive(Debug)]
-pub(crate) struct Registry(BTreeMap<CommandId, Arc<dyn Handler>>);
 
 impl Registry {
     pub(crate) fn new(handlers: Vec<(CommandId, Arc<dyn Handler>)>) -> Result<Self, BuildError> {
@@ -307,13 +327,8 @@ impl Registry {
         None
     }
 
-    /// The handlers, to be dropped.
-    pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<dyn Handler>> + use<> {
-        std::mem::take(&mut self.0).into_values()
-    }
-
     /// Has a command served, other than a sleep.
-    fn serve(&self, id: CommandId, input: Value, completion: Completion) {
+    pub(crate) fn serve(&self, id: CommandId, input: Value, completion: Completion) {
         match (id, self.0.get(&id)) {
             // A panic drops the completion, which completes the command with an error.
             (_, Some(handler)) => drop(guarded(|| handler.handle(input, completion))),
@@ -327,71 +342,4 @@ impl Registry {
             }
         }
     }
-}
-
-fn serve_send(input: Value, completion: Completion) {
-    let send = |SendParcel(parcel): SendParcel, done: Done<SendParcel>| {
-        let sent = match current::relay_to(parcel.to) {
-            Some(relay) => relay.relay(parcel),
-            None => InProcess.relay(parcel),
-        };
-        done.send(Ok(sent));
-    };
-    drop(guarded(|| typed(send).handle(input, completion)));
-}
-
-fn serve_spawn(input: Value, completion: Completion) {
-    let spawn = |SpawnProcess(start): SpawnProcess, done: Done<SpawnProcess>| done.send(Ok(start()));
-    drop(guarded(|| typed(spawn).handle(input, completion)));
-}
-
-fn serve_blocking(input: Value, completion: Completion) {
-    match input.downcast::<Work>() {
-        Ok(work) => drop(crate::spawn_blocking(move || {
-            let done = guarded(work.0).map_err(|exit| CommandError::Failed(exit.to_string().into()));
-            completion.complete(done);
-        })),
-        Err(other) => {
-            drop_guarded(other);
-            completion.complete(Err(CommandError::WrongInput("BlockingWork")));
-        }
-    }
-}
-
-/// As [`command`], with types.
-///
-/// # Errors
-/// [`CommandError`].
-///
-/// # Cancellation
-/// As for [`command`].
-pub async fn perform<C: Command>(command: C) -> Result<C::Output, CommandError> {
-    C::output(command_of(C::ID, command.into_input()).await)
-}
-
-fn duration_of(input: Value) -> Result<Duration, CommandError> {
-    input.downcast().map(|duration| *duration).map_err(|input| {
-        drop_guarded(input);
-        CommandError::WrongInput("Duration")
-    })
-}
-
-fn sleep(slot: &Slot, tag: u64, input: Value) -> Result<Armed, CommandError> {
-    let duration = duration_of(input)?;
-    let shared = slot.shared();
-    let when = shared.world.now().saturating_add(nanoseconds(duration));
-    let sleeper = Pin::again(slot);
-    // Which timer it is, is known once it is set; it cannot fire before, since only this worker looks at its own heap meanwhile, or
-    // finds the cell locked.
-    let timer = Arc::new(Mutex::new(None));
-    let set = Arc::clone(&timer);
-    let mut timer = timer.lock().expect("nothing that can panic runs under this lock");
-    let fire = Action::Call(Arc::new(move || {
-        if let Some(timer) = *set.lock().expect("nothing that can panic runs under this lock") {
-            sleeper.push_system(Entry::new(System::Slept { tag, timer }));
-        }
-    }));
-    let armed = arm(shared, when, None, fire).map_err(|_| CommandError::TimerLimit)?;
-    *timer = Some(armed);
-    Ok(armed)
 }

@@ -7,21 +7,22 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Context as TaskContext;
 
-use crate::machine::command::{Command, Completion};
-use crate::machine::value::CommandId;
-use crate::machine::value::{CommandResult, Value};
-use crate::mailbox::dead_letter::{self, DeadCause};
+use crate::machine::command::Command;
+use crate::machine::completion::Completion;
+use crate::machine::value::{CommandId, Value};
+use crate::mailbox::dead_letter;
+use crate::mailbox::dead_letter::DeadCause;
+use crate::mailbox::event::Event;
 use crate::process::body::{Body, Event as Queued, Step, System};
-use crate::process::slot::{self, Mailbox, Slot};
+use crate::process::slot::{Mailbox, Slot};
 use crate::process::state::WaitFor;
 use crate::process::unwind::{drop_guarded, guarded};
-use crate::relations;
-use crate::relations::signal::{Down, ExitSignal, MonitorRef, Signal};
+use crate::relations::signal::MonitorRef;
 use crate::scheduler::current;
 use crate::scheduler::current::Serving;
 use crate::time::armed::Armed;
 use crate::util::small_vec::Few;
-use crate::{Exit, Pid, Waiting};
+use crate::{Exit, Pid, Waiting, relations};
 
 /// A process as a state machine: it is told what happened, does a step, and says what it waits for. See [`spawn_process`](crate::spawn_process).
 ///
@@ -90,44 +91,9 @@ pub enum WaitingFor {
     Either,
 }
 
-/// What happened to a state machine.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event<M> {
-    /// A message.
-    Message(M),
-    /// A command that it yielded is done.
-    Completion {
-        /// The tag of that yield.
-        tag: u64,
-        /// What came of it.
-        result: CommandResult,
-    },
-    /// It was asked to end.
-    Cancel,
-    /// A process that it monitors has ended.
-    Down(Down),
-    /// An exit signal that it traps.
-    Exit(ExitSignal),
-}
-
 /// What happened since the last step, oldest first.
 #[derive(Debug)]
-pub struct Events<M>(VecDeque<Event<M>>);
-
-impl<M> Iterator for Events<M> {
-    type Item = Event<M>;
-
-    fn next(&mut self) -> Option<Event<M>> {
-        self.0.pop_front()
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.0.len(), Some(self.0.len()))
-    }
-}
-
-impl<M> ExactSizeIterator for Events<M> {}
+pub struct Events<M>(pub(crate) VecDeque<Event<M>>);
 
 /// Where a step puts the commands that it yields; and its process's relations to others.
 pub struct Yields<'a> {
@@ -298,7 +264,7 @@ impl<P: Process> Drop for Closing<P> {
 
 /// Entries of a bounded mailbox that a state machine is handed in one step at most: as many as a step of
 /// another process may receive.
-const COLLECTED_MAX: u32 = crate::scheduler::worker::BUDGET;
+const COLLECTED_MAX: u32 = crate::scheduler::local::BUDGET;
 /// Room for more events, or commands, than these is given back after the step that needed it.
 const KEPT: usize = 4;
 
@@ -472,15 +438,6 @@ fn exit_of(error: Box<dyn Error + Send + Sync>) -> Exit {
     }
 }
 
-impl<M> From<Signal> for Event<M> {
-    fn from(signal: Signal) -> Self {
-        match signal {
-            Signal::Down(down) => Self::Down(down),
-            Signal::Exit(exit) => Self::Exit(exit),
-        }
-    }
-}
-
 impl<P: Process> Body for MachineBody<P> {
     fn step(&mut self, slot: &Slot, _: &mut TaskContext<'_>) -> Step {
         let ((), terminated) = slot.state.take_for_step(|| self.collect(slot));
@@ -499,7 +456,7 @@ impl<P: Process> Body for MachineBody<P> {
         if self.messages > 0
             && let Some(Mailbox::Bounded(ring)) = slot.mailbox_checked::<P::Message>()
         {
-            slot::release_bounded(slot, ring, self.messages as u32);
+            crate::mailbox::deliver::release_bounded(slot, ring, self.messages as u32);
         }
         self.outstanding -= self.completions;
         self.messages = 0;
@@ -551,3 +508,17 @@ impl<P: Process> Body for MachineBody<P> {
         }
     }
 }
+
+impl<M> Iterator for Events<M> {
+    type Item = Event<M>;
+
+    fn next(&mut self) -> Option<Event<M>> {
+        self.0.pop_front()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.0.len(), Some(self.0.len()))
+    }
+}
+
+impl<M> ExactSizeIterator for Events<M> {}

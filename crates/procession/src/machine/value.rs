@@ -49,16 +49,16 @@ impl Error for CommandError {}
 pub struct CommandId(pub u16);
 
 impl CommandId {
-    /// Completes after a [`Duration`], with `()`.
+    /// Completes after a [`Duration`](std::time::Duration), with `()`.
     pub const SLEEP: Self = Self(1);
 
-    /// Sends a [`Parcel`](crate::Parcel) to a process of this scheduler or any that it reaches; see [`SendParcel`].
+    /// Sends a [`Parcel`](crate::Parcel) to a process of this scheduler or any that it reaches; see [`SendParcel`](crate::SendParcel).
     pub const SEND: Self = Self(2);
 
-    /// Starts a process; see [`SpawnProcess`].
+    /// Starts a process; see [`SpawnProcess`](crate::SpawnProcess).
     pub const SPAWN: Self = Self(3);
 
-    /// Runs a closure that blocks; see [`BlockingWork`].
+    /// Runs a closure that blocks; see [`BlockingWork`](crate::BlockingWork).
     pub const BLOCKING: Self = Self(4);
 
     /// The first number that users may give to commands of their own.

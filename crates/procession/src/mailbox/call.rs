@@ -10,65 +10,10 @@ use std::time::Duration;
 
 use crate::Waiting;
 use crate::mailbox::context::{Address, SendError, SendWait};
-use crate::mailbox::reply::{Answer, Finished, Looked};
-use crate::process::unwind::{drop_guarded, guarded};
+use crate::mailbox::reply::{Answer, Looked, Reply};
+use crate::process::unwind::drop_guarded;
 use crate::scheduler::current;
 use crate::time::timeout;
-
-/// The right to reply to a call, once, from any process or thread, now or later. Dropping it tells the caller that there is no reply, so
-/// a call to a process that dies ends with it.
-pub struct Reply<T>(Option<Arc<Answer<T>>>);
-
-impl<T> Reply<T> {
-    /// Replies. If the caller has gone (its time was over, or it was dropped), the value is dropped: the caller has been told so.
-    pub fn send(self, value: T) {
-        // Ignored: see above.
-        drop(self.try_send(value));
-    }
-
-    /// Replies.
-    ///
-    /// # Errors
-    /// The value, if the caller has gone.
-    pub fn try_send(mut self, value: T) -> Result<(), T> {
-        let answer = self.0.take().expect("a reply is used once");
-        match answer.finish(Some(value)) {
-            Finished::Told(waker) => {
-                wake(waker);
-                Ok(())
-            }
-            Finished::Late(value) => Err(value.expect("it comes back")),
-        }
-    }
-
-    /// Whether the caller has gone, so that the reply need not be worked out.
-    pub fn is_abandoned(&self) -> bool {
-        self.0.as_ref().is_none_or(|answer| answer.is_gone())
-    }
-}
-
-/// Waking is the caller's code, and must not harm who replies.
-fn wake(waker: Option<Waker>) {
-    if let Some(waker) = waker {
-        drop(guarded(|| waker.wake()));
-    }
-}
-
-impl<T> Drop for Reply<T> {
-    fn drop(&mut self) {
-        if let Some(answer) = self.0.take()
-            && let Finished::Told(waker) = answer.finish(None)
-        {
-            wake(waker);
-        }
-    }
-}
-
-impl<T> fmt::Debug for Reply<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reply(..)")
-    }
-}
 
 /// Why a call gave no reply.
 #[non_exhaustive]
@@ -162,7 +107,7 @@ impl<T> Caller<T> {
     /// The reply; `None` if it was dropped.
     pub(crate) async fn replied(&self, waiting: Waiting) -> Option<T> {
         poll_fn(|task| {
-            if !current::charge(task) {
+            if !crate::scheduler::budget::charge(task) {
                 return Poll::Pending;
             }
             match self.0.look(task.waker().clone()) {
@@ -277,5 +222,24 @@ impl<'a, M: Send + 'static, T> Asked<'a, M, T> {
             };
         };
         answer
+    }
+}
+
+impl<M: Send + 'static> Address<M> {
+    /// Sends a message with a [`Reply`] in it, and waits for the reply, at most for `patience`. That includes the wait for room, if the
+    /// mailbox is bounded and [waits](crate::WhenFull::Wait).
+    ///
+    /// # Errors
+    /// [`CallError`]: the message was refused, and is in the error; the process ended or dropped the reply without using it; or the time is
+    /// over.
+    ///
+    /// # Cancellation
+    /// Dropped before it is complete, it has sent the message, or not; a reply is discarded, and never comes into a mailbox.
+    pub async fn call<T: Send + 'static>(
+        &self,
+        message: impl FnOnce(Reply<T>) -> M,
+        patience: Duration,
+    ) -> Result<T, CallError<M>> {
+        call(self, message, patience).await
     }
 }

@@ -13,23 +13,22 @@ use std::time::Duration;
 
 use procession_queue::{Batch, Entry};
 
-use crate::machine::process::Event;
 use crate::mailbox::bounded::{Offered, Standing, Stood, WhenFull};
-use crate::mailbox::call::{CallError, Reply, call};
-use crate::mailbox::dead_letter::{self, DeadCause};
+use crate::mailbox::dead_letter;
+use crate::mailbox::dead_letter::DeadCause;
+use crate::mailbox::deliver::push_message;
+use crate::mailbox::event::Event;
 use crate::mailbox::parcel::Parcel;
 use crate::process::body::{Event as Queued, System};
-use crate::process::slot::{self, BoundedMailbox, Mailbox, Pin, Refused, push_message};
+use crate::process::slot::{BoundedMailbox, Mailbox, Pin, Refused};
 use crate::process::unwind::drop_guarded;
-use crate::relations;
 use crate::relations::signal::{Down, MonitorRef, Signal};
-use crate::scheduler::block_on;
-use crate::scheduler::current;
+use crate::scheduler::{block_on, current};
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::{Timeout, arm};
 use crate::variance::Typed;
-use crate::{Pid, Waiting};
+use crate::{Pid, Waiting, relations};
 
 /// What a process with a mailbox works with: [`receive`](Self::receive), its relations to others, and what it is.
 ///
@@ -167,7 +166,7 @@ impl<M: Send + 'static> Context<M> {
     /// Receives the next message if there is one. Returns `None` as well if more signals lie before
     /// it than one step may take; then a later call goes on behind them.
     pub fn try_receive(&mut self) -> Option<M> {
-        current::spend();
+        crate::scheduler::budget::spend();
         self.take_message_aside().or_else(|| self.take_message())
     }
 
@@ -189,13 +188,13 @@ impl<M: Send + 'static> Context<M> {
     /// });
     /// ```
     pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
-        current::spend();
+        crate::scheduler::budget::spend();
         crate::relations::monitor(&self.slot, pid)
     }
 
     /// Ends a monitor. Says whether it had not been answered yet; then it never is, even if the answer is on its way.
     pub fn demonitor(&mut self, monitor: MonitorRef) -> bool {
-        current::spend();
+        crate::scheduler::budget::spend();
         if let Some(aside) = &mut self.aside {
             // Accepted from the mailbox, but not seen by the process.
             let before = aside.signals.len();
@@ -209,13 +208,13 @@ impl<M: Send + 'static> Context<M> {
 
     /// Links this process and another. See [`link`](crate::link()).
     pub fn link(&mut self, pid: Pid) {
-        current::spend();
+        crate::scheduler::budget::spend();
         relations::link_to(&self.slot, pid);
     }
 
     /// Ends a link.
     pub fn unlink(&mut self, pid: Pid) {
-        current::spend();
+        crate::scheduler::budget::spend();
         relations::unlink_from(&self.slot, pid);
     }
 
@@ -238,7 +237,7 @@ impl<M: Send + 'static> Context<M> {
     /// cancel; they can [monitor](Self::monitor) the process.
     pub async fn cancelled(&self) {
         poll_fn(|task| {
-            if !current::charge(task) {
+            if !crate::scheduler::budget::charge(task) {
                 return Poll::Pending;
             }
             if self.slot.state.see().may_end_itself() {
@@ -315,8 +314,8 @@ impl<M: Send + 'static> Context<M> {
                 other => self.put_aside(other),
             }
             // Signals need no room in a bounded mailbox, so they may come as fast as they are taken.
-            current::spend();
-            if current::is_spent() {
+            crate::scheduler::budget::spend();
+            if crate::scheduler::budget::is_spent() {
                 return None;
             }
         }
@@ -324,10 +323,10 @@ impl<M: Send + 'static> Context<M> {
 
     /// As `take_event`, for who looks at many: each is charged, and there is none once the step has spent all that it may.
     fn take_charged(&mut self) -> Option<Event<M>> {
-        if current::is_spent() {
+        if crate::scheduler::budget::is_spent() {
             return None;
         }
-        current::spend();
+        crate::scheduler::budget::spend();
         self.take_event()
     }
 
@@ -355,7 +354,7 @@ impl<M: Send + 'static> Context<M> {
                     }
                     Mailbox::Bounded(ring) => {
                         let (queued, terminated) =
-                            self.slot.state.take_for_step(|| slot::take_bounded(&self.slot, ring));
+                            self.slot.state.take_for_step(|| crate::mailbox::deliver::take_bounded(&self.slot, ring));
                         if terminated {
                             self.discard(queued);
                             return None;
@@ -374,8 +373,8 @@ impl<M: Send + 'static> Context<M> {
                         return Some(signal.into());
                     }
                     // As in `take_message`.
-                    current::spend();
-                    if current::is_spent() {
+                    crate::scheduler::budget::spend();
+                    if crate::scheduler::budget::is_spent() {
                         return None;
                     }
                 }
@@ -453,7 +452,7 @@ impl<M: Send + 'static> Receive<'_, M> {
         to_the_end: bool,
         mut pick: impl FnMut(&mut Context<M>) -> Option<R>,
     ) -> Poll<Option<R>> {
-        if !current::charge(task) {
+        if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
         loop {
@@ -462,7 +461,9 @@ impl<M: Send + 'static> Receive<'_, M> {
                 return Poll::Ready(Some(picked));
             }
             let slot = &self.context.slot;
-            let Some(budget) = current::budget_of(slot) else { panic!("a context receives in its own process only") };
+            let Some(budget) = crate::scheduler::budget::budget_of(slot) else {
+                panic!("a context receives in its own process only")
+            };
             // One look: a process that is terminated between two would seem to be cancelled.
             let seen = slot.state.see();
             if seen.is_terminated() {
@@ -471,15 +472,15 @@ impl<M: Send + 'static> Receive<'_, M> {
             }
             if budget == 0 {
                 // There may be more.
-                current::give_way(task);
+                crate::scheduler::budget::give_way(task);
                 return Poll::Pending;
             }
             if seen.is_cancelled() && !to_the_end {
                 // Once more: what was sent before the cancel may have come since.
                 let picked = pick(self.context);
-                if picked.is_none() && current::is_spent() {
+                if picked.is_none() && crate::scheduler::budget::is_spent() {
                     // There may be more.
-                    current::give_way(task);
+                    crate::scheduler::budget::give_way(task);
                     return Poll::Pending;
                 }
                 self.waits &= picked.is_none();
@@ -579,7 +580,7 @@ impl<M: Send + 'static> Address<M> {
     /// As for [`send`](Self::send).
     pub fn try_send(&self, message: M) -> Result<(), SendError<M>> {
         if let Some((slot, ring)) = self.bounded() {
-            return finish_send(slot, slot::finish_offer(slot, ring.offer_politely(message)));
+            return finish_send(slot, crate::mailbox::deliver::finish_offer(slot, ring.offer_politely(message)));
         }
         self.send(message)
     }
@@ -657,23 +658,6 @@ impl<M: Send + 'static> Address<M> {
             }
         }
     }
-
-    /// Sends a message with a [`Reply`] in it, and waits for the reply, at most for `patience`. That includes the wait for room, if the
-    /// mailbox is bounded and [waits](WhenFull::Wait).
-    ///
-    /// # Errors
-    /// [`CallError`]: the message was refused, and is in the error; the process ended or dropped the reply without using it; or the time is
-    /// over.
-    ///
-    /// # Cancellation
-    /// Dropped before it is complete, it has sent the message, or not; a reply is discarded, and never comes into a mailbox.
-    pub async fn call<T: Send + 'static>(
-        &self,
-        message: impl FnOnce(Reply<T>) -> M,
-        patience: Duration,
-    ) -> Result<T, CallError<M>> {
-        call(self, message, patience).await
-    }
 }
 
 /// Charges and counts a message that was taken.
@@ -681,7 +665,7 @@ impl<M: Send + 'static> Address<M> {
 fn finish_send<M>(slot: &Pin, pushed: Result<(), Refused<M>>) -> Result<(), SendError<M>> {
     match pushed {
         Ok(()) => {
-            current::charge_send(slot);
+            crate::scheduler::budget::charge_send(slot);
             Ok(())
         }
         Err(Refused::Ended(message)) => Err(SendError::ended(message, slot.pid())),
@@ -716,7 +700,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
     /// If it is polled again after it was complete.
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let wait = self.get_mut();
-        if !current::charge(task) {
+        if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
         let Some((slot, ring)) = wait.address.bounded().filter(|(_, ring)| ring.when_full() == WhenFull::Wait) else {
@@ -747,7 +731,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
         }
         match ring.stand(message, waker) {
             Stood::Queued { wake } => {
-                Poll::Ready(finish_send(slot, slot::finish_offer(slot, Offered::Queued { wake })))
+                Poll::Ready(finish_send(slot, crate::mailbox::deliver::finish_offer(slot, Offered::Queued { wake })))
             }
             Stood::Closed(message) => Poll::Ready(Err(SendError::ended(message, slot.pid()))),
             Stood::Waits(number) => {

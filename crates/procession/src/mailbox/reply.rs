@@ -23,9 +23,13 @@
 //! ## Checked by
 //! `models::reply_against_give_up`, `models::death_against_look`, `models::canary_finish_in_two`.
 
+use std::fmt;
+use std::sync::Arc;
 use std::task::Waker;
 
 use procession_sync::Mutex;
+
+use crate::process::unwind::guarded;
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
@@ -192,5 +196,60 @@ mod tests {
         let waker = Waker::from(Arc::new(PanicsInDrop));
         drop(catch_unwind(AssertUnwindSafe(|| drop(answer.look(waker)))));
         assert!(answer.is_gone(), "the reply was taken, and the answer can still be looked at");
+    }
+}
+
+/// The right to reply to a call, once, from any process or thread, now or later. Dropping it tells the caller that there is no reply, so
+/// a call to a process that dies ends with it.
+pub struct Reply<T>(pub(crate) Option<Arc<Answer<T>>>);
+
+impl<T> Reply<T> {
+    /// Replies. If the caller has gone (its time was over, or it was dropped), the value is dropped: the caller has been told so.
+    pub fn send(self, value: T) {
+        // Ignored: see above.
+        drop(self.try_send(value));
+    }
+
+    /// Replies.
+    ///
+    /// # Errors
+    /// The value, if the caller has gone.
+    pub fn try_send(mut self, value: T) -> Result<(), T> {
+        let answer = self.0.take().expect("a reply is used once");
+        match answer.finish(Some(value)) {
+            Finished::Told(waker) => {
+                wake(waker);
+                Ok(())
+            }
+            Finished::Late(value) => Err(value.expect("it comes back")),
+        }
+    }
+
+    /// Whether the caller has gone, so that the reply need not be worked out.
+    pub fn is_abandoned(&self) -> bool {
+        self.0.as_ref().is_none_or(|answer| answer.is_gone())
+    }
+}
+
+/// Waking is the caller's code, and must not harm who replies.
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        drop(guarded(|| waker.wake()));
+    }
+}
+
+impl<T> Drop for Reply<T> {
+    fn drop(&mut self) {
+        if let Some(answer) = self.0.take()
+            && let Finished::Told(waker) = answer.finish(None)
+        {
+            wake(waker);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Reply<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reply(..)")
     }
 }

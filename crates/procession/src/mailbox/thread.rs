@@ -11,7 +11,7 @@ use procession_sync::Mutex;
 
 use crate::mailbox::context::{Address, Context};
 use crate::scheduler::block_on;
-use crate::scheduler::handle::Scheduler;
+use crate::scheduler::owner::Scheduler;
 use crate::time::timeout;
 use crate::{Child, Elapsed, Pid, SpawnOptions};
 

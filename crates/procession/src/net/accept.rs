@@ -14,15 +14,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
 use procession_sync::atomic::Ordering::Relaxed;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 
 use crate::Waiting;
-use crate::io::starved::Starved;
-use crate::process::unwind::drop_guarded;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::time::sleep_on;
@@ -34,29 +32,6 @@ const RETRY_NS: u64 = 20_000_000;
 
 /// Connections that wait to be accepted: as many as Linux allows by default, which cuts off more.
 pub(super) const BACKLOG: i32 = 4096;
-
-/// Those who wait, each by a number that no other has.
-#[derive(Default)]
-pub(crate) struct Listeners {
-    pub(crate) wakers: Vec<(u64, Waker)>,
-    pub(crate) last: u64,
-}
-
-/// A waker that was left, perhaps woken since.
-pub(crate) struct InList<'a> {
-    pub(crate) starved: &'a Starved,
-    pub(crate) number: u64,
-}
-
-impl Drop for InList<'_> {
-    fn drop(&mut self) {
-        let own = self.starved.change(|listeners| {
-            let place = listeners.wakers.iter().position(|&(number, _)| number == self.number)?;
-            Some(listeners.wakers.swap_remove(place))
-        });
-        drop_guarded(own);
-    }
-}
 
 fn is_exhausted(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
@@ -91,7 +66,7 @@ pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<S
                 let mut in_list = None;
                 let mut sleep = pin!(retry(io.shared()));
                 let again = poll_fn(|task| {
-                    if !current::charge(task) {
+                    if !crate::scheduler::budget::charge(task) {
                         return Poll::Pending;
                     }
                     if in_list.is_some() {
@@ -133,7 +108,7 @@ async fn retry(shared: &Arc<Shared>) {
 mod tests {
     use std::task::Waker;
 
-    use super::Starved;
+    use crate::io::starved::Starved;
 
     #[test]
     fn a_listener_that_tries_again_leaves_nothing_behind() {

@@ -18,7 +18,6 @@ use crate::Waiting;
 use crate::io::reactor::Registered;
 use crate::io::readiness::{Direction, Seen, WaiterId};
 use crate::scheduler::current;
-use crate::scheduler::handle;
 use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
@@ -127,7 +126,7 @@ impl<T: AsFd> Drop for Waiter<'_, T> {
 impl<T: AsFd> Io<T> {
     /// Of a descriptor that is in non-blocking mode, on the scheduler of this thread.
     pub(crate) fn new(io: T) -> io::Result<Self> {
-        Self::on(&handle::here(), io)
+        Self::on(&crate::scheduler::owner::here(), io)
     }
 
     /// The same, on the scheduler of another.
@@ -219,7 +218,7 @@ impl<T: AsFd> Io<T> {
         task: &Context<'_>,
         call: &mut impl FnMut(&T) -> io::Result<Done<R>>,
     ) -> Poll<io::Result<R>> {
-        if !current::charge(task) {
+        if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
         let direction = self.direction(side);
@@ -240,7 +239,7 @@ impl<T: AsFd> Io<T> {
                 return Poll::Pending;
             }
         }
-        current::give_way(task);
+        crate::scheduler::budget::give_way(task);
         Poll::Pending
     }
 

@@ -128,11 +128,11 @@ impl fmt::Debug for Hooks {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder {
-    name: String,
+    pub(crate) name: String,
     limits: Limits,
     prestart: usize,
     on_full: OnFull,
-    keep_alive: u64,
+    pub(crate) keep_alive: u64,
     pub(super) stack_size: Option<usize>,
     hooks: Hooks,
 }

@@ -14,8 +14,6 @@ use super::task::{Caught, JobHandle, Promise, Settled, caught};
 use super::{Permit, PoolError, SubmitError};
 use crate::coroutine;
 use crate::process::async_body::Settle;
-use crate::scheduler::current;
-use crate::scheduler::handle;
 use crate::scheduler::shared::Shared;
 use crate::{Scheduler, SpawnOptions};
 
@@ -148,7 +146,7 @@ impl Builder {
     /// [`enable_coroutines`](crate::Builder::enable_coroutines); or it refused one of the workers that were to be
     /// [started](Self::prestart) at once.
     pub fn build_coroutines(self) -> Result<CoPool, PoolError> {
-        self.build_coroutines_in(Arc::clone(&handle::here()))
+        self.build_coroutines_in(Arc::clone(&crate::scheduler::owner::here()))
     }
 
     /// As [`build_coroutines`](Self::build_coroutines), on this scheduler. The pool does not keep the scheduler from being dropped.
@@ -223,7 +221,7 @@ impl CoPool {
     /// # Errors
     /// [`SubmitError`], with the closure in it.
     pub fn try_execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
-        current::spend();
+        crate::scheduler::budget::spend();
         self.inner().put_now(boxed(closure, None), into_job).map(drop).map_err(refused)
     }
 
@@ -236,7 +234,7 @@ impl CoPool {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        current::spend();
+        crate::scheduler::budget::spend();
         let (promise, cell) = Promise::new(None);
         let job = boxed(closure, Some(promise));
         let ticket = self.inner().put_now(job, into_job).map_err(refused)?;

@@ -731,7 +731,7 @@ impl<J: Send + 'static> Future for PlaceWait<'_, J> {
     type Output = Result<u64, Why>;
 
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        if !current::charge(task) {
+        if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
         let polled = self.get_mut().poll_place(task);

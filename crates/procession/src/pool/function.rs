@@ -16,8 +16,6 @@ use super::threads::Threads;
 use super::{Permit, PoolError, SubmitError};
 use crate::Scheduler;
 use crate::process::async_body::{AsyncBody, Guarded, Settle};
-use crate::scheduler::current;
-use crate::scheduler::handle;
 use crate::scheduler::shared::Shared;
 use crate::spawn::options::Reservation;
 
@@ -143,7 +141,7 @@ impl Builder {
         A: Send + 'static,
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        self.build_async_function_in(Arc::clone(&handle::here()), function)
+        self.build_async_function_in(Arc::clone(&crate::scheduler::owner::here()), function)
     }
 
     /// As [`build_async_function`](Self::build_async_function), on this scheduler.
@@ -201,7 +199,7 @@ impl Builder {
         A: Send + 'static,
         T: Send + 'static,
     {
-        self.build_coroutine_function_in(Arc::clone(&handle::here()), function)
+        self.build_coroutine_function_in(Arc::clone(&crate::scheduler::owner::here()), function)
     }
 
     /// As [`build_coroutine_function`](Self::build_coroutine_function), on this scheduler.
@@ -341,7 +339,7 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     /// # Errors
     /// [`SubmitError`], with the argument in it.
     pub fn try_execute(&self, argument: A) -> Result<(), SubmitError<A>> {
-        current::spend();
+        crate::scheduler::budget::spend();
         self.inner().put_now(async_call(argument), |call| call).map(drop).map_err(refused)
     }
 
@@ -350,7 +348,7 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     /// # Errors
     /// [`SubmitError`], with the argument in it.
     pub fn try_submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
-        current::spend();
+        crate::scheduler::budget::spend();
         let (call, cell) = async_task(argument);
         let ticket = self.inner().put_now(call, |call| call).map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))

@@ -17,8 +17,6 @@ use super::state::{Busy, Ended, Expired, Idle, Launch, Next, Order, Seat};
 use super::task::{JobHandle, Promise, Settled};
 use super::{Permit, PoolError, SubmitError};
 use crate::process::async_body::{AsyncBody, Beside, Guarded, OwnOr};
-use crate::scheduler::current;
-use crate::scheduler::handle;
 use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
 use crate::spawn::options::Reservation;
@@ -417,7 +415,7 @@ impl<J: Send + 'static> Inner<J> {
         patience: Patience,
         mut make: impl FnMut(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
-        poll_fn(|task| if current::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
+        poll_fn(|task| if crate::scheduler::budget::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
         let patience = match patience {
             Patience::Refuse => return self.put_now(content, make),
             Patience::For(patience) => patience,
@@ -490,7 +488,7 @@ impl Builder {
     /// # Errors
     /// [`PoolError::Invalid`]: a value out of its range.
     pub fn build_async(self) -> Result<AsyncPool, PoolError> {
-        self.build_async_in(Arc::clone(&handle::here()))
+        self.build_async_in(Arc::clone(&crate::scheduler::owner::here()))
     }
 
     /// As [`build_async`](Self::build_async), on this scheduler. The pool does not keep the scheduler from being dropped.
@@ -574,7 +572,7 @@ impl AsyncPool {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        current::spend();
+        crate::scheduler::budget::spend();
         self.inner().put_now(prepared(future, None), into_job).map(drop).map_err(refused)
     }
 
@@ -587,7 +585,7 @@ impl AsyncPool {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        current::spend();
+        crate::scheduler::budget::spend();
         let (promise, cell) = Promise::new(None);
         let job = prepared(future, Some(promise));
         let ticket = self.inner().put_now(job, into_job).map_err(refused)?;

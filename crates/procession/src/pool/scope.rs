@@ -249,7 +249,7 @@ impl<T> Future for ScopedHandle<'_, T> {
     /// # Panics
     /// Never. Polled again after the result was taken, it answers [`JobError::Taken`].
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        if !current::charge(task) {
+        if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
         let result = self.cell.poll_result(task.waker());

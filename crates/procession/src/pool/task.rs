@@ -340,7 +340,7 @@ impl<T> Future for JobHandle<T> {
     /// # Panics
     /// Never. Polled again after the result was taken, it answers [`JobError::Taken`].
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        if !current::charge(task) {
+        if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
         let result = self.get_mut().poll_result(task.waker());

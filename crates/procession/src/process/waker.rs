@@ -4,7 +4,11 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::Waiting;
 use crate::process::slot::{Pin, Slot};
+use crate::process::unwind::drop_each;
 use crate::process::wake::wake;
 use crate::scheduler::shared::Shared;
 
@@ -98,4 +102,33 @@ pub(crate) fn is_of_process(waker: &Waker) -> bool {
 /// Whether this is the waker of the process in `slot` itself, not one that wraps it.
 pub(crate) fn is_of(waker: &Waker, slot: NonNull<Slot>) -> bool {
     waker.data() == slot.as_ptr().cast_const().cast() && std::ptr::eq(waker.vtable(), &VTABLE)
+}
+
+impl Slot {
+    /// The process polls something that a message or a cancel must wake, with a waker that is not its own: a combinator's. A combinator polls
+    /// only what its own wakers name, so the next step wakes this one first.
+    pub(crate) fn leave_foreign_waker(&self, waker: &Waker) {
+        if !crate::process::waker::is_of(waker, NonNull::from(self)) {
+            self.note_waiting(Waiting::FOREIGN);
+            self.shared().leave_foreign(self.index, waker.clone());
+        }
+    }
+
+    /// At the beginning of a step, and at the end of the process: the wakers that were left.
+    #[inline]
+    pub(crate) fn take_foreign_wakers(&self) -> Vec<Waker> {
+        if self.waiting.load(Relaxed) & Waiting::FOREIGN.bits() == 0 {
+            return Vec::new();
+        }
+        self.shared().take_foreign(self.index)
+    }
+
+    /// Drops them unwoken. Most processes have none.
+    #[inline]
+    pub(crate) fn drop_foreign_wakers(&self) {
+        let wakers = self.take_foreign_wakers();
+        if !wakers.is_empty() {
+            drop_each(wakers);
+        }
+    }
 }

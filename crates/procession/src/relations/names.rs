@@ -6,15 +6,15 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::mailbox::call::{CallError, Reply};
+use crate::mailbox::call::CallError;
 use crate::mailbox::context::{Address, SendError};
+use crate::mailbox::reply::Reply;
 use crate::process::slot::Slot;
 use crate::relations::name_table::Names;
 use crate::relations::on_exit::Left;
-use crate::scheduler::handle::Scheduler;
+use crate::scheduler::owner::Scheduler;
 use crate::scheduler::reach::find;
 use crate::scheduler::shared::Shared;
-use crate::scheduler::{current, handle};
 use crate::variance::Typed;
 use crate::{Pid, relations};
 
@@ -155,14 +155,14 @@ pub(crate) fn register_in(shared: &Shared, name: Arc<str>, pid: Pid) -> Result<(
 /// # Errors
 /// [`RegisterError`]: the name is taken, the process has a name, or it has ended.
 pub fn register(name: impl Into<Arc<str>>, pid: Pid) -> Result<(), RegisterError> {
-    current::spend();
-    register_in(&handle::here(), name.into(), pid)
+    crate::scheduler::budget::spend();
+    register_in(&crate::scheduler::owner::here(), name.into(), pid)
 }
 
 /// The process of a name, in the scheduler of the calling process or thread.
 pub fn whereis(name: &str) -> Option<Pid> {
-    current::spend();
-    handle::here().names().whereis(name)
+    crate::scheduler::budget::spend();
+    crate::scheduler::owner::here().names().whereis(name)
 }
 
 /// Where to send messages to whatever process has a certain name at that moment: an address that survives the restart of a named process.
@@ -194,7 +194,7 @@ pub struct Named<M> {
 impl<M: Send + 'static> Named<M> {
     /// Whoever has this name, in the scheduler of the calling process or thread.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into(), shared: Arc::downgrade(&handle::here()), message: PhantomData }
+        Self { name: name.into(), shared: Arc::downgrade(&crate::scheduler::owner::here()), message: PhantomData }
     }
 
     /// Whoever has this name, in a certain scheduler.

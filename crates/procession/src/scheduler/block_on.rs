@@ -5,8 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
-use crate::coroutine;
-use crate::coroutine::{Resuming, Running};
+use crate::coroutine::frame::{Resuming, Running, suspendable};
 use crate::scheduler::current;
 use crate::scheduler::current::{Entered, Here, Section};
 use crate::scheduler::error::BlockOnError;
@@ -50,11 +49,11 @@ fn is_here(shared: &Arc<Shared>) -> bool {
 /// # Errors
 /// The future itself, if nobody would be left who could run what it waits for.
 pub(crate) fn try_block_on<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Output, BlockOnError<F>> {
-    if !coroutine::may_suspend() {
+    let Some(coroutine) = suspendable() else {
         return try_block_thread_on(shared, future);
-    }
+    };
     if is_here(shared) {
-        return Ok(coroutine::wait(future));
+        return Ok(coroutine.wait(pin!(future)));
     }
     if shared.callers_drive() {
         // Nobody else may ever drive it.
@@ -62,12 +61,12 @@ pub(crate) fn try_block_on<F: Future>(shared: &Arc<Shared>, future: F) -> Result
     }
     // What the future starts goes to the scheduler that was named.
     let mut future = pin!(future);
-    Ok(coroutine::wait(poll_fn(|task| {
+    Ok(coroutine.wait(pin!(poll_fn(|task| {
         let _entered = Entered::enter(Here::Outside(Arc::clone(shared)));
         #[cfg(feature = "tokio")]
         let _context = crate::bridge::runtime::enter(shared.bridge.as_deref());
         future.as_mut().poll(task)
-    })))
+    }))))
 }
 
 fn try_block_thread_on<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Output, BlockOnError<F>> {

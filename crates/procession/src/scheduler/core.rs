@@ -2,16 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::mem;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use procession_coroutine::StackCache;
 use procession_queue::{deque, fifo};
 
-use crate::process::slot::{CACHE, Ready, Slot, prefetch_slot};
+use crate::process::slot::{Ready, Slot};
+use crate::process::table::CACHE;
 use crate::scheduler::pace::{Owed, Pace};
-use crate::scheduler::shared::Shared;
 
 /// Processes that the continued ring holds: 1000 that yield are to fit, so that they take turns. The ring
 /// of woken ones is smaller, since they run soon.
@@ -67,27 +65,6 @@ impl Core {
             stacks: RefCell::new(None),
         };
         (core, Queues { deque: deque_stealer, woken: woken_stealer, continued: continued_stealer })
-    }
-
-    /// Some free slots of the worker's own, taken from the table in batches.
-    pub(crate) fn free_slot(&self, shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
-        let mut slots = self.slots.borrow_mut();
-        if slots.is_empty() {
-            let batch = (shared.table().cache() / 2).max(1);
-            shared.table().take_free(shared, batch, &mut slots);
-        }
-        let slot = slots.pop()?;
-        if let Some(next) = slots.last() {
-            // Of many that were used once, it is in no cache when its turn comes.
-            prefetch_slot(next.as_ptr());
-        }
-        Some(slot)
-    }
-
-    pub(crate) fn return_slots(&self, shared: &Shared) {
-        let mut slots = mem::take(&mut *self.slots.borrow_mut());
-        // The caller keeps the scheduler itself.
-        drop(shared.table().return_free(&mut slots, true));
     }
 }
 

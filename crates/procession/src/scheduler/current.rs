@@ -9,25 +9,24 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Context as TaskContext;
 
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicU64, AtomicUsize};
 use procession_sync::thread;
 
-use crate::Pid;
-use crate::Waiting;
-use crate::coroutine::Quiet;
+use crate::coroutine::frame::Quiet;
 use crate::machine::value::CommandResult;
 use crate::mailbox::parcel::Relay;
-use crate::process::slot::{self, Pin, Ready, Slot};
+use crate::process::slot;
+use crate::process::slot::{Pin, Ready, Slot};
 use crate::process::unwind::drop_guarded;
-use crate::process::waker;
+use crate::scheduler::local::Local;
 use crate::scheduler::root::Root;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
-use crate::scheduler::wait_cycle::{self, Registered};
-use crate::scheduler::worker::Local;
+use crate::scheduler::wait_cycle;
+use crate::scheduler::wait_cycle::Registered;
+use crate::{Pid, Waiting};
 
 /// Which scheduler the calling thread belongs to.
 pub(crate) enum Here {
@@ -198,35 +197,10 @@ pub(crate) fn is_worker_of(shared: &Shared) -> bool {
     with_local(|local| local.is_some_and(|local| std::ptr::eq(&*local.shared, shared)))
 }
 
-/// What the process in `slot` may still spend in this step, if it is the one that runs on this thread.
-#[inline]
-pub(crate) fn budget_of(slot: &Slot) -> Option<u32> {
-    with_local(|local| {
-        let local = local.filter(|local| local.current.get() == Some(NonNull::from(slot)))?;
-        Some(local.budget.get())
-    })
-}
-
 /// Whether `slot` holds the process whose step runs on this thread.
 #[inline]
 pub(crate) fn is_current(slot: &Slot) -> bool {
     with_local(|local| local.is_some_and(|local| local.current.get() == Some(NonNull::from(slot))))
-}
-
-/// Charges the running step for one operation. Says whether it may go on; if not, it has been asked to give way.
-#[inline]
-pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
-    let goes_on = with_local(|local| {
-        let Some(local) = local.filter(|local| local.current.get().is_some()) else {
-            return true;
-        };
-        local.spend();
-        local.budget.get() > 0
-    });
-    if !goes_on {
-        give_way(task);
-    }
-    goes_on
 }
 
 /// Whether the running step has lost its worker's permit.
@@ -235,33 +209,6 @@ pub(crate) fn is_replaced() -> bool {
     with_local(|local| {
         local.is_some_and(|local| local.current.get().is_some() && local.shared.idle.is_revoked(local.seat))
     })
-}
-
-/// Charges the running step for an operation that is not awaited.
-#[inline]
-pub(crate) fn spend() {
-    with_local(|local| {
-        if let Some(local) = local {
-            local.spend();
-        }
-    });
-}
-
-/// Whether the running step has spent all that it may.
-pub(crate) fn is_spent() -> bool {
-    with_local(|local| local.is_some_and(|local| local.current.get().is_some() && local.budget.get() == 0))
-}
-
-/// Charges the running step for a message, and counts it.
-#[inline]
-pub(crate) fn charge_send(slot: &Slot) {
-    let counter = with_local(|local| {
-        if let Some(local) = local {
-            local.spend();
-        }
-        counter_at(local, slot.shared())
-    });
-    counter.add(|stats| &stats.sent, 1);
 }
 
 /// Where this thread counts for a scheduler.
@@ -292,7 +239,7 @@ pub(crate) fn counter(shared: &Shared) -> Counter<'_> {
 }
 
 #[inline]
-fn counter_at<'a>(local: Option<&Local>, shared: &'a Shared) -> Counter<'a> {
+pub(crate) fn counter_at<'a>(local: Option<&Local>, shared: &'a Shared) -> Counter<'a> {
     match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
         Some(local) => Counter::own(&shared.seat(local.seat).stats),
         None => Counter { stats: &shared.outside_stats, own: false },
@@ -303,22 +250,6 @@ fn counter_at<'a>(local: Option<&Local>, shared: &'a Shared) -> Counter<'a> {
 #[inline]
 pub(crate) fn count(shared: &Shared, which: impl Fn(&Stats) -> &Count, more: u64) {
     counter(shared).add(which, more);
-}
-
-/// Makes the running process ready again behind all others, once its step ends.
-pub(crate) fn give_way(task: &TaskContext<'_>) {
-    let own = with_local(|local| {
-        let Some(local) = local else { return false };
-        let Some(slot) = local.current.get() else { return false };
-        if !waker::is_of(task.waker(), slot) {
-            return false;
-        }
-        local.gives_way.set(true);
-        true
-    });
-    if !own {
-        task.waker().wake_by_ref();
-    }
 }
 
 /// If `slot` holds the process whose step runs on this thread, it goes on after it: a wake-up without a read-modify-write.

@@ -12,10 +12,11 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::coroutine::helpers::Helpers;
 use crate::io::poller::Poller;
-use crate::machine::command::Registry;
+use crate::machine::registry::Registry;
 use crate::mailbox::dead_letter;
 use crate::mailbox::parcel::Relay;
-use crate::process::slot::{Ready, Table};
+use crate::process::slot::Ready;
+use crate::process::table::Table;
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::relations::name_table::Names;
 use crate::scheduler::driver::Keeper;

@@ -84,6 +84,7 @@
 //!   with 200, which only those that come so often are late by).
 
 use std::cell::{Cell, RefCell};
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -96,16 +97,16 @@ use procession_sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use procession_sync::hint;
 
 use crate::io::poller::Batch;
-use crate::machine::value::CommandResult;
 use crate::process::body::Step;
-use crate::process::slot::{Parent, Ready, Slot};
+use crate::process::slot::{Parent, Ready, Slot, prefetch_slot};
 use crate::process::state::Wait;
 use crate::process::unwind::{drop_guarded, guarded};
-use crate::process::{slot, waker};
+use crate::process::waker;
 use crate::scheduler::core::{Core, STACKS_CACHED};
 use crate::scheduler::current;
 use crate::scheduler::current::{Counter, Entered, Here};
 use crate::scheduler::idle::TakenBack;
+use crate::scheduler::local::{BUDGET, Local, Seen};
 use crate::scheduler::pace::{SERVE_EVERY, Turn};
 use crate::scheduler::root::Root;
 use crate::scheduler::seat_id::{NEVER, SeatId};
@@ -135,9 +136,6 @@ const BALANCE_EVERY: u64 = SERVE_EVERY;
 const BALANCE_MAX: usize = 16;
 /// Workers that are compared with at most, drawn by chance: enough to find one of two that has more.
 const BALANCE_WITH: usize = 4;
-
-/// What a step may spend: tokio's number, which at some 50 ns for each operation is a slice of some microseconds.
-pub(crate) const BUDGET: u32 = 128;
 
 /// Rounds over the other workers, before a worker parks. After a search that found nothing, the next is half as long.
 const ROUNDS: u32 = 4;
@@ -170,62 +168,6 @@ const COROUTINES_APART: u32 = 8;
 const NEXT_AGE: u64 = 100_000;
 /// How long a parking worker waits at most to look at the next slots again, once they keep changing.
 const NEXT_AGE_MAX: u64 = 10_000_000;
-
-/// A thread's seat.
-pub(crate) struct Local {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) seat: SeatId,
-    pub(crate) core: Core,
-    /// The process whose step runs.
-    pub(crate) current: Cell<Option<NonNull<Slot>>>,
-    /// What its step may still spend; a process run out of the next slot goes on with what its waker left.
-    pub(crate) budget: Cell<u32>,
-    /// Whether the step asked for its turn to end.
-    pub(crate) gives_way: Cell<bool>,
-    /// The process whose commands are being served.
-    pub(crate) serving: Cell<Option<NonNull<Slot>>>,
-    /// What has come of one of them; nothing, if none are.
-    pub(crate) served: RefCell<Option<(u64, CommandResult)>>,
-    /// How long the chain of wake-ups is that led to the running step: 0 unless a step of this worker woke
-    /// the process and it ran next, and then one more than that of the step.
-    chain: Cell<u32>,
-    /// When this worker last compared its rings with those of others.
-    balanced_at: Cell<u64>,
-    /// Whether the process to run came out of the next slot.
-    inherits: Cell<bool>,
-    /// Whether the last process from here was a bound one.
-    ran_bound: Cell<bool>,
-    /// Whether bound processes that others have queued are next.
-    bound_turn: Cell<bool>,
-    /// Whether a bound process has run since this worker has last found nothing.
-    had_bound: Cell<bool>,
-    /// How often in a row it has then looked for another in vain.
-    looked_in_vain: Cell<u32>,
-    /// Whether a ring has received something for which nobody was woken.
-    unannounced: Cell<bool>,
-    /// Whether this worker is counted as searching.
-    searching: Cell<bool>,
-    /// How many rounds the next search makes.
-    rounds: Cell<u32>,
-    /// The next slots of the others, as they were at the last look.
-    seen_next: RefCell<Vec<Seen>>,
-    /// How long to park before looking at them again.
-    patience: Cell<u64>,
-    /// When this worker has last fired timers.
-    fired_at: Cell<u64>,
-    /// How many it has fired since it parked.
-    fired: Cell<u32>,
-    /// What `fired_at` was when it parked.
-    fired_before: Cell<u64>,
-    /// How often in a row this worker has napped.
-    naps: Cell<u32>,
-    /// Whether it has found something since it was woken.
-    useful: Cell<bool>,
-    /// How many blocking sections the thread is in, one in the other.
-    sections: Cell<u32>,
-    /// What this worker polls into.
-    batch: RefCell<Batch>,
-}
 
 /// What a thread in a seat is there for.
 pub(crate) enum Stay<'a> {
@@ -1215,7 +1157,7 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
         drop_guarded(unsafe { slot.with_body(Option::take) });
         if slot.seal() {
             // SAFETY: just sealed, and nothing is left of it.
-            unsafe { slot::free_sealed(ready) };
+            unsafe { crate::process::life::free_sealed(ready) };
             counter.add(|stats| &stats.ended, 1);
             return;
         }
@@ -1248,7 +1190,7 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     // Code of the user's has run since the first look, and may have polled a context: nobody wakes what it left.
     slot.drop_foreign_wakers();
     // SAFETY: completed above, by who ran it.
-    unsafe { slot::let_go(ready, detached) };
+    unsafe { crate::process::life::let_go(ready, detached) };
     if !counted {
         counter.add(|stats| &stats.ended, 1);
     }
@@ -1262,20 +1204,6 @@ pub(crate) fn end_unqueued(shared: &Shared, ready: Ready) {
     drop(guarded(|| unsafe { slot.with_body(|body| body.as_mut().map(|body| body.end(slot, Exit::Killed))) }));
     complete(shared, ready, &Exit::Killed);
     shared.note_end();
-}
-
-/// The next slot of another worker, as it was seen.
-#[derive(Clone, Copy)]
-struct Seen {
-    entry: *mut Slot,
-    step: u64,
-    since: u64,
-}
-
-impl Default for Seen {
-    fn default() -> Self {
-        Self { entry: std::ptr::null_mut(), step: 0, since: 0 }
-    }
 }
 
 /// Sits down with a core, which the caller took off its seat, works, and leaves the seat as it was.
@@ -1365,5 +1293,28 @@ pub(crate) fn run_thread(shared: Arc<Shared>, seat: SeatId, core: Core) {
     sit(shared, seat, core, true, Stay::Always);
     if let Some(on_stop) = on_stop {
         drop(guarded(|| on_stop()));
+    }
+}
+
+impl Core {
+    /// Some free slots of the worker's own, taken from the table in batches.
+    pub(crate) fn free_slot(&self, shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
+        let mut slots = self.slots.borrow_mut();
+        if slots.is_empty() {
+            let batch = (shared.table().cache() / 2).max(1);
+            shared.table().take_free(shared, batch, &mut slots);
+        }
+        let slot = slots.pop()?;
+        if let Some(next) = slots.last() {
+            // Of many that were used once, it is in no cache when its turn comes.
+            prefetch_slot(next.as_ptr());
+        }
+        Some(slot)
+    }
+
+    pub(crate) fn return_slots(&self, shared: &Shared) {
+        let mut slots = mem::take(&mut *self.slots.borrow_mut());
+        // The caller keeps the scheduler itself.
+        drop(shared.table().return_free(&mut slots, true));
     }
 }

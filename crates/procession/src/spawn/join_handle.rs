@@ -10,7 +10,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use crate::mailbox::context::Address;
-use crate::process::slot::HandleShare;
+use crate::process::life::HandleShare;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::block_on;
 use crate::scheduler::current;
@@ -100,7 +100,7 @@ impl<T: Send + 'static> Future for Handle<T> {
     /// # Panics
     /// Never. Polled again after its result was taken, it answers [`Exit::Refused`].
     fn poll(mut self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        if !current::charge(task) {
+        if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
         let Some(joined) = &mut self.0 else {

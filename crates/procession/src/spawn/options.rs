@@ -18,15 +18,17 @@ use crate::mailbox::bounded::WhenFull;
 use crate::mailbox::context::{Address, Context};
 use crate::process::async_body::AsyncBody;
 use crate::process::body::Body;
-use crate::process::slot::{self, Birth, Extra, HandleShare, Kind, Newborn, Pin, Ready, Slot};
+use crate::process::life::{HandleShare, Newborn};
+use crate::process::slot::{Birth, Extra, Kind, Pin, Ready, Slot};
 use crate::relations;
 use crate::relations::names::{self, RegisterError};
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::current::{self, Hold};
 use crate::scheduler::end::Newcomer;
-use crate::scheduler::handle::{self, Scheduler};
+use crate::scheduler::local::Local;
+use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
-use crate::scheduler::worker::{self, Local};
+use crate::scheduler::worker;
 use crate::spawn::join_handle::{Child, Handle};
 
 /// What a process without a mailbox receives: nothing.
@@ -258,7 +260,7 @@ impl SpawnOptions {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let location = handle::caller();
+        let location = crate::scheduler::owner::caller();
         self.launch(&Kinds::<Nothing>::ASYNC, location, 0, future, |future, _| Ok(Box::new(AsyncBody::new(future))))
             .map(|(share, monitor)| Handle::new(share, monitor))
     }
@@ -287,7 +289,7 @@ impl SpawnOptions {
         P: Future + Send + 'static,
         P::Output: Send + 'static,
     {
-        let location = handle::caller();
+        let location = crate::scheduler::owner::caller();
         let mut address = None;
         self.launch(&Kinds::<M>::ASYNC, location, 2, process, |process, newborn| {
             address = Some(Address::new(newborn.pin()));
@@ -309,7 +311,7 @@ impl SpawnOptions {
         method: &str,
         input: Value,
     ) -> Result<Child<P::Message, P::Output>, SpawnError<P>> {
-        let location = handle::caller();
+        let location = crate::scheduler::owner::caller();
         let mut address = None;
         self.launch(&Kinds::<P::Message>::MACHINE, location, 1, process, |process, newborn| {
             address = Some(Address::new(newborn.pin()));
@@ -337,7 +339,7 @@ impl SpawnOptions {
         F: FnOnce(coroutine::Context<M>) -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.launch_coroutine(handle::caller(), function, true)
+        self.launch_coroutine(crate::scheduler::owner::caller(), function, true)
     }
 
     /// As [`spawn_coroutine`](Self::spawn_coroutine), but the coroutine stays on no worker: whichever is free resumes it, as it does async
@@ -358,7 +360,7 @@ impl SpawnOptions {
         F: FnOnce(coroutine::Context<M>) -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.launch_coroutine(handle::caller(), function, false)
+        self.launch_coroutine(crate::scheduler::owner::caller(), function, false)
     }
 
     fn launch_coroutine<M, F, T>(
@@ -396,7 +398,7 @@ impl SpawnOptions {
     ) -> Result<(HandleShare, Option<MonitorRef>), SpawnError<T>> {
         let shared = match &self.scheduler {
             Some(scheduler) => Hold::Shared(Arc::clone(scheduler)),
-            None => handle::here(),
+            None => crate::scheduler::owner::here(),
         };
         let refuse = |refused, kind| Err(SpawnError { refused, kind });
         // Before it is counted: who waited for it to end would wait while the clock moved on.
@@ -494,7 +496,7 @@ impl<'a> Reservation<'a> {
     #[inline]
     fn take(shared: &'a Hold, inside: bool) -> Self {
         let local = shared.local();
-        local.map_or_else(current::spend, Local::spend);
+        local.map_or_else(crate::scheduler::budget::spend, Local::spend);
         // Counted before the look at the phase: a shutdown that has not begun then waits for this process.
         local.map_or_else(|| current::counter(shared), Local::counter).add(|stats| &stats.spawned, 1);
         let slot = if shared.takes_processes(inside) {
@@ -517,7 +519,7 @@ impl<'a> Reservation<'a> {
 
     #[inline]
     fn occupy(self, birth: Birth, pins: u32) -> Result<Newborn, Unavailable> {
-        let newborn = slot::occupy(self.slot?, birth, pins);
+        let newborn = crate::process::life::occupy(self.slot?, birth, pins);
         mem::forget(self);
         Ok(newborn)
     }
@@ -539,7 +541,7 @@ impl<'a> Reservation<'a> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if let Ok(slot) = self.slot {
-            slot::return_unused(slot);
+            crate::process::pin::return_unused(slot);
         }
         self.shared.count_refused();
     }

@@ -13,7 +13,6 @@ use super::tree::{Report, Request, supervise};
 use crate::coroutine;
 use crate::mailbox::call::pair;
 use crate::process::unwind::guarded;
-use crate::scheduler::handle;
 use crate::{Context, MonitorRef, Pid, Process, SpawnOptions, Value, Waiting, WhenFull};
 
 /// One restart in this time is fine.
@@ -233,7 +232,7 @@ impl Supervisor {
     /// As for [`start`](Self::start).
     #[track_caller]
     pub fn start_with(self, options: SpawnOptions) -> impl Future<Output = Result<Running, StartError>> + Send {
-        let options = options.called_at(handle::caller());
+        let options = options.called_at(crate::scheduler::owner::caller());
         async move {
             // Here, so that the scheduler is that of who awaits this.
             self.check().map_err(StartError::Spec)?;
@@ -306,7 +305,7 @@ impl ChildSpec {
             let child = options.try_start(move |cx| process(cx)).map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(handle::caller(), Make::Worker(Arc::new(factory), false))
+        Self::made(crate::scheduler::owner::caller(), Make::Worker(Arc::new(factory), false))
     }
 
     /// As [`new`](Self::new), but the child has started only when it says so, or fails to: OTP's `init`. Children behind it, and the supervisor's start,
@@ -339,7 +338,7 @@ impl ChildSpec {
                 options.try_start(move |cx| process(cx, started)).map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(handle::caller(), Make::Worker(Arc::new(factory), true)).id(id)
+        Self::made(crate::scheduler::owner::caller(), Make::Worker(Arc::new(factory), true)).id(id)
     }
 
     /// A [coroutine](crate::coroutine): straight-line blocking code. `function` is called for each start, in the first step. Asked to end, it is unwound at its next
@@ -359,7 +358,7 @@ impl ChildSpec {
                 options.spawn_coroutine(move |cx| function(cx)).map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(handle::caller(), Make::Worker(Arc::new(factory), false)).id(id)
+        Self::made(crate::scheduler::owner::caller(), Make::Worker(Arc::new(factory), false)).id(id)
     }
 
     /// A state machine, started by the entry point `method` with what `input` makes. Both closures are called for each start, in the supervisor; a panic, and a
@@ -384,13 +383,13 @@ impl ChildSpec {
             })?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(handle::caller(), Make::Worker(Arc::new(factory), false)).id(id)
+        Self::made(crate::scheduler::owner::caller(), Make::Worker(Arc::new(factory), false)).id(id)
     }
 
     /// A supervisor, with children of its own. It has started when they have.
     #[track_caller]
     pub fn supervisor(id: impl Into<Arc<str>>, supervisor: Supervisor) -> Self {
-        let mut child = Self::made(handle::caller(), Make::Supervisor(Arc::new(supervisor))).id(id);
+        let mut child = Self::made(crate::scheduler::owner::caller(), Make::Supervisor(Arc::new(supervisor))).id(id);
         child.stop = Stop::Wait;
         child
     }

@@ -132,7 +132,7 @@ impl<T> Sender<T> {
     /// # Errors
     /// [`TrySendError`] gives the message back.
     pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
-        current::spend();
+        crate::scheduler::budget::spend();
         match self.0.core.try_send(message) {
             Ok(who) => {
                 wake(who);
@@ -200,7 +200,7 @@ impl<T> Receiver<T> {
     /// # Errors
     /// [`TryReceiveError`]: there is none, or there will be none.
     pub fn try_receive(&self) -> Result<T, TryReceiveError> {
-        current::spend();
+        crate::scheduler::budget::spend();
         match self.0.core.try_receive() {
             Ok((message, who)) => {
                 wake(who);
@@ -283,7 +283,7 @@ impl<T> Future for Sending<'_, T> {
     /// Never. Polled again after it was complete, it waits for ever.
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let send = self.get_mut();
-        if !current::charge(task) {
+        if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
         let core = &send.channel.core;
@@ -334,7 +334,7 @@ impl<T> Future for Receiving<'_, T> {
     /// Never. Polled again after it was complete, it answers `None`.
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<T>> {
         let receive = self.get_mut();
-        if !current::charge(task) {
+        if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
         let core = &receive.channel.core;

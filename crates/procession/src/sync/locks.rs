@@ -12,7 +12,6 @@ use procession_sync::cell::UnsafeCell;
 
 use super::Enter;
 use super::batch_semaphore::Gate;
-use crate::scheduler::current;
 use crate::time::timeout;
 
 /// Readers at once, more than there can be processes.
@@ -78,7 +77,7 @@ impl<T: ?Sized> Mutex<T> {
 
     /// Locks it, if nobody has it or waits for it.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        current::spend();
+        crate::scheduler::budget::spend();
         self.gate.try_acquire(1).then(|| MutexGuard(self))
     }
 
@@ -199,13 +198,13 @@ impl<T: ?Sized> RwLock<T> {
 
     /// Locks it for reading, if that is possible at once.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-        current::spend();
+        crate::scheduler::budget::spend();
         self.gate.try_acquire(1).then(|| RwLockReadGuard(self))
     }
 
     /// Locks it for writing, if that is possible at once.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-        current::spend();
+        crate::scheduler::budget::spend();
         self.gate.try_acquire(READERS_MAX).then(|| RwLockWriteGuard(self))
     }
 

@@ -200,7 +200,7 @@ impl<R> Future for Select<'_, R> {
         if let Some(result) = chosen.and_then(|chosen| select.fetch(chosen)) {
             return Poll::Ready(result);
         }
-        if !current::charge(task) {
+        if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
         if let Some(choice) = &select.choice {
@@ -246,7 +246,7 @@ impl<R> Future for Select<'_, R> {
                 return Poll::Ready(result);
             }
         }
-        current::give_way(task);
+        crate::scheduler::budget::give_way(task);
         Poll::Pending
     }
 }

@@ -1,6 +1,5 @@
 use crate::Scheduler;
 use crate::scheduler::current;
-use crate::scheduler::shared;
 
 #[test]
 fn messages_are_counted_beyond_the_width_of_the_count() {

@@ -1,0 +1,257 @@
+//! The frame of the coroutine that a thread runs.
+
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::future::Future;
+use std::panic::resume_unwind;
+use std::pin::Pin as StdPin;
+use std::ptr;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use procession_coroutine::{Suspender, UNWINDINGS};
+use procession_sync::atomic::AtomicU32;
+use procession_sync::{Mutex, thread};
+
+use crate::Exit;
+use crate::process::exit::Exiting;
+use crate::process::slot::Slot;
+
+/// What a suspended coroutine says.
+pub(crate) enum Out {
+    /// It waits for what its process is woken for.
+    Waits,
+    /// It has caught its unwinding too often.
+    Stuck,
+}
+
+/// ## Invariants
+/// - `[own thread]` a pinned coroutine is resumed, unwound and dropped by the thread that first resumed it: it is bound to that thread's seat,
+///   and a seat that is for callers goes to nobody else while it has live coroutines.
+/// - `[residual]` what runs in coroutines keeps the [residual
+///   rule](procession_coroutine#the-residual-rule):
+///   [`Builder::enable_coroutines`](crate::Builder::enable_coroutines) asks for that promise.
+/// - `[frame]` `CURRENT` names the frame at the root of the coroutine's stack that the thread runs on, and the step's task context; both are there
+///   as long as the step.
+pub(crate) struct Frame {
+    pub(crate) suspender: *const Suspender<'static, (), Out>,
+    pub(crate) slot: NonNull<Slot>,
+    /// How many `no_suspend` it is in.
+    pub(crate) quiet: Cell<u32>,
+    /// How many `shield` it is in.
+    pub(crate) shields: Cell<u32>,
+    /// Whether a future is polled.
+    pub(crate) polls: Cell<bool>,
+    /// How often it was unwound.
+    pub(crate) unwound: Cell<u32>,
+    pub(crate) locals: RefCell<Vec<(usize, Rc<dyn Any>)>>,
+    pub(crate) sleeper: OnceCell<Arc<Sleeper>>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Current {
+    frame: *const Frame,
+    pub(crate) task: *mut TaskContext<'static>,
+}
+
+pub(crate) const NOTHING: Current = Current { frame: ptr::null(), task: ptr::null_mut() };
+
+thread_local! {
+    static CURRENT: Cell<Current> = const { Cell::new(NOTHING) };
+}
+
+/// What the thread runs. Not inlined, so that a coroutine that migrates finds the word of the thread that it is on.
+#[inline(never)]
+pub(crate) fn current_step() -> Current {
+    CURRENT.try_with(Cell::get).unwrap_or(NOTHING)
+}
+
+#[inline(never)]
+pub(crate) fn set_current(current: Current) {
+    // Never refused: the word has no destructor.
+    let _ = CURRENT.try_with(|word| word.set(current));
+}
+
+/// As `set_current`, with the step's task, which becomes the current one; gives back what was.
+#[inline(never)]
+fn begin_step(task: *mut TaskContext<'static>) -> Current {
+    CURRENT.try_with(|word| word.replace(Current { frame: ptr::null(), task })).unwrap_or(NOTHING)
+}
+
+/// As `set_current`, of the same task.
+#[inline(never)]
+fn set_frame(frame: *const Frame) {
+    // Ignored: as in `set_current`.
+    let _ = CURRENT.try_with(|word| word.set(Current { frame, ..word.get() }));
+}
+
+/// The frame of the coroutine that runs here, if one does.
+#[inline]
+pub(crate) fn frame<'a>() -> Option<&'a Frame> {
+    // SAFETY: [frame] it is below the caller's on the same stack, and nobody in this module keeps it longer than his own.
+    unsafe { current_step().frame.as_ref() }
+}
+
+/// The frame of the coroutine that runs here, if it can be suspended now.
+#[inline]
+pub(crate) fn suspendable<'a>() -> Option<&'a Frame> {
+    frame().filter(|frame| frame.may_suspend())
+}
+
+/// What runs on this thread, for [`Resuming`].
+#[derive(Clone, Copy)]
+pub(crate) struct Running(Current);
+
+impl Running {
+    /// No coroutine.
+    pub(crate) const NOTHING: Self = Self(NOTHING);
+
+    /// What runs now.
+    pub(crate) fn now() -> Self {
+        Self(current_step())
+    }
+}
+
+/// Restores what ran before a coroutine was resumed, or before the thread turned to something else
+/// on top of a coroutine's stack.
+#[must_use]
+pub(crate) struct Resuming(Current);
+
+impl Resuming {
+    /// `running` is what runs until the guard goes. It has not ended by then.
+    #[inline(never)]
+    pub(crate) fn with(running: Running) -> Self {
+        Self(CURRENT.try_with(|word| word.replace(running.0)).unwrap_or(NOTHING))
+    }
+
+    pub(crate) fn begin(task: &mut TaskContext<'_>) -> Self {
+        Self(begin_step(ptr::from_mut(task).cast()))
+    }
+}
+
+impl Drop for Resuming {
+    fn drop(&mut self) {
+        set_current(self.0);
+    }
+}
+
+impl Frame {
+    /// The thread runs on this coroutine's stack from now on.
+    pub(crate) fn enter(&self) {
+        set_frame(self);
+    }
+
+    pub(crate) fn slot(&self) -> &Slot {
+        // SAFETY: [running] a process in its step has its life pin.
+        unsafe { self.slot.as_ref() }
+    }
+
+    pub(crate) fn may_suspend(&self) -> bool {
+        self.quiet.get() == 0 && !self.polls.get() && !thread::panicking()
+    }
+
+    /// Always inlined, as `yield_now` is; `wait` and what calls it may be. The processor foresees where a function returns to by the calls that it
+    /// has seen last, and those were made on another stack: each return between a suspension and the coroutine's own loop is a misprediction, and
+    /// the switch's own with them (`co_yield_1`: 66 ns with two such returns, 33 without).
+    #[inline(always)]
+    pub(crate) fn suspend(&self, out: Out) {
+        /// However it comes back, by a resume or to be unwound, it is what runs.
+        struct Back<'a>(&'a Frame);
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                self.0.enter();
+            }
+        }
+        let _back = Back(self);
+        // SAFETY: the suspender is in the frame below this one's root, which is there as long as this.
+        unsafe { &*self.suspender }.suspend(out);
+    }
+
+    /// Whether it was unwound before, and has caught it.
+    fn is_unwound(&self) -> bool {
+        self.unwound.get() > 0
+    }
+
+    /// Unwinds the coroutine if it was cancelled.
+    #[inline]
+    pub(crate) fn unwind_if_cancelled(&self) {
+        if self.slot().state.is_cancelled() && self.shields.get() == 0 && !cfg!(panic = "abort") {
+            self.unwind_cancelled();
+        }
+    }
+
+    #[cold]
+    fn unwind_cancelled(&self) {
+        if self.slot().state.see().is_terminated() && !self.is_unwound() {
+            // The worker ends it once it is suspended, and knows why.
+            return;
+        }
+        let unwound = self.unwound.get() + 1;
+        self.unwound.set(unwound);
+        if unwound > UNWINDINGS {
+            // Its body never resumes it but to unwind it, and gives that up, too.
+            return self.suspend(Out::Stuck);
+        }
+        resume_unwind(Box::new(Exiting(Exit::Shutdown)));
+    }
+
+    #[inline]
+    pub(crate) fn wait<F: Future>(&self, mut future: StdPin<&mut F>) -> F::Output {
+        loop {
+            if let Poll::Ready(output) = self.poll(future.as_mut()) {
+                return output;
+            }
+            self.unwind_if_cancelled();
+            self.suspend(Out::Waits);
+        }
+    }
+
+    /// Not inlined: a coroutine that migrates must not take an address of the last thread's along.
+    #[inline(never)]
+    fn poll<F: Future>(&self, future: StdPin<&mut F>) -> Poll<F::Output> {
+        struct Polls<'a>(&'a Cell<bool>);
+        impl Drop for Polls<'_> {
+            fn drop(&mut self) {
+                self.0.set(false);
+            }
+        }
+        self.polls.set(true);
+        let _polls = Polls(&self.polls);
+        // SAFETY: [frame] it is the step's, which is suspended below, and borrowed by this poll alone: a poll inside blocks the thread.
+        future.poll(unsafe { &mut *current_step().task })
+    }
+}
+
+/// Until it goes, nothing suspends the coroutine that runs here, if one does.
+#[must_use]
+pub(crate) struct Quiet(#[expect(dead_code, reason = "held for its drop")] Option<Counted<'static>>);
+
+impl Quiet {
+    pub(crate) fn begin() -> Self {
+        Self(frame().map(|frame| Counted::up(&frame.quiet)))
+    }
+}
+
+pub(crate) struct Counted<'a>(&'a Cell<u32>);
+
+impl<'a> Counted<'a> {
+    pub(crate) fn up(count: &'a Cell<u32>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// The suspensions of a coroutine, one after the other.
+pub(crate) struct Sleeper {
+    /// Twice the number of the suspension, and one more if it was woken.
+    pub(crate) word: AtomicU32,
+    pub(crate) waker: Mutex<Option<Waker>>,
+}

@@ -1,0 +1,39 @@
+//! The right to complete a command.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::machine::value::CommandResult;
+use crate::mailbox::reply::Reply;
+use crate::process::slot::Pin;
+use crate::scheduler::shared::Shared;
+
+/// The right to complete one command, once. Dropping it completes the command with [`CommandError::Dropped`](crate::CommandError::Dropped). If the process has ended
+/// meanwhile, nothing happens.
+pub struct Completion {
+    /// Until it is done.
+    pub(crate) target: Option<Target>,
+}
+
+/// Who is told.
+pub(crate) enum Target {
+    /// A state machine, with an event.
+    Machine { slot: Pin, tag: u64 },
+    /// A future.
+    Caller { shared: Arc<Shared>, reply: Reply<CommandResult> },
+}
+
+impl Target {
+    pub(crate) fn shared(&self) -> &Shared {
+        match self {
+            Self::Machine { slot, .. } => slot.shared(),
+            Self::Caller { shared, .. } => shared,
+        }
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Completion(..)")
+    }
+}

@@ -1,0 +1,78 @@
+//! What the runtime knows of a process's types.
+
+use std::any::TypeId;
+
+use procession_queue::Closed;
+
+use crate::mailbox::dead_letter;
+use crate::mailbox::dead_letter::DeadCause;
+use crate::mailbox::deliver::{push_message, wake_all};
+use crate::process::body::Event;
+use crate::process::slot::{BoundedMailbox, Kind, Mailbox, Refused};
+use crate::process::unwind::{drop_each, drop_guarded};
+
+impl Kind {
+    pub(crate) const fn of<M: Send + 'static>(name: &'static str) -> Self {
+        Self {
+            name,
+            message: TypeId::of::<M>,
+            message_name: std::any::type_name::<M>,
+            push_any: |slot, message| match message.downcast::<M>() {
+                // SAFETY: [typed] this kind is of M.
+                Ok(message) => match push_message(slot, unsafe { slot.mailbox::<M>() }, *message) {
+                    Ok(()) => Ok(()),
+                    Err(Refused::Ended(message)) => Err(Refused::Ended(Box::new(message))),
+                    Err(Refused::Full(message)) => Err(Refused::Full(Box::new(message))),
+                },
+                Err(message) => Err(Refused::Ended(message)),
+            },
+            push_system: |slot, entry| {
+                // SAFETY: [typed] this kind is of M.
+                let refused = match unsafe { slot.mailbox::<M>() } {
+                    Mailbox::Unbounded(queue) => match queue.push_system(entry) {
+                        Ok(_) => return true,
+                        Err(Closed(entry)) => entry,
+                    },
+                    Mailbox::Bounded(ring) => match ring.push_exempt(entry) {
+                        Ok(_) => return true,
+                        Err(entry) => entry,
+                    },
+                };
+                drop_guarded(refused);
+                false
+            },
+            close: |slot| {
+                let mut messages = 0;
+                let mut dispose = |event: Event<M>| match event {
+                    Event::Message(message) => {
+                        messages += 1;
+                        dead_letter::bury(slot.shared().dead_letters(), slot.pid(), DeadCause::Ended, message);
+                    }
+                    Event::System(entry) => drop_guarded(entry),
+                };
+                // SAFETY: [typed] this kind is of M.
+                match unsafe { slot.mailbox::<M>() } {
+                    Mailbox::Unbounded(queue) => queue.close().for_each(dispose),
+                    Mailbox::Bounded(ring) => {
+                        let (entries, wakers) = ring.close();
+                        entries.into_iter().for_each(&mut dispose);
+                        wake_all(wakers);
+                    }
+                }
+                messages
+            },
+            forget: |slot| {
+                // SAFETY: [typed] this kind is of M.
+                if let Mailbox::Bounded(ring) = unsafe { slot.mailbox::<M>() } {
+                    drop_each(ring.take_returned().into_values());
+                }
+            },
+            make_bounded: |capacity, when_full| Box::new(BoundedMailbox::<M>::new(capacity, when_full)),
+            // SAFETY: [typed] this kind is of M.
+            bounded: |slot, received| match unsafe { slot.mailbox::<M>() } {
+                Mailbox::Unbounded(_) => None,
+                Mailbox::Bounded(ring) => Some((ring.length(received), ring.high_water(), ring.snapshot())),
+            },
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The beginning and the end of a process's life in its slot. The invariants are those of `process/slot.rs`.
+
+use std::any::Any;
+use std::ptr::NonNull;
+use std::task::Waker;
+use std::{mem, ptr};
+
+use procession_queue::EventQueue;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::process::body::Body;
+use crate::process::pin::{recycle, unpin};
+use crate::process::refcount::Unpinned;
+use crate::process::slot::{Birth, HAS_BOUNDED, OWN, Pin, Ready, Slot};
+use crate::process::state::Seen;
+use crate::process::unwind::{drop_each, drop_guarded};
+use crate::process::waker;
+
+/// Puts a process into a free slot. `others` is how many pins it will need besides its own.
+pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth, others: u32) -> Newborn {
+    // SAFETY: [type-stable]
+    let fields = unsafe { slot.as_ref() };
+    fields.state.renew();
+    fields.steps.store(0, Relaxed);
+    fields.received.store(0, Relaxed);
+    fields.high_water.store(0, Relaxed);
+    fields.clear_waiting();
+    let bound = birth.extra.as_ref().map_or(0, |extra| {
+        // WIDTH_MAX is far below HAS_BOUNDED.
+        let worker = extra.affinity.map_or(0, |seat| seat as u16 + 1);
+        if extra.bounded.is_some() { worker | HAS_BOUNDED } else { worker }
+    });
+    fields.bound.store(bound, Relaxed);
+    // SAFETY: [free], as for all writes here: the caller took the slot off the free list.
+    // Not dropped, which is a read-modify-write: it was never used or was closed, and holds nothing either way.
+    fields.mailbox.with_mut(|mailbox| unsafe { mailbox.write(EventQueue::with_system()) });
+    // SAFETY: [free]
+    fields.parent.with_mut(|parent| unsafe { *parent = birth.parent });
+    // SAFETY: [free]
+    fields.kind.with_mut(|kind| unsafe { *kind = birth.kind });
+    // SAFETY: [free]
+    fields.location.with_mut(|location| unsafe { *location = birth.location });
+    // Relaxed: published with the pin.
+    fields.extra.store(birth.extra.map_or(ptr::null_mut(), Box::into_raw), Relaxed);
+    let pins = OWN + others;
+    fields.pins.occupy(pins);
+    Newborn { slot, pins }
+}
+
+/// A new process, which is not queued yet, with all of its pins: counted at once, they cost one store.
+pub(crate) struct Newborn {
+    slot: NonNull<Slot>,
+    pins: u32,
+}
+
+impl Newborn {
+    /// One of its pins, beside its own.
+    #[inline]
+    pub(crate) fn pin(&mut self) -> Pin {
+        if self.pins == OWN {
+            return Pin::again(self);
+        }
+        self.pins -= 1;
+        Pin(self.slot)
+    }
+
+    /// Completes a process that has no body and will have no handle.
+    pub(crate) fn complete_refused(&self) -> Seen {
+        let _ = self.state.start();
+        let _ = self.state.release_handle();
+        self.state.complete()
+    }
+
+    /// Gives it its body, and its own pins to itself and its handle.
+    #[inline]
+    pub(crate) fn install(self, body: Box<dyn Body>) -> HandleShare {
+        let newborn = mem::ManuallyDrop::new(self);
+        if newborn.pins > OWN {
+            unpin(newborn.slot, newborn.pins - OWN);
+        }
+        // SAFETY: [running] the process was never queued, so nobody runs it.
+        unsafe { newborn.with_body(|field| *field = Some(body)) };
+        HandleShare(newborn.slot)
+    }
+}
+
+impl std::ops::Deref for Newborn {
+    type Target = Slot;
+
+    #[inline]
+    fn deref(&self) -> &Slot {
+        // SAFETY: [type-stable], and [pinned] by its pins.
+        unsafe { self.slot.as_ref() }
+    }
+}
+
+impl Drop for Newborn {
+    fn drop(&mut self) {
+        drop_life_pin(self.slot, self.pins);
+    }
+}
+
+/// Drops what a complete process owns of its slot.
+///
+/// # Safety
+/// The caller is the worker that completed it, and goes on without it. If `detached`, it has found that the handle was gone.
+#[inline]
+pub(crate) unsafe fn let_go(ready: Ready, detached: bool) {
+    drop_life_pin(ready.0, if detached { OWN } else { 1 });
+}
+
+/// As `unpin`, for the pin that each process has of itself: it is dropped once, so a lost slot is
+/// counted here.
+#[inline]
+fn drop_life_pin(slot: NonNull<Slot>, count: u32) {
+    // SAFETY: [type-stable], and [pinned] by these pins.
+    let fields = unsafe { slot.as_ref() };
+    match fields.pins.unpin(count) {
+        Unpinned::Held => {}
+        Unpinned::Free => recycle(slot, true),
+        Unpinned::Retired => recycle(slot, false),
+        Unpinned::Lost => fields.shared().table().count_lost(),
+    }
+}
+
+/// Frees a slot that was sealed.
+///
+/// # Safety
+/// The caller sealed it, and its process is over.
+#[inline]
+pub(crate) unsafe fn free_sealed(ready: Ready) {
+    let slot = ready.slot();
+    slot.state.complete_alone();
+    let reusable = slot.pins.end() == Unpinned::Free;
+    recycle(ready.0, reusable);
+}
+
+/// What the handle owns of a process: a pin, which becomes the process's if the handle goes first. The later of the two drops the body.
+pub(crate) struct HandleShare(NonNull<Slot>);
+
+// SAFETY: as `Pin`.
+unsafe impl Send for HandleShare {}
+// SAFETY: as `Pin`.
+unsafe impl Sync for HandleShare {}
+
+impl HandleShare {
+    #[inline]
+    pub(crate) fn slot(&self) -> &Slot {
+        // SAFETY: [type-stable], and [pinned] by the handle's pin.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Leaves the waker to be woken at the end; says whether that is there already.
+    pub(crate) fn leave_waiter(&mut self, waker: &Waker) -> bool {
+        let slot = self.slot();
+        // SAFETY: [unpinned waker] it is woken by the end of the process, which a worker of the scheduler is at, or who holds it.
+        let waker = unsafe { waker::another_for(slot.shared(), waker) };
+        // SAFETY: [handle] there is one share for each process, and `&mut self` is unique.
+        let (is_there, unused) = unsafe { slot.waiter.leave(&slot.state, waker) };
+        drop_each(unused);
+        is_there
+    }
+
+    /// Moves the result out of the body of a complete process; `&self` is unique, since a handle has one share and is polled by `&mut`.
+    pub(crate) fn take_result(&mut self, result: &mut dyn Any) {
+        assert!(self.slot().state.see().is_complete(), "[running] the body is the handle's after the end only");
+        // SAFETY: [running] complete, and the handle's share is there.
+        unsafe { self.slot().with_body(|body| body.as_mut().map(|body| body.take_result(result))) };
+    }
+}
+
+impl Drop for HandleShare {
+    fn drop(&mut self) {
+        let slot = self.slot();
+        // Before the share is gone, and with it the right to touch the slot.
+        // SAFETY: [handle] there is one share for each process.
+        drop_guarded(unsafe { slot.waiter.withdraw(&slot.state) });
+        if !slot.state.release_handle().is_complete() {
+            return;
+        }
+        // SAFETY: [running] complete, and the process's half is gone.
+        let body = unsafe { slot.with_body(Option::take) };
+        drop_guarded(body);
+        unpin(self.0, 1);
+    }
+}

@@ -1,0 +1,104 @@
+//! References to slots. The invariants are those of `process/slot.rs`.
+
+use std::ptr::NonNull;
+use std::{fmt, mem, ptr};
+
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::process::refcount::Unpinned;
+use crate::process::slot::{Pin, Slot};
+use crate::scheduler::current;
+
+// SAFETY: a pin gives `&Slot`, which is Sync, and is counted atomically.
+unsafe impl Send for Pin {}
+// SAFETY: as above.
+unsafe impl Sync for Pin {}
+
+impl Pin {
+    /// Takes a pin that was counted elsewhere.
+    ///
+    /// # Safety
+    /// `[pinned]`: the slot is pinned, and this pin is its caller's to give.
+    pub(crate) unsafe fn from_raw(slot: NonNull<Slot>) -> Self {
+        Self(slot)
+    }
+
+    /// Gives the pin away uncounted: `from_raw` takes it back.
+    pub(crate) fn into_raw(self) -> NonNull<Slot> {
+        mem::ManuallyDrop::new(self).0
+    }
+
+    /// Pins a slot that is pinned already.
+    pub(crate) fn again(slot: &Slot) -> Self {
+        slot.pins.again(1);
+        Self(NonNull::from(slot))
+    }
+}
+
+impl std::ops::Deref for Pin {
+    type Target = Slot;
+
+    #[inline]
+    fn deref(&self) -> &Slot {
+        // SAFETY: [type-stable], and [pinned] by this pin.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for Pin {
+    fn clone(&self) -> Self {
+        Self::again(self)
+    }
+}
+
+impl Drop for Pin {
+    #[inline]
+    fn drop(&mut self) {
+        unpin(self.0, 1);
+    }
+}
+
+/// Drops pins, which are the caller's.
+#[inline]
+pub(crate) fn unpin(slot: NonNull<Slot>, count: u32) {
+    // SAFETY: [type-stable], and [pinned] by these pins.
+    match unsafe { slot.as_ref() }.pins.unpin(count) {
+        Unpinned::Held | Unpinned::Lost => {}
+        Unpinned::Free => recycle(slot, true),
+        Unpinned::Retired => recycle(slot, false),
+    }
+}
+
+impl fmt::Debug for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pid().fmt(f)
+    }
+}
+
+/// Gives a slot back that was free, and was not occupied.
+pub(crate) fn return_unused(slot: NonNull<Slot>) {
+    recycle(slot, true);
+}
+
+/// Gives a slot that nobody can name any more back to the worker's cache or to its table, or takes it
+/// out of use.
+pub(crate) fn recycle(slot: NonNull<Slot>, reusable: bool) {
+    // SAFETY: [type-stable]
+    let fields = unsafe { slot.as_ref() };
+    let shared = fields.shared;
+    // Relaxed: [free] the caller dropped the last pin, and so has seen what all others did.
+    if let Some(extra) = NonNull::new(fields.extra.load(Relaxed)) {
+        // The messages of the user's go one by one: nothing of them is left for the box to drop.
+        (fields.kind().forget)(fields);
+        fields.extra.store(ptr::null_mut(), Relaxed);
+        // SAFETY: [free] made by a box, and nobody else refers to it any more.
+        drop(unsafe { Box::from_raw(extra.as_ptr()) });
+    }
+    if reusable && current::cache_slot(slot) {
+        return;
+    }
+    // SAFETY: [type-stable] the scheduler is there until the slot is in the free list.
+    let released = unsafe { shared.as_ref() }.table().return_free(&mut vec![slot], reusable);
+    // Only here, where nothing refers into the scheduler any more, since this may free it.
+    drop(released);
+}

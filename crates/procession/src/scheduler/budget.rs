@@ -1,0 +1,76 @@
+//! The budget of a step, and how it gives way.
+
+use std::ptr::NonNull;
+use std::task::Context as TaskContext;
+
+use crate::process::slot::Slot;
+use crate::process::waker;
+use crate::scheduler::current::{counter_at, with_local};
+
+/// What the process in `slot` may still spend in this step, if it is the one that runs on this thread.
+#[inline]
+pub(crate) fn budget_of(slot: &Slot) -> Option<u32> {
+    with_local(|local| {
+        let local = local.filter(|local| local.current.get() == Some(NonNull::from(slot)))?;
+        Some(local.budget.get())
+    })
+}
+
+/// Charges the running step for one operation. Says whether it may go on; if not, it has been asked to give way.
+#[inline]
+pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
+    let goes_on = with_local(|local| {
+        let Some(local) = local.filter(|local| local.current.get().is_some()) else {
+            return true;
+        };
+        local.spend();
+        local.budget.get() > 0
+    });
+    if !goes_on {
+        give_way(task);
+    }
+    goes_on
+}
+
+/// Charges the running step for an operation that is not awaited.
+#[inline]
+pub(crate) fn spend() {
+    with_local(|local| {
+        if let Some(local) = local {
+            local.spend();
+        }
+    });
+}
+
+/// Whether the running step has spent all that it may.
+pub(crate) fn is_spent() -> bool {
+    with_local(|local| local.is_some_and(|local| local.current.get().is_some() && local.budget.get() == 0))
+}
+
+/// Charges the running step for a message, and counts it.
+#[inline]
+pub(crate) fn charge_send(slot: &Slot) {
+    let counter = with_local(|local| {
+        if let Some(local) = local {
+            local.spend();
+        }
+        counter_at(local, slot.shared())
+    });
+    counter.add(|stats| &stats.sent, 1);
+}
+
+/// Makes the running process ready again behind all others, once its step ends.
+pub(crate) fn give_way(task: &TaskContext<'_>) {
+    let own = with_local(|local| {
+        let Some(local) = local else { return false };
+        let Some(slot) = local.current.get() else { return false };
+        if !waker::is_of(task.waker(), slot) {
+            return false;
+        }
+        local.gives_way.set(true);
+        true
+    });
+    if !own {
+        task.waker().wake_by_ref();
+    }
+}

@@ -1,0 +1,49 @@
+//! The handle of a scheduler, and the scheduler that a thread belongs to.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::scheduler::current;
+use crate::scheduler::current::Hold;
+use crate::scheduler::shared::Shared;
+
+/// A scheduler: a number of workers that run processes, isolated from all other schedulers.
+///
+/// This is a handle; clones are of the same scheduler. When the last one is dropped, the scheduler terminates its processes, each between
+/// two of its steps, and ends with the last of them. The drop waits for nothing, so it may be done anywhere, also by one of the processes.
+/// To let processes clean up, call [`shutdown`](Self::shutdown) first.
+///
+/// ```
+/// use procession::Scheduler;
+///
+/// let scheduler = Scheduler::builder().name("example").width(2).build()?;
+/// let sum = scheduler.block_on(async {
+///     let one = procession::spawn(async { 1 });
+///     let two = procession::spawn(async { 2 });
+///     Ok::<_, procession::Exit>(one.await? + two.await?)
+/// })?;
+/// assert_eq!(sum, 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Scheduler(pub(crate) Arc<Owner>);
+
+pub(crate) struct Owner(pub(crate) Arc<Shared>);
+
+/// The scheduler that new processes of this thread belong to.
+#[inline]
+pub(crate) fn here() -> Hold {
+    current::here().unwrap_or_else(|| Hold::Shared(Arc::clone(Scheduler::global().shared())))
+}
+
+/// Where something was called.
+#[track_caller]
+pub(crate) fn caller() -> &'static Location<'static> {
+    Location::caller()
+}
+
+impl Scheduler {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.0
+    }
+}
