@@ -16,6 +16,11 @@ mod util {
 mod process {
     pub(crate) mod join_waker;
     pub(crate) mod refcount;
+    #[cfg(test)]
+    #[path = "slot"]
+    mod slot {
+        mod models;
+    }
     pub(crate) mod state;
 }
 #[path = "../../procession/src/relations"]

@@ -23,7 +23,7 @@
 //! - `[typed]` the mailbox holds messages of type `M`, where `M` is the message type that `kind` names.
 //!
 //! ## Checked by
-//! `pins::models`, `state::models`, and the stress tests in `tests/it`.
+//! `models` (pins, state word and mailbox together), `pins::models`, `state::models`, and the stress tests in `tests/it`.
 
 use std::any::{Any, TypeId};
 use std::num::NonZeroU32;
