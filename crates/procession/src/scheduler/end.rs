@@ -41,13 +41,12 @@ impl Shared {
     /// A process has ended.
     #[inline]
     pub(crate) fn note_end(&self) {
-        if self.closing.phase() != shutdown::OPEN {
+        if self.closing.phase_after_publishing() != shutdown::OPEN {
             self.note_end_while_closing();
         }
     }
 
-    /// The same again, by a worker that parks, after its `ParkFence`: `note_end` looks at the phase without a fence, which every end would pay
-    /// for, and may so miss that a shutdown has just begun.
+    /// As `note_end`, by a worker that parks. It finds nothing that `note_end` has missed.
     pub(crate) fn note_end_at_leisure(&self) {
         if !matches!(self.closing.phase(), shutdown::OPEN | shutdown::ENDED) {
             self.note_end_while_closing();

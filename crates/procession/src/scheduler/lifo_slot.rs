@@ -33,8 +33,8 @@
 //!
 //! ## Checked by
 //! `models::take_against_steal`, `models::two_thieves_against_owner`, `models::swaps_against_steal`, `models::canary_steal_without_cas`, `models::canary_set_relaxed`, `models::canary_steal_beside_owner`,
-//! `models::canary_steal_without_fence`. In models the light fence is a real one, so they would not see `Leave` without its Release. The fences themselves are put under
-//! load by `tests::each_entry_is_taken_once`.
+//! `models::canary_steal_without_fence`. In models the light fence is a full one, so they would not see `Leave` without its Release; the proof needs no order between two
+//! light fences, which the owner alone passes. The fences themselves are put under load by `tests::each_entry_is_taken_once`.
 
 use std::ptr::{self, NonNull};
 

@@ -8,30 +8,42 @@
 //! sleep just after that one looked for who waits.
 //!
 //! ## States
-//! One word that only grows: `OPEN`, `STOPPING` (processes clean up; only they may spawn), `TERMINATING` (nobody may spawn), `ENDED` (no process
-//! is left; threads leave their seats).
+//! One word that only grows: `OPEN`, or `OPEN_UNFENCED` where there are no asymmetric fences (`util/membarrier.rs`); `STOPPING` (processes
+//! clean up; only they may spawn); `TERMINATING` (nobody may spawn); `ENDED` (no process is left; threads leave their seats).
 //!
 //! ## Steps
-//! Shutdown: `Enter` raise the word · `EnterFence` heavy · `Walk` all slots. Spawner: look at the word · `Publish` the slot ·
-//! `PublishFence` light · `CatchUp` look at the word again; if it says so, end the newcomer at once, without queueing it: the
-//! workers may have left. The two are asymmetric (`util/membarrier.rs`), since one side passes for each process and the other once; where there are no such fences,
-//! both are fence(SeqCst).
-//! Waiter: `Leave` its waker · fence(SeqCst) · look whether all have ended. Ending process: count itself as ended · look at the word; unless
-//! it is `OPEN`: fence(SeqCst) · take the wakers left. A worker that parks does the same after its `ParkFence`.
+//! Shutdown: `Enter` raise the word · `EnterFence` heavy · `Walk` all slots.
+//! Spawner: look at the word · `Publish` the slot · `PublishFence` light · `CatchUp` look at the word again. If it tells of a
+//! shutdown, the spawner ends the newcomer at once, without queueing it: the workers may have left.
+//! Ending process: count itself as ended · `PublishFence` light · `CatchUp`. Unless the word is open: fence(SeqCst) · look whether
+//! all have ended · take the wakers of those who waited for that.
+//! Waiter, after `Enter`: `Leave` its waker · fence(SeqCst) · look whether all have ended.
+//!
+//! `EnterFence` and `PublishFence` are asymmetric, since spawners and ends pass one for each process and a shutdown passes the other
+//! once. Where there are no such fences, `CatchUp` finds `OPEN_UNFENCED`. Then it passes a fence(SeqCst) and looks once more, and
+//! `EnterFence` is a fence(SeqCst).
 //!
 //! ## Why it works
-//! `EnterFence` and `PublishFence` are ordered. If `EnterFence` is first, `CatchUp` sees the word. If `PublishFence` is first, `Walk` sees the slot. The same
-//! for the waiter, with fences of their own: either it sees the count, or the ending process sees its waker. If that one saw the word still `OPEN`, for want of a
-//! fence that every end would pay for, its worker goes on, and comes to park when nothing is left: behind that fence it sees the word.
+//! `EnterFence` and `PublishFence` are ordered. If `EnterFence` is first, `CatchUp` sees the word. If `PublishFence` is first, `Walk`
+//! sees the slot, and the waiter sees the count. An ending process that sees the word has a fence(SeqCst) before its look at the
+//! wakers, and the waiter has one after `Leave`. Those two are ordered as well: either the waiter sees the count, or the process finds
+//! the waker. So an end is noticed wherever it happens: on a worker that goes on to other work, on a caller's thread that leaves its
+//! seat without parking, and on a thread that is no worker.
 //!
 //! ## Allowed
 //! A newcomer may be found by the walk, too, which marks it; whoever holds its entry ends it, once.
 //!
 //! ## Rejected
-//! fence(SeqCst) for spawners where there are others: two for each process (on one processor `spawn` 120 ns instead of 117, `step` 169 instead of 158).
+//! - fence(SeqCst) for spawners where there are others: two for each process (on one processor `spawn` 120 ns instead of 117, `step`
+//!   169 instead of 158).
+//! - An ending process that looks at the word without a fence, and relies on its worker to look again when it parks. A caller's
+//!   thread whose future is complete leaves its seat without parking, and one whose future is always ready never parks. There, without
+//!   asymmetric fences, a shutdown could miss the last end (`canary_end_without_fence`).
 //!
 //! ## Checked by
-//! `models::spawn_against_terminate`, `models::spawn_against_terminate_without_asymmetric_fences`, `models::canary_without_fence`.
+//! `models::spawn_against_terminate` and `models::last_end_against_wait`, each with and without asymmetric fences;
+//! `models::canary_without_fence`, `models::canary_end_without_fence`, `models::canary_unfenced_end_without_fence`. In models the light
+//! fence is a full one. Nothing here relies on an order between two light fences.
 
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicU8, fence};
@@ -43,12 +55,16 @@ pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
     /// No `EnterFence`, no `PublishFence`.
     pub(crate) const WITHOUT_FENCE: u8 = 1;
+    /// `CatchUp` takes `OPEN_UNFENCED` for `OPEN`.
+    pub(crate) const UNFENCED_WITHOUT_FENCE: u8 = 2;
 }
 
 pub(crate) const OPEN: u8 = 0;
-pub(crate) const STOPPING: u8 = 1;
-pub(crate) const TERMINATING: u8 = 2;
-pub(crate) const ENDED: u8 = 3;
+/// Open, where `PublishFence` is nothing until this was found. Nobody outside this module sees it.
+const OPEN_UNFENCED: u8 = 1;
+pub(crate) const STOPPING: u8 = 2;
+pub(crate) const TERMINATING: u8 = 3;
+pub(crate) const ENDED: u8 = 4;
 
 #[derive(Debug)]
 pub(crate) struct Closing<const MUTATION: u8 = { mutation::SOUND }> {
@@ -62,14 +78,17 @@ impl<const MUTATION: u8> Closing<MUTATION> {
     }
 
     fn with_fences(has_fences: bool) -> Self {
-        Self { phase: AtomicU8::new(OPEN), has_fences }
+        Self { phase: AtomicU8::new(if has_fences { OPEN } else { OPEN_UNFENCED }), has_fences }
     }
 
     /// The phase, as far as this thread can see.
     #[inline]
     pub(crate) fn phase(&self) -> u8 {
         // Ordering: Acquire pairs with the Release in `enter`: who sees the end sees what led to it.
-        self.phase.load(Acquire)
+        match self.phase.load(Acquire) {
+            OPEN_UNFENCED => OPEN,
+            phase => phase,
+        }
     }
 
     /// `Enter` and `EnterFence`.
@@ -91,10 +110,21 @@ impl<const MUTATION: u8> Closing<MUTATION> {
         if MUTATION == mutation::WITHOUT_FENCE {
             return self.phase();
         }
-        if self.has_fences {
-            membarrier::light()
-        } else {
-            fence(SeqCst)
+        // In models a light fence is a full one, which there would be none of without asymmetric fences.
+        if self.has_fences || cfg!(not(procession_loom)) {
+            membarrier::light();
+        }
+        // Ordering: as in `phase`.
+        match self.phase.load(Acquire) {
+            OPEN => OPEN,
+            phase => self.catch_up(phase),
+        }
+    }
+
+    #[cold]
+    fn catch_up(&self, phase: u8) -> u8 {
+        if phase == OPEN_UNFENCED && MUTATION != mutation::UNFENCED_WITHOUT_FENCE {
+            fence(SeqCst);
         }
         self.phase()
     }
@@ -102,11 +132,11 @@ impl<const MUTATION: u8> Closing<MUTATION> {
 
 #[cfg(all(test, procession_loom))]
 mod models {
-    use procession_sync::atomic::AtomicU32;
-    use procession_sync::atomic::Ordering::Relaxed;
-    use procession_sync::{Arc, explore, thread};
+    use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
+    use procession_sync::atomic::{AtomicU32, fence};
+    use procession_sync::{Arc, Mutex, explore, thread};
 
-    use super::{Closing, TERMINATING, mutation};
+    use super::{Closing, OPEN, STOPPING, TERMINATING, mutation};
 
     fn spawn<const MUTATION: u8>(has_fences: bool) {
         explore(move || {
@@ -140,5 +170,54 @@ mod models {
     #[should_panic(expected = "the newcomer lives on")]
     fn canary_without_fence() {
         spawn::<{ mutation::WITHOUT_FENCE }>(true);
+    }
+
+    /// The last process ends on a thread that looks for nobody later, while a shutdown begins and waits for it.
+    fn end<const MUTATION: u8>(has_fences: bool) {
+        explore(move || {
+            // How many have ended, and whether somebody waits.
+            let shared = Arc::new((Closing::<MUTATION>::with_fences(has_fences), AtomicU32::new(0), Mutex::new(false)));
+            let worker = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    // Relaxed: nothing but the fences orders count and word.
+                    shared.1.store(1, Relaxed);
+                    if shared.0.phase_after_publishing() == OPEN {
+                        return false;
+                    }
+                    fence(SeqCst);
+                    let waits = shared.2.lock().expect("nobody panics");
+                    *waits
+                })
+            };
+            shared.0.enter(STOPPING);
+            *shared.2.lock().expect("nobody panics") = true;
+            fence(SeqCst);
+            let found = shared.1.load(Relaxed) == 1;
+            let woken = worker.join().expect("the worker does not panic");
+            assert!(found || woken, "the last end is missed");
+        });
+    }
+
+    #[test]
+    fn last_end_against_wait() {
+        end::<{ mutation::SOUND }>(true);
+    }
+
+    #[test]
+    fn last_end_against_wait_without_asymmetric_fences() {
+        end::<{ mutation::SOUND }>(false);
+    }
+
+    #[test]
+    #[should_panic(expected = "the last end is missed")]
+    fn canary_end_without_fence() {
+        end::<{ mutation::WITHOUT_FENCE }>(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "the last end is missed")]
+    fn canary_unfenced_end_without_fence() {
+        end::<{ mutation::UNFENCED_WITHOUT_FENCE }>(false);
     }
 }

@@ -35,7 +35,9 @@
 //!
 //! ## Checked by
 //! `models::hold_against_hold`, `models::free_against_begin_to_wait`, `models::touch_against_touch`, the first two also without asymmetric
-//! fences, and their canaries; under load by `tests::threads_exclude_each_other`.
+//! fences, and their canaries; under load by `tests::threads_exclude_each_other`. In models the light fence is a full one. The proof
+//! needs no order between two light fences: `held` puts their holders one after the other. The store of `Free` comes before the light
+//! fence, so models do find it without its Release (`canary_free_relaxed`).
 
 use std::fmt;
 use std::marker::PhantomData;

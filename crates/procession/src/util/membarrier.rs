@@ -1,6 +1,14 @@
 //! Two fences that are ordered like two `fence(SeqCst)`, for protocols of which one side passes all the time and the other hardly ever: the first costs
 //! nothing, the second is a system call, membarrier(2), which makes every processor that runs a thread of this program pass a fence: some microseconds. To register for
 //! it may take some milliseconds, once, if the program has several threads by then.
+//!
+//! # In models
+//!
+//! loom has no fence that costs one side nothing, so in models both are fence(SeqCst). Such a light fence does more than the real one.
+//! It orders the accesses around it for every thread that passes a fence, also for one that passes a light fence only; and it
+//! releases and acquires. A model would therefore not find a proof that relies on an order between two light fences, or a missing
+//! Release beside one. The modules that use these fences (`lock.rs`, `next.rs`, `closing.rs`) say under *Checked by* that their
+//! proofs set a light fence against heavy ones only, and name what their models cannot see.
 
 #[cfg(not(procession_loom))]
 pub(crate) use real::{are_there, heavy, heavy_at_leisure, light};
@@ -74,7 +82,7 @@ mod real {
 #[cfg(procession_loom)]
 pub(crate) use modelled::{are_there, heavy, heavy_at_leisure, light};
 
-/// In models both are what they stand for.
+/// In models both are full fences (*In models*).
 #[cfg(procession_loom)]
 mod modelled {
     use procession_sync::atomic::Ordering::SeqCst;
