@@ -105,17 +105,24 @@ impl Place {
         }
     }
 
-    /// A running worker looks at its own timers before it parks. What another thread sets must be told.
+    /// Tells those who wait of a deadline that may be the earliest (`keeper.rs`). A worker that has its permit looks at its own timers before it
+    /// parks, so it tells nobody.
+    #[inline]
     fn note_earliest(self, shared: &Shared, earliest: bool, when: u64) {
+        if earliest {
+            self.tell_of_earliest(shared, when);
+        }
+    }
+
+    fn tell_of_earliest(self, shared: &Shared, when: u64) {
         let own = match self {
             Self::Seat(seat) => current::with_local(|local| {
                 let own = local.is_some_and(|local| std::ptr::eq(&*local.shared, shared) && local.seat == seat);
-                // One that has no permit is not running as far as its timers go.
-                own && !shared.idle.is_revoked(seat)
+                own && !shared.keeper.must_tell(&shared.idle, seat)
             }),
             Self::Outside => false,
         };
-        if earliest && !own {
+        if !own {
             shared.outside_timer_set(when);
         }
     }
@@ -131,6 +138,14 @@ impl Armed {
         let action = self.timers(shared).delete(self.id);
         shared.note_timer_room();
         action
+    }
+
+    /// Sets another deadline. Returns `true` if the timer was pending.
+    fn reset(self, shared: &Shared, when: u64) -> bool {
+        let reset = self.timers(shared).reset(self.id, when);
+        // This thread may be the last at the slot of a timer that was deleted meanwhile.
+        shared.note_timer_room();
+        reset.inspect(|rearmed| self.place.note_earliest(shared, rearmed.earliest, when)).is_some()
     }
 }
 
@@ -279,10 +294,9 @@ impl Sleep {
         let sleep = self.get_mut();
         (sleep.deadline, sleep.since) = (deadline.0, Since::Zero);
         if let Some((shared, armed)) = timer_of(&sleep.whose, &mut sleep.armed) {
-            match armed.timer.timers(&shared).reset(armed.timer.id, deadline.0) {
-                Some(rearmed) => armed.timer.place.note_earliest(&shared, rearmed.earliest, deadline.0),
+            if !armed.timer.reset(&shared, deadline.0) {
                 // It has fired: set anew at the next poll.
-                None => sleep.forget(),
+                sleep.forget();
             }
         }
     }
@@ -627,11 +641,7 @@ impl Timer {
     /// function; here that is a new [`run_after`], or a [`Sleep`], whose [`reset`](Sleep::reset)
     /// does.
     pub fn reset(&self, when: Instant) -> bool {
-        let reset = self.armed.timers(&self.shared).reset(self.armed.id, when.0);
-        if let Some(rearmed) = &reset {
-            self.armed.place.note_earliest(&self.shared, rearmed.earliest, when.0);
-        }
-        reset.is_some()
+        self.armed.reset(&self.shared, when.0)
     }
 }
 

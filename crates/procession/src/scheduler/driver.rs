@@ -21,6 +21,8 @@
 //! thread that has set it.
 //! A thread that is no worker sets a timer, then looks: a keeper until later is nudged; with no keeper, a worker is woken,
 //! which parks again, and so keeps.
+//! A worker in its step sets a timer of its own: `Set` the heap's deadline · `SetFence` fence(SeqCst) · look whether its permit was taken
+//! away (`scheduler/idle.rs`). If so, it goes on as a thread that is no worker. Else it tells nobody.
 //! Whoever makes the first descriptor known: `Open` note it under the lock, and in the same hold look who keeps · nudge that one, or, with no
 //! keeper, wake a worker. With descriptors, a parking worker keeps also if there is no deadline.
 //!
@@ -33,6 +35,9 @@
 //! A keeper that has no permit at its time sleeps on. In office, it would promise to wake at a time that has passed, and all others would rely
 //! on it for ever. Another may have relied on it just before `Resign`, when it had fired what was due; but then `Earliest` is not due any
 //! more, since that one was awake, and this one keeps again. If it is still due, one is awake, and parks after `Resign`.
+//! A worker that tells nobody has its permit, and reads its heap before it parks. Its permit may be taken at the same moment, for another
+//! that runs, and then parks: `Revoke`, by way of the lock of `scheduler/idle.rs`, comes before that one's `ParkFence`. This fence and `SetFence`
+//! are ordered. If `SetFence` is first, `Earliest` sees the deadline. If `ParkFence` is first, the worker sees that its permit is gone.
 //! `Open` and `Keep` are ordered by the lock: whoever keeps after `Open` waits in the kernel, and whoever kept, or parked, before is found.
 //!
 //! ## Allowed
@@ -47,10 +52,14 @@
 //! ## Checked by
 //! `models::park_against_an_earlier_timer`, `models::canary_without_nudge`, `models::park_against_the_first_descriptor`,
 //! `models::canary_open_quietly`, `models::resign_against_park`, `models::canary_in_office_without_permit`,
-//! `models::canary_resign_blindly`, `models::block_against_park`, `models::canary_content_with_any_keeper`.
+//! `models::canary_resign_blindly`, `models::block_against_park`, `models::canary_content_with_any_keeper`,
+//! `models::set_against_revoke_and_park`, `models::canary_set_without_fence`.
 
 use procession_sync::Mutex;
+use procession_sync::atomic::Ordering::SeqCst;
+use procession_sync::atomic::fence;
 
+use crate::scheduler::idle::Idle;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 
 /// The defects that canary models plant, one at a time.
@@ -66,6 +75,8 @@ pub(crate) mod mutation {
     pub(crate) const RESIGN_BLINDLY: u8 = 4;
     /// Who blocks relies on any keeper.
     pub(crate) const CONTENT_WITH_ANY_KEEPER: u8 = 5;
+    /// No `SetFence`.
+    pub(crate) const SET_WITHOUT_FENCE: u8 = 6;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -176,6 +187,15 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
         })
     }
 
+    /// `SetFence`, by the worker in `seat`, which has set a timer of its own. Returns `true` if it must tell others, as a thread
+    /// that is no worker.
+    pub(crate) fn must_tell(&self, idle: &Idle, seat: SeatId) -> bool {
+        if MUTATION != mutation::SET_WITHOUT_FENCE {
+            fence(SeqCst);
+        }
+        idle.is_revoked(seat)
+    }
+
     /// A thread that is no worker has set a timer for `when`.
     pub(crate) fn timer_set(&self, when: u64) -> Owed {
         self.change(|state| match state.office {
@@ -192,7 +212,7 @@ mod models {
     use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
     use procession_sync::{Arc, explore, thread};
 
-    use super::{Keeper, Kept, NEVER, Owed, SeatId, mutation};
+    use super::{Idle, Keeper, Kept, NEVER, Owed, SeatId, mutation};
 
     /// One worker parks with a deadline of 10 in sight; another sets one of 5, and parks.
     fn park<const MUTATION: u8>() {
@@ -284,6 +304,48 @@ mod models {
             let owed = blocks.join().expect("it does not panic");
             assert!(kept == Kept::Until(5) || owed != Owed::Nothing, "its timer waits for the other: {kept:?}");
         });
+    }
+
+    /// A worker in a long step sets a timer of 5 while the watchdog gives its permit to another, which finds nothing to do and parks.
+    fn set<const MUTATION: u8>() {
+        explore(|| {
+            let shared = Arc::new((Keeper::<MUTATION>::none(), Idle::new(2, 1, true), AtomicU64::new(NEVER)));
+            let (keeper, idle, heap) = &*shared;
+            assert_eq!(idle.claim_absent(1), Some(SeatId(0)), "the first has the permit");
+            let other = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let (keeper, idle, heap) = &*shared;
+                    assert!(idle.revoke(SeatId(0)), "it is in its step");
+                    if idle.claim_one().is_none() {
+                        // The first has woken the second for its timer.
+                        return Kept::ByAnother;
+                    }
+                    assert!(idle.come(SeatId(1)), "it was claimed");
+                    idle.announce(SeatId(1), true);
+                    keeper.keep(SeatId(1), heap.load(Relaxed))
+                })
+            };
+            // Relaxed: as a heap's `next`.
+            heap.store(5, Relaxed);
+            let owed = if keeper.must_tell(idle, SeatId(0)) { keeper.timer_set(5) } else { Owed::Nothing };
+            // Without a keeper it wakes whom it finds.
+            let woken = owed == Owed::Wake && idle.claim_one() == Some(SeatId(1));
+            let kept = other.join().expect("the other does not panic");
+            let told = woken || owed == Owed::Nudge(SeatId(1));
+            assert!(kept == Kept::Until(5) || told, "nobody wakes for its timer: {kept:?}, {owed:?}");
+        });
+    }
+
+    #[test]
+    fn set_against_revoke_and_park() {
+        set::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody wakes for its timer")]
+    fn canary_set_without_fence() {
+        set::<{ mutation::SET_WITHOUT_FENCE }>();
     }
 
     #[test]
