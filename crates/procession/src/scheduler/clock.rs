@@ -3,6 +3,7 @@
 use std::task::Waker;
 
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use procession_sync::atomic::fence;
 
 use crate::process::slot::prefetch_slot;
 use crate::process::waker;
@@ -42,23 +43,25 @@ impl Shared {
         fired
     }
 
-    /// A sleep found no timer left: it is woken when there may be one.
+    /// A sleep found no timer left: it is woken when there may be one. The caller tries once more.
     pub(crate) fn wait_for_timer(&self, waker: Waker) {
         self.timer_waiters.lock().expect("nothing that can panic runs under this lock").push(waker);
-        self.has_timer_waiters.store(true, SeqCst);
+        // Relaxed, as all uses: ordered by the fence (`time/timers.rs`, *Room*).
+        self.has_timer_waiters.store(true, Relaxed);
+        fence(SeqCst);
     }
 
-    /// There may be room for a timer again.
+    /// There may be room for a timer again: one was deleted, reset or fired.
     #[inline]
     pub(crate) fn note_timer_room(&self) {
-        if self.has_timer_waiters.load(SeqCst) {
+        if self.has_timer_waiters.load(Relaxed) {
             self.wake_timer_waiters();
         }
     }
 
     #[cold]
     fn wake_timer_waiters(&self) {
-        self.has_timer_waiters.store(false, SeqCst);
+        self.has_timer_waiters.store(false, Relaxed);
         let waiters =
             std::mem::take(&mut *self.timer_waiters.lock().expect("nothing that can panic runs under this lock"));
         for waiter in waiters {

@@ -77,15 +77,25 @@
 //! ## Deadline and sleeper
 //! Whoever sets a deadline, if the result says `earliest`: fence(SeqCst), then look for a sleeper. Whoever goes to sleep: announce it,
 //! fence(SeqCst), then read `next`. The two fences are ordered: either the sleeper reads a time no later than the deadline, or the
-//! other sees it, and wakes it.
+//! other sees it, and wakes it. `keeper.rs` has both fences. A worker that sets a timer of its own looks whether it still has its permit: if it
+//! does, it reads `next` itself before it sleeps.
 //!
 //! What the sleeper reads is no later than the deadline because `earliest` is stored under the lock, after the key is in the heap, and
 //! `early` is lowered after the slot is in the inbox. So whoever finds `early` low finds the slot, and takes it over with `early`: first
 //! `earliest` goes down, then `early` up. `next` reads them in the other order. `early` is not raised while entries of an earlier
 //! fetch are unsettled, and `earliest` stays at most `floor`, which is what `early` was.
 //!
-//! With the lock, a deadline is not reported as the earliest if the heap has an earlier one: whoever set that one reported it. Without
-//! the lock it always is: a sleeper may have read a later `earliest` than the thread that sets the deadline would.
+//! With the lock, a deadline is not reported as the earliest if the heap has an earlier one. Whoever set that one reported it, unless it
+//! was the worker that owns the heap, in a step with a permit. Then that worker reads `next` before it sleeps; and if it loses its permit
+//! before, whoever gets the permit does, before it sleeps. Without the lock a deadline always is reported: a sleeper may have read a later `earliest` than the thread that sets the deadline would.
+//!
+//! ## Room
+//! At the limit an add is refused, and whoever asked may want to wait for room. It leaves word, fence(SeqCst), and tries once more.
+//! After a delete, a reset and a run that has fired, the caller looks whether word was left. With the lock no fence is needed
+//! there: either the second try takes the lock later, and finds the slot free; or it took the lock before, and then its word is seen. A
+//! delete and a reset without the lock pass a fence(SeqCst) when the slot is in the inbox. Either the second try finds it there, or
+//! the caller finds the word. A reset frees no slot but may be the last to leave that of a timer that was deleted meanwhile, so it looks
+//! as well.
 //!
 //! ## Allowed
 //! - `next` is too early after a delete without the lock or a reset to later. The sleeper wakes, runs, finds nothing due, and
@@ -146,8 +156,8 @@ mod tests;
 use std::fmt;
 use std::num::NonZeroU64;
 
-use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use procession_sync::atomic::{AtomicU32, AtomicU64};
+use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use procession_sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use heap::{Heap, Key, NEVER};
 use slot::{Begun, Settled, Slot, Table, Tick};
@@ -197,6 +207,10 @@ mod mutation {
     pub(super) const READ_BEFORE_UNQUEUE: u8 = 18;
     /// `Return` does not compare generations.
     pub(super) const RETURN_ANY_GENERATION: u8 = 19;
+    /// A delete without the lock passes no fence.
+    pub(super) const DELETE_WITHOUT_FENCE: u8 = 20;
+    /// A reset without the lock passes no fence.
+    pub(super) const RESET_WITHOUT_FENCE: u8 = 21;
 }
 
 /// Firings in one pass of `run`; then the worker looks at its run queues again. Erlang's bound is 100.
@@ -458,6 +472,10 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         if slot.end_taking() {
             self.push(id.slot, slot);
         }
+        if MUTATION != mutation::DELETE_WITHOUT_FENCE {
+            // *Room*
+            fence(SeqCst);
+        }
         drop(ended.spare);
         Some(ended.action)
     }
@@ -499,6 +517,10 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         }
         if MUTATION != mutation::LOWER_BEFORE_PUSH {
             lower();
+        }
+        if MUTATION != mutation::RESET_WITHOUT_FENCE {
+            // *Room*
+            fence(SeqCst);
         }
         // `earliest` is no help: a sleeper may have read a later value of it than this thread would.
         Some(Rearmed { earliest: true })

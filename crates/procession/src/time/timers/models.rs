@@ -27,6 +27,8 @@
 //! | `reset_against_sleeper` | `canary_raise_without_lowering` |
 //! | `add_against_sleeper` | `canary_sleeper_without_fence` |
 //! | `push_against_push_and_fetch` | `canary_push_without_cas` |
+//! | `wait_for_room_against_delete` | `canary_delete_without_fence`, `canary_wait_for_room_without_fence` |
+//! | `wait_for_room_against_late_reset` | `canary_reset_without_fence`, `canary_reset_without_look` |
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
@@ -591,4 +593,90 @@ fn push_against_push_and_fetch() {
 #[should_panic(expected = "a slot was lost")]
 fn canary_push_without_cas() {
     push_and_fetch::<{ mutation::PUSH_WITHOUT_CAS }>();
+}
+
+/// Somebody finds no room for a timer, leaves word, and tries once more. Returns `true` if there was none
+/// then either.
+fn wait_for_room<const MUTATION: u8>(timers: &Timers<Act, MUTATION>, word: &AtomicBool, with_fence: bool) -> bool {
+    // Relaxed: nothing but the fences orders the word.
+    word.store(true, Relaxed);
+    if with_fence {
+        fence(SeqCst);
+    }
+    timers.add(6, None, Act::new(2)).is_err()
+}
+
+/// The only timer is deleted while somebody waits for room.
+fn room<const MUTATION: u8>(with_fence: bool, delete: fn(&Timers<Act, MUTATION>, TimerId) -> Option<Act>) {
+    explore::<MUTATION>(1, move |timers| {
+        let id = timers.put(5, 0, 1);
+        let word = Arc::new(AtomicBool::new(false));
+        let deleter = {
+            let word = Arc::clone(&word);
+            spawn(&timers, move |timers| {
+                assert_eq!(delete(timers, id), Some(Act::new(1)));
+                word.load(Relaxed)
+            })
+        };
+        let waits = wait_for_room(&timers, &word, with_fence);
+        let told = deleter();
+        assert!(!waits || told, "nobody tells of the room");
+    });
+}
+
+#[test]
+fn wait_for_room_against_delete() {
+    room::<SOUND>(true, Timers::delete_apart);
+    room::<SOUND>(true, Timers::delete);
+}
+
+#[test]
+#[should_panic(expected = "nobody tells of the room")]
+fn canary_delete_without_fence() {
+    room::<{ mutation::DELETE_WITHOUT_FENCE }>(true, Timers::delete_apart);
+}
+
+#[test]
+#[should_panic(expected = "nobody tells of the room")]
+fn canary_wait_for_room_without_fence() {
+    room::<SOUND>(false, Timers::delete_apart);
+}
+
+/// The only timer is deleted while a thread without the lock resets it, and somebody waits for room.
+fn room_after_reset<const MUTATION: u8>(resetter_looks: bool) {
+    explore::<MUTATION>(1, move |timers| {
+        let id = timers.put(5, 0, 1);
+        let word = Arc::new(AtomicBool::new(false));
+        let resetter = {
+            let word = Arc::clone(&word);
+            spawn(&timers, move |timers| timers.reset_apart(id, 100).is_some() && resetter_looks && word.load(Relaxed))
+        };
+        let deleter = {
+            let word = Arc::clone(&word);
+            spawn(&timers, move |timers| {
+                assert_eq!(timers.delete(id), Some(Act::new(1)));
+                word.load(Relaxed)
+            })
+        };
+        let waits = wait_for_room(&timers, &word, true);
+        let told = [resetter(), deleter()];
+        assert!(!waits || told.contains(&true), "nobody tells of the room");
+    });
+}
+
+#[test]
+fn wait_for_room_against_late_reset() {
+    room_after_reset::<SOUND>(true);
+}
+
+#[test]
+#[should_panic(expected = "nobody tells of the room")]
+fn canary_reset_without_fence() {
+    room_after_reset::<{ mutation::RESET_WITHOUT_FENCE }>(true);
+}
+
+#[test]
+#[should_panic(expected = "nobody tells of the room")]
+fn canary_reset_without_look() {
+    room_after_reset::<SOUND>(false);
 }
