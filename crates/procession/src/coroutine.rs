@@ -294,10 +294,13 @@ where
             return drop_guarded(before);
         };
         match coroutine.into_stack() {
-            Ok(stack) => current::with_local(|local| match local {
-                Some(local) => local.put_stack(stack),
-                None => drop(stack),
-            }),
+            Ok(stack) => {
+                current::with_local(|local| match local {
+                    Some(local) => local.put_stack(stack),
+                    None => drop(stack),
+                });
+                slot.shared().note_stack_room();
+            }
             Err(stuck) => stuck.leak(),
         }
         slot.shared().uncount_coroutine(self.seat);

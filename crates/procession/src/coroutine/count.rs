@@ -25,13 +25,22 @@ impl Shared {
         self.migrating.load(Relaxed) > 0 || self.all_seats().any(|seat| seat.coroutines.load(Relaxed) > 0)
     }
 
-    /// A coroutine found no stack left: it is woken when there may be one.
+    /// A coroutine found no stack left: it is woken when there may be one. The caller tries once more.
     pub(crate) fn wait_for_stack(&self, waker: Waker) {
         self.stack_waiters.lock().expect("nothing that can panic runs under this lock").push(waker);
         self.has_stack_waiters.store(true, SeqCst);
     }
 
-    /// A stack came back.
+    /// After a stack came back. Stacks come and go under a lock. Either the second try of a coroutine that waits takes that lock later, and
+    /// finds the stack; or it took the lock before, and is seen here.
+    pub(crate) fn note_stack_room(&self) {
+        // Relaxed: that lock orders it.
+        if self.has_stack_waiters.load(Relaxed) {
+            self.wake_stack_waiters();
+        }
+    }
+
+    /// A stack came back, or is about to.
     #[cold]
     pub(crate) fn wake_stack_waiters(&self) {
         self.has_stack_waiters.store(false, SeqCst);

@@ -768,6 +768,26 @@ fn beyond_the_limit_of_stacks_coroutines_wait_before_they_begin() {
     assert!(exit.to_string().starts_with("the process failed: no stack of 18446744073709551615 bytes"), "{exit}");
 }
 
+/// Goal: the only stack comes back just as another coroutine finds none, and that one gets it. Method:
+/// pairs of coroutines on two workers, of which nobody else would wake the one that waits.
+#[test]
+fn whoever_waits_for_the_last_stack_gets_it() {
+    const PAIRS: u32 = 20_000;
+    let scheduler = enabled(Scheduler::builder().width(2).stacks(1));
+    let (ended, ends) = mpsc::channel();
+    for _ in 0..PAIRS {
+        for seat in 0..2 {
+            let ended = ended.clone();
+            let options = SpawnOptions::new().on(&scheduler).affinity(seat);
+            let child = options.spawn_coroutine(move |_: co::Context<()>| ended.send(()).expect("the test listens"));
+            drop(child.expect("coroutines are enabled"));
+        }
+        soon(&ends);
+        soon(&ends);
+    }
+    assert_conserved(&scheduler);
+}
+
 #[test]
 fn a_stack_is_as_large_as_was_asked() {
     fn deep(levels: usize) -> usize {
