@@ -5,7 +5,7 @@
 //! be lost without its sender knowing.
 //!
 //! ## States
-//! One word, `newest`: null (open and empty), `ARMED` (open, empty, and the consumer wants to be woken), a link (open, the
+//! One word, `newest`: 0 (open and empty), `ARMED` (open, empty, and the consumer wants to be woken), a link (open, the
 //! nodes linked from the newest to the oldest), or `CLOSED` (for ever). A link is the address of a node, and in its lowest bit whether what the node
 //! holds is a message or of the system, so that a message of 8 bytes takes a node of 16; what is of the system comes in its node. Where an address leaves the 16 highest bits of the word free (x86-64), the
 //! word of an open queue has in them how many messages were ever pushed; a second word, `carried`, has what does not go into them.
@@ -13,7 +13,7 @@
 //! ## Steps
 //! Push: `Load` newest; if `CLOSED`, return the item · `Link` the new node to it · `Publish` CAS newest to the new node and, if it is a message, one more; if
 //! that replaced `ARMED`, tell the pusher to wake the consumer · if the count begins again at 0, `Carry` carried + 1.
-//! Take: `Detach` CAS newest to null. Arm: CAS null to `ARMED`. Disarm: CAS `ARMED` to null. All three leave the count. Close: `Close` swap newest for `CLOSED`. Take and
+//! Take: `Detach` CAS newest to 0. Arm: CAS 0 to `ARMED`. Disarm: CAS `ARMED` to 0. All three leave the count. Close: `Close` swap newest for `CLOSED`. Take and
 //! close own all that they detached, and turn it round once, into the order of the pushes.
 //!
 //! ## Why it works
@@ -47,9 +47,14 @@
 //! - `[detached]` nodes that a successful `Detach` or `Close` took are reachable from nowhere else.
 //! - `[unpublished]` a node before its `Publish` is its pusher's alone.
 //! - `[kind]` a link has `SYSTEM` if and only if it was made of a `Node<S>`; else it was made of a `Node<M>`.
+//! - `[exposed]` a link is a number, and leads to whichever node is at that address now. Between `Load` and `Publish` a node may be taken
+//!   and freed, and another be made and pushed at its address. `Publish` succeeds, rightly, and the new node leads to the second one. A
+//!   pointer that was loaded would have been one to the first. So each node exposes its provenance when it is pushed, and whoever
+//!   follows a link takes the provenance of what is there.
 //!
 //! ## Checked by
-//! `models::close_against_push`, `models::item_visible_to_its_taker`, `models::arm_against_push`, `models::count_against_take`, and their canaries.
+//! `models::close_against_push`, `models::item_visible_to_its_taker`, `models::arm_against_push`, `models::count_against_take`, and their canaries;
+//! `tests::a_push_leads_to_whatever_is_at_the_address_that_it_saw`, for `[exposed]`, under Miri (`.ci/deep`).
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -59,7 +64,7 @@ use std::marker::PhantomData;
 use std::ptr;
 
 use procession_sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
-use procession_sync::atomic::{AtomicPtr, AtomicU32};
+use procession_sync::atomic::{AtomicU32, AtomicUsize};
 
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
@@ -90,8 +95,11 @@ struct Node<T> {
 // What a message takes beside itself.
 const _: () = assert!(size_of::<Node<usize>>() == 2 * size_of::<usize>());
 
-/// The address of a node, with its kind.
-type Link = *mut Head;
+/// The address of a node, with its kind; `[exposed]` says why it is no pointer.
+type Link = usize;
+
+/// Instead of the link to an older node: there is none.
+const NONE: Link = 0;
 
 /// In a link: the node holds something of the system.
 const SYSTEM: usize = 1;
@@ -117,7 +125,8 @@ const ONE: usize = LINK.wrapping_add(1);
 /// The node that a link leads to.
 #[inline]
 fn node(link: Link) -> *mut Head {
-    link.map_addr(|address| address & !SYSTEM)
+    // [exposed]
+    ptr::with_exposed_provenance_mut(link & !SYSTEM)
 }
 
 /// The word `newest`: a link, or what is instead of one, and the count.
@@ -127,36 +136,36 @@ struct Word(Link);
 impl Word {
     #[inline]
     fn is(self, instead: usize) -> bool {
-        self.0.addr() & LINK == instead
+        self.0 & LINK == instead
     }
 
     #[inline]
     fn count(self) -> usize {
-        self.0.addr() & !LINK
+        self.0 & !LINK
     }
 
     /// The list that it heads, if it is not `CLOSED`.
     #[inline]
     fn list(self) -> Link {
-        if self.is(ARMED) { ptr::null_mut() } else { self.0.map_addr(|address| address & LINK) }
+        if self.is(ARMED) { NONE } else { self.0 & LINK }
     }
 
     #[inline]
     fn has_list(self) -> bool {
         // No link is as small.
-        self.0.addr() & LINK > CLOSED
+        self.0 & LINK > CLOSED
     }
 
     /// The same count, with something else instead of a link.
     #[inline]
     fn with(self, instead: usize) -> Self {
-        Self(ptr::without_provenance_mut(self.count() | instead))
+        Self(self.count() | instead)
     }
 
     /// The same count and `more`, with a link.
     #[inline]
     fn head(self, link: Link, more: usize) -> Self {
-        Self(link.map_addr(|address| address | self.count().wrapping_add(more)))
+        Self(link | self.count().wrapping_add(more))
     }
 }
 
@@ -185,7 +194,7 @@ pub struct Entry<S>(Box<Node<S>>);
 impl<S> Entry<S> {
     /// Allocates `item` with a place in a queue.
     pub fn new(item: S) -> Self {
-        Self(Box::new(Node { head: Head { next: ptr::null_mut() }, item }))
+        Self(Box::new(Node { head: Head { next: NONE }, item }))
     }
 
     /// The item.
@@ -225,7 +234,7 @@ pub enum Pushed {
 /// The words and their operations.
 #[repr(C)]
 pub(crate) struct Stack<M, S, const MUTATION: u8> {
-    newest: AtomicPtr<Head>,
+    newest: AtomicUsize,
     carried: AtomicU32,
     items: PhantomData<InAndOut<Event<M, S>>>,
 }
@@ -246,8 +255,7 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
     /// As if so many messages had been pushed and taken, so that models and tests reach the end of the count.
     pub(crate) fn counting_from(count: u16) -> Self {
         let (word, carried) = if COUNT_BITS == 0 { (0, count.into()) } else { (ONE.wrapping_mul(count.into()), 0) };
-        let newest = AtomicPtr::new(ptr::without_provenance_mut(word));
-        Self { newest, carried: AtomicU32::new(carried), items: PhantomData }
+        Self { newest: AtomicUsize::new(word), carried: AtomicU32::new(carried), items: PhantomData }
     }
 
     /// The word now. Relaxed: what it leads to is acquired by who detaches it.
@@ -290,13 +298,14 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
             "the allocator does not use the whole address space of 5-level paging"
         );
         let node = Box::into_raw(node);
-        let link = node.cast::<Head>().map_addr(|address| address | kind);
+        // [exposed]
+        let link = node.expose_provenance() | kind;
         let one = if kind == SYSTEM { 0 } else { ONE };
         let order = if MUTATION == mutation::PUBLISH_RELAXED { Relaxed } else { Release };
         if MUTATION == mutation::PUSH_WITHOUT_CHECK {
             let before = Word(self.newest.swap(link, order));
             // SAFETY: the canary's two threads leave the node alone until the push has returned.
-            unsafe { (*node).head.next = if before.is(CLOSED) { ptr::null_mut() } else { before.list() } };
+            unsafe { (*node).head.next = if before.is(CLOSED) { NONE } else { before.list() } };
             return Ok(Pushed::Queued);
         }
         let first_seen = seen;
@@ -343,7 +352,7 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
 
     pub(crate) fn close(&self) -> Batch<M, S> {
         // Ordering: Acquire as in `take`.
-        let newest = Word(self.newest.swap(ptr::without_provenance_mut(CLOSED), Acquire));
+        let newest = Word(self.newest.swap(CLOSED, Acquire));
         if newest.is(CLOSED) {
             return Batch::new();
         }
@@ -560,18 +569,18 @@ unsafe impl<M: Send, S: Send> Sync for Batch<M, S> {}
 impl<M, S> Batch<M, S> {
     /// An empty batch.
     pub const fn new() -> Self {
-        Self { oldest: ptr::null_mut(), newest: ptr::null_mut(), length: 0, items: PhantomData }
+        Self { oldest: NONE, newest: NONE, length: 0, items: PhantomData }
     }
 
     /// Turns a list round.
     ///
     /// # Safety
-    /// `[detached]`: `newest` is null or heads a list of nodes that nobody else can reach.
+    /// `[detached]`: `newest` is `NONE` or heads a list of nodes that nobody else can reach.
     #[inline]
     unsafe fn from_newest(newest: Link) -> Self {
         // Nothing of it is in memory before it is complete: a load of two fields that were just stored one by one waits for both stores.
-        let (mut oldest, mut link, mut length) = (ptr::null_mut(), newest, 0);
-        while !link.is_null() {
+        let (mut oldest, mut link, mut length) = (NONE, newest, 0);
+        while link != NONE {
             // SAFETY: [detached]
             let older = unsafe { std::mem::replace(&mut (*node(link)).next, oldest) };
             oldest = link;
@@ -598,10 +607,10 @@ impl<M, S> Batch<M, S> {
     pub fn append(&mut self, newer: Self) {
         // Its nodes now belong to this batch.
         let newer = std::mem::ManuallyDrop::new(newer);
-        if self.oldest.is_null() {
+        if self.oldest == NONE {
             self.oldest = newer.oldest;
             self.newest = newer.newest;
-        } else if !newer.oldest.is_null() {
+        } else if newer.oldest != NONE {
             // SAFETY: [detached], `newest` is the last node of this batch if it has any.
             unsafe { (*node(self.newest)).next = newer.oldest };
             self.newest = newer.newest;
@@ -616,11 +625,11 @@ impl<M, S> Iterator for Batch<M, S> {
     #[inline]
     fn next(&mut self) -> Option<Event<M, S>> {
         let oldest = self.oldest;
-        if oldest.is_null() {
+        if oldest == NONE {
             return None;
         }
         self.length -= 1;
-        if oldest.addr() & SYSTEM != 0 {
+        if oldest & SYSTEM != 0 {
             // SAFETY: it is there, and [kind]
             return Some(Event::System(unsafe { self.next_entry() }));
         }
@@ -697,7 +706,31 @@ impl<T> Error for Closed<T> {}
 mod tests {
     use std::convert::Infallible;
 
-    use super::{Stack, mutation};
+    use super::{Entry, Event, Head, Node, Stack, mutation};
+
+    /// Goal: a push whose predecessor was replaced by another at the same address leads to that one,
+    /// which Miri checks. Method: the push stands still between its look at the queue and its
+    /// compare-and-swap. What is replaced is of the system, since a message would change the count.
+    #[test]
+    fn a_push_leads_to_whatever_is_at_the_address_that_it_saw() {
+        let queue = Stack::<u8, u64, { mutation::SOUND }>::new();
+        for _ in 0..1000 {
+            assert!(queue.push_system(Entry::new(1)).is_ok());
+            let seen = queue.see();
+            let node = Box::new(Node { head: Head { next: seen.list() }, item: 7 });
+            drop(queue.take());
+            assert!(queue.push_system(Entry::new(2)).is_ok());
+            if queue.see().0 != seen.0 {
+                // The allocator has given it another address.
+                drop(queue.take());
+                continue;
+            }
+            assert!(queue.push_node(node, 0, seen).is_ok());
+            assert!(queue.take().eq([Event::System(Entry::new(2)), Event::Message(7)]));
+            return;
+        }
+        panic!("no address was used again in 1000 times");
+    }
 
     #[test]
     fn the_count_begins_again() {
