@@ -25,7 +25,9 @@
 //! If all threads are in use: fire due timers and ask for descriptors here. Also if all workers just have no time for these.
 //! `WriteOff`, at each look, those that were woken and have not come (`scheduler/idle.rs`); `Rescue` takes their permits, too, once they are late for
 //! `stall_after`.
-//! `Nudge`, if somebody is spare, and nobody searches, while something has waited for two looks: wake one.
+//! `Nudge`, if a seat is spare, and something waits at this look and at the one before: wake one, unless somebody searches. What waits is
+//! anything in a queue, a timer that was due at the look before, descriptors that nobody has asked for in 10 ms, or a next slot whose
+//! worker is in the same step as at the look before.
 //! This is for next slots, which are filled without waking anybody, for timers that a step has set which then stalled, and for the little
 //! that the parking protocol lets slip.
 //! `Doze`: after 100 ms without anybody awake, sleep until a worker becomes awake (`watchdog/park.rs`).
@@ -39,7 +41,9 @@
 //! It counts as the first.
 //!
 //! ## Allowed
-//! - A stall is noticed one look late, so after 10 to 12.5 ms.
+//! - A stall is noticed one look late, so after 10 to 12.5 ms. If nobody ran at the last look, and the watchdog does not sleep yet, the
+//!   next look comes up to 10 ms after the step has begun: then it is 10 to 22.5 ms.
+//! - What only `Nudge` helps waits for up to three looks: 7.5 ms, and 15 ms if nobody ran before.
 //! - Functions of timers that this thread fires hold up the watchdog, if they block, which they must not.
 //! - Without the state of a thread, one that the system lets wait for all of `stall_after` counts as blocked: one thread more may run
 //!   than the scheduler is wide. `StallSnapshot::guessed` counts these.

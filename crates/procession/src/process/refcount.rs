@@ -13,7 +13,7 @@
 //! ## Steps
 //! `occupy` (the slot's allocator) pins 0 -> n. `pin` (who holds a PID): CAS pins + 1, unless the generation differs or pins is 0.
 //! `again` (who holds a pin): pins + n. `unpin` (who holds n): pins - n; to 0, the generation goes up in the same step, and the caller
-//! recycles the slot. At `SATURATED` pins the slot is lost: `again` goes back to that number, the others change nothing. `seal` (who holds n): CAS n -> 0, unless there are more, so that no PID reaches the slot, whose process is not over yet; then
+//! recycles the slot. At `SATURATED` pins or more the slot is lost: `again` puts the count back to that number, `pin` and `unpin` leave it as it is, and `seal` fails. `seal` (who holds n): CAS n -> 0, unless there are more, so that no PID reaches the slot, whose process is not over yet; then
 //! `end` (who sealed it): the generation goes up, and the caller recycles the slot; or `occupy` again.
 //!
 //! ## Why it works
@@ -21,8 +21,9 @@
 //! keeps `unpin` or `seal` of the last one, and so the reuse, after it. Whoever is told that it dropped the last pin is alone: a word without pins is changed by
 //! nobody else, so for `occupy` and `end` stores will do.
 //!
-//! Safe code can forget any number of pins. The count never carries into the generation: from `SATURATED`, the middle of its range, on it never comes down,
-//! and each `again` that finds it there puts it back. To get past the other half, 2^31 threads would have to be between those two steps at once.
+//! Safe code can forget any number of pins, so the count has to stop before it carries into the generation. `SATURATED` is the middle of its range. Once the
+//! count is there it never falls below, since nothing lowers it but an `again` that has raised it above, and that one goes down to `SATURATED` only. It does not
+//! reach the end of the range either: each `again` adds one, so 2^31 threads would have to be between the two steps of theirs at once.
 //!
 //! ## Allowed
 //! A slot with 2^31 pins is lost with its 128 bytes, and keeps its scheduler's memory, even if all of them are dropped later. Its process ends as any other.

@@ -90,19 +90,20 @@
 //!
 //! ## Allowed
 //! - A worker may be woken for an entry that another takes first; it searches and parks again.
-//! - A process that gave way goes into its worker's FIFO ring, which other workers may halve. If the worker goes on with another out of
-//!   the ring, it looks for somebody parked without `PublishFence`, which would cost a yield half as much again (15 to 22 ns). It may so
-//!   miss one that parks within the same nanoseconds; it looks again at its next yield, and with the fence at the next dispatch
-//!   from elsewhere.
+//! - A process that gave way goes into a FIFO ring of its worker, which other workers may halve. If the worker goes on with another out of
+//!   a ring, it looks for somebody parked without `PublishFence`, which would cost a yield half as much again (15 to 22 ns). It may so
+//!   miss one that parks within the same nanoseconds. It looks again only when something else was pushed onto a ring: with the fence if it
+//!   then goes on with a process from elsewhere, else without. Until then the entry waits for this worker, or for the watchdog's `Nudge`.
 //! - The only entry of a deque waits for the rest of a nap, at most 200 us and the system's wake-up, if its worker's step lasts so long, also
 //!   if others are parked for good meanwhile.
-//! - A worker may be late for up to a look of the watchdog, 2.5 ms, until others are woken in its place; for a thread that is no
-//!   worker 100 us. If its claimer was interrupted before waking it, the time counts from the first look that finds it so. Without a
+//! - A worker may be late for up to a look of the watchdog, 2.5 ms, or 10 ms if nobody ran before, until others are woken in its place;
+//!   for a thread that is no worker 100 us. If its claimer was interrupted before waking it, the time counts from the first look that finds it so. Without a
 //!   watchdog, workers rely on it for as long as it takes.
 //! - A seat that is claimed, comes, and is claimed again while the first claimer is interrupted may be written off early: one is woken
 //!   too many.
 //! - A late seat keeps its permit until it is revoked, after the time that makes a stall: so long it is one of those that run.
-//! - More run than the scheduler is wide, from a blocking section's return without a permit to the end of that step.
+//! - More run than the scheduler is wide, from a blocking section's return without a permit to the end of that step, and while a worker
+//!   whose permit was revoked goes on with its step.
 //!
 //! ## Rejected
 //! - To look for late seats in every publisher, as those do that are no workers: it reads the clock for each entry that is queued while

@@ -67,7 +67,8 @@
 //! If a step lasts long, other workers take what is queued behind it, at once if they are awake or were woken for it. The next slot they
 //! take when it has not changed for 100 us; one that is about to park and sees it full looks again after 100 us, then at growing
 //! intervals up to 10 ms. One that had parked before it was filled does not, since setting it wakes nobody: the watchdog (`watchdog.rs`)
-//! wakes one, after 5 ms at most, and replaces workers whose steps last for more than 10 ms, if nobody else is there to do so.
+//! wakes one at its third look at the step, and replaces workers whose steps last for more than 10 ms, if nobody else is there to do so.
+//! Three looks take up to 7.5 ms, or 15 ms if no worker ran when the step began.
 //!
 //! # Rejected
 //! - Dispatch counts alone: with two steps of 9 ms on two workers, a tick of 1 ms came 534 ms late (61
@@ -243,7 +244,7 @@ impl Local {
 
     /// A coroutine has ended, and left its stack.
     pub(crate) fn put_stack(&self, stack: Stack) {
-        // Ordering: SeqCst, as in `wait_for_stack`; missing one that has just come, it is found by that one's second look.
+        // Ordering: SeqCst, as in `wait_for_stack`. One that is missed here, since it has just come, is found by `note_stack_room`.
         if self.shared.has_stack_waiters.load(SeqCst) {
             drop(stack);
             if let Some(cache) = &mut *self.core.stacks.borrow_mut() {
