@@ -29,8 +29,8 @@ mod relations {
 }
 #[path = "../../procession/src/mailbox"]
 mod mailbox {
+    pub(crate) mod answer;
     pub(crate) mod bounded;
-    pub(crate) mod reply;
 }
 #[path = "../../procession/src/scheduler"]
 mod scheduler {
