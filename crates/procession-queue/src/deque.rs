@@ -1,12 +1,13 @@
-//! The run queue of a worker: newest first for its owner, oldest first for thieves.
+//! A worker's run queue: newest first for its owner, oldest first for thieves.
 //!
-//! One [`Owner`] pushes and pops; any number of cloned [`Stealer`]s take from the other end. The capacity is fixed, a
-//! power of two, 256 by default: enough that overflow is rare, and small enough to stay in the first-level cache.
-//! What does not fit goes to a [`Global`] queue in batches ([`Owner::push_overflowing`]).
+//! One [`Owner`] pushes and pops at the newest end. Any number of cloned [`Stealer`]s take from the
+//! oldest end. The capacity is fixed and must be a power of two. The default of 256 is large enough
+//! that overflow is rare, and small enough to stay in the first-level cache. Items that do not fit
+//! can go to a [`Global`] queue in batches, see [`Owner::push_overflowing`].
 //!
-//! Owner operations cost one uncontended compare-and-swap for a pop and none for a push. Stealing half costs one
-//! compare-and-swap and one addition, however many items move. The protocol and its proof are in the source of the
-//! private module `ring`.
+//! A push needs no atomic read-modify-write, and a pop needs one uncontended compare-and-swap.
+//! Stealing half takes one compare-and-swap and one addition, however many items move. The source
+//! of the private module `ring` describes the protocol and its proof.
 //!
 //! ```
 //! use procession_queue::{Steal, deque};
@@ -21,7 +22,7 @@
 //! # Ok::<(), procession_queue::Full<i32>>(())
 //! ```
 //!
-//! An owner belongs to one thread at a time:
+//! Only one thread at a time can use an owner:
 //!
 //! ```compile_fail,E0277
 //! fn share<T: Sync>(_: T) {}
@@ -35,43 +36,46 @@ use procession_sync::Arc;
 use crate::ring::{Arrange, Owned, Ring, mutation::SOUND};
 use crate::{Full, Global, Steal};
 
-/// Makes a deque: its owner's side, and one for thieves.
+/// Creates a deque, and returns the owner's handle and one handle for thieves.
 pub fn new<T, const CAPACITY: usize>() -> (Owner<T, CAPACITY>, Stealer<T, CAPACITY>) {
     let owner = Owner::new();
     let stealer = owner.stealer();
     (owner, stealer)
 }
 
-/// The owner's side of a deque. `Send` but not `Sync`: one thread at a time may use it.
+/// The owner's handle to a deque. It is `Send` but not `Sync`, so only one thread at a time can use
+/// it.
 ///
-/// When it is dropped, what is queued can still be stolen; the last side to go drops what remains.
+/// Items that are still queued when the owner is dropped can still be stolen. The last handle to be
+/// dropped drops the items that remain.
 pub struct Owner<T, const CAPACITY: usize = 256>(pub(crate) Owned<T, CAPACITY, SOUND>);
 
 impl<T, const CAPACITY: usize> Owner<T, CAPACITY> {
-    /// Makes an empty deque. A capacity that is no power of two does not compile.
+    /// Creates an empty deque. If `CAPACITY` is not a power of two, this does not compile.
     pub fn new() -> Self {
         Self(Owned::new())
     }
 
-    /// A side for thieves.
+    /// Returns a new handle for thieves.
     pub fn stealer(&self) -> Stealer<T, CAPACITY> {
         Stealer(Arc::clone(self.0.ring()))
     }
 
-    /// Pushes at the newest end.
+    /// Pushes an item at the newest end.
     ///
     /// # Errors
-    /// [`Full`] returns the item if there is no room. A thief in the middle of copying its half keeps the room of what it
-    /// took, and everything newer, occupied until it is done.
+    /// If there is no room, the item is returned in [`Full`]. While a thief copies its half, the
+    /// slots of that half, and of everything newer, stay occupied.
     #[inline]
     pub fn push(&self, item: T) -> Result<(), Full<T>> {
         self.0.push(item)
     }
 
-    /// Pushes at the newest end; if there is no room, the oldest half of the deque moves to `global` first, under one
-    /// lock. Returns how many items went to `global`.
+    /// Pushes an item at the newest end, and moves items to `global` if there is no room.
     ///
-    /// The item itself goes there, behind the others, only if a thief's copying keeps all room occupied.
+    /// If the deque is full, its oldest half moves to `global` first, under one lock. If a thief's
+    /// copying keeps every slot occupied even then, the item itself follows them to `global`.
+    /// Returns the number of items that went to `global`.
     #[inline]
     pub fn push_overflowing(&self, item: T, global: &Global<T>) -> usize {
         self.0.push_overflowing(item, global)
@@ -83,24 +87,27 @@ impl<T, const CAPACITY: usize> Owner<T, CAPACITY> {
         self.0.pop_newest()
     }
 
-    /// Pops the oldest item: what a scheduler does once in a while, so that the newest do not starve it.
+    /// Pops the oldest item. A scheduler does this once in a while, so that new items do not starve
+    /// old ones.
     #[inline]
     pub fn pop_oldest(&self) -> Option<T> {
         self.0.pop_oldest()
     }
 
-    /// Takes half of `victim`, rounded up, as far as there is room here. The oldest item is returned; the others are pushed
-    /// so that [`pop`](Self::pop) goes on with the next oldest.
+    /// Steals half of `victim`, rounded up, or as much as fits into this deque.
+    ///
+    /// Returns the oldest stolen item. The other stolen items are pushed here, arranged so that
+    /// [`pop`](Self::pop) returns the next oldest first.
     pub fn steal_half(&self, victim: &Stealer<T, CAPACITY>) -> Steal<T> {
         self.0.steal_half(&victim.0, Arrange::OldestLast)
     }
 
-    /// How many items are queued; thieves may take some of them at any time.
+    /// Returns the number of queued items. Thieves may take some of them at any time.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing is queued. Nobody but the caller can change that.
+    /// Returns `true` if the deque is empty. It stays empty until the caller adds an item.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -118,7 +125,7 @@ impl<T, const CAPACITY: usize> fmt::Debug for Owner<T, CAPACITY> {
     }
 }
 
-/// The thieves' side of a deque or of a FIFO ring.
+/// The thieves' handle to a deque or to a FIFO ring.
 pub struct Stealer<T, const CAPACITY: usize = 256>(pub(crate) Arc<Ring<T, CAPACITY, SOUND>>);
 
 impl<T, const CAPACITY: usize> Stealer<T, CAPACITY> {
@@ -127,12 +134,13 @@ impl<T, const CAPACITY: usize> Stealer<T, CAPACITY> {
         self.0.steal_one()
     }
 
-    /// How many items were queued at some moment during the call.
+    /// Returns the number of items that were queued at some moment during the call.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing was queued at some moment during the call (crate documentation, *Parking*).
+    /// Returns `true` if the queue was empty at some moment during the call. See *Parking* in the
+    /// [crate documentation](crate).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

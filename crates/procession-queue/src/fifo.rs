@@ -1,8 +1,9 @@
-//! A ring of what must wait its turn: oldest first for its owner and for thieves.
+//! A ring for work that must wait its turn: oldest first, for its owner and for thieves.
 //!
-//! A process that gives up its turn must not come back at the newest end of a deque, where it would be popped at once and
-//! starve everything older. This ring is the same structure with both sides at the old end, so that thieves halve it
-//! just as they halve a deque. Push costs no read-modify-write, pop one compare-and-swap.
+//! A process that yields must not go back to the newest end of a deque. It would be popped again
+//! immediately and starve everything older. This ring is the same structure as
+//! [`deque`](crate::deque), but both sides take from the oldest end. Thieves halve it in the same
+//! way. A push needs no atomic read-modify-write, and a pop needs one compare-and-swap.
 //!
 //! ```
 //! use procession_queue::fifo;
@@ -26,40 +27,46 @@ pub use crate::deque::Stealer;
 use crate::ring::{Arrange, Owned, mutation::SOUND};
 use crate::{Full, Global, Steal};
 
-/// Makes a ring: its owner's side, and one for thieves.
+/// Creates a ring, and returns the owner's handle and one handle for thieves.
 pub fn new<T, const CAPACITY: usize>() -> (Owner<T, CAPACITY>, Stealer<T, CAPACITY>) {
     let owner = Owner::new();
     let stealer = owner.stealer();
     (owner, stealer)
 }
 
-/// The owner's side of a ring. `Send` but not `Sync`: one thread at a time may use it.
+/// The owner's handle to a ring. It is `Send` but not `Sync`, so only one thread at a time can use
+/// it.
 ///
-/// When it is dropped, what is queued can still be stolen; the last side to go drops what remains.
+/// Items that are still queued when the owner is dropped can still be stolen. The last handle to be
+/// dropped drops the items that remain.
 pub struct Owner<T, const CAPACITY: usize = 256>(Owned<T, CAPACITY, SOUND>);
 
 impl<T, const CAPACITY: usize> Owner<T, CAPACITY> {
-    /// Makes an empty ring. A capacity that is no power of two does not compile.
+    /// Creates an empty ring. If `CAPACITY` is not a power of two, this does not compile.
     pub fn new() -> Self {
         Self(Owned::new())
     }
 
-    /// A side for thieves.
+    /// Returns a new handle for thieves.
     pub fn stealer(&self) -> Stealer<T, CAPACITY> {
         Stealer(Arc::clone(self.0.ring()))
     }
 
-    /// Pushes at the newest end.
+    /// Pushes an item at the newest end.
     ///
     /// # Errors
-    /// [`Full`] returns the item if there is no room, as for [`deque::Owner::push`](crate::deque::Owner::push).
+    /// If there is no room, the item is returned in [`Full`], as described for
+    /// [`deque::Owner::push`](crate::deque::Owner::push).
     #[inline]
     pub fn push(&self, item: T) -> Result<(), Full<T>> {
         self.0.push(item)
     }
 
-    /// Pushes at the newest end; if there is no room, the oldest half of the ring moves to `global` first, under one lock.
-    /// Returns how many items went to `global`.
+    /// Pushes an item at the newest end, and moves items to `global` if there is no room.
+    ///
+    /// If the ring is full, its oldest half moves to `global` first, under one lock. If a thief's
+    /// copying keeps every slot occupied even then, the item itself follows them to `global`.
+    /// Returns the number of items that went to `global`.
     #[inline]
     pub fn push_overflowing(&self, item: T, global: &Global<T>) -> usize {
         self.0.push_overflowing(item, global)
@@ -71,19 +78,21 @@ impl<T, const CAPACITY: usize> Owner<T, CAPACITY> {
         self.0.pop_oldest()
     }
 
-    /// Takes half of `victim`, rounded up, as far as there is room here. The oldest item is returned;
-    /// the others follow what is queued here, in their order. The victim may be a deque, whose
-    /// oldest half then goes on in the order of age, and may have another capacity.
+    /// Steals half of `victim`, rounded up, or as much as fits into this ring.
+    ///
+    /// Returns the oldest stolen item. The other stolen items are pushed behind what is queued
+    /// here, in their order. The victim may have another capacity, and it may be a deque: its
+    /// oldest half then continues oldest first.
     pub fn steal_half<const VICTIM: usize>(&self, victim: &Stealer<T, VICTIM>) -> Steal<T> {
         self.0.steal_half(&victim.0, Arrange::OldestFirst)
     }
 
-    /// How many items are queued; thieves may take some of them at any time.
+    /// Returns the number of queued items. Thieves may take some of them at any time.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing is queued. Nobody but the caller can change that.
+    /// Returns `true` if the ring is empty. It stays empty until the caller adds an item.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,25 +1,31 @@
 //! # Global queue protocol
 //!
 //! ## Problem
-//! Work from outside the workers, and what overflows their deques, must be found by any of them, oldest first; and
-//! workers look here often, so finding nothing must cost next to nothing.
+//! Any worker must be able to find the work that comes from outside the workers or overflows their
+//! deques, oldest first. Workers look here often, so finding nothing must cost next to nothing.
 //!
 //! ## States
-//! `items`, under the lock; `length`, their number, written only under the lock.
+//! `items` is protected by the lock. `length` is the number of items; it is written only under the
+//! lock and read without it.
 //!
 //! ## Steps
-//! Push: lock · append · store `length`. Pop: load `length`, and return if it is 0 · lock · take · store `length`.
+//! Push: lock · append · store `length`. Pop: load `length`, and return if it is 0 · lock · take ·
+//! store `length`.
 //!
 //! ## Why it works
-//! Everything but the early return is under the lock. The early return misses at most a push that is not visible to
-//! this thread yet, which whoever parks excludes with a fence (crate documentation, *Parking*).
+//! Everything except the early return happens under the lock. The early return can miss only a push
+//! that is not visible to this thread yet. A worker that is about to park excludes that case with a
+//! fence (crate documentation, *Parking*).
 //!
 //! ## Rejected
-//! A lock-free queue, and shards: workers come here once in 61 dispatches, with batches of up to 17 and of 129, so the lock
-//! is rarely contended; see `docs/BENCHMARKS.md`, `push/contended`. To be measured again with more than two cores.
+//! A lock-free queue, and a queue in shards. Workers come here once in 61 dispatches and take
+//! batches of up to 17 items; an overflowing deque pushes up to 129 items at once. The lock is
+//! therefore rarely contended, see the benchmark `push/contended`. This needs to be measured again
+//! on more than two cores.
 //!
-//! Handing a share to a closure, or straight into the caller's deque, under the lock: a closure that
-//! used the deque overwrote the room that had been counted, and one that panicked poisoned the lock.
+//! Handing a share to a closure, or directly to the caller's deque, under the lock. A closure that
+//! used the deque overwrote the slots that had been counted as free, and a closure that panicked
+//! poisoned the lock.
 //!
 //! ## Checked by
 //! `models::overflow_while_stolen`.
@@ -31,40 +37,45 @@ use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Mutex, lock_with_backoff};
 
-/// What a worker takes beside the item that it runs: enough to come here rarely, few enough to leave the others some.
+/// The number of items that a worker takes at most, in addition to the one that it runs. It is
+/// large enough that workers come here rarely, and small enough to leave something to the others.
 const BATCH_MAX: usize = 16;
 
-/// A buffer that was once this large is halved when three quarters of it are empty; smaller ones are kept.
+/// A buffer with a larger capacity than this is halved when less than a quarter of it is in use.
+/// Smaller buffers are kept.
 const SHRINK_MIN: usize = 1024;
 
 /// A FIFO queue for work that no worker owns.
 ///
-/// Unbounded: a scheduler queues each process at most once, so its limit on processes is the bound.
+/// The queue is unbounded. A scheduler queues each process at most once, so its limit on processes
+/// is the bound.
 ///
 /// # Blocking
-/// A lock is held while a few items move. No code of the caller runs under it.
+/// Each operation that moves items holds a lock while it does. No code of the caller runs under the
+/// lock.
 pub struct Global<T> {
-    /// The number of items, so that nobody takes the lock to find nothing.
+    /// The number of items. A worker reads it first, and takes the lock only if there is something
+    /// to find.
     length: AtomicUsize,
     items: Mutex<VecDeque<T>>,
 }
 
 impl<T> Global<T> {
-    /// Makes an empty queue.
+    /// Creates an empty queue.
     pub fn new() -> Self {
         Self { length: AtomicUsize::new(0), items: Mutex::new(VecDeque::new()) }
     }
 
-    /// Pushes behind everything queued.
+    /// Pushes an item behind everything that is queued.
     pub fn push(&self, item: T) {
         self.append(|items| items.push_back(item));
     }
 
-    /// Runs `change`, which must not call user code, on the items.
+    /// Calls `change` on the items, under the lock. `change` must not call user code.
     pub(crate) fn append<R>(&self, change: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
         let mut items = lock_with_backoff(&self.items).expect("nothing that can panic runs under this lock");
         let result = change(&mut items);
-        // Relaxed: the items are published by the lock; the number is a hint.
+        // Relaxed: the lock publishes the items, and the number is only a hint.
         self.length.store(items.len(), Relaxed);
         result
     }
@@ -74,13 +85,13 @@ impl<T> Global<T> {
         self.take(|items| items.pop_front())
     }
 
-    /// Pops a worker's fair share, oldest first: one item to run at once, and at most
-    /// `min(16, len / workers + 1)` more.
+    /// Pops a worker's fair share, oldest first: one item to run immediately, and at most `min(16,
+    /// len / workers + 1)` more.
     ///
     /// The lock is released before this returns, so the caller may do anything with the items.
     ///
     /// # Panics
-    /// If `workers` is 0.
+    /// Panics if `workers` is 0.
     pub fn pop_share(&self, workers: usize) -> Share<T> {
         assert!(workers > 0, "the caller is a worker");
         let mut share = [const { None }; 1 + BATCH_MAX];
@@ -100,27 +111,29 @@ impl<T> Global<T> {
         self.append(|items| {
             let item = take(items);
             if items.capacity() > SHRINK_MIN && items.len() < items.capacity() / 4 {
-                // As much is copied as was taken since the last time, so the cost for each item is constant.
+                // At least as many items were taken since the last time as are copied now, so the
+                // amortized cost of an item is constant.
                 items.shrink_to(items.capacity() / 2);
             }
             item
         })
     }
 
-    /// How many items are queued, as far as this thread can see.
+    /// Returns the number of queued items that is visible to this thread.
     pub fn len(&self) -> usize {
         self.length.load(Relaxed)
     }
 
-    /// Whether nothing is queued, as far as this thread can see (crate documentation, *Parking*).
+    /// Returns `true` if no queued item is visible to this thread. See *Parking* in the [crate
+    /// documentation](crate).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What [`Global::pop_share`] returns: an iterator over the items, oldest first.
+/// The iterator that [`Global::pop_share`] returns. It yields the items oldest first.
 ///
-/// Items that are not taken are dropped with it.
+/// If the iterator is dropped early, the remaining items are dropped with it.
 pub struct Share<T>(iter::Flatten<array::IntoIter<Option<T>, { 1 + BATCH_MAX }>>);
 
 impl<T> Iterator for Share<T> {

@@ -1,19 +1,27 @@
 //! The queues of a work-stealing scheduler.
 //!
-//! A scheduler runs *workers*. Each worker owns a **deque** ([`deque`]): it pushes and pops at the *newest* end,
-//! where the caches are warm, while *thieves* (the other workers) take at the *oldest* end, half of the queue with
-//! one compare-and-swap. What must wait its turn goes into the worker's **FIFO ring** ([`fifo`]) instead, which
-//! thieves can halve just as well. The **global queue** ([`Global`]) takes what comes from outside the workers and what
-//! overflows. An **event queue** ([`EventQueue`]) carries messages from many producers to one place, is taken whole, and
-//! can be closed so that each message is either delivered or handed back.
+//! A scheduler runs *workers*. Each worker owns a **deque** ([`deque`]). It pushes and pops at the
+//! *newest* end, where the caches are warm. *Thieves* are the other workers: they take from the
+//! *oldest* end, and move half of the queue with one compare-and-swap.
 //!
-//! Nothing that a worker holds is hidden: every queued item can be stolen at any time, whatever its owner does
-//! meanwhile, so a worker that is stuck strands no work.
+//! Work that must wait its turn goes into the worker's **FIFO ring** ([`fifo`]) instead. Thieves
+//! can halve it in the same way.
+//!
+//! The **global queue** ([`Global`]) holds work that comes from outside the workers, and work that
+//! overflows their deques.
+//!
+//! An **event queue** ([`EventQueue`]) carries messages from many producers to one consumer, which
+//! takes everything queued at once. A queue that was closed returns each later message to its
+//! producer, so a message is either delivered or handed back.
+//!
+//! Every queued item can be stolen at any time, whatever its owner is doing. A worker that is stuck
+//! therefore strands no work.
 //!
 //! # The search for work
 //!
-//! The loop of a worker without work asks, in this order: its own deque, its FIFO ring, the global queue, and
-//! then the others, each from a random start so that thieves spread.
+//! A worker without work asks its own deque first, then its FIFO ring, then the global queue, and
+//! then the other workers. Each search of the others starts at a random one, so that thieves
+//! spread.
 //!
 //! ```
 //! use procession_queue::{Global, Steal, deque, fifo};
@@ -28,24 +36,29 @@
 //!     yielded: fifo::Stealer<u32>,
 //! }
 //!
-//! fn find_work(own: &Worker, global: &Global<u32>, others: &[Other], start: usize) -> Option<u32> {
+//! fn find_work(
+//!     own: &Worker,
+//!     global: &Global<u32>,
+//!     others: &[Other],
+//!     start: usize,
+//! ) -> Option<u32> {
 //!     if let Some(item) = own.fresh.pop().or_else(|| own.yielded.pop()) {
 //!         return Some(item);
 //!     }
 //!     let mut share = global.pop_share(others.len() + 1);
 //!     if let Some(item) = share.next() {
-//!         // The rest waits in the order of age, behind what this worker has.
+//!         // The rest waits behind this worker's own work, oldest first.
 //!         share.for_each(|item| drop(own.yielded.push_overflowing(item, global)));
 //!         return Some(item);
 //!     }
-//!     // Four rounds: a thief that lost to another has not proved that there is nothing.
+//!     // A lost race does not prove that a queue is empty, so try up to four times.
 //!     for _ in 0..4 {
 //!         let mut lost = false;
 //!         for i in 0..others.len() {
 //!             let other = &others[(start + i) % others.len()];
-//!             // What is stolen, too: in the thief's deque, the oldest would end up below whatever comes.
-//!             for stolen in [own.yielded.steal_half(&other.fresh), own.yielded.steal_half(&other.yielded)] {
-//!                 match stolen {
+//!             // The ring keeps stolen items in order; in the deque, new work would bury them.
+//!             for victim in [&other.fresh, &other.yielded] {
+//!                 match own.yielded.steal_half(victim) {
 //!                     Steal::Success(item) => return Some(item),
 //!                     Steal::Retry => lost = true,
 //!                     Steal::Empty => {}
@@ -67,24 +80,31 @@
 //! }
 //! let idle = Worker { fresh: deque::new().0, yielded: fifo::new().0 };
 //! let others = [Other { fresh: stealer, yielded: yielded_stealer }];
-//! assert_eq!(find_work(&idle, &Global::new(), &others, 0), Some(0)); // The oldest of a stolen half ...
-//! assert_eq!(idle.yielded.pop(), Some(1)); // ... which goes on in its order,
-//! assert_eq!(busy.fresh.pop(), Some(7)); // while its owner goes on with the newest.
+//! assert_eq!(find_work(&idle, &Global::new(), &others, 0), Some(0)); // The oldest stolen item.
+//! assert_eq!(idle.yielded.pop(), Some(1)); // The rest of the half follows in order.
+//! assert_eq!(busy.fresh.pop(), Some(7)); // The owner continues with its newest item.
 //! # Ok::<(), procession_queue::Full<u32>>(())
 //! ```
 //!
 //! # Parking
 //!
-//! A queue that a thief found empty may have been pushed to by somebody whose store it does not see yet. Before a
-//! worker sleeps, it announces that it does, executes `fence(SeqCst)`, and looks at every queue once more; whoever
-//! pushes executes `fence(SeqCst)` after the push and then looks for announcements. Then either the worker finds
-//! the item or the pusher finds the worker. No operation here contains that fence, since most pushes need none.
+//! A thief can find a queue empty although another thread has just pushed to it, because the store
+//! is not visible to the thief yet. A worker that is about to sleep must not miss such a push. It
+//! takes three steps:
+//!
+//! 1. The worker announces that it is about to sleep.
+//! 2. It executes `fence(SeqCst)`.
+//! 3. It looks at every queue once more.
+//!
+//! A pusher executes `fence(SeqCst)` after its push, and looks for announcements after that. One of
+//! the two fences comes first, so either the worker finds the item or the pusher finds the worker.
+//! The operations of this crate do not contain that fence, since most pushes need none.
 //!
 //! # Blocking and reclamation
 //!
-//! The deque, the ring and the event queue are lock-free. [`Global`] holds a lock for the time of
-//! moving a few items. No code of the caller runs inside any of them, except the `Drop` of items in
-//! queues that are dropped.
+//! The deque, the ring and the event queue are lock-free. [`Global`] holds a lock while it moves a
+//! few items. Except for the `Drop` of items in a queue that is dropped, no code of the caller runs
+//! inside any of them.
 #![deny(clippy::unwrap_used)]
 
 pub mod deque;
@@ -98,7 +118,7 @@ mod ring;
 use std::error::Error;
 use std::fmt;
 
-/// The README's example, as a test.
+/// Runs the example of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
@@ -106,20 +126,21 @@ struct Readme;
 pub use event::{Batch, Closed, Entry, Event, EventQueue, Pushed};
 pub use global::{Global, Share};
 
-/// What came of an attempt to steal.
+/// The result of an attempt to steal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Steal<T> {
-    /// There was nothing to steal, as far as this thread can see (crate documentation, *Parking*).
+    /// Nothing was visible to this thread that it could steal. See *Parking* in the [crate
+    /// documentation](crate).
     Empty,
-    /// Another thread took something first; there may be more.
+    /// Another thread took an item first. There may be more.
     Retry,
-    /// Something was stolen.
+    /// The stolen item.
     Success(T),
 }
 
 impl<T> Steal<T> {
-    /// The stolen item, if there is one.
+    /// Returns the stolen item, if there is one.
     pub fn success(self) -> Option<T> {
         match self {
             Self::Success(item) => Some(item),
@@ -127,13 +148,13 @@ impl<T> Steal<T> {
         }
     }
 
-    /// Whether another attempt may succeed at once.
+    /// Returns `true` if another attempt may succeed immediately.
     pub fn is_retry(&self) -> bool {
         matches!(self, Self::Retry)
     }
 }
 
-/// The error of a push that found no room; it holds the refused item.
+/// The error of a push to a full queue. It contains the refused item.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Full<T>(pub T);
 
