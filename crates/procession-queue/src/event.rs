@@ -1,60 +1,93 @@
 //! # Event queue protocol
 //!
 //! ## Problem
-//! Senders push messages for a process that may end at any moment. A message pushed just after the last look would
-//! be lost without its sender knowing.
+//! Senders push messages for a process that may end at any moment. A message that is pushed just
+//! after the process looked for the last time would be lost without its sender knowing.
 //!
 //! ## States
-//! One word, `newest`: 0 (open and empty), `ARMED` (open, empty, and the consumer wants to be woken), a link (open, the
-//! nodes linked from the newest to the oldest), or `CLOSED` (for ever). A link is the address of a node, and in its lowest bit whether what the node
-//! holds is a message or of the system, so that a message of 8 bytes takes a node of 16; what is of the system comes in its node. Where an address leaves the 16 highest bits of the word free (x86-64), the
-//! word of an open queue has in them how many messages were ever pushed; a second word, `carried`, has what does not go into them.
+//! The word `newest` has one of four values:
+//!
+//! | value | meaning |
+//! |---|---|
+//! | 0 | open and empty |
+//! | `ARMED` | open and empty, and the consumer wants to be woken |
+//! | a link | open; the nodes are linked from the newest to the oldest |
+//! | `CLOSED` | closed, which is final |
+//!
+//! A link is the address of a node. Its lowest bit is the kind of the node: a message, or an item
+//! of the system. Since the kind takes no room in the node, a message of 8 bytes takes a node of 16
+//! bytes. An item of the system is allocated by its sender, as an [`Entry`], which becomes the
+//! node.
+//!
+//! On x86-64, addresses leave the 16 highest bits of the word free. While the queue is open, these
+//! bits count the messages that were ever pushed. The second word, `carried`, counts the overflows
+//! of these bits. On other targets it counts every message.
 //!
 //! ## Steps
-//! Push: `Load` newest; if `CLOSED`, return the item · `Link` the new node to it · `Publish` CAS newest to the new node and, if it is a message, one more; if
-//! that replaced `ARMED`, tell the pusher to wake the consumer · if the count begins again at 0, `Carry` carried + 1.
-//! Take: `Detach` CAS newest to 0. Arm: CAS 0 to `ARMED`. Disarm: CAS `ARMED` to 0. All three leave the count. Close: `Close` swap newest for `CLOSED`. Take and
-//! close own all that they detached, and turn it round once, into the order of the pushes.
+//! Push: `Load` newest; if it is `CLOSED`, return the item · `Link` the new node to it · `Publish`
+//! CAS newest to the new node, with the count raised by one if the node is a message · if that
+//! replaced `ARMED`, the pusher must wake the consumer · if the count wrapped to 0, `Carry` add 1
+//! to carried.
+//!
+//! Take: `Detach` CAS newest to 0. Arm: CAS 0 to `ARMED`. Disarm: CAS `ARMED` to 0. All
+//! three keep the count.
+//!
+//! Close: `Close` swap newest for `CLOSED`. Take and close own all nodes that they detached. They
+//! reverse the list once, into the order of the pushes.
 //!
 //! ## Why it works
-//! `Publish` succeeds only on the word that was loaded, which was not `CLOSED`. So a push is either before `Close` in the
-//! order of the word's changes, and its node is among those that `Close` or an earlier `Detach` took; or it is
-//! after, and sees `CLOSED`. Nodes leave only all at once, so a word that still equals the loaded node still heads
-//! the same list, even if that node was freed and allocated anew in between: no ABA.
+//! `Publish` succeeds only on the word that was loaded, which was not `CLOSED`. In the order of the
+//! word's changes, a push is therefore either before `Close` or after it. If it is before, its node
+//! is among those that `Close` or an earlier `Detach` took. If it is after, the push sees `CLOSED`.
 //!
-//! `Arm` succeeds only on an empty queue, and of the pushes that follow exactly one replaces `ARMED`. So a consumer that armed
-//! the queue before it sleeps is woken by exactly one pusher, the others have nothing to do but their CAS, and no
-//! word beside the queue needs to be read, hence no fence.
+//! Nodes leave only all at once. If the word still equals the loaded word, it still heads the same
+//! list, even if the first node was freed and allocated again in between. So there is no ABA
+//! problem.
 //!
-//! The count goes from one push to the next with the word, so no message is counted twice or not at all, and each time that it begins again exactly one
-//! pusher carries.
+//! `Arm` succeeds only on an empty queue, and exactly one of the pushes that follow replaces
+//! `ARMED`. So exactly one pusher wakes a consumer that armed the queue before it sleeps, and the
+//! others do nothing but their CAS. Since no other word is read, no fence is needed.
+//!
+//! The count is part of the word, so each push continues from the count of the push before it. Each
+//! message is counted exactly once, and each time the count wraps exactly one pusher carries.
 //!
 //! ## Allowed
-//! Take may miss a push that is not visible to this thread yet (crate documentation, *Parking*). Between `Publish` and `Carry` the count is 65536 short; `len` makes up for it
-//! unless more than that are queued, or pushers are delayed there that are as many pushes apart.
+//! Take may miss a push that is not visible to this thread yet (crate documentation, *Parking*).
+//!
+//! Between `Publish` and `Carry`, the count is 65536 too small. `len` corrects this, with two
+//! exceptions: more than 65536 messages are queued, or two pushers that are 65536 pushes apart are
+//! both delayed there.
 //!
 //! ## Rejected
-//! A linked queue with one swap per push (Vyukov's): a sender preempted between its two steps hides all later messages, and
-//! a swap cannot fail on a closed queue.
-//!
-//! Backing off after a push that failed, by up to 8, 64 or 512 pauses: level in `bench fanin`. So is writing to the word's cache line before the load, so that
-//! it comes to this processor once and not twice. A count in a word of its own for all pushes, a second read-modify-write: `fanin` 23 % more, `pingpong` 6 %.
-//!
-//! `Detach` that leaves `ARMED` after a single node, which spares the next wait its `Arm`: 6 % of `ring` and `pingpong`. But a push while the consumer is at that item
-//! then wakes it for nothing.
+//! - A linked queue with one swap per push (Vyukov's). A sender that is preempted between its two
+//!   steps hides all later messages, and a swap cannot fail on a closed queue.
+//! - Backing off after a failed push, by up to 8, 64 or 512 pauses: no difference in `bench fanin`.
+//!   The same holds for a write to the word's cache line before the load, so that the line moves to
+//!   this processor once and not twice.
+//! - A count in a word of its own for all pushes, which is a second read-modify-write: `fanin` took
+//!   23 % more time, `pingpong` 6 %.
+//! - A `Detach` that leaves `ARMED` after a single node, which spares the next wait its `Arm`. It
+//!   saved 6 % of `ring` and `pingpong`, but a push while the consumer works on that item then
+//!   wakes it for nothing.
+//! - Entries of the system handled inline in `Batch::next`: a receiver of both kinds took 15
+//!   instructions more for each message.
 //!
 //! ## Invariants
-//! - `[detached]` nodes that a successful `Detach` or `Close` took are reachable from nowhere else.
-//! - `[unpublished]` a node before its `Publish` is its pusher's alone.
-//! - `[kind]` a link has `SYSTEM` if and only if it was made of a `Node<S>`; else it was made of a `Node<M>`.
-//! - `[exposed]` a link is a number, and leads to whichever node is at that address now. Between `Load` and `Publish` a node may be taken
-//!   and freed, and another be made and pushed at its address. `Publish` succeeds, rightly, and the new node leads to the second one. A
-//!   pointer that was loaded would have been one to the first. So each node exposes its provenance when it is pushed, and whoever
-//!   follows a link takes the provenance of what is there.
+//! - `[detached]` nodes that a successful `Detach` or `Close` took can be reached from nowhere
+//!   else.
+//! - `[unpublished]` a node belongs to its pusher alone before its `Publish`.
+//! - `[kind]` a link has the bit `SYSTEM` if and only if its node is a `Node<S>`; otherwise the
+//!   node is a `Node<M>`.
+//! - `[exposed]` a link is a number, and leads to the node that is at that address now. Between
+//!   `Load` and `Publish`, a node may be taken and freed, and another node be allocated and pushed at
+//!   the same address. `Publish` then succeeds, and the new node leads to the second one. A loaded
+//!   pointer would have led to the first. So each node exposes its provenance when it is pushed, and
+//!   the thread that follows a link takes the provenance of the node that is there.
 //!
 //! ## Checked by
-//! `models::close_against_push`, `models::item_visible_to_its_taker`, `models::arm_against_push`, `models::count_against_take`, and their canaries;
-//! `tests::a_push_leads_to_whatever_is_at_the_address_that_it_saw`, for `[exposed]`, under Miri (`.ci/deep`).
+//! `models::close_against_push`, `models::item_visible_to_its_taker`, `models::arm_against_push`,
+//! `models::count_against_take`, and their canaries; for `[exposed]`,
+//! `tests::a_push_leads_to_whatever_is_at_the_address_that_it_saw` under Miri (`.ci/deep`).
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -75,14 +108,14 @@ pub(crate) mod mutation {
     pub(crate) const PUBLISH_RELAXED: u8 = 2;
     /// `Arm` is a check followed by a store.
     pub(crate) const ARM_WITHOUT_CAS: u8 = 3;
-    /// `Carry` is decided by the first look at the word.
+    /// `Carry` is decided by the first load of the word.
     pub(crate) const CARRY_UNCHECKED: u8 = 4;
 }
 
-/// What all nodes begin with.
+/// The first field of every node.
 #[repr(C)]
 struct Head {
-    /// To the next older one; in a [`Batch`], to the next newer one.
+    /// The link to the next older node. In a [`Batch`], it leads to the next newer node.
     next: Link,
 }
 
@@ -92,44 +125,46 @@ struct Node<T> {
     item: T,
 }
 
-// What a message takes beside itself.
+// A message adds one word to its own size.
 const _: () = assert!(size_of::<Node<usize>>() == 2 * size_of::<usize>());
 
 /// The address of a node, with its kind; `[exposed]` says why it is no pointer.
 type Link = usize;
 
-/// Instead of the link to an older node: there is none.
+/// A value in place of a link: there is no older node.
 const NONE: Link = 0;
 
-/// In a link: the node holds something of the system.
+/// A bit of a link: the node holds an item of the system.
 const SYSTEM: usize = 1;
-// The lowest bit of the address of a node is free, and the values below are none.
+// The lowest bit of a node's address is free, and the special values below are no addresses of
+// nodes.
 const _: () = assert!(align_of::<Head>() >= 4);
 
-/// Instead of a link: the queue is empty and its consumer wants to be woken.
+/// A value in place of a link: the queue is empty, and its consumer wants to be woken.
 const ARMED: usize = 2;
 
-/// Instead of a link: the queue is closed.
+/// A value in place of a link: the queue is closed.
 const CLOSED: usize = 3;
 
-/// How much of a word is for the count. On x86-64, addresses leave so much free unless a program asks for others (5-level paging); elsewhere there may be tags, or is
-/// no room.
+/// The number of bits of the word that hold the count. On x86-64, addresses leave 16 bits free
+/// unless a program asks for larger ones (5-level paging). On other targets these bits may hold
+/// tags, or do not exist.
 const COUNT_BITS: u32 = if cfg!(all(target_arch = "x86_64", target_pointer_width = "64")) { 16 } else { 0 };
 
-/// The part of a word that is a link, or instead of one.
+/// The bits of the word that hold a link, or a value in place of one.
 const LINK: usize = usize::MAX >> COUNT_BITS;
 
-/// One message in the count: 0 if there is no room for it, and then each push carries.
+/// One message in the count. If there is no room for a count, this is 0, and each push carries.
 const ONE: usize = LINK.wrapping_add(1);
 
-/// The node that a link leads to.
+/// Returns the node that a link leads to.
 #[inline]
 fn node(link: Link) -> *mut Head {
     // [exposed]
     ptr::with_exposed_provenance_mut(link & !SYSTEM)
 }
 
-/// The word `newest`: a link, or what is instead of one, and the count.
+/// The word `newest`: a link, or a value in place of one, together with the count.
 #[derive(Clone, Copy)]
 struct Word(Link);
 
@@ -144,7 +179,8 @@ impl Word {
         self.0 & !LINK
     }
 
-    /// The list that it heads, if it is not `CLOSED`.
+    /// Returns the list that the word heads, which is null if the queue is armed. The word must not
+    /// be `CLOSED`.
     #[inline]
     fn list(self) -> Link {
         if self.is(ARMED) { NONE } else { self.0 & LINK }
@@ -156,30 +192,30 @@ impl Word {
         self.0 & LINK > CLOSED
     }
 
-    /// The same count, with something else instead of a link.
+    /// Returns a word with the same count, and with `instead` in place of a link.
     #[inline]
     fn with(self, instead: usize) -> Self {
         Self(self.count() | instead)
     }
 
-    /// The same count and `more`, with a link.
+    /// Returns a word with this link, and with the count raised by `more`.
     #[inline]
     fn head(self, link: Link, more: usize) -> Self {
         Self(link | self.count().wrapping_add(more))
     }
 }
 
-/// What an event queue carries: messages, and what whoever runs the consumer has to say to it.
+/// An item of an event queue: a message, or an item of the system that runs the consumer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<M, S = Infallible> {
-    /// From a producer, by [`EventQueue::push`].
+    /// A message from a producer, sent by [`EventQueue::push`].
     Message(M),
-    /// Of the system that the consumer is part of, by [`EventQueue::push_system`].
+    /// An item of the system that the consumer is part of, sent by [`EventQueue::push_system`].
     System(Entry<S>),
 }
 
 impl<M> Event<M> {
-    /// The message, where there is nothing else.
+    /// Returns the message of a queue that carries only messages.
     pub fn into_message(self) -> M {
         match self {
             Self::Message(message) => message,
@@ -188,22 +224,24 @@ impl<M> Event<M> {
     }
 }
 
-/// Something of the system, in the allocation that will be its place in a queue: pushing it allocates nothing, and moves a pointer.
+/// An item of the system, in an allocation that can become a node of a queue. Pushing an entry
+/// allocates nothing: it only moves a pointer.
 pub struct Entry<S>(Box<Node<S>>);
 
 impl<S> Entry<S> {
-    /// Allocates `item` with a place in a queue.
+    /// Allocates a node for `item`.
     pub fn new(item: S) -> Self {
         Self(Box::new(Node { head: Head { next: NONE }, item }))
     }
 
-    /// The item.
+    /// Returns the item.
     pub fn into_inner(self) -> S {
         self.0.item
     }
 }
 
-// SAFETY: [unpublished] or [detached], whichever it is: the node and its item are the entry's alone; its link is not looked at.
+// SAFETY: [unpublished] or [detached]: in either case the node and its item belong to the entry
+// alone, and its link is not read.
 unsafe impl<S: Send> Send for Entry<S> {}
 // SAFETY: as above.
 unsafe impl<S: Sync> Sync for Entry<S> {}
@@ -222,16 +260,16 @@ impl<S: fmt::Debug> fmt::Debug for Entry<S> {
     }
 }
 
-/// What a push that succeeded asks of the pusher.
+/// The answer to a push that succeeded. It shows if the pusher must wake the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// Nothing: the consumer is not waiting, or another pusher wakes it.
+    /// There is nothing to do. The consumer is not waiting, or another pusher wakes it.
     Queued,
-    /// To wake the consumer, which had armed the queue.
+    /// The consumer had armed the queue. The pusher must wake it.
     Wake,
 }
 
-/// The words and their operations.
+/// The words of a queue and their operations.
 #[repr(C)]
 pub(crate) struct Stack<M, S, const MUTATION: u8> {
     newest: AtomicUsize,
@@ -239,7 +277,8 @@ pub(crate) struct Stack<M, S, const MUTATION: u8> {
     items: PhantomData<InAndOut<Event<M, S>>>,
 }
 
-/// What a shared reference lets in as well as out: owned, and invariant.
+/// A type that moves both in and out through a shared reference. The queue owns its items, and is
+/// invariant in their type.
 type InAndOut<T> = (T, fn(T));
 
 // SAFETY: items move in from any thread and out to any thread; no reference to one is ever shared.
@@ -252,13 +291,14 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
         Self::counting_from(0)
     }
 
-    /// As if so many messages had been pushed and taken, so that models and tests reach the end of the count.
+    /// Creates a queue as if `count` messages had been pushed and taken, so that models and tests
+    /// reach the point where the count wraps.
     pub(crate) fn counting_from(count: u16) -> Self {
         let (word, carried) = if COUNT_BITS == 0 { (0, count.into()) } else { (ONE.wrapping_mul(count.into()), 0) };
         Self { newest: AtomicUsize::new(word), carried: AtomicU32::new(carried), items: PhantomData }
     }
 
-    /// The word now. Relaxed: what it leads to is acquired by who detaches it.
+    /// Loads the word. Relaxed: a thread that detaches the list acquires it then.
     #[inline]
     fn see(&self) -> Word {
         Word(self.newest.load(Relaxed))
@@ -266,7 +306,7 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
 
     #[inline]
     fn swap_if(&self, seen: Word, new: Word, success: Ordering) -> Result<(), Word> {
-        // Relaxed on failure: what was seen is tried next, or given up.
+        // Relaxed on failure: the caller either retries with the new value or gives up.
         self.newest.compare_exchange_weak(seen.0, new.0, success, Relaxed).map(drop).map_err(Word)
     }
 
@@ -290,13 +330,11 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
         self.push_node(entry.0, SYSTEM, seen).map_err(|node| Closed(Entry(node)))
     }
 
-    /// `kind` is `SYSTEM` for an `S`, and 0 for an `M`; `seen` is the word as it was just now, not `CLOSED`, and the node leads to its list.
+    /// Pushes `node`. `kind` is `SYSTEM` for an `S`, and 0 for an `M`. `seen` is the word as it was
+    /// loaded before, which must not be `CLOSED`; the node must already link to its list.
     #[inline]
     fn push_node<T>(&self, node: Box<Node<T>>, kind: usize, mut seen: Word) -> Result<Pushed, Box<Node<T>>> {
-        assert!(
-            (&raw const *node).addr() <= LINK,
-            "the allocator does not use the whole address space of 5-level paging"
-        );
+        assert!((&raw const *node).addr() <= LINK, "the allocator must not use the address space of 5-level paging");
         let node = Box::into_raw(node);
         // [exposed]
         let link = node.expose_provenance() | kind;
@@ -311,13 +349,15 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
         let first_seen = seen;
         loop {
             let word = seen.head(link, one);
-            // Ordering: Release pairs with the Acquire of `Detach` and `Close`; makes the node visible to its taker.
+            // Ordering: Release pairs with the Acquire of `Detach` and `Close`; makes the node
+            // visible to the thread that takes it.
             match self.swap_if(seen, word, order) {
                 Ok(()) => {
                     let carry_of =
                         if MUTATION == mutation::CARRY_UNCHECKED { first_seen.head(link, one) } else { word };
                     if kind != SYSTEM && carry_of.count() == 0 {
-                        // Ordering: Release pairs with the Acquire of `len`, which then sees `Publish`, too.
+                        // Ordering: Release pairs with the Acquire of `len`, which then sees
+                        // `Publish`, too.
                         self.carried.fetch_add(1, Release);
                     }
                     return Ok(if seen.is(ARMED) { Pushed::Wake } else { Pushed::Queued });
@@ -339,8 +379,8 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
     pub(crate) fn take(&self) -> Batch<M, S> {
         let mut seen = self.see();
         while seen.has_list() {
-            // Ordering: Acquire pairs with the Release of `Publish`, of every push in the list: their CASes form one
-            // release sequence.
+            // Ordering: Acquire pairs with the Release of `Publish`, of every push in the list:
+            // their CASes form one release sequence.
             match self.swap_if(seen, seen.with(0), Acquire) {
                 // SAFETY: [detached]
                 Ok(()) => return unsafe { Batch::from_newest(seen.list()) },
@@ -371,8 +411,8 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
             return empty;
         }
         while seen.is(0) {
-            // Ordering: Relaxed, nothing is published through `ARMED`. The pusher that replaces it wakes the consumer through
-            // a word of the consumer's own.
+            // Ordering: Relaxed, since nothing is published through `ARMED`. The pusher that
+            // replaces it wakes the consumer through a word of the consumer's own.
             match self.swap_if(seen, seen.with(ARMED), Relaxed) {
                 Ok(()) => return true,
                 Err(now) => seen = now,
@@ -383,7 +423,7 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
 
     fn disarm(&self) {
         let mut seen = self.see();
-        // If it is not armed, a pusher is about to wake the consumer.
+        // If a pusher has already replaced `ARMED`, it is about to wake the consumer.
         while seen.is(ARMED) {
             // Ordering: Relaxed, as in `arm`.
             match self.swap_if(seen, seen.with(0), Relaxed) {
@@ -394,7 +434,9 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
     }
 
     pub(crate) fn len(&self, taken: u32) -> u32 {
-        // Ordering: Acquire pairs with the Release of `Carry`. So what is carried and not seen is missing, as it is before `Carry`, and nothing is counted twice.
+        // Ordering: Acquire pairs with the Release of `Carry`. Each carry that is seen here comes
+        // with its `Publish`, so no message is counted twice. A carry that is not seen yet makes
+        // the length too small, as before `Carry`.
         let carried = self.carried.load(Acquire);
         let seen = self.see();
         if seen.is(CLOSED) {
@@ -405,13 +447,13 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
         if length <= u32::MAX / 2 {
             return length;
         }
-        // Some have been taken that are not carried yet: most likely by one pusher.
+        // Some taken messages are not carried yet. Most likely a single pusher is about to carry.
         let length = length.wrapping_add(1 << COUNT_BITS);
         if length <= u32::MAX / 2 { length } else { 0 }
     }
 
     fn is_empty(&self) -> bool {
-        // A hint, nothing is read through it.
+        // This is a hint: nothing is read through the word.
         !self.see().has_list()
     }
 
@@ -426,18 +468,22 @@ impl<M, S, const MUTATION: u8> Drop for Stack<M, S, MUTATION> {
     }
 }
 
-/// A queue from many producers to one place, where it is taken whole, and which can be closed.
+/// A queue from many producers to one consumer, which takes everything queued at once. It can be
+/// closed.
 ///
-/// A consumer that finds nothing [arms](EventQueue::arm) the queue before it sleeps; the one push that ends the emptiness is
-/// told to wake it, and all others are told nothing.
+/// If a consumer finds nothing, it [arms](EventQueue::arm) the queue before it sleeps. The first
+/// push after that asks its caller to wake the consumer; all other pushes ask for nothing.
 ///
-/// A push costs one allocation and one compare-and-swap. Taking is one compare-and-swap for everything queued, and the
-/// items come out in the order of their pushes, so that draining a backlog of n costs O(n).
+/// A push costs one allocation and one compare-and-swap. Taking costs one compare-and-swap for
+/// everything that is queued, and yields the items in the order of their pushes, so draining a
+/// backlog of n items costs O(n).
 ///
-/// Unbounded: whoever needs a bound counts before it pushes. In memory the queue is a pointer and a count, whatever it carries; what is queued takes a
-/// pointer beside itself.
+/// The queue is unbounded. A producer that needs a bound must count before it pushes. The queue
+/// itself is a pointer and a count, whatever it carries. Each queued item takes its own size and a
+/// pointer.
 ///
-/// Beside messages it can carry items of a second type, in one order with them, which costs a message nothing: what a runtime tells its processes, say.
+/// A queue can carry items of a second type beside messages, in one common order. A runtime uses
+/// them to send its own notices to a process. They make messages no larger and no slower.
 ///
 /// ```
 /// use procession_queue::{Closed, Entry, Event, EventQueue, Pushed};
@@ -452,9 +498,11 @@ impl<M, S, const MUTATION: u8> Drop for Stack<M, S, MUTATION> {
 /// assert_eq!(queue.push("c"), Err(Closed("c")));
 /// ```
 ///
-/// A queue of references takes none that live shorter:
+/// A queue of references does not accept references with a shorter lifetime:
 /// ```compile_fail
-/// fn shorten<'a>(queue: &'a procession_queue::EventQueue<&'static str>) -> &'a procession_queue::EventQueue<&'a str> {
+/// use procession_queue::EventQueue;
+///
+/// fn shorten<'a>(queue: &'a EventQueue<&'static str>) -> &'a EventQueue<&'a str> {
 ///     queue
 /// }
 /// ```
@@ -462,60 +510,69 @@ impl<M, S, const MUTATION: u8> Drop for Stack<M, S, MUTATION> {
 pub struct EventQueue<M, S = Infallible>(Stack<M, S, { mutation::SOUND }>);
 
 impl<M> EventQueue<M> {
-    /// Makes an open, empty queue of messages alone.
+    /// Creates an open, empty queue that carries only messages.
     pub fn new() -> Self {
         Self(Stack::new())
     }
 }
 
 impl<M, S> EventQueue<M, S> {
-    /// Makes an open, empty queue of messages and of what the system says.
+    /// Creates an open, empty queue that carries messages and items of the system.
     pub fn with_system() -> Self {
         Self(Stack::new())
     }
 
-    /// Pushes behind everything queued. If the answer is [`Pushed::Wake`], the caller must wake the consumer.
+    /// Pushes a message behind everything that is queued. If this returns [`Pushed::Wake`], the
+    /// caller must wake the consumer.
     ///
     /// # Errors
-    /// [`Closed`] returns the message if the queue is closed.
+    /// If the queue is closed, the message is returned in [`Closed`].
     #[inline]
     pub fn push(&self, message: M) -> Result<Pushed, Closed<M>> {
         self.0.push(message)
     }
 
-    /// As [`push`](Self::push), for something of the system.
+    /// Pushes an item of the system, otherwise like [`push`](Self::push).
     ///
     /// # Errors
-    /// [`Closed`] returns the entry if the queue is closed.
+    /// If the queue is closed, the entry is returned in [`Closed`].
     pub fn push_system(&self, entry: Entry<S>) -> Result<Pushed, Closed<Entry<S>>> {
         self.0.push_system(entry)
     }
 
-    /// Takes everything queued, oldest first.
+    /// Takes everything that is queued, oldest first.
     #[inline]
     pub fn take(&self) -> Batch<M, S> {
         self.0.take()
     }
 
-    /// Arms the queue if nothing is queued: exactly one of the pushes that follow is told to wake the consumer. Says whether
-    /// it is armed now; it is not if there is something to take, or if it is closed.
+    /// Arms the queue if it is empty: exactly one of the pushes that follow returns
+    /// [`Pushed::Wake`].
+    ///
+    /// Returns `true` if the queue is armed now. Returns `false` if there is something to take, or
+    /// if the queue is closed.
     #[inline]
     pub fn arm(&self) -> bool {
         self.0.arm()
     }
 
-    /// Takes the request of [`arm`](Self::arm) back, unless a pusher has already seen it.
+    /// Withdraws the request of [`arm`](Self::arm), unless a pusher has already seen it.
     pub fn disarm(&self) {
         self.0.disarm();
     }
 
-    /// Closes the queue for ever, and takes what is queued. Every later push fails.
+    /// Closes the queue and takes everything that is queued. Every later push fails; a closed queue
+    /// cannot be opened again.
     pub fn close(&self) -> Batch<M, S> {
         self.0.close()
     }
 
-    /// How many messages are queued, if `taken` were ever taken, which is for the consumer to count, and goes round after 2^32. Of a closed queue, 0. While others
-    /// push, the answer may be a little too small or too large and, if more than 65536 are queued, too small by so many for a moment.
+    /// Returns the number of queued messages, given that `taken` messages were ever taken. Returns
+    /// 0 if the queue is closed.
+    ///
+    /// The consumer must count the messages that it takes. Its count wraps after 2^32. While others
+    /// push, the answer may be slightly too small or too large. If more than 65536 messages are
+    /// queued, it may be too small by 65536 for a moment.
     ///
     /// ```
     /// let queue = procession_queue::EventQueue::new();
@@ -530,12 +587,13 @@ impl<M, S> EventQueue<M, S> {
         self.0.len(taken)
     }
 
-    /// Whether nothing is queued, as far as this thread can see (crate documentation, *Parking*).
+    /// Returns `true` if no queued item is visible to this thread. See *Parking* in the [crate
+    /// documentation](crate).
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the queue has been closed, as far as this thread can see.
+    /// Returns `true` if this thread sees that the queue was closed.
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
@@ -553,7 +611,8 @@ impl<M, S> fmt::Debug for EventQueue<M, S> {
     }
 }
 
-/// What was taken from an [`EventQueue`], oldest first. Dropping it drops what was not iterated over.
+/// The items taken from an [`EventQueue`], oldest first. Dropping a batch drops the items that were
+/// not iterated over.
 pub struct Batch<M, S = Infallible> {
     oldest: Link,
     newest: Link,
@@ -567,18 +626,19 @@ unsafe impl<M: Send, S: Send> Send for Batch<M, S> {}
 unsafe impl<M: Send, S: Send> Sync for Batch<M, S> {}
 
 impl<M, S> Batch<M, S> {
-    /// An empty batch.
+    /// Creates an empty batch.
     pub const fn new() -> Self {
         Self { oldest: NONE, newest: NONE, length: 0, items: PhantomData }
     }
 
-    /// Turns a list round.
+    /// Reverses a list.
     ///
     /// # Safety
-    /// `[detached]`: `newest` is `NONE` or heads a list of nodes that nobody else can reach.
+    /// `[detached]`: `newest` is `NONE`, or heads a list of nodes that no other thread can reach.
     #[inline]
     unsafe fn from_newest(newest: Link) -> Self {
-        // Nothing of it is in memory before it is complete: a load of two fields that were just stored one by one waits for both stores.
+        // The batch is written to memory only when it is complete. Loading two fields at once that
+        // were just stored one by one would wait for both stores.
         let (mut oldest, mut link, mut length) = (NONE, newest, 0);
         while link != NONE {
             // SAFETY: [detached]
@@ -590,10 +650,10 @@ impl<M, S> Batch<M, S> {
         Self { oldest, newest, length, items: PhantomData }
     }
 
-    /// The oldest node. Apart from the messages: a receiver of both took 15 instructions more for each message.
+    /// Takes the oldest node, which is kept out of the path of messages (see *Rejected*).
     ///
     /// # Safety
-    /// There is one, and it holds something of the system.
+    /// The batch is not empty, and its oldest node holds an item of the system.
     #[cold]
     unsafe fn next_entry(&mut self) -> Entry<S> {
         // SAFETY: [detached], each node is visited once; [kind] by the caller.
@@ -602,7 +662,7 @@ impl<M, S> Batch<M, S> {
         Entry(node)
     }
 
-    /// Puts `newer` behind this batch, in constant time.
+    /// Appends `newer` to this batch, in constant time.
     #[inline]
     pub fn append(&mut self, newer: Self) {
         // Its nodes now belong to this batch.
@@ -650,7 +710,7 @@ impl<M, S> FusedIterator for Batch<M, S> {}
 impl<M, S> Drop for Batch<M, S> {
     #[inline]
     fn drop(&mut self) {
-        // Most are dropped when everything was taken out.
+        // Most batches are empty by the time they are dropped.
         if self.len() > 0 {
             self.drop_rest();
         }
@@ -660,7 +720,7 @@ impl<M, S> Drop for Batch<M, S> {
 impl<M, S> Batch<M, S> {
     #[cold]
     fn drop_rest(&mut self) {
-        // If the `Drop` of one item panics, those behind it are dropped all the same.
+        // If the `Drop` of one item panics, the items behind it are still dropped.
         struct Rest<'a, M, S>(&'a mut Batch<M, S>);
         impl<M, S> Drop for Rest<'_, M, S> {
             fn drop(&mut self) {
@@ -684,7 +744,7 @@ impl<M, S> fmt::Debug for Batch<M, S> {
     }
 }
 
-/// The error of a push to a closed queue; it holds the refused item.
+/// The error of a push to a closed queue. It contains the refused item.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Closed<T>(pub T);
 
