@@ -1,12 +1,15 @@
-//! Models of the queues' protocols: loom runs each through every interleaving and every allowed stale read, up to a
-//! bound of preemptions (`LOOM_MAX_PREEMPTIONS`, 2 by default).
+//! Models of the queues' protocols.
 //!
-//! Each has canaries: the same code with one defect planted, which the model must find. A suite whose primitives were
-//! not loom's would find none of them, and fail.
+//! Loom runs each model through every interleaving and every allowed stale read, up to a bound on
+//! preemptions (`LOOM_MAX_PREEMPTIONS`, 2 by default).
 //!
-//! Loom decides where to switch threads by the last access to each atomic only: if a thread's load comes between another
-//! thread's load and its own read-modify-write, that pair of accesses is not turned round. A model therefore lets the
-//! threads meet in read-modify-writes (`close` rather than `take`), and its canary shows that it did.
+//! Each model has a canary: the same code with one planted defect, which the model must find. If
+//! the primitives of the crate were not loom's, no canary would be found, and the suite would fail.
+//!
+//! Loom decides where to switch threads from the last access to each atomic only. If one thread
+//! loads an atomic between another thread's load and its read-modify-write, loom does not reorder
+//! that pair of accesses. The threads of a model therefore meet in read-modify-writes (`close`
+//! rather than `take`), and the canary shows that they do.
 //!
 //! | model | canaries |
 //! |---|---|
@@ -24,7 +27,7 @@
 //! | `item_visible_to_its_taker` | `canary_event_published_relaxed` |
 //! | `arm_against_push` | `canary_arm_without_cas` |
 //! | `count_against_take` | `canary_carry_unchecked` |
-//! | `chase_lev_half_steal_doubles_an_item` | it is one: the structure as Wippy describes it |
+//! | `chase_lev_half_steal_doubles_an_item` | itself: the structure as Wippy describes it |
 
 use std::convert::Infallible;
 
@@ -35,12 +38,12 @@ use crate::event::{self, Stack};
 use crate::ring::{Arrange, Owned, Ring, mutation};
 use crate::{Event, Global, Pushed};
 
-/// Small enough that every interleaving is reached, and that a few pushes wrap around it.
+/// Small enough that every interleaving is reached, and that a few pushes wrap around the ring.
 const CAPACITY: usize = 4;
 
 type Shared<const MUTATION: u8> = Arc<Ring<u32, CAPACITY, MUTATION>>;
 
-/// Panics unless `taken` is, in any order, 0 to `count - 1`.
+/// Panics unless `taken` contains each number from 0 to `count - 1` exactly once, in any order.
 fn assert_each_once(mut taken: Vec<u32>, count: u32) {
     taken.sort_unstable();
     if let Some(pair) = taken.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -65,7 +68,7 @@ fn drain<const MUTATION: u8>(owner: &Owned<u32, CAPACITY, MUTATION>) -> impl Ite
     std::iter::from_fn(|| owner.pop_newest())
 }
 
-/// The owner pops three of four items while a thief takes half, twice.
+/// The owner pops three of four items while a thief steals half, twice.
 fn pop_against_steal<const MUTATION: u8>(head: u32, pops: u32) {
     explore(move || {
         let owner = Owned::<u32, CAPACITY, MUTATION>::starting_at(head, pops);
@@ -137,7 +140,7 @@ fn canary_claim_without_cas() {
     two_thieves_against_pop::<{ mutation::CLAIM_WITHOUT_CAS }>();
 }
 
-/// A full ring is pushed to again as soon as it says that there is room.
+/// A full ring is pushed to again as soon as it has room.
 fn refill<const MUTATION: u8>(thieves: usize) {
     explore(move || {
         let owner = Owned::<u32, 2, MUTATION>::new();
@@ -167,7 +170,8 @@ fn refill_while_a_thief_copies() {
     refill::<{ mutation::SOUND }>(1);
 }
 
-/// The same with a thief that takes half, so that the copies of several slots are told done at once.
+/// Like `refill`, with a thief that takes half, so that one addition to `done` covers the copies of
+/// several slots.
 fn refill_behind_half<const MUTATION: u8>() {
     explore(|| {
         let owner = Owned::<u32, CAPACITY, MUTATION>::new();
@@ -291,7 +295,8 @@ fn canary_publish_relaxed() {
     push_against_thief::<{ mutation::PUBLISH_RELAXED }>();
 }
 
-/// A ring that holds an item throughout is never seen empty, whatever is pushed and popped above it.
+/// A ring that holds an item throughout is never seen empty, whatever is pushed and popped above
+/// that item.
 fn looked_at_while_used<const MUTATION: u8>() {
     explore(|| {
         let owner = Owned::<u32, CAPACITY, MUTATION>::new();
@@ -356,7 +361,7 @@ fn canary_push_without_check() {
     });
 }
 
-/// What a pusher wrote before its push, its taker reads.
+/// The thread that takes an item reads everything that its pusher wrote before the push.
 fn taker_sees_the_item<const MUTATION: u8>() {
     explore(|| {
         let queue = Arc::new(Stack::<UnsafeCell<u32>, Infallible, MUTATION>::new());
@@ -364,13 +369,14 @@ fn taker_sees_the_item<const MUTATION: u8>() {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
                 let item = UnsafeCell::new(0);
-                // SAFETY: nobody else has the cell yet.
+                // SAFETY: no other thread has the cell yet.
                 item.with_mut(|value| unsafe { value.write(7) });
                 drop(queue.push(item));
             })
         };
         for item in queue.close().map(Event::into_message) {
-            // SAFETY: taken out of the queue, the cell is this thread's; loom checks that the write happened before.
+            // SAFETY: the cell was taken out of the queue and belongs to this thread; loom checks
+            // that the write happened before.
             assert_eq!(item.with(|value| unsafe { value.read() }), 7);
         }
         pusher.join().expect("the pusher does not panic");
@@ -388,7 +394,8 @@ fn canary_event_published_relaxed() {
     taker_sees_the_item::<{ event::mutation::PUBLISH_RELAXED }>();
 }
 
-/// A consumer that armed the queue is woken by exactly one of two pushers, and then finds an item.
+/// Exactly one of two pushers wakes a consumer that armed the queue. The consumer then finds an
+/// item.
 fn arm_against_pushes<const MUTATION: u8>() {
     explore(|| {
         let queue = Arc::new(Stack::<u32, Infallible, MUTATION>::new());
@@ -414,7 +421,7 @@ fn canary_arm_without_cas() {
     arm_against_pushes::<{ event::mutation::ARM_WITHOUT_CAS }>();
 }
 
-/// The count of messages goes round once, whoever of two pushers and a taker comes first.
+/// The count of messages wraps once, in every order of two pushers and a taker.
 fn counts_against_take<const MUTATION: u8>() {
     explore(|| {
         let queue = Arc::new(Stack::<u32, Infallible, MUTATION>::counting_from(u16::MAX));
@@ -442,19 +449,20 @@ fn canary_carry_unchecked() {
     counts_against_take::<{ event::mutation::CARRY_UNCHECKED }>();
 }
 
-/// A structure as described by others, with the defect that it has: the reason for the ring's design.
+/// A published structure with its defect, which is the reason for the design of the ring.
 mod chase_lev {
     use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
     use procession_sync::atomic::{AtomicU32, fence};
 
-    /// A Chase-Lev deque of four items (Le et al., PPoPP 2013), with room for all, whose thief takes half with one CAS.
+    /// A Chase-Lev deque (Le et al., PPoPP 2013) of four items, with room for all of them, and with
+    /// a thief that takes half with one CAS.
     pub(super) struct HalfStolen {
         pub(super) top: AtomicU32,
         pub(super) bottom: AtomicU32,
     }
 
     impl HalfStolen {
-        /// Owner: the CAS is needed, and made, only for the last item.
+        /// The owner's pop. It makes the CAS only for the last item, where it is needed.
         pub(super) fn pop(&self) -> Option<u32> {
             let bottom = self.bottom.load(Relaxed) - 1;
             self.bottom.store(bottom, Relaxed);
@@ -468,7 +476,8 @@ mod chase_lev {
             last.then_some(bottom)
         }
 
-        /// Thief: the items are their own indices, so "copying" them is naming the range.
+        /// The thief's steal. The items are their own indices, so returning the range stands for
+        /// copying the items.
         pub(super) fn steal_half(&self) -> std::ops::Range<u32> {
             let top = self.top.load(Acquire);
             fence(SeqCst);
@@ -482,8 +491,9 @@ mod chase_lev {
     }
 }
 
-/// `docs/LINEAGE.md`, row A5: the thief reads top = 0 and bottom = 4; the owner pops 3, 2 and 1 without a CAS, since top
-/// stays 0; the thief's CAS of top from 0 to 2 succeeds all the same, and takes 0 and, for the second time, 1.
+/// See `docs/LINEAGE.md`, row A5. The thief reads top = 0 and bottom = 4. The owner pops 3, 2 and 1
+/// without a CAS, since top stays 0. The thief's CAS of top from 0 to 2 still succeeds. It takes 0
+/// and, for the second time, 1.
 #[test]
 #[should_panic(expected = "item 1 was taken twice")]
 fn chase_lev_half_steal_doubles_an_item() {

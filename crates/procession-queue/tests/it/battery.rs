@@ -1,5 +1,6 @@
-//! The battery for both rings. This file is a module of `deque` and of `fifo`, which say in `kind` whose tests these are, and
-//! in `pops_in_order` in which order its owner pops items that it pushed in ascending order.
+//! The tests that both rings share. This file is a module of `deque` and of `fifo`. Each of them
+//! selects the tested ring in `kind`, and defines `pops_in_order` for the order in which its owner
+//! pops items that it pushed in ascending order.
 
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +15,7 @@ use super::kind::{self, Owner, Stealer};
 use super::pops_in_order;
 use crate::tally::{Dice, Large, Noted, OverAligned, Pushers, Tally};
 
-/// Pushes `items`, which fit.
+/// Pushes `items`, which must fit.
 pub(super) fn push_all<const CAPACITY: usize>(owner: &Owner<usize, CAPACITY>, items: impl IntoIterator<Item = usize>) {
     for item in items {
         owner.push(item).expect("the test pushes no more than fits");
@@ -27,11 +28,11 @@ pub(super) fn filled<const CAPACITY: usize>(items: impl IntoIterator<Item = usiz
     owner
 }
 
-/// Pushes, and waits for thieves to make room if there is none.
+/// Pushes an item. If there is no room, waits until thieves make some.
 pub(super) fn push_waiting<T, const CAPACITY: usize>(owner: &Owner<T, CAPACITY>, mut item: T) {
-    // Seconds of yielding: a thief that has not come by then has panicked.
-    const PATIENCE: usize = 2_000_000;
-    for _ in 0..PATIENCE {
+    // This allows for seconds of yielding. A thief that has not come by then has panicked.
+    const MAX_ATTEMPTS: usize = 2_000_000;
+    for _ in 0..MAX_ATTEMPTS {
         let Err(Full(refused)) = owner.push(item) else { return };
         item = refused;
         thread::yield_now();
@@ -43,19 +44,20 @@ pub(super) fn drain<T, const CAPACITY: usize>(owner: &Owner<T, CAPACITY>) -> imp
     iter::from_fn(|| owner.pop())
 }
 
-/// Steals until nothing is left; only for a ring that nobody else takes from.
+/// Steals until nothing is left. No other thread may take from the ring.
 pub(super) fn steal_all<T, const CAPACITY: usize>(stealer: &Stealer<T, CAPACITY>) -> impl Iterator<Item = T> {
     iter::from_fn(|| stealer.steal().success())
 }
 
-/// Calls `steal` until nothing is left and nothing more will come, and hands each item to `receive`.
+/// Calls `steal` until nothing is left and nothing more will come, and passes each item to
+/// `receive`.
 pub(super) fn steal_until_the_end<T>(
     pushers: &Pushers,
     mut steal: impl FnMut() -> Steal<T>,
     mut receive: impl FnMut(T),
 ) {
     loop {
-        // Looked at before the attempt: what was pushed last is found by it.
+        // Checked before the attempt, so that the attempt finds the last items pushed.
         let last = pushers.have_left();
         match steal() {
             Steal::Success(item) => receive(item),
@@ -260,7 +262,7 @@ fn no_starvation() {
                 }
             });
         }
-        // The owner is busy with its ring all the time, and yet each thief comes to its share.
+        // The owner uses its ring all the time, and yet each thief gets its share.
         let mut dice = Dice::new(0);
         while hits.iter().any(|hits| hits.load(Relaxed) < ENOUGH) {
             for item in 0..dice.roll(64) {
@@ -337,7 +339,7 @@ fn destructors() {
             scope.spawn(move || {
                 let own = Owner::<_, 16>::new();
                 let steal = || if id == 0 { own.steal_half(&stealer) } else { stealer.steal() };
-                // What a thief still holds at the end is dropped with its ring.
+                // Items that a thief still holds at the end are dropped with its ring.
                 steal_until_the_end(pushers, steal, |item| drop((item, own.pop())));
             });
         }
@@ -366,7 +368,7 @@ fn panic_on_drop() {
     for panicking in 0..CAPACITY {
         let drops = Tally::of(CAPACITY + 3);
         let (owner, stealer) = kind::new::<_, CAPACITY>();
-        // Taken before, so that the rest lies across the end of the slots.
+        // Taken first, so that the remaining items wrap around the end of the slots.
         for number in CAPACITY..CAPACITY + 3 {
             owner.push(Noted::new(number, &drops)).expect("the ring is empty");
             drop(stealer.steal());

@@ -1,4 +1,4 @@
-//! The deque: the owner works at the newest end, thieves at the oldest.
+//! The deque: the owner works at the newest end, and thieves take from the oldest.
 
 use std::iter;
 use std::thread;
@@ -17,7 +17,7 @@ mod battery;
 #[path = "halves.rs"]
 mod halves;
 
-/// What an owner does to a plain deque whose front is the oldest end.
+/// The owner's operations on a plain deque. Its front is the oldest end.
 mod model {
     use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ mod model {
         ring.pop_back()
     }
 
-    /// The oldest of what was stolen is popped next.
+    /// The oldest stolen item is popped next.
     pub(super) fn arrange(ring: &mut VecDeque<usize>, stolen: VecDeque<usize>) {
         ring.extend(stolen.into_iter().rev());
     }
@@ -58,7 +58,7 @@ fn pop_oldest_takes_what_a_thief_would() {
     owner.push(4).unwrap();
     assert_eq!(owner.pop_oldest(), Some(4));
     for item in 0..100 {
-        // No thief comes by, so each round needs the room that `pop_oldest` left.
+        // No thief takes anything, so each round needs the room that `pop_oldest` left.
         owner.push(item).unwrap();
         assert_eq!(owner.pop_oldest(), Some(item));
     }

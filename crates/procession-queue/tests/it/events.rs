@@ -1,4 +1,4 @@
-//! The event queue: pushed to by many, taken whole, closed once.
+//! The event queue: many threads push, a consumer takes everything at once, and it is closed once.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +23,7 @@ fn filled(items: impl IntoIterator<Item = usize>) -> EventQueue<usize> {
     queue
 }
 
-/// What there is of a batch in a queue of messages alone.
+/// The messages of a batch from a queue that carries only messages.
 fn messages<T>(batch: impl Iterator<Item = Event<T>>) -> impl Iterator<Item = T> {
     batch.map(Event::into_message)
 }
@@ -35,7 +35,7 @@ fn batch(items: impl IntoIterator<Item = usize>) -> Batch<usize> {
 /// Takes until nothing is left and nothing more will come.
 fn take_until_the_end<T>(queue: &EventQueue<T>, pushers: &Pushers, mut receive: impl FnMut(T)) {
     loop {
-        // Looked at before the attempt: what was pushed last is found by it.
+        // Checked before the attempt, so that the attempt finds the last items pushed.
         let last = pushers.have_left();
         let batch = queue.take();
         if batch.len() == 0 {
@@ -48,7 +48,7 @@ fn take_until_the_end<T>(queue: &EventQueue<T>, pushers: &Pushers, mut receive: 
     }
 }
 
-/// Runs `push` on so many threads, which begin together, and `consume` on this one.
+/// Runs `push` on `count` threads, which start together, and `consume` on this thread.
 fn push_at_once(count: usize, push: impl Fn(usize) + Sync, consume: impl FnOnce(&Pushers)) {
     let pushers = Pushers::of(count);
     let start = Barrier::new(count);
@@ -65,7 +65,8 @@ fn push_at_once(count: usize, push: impl Fn(usize) + Sync, consume: impl FnOnce(
     });
 }
 
-/// Panics unless each producer's items, of which producer n pushed those from n * `count`, come in their order.
+/// Panics unless the items of each producer arrive in their order. Producer n pushes the items from
+/// n * `count`.
 struct OrderOfEach {
     count: usize,
     newest: Vec<Option<usize>>,
@@ -167,7 +168,7 @@ fn mpmc() {
     tally.assert_each_once();
 }
 
-/// All push at once; nobody takes before they are done.
+/// All producers push at once. Nothing is taken before they are done.
 #[test]
 fn stampede() {
     const PRODUCERS: usize = 8;
@@ -187,7 +188,7 @@ fn stampede() {
     tally.assert_each_once();
 }
 
-/// Each thread does everything, in turns that look random, until one of them closes the queue.
+/// Each thread does everything, in an order that looks random, until one of them closes the queue.
 #[test]
 fn stress() {
     const THREADS: usize = 4;
@@ -223,7 +224,7 @@ fn stress() {
     tally.assert_each_once();
 }
 
-/// However many push, and however fast one takes, nobody's push fails to come through.
+/// Every producer's pushes succeed, however many others push and however fast the consumer takes.
 #[test]
 fn no_starvation() {
     const PRODUCERS: usize = 4;
@@ -257,7 +258,7 @@ fn destructors() {
     let push = |id| push_all(&queue, noted(id * COUNT..(id + 1) * COUNT));
     push_at_once(PRODUCERS, push, |pushers| {
         while !pushers.have_left() {
-            // Of each batch some are iterated over, the others are dropped with it.
+            // Some items of each batch are iterated over; the others are dropped with the batch.
             queue.take().by_ref().take(2).for_each(drop);
         }
     });
@@ -423,7 +424,7 @@ fn both_kinds_keep_one_order_and_each_its_type() {
 }
 
 #[test]
-fn what_the_system_says_answers_an_arming_and_is_dropped_once() {
+fn an_item_of_the_system_answers_an_arming_and_is_dropped_once() {
     let drops = Tally::of(4);
     let queue = EventQueue::with_system();
     assert!(queue.arm());
@@ -438,7 +439,7 @@ fn what_the_system_says_answers_an_arming_and_is_dropped_once() {
 
 #[test]
 fn it_knows_how_many_messages_are_queued() {
-    // More than there is room for beside a link.
+    // More messages than the bits beside a link can count.
     const COUNT: u32 = if cfg!(miri) { 100 } else { 200_000 };
     let queue = EventQueue::<u32, u8>::with_system();
     assert_eq!(queue.len(0), 0);
@@ -486,7 +487,7 @@ fn closed_returns_the_item() {
         let Err(Closed(refused)) = queue.push(item) else { panic!("the queue is closed") };
         assert!(std::ptr::eq(&raw const *refused, address), "it is the very item");
         assert_eq!(queue.take().len(), 0);
-        assert_eq!(queue.close().len(), 0, "it is closed for ever");
+        assert_eq!(queue.close().len(), 0, "a closed queue stays closed");
     }
     assert!(!queue.arm(), "nothing will come");
     queue.disarm();
@@ -516,7 +517,7 @@ fn close_against_many_pushers_delivers_or_returns_each_once() {
             }
         };
         push_at_once(PRODUCERS, push, |pushers| {
-            // Closed at a different point of the pushing in each round.
+            // Each round closes the queue after a different number of pushes.
             while delivered.load(Relaxed) < round * PRODUCERS * COUNT / ROUNDS && !pushers.have_left() {
                 thread::yield_now();
             }
@@ -528,7 +529,7 @@ fn close_against_many_pushers_delivers_or_returns_each_once() {
                 tally.note(item);
             }
         });
-        assert_eq!(queue.take().len(), 0, "nothing slipped in behind");
+        assert_eq!(queue.take().len(), 0, "nothing was pushed after the close");
         tally.assert_each_once();
     }
 }
@@ -569,15 +570,15 @@ fn arming_is_answered_by_the_next_push_only() {
 }
 
 #[test]
-fn closing_an_armed_queue_answers_nobody() {
+fn closing_an_armed_queue_wakes_no_consumer() {
     let queue = EventQueue::new();
     assert!(queue.arm());
     assert_eq!(queue.close().len(), 0);
     assert_eq!(queue.push(1), Err(Closed(1)));
 }
 
-/// The consumer waits without taking until its waker has come: a push that should have woken it and did not, or a second
-/// one that did, is a count that is off.
+/// The consumer waits for its wake-up without taking anything. If the responsible push does not
+/// wake it, or a second push does, the count of wake-ups is wrong.
 #[test]
 fn each_arming_is_answered_by_exactly_one_of_many_pushers() {
     const PRODUCERS: usize = 4;
@@ -589,7 +590,8 @@ fn each_arming_is_answered_by_exactly_one_of_many_pushers() {
     let push = |id| {
         for item in id * COUNT..(id + 1) * COUNT {
             if queue.push(item) == Ok(Pushed::Wake) {
-                // Ordering: Release pairs with the Acquire below; the woken consumer finds the item.
+                // Ordering: Release pairs with the Acquire below; the woken consumer finds the
+                // item.
                 wakes.fetch_add(1, Release);
             }
             if item % 7 == 0 {
@@ -603,7 +605,7 @@ fn each_arming_is_answered_by_exactly_one_of_many_pushers() {
             let last = pushers.have_left();
             let batch = queue.take();
             if last && batch.len() == 0 {
-                // Something is lost; the tally says what.
+                // An item was lost; the tally shows which.
                 break;
             }
             left -= batch.len();

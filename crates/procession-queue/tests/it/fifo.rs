@@ -1,4 +1,4 @@
-//! The FIFO ring: its owner and thieves take the oldest.
+//! The FIFO ring: its owner and thieves take the oldest item.
 
 use std::iter;
 
@@ -15,7 +15,7 @@ mod battery;
 #[path = "halves.rs"]
 mod halves;
 
-/// What an owner does to a plain deque whose front is the oldest end.
+/// The owner's operations on a plain deque. Its front is the oldest end.
 mod model {
     use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ mod model {
         ring.pop_front()
     }
 
-    /// What was stolen waits behind what is there.
+    /// Stolen items wait behind the items that are already there.
     pub(super) fn arrange(ring: &mut VecDeque<usize>, stolen: VecDeque<usize>) {
         ring.extend(stolen);
     }
@@ -87,7 +87,7 @@ fn a_ring_may_steal_from_a_deque_of_another_capacity() {
     let (owner, stealer) = procession_queue::deque::new::<_, 16>();
     (0..9).for_each(|item| owner.push(item).expect("it fits"));
     let thief = filled::<4>([100]);
-    // Half would be five; one is returned, and there is room for three.
+    // Half would be five items: one is returned, and there is room for three more.
     assert_eq!(thief.steal_half(&stealer).success(), Some(0));
     assert!(drain(&thief).eq([100, 1, 2, 3]), "the oldest of the deque comes first");
     assert!(iter::from_fn(|| owner.pop()).eq((4..9).rev()));

@@ -1,4 +1,4 @@
-//! The global queue: oldest first for everybody, and a fair share for a worker that asks.
+//! The global queue: oldest first for every worker, and a fair share for a worker that asks.
 
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +24,7 @@ fn drain<T>(global: &Global<T>) -> impl Iterator<Item = T> {
 /// Calls `take` until nothing is left and nothing more will come.
 fn take_until_the_end<T>(pushers: &Pushers, mut take: impl FnMut() -> Option<T>, mut receive: impl FnMut(T)) {
     loop {
-        // Looked at before the attempt: what was pushed last is found by it.
+        // Checked before the attempt, so that the attempt finds the last items pushed.
         let last = pushers.have_left();
         match take() {
             Some(item) => receive(item),
@@ -47,7 +47,7 @@ fn smoke() {
     assert_eq!(global.pop_share(1).count(), 0);
 }
 
-/// The lock is free while a share is looked at: its items may go back into the same queue.
+/// The lock is free while the caller iterates over a share, so its items may go back to the queue.
 #[test]
 fn a_share_may_be_pushed_back_while_it_is_taken() {
     let global = filled(0..9);
@@ -261,7 +261,7 @@ fn an_item_that_panics_when_it_is_dropped_does_no_harm_to_the_queue() {
     global.push(Noted::panicking(0, &drops));
     global.push(Noted::new(1, &drops));
     catch_unwind(AssertUnwindSafe(|| drop(global.pop()))).expect_err("the item panics");
-    // No lock was held meanwhile, so none is poisoned.
+    // No lock was held during the panic, so none is poisoned.
     global.push(Noted::new(2, &drops));
     assert_eq!(drain(&global).count(), 2);
     drops.assert_each_once();
@@ -335,7 +335,7 @@ fn pop_share_of_zero_workers_panics() {
     }
 }
 
-/// Long enough for the buffer to grow, and to shrink, several times.
+/// Long enough for the buffer to grow and shrink several times.
 #[test]
 fn a_great_backlog_comes_out_in_order() {
     const COUNT: usize = if cfg!(miri) { 5_000 } else { 100_000 };

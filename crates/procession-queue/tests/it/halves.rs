@@ -1,5 +1,6 @@
-//! What moves by halves: to thieves, to the global queue, into the ring itself; and the room that it leaves and needs. This
-//! file is a module of `deque` and of `fifo`, as `battery` is; `model` says in which order the owner of each works.
+//! Tests of moving half a ring: to thieves, to the global queue, and into the ring itself, with the
+//! room that this needs and leaves. Like `battery`, this file is a module of `deque` and of `fifo`.
+//! Each of them defines in `model` the order in which its owner works.
 
 use std::collections::VecDeque;
 use std::iter;
@@ -22,7 +23,7 @@ fn assert_holds<const CAPACITY: usize>(owner: &Owner<usize, CAPACITY>, expected:
 #[test]
 fn steal_takes_exactly_half_for_every_length() {
     const CAPACITY: usize = 256;
-    // The same rings throughout, so that each half begins at another slot, and some wrap around.
+    // The rings are reused, so that each half begins at another slot, and some halves wrap around.
     let (owner, stealer) = kind::new::<_, CAPACITY>();
     let thief = Owner::<_, CAPACITY>::new();
     for length in (1..=CAPACITY).step_by(if cfg!(miri) { 51 } else { 1 }) {
@@ -94,7 +95,7 @@ fn stealing_into_a_nearly_full_ring_takes_what_fits() {
         push_all(&owner, 0..CAPACITY);
         let thief = Owner::<_, CAPACITY>::new();
         push_all(&thief, 100..100 + CAPACITY - room);
-        // The first needs no room: it is returned.
+        // The first item needs no room, since it is returned.
         let count = (room + 1).min(CAPACITY / 2);
         assert_eq!(thief.steal_half(&stealer), Steal::Success(0));
         assert!(steal_all(&stealer).eq(count..CAPACITY), "with room for {room}, the others stay, in order");
@@ -120,7 +121,7 @@ fn stealing_from_oneself_takes_each_item_once() {
 }
 
 #[test]
-fn room_comes_back_whoever_takes() {
+fn room_comes_back_after_each_kind_of_take() {
     const CAPACITY: usize = 4;
     let (owner, stealer) = kind::new::<_, CAPACITY>();
     let (thief, global) = (Owner::<_, CAPACITY>::new(), Global::new());
@@ -132,7 +133,7 @@ fn room_comes_back_whoever_takes() {
             1 => stealer.steal().success().into_iter().count(),
             2 => thief.steal_half(&stealer).success().into_iter().chain(drain(&thief)).count(),
             3 => owner.steal_half(&stealer).success().into_iter().count(),
-            // One of those that came instead.
+            // The call pushed one item, so the ring lost one less than went to `global`.
             _ => owner.push_overflowing(0, &global) - 1,
         };
         assert_eq!(owner.len(), CAPACITY - taken);
@@ -140,7 +141,8 @@ fn room_comes_back_whoever_takes() {
     }
 }
 
-/// The larger the half, the longer the owner has to write into what is still being copied, if it were let.
+/// The larger the half, the more time the owner has to overwrite items that are still being copied,
+/// if the ring allowed it.
 #[test]
 fn refill_while_a_great_half_is_copied() {
     const CAPACITY: usize = if cfg!(miri) { 32 } else { 4096 };
@@ -161,7 +163,8 @@ fn refill_while_a_great_half_is_copied() {
     tally.assert_each_once();
 }
 
-/// What the documentation says, done to two plain deques, whose front is the oldest end.
+/// Compares the rings with two plain deques that follow the documentation. Their front is the
+/// oldest end.
 #[test]
 fn agrees_with_a_simple_model() {
     const ROUNDS: usize = if cfg!(miri) { 300 } else { 100_000 };

@@ -1,7 +1,9 @@
-//! Goal: what goes into a queue comes out once, in the documented order, whoever takes it and however it ends. Method: a
-//! battery of small tests for each structure, named alike, that number their items and tally what was taken.
+//! Goal: every item that goes into a queue comes out once and in the documented order, whichever
+//! side takes it and however the queue ends. Method: each structure has a set of small tests with
+//! the same names. They number their items and tally the items taken.
 //!
-//! Which interleavings are allowed is for the models (`src/models.rs`); here the threads are real, and there are many.
+//! The models in `src/models.rs` check which interleavings are allowed. The tests here use many
+//! real threads.
 #![cfg(not(procession_loom))]
 
 mod deque;

@@ -1,9 +1,10 @@
-//! What the tests know about their items: how often each was taken, how often each was dropped, whether more will come.
+//! The tests' record of their items: how often each was taken, how often each was dropped, and if
+//! more will come.
 
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// How often each of the numbers below a limit was taken, by any thread.
+/// A counter for each number below a limit: how often any thread took it.
 pub(crate) struct Tally(Vec<AtomicUsize>);
 
 impl Tally {
@@ -11,7 +12,8 @@ impl Tally {
         Self((0..limit).map(|_| AtomicUsize::new(0)).collect())
     }
 
-    /// Notes that `number` was taken. Nothing is asserted yet: a panic would leave other threads waiting.
+    /// Records that `number` was taken. This does not assert anything yet, because a panic would
+    /// leave other threads waiting.
     pub(crate) fn note(&self, number: usize) {
         self.0[number].fetch_add(1, Relaxed);
     }
@@ -20,7 +22,7 @@ impl Tally {
         numbers.into_iter().for_each(|number| self.note(number));
     }
 
-    /// How many numbers were taken, each counted as often as it was.
+    /// Returns the number of takes, of all numbers together.
     pub(crate) fn total(&self) -> usize {
         self.0.iter().map(|times| times.load(Relaxed)).sum()
     }
@@ -34,7 +36,7 @@ impl Tally {
     }
 }
 
-/// An item that notes its drop.
+/// An item that records its drop.
 pub(crate) struct Noted<'a> {
     number: usize,
     panics: bool,
@@ -46,7 +48,7 @@ impl<'a> Noted<'a> {
         Self { number, panics: false, drops }
     }
 
-    /// An item that panics after it noted its drop.
+    /// Creates an item that records its drop and then panics.
     pub(crate) fn panicking(number: usize, drops: &'a Tally) -> Self {
         Self { number, panics: true, drops }
     }
@@ -59,7 +61,7 @@ impl Drop for Noted<'_> {
     }
 }
 
-/// Larger than a cache line or two, so that an item that is copied while it is written would be torn.
+/// Spans many cache lines, so that an item copied while it is written would be torn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Large([usize; 1024]);
 
@@ -68,18 +70,19 @@ impl Large {
         Self([number; 1024])
     }
 
-    /// The number it was made with, unless it is torn.
+    /// Returns the number that the item was created with, or `None` if the item is torn.
     pub(crate) fn number(&self) -> Option<usize> {
         self.0.iter().all(|word| *word == self.0[0]).then_some(self.0[0])
     }
 }
 
-/// An item that no allocator aligns by chance. Debug builds of std check the address of each slot that is written.
+/// An item with an alignment that no allocator provides by chance. Debug builds of std check the
+/// address of each slot that is written.
 #[repr(align(4096))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OverAligned(pub(crate) usize);
 
-/// The threads that may still push.
+/// The number of threads that may still push.
 pub(crate) struct Pushers(AtomicUsize);
 
 impl Pushers {
@@ -87,12 +90,14 @@ impl Pushers {
         Self(AtomicUsize::new(count))
     }
 
-    /// One of them leaves when the guard goes, even by a panic: the takers must not wait for ever.
+    /// Returns a guard that removes one pusher when it is dropped, even during a panic. The takers
+    /// would otherwise wait forever.
     pub(crate) fn leave_with_scope(&self) -> impl Drop + '_ {
         struct Leave<'a>(&'a AtomicUsize);
         impl Drop for Leave<'_> {
             fn drop(&mut self) {
-                // Ordering: Release pairs with the Acquire in `have_left`; whoever sees that all left sees every push.
+                // Ordering: Release pairs with the Acquire in `have_left`; a thread that sees that
+                // all pushers left sees every push.
                 self.0.fetch_sub(1, Release);
             }
         }
@@ -104,7 +109,7 @@ impl Pushers {
     }
 }
 
-/// Numbers that look random and are the same in each run.
+/// A generator of numbers that look random and are the same in each run.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -112,7 +117,7 @@ impl Dice {
         Self(seed as u64 + 1)
     }
 
-    /// A number below `sides` (xorshift64*).
+    /// Returns a number below `sides` (xorshift64*).
     pub(crate) fn roll(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
