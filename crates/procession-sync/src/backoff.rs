@@ -2,19 +2,27 @@ use std::sync::{LockResult, TryLockError};
 
 use crate::{Mutex, MutexGuard, hint};
 
-/// How long a thread looks away from a lock that it found held: so many `spin_loop`s at first, twice as many each time it is still held. The longest round is
-/// some microseconds. From 16 to 128 at first are level for the global queue; with 64, threads of a pool whose jobs take a microsecond lose 5 %.
+/// The number of calls of `spin_loop` in the first round of the back-off.
+///
+/// Rejected: any other value from 16 to 128 makes no difference for the global queue. With 64, the
+/// threads of a pool with jobs of a microsecond are 5 % slower.
 const FIRST: u32 = 16;
+/// The number of calls of `spin_loop` in the last round. They take some microseconds.
 const LAST: u32 = 256;
 
-/// Locks a mutex whose critical sections are short, and which several threads want again and again.
+/// Locks a mutex that several threads want again and again, for short critical sections.
 ///
-/// A thread that finds it held does not look at it for a while, and the one that holds it can take it some more times from its own cache. With [`Mutex::lock`] alone,
-/// which watches a lock that is held, two threads take turns, and each turn moves the lock and what it guards from one processor to another. If looking away five times
-/// did not help, it waits as `Mutex::lock` does: who holds it may have been interrupted.
+/// A thread that finds the mutex locked backs off: it does not look at the lock for a while, and
+/// twice as long each time the mutex is still locked. Meanwhile the thread that holds the lock can
+/// take it several more times from its own cache. [`Mutex::lock`] watches the lock instead. Two
+/// threads then take turns, and each turn moves the lock and its data from one processor to
+/// another.
+///
+/// If the mutex is still locked after five rounds, the thread that holds it may have been
+/// interrupted. The caller then waits as in `Mutex::lock`.
 ///
 /// # Errors
-/// As of [`Mutex::lock`]: the lock is poisoned.
+/// Returns an error if the lock is poisoned, like [`Mutex::lock`].
 #[inline]
 pub fn lock_with_backoff<T>(mutex: &Mutex<T>) -> LockResult<MutexGuard<'_, T>> {
     match mutex.try_lock() {

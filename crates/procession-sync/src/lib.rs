@@ -1,21 +1,23 @@
-//! The synchronisation primitives that Procession's crates are built on.
+//! The synchronization primitives on which Procession's crates are built.
 //!
-//! Every atomic, cell, lock and thread of the project is named through this crate. Normally the names are
-//! std's. Under the private cfg `procession_loom` they are [loom](https://docs.rs/loom)'s, and the models then
-//! explore the very code that ships. The cfg has its own name so that turning it on does not switch on models
-//! inside dependencies. It is tested plainly, never as `all(test, ..)`: this is a crate of its own, for which
-//! `cfg(test)` is off while a dependent's models are built, and a shim that is off makes every model vacuous.
-//! The canaries of the model files guard against just that.
-//!
-//! There is hardly any logic here: aliases, the one-field [`cell::UnsafeCell`] that gives std's cell the interface
-//! of loom's, [`lock_with_backoff`], which under loom is a plain lock, and
-//! `explore`, which runs a model.
+//! All crates of the project name their atomics, cells, locks and threads through this crate.
+//! Normally these are std's. Under the private cfg `procession_loom` they are
+//! [loom](https://docs.rs/loom)'s, so the models explore exactly the code that ships.
 //!
 //! ```
 //! use procession_sync::atomic::{AtomicU32, Ordering};
 //! let n = AtomicU32::new(1);
 //! assert_eq!(n.fetch_add(1, Ordering::Relaxed), 1);
 //! ```
+//!
+//! The cfg has a name of the project, because the usual `loom` would also switch on models inside
+//! dependencies. The code tests for it directly and never as `all(test, ..)`. While the models of a
+//! dependent crate are built, `cfg(test)` is off for this crate, so such a test would leave std's
+//! primitives in place and make every model vacuous. The canaries in the model files detect that.
+//!
+//! This crate contains almost no logic. Most of it is aliases. [`cell::UnsafeCell`] gives std's
+//! cell the interface of loom's, [`lock_with_backoff`] is a plain lock under loom, and `explore`
+//! runs a model.
 #![forbid(unsafe_code)]
 
 /// Atomic types, their orderings and `fence`.
@@ -31,7 +33,7 @@ pub mod atomic {
     pub use home::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 }
 
-/// A cell whose accesses models can watch.
+/// A cell that lets models watch every access.
 pub mod cell {
     #[cfg(procession_loom)]
     pub use loom::cell::UnsafeCell;
@@ -42,7 +44,7 @@ pub mod cell {
     pub use plain::UnsafeCell;
 }
 
-/// What a spinning thread tells the processor (and loom).
+/// The hint of a spinning thread to the processor, and to loom.
 pub mod hint {
     #[cfg(procession_loom)]
     pub use loom::hint::spin_loop;
@@ -64,10 +66,11 @@ mod backoff;
 #[cfg(not(procession_loom))]
 pub use backoff::lock_with_backoff;
 
-/// Locks a mutex: when to look for it is no matter of a model.
+/// Locks a mutex. Models do not need to explore the times at which a waiting thread looks at the
+/// lock.
 ///
 /// # Errors
-/// As of [`Mutex::lock`].
+/// Returns an error if the lock is poisoned, like [`Mutex::lock`].
 #[cfg(procession_loom)]
 pub fn lock_with_backoff<T>(mutex: &Mutex<T>) -> std::sync::LockResult<MutexGuard<'_, T>> {
     mutex.lock()
@@ -79,13 +82,14 @@ pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 #[cfg(not(procession_loom))]
 pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// Runs a model in every interleaving, with at most two preemptions, or as many as `LOOM_MAX_PREEMPTIONS` says.
+/// Runs a model in every interleaving with at most `LOOM_MAX_PREEMPTIONS` preemptions. The default
+/// is two.
 #[cfg(procession_loom)]
 pub fn explore(model: impl Fn() + Sync + Send + 'static) {
     explore_to(2, model);
 }
 
-/// As [`explore`], with at most so many preemptions if `LOOM_MAX_PREEMPTIONS` does not say.
+/// Runs a model like [`explore`], with another default for `LOOM_MAX_PREEMPTIONS`.
 #[cfg(procession_loom)]
 pub fn explore_to(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();

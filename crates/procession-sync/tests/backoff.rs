@@ -1,4 +1,4 @@
-//! The lock that backs off.
+//! Tests of the lock that backs off.
 #![cfg(not(procession_loom))]
 
 use std::sync::mpsc;
@@ -7,37 +7,38 @@ use std::thread;
 use procession_sync::{Mutex, lock_with_backoff};
 
 #[test]
-fn nobody_is_in_the_section_of_another() {
+fn critical_sections_exclude_each_other() {
     const THREADS: usize = 4;
     const TURNS: usize = 20_000;
     let counter = Mutex::new(0);
     thread::scope(|scope| {
         for _ in 0..THREADS {
-            scope.spawn(|| (0..TURNS).for_each(|_| *lock_with_backoff(&counter).expect("nobody panics") += 1));
+            scope.spawn(|| (0..TURNS).for_each(|_| *lock_with_backoff(&counter).expect("no holder panics") += 1));
         }
     });
-    assert_eq!(*lock_with_backoff(&counter).expect("nobody panics"), THREADS * TURNS);
+    assert_eq!(*lock_with_backoff(&counter).expect("no holder panics"), THREADS * TURNS);
 }
 
-/// The holder waits until the other has announced itself, and then for as long as many rounds of backing off.
+/// The holder waits until the other thread has announced itself. It then keeps the lock while it
+/// yields 1000 times, so that the other thread backs off and waits.
 #[test]
 fn a_lock_that_is_held_for_long_is_waited_for() {
     let lock = Mutex::new("held");
     let (announce, announced) = mpsc::channel();
     thread::scope(|scope| {
-        let mut held = lock.lock().expect("nobody panics");
+        let mut held = lock.lock().expect("no holder panics");
         let other = scope.spawn(|| {
             announce.send(()).expect("the holder waits");
-            *lock_with_backoff(&lock).expect("nobody panics")
+            *lock_with_backoff(&lock).expect("no holder panics")
         });
-        announced.recv().expect("the other begins");
+        announced.recv().expect("the other thread starts");
         for _ in 0..1000 {
             thread::yield_now();
         }
         assert!(!other.is_finished(), "the lock is held");
         *held = "free";
         drop(held);
-        assert_eq!(other.join().expect("it does not panic"), "free");
+        assert_eq!(other.join().expect("the other thread does not panic"), "free");
     });
 }
 
@@ -49,7 +50,7 @@ fn a_poisoned_lock_is_an_error() {
             let _held = lock.lock();
             std::panic::resume_unwind(Box::new("quietly"));
         });
-        poisons.join().expect_err("it panics");
+        poisons.join().expect_err("the thread panics");
     });
     assert!(lock_with_backoff(&lock).is_err());
 }

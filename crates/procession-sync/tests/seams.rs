@@ -1,11 +1,11 @@
-//! Goal: a primitive that models cannot see must not slip in. Method: read every source file of the workspace and look
-//! for the names that only `procession-sync` may write.
+//! Goal: code cannot use a primitive that models do not see. Method: read every source file of the
+//! workspace, and search it for the names that only `procession-sync` may use.
 #![cfg(not(procession_loom))]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Name, and the files (by the end of their path) that may write it.
+/// Each name, with the files that may use it. Files are given by the end of their path.
 const SEAMS: [(&str, &[&str]); 10] = [
     ("std::sync::atomic", &["procession-sync/src/lib.rs"]),
     ("core::sync::atomic", &[]),
@@ -30,7 +30,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The lines of `source` that write a name of [`SEAMS`] where they may not.
+/// Returns a message for each line of `source` that uses a name of [`SEAMS`] where it may not.
 fn violations(path: &str, source: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (number, line) in source.lines().enumerate() {
@@ -46,7 +46,7 @@ fn violations(path: &str, source: &str) -> Vec<String> {
 
 #[test]
 fn primitives_are_named_in_their_home_only() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates are in a folder");
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in a folder");
     let mut paths = Vec::new();
     sources(crates, &mut paths);
     let this_file = Path::new(file!()).file_name().expect("a file has a name");
