@@ -1,17 +1,20 @@
 //! The guard below each stack: memory that faults when a stack overflows into it.
 //!
-//! `MADV_GUARD_INSTALL` (Linux 6.13) puts guards into the page tables. They split no mapping, so there may be as many as there are stacks.
-//! Where a probe finds that the kernel has none, a guard is a mapping of its own, made by `mprotect`: each costs two of the
-//! mappings that a process may have (`vm.max_map_count`, 65530 by default), and when those are used up `malloc` fails, too. So those guards
-//! have a budget, and a stack beyond it is refused.
+//! `MADV_GUARD_INSTALL` (Linux 6.13) puts guards into the page tables. These guards split no
+//! mapping, so every stack can have one.
+//!
+//! If a probe finds that the kernel does not support that, each guard is a mapping of its own, made
+//! by `mprotect`. It costs two of the mappings that a process may have (`vm.max_map_count`, 65530
+//! by default). When all of them are used up, `malloc` fails, too. These guards therefore have a
+//! budget, and a stack beyond it is refused.
 //!
 //! ## Rejected
-//! - Stacks without guards beyond the budget: an overflow would be silent corruption of another stack.
-//! - Asking for the kernel's version: gVisor and back-ported kernels make it lie in both directions; `mlockall` refuses guards whatever
-//!   the version.
+//! - Stacks without guards beyond the budget: an overflow would silently corrupt another stack.
+//! - Checking the kernel's version: gVisor and kernels with back-ported features make it wrong in
+//!   both directions, and `mlockall` refuses guards in every version.
 //!
 //! ## Invariants
-//! - `[mapped]` callers give ranges of whole pages inside a mapping of their own.
+//! - `[mapped]` callers pass ranges of whole pages inside a mapping of their own.
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -20,22 +23,23 @@ use std::sync::OnceLock;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 
-/// `MADV_GUARD_INSTALL`.
+/// The advice `MADV_GUARD_INSTALL`.
 #[cfg(target_os = "linux")]
 const GUARD_INSTALL: i32 = 102;
 
-/// The share of a process's mappings that guards may use, in hundredths: the rest is for everything else in the program. Picked to leave the
-/// larger part.
+/// The share of a process's mappings that guards may use, in percent. The value leaves the larger
+/// part to the rest of the program.
 const BUDGET_PERCENT: usize = 40;
-/// What a guard costs: it splits the mapping around it.
+/// The number of mappings that a guard costs, since it splits the mapping around it.
 const MAPPINGS_PER_GUARD: usize = 2;
-/// Mappings that a process may have, if the system does not say: Linux's default.
+/// The number of mappings that a process may have if the system does not report it: Linux's
+/// default.
 const MAPPINGS_DEFAULT: usize = 65530;
 
-/// `mprotect` guards of all slabs of this program.
+/// The number of `mprotect` guards of all slabs of this program.
 static PROTECTED: AtomicUsize = AtomicUsize::new(0);
 
-/// How a guard was made.
+/// The way in which a guard was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     InPageTables,
@@ -44,7 +48,7 @@ pub(crate) enum Made {
 
 #[derive(Debug)]
 pub(crate) enum GuardError {
-    /// The budget of `mprotect` guards is used up; this is how many that is.
+    /// The budget of `mprotect` guards, which is given here, is used up.
     Budget(usize),
     System(io::Error),
 }
@@ -58,7 +62,8 @@ pub(crate) fn page_size() -> usize {
     })
 }
 
-/// Whether this kernel puts guards into page tables: found out by making one.
+/// Returns `true` if this kernel puts guards into page tables. The first call makes one to find
+/// out.
 pub(crate) fn has_page_table_guards() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {
@@ -71,12 +76,13 @@ pub(crate) fn has_page_table_guards() -> bool {
     })
 }
 
-/// Makes a guard of `length` bytes; `wanted` says in which way first.
+/// Makes a guard of `length` bytes, in the way that is `wanted` if the system allows it.
 ///
 /// # Safety
-/// `[mapped]`, and nobody uses the range.
+/// `[mapped]`, and the range is not in use.
 pub(crate) unsafe fn make(start: NonNull<u8>, length: usize, wanted: Made) -> Result<Made, GuardError> {
-    // A mapping that is locked into memory refuses guards that others take.
+    // The kernel refuses this guard in a mapping that is locked into memory. `mprotect` still works
+    // there.
     if wanted == Made::InPageTables && install(start, length).is_ok() {
         return Ok(Made::InPageTables);
     }
@@ -93,8 +99,8 @@ pub(crate) unsafe fn make(start: NonNull<u8>, length: usize, wanted: Made) -> Re
     Err(GuardError::System(io::Error::last_os_error()))
 }
 
-/// Guards by `mprotect` are gone with their mapping.
-pub(crate) fn give_back(protected: usize) {
+/// Returns guards to the budget, after the mapping that they protected is gone.
+pub(crate) fn return_to_budget(protected: usize) {
     PROTECTED.fetch_sub(protected, Relaxed);
 }
 
@@ -132,26 +138,31 @@ pub(crate) fn map(length: usize) -> io::Result<NonNull<u8>> {
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // A huge page would make one touched page of a stack cost two megabytes. Ignored: kernels without huge pages refuse the advice.
+    // With a huge page, one touched page of a stack would cost two megabytes. The result is
+    // ignored, since kernels without huge pages refuse the advice.
     #[cfg(target_os = "linux")]
     // SAFETY: [mapped] just made.
     let _ = unsafe { libc::madvise(start, length, libc::MADV_NOHUGEPAGE) };
     Ok(NonNull::new(start.cast()).expect("the system maps nothing at address 0 unless asked to"))
 }
 
+/// Unmaps a range.
+///
 /// # Safety
 /// `[mapped]`, and nothing in the range is used any more.
 pub(crate) unsafe fn unmap(start: NonNull<u8>, length: usize) {
-    // SAFETY: by the caller. Ignored: the system refuses only ranges that are not pages.
+    // SAFETY: by the caller. The result is ignored, since the system refuses only ranges that are
+    // not pages.
     let _ = unsafe { libc::munmap(start.as_ptr().cast(), length) };
 }
 
-/// Gives the memory of a range back; it reads as zeros when it is next touched, or, if lazily, as zeros or as it was.
+/// Gives the memory of a range back to the system. When it is next touched, it reads as zeros. If
+/// it is released `lazily`, it may also read as before.
 ///
 /// # Safety
 /// `[mapped]`, and nothing in the range is used any more.
 pub(crate) unsafe fn release(start: NonNull<u8>, length: usize, lazily: bool) {
     let advice = if lazily { libc::MADV_FREE } else { libc::MADV_DONTNEED };
-    // SAFETY: by the caller. Ignored: memory that is not given back is only dear.
+    // SAFETY: by the caller. The result is ignored, since keeping the memory costs only memory.
     let _ = unsafe { libc::madvise(start.as_ptr().cast(), length, advice) };
 }

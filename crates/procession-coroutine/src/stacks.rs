@@ -1,19 +1,27 @@
-//! Stacks: where they come from, and where they go.
+//! Stacks: a slab that hands them out and takes them back.
 //!
-//! Each size has slabs: mappings of many stacks side by side, each with its guard below it. A stack is prepared (guarded) when it is first handed
-//! out, and stays so for ever. One that comes back goes on top of a list, and the next one asked for is taken from there: it is in the caches. What
-//! lies at the bottom of the list for a whole period was not needed in it; [`Stacks::expire`] gives its memory back to the system.
+//! Each size class has slabs. A slab is a mapping of many stacks side by side, each with its guard
+//! below it. A stack is prepared, which means guarded, when it is first handed out, and stays
+//! prepared.
+//!
+//! A stack that comes back goes on top of a list. The next stack is taken from there, because that
+//! one is in the caches. Stacks that stay at the bottom of the list for a whole period were not
+//! needed in it; [`Stacks::expire`] gives their memory back to the system.
 //!
 //! ## Invariants
-//! - `[slab]` a slab is mapped until its `Size` goes, which every [`Stack`] of it keeps.
-//! - `[place]` each place of a slab is in exactly one of: not handed out yet, `unprepared`, `free`, or one `Stack`.
+//! - `[slab]` a slab is mapped until its `SizeClass` is dropped, and every [`Stack`] keeps its size
+//!   class alive.
+//! - `[slot]` each slot of a slab is in exactly one of these: not handed out yet, `unprepared`,
+//!   `free`, or one `Stack`.
 //!
 //! ## Rejected
-//! - A mapping for each stack: 8.6 us for a stack used once instead of 8 ns for one used again, and two of the 65530 mappings that a process has.
-//! - Tops at the same place in each page: all of them fall into the same sets of the first-level cache, and switching round a thousand
-//!   coroutines takes 7.5 ns instead of 2.
-//! - A look at a word some pages down, when a stack comes back, to see whether it went deep: a frame may skip any word, and the look itself makes the
-//!   page table for it. A deep stack in use again and again is one of the few on top of the list.
+//! - A mapping for each stack: 8.6 us for a stack that is used once, instead of 8 ns for one that
+//!   is reused. It also costs two of the 65530 mappings that a process has.
+//! - Tops at the same place in each page: all of them fall into the same sets of the first-level
+//!   cache. Switching through a thousand coroutines takes 7.5 ns per switch instead of 2 ns.
+//! - A check of a word some pages below the top when a stack comes back, to find out if the stack
+//!   was used deeply: a frame may skip any word, and the check itself creates the page table for
+//!   it. A deep stack that is used again and again is one of the few on top of the list.
 
 use std::error::Error;
 use std::fmt;
@@ -35,36 +43,41 @@ use crate::overflow;
 const SPAN_BITS: Range<u32> = 15..31;
 const SPANS: usize = (SPAN_BITS.end - SPAN_BITS.start) as usize;
 
-/// What a guard takes at least of a large stack, so that a frame of a C function that probes nothing does not step over it; glibc's number.
+/// The size of a large stack's guard, so that a frame of a C function without stack probes does not
+/// step over it. It is glibc's value.
 const GUARD_LARGE: usize = 64 << 10;
 
-/// Places of a slab: the first has few, for programs with few coroutines, and each is twice the one before.
+/// The number of slots of the first slab, which is small for programs with few coroutines. Each
+/// further slab has twice as many as the one before, up to `SLAB_MAX`.
 const SLAB_FIRST: usize = 64;
 const SLAB_MAX: usize = 4096;
-/// No slab is larger than this, unless one stack is.
+/// The largest slab in bytes. Only a single larger stack may exceed it.
 const SLAB_BYTES_MAX: usize = 16 << 30;
 
-/// Tops of stacks differ by a cache line, in as many ways as the sets of a first-level cache need to be spread.
+/// The number of cache colours. The tops of stacks differ by multiples of a cache line, so that
+/// they spread over the sets of a first-level cache.
 const COLOURS: u32 = 16;
 const COLOUR: usize = 64;
 
-/// What is above the part of a stack that coroutines use.
+/// The size in bytes of everything above the part of a stack that coroutines use.
 const TOP: usize = header::SIZE + (COLOURS as usize - 1) * COLOUR;
 
-/// Stacks whose memory one call of [`Stacks::expire`] gives back for each size: a millisecond or two of system calls.
+/// The number of stacks of each size that one call of [`Stacks::expire`] releases at most. That
+/// takes a millisecond or two of system calls.
 const EXPIRED_AT_ONCE: usize = 1024;
 
-/// How overflows are caught: what lies below each stack.
+/// The memory below each stack that catches overflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Guards {
-    /// Guards in the page tables (`MADV_GUARD_INSTALL`): as many as there are stacks.
+    /// Guards in the page tables (`MADV_GUARD_INSTALL`). Every stack can have one.
     PageTable,
-    /// Mappings without access (`mprotect`): 40 % of the mappings that the system allows a process, about 13,000 stacks.
+    /// Mappings without access (`mprotect`). They may use 40 % of the mappings that the system
+    /// allows a process, which is about 13,000 stacks.
     Protected,
 }
 
-/// Why there is no stack.
+/// The error of taking a stack.
 #[derive(Debug)]
 pub struct StackError {
     wanted: usize,
@@ -81,12 +94,14 @@ enum StackErrorKind {
 }
 
 impl StackError {
-    /// Whether the slab's own limit is reached: there is a stack once one comes back.
+    /// Returns `true` if the slab's own limit is reached. A stack is available again when one comes
+    /// back.
     pub fn is_limit(&self) -> bool {
         matches!(self.kind, StackErrorKind::Limit(_))
     }
 
-    /// Whether the program has too many guards or slabs, of this slab and others.
+    /// Returns `true` if the program has too many guards or slabs, of this slab and others
+    /// together.
     pub fn is_exhausted(&self) -> bool {
         matches!(self.kind, StackErrorKind::Guards(_) | StackErrorKind::Mappings)
     }
@@ -99,7 +114,10 @@ impl fmt::Display for StackError {
             StackErrorKind::TooLarge => write!(f, "the largest has {} bytes", capacity(SPAN_BITS.end - 1)),
             StackErrorKind::Limit(limit) => write!(f, "the limit of {limit} stacks is reached"),
             StackErrorKind::Guards(budget) => {
-                write!(f, "{budget} stacks are guarded, and more mappings would starve the program (vm.max_map_count)")
+                write!(
+                    f,
+                    "all {budget} guards are in use, and more would exhaust the program's mappings (vm.max_map_count)"
+                )
             }
             StackErrorKind::Mappings => f.write_str("the program has too many slabs of stacks"),
             StackErrorKind::System(_) => f.write_str("the system refused memory"),
@@ -116,7 +134,7 @@ impl Error for StackError {
     }
 }
 
-/// What [`Stacks`] are to be like.
+/// The options of [`Stacks`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder {
@@ -127,36 +145,41 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// How many stacks there may be at once, free ones included. Default: 2^21.
+    /// Sets the number of stacks that may exist at once, including free ones. The default is 2^21.
     pub fn limit(mut self, stacks: usize) -> Self {
         self.limit = stacks;
         self
     }
 
-    /// How stacks are guarded. Default: in the page tables, if the kernel can, which is tried; else protected. Asking for what the kernel
-    /// cannot do gives protected ones.
+    /// Sets how stacks are guarded.
+    ///
+    /// By default, a probe finds out if the kernel can put guards into the page tables. If it can,
+    /// stacks are guarded that way, otherwise by `mprotect`. Requesting a way that the kernel does
+    /// not support selects `mprotect`, too.
     pub fn guards(mut self, guards: Guards) -> Self {
         self.guards = Some(guards);
         self
     }
 
-    /// Lets the system take the memory of expired stacks back when it needs it (`MADV_FREE`), instead of at once: cheaper, and invisible in
-    /// the resident size until then. Default: at once.
+    /// Lets the system take the memory of expired stacks back only when it needs it (`MADV_FREE`).
+    /// This is cheaper, but the resident size does not show it until then. By default, the memory
+    /// is given back immediately.
     pub fn release_lazily(mut self) -> Self {
         self.lazily = true;
         self
     }
 
-    /// Leaves the signals SIGSEGV and SIGBUS alone: an overflow then ends the program without a word. Default: it is reported.
+    /// Leaves the signals SIGSEGV and SIGBUS alone. An overflow then ends the program without a
+    /// message. By default, overflows are reported.
     pub fn without_overflow_report(mut self) -> Self {
         self.reports = false;
         self
     }
 
-    /// Makes the slab. No memory is mapped before the first stack is taken.
+    /// Creates the slab. No memory is mapped before the first stack is taken.
     ///
     /// # Errors
-    /// None at present; what the system refuses, it refuses when a stack is taken.
+    /// None at present. Anything that the system refuses, it refuses when a stack is taken.
     pub fn build(self) -> Result<Stacks, StackError> {
         let can = guard::has_page_table_guards();
         let guards = match self.guards {
@@ -167,35 +190,36 @@ impl Builder {
         if self.reports {
             overflow::install();
         }
-        Ok(Stacks(Arc::new(Common {
-            rules: Arc::new(Rules { limit: self.limit, guards, lazily: self.lazily, counts: Counts::default() }),
+        Ok(Stacks(Arc::new(Shared {
+            config: Arc::new(Config { limit: self.limit, guards, lazily: self.lazily, counters: Counters::default() }),
             sizes: [const { OnceLock::new() }; SPANS],
         })))
     }
 }
 
-/// Where stacks come from and go to. Clones are of the same slab, which is freed with the last of them and of its stacks.
+/// A source of stacks, to which they return. Clones share the same slab. The slab is freed after
+/// the last clone and the last stack are dropped.
 #[derive(Clone)]
-pub struct Stacks(Arc<Common>);
+pub struct Stacks(Arc<Shared>);
 
-struct Common {
-    rules: Arc<Rules>,
-    /// By `span_bits - SPAN_BITS.start`.
-    sizes: [OnceLock<Arc<Size>>; SPANS],
+struct Shared {
+    config: Arc<Config>,
+    /// Indexed by `span_bits - SPAN_BITS.start`.
+    sizes: [OnceLock<Arc<SizeClass>>; SPANS],
 }
 
-struct Rules {
+struct Config {
     limit: usize,
     guards: Guards,
     lazily: bool,
-    counts: Counts,
+    counters: Counters,
 }
 
 #[derive(Default)]
-struct Counts {
-    /// Prepared, in use or free.
+struct Counters {
+    /// The prepared stacks, in use or free.
     made: AtomicUsize,
-    /// Taken out of the lists: with coroutines, and in caches.
+    /// The stacks outside of the lists: with coroutines and in caches.
     out: AtomicUsize,
     out_max: AtomicUsize,
     reused: AtomicUsize,
@@ -204,38 +228,38 @@ struct Counts {
     reserved_bytes: AtomicUsize,
 }
 
-/// What [`Stacks`] hold at one moment.
+/// The state of [`Stacks`] at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StackStats {
-    /// How they are guarded.
+    /// The kind of guards that the stacks have.
     pub guards: Guards,
-    /// Stacks that have been made, in use or not.
+    /// The number of stacks that were made, in use or not.
     pub made: usize,
-    /// Those of them that are in use or in a [`StackCache`].
+    /// The number of stacks that are in use or in a [`StackCache`].
     pub out: usize,
-    /// The most that `out` has been.
+    /// The largest value that `out` has had.
     pub out_max: usize,
-    /// Those that lie in the lists.
+    /// The number of stacks in the lists of free ones.
     pub free: usize,
-    /// Times that one was used again.
+    /// The number of times that a stack was reused.
     pub reused: usize,
-    /// Times that the memory of one was given back to the system.
+    /// The number of times that the memory of a stack was given back to the system.
     pub released: usize,
-    /// Times that there was none.
+    /// The number of times that no stack was available.
     pub refused: usize,
-    /// Address space that is reserved, in bytes; memory is what has been touched of it.
+    /// The reserved address space in bytes. Only the part of it that was touched takes memory.
     pub reserved_bytes: usize,
 }
 
-/// What one size can hold at most.
+/// Returns the usable bytes of a stack with this span.
 fn capacity(span_bits: u32) -> usize {
     let span = 1 << span_bits;
-    // Where pages are large, the smallest spans hold nothing but their guard.
+    // If pages are large, the smallest spans hold only their guard.
     usize::saturating_sub(span, guard_length(span) + TOP)
 }
 
-/// The smallest span that holds `bytes`.
+/// Returns the smallest span that has room for `bytes`.
 #[inline]
 fn span_bits_for(bytes: usize) -> Option<u32> {
     SPAN_BITS.into_iter().find(|&span_bits| capacity(span_bits) >= bytes.max(corosensei::stack::MIN_STACK_SIZE))
@@ -246,69 +270,75 @@ fn guard_length(span: usize) -> usize {
 }
 
 impl Stacks {
-    /// A slab with the builder's defaults.
+    /// Creates a slab with the builder's defaults.
     ///
     /// # Errors
-    /// As for [`Builder::build`].
+    /// Returns an error if [`Builder::build`] does.
     pub fn new() -> Result<Self, StackError> {
         Self::builder().build()
     }
 
-    /// Starts to describe a slab.
+    /// Returns a builder with the default options.
     pub fn builder() -> Builder {
         Builder { limit: 1 << 21, guards: None, lazily: false, reports: true }
     }
 
-    /// A stack on which at least `bytes` may be used: with its guard it takes a power of two of address space, and the rest of that is usable, too.
-    /// Only what is touched takes memory.
+    /// Takes a stack with at least `bytes` usable bytes.
+    ///
+    /// Together with its guard, a stack takes a power of two of address space, and all of the rest
+    /// is usable. Only touched memory counts as used.
     ///
     /// # Errors
-    /// [`StackError`]: it would be too large, a limit is reached, or the system refuses.
+    /// Returns a [`StackError`] if the stack would be too large, a limit is reached, or the system
+    /// refuses memory.
     pub fn take(&self, bytes: usize) -> Result<Stack, StackError> {
         let taken = match span_bits_for(bytes) {
             Some(span_bits) => self.size(span_bits).take(),
             None => Err(StackErrorKind::TooLarge),
         };
         taken.map_err(|kind| {
-            self.0.rules.counts.refused.fetch_add(1, Relaxed);
+            self.0.config.counters.refused.fetch_add(1, Relaxed);
             StackError { wanted: bytes, kind }
         })
     }
 
-    fn size(&self, span_bits: u32) -> &Arc<Size> {
+    fn size(&self, span_bits: u32) -> &Arc<SizeClass> {
         self.0.sizes[(span_bits - SPAN_BITS.start) as usize].get_or_init(|| {
             let span = 1 << span_bits;
-            Arc::new(Size {
+            Arc::new(SizeClass {
                 span,
                 guard: guard_length(span),
-                rules: Arc::clone(&self.0.rules),
-                places: Mutex::new(Places::default()),
+                config: Arc::clone(&self.0.config),
+                slots: Mutex::new(Slots::default()),
             })
         })
     }
 
-    /// Gives back the memory of those free stacks that were not needed since the last call, a thousand of each size at most. Call it once a period
-    /// that is long beside the bursts of the program, some seconds. Says whether a further period may find more.
+    /// Gives back the memory of free stacks that were not needed since the last call, for at most
+    /// 1024 stacks of each size.
+    ///
+    /// Call this once in a period of some seconds, which should be long compared to the program's
+    /// bursts. Returns `true` if a later call may find more memory to give back.
     pub fn expire(&self) -> bool {
         let left = self.0.sizes.iter().filter_map(OnceLock::get).filter(|size| size.expire()).count();
         left > 0
     }
 
-    /// What there is.
+    /// Returns the current numbers of stacks.
     pub fn stats(&self) -> StackStats {
-        let counts = &self.0.rules.counts;
-        let made = counts.made.load(Relaxed);
-        let out = counts.out.load(Relaxed);
+        let counters = &self.0.config.counters;
+        let made = counters.made.load(Relaxed);
+        let out = counters.out.load(Relaxed);
         StackStats {
-            guards: self.0.rules.guards,
+            guards: self.0.config.guards,
             made,
             out,
-            out_max: counts.out_max.load(Relaxed),
+            out_max: counters.out_max.load(Relaxed),
             free: made.saturating_sub(out),
-            reused: counts.reused.load(Relaxed),
-            released: counts.released.load(Relaxed),
-            refused: counts.refused.load(Relaxed),
-            reserved_bytes: counts.reserved_bytes.load(Relaxed),
+            reused: counters.reused.load(Relaxed),
+            released: counters.released.load(Relaxed),
+            refused: counters.refused.load(Relaxed),
+            reserved_bytes: counters.reserved_bytes.load(Relaxed),
         }
     }
 }
@@ -320,25 +350,25 @@ impl fmt::Debug for Stacks {
 }
 
 /// All stacks of one size.
-struct Size {
+struct SizeClass {
     span: usize,
     guard: usize,
-    rules: Arc<Rules>,
-    places: Mutex<Places>,
+    config: Arc<Config>,
+    slots: Mutex<Slots>,
 }
 
 #[derive(Default)]
-struct Places {
-    /// The one that came back last is last.
-    free: Vec<Place>,
-    /// Handed out once, but without a guard: the budget was used up.
-    unprepared: Vec<Place>,
+struct Slots {
+    /// The slot that came back last is at the end.
+    free: Vec<Slot>,
+    /// Handed out once, but without a guard, since the budget was used up.
+    unprepared: Vec<Slot>,
     slabs: Vec<Slab>,
-    /// Of the last slab, how many places have been handed out.
+    /// The number of slots of the last slab that have been handed out.
     handed_out: usize,
-    /// The fewest that `free` held since the last `expire`.
+    /// The smallest length of `free` since the last `expire`.
     free_min: usize,
-    /// Stacks with guards by `mprotect`.
+    /// The number of stacks with guards made by `mprotect`.
     protected: usize,
 }
 
@@ -347,64 +377,64 @@ struct Slab {
     count: usize,
 }
 
-/// One stack that nobody uses.
-struct Place {
+/// The memory of one stack that is not in use.
+struct Slot {
     bottom: NonNull<u8>,
     colour: u32,
-    /// None of its memory is resident.
+    /// If `true`, none of its memory is resident.
     clean: bool,
 }
 
-// SAFETY: [place] whoever has it has the memory alone.
-unsafe impl Send for Place {}
-// SAFETY: a slab is a range that is there as long as its size.
+// SAFETY: [slot] the owner of the slot is the only one that has the memory.
+unsafe impl Send for Slot {}
+// SAFETY: a slab is a range that stays mapped as long as its size class exists.
 unsafe impl Send for Slab {}
 
-impl Size {
-    fn places<R>(&self, change: impl FnOnce(&mut Places) -> R) -> R {
-        change(&mut self.places.lock().expect("nothing that can panic runs under this lock"))
+impl SizeClass {
+    fn slots<R>(&self, change: impl FnOnce(&mut Slots) -> R) -> R {
+        change(&mut self.slots.lock().expect("nothing that can panic runs under this lock"))
     }
 
     fn take(self: &Arc<Self>) -> Result<Stack, StackErrorKind> {
-        let reused = self.places(|places| {
-            let place = places.free.pop();
-            places.free_min = places.free_min.min(places.free.len());
-            place
+        let reused = self.slots(|slots| {
+            let slot = slots.free.pop();
+            slots.free_min = slots.free_min.min(slots.free.len());
+            slot
         });
-        let counts = &self.rules.counts;
-        let place = match reused {
-            Some(place) => {
-                counts.reused.fetch_add(1, Relaxed);
-                place
+        let counters = &self.config.counters;
+        let slot = match reused {
+            Some(slot) => {
+                counters.reused.fetch_add(1, Relaxed);
+                slot
             }
             None => self.make()?,
         };
-        let out = counts.out.fetch_add(1, Relaxed) + 1;
-        counts.out_max.fetch_max(out, Relaxed);
-        Ok(Stack { size: Arc::clone(self), bottom: place.bottom, colour: place.colour })
+        let out = counters.out.fetch_add(1, Relaxed) + 1;
+        counters.out_max.fetch_max(out, Relaxed);
+        Ok(Stack { size: Arc::clone(self), bottom: slot.bottom, colour: slot.colour })
     }
 
     #[cold]
-    fn make(&self) -> Result<Place, StackErrorKind> {
-        let Rules { limit, guards, counts, .. } = &*self.rules;
-        if counts.made.fetch_add(1, Relaxed) >= *limit {
-            counts.made.fetch_sub(1, Relaxed);
+    fn make(&self) -> Result<Slot, StackErrorKind> {
+        let Config { limit, guards, counters, .. } = &*self.config;
+        if counters.made.fetch_add(1, Relaxed) >= *limit {
+            counters.made.fetch_sub(1, Relaxed);
             return Err(StackErrorKind::Limit(*limit));
         }
-        let made = self.places(|places| places.next(self)).and_then(|place| {
+        let made = self.slots(|slots| slots.next(self)).and_then(|slot| {
             let wanted = match guards {
                 Guards::PageTable => Made::InPageTables,
                 Guards::Protected => Made::Protected,
             };
-            // SAFETY: [place] nobody else has it.
-            match unsafe { guard::make(place.bottom, self.guard, wanted) } {
+            // SAFETY: [slot] only this call has it.
+            match unsafe { guard::make(slot.bottom, self.guard, wanted) } {
                 Ok(made) => {
-                    self.places(|places| places.protected += usize::from(made == Made::Protected));
-                    register_with_valgrind(place.bottom, self.guard, self.span);
-                    Ok(place)
+                    self.slots(|slots| slots.protected += usize::from(made == Made::Protected));
+                    register_with_valgrind(slot.bottom, self.guard, self.span);
+                    Ok(slot)
                 }
                 Err(error) => {
-                    self.places(|places| places.unprepared.push(place));
+                    self.slots(|slots| slots.unprepared.push(slot));
                     Err(match error {
                         GuardError::Budget(budget) => StackErrorKind::Guards(budget),
                         GuardError::System(error) => StackErrorKind::System(error),
@@ -413,54 +443,54 @@ impl Size {
             }
         });
         if made.is_err() {
-            counts.made.fetch_sub(1, Relaxed);
+            counters.made.fetch_sub(1, Relaxed);
         }
         made
     }
 
     fn expire(&self) -> bool {
-        let (expired, more) = self.places(|places| {
-            let idle = places.free_min.min(places.free.len());
-            // Those that are clean already lie at the bottom, and stay there.
-            let clean = places.free[..idle].iter().take_while(|place| place.clean).count();
-            let expired: Vec<Place> = places.free.drain(clean..idle.min(clean + EXPIRED_AT_ONCE)).collect();
-            (expired, places.free.iter().any(|place| !place.clean))
+        let (expired, more) = self.slots(|slots| {
+            let idle = slots.free_min.min(slots.free.len());
+            // Clean slots are already at the bottom, and stay there.
+            let clean = slots.free[..idle].iter().take_while(|slot| slot.clean).count();
+            let expired: Vec<Slot> = slots.free.drain(clean..idle.min(clean + EXPIRED_AT_ONCE)).collect();
+            (expired, slots.free.iter().any(|slot| !slot.clean))
         });
-        for place in &expired {
-            // SAFETY: [slab] above its guard there is the rest of its span.
-            let start = unsafe { place.bottom.add(self.guard) };
-            // SAFETY: [place] nobody else has it.
-            unsafe { guard::release(start, self.span - self.guard, self.rules.lazily) };
-            self.rules.counts.released.fetch_add(1, Relaxed);
+        for slot in &expired {
+            // SAFETY: [slab] the rest of the span is above the guard.
+            let start = unsafe { slot.bottom.add(self.guard) };
+            // SAFETY: [slot] only this call has it.
+            unsafe { guard::release(start, self.span - self.guard, self.config.lazily) };
+            self.config.counters.released.fetch_add(1, Relaxed);
         }
-        self.places(|places| {
-            let released = expired.into_iter().map(|place| Place { clean: true, ..place });
-            drop(places.free.splice(0..0, released));
-            places.free_min = places.free.len();
+        self.slots(|slots| {
+            let released = expired.into_iter().map(|slot| Slot { clean: true, ..slot });
+            drop(slots.free.splice(0..0, released));
+            slots.free_min = slots.free.len();
         });
         more
     }
 }
 
-impl Drop for Size {
+impl Drop for SizeClass {
     fn drop(&mut self) {
         let span = self.span;
-        self.places(|places| {
-            for slab in places.slabs.drain(..) {
+        self.slots(|slots| {
+            for slab in slots.slabs.drain(..) {
                 overflow::remove(slab.start.addr().get());
-                // SAFETY: [slab] every stack would keep its size, so there is none.
+                // SAFETY: [slab] every stack would keep its size class, so there is none.
                 unsafe { guard::unmap(slab.start, slab.count * span) };
             }
-            guard::give_back(places.protected);
+            guard::return_to_budget(slots.protected);
         });
     }
 }
 
-impl Places {
-    /// A place that was never used.
-    fn next(&mut self, size: &Size) -> Result<Place, StackErrorKind> {
-        if let Some(place) = self.unprepared.pop() {
-            return Ok(place);
+impl Slots {
+    /// Returns a slot that was never used.
+    fn next(&mut self, size: &SizeClass) -> Result<Slot, StackErrorKind> {
+        if let Some(slot) = self.unprepared.pop() {
+            return Ok(slot);
         }
         if self.slabs.last().is_none_or(|slab| self.handed_out == slab.count) {
             let wanted = self.slabs.last().map_or(SLAB_FIRST, |slab| (slab.count * 2).min(SLAB_MAX));
@@ -471,42 +501,43 @@ impl Places {
                 unsafe { guard::unmap(start, count * size.span) };
                 return Err(StackErrorKind::Mappings);
             }
-            size.rules.counts.reserved_bytes.fetch_add(count * size.span, Relaxed);
+            size.config.counters.reserved_bytes.fetch_add(count * size.span, Relaxed);
             self.slabs.push(Slab { start, count });
             self.handed_out = 0;
         }
-        let slab = self.slabs.last().expect("there is one, or it was just mapped");
+        let slab = self.slabs.last().expect("a slab existed before, or was just mapped");
         let number = self.handed_out;
         self.handed_out += 1;
-        // SAFETY: [slab] there are more places than have been handed out.
+        // SAFETY: [slab] there are more slots than have been handed out.
         let bottom = unsafe { slab.start.add(number * size.span) };
-        Ok(Place { bottom, colour: number as u32 % COLOURS, clean: true })
+        Ok(Slot { bottom, colour: number as u32 % COLOURS, clean: true })
     }
 }
 
-/// Tells valgrind, if the program runs under it, that this is a stack; nothing otherwise.
+/// Registers the range as a stack with valgrind, if the program runs under it.
 fn register_with_valgrind(bottom: NonNull<u8>, guard: usize, span: usize) {
     // SAFETY: [slab] the span of a stack.
     let usable = unsafe { bottom.add(guard) };
     let registration = corosensei::stack::valgrind::ValgrindStackRegistration::new(usable.as_ptr(), span - guard);
-    // For good: what is mapped there later is no stack, which only makes valgrind a little more lenient.
+    // The registration is permanent. If something else is mapped there later, valgrind is only
+    // slightly more lenient about it.
     std::mem::forget(registration);
 }
 
-/// A stack. Dropping it gives it back.
+/// A stack. If it is dropped, it goes back to its slab.
 pub struct Stack {
-    size: Arc<Size>,
+    size: Arc<SizeClass>,
     bottom: NonNull<u8>,
     colour: u32,
 }
 
-// SAFETY: [place] whoever has it has the memory alone.
+// SAFETY: [slot] the owner of the stack is the only one that has the memory.
 unsafe impl Send for Stack {}
-// SAFETY: a shared reference tells addresses only.
+// SAFETY: a shared reference gives only addresses.
 unsafe impl Sync for Stack {}
 
 impl Stack {
-    /// How many bytes may be used.
+    /// Returns the number of usable bytes.
     pub fn capacity(&self) -> usize {
         self.size.span - self.size.guard - TOP
     }
@@ -517,17 +548,17 @@ impl Stack {
     }
 
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: [header] it is prepared, and [slab] mapped as long as this.
+        // SAFETY: [header] the stack is prepared, and [slab] mapped as long as it exists.
         unsafe { Header::at(self.end()) }
     }
 
-    /// The address above the part of the stack that is used; it grows downwards from here.
+    /// Returns the address above the usable part of the stack, which grows downwards from here.
     pub(crate) fn top(&self) -> StackPointer {
         let top = self.end().addr().get() - header::SIZE - self.colour as usize * COLOUR;
-        StackPointer::new(top).expect("no stack lies at address 0")
+        StackPointer::new(top).expect("a stack is never at address 0")
     }
 
-    /// The lowest address, that of the guard.
+    /// Returns the lowest address, which is that of the guard.
     pub(crate) fn limit(&self) -> StackPointer {
         self.bottom.addr()
     }
@@ -536,9 +567,9 @@ impl Stack {
 impl Drop for Stack {
     fn drop(&mut self) {
         self.header().clear_tell();
-        self.size.rules.counts.out.fetch_sub(1, Relaxed);
-        let place = Place { bottom: self.bottom, colour: self.colour, clean: false };
-        self.size.places(|places| places.free.push(place));
+        self.size.config.counters.out.fetch_sub(1, Relaxed);
+        let slot = Slot { bottom: self.bottom, colour: self.colour, clean: false };
+        self.size.slots(|slots| slots.free.push(slot));
     }
 }
 
@@ -548,7 +579,8 @@ impl fmt::Debug for Stack {
     }
 }
 
-/// Stacks that one thread keeps to itself, so that most coroutines begin and end without a lock: the one that came back last is taken first.
+/// A cache of stacks for one thread, so that most coroutines begin and end without taking a lock.
+/// The stack that came back last is taken first.
 #[derive(Debug)]
 pub struct StackCache {
     stacks: Stacks,
@@ -557,30 +589,33 @@ pub struct StackCache {
 }
 
 impl StackCache {
-    /// An empty cache before a slab, which keeps at most so many. All caches of a slab together should keep a small part of its limit: nobody else
-    /// can take those.
+    /// Creates an empty cache for a slab. It keeps at most `most` stacks.
+    ///
+    /// Other threads cannot take these stacks. All caches of a slab together should keep only a
+    /// small part of its limit.
     pub fn new(stacks: &Stacks, most: usize) -> Self {
         Self { stacks: stacks.clone(), kept: Vec::new(), most }
     }
 
-    /// As [`Stacks::take`].
+    /// Takes a stack from the cache or, if none fits, from the slab, like [`Stacks::take`].
     ///
     /// # Errors
-    /// As there.
+    /// Returns an error if [`Stacks::take`] does.
     #[inline]
     pub fn take(&mut self, bytes: usize) -> Result<Stack, StackError> {
         let span = span_bits_for(bytes).map_or(0, |span_bits| 1 << span_bits);
         // The last one fits, unless the program has coroutines of several sizes.
         match self.kept.iter().rposition(|stack| stack.size.span == span) {
-            Some(place) => {
-                self.stacks.0.rules.counts.reused.fetch_add(1, Relaxed);
-                Ok(self.kept.remove(place))
+            Some(index) => {
+                self.stacks.0.config.counters.reused.fetch_add(1, Relaxed);
+                Ok(self.kept.remove(index))
             }
             None => self.stacks.take(bytes),
         }
     }
 
-    /// Keeps a stack for the next coroutine. If there are many, the older half goes back.
+    /// Keeps a stack for the next coroutine. If the cache is full, the older half of its stacks
+    /// goes back to the slab.
     pub fn put(&mut self, stack: Stack) {
         if self.kept.len() >= self.most {
             self.kept.drain(..self.most / 2);
@@ -590,7 +625,7 @@ impl StackCache {
         }
     }
 
-    /// Gives all of them back.
+    /// Gives all stacks back to the slab.
     pub fn clear(&mut self) {
         self.kept.clear();
     }
