@@ -1,17 +1,21 @@
 //! The report of a stack overflow.
 //!
-//! std's own handler knows the stack of its thread only: a fault on another guard is to it a fault like any other, and the program dies without
-//! a word. This handler looks whether the fault is in the guard of a stack of ours; if so it writes which coroutine that is, and aborts.
-//! All else goes to the handler that was there before.
+//! std's own handler knows only the stack of its thread. A fault on any other guard is an ordinary
+//! fault for it, so the program dies without a message. The handler here checks if the fault is in
+//! the guard of one of this crate's stacks. If so, it writes the name of the coroutine and aborts.
+//! It passes all other faults on to the handler that was installed before.
 //!
 //! ## Invariants
-//! - `[range]` an entry of `RANGES` whose `end` is not 0 names a mapping of stacks that are `span` bytes apart, each with its guard
-//!   lowest. It is taken out before the mapping goes.
-//! - `[signal]` the handler allocates nothing, takes no lock and calls only what signal handlers may call.
+//! - `[range]` an entry of `RANGES` with an `end` that is not 0 names a mapping of stacks that are
+//!   `span` bytes apart, each with its guard at the lowest address. The entry is removed before the
+//!   mapping is.
+//! - `[signal]` the handler allocates nothing, takes no lock, and calls only functions that signal
+//!   handlers may call.
 //!
 //! ## Rejected
-//! Unwinding the coroutine out of the handler, so that only it dies: frames between the fault and the guard hold locks and half-made
-//! values, and no landing pad is where the fault was.
+//! Unwinding the coroutine out of the handler, so that only the coroutine dies. Frames between the
+//! fault and the guard hold locks and half-made values, and there is no landing pad at the place of
+//! the fault.
 
 use std::cell::Cell;
 use std::fmt::{self, Write};
@@ -26,13 +30,15 @@ use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::guard;
 use crate::header::Header;
 
-/// Mappings of stacks in one program: with the sizes that `stacks.rs` maps, sixteen million stacks of the smallest size.
+/// The largest number of slabs in one program. With the sizes that `stacks.rs` maps, these can hold
+/// sixteen million stacks of the smallest size.
 const RANGES_MAX: usize = 4096;
 
-/// What a thread without a signal stack gets: room for the handler and one that it passes the signal on to.
+/// The size in bytes of the signal stack for a thread that has none. It has room for this handler,
+/// and for one that the signal is passed on to.
 const SIGNAL_STACK: usize = 64 << 10;
 
-/// The longest report.
+/// The length in bytes of the longest report.
 const REPORT_MAX: usize = 512;
 
 struct Range {
@@ -52,15 +58,16 @@ static RANGES: [Range; RANGES_MAX] = [const {
     }
 }; RANGES_MAX];
 
-/// Who changes `RANGES`.
+/// Protects changes of `RANGES`.
 static CHANGES: Mutex<()> = Mutex::new(());
 
-/// What handled the signals before: set before the handler that reads it is installed.
+/// The previous handlers of the signals. They are set before the handler that reads them is
+/// installed.
 static PREVIOUS: [OnceLock<libc::sigaction>; 2] = [const { OnceLock::new() }; 2];
 
 const SIGNALS: [i32; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// Makes a mapping known; says whether there was room.
+/// Registers a mapping. Returns `true` if there was room for it.
 pub(crate) fn add(start: usize, length: usize, span: usize, guard: usize) -> bool {
     let _changes = CHANGES.lock().expect("nothing that can panic runs under this lock");
     let Some(range) = RANGES.iter().find(|range| range.end.load(Relaxed) == 0) else {
@@ -69,12 +76,12 @@ pub(crate) fn add(start: usize, length: usize, span: usize, guard: usize) -> boo
     range.start.store(start, Relaxed);
     range.span.store(span, Relaxed);
     range.guard.store(guard, Relaxed);
-    // Ordering: Release pairs with the Acquire of `find`: the rest is there.
+    // Ordering: Release pairs with the Acquire of `find`; makes the other fields visible.
     range.end.store(start + length, Release);
     true
 }
 
-/// Forgets a mapping.
+/// Removes a mapping.
 pub(crate) fn remove(start: usize) {
     let _changes = CHANGES.lock().expect("nothing that can panic runs under this lock");
     let found = RANGES.iter().find(|range| range.end.load(Relaxed) != 0 && range.start.load(Relaxed) == start);
@@ -83,7 +90,8 @@ pub(crate) fn remove(start: usize) {
     }
 }
 
-/// The end of the stack in whose guard the address is, and how many bytes the stack has above it.
+/// Returns the end of the stack that has `address` in its guard, and the number of bytes of the
+/// stack above the guard.
 fn find(address: usize) -> Option<(usize, usize)> {
     RANGES.iter().find_map(|range| {
         // Ordering: Acquire pairs with the Release of `add`.
@@ -107,7 +115,7 @@ pub(crate) fn install() {
     }
     for (i, signal) in SIGNALS.into_iter().enumerate() {
         let mut previous = MaybeUninit::<libc::sigaction>::uninit();
-        // SAFETY: asks only; the place is large enough.
+        // SAFETY: only a query; the buffer is large enough.
         if unsafe { libc::sigaction(signal, ptr::null(), previous.as_mut_ptr()) } != 0 {
             continue;
         }
@@ -119,27 +127,29 @@ pub(crate) fn install() {
         let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = handle;
         action.sa_sigaction = handler as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: [signal] the handler keeps the rules of handlers. Ignored: without it an overflow is only less eloquent.
+        // SAFETY: [signal] the handler keeps the rules of handlers. The result is ignored: without
+        // the handler, an overflow is only reported less well.
         let _ = unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
     }
     *installed = true;
 }
 
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the system gives a valid one.
+    // SAFETY: the system passes a valid pointer.
     let fault = unsafe { &*info };
-    // SAFETY: both signals tell an address.
+    // SAFETY: both signals carry an address.
     let address = unsafe { fault.si_addr() }.addr();
     if let Some((end, size)) = find(address)
         && let Some(end) = NonNull::new(end as *mut u8)
     {
-        // SAFETY: [range] a stack of a mapping that is there; its header was touched when the coroutine was made.
+        // SAFETY: [range] a stack of a mapping that exists; its header was touched when the
+        // coroutine was made.
         report(unsafe { Header::at(end) }, size);
     }
     pass_on(signal, info, context);
 }
 
-/// Text on the signal's stack; what does not fit is left out.
+/// Text on the signal's stack. Text that does not fit is left out.
 struct Line {
     text: [u8; REPORT_MAX],
     length: usize,
@@ -157,11 +167,13 @@ impl fmt::Write for Line {
 
 fn report(header: &Header, size: usize) -> ! {
     let mut line = Line { text: [0; REPORT_MAX], length: 0 };
-    // Ignored: a `Line` takes everything, and a `Tell` that fails has said less.
+    // The results are ignored: a `Line` accepts everything, and a `Tell` that fails has only
+    // written less.
     let _ = line.write_str("\n");
     let _ = header.write(&mut line);
     let _ = writeln!(line, " has overflowed its stack of {} KiB; aborting", size >> 10);
-    // SAFETY: [signal] `write` may be called; the text is there. Ignored: there is nobody left to tell.
+    // SAFETY: [signal] `write` may be called, and the text is valid. The result is ignored, since
+    // the error could not be reported anywhere.
     let _ = unsafe { libc::write(libc::STDERR_FILENO, line.text.as_ptr().cast(), line.length) };
     // SAFETY: [signal] `abort` may be called.
     unsafe { libc::abort() }
@@ -173,21 +185,22 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) 
         return;
     };
     match previous.sa_sigaction {
-        // Ignoring a fault would repeat it for ever, and the system does not do it either.
+        // If the fault were ignored, it would repeat forever. The system does not ignore it either.
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: all zeros is the default action.
             let default: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-            // SAFETY: [signal] may be called. The fault repeats, and ends the program as it would have.
+            // SAFETY: [signal] may be called. The fault repeats, and ends the program as it would
+            // have without this handler.
             unsafe { libc::sigaction(signal, &raw const default, ptr::null_mut()) };
         }
         handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
-            // SAFETY: the flag says that it is of this type.
+            // SAFETY: the flag shows that the handler is of this type.
             let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
                 unsafe { std::mem::transmute(handler) };
             handler(signal, info, context);
         }
         handler => {
-            // SAFETY: without the flag it is of this type.
+            // SAFETY: without the flag, the handler is of this type.
             let handler: extern "C" fn(i32) = unsafe { std::mem::transmute(handler) };
             handler(signal);
         }
@@ -211,11 +224,12 @@ impl Drop for SignalStack {
 }
 
 thread_local! {
-    static SIGNAL_STACK_HERE: SignalStack = const { SignalStack(Cell::new(None)) };
+    static OWN_SIGNAL_STACK: SignalStack = const { SignalStack(Cell::new(None)) };
     static PREPARED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sees to it that this thread has a stack for signal handlers. std gives its threads one; those of other languages may have none.
+/// Makes sure that this thread has a stack for signal handlers. std gives one to its threads; a
+/// thread that another language started may have none.
 #[inline]
 pub(crate) fn prepare_thread() {
     if !PREPARED.try_with(|prepared| prepared.replace(true)).unwrap_or(true) {
@@ -227,15 +241,15 @@ pub(crate) fn prepare_thread() {
 fn prepare_thread_once() {
     // SAFETY: all zeros is valid for it.
     let mut current: libc::stack_t = unsafe { MaybeUninit::zeroed().assume_init() };
-    // SAFETY: asks only.
+    // SAFETY: only a query.
     let asked = unsafe { libc::sigaltstack(ptr::null(), &raw mut current) };
     if asked != 0 || current.ss_flags & libc::SS_DISABLE == 0 {
         return;
     }
     let Ok(stack) = guard::map(SIGNAL_STACK) else { return };
     let given = libc::stack_t { ss_sp: stack.as_ptr().cast(), ss_flags: 0, ss_size: SIGNAL_STACK };
-    // SAFETY: the memory is there until the thread ends, and nobody else uses it.
+    // SAFETY: the memory is valid until the thread ends, and nothing else uses it.
     if unsafe { libc::sigaltstack(&raw const given, ptr::null_mut()) } == 0 {
-        SIGNAL_STACK_HERE.with(|here| here.0.set(Some(stack)));
+        OWN_SIGNAL_STACK.with(|own| own.0.set(Some(stack)));
     }
 }
