@@ -1,12 +1,13 @@
 //! A coroutine.
 //!
 //! ## Invariants
-//! - `[own thread]` a coroutine is neither `Send` nor `Sync`: the thread that made it is the only one that ever runs it, unless who moves
-//!   it answers for every frame on its stack.
-//! - `[residual]` whoever makes a coroutine answers for what its frames share with the thread: see
-//!   the crate's documentation.
-//! - `[frames]` the stack goes back to its slab only when nothing lives on it: after the function has returned or unwound, or before it
-//!   was entered.
+//! - `[own thread]` a coroutine is neither `Send` nor `Sync`: only the thread that made it ever
+//!   runs it. Code that moves it to another thread all the same is responsible for every frame on
+//!   its stack.
+//! - `[residual]` the caller that makes a coroutine is responsible for everything that its frames
+//!   share with the thread: see the crate's documentation.
+//! - `[frames]` the stack goes back to its slab only when nothing lives on it: after the function
+//!   has returned or unwound, or before it was entered.
 
 use std::any::Any;
 use std::error::Error;
@@ -23,36 +24,41 @@ use procession_sync::thread;
 use crate::header::Header;
 pub use crate::header::Tell;
 use crate::stacks::Stack;
-use crate::{keep, overflow};
+use crate::{overflow, thread_exit};
 
-/// How often a suspended coroutine is unwound that catches it and suspends again. Each costs a few microseconds; code that swallows more panics
-/// than that swallows all of them.
+/// The number of times that a suspended coroutine is unwound if it keeps catching that and
+/// suspending again. Each attempt costs a few microseconds. Code that catches more panics than that
+/// catches all of them.
 pub const UNWINDINGS: u32 = 100;
 
-/// What is written to the top of a stack before it is entered, at most; a larger closure is boxed.
+/// The size in bytes of the largest closure that is written to the top of a stack. A larger closure
+/// is boxed.
 const CLOSURE_MAX: usize = 1024;
 
-/// What resuming a coroutine led to.
+/// The result of resuming a coroutine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resumed<Y, R> {
-    /// It suspended itself.
+    /// The coroutine suspended itself, with this value.
     Suspended(Y),
-    /// It has ended.
+    /// The coroutine has ended, with this result.
     Returned(R),
 }
 
-/// The panic payload with which a suspended coroutine is unwound. Who catches panics should let this one go on ([`resume_unwind`]).
+/// The panic payload with which a suspended coroutine is unwound.
+///
+/// Code that catches panics should let this one continue, with [`resume_unwind`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Unwinding;
 
-/// Why a coroutine could not be unwound in good order.
+/// The reason why a coroutine was not unwound in good order.
 pub enum UnwindError {
-    /// It has ended, but by a panic: this is the payload. The stack is free.
+    /// The coroutine has ended, but by a panic with this payload. Its stack is free.
     Panicked(Box<dyn Any + Send>),
-    /// It caught the unwinding and suspended again, [`UNWINDINGS`] times. Its frames are still there.
+    /// The coroutine caught the unwinding and suspended again, [`UNWINDINGS`] times. Its frames
+    /// still exist.
     Stuck,
-    /// This program aborts on panics, so there is no unwinding. Its frames are still there.
+    /// This program aborts on panics, so there is no unwinding. The coroutine's frames still exist.
     Aborts,
 }
 
@@ -78,9 +84,9 @@ impl fmt::Display for UnwindError {
 
 impl Error for UnwindError {}
 
-/// What a coroutine is resumed with.
-enum Order<I> {
-    GoOn(I),
+/// The value with which a coroutine is resumed.
+enum Input<I> {
+    Resume(I),
     Unwind,
 }
 
@@ -97,26 +103,32 @@ unsafe impl corosensei::stack::Stack for Stack {
     }
 }
 
-/// What the function of a coroutine suspends itself with: it takes a `Y` out, and brings an `I` in.
-pub struct Suspender<'a, I, Y>(&'a Yielder<Order<I>, Y>);
+/// The handle with which the function of a coroutine suspends itself. A suspension passes a `Y`
+/// out, and receives an `I`.
+pub struct Suspender<'a, I, Y>(&'a Yielder<Input<I>, Y>);
 
 impl<I, Y> Suspender<'_, I, Y> {
-    /// Suspends the coroutine: [`Coroutine::resume`] returns `out`, and the next one brings what this returns.
+    /// Suspends the coroutine. [`Coroutine::resume`] returns `out`, and the input of the next
+    /// `resume` is returned here.
     ///
     /// # Panics
-    /// If the thread is panicking ([`may_suspend`](Self::may_suspend)). And with [`Unwinding`], when the coroutine is dropped meanwhile.
-    // A return between this and the coroutine's own loop is foreseen wrongly, since the last calls were made on another stack.
+    /// Panics if the thread is panicking (see [`may_suspend`](Self::may_suspend)). If the coroutine
+    /// is dropped while it is suspended, panics with [`Unwinding`].
+    // Always inlined: a return from here to the coroutine's own loop would be mispredicted, since
+    // the last calls were made on another stack.
     #[inline(always)]
     pub fn suspend(&self, out: Y) -> I {
         assert!(self.may_suspend(), "a coroutine cannot be suspended while its thread is panicking");
         match self.0.suspend(out) {
-            Order::GoOn(input) => input,
-            Order::Unwind => unwind_now(),
+            Input::Resume(input) => input,
+            Input::Unwind => unwind_now(),
         }
     }
 
-    /// Whether the coroutine may be suspended now. Not while a panic unwinds its stack: that a thread panics is counted for the thread,
-    /// so everything that ran on it meanwhile would be taken for part of the panic.
+    /// Returns `true` if the coroutine may be suspended now.
+    ///
+    /// It may not while a panic unwinds its stack. The panic is counted for the whole thread, so
+    /// all code that runs on the thread meanwhile would be treated as part of the panic.
     #[inline]
     pub fn may_suspend(&self) -> bool {
         !thread::panicking()
@@ -125,7 +137,7 @@ impl<I, Y> Suspender<'_, I, Y> {
 
 #[cold]
 fn unwind_now() -> ! {
-    // Not `panic!`: this is no error, and the hook would print it.
+    // Not `panic!`, since this is no error, and the hook would print it.
     resume_unwind(Box::new(Unwinding))
 }
 
@@ -135,30 +147,32 @@ impl<I, Y> fmt::Debug for Suspender<'_, I, Y> {
     }
 }
 
-type Inner<I, Y, R> = corosensei::Coroutine<Order<I>, Y, R, Stack>;
+type Inner<I, Y, R> = corosensei::Coroutine<Input<I>, Y, R, Stack>;
 
 /// A function with a stack of its own, which can suspend itself in the middle.
 ///
-/// It stays on the thread that made it:
+/// A coroutine stays on the thread that made it:
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>() {}
 /// send::<procession_coroutine::Coroutine<(), (), ()>>();
 /// ```
 ///
-/// Dropping it while it is suspended unwinds its stack first. See the [crate documentation](crate#ends) for ends of all kinds.
+/// If a suspended coroutine is dropped, its stack is unwound first. The [crate
+/// documentation](crate#ends) describes every way in which a coroutine can end.
 pub struct Coroutine<I: 'static, Y: 'static, R: 'static> {
     inner: ManuallyDrop<Inner<I, Y, R>>,
-    /// What the overflow report calls it.
+    /// The name in the overflow report.
     name: Option<Box<Box<str>>>,
-    /// Where the stack ends, in `inner`.
+    /// The end of the stack that is in `inner`.
     end: NonNull<u8>,
-    /// Whether it stays on its thread, which is then kept as long as it lives.
+    /// If `true`, the coroutine stays on its thread, which then does not end before the coroutine.
     stays: bool,
     own_thread: PhantomData<*mut ()>,
 }
 
-/// The captures of a coroutine that was not entered: dropped by corosensei, through which no panic may go.
+/// The captures of a coroutine that was not entered. corosensei drops them, and no panic may pass
+/// through it.
 struct Held<F>(Option<F>);
 
 impl<F> Drop for Held<F> {
@@ -168,9 +182,9 @@ impl<F> Drop for Held<F> {
     }
 }
 
-/// Drops something of the user's; a panic of its `Drop` ends here.
+/// Drops a value of the user. If its `Drop` panics, the panic ends here.
 fn drop_guarded<T>(value: T) {
-    // Bounded: a payload whose drop panics as well is leaked.
+    // Bounded: if the drop of the payload panics as well, its payload is leaked.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value)))
         && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
     {
@@ -179,22 +193,24 @@ fn drop_guarded<T>(value: T) {
 }
 
 impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
-    /// A coroutine that will run `function` on `stack`. The first resume enters it, with the input of that resume.
+    /// Creates a coroutine that will run `function` on `stack`. The first `resume` enters the
+    /// function and passes its input to it.
     ///
     /// ```compile_fail,E0133
-    /// let stacks = procession_coroutine::Stacks::new().unwrap();
-    /// procession_coroutine::Coroutine::<(), (), ()>::new(stacks.take(1 << 14).unwrap(), |_, ()| ());
+    /// let stack = procession_coroutine::Stacks::new().unwrap().take(1 << 14).unwrap();
+    /// procession_coroutine::Coroutine::<(), (), ()>::new(stack, |_, ()| ());
     /// ```
     ///
     /// # Safety
     /// At each suspension, all frames on the coroutine's stack keep the three parts of the
     /// [residual rule](crate#the-residual-rule):
     ///
-    /// 1. no thread-local, and no other stackful coroutine, holds a pointer to one of them that is
-    ///    taken to be scoped to it;
-    /// 2. none refers to a thread-local value, unless the coroutine ends before its thread does;
-    /// 3. each can be unwound by a panic, unless the coroutine is not dropped before it has left
-    ///    it.
+    /// 1. No thread-local and no other stackful coroutine holds a pointer to one of them that is
+    ///    taken to be scoped to the frame.
+    /// 2. No frame refers to a thread-local value, unless the coroutine ends before its thread
+    ///    does.
+    /// 3. Each frame can be unwound by a panic, unless the coroutine leaves the frame before it is
+    ///    dropped.
     #[track_caller]
     pub unsafe fn new<F>(stack: Stack, function: F) -> Self
     where
@@ -204,17 +220,18 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
         unsafe { Self::spawned_at(stack, Location::caller(), function) }
     }
 
-    /// As [`new`](Self::new), spawned from a place that the caller names.
+    /// Creates a coroutine like [`new`](Self::new), with a spawn location that the caller passes.
     ///
     /// # Safety
-    /// As for [`new`](Self::new).
+    /// The conditions of [`new`](Self::new) apply.
     pub unsafe fn spawned_at<F>(stack: Stack, location: &'static Location<'static>, function: F) -> Self
     where
         F: FnOnce(&Suspender<'_, I, Y>, I) -> R + 'static,
     {
         overflow::prepare_thread();
         stack.header().set_location(location);
-        // As it is written there: with what says whether it has been taken.
+        // `Held` is what is written to the stack: the function, and a flag that shows if it was
+        // taken.
         if size_of::<Held<F>>() > CLOSURE_MAX {
             let boxed = Box::new(function);
             Self::with(stack, move |suspender: &Suspender<'_, I, Y>, input| boxed(suspender, input))
@@ -229,89 +246,93 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
     {
         let end = stack.end();
         let held = Held(Some(function));
-        let inner = Inner::with_stack(stack, move |yielder, order| {
-            // The whole of it, so that its `Drop` comes along.
+        let inner = Inner::with_stack(stack, move |yielder, input| {
+            // The closure captures all of `held`, so that its `Drop` comes along.
             let mut held = held;
-            let function = held.0.take().expect("it is taken here only");
-            match order {
-                Order::GoOn(input) => function(&Suspender(yielder), input),
-                Order::Unwind => unreachable!("what was not entered is not unwound"),
+            let function = held.0.take().expect("the function is taken only here");
+            match input {
+                Input::Resume(input) => function(&Suspender(yielder), input),
+                Input::Unwind => unreachable!("a coroutine that was not entered is not unwound"),
             }
         });
         Self { inner: ManuallyDrop::new(inner), name: None, end, stays: true, own_thread: PhantomData }
     }
 
     fn header(&self) -> &Header {
-        // SAFETY: [header] the stack is in `inner`, which is there as long as this.
+        // SAFETY: [header] the stack is in `inner`, which exists as long as this coroutine.
         unsafe { Header::at(self.end) }
     }
 
-    /// Gives the coroutine a name, for the overflow report.
+    /// Sets the coroutine's name in the overflow report.
     pub fn set_name(&mut self, name: impl Into<Box<str>>) {
         let data = std::ptr::from_ref(&**self.name.insert(Box::new(name.into()))).cast();
-        // SAFETY: the data is a boxed name; written to a buffer, it allocates nothing.
+        // SAFETY: the data is a boxed name; writing it to a buffer allocates nothing.
         let tell: Tell = |name, to| to.write_str(unsafe { &*name.cast::<Box<str>>() });
-        // SAFETY: the name stays where it is until the stack forgets it.
+        // SAFETY: the name stays in place until the stack forgets it.
         unsafe { self.describe_with(data, tell) };
     }
 
-    /// Lets `tell` describe the coroutine in the overflow report, from `data`.
+    /// Makes `tell` describe the coroutine in the overflow report, with `data` as its argument.
     ///
     /// # Safety
-    /// `data` stays valid for `tell` as long as the coroutine can run. `tell` is called in a signal handler: it allocates nothing, takes no lock,
-    /// and does not panic.
+    /// `data` must be valid for `tell` as long as the coroutine can run. `tell` is called in a
+    /// signal handler, so it must not allocate, take a lock or panic.
     pub unsafe fn describe_with(&mut self, data: *const (), tell: Tell) {
         self.header().set_tell(data, tell);
     }
 
-    /// Lets the coroutine be resumed on other threads: no thread is kept for its sake.
+    /// Allows the coroutine to be resumed on other threads. No thread waits for it before it ends.
     ///
     /// # Safety
-    /// It was not entered yet. Whoever moves it to another thread answers for everything that lives on its stack at a suspension: nothing of that
-    /// is bound to a thread, neither by its type, nor by an address of a thread-local, also one that the compiler keeps across a call, nor
-    /// by a foreign library.
+    /// The coroutine must not have been entered yet. Code that moves it to another thread is
+    /// responsible for everything that lives on its stack at a suspension. Nothing there may be
+    /// bound to a thread: neither by its type, nor by the address of a thread-local (even one that
+    /// the compiler keeps across a call), nor by a foreign library.
     pub unsafe fn let_migrate(&mut self) {
         self.stays = false;
     }
 
-    /// Runs the coroutine until it suspends itself or ends. A panic in it goes on here.
+    /// Runs the coroutine until it suspends itself or ends. If it panics, the panic continues here.
     ///
     /// # Panics
-    /// If it has ended before.
+    /// Panics if the coroutine has already ended.
     #[inline]
     pub fn resume(&mut self, input: I) -> Resumed<Y, R> {
         assert!(!self.inner.done(), "a coroutine that has ended cannot be resumed");
-        self.order(Order::GoOn(input))
+        self.resume_with(Input::Resume(input))
     }
 
-    // As a mere hint it was not: `co_switch` 5.1 instead of 3.3 ns.
+    // Rejected: plain `#[inline]`, which the compiler did not follow. `co_switch` then took 5.1 ns
+    // instead of 3.3 ns.
     #[inline(always)]
-    fn order(&mut self, order: Order<I>) -> Resumed<Y, R> {
+    fn resume_with(&mut self, input: Input<I>) -> Resumed<Y, R> {
         if self.stays && !self.inner.started() {
-            keep::begin();
+            thread_exit::begin();
         }
         let ends = Ends { inner: &mut self.inner, stays: self.stays };
-        match ends.inner.resume(order) {
+        match ends.inner.resume(input) {
             CoroutineResult::Yield(out) => Resumed::Suspended(out),
             CoroutineResult::Return(result) => Resumed::Returned(result),
         }
     }
 
-    /// Whether it has ended.
+    /// Returns `true` if the coroutine has ended.
     pub fn is_done(&self) -> bool {
         self.inner.done()
     }
 
-    /// Whether it was entered.
+    /// Returns `true` if the coroutine was entered.
     pub fn is_started(&self) -> bool {
         self.inner.started()
     }
 
-    /// Unwinds the stack of a coroutine that is suspended, from its suspension; drops the function of one that was not entered. Does nothing to one
-    /// that has ended.
+    /// Ends the coroutine by unwinding.
+    ///
+    /// If the coroutine is suspended, its stack is unwound from the suspension. If it was not
+    /// entered, its function is dropped. If it has ended, nothing happens.
     ///
     /// # Errors
-    /// [`UnwindError`]: it panicked on the way, or cannot be unwound.
+    /// Returns an [`UnwindError`] if the coroutine panicked meanwhile, or if it cannot be unwound.
     pub fn unwind(&mut self) -> Result<(), UnwindError> {
         if self.inner.done() {
             return Ok(());
@@ -324,7 +345,7 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
             return Err(UnwindError::Aborts);
         }
         for _ in 0..UNWINDINGS {
-            match catch_unwind(AssertUnwindSafe(|| self.order(Order::Unwind))) {
+            match catch_unwind(AssertUnwindSafe(|| self.resume_with(Input::Unwind))) {
                 Ok(Resumed::Suspended(out)) => drop_guarded(out),
                 Ok(Resumed::Returned(result)) => {
                     drop_guarded(result);
@@ -337,19 +358,20 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
         Err(UnwindError::Stuck)
     }
 
-    /// Gives up a coroutine that cannot be unwound, as dropping it does, but without trying again: its stack is leaked, and its thread kept.
+    /// Gives up a coroutine that cannot be unwound. This does the same as dropping it, but without
+    /// trying to unwind again: its stack is leaked, and its thread never ends.
     pub fn leak(self) {
         let this = ManuallyDrop::new(self);
         this.header().clear_tell();
         if this.stays && this.inner.started() && !this.inner.done() {
-            keep::stuck();
+            thread_exit::stuck();
         }
     }
 
-    /// Takes the stack of a coroutine that has ended, for another one.
+    /// Returns the stack of a coroutine that has ended, so that another one can use it.
     ///
     /// # Errors
-    /// The coroutine, if it has not ended.
+    /// If the coroutine has not ended, it is returned.
     pub fn into_stack(self) -> Result<Stack, Self> {
         if !self.inner.done() {
             return Err(self);
@@ -363,7 +385,7 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
     }
 }
 
-/// Counts a coroutine as ended once it is, also if it ends by a panic.
+/// A guard that counts a coroutine as ended once it is, even if it ends by a panic.
 struct Ends<'a, I: 'static, Y: 'static, R: 'static> {
     inner: &'a mut Inner<I, Y, R>,
     stays: bool,
@@ -373,7 +395,7 @@ impl<I: 'static, Y: 'static, R: 'static> Drop for Ends<'_, I, Y, R> {
     #[inline]
     fn drop(&mut self) {
         if self.stays && self.inner.done() {
-            keep::end();
+            thread_exit::end();
         }
     }
 }
@@ -383,11 +405,11 @@ impl<I: 'static, Y: 'static, R: 'static> Drop for Coroutine<I, Y, R> {
         match self.unwind() {
             Ok(()) => {}
             Err(UnwindError::Panicked(payload)) => drop_guarded(payload),
-            // [frames] the stack, and with it the slab, is leaked.
+            // [frames] The stack is leaked, and the slab with it.
             Err(UnwindError::Stuck | UnwindError::Aborts) => {
                 self.header().clear_tell();
                 if self.stays {
-                    keep::stuck();
+                    thread_exit::stuck();
                 }
                 return;
             }

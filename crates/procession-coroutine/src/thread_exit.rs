@@ -1,35 +1,38 @@
-//! Threads that coroutines keep.
+//! Threads that do not end before their coroutines.
 //!
-//! A frame on a coroutine's stack may have lent one of its thread's locals to another thread (a scope waits for that thread, and the
-//! scope's frame is on the stack). If the thread ended first, the local would be gone. So a thread that has started coroutines which have not
-//! ended does not end.
+//! A frame on a coroutine's stack may have lent one of its thread's locals to another thread. A
+//! scope would wait for that thread, and the scope's frame is on the stack of the coroutine. If the
+//! first thread ended now, the local would be gone. Therefore a thread does not end while
+//! coroutines that it started have not ended.
 //!
-//! This is a net below the contract of `Coroutine::new`, not a proof: a local that was first
-//! touched after [`begin`] is destroyed before [`KEEPER`] makes the thread wait, and the main
+//! This is a safety net below the contract of `Coroutine::new`, not a proof. A local that was first
+//! used after [`begin`] is destroyed before [`EXIT_BLOCKER`] makes the thread wait, and the main
 //! thread ends with the program.
 
 use std::cell::Cell;
 
 thread_local! {
-    /// Started here, and not ended.
+    /// The number of coroutines that this thread started and that have not ended.
     static LIVE: Cell<usize> = const { Cell::new(0) };
-    static KEEPER: Keeper = const { Keeper };
-    /// Touched first when a coroutine turns out to be stuck, so that it is destroyed before what was touched up to then.
-    static LATE_KEEPER: Keeper = const { Keeper };
+    static EXIT_BLOCKER: ExitBlocker = const { ExitBlocker };
+    /// Used for the first time when a coroutine turns out to be stuck. It is then destroyed before
+    /// all locals that were used up to that time.
+    static LATE_EXIT_BLOCKER: ExitBlocker = const { ExitBlocker };
 }
 
-struct Keeper;
+struct ExitBlocker;
 
-impl Drop for Keeper {
+impl Drop for ExitBlocker {
     fn drop(&mut self) {
-        // Locals are destroyed the last touched first. What is destroyed before this was touched after the first coroutine began.
+        // Locals are destroyed in the reverse order of their first use. All locals destroyed before
+        // this one were first used after the first coroutine began.
         while LIVE.try_with(Cell::get).unwrap_or(0) > 0 && !is_main() {
             procession_sync::thread::park();
         }
     }
 }
 
-/// The main thread ends with the program, and every other thread with it.
+/// Returns `true` on the main thread, which ends with the program and all other threads.
 fn is_main() -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
@@ -45,25 +48,25 @@ fn is_main() -> bool {
     }
 }
 
-/// A coroutine begins on this thread.
+/// Records that a coroutine begins on this thread.
 #[inline]
 pub(crate) fn begin() {
     LIVE.with(|live| {
         if live.get() == 0 {
-            KEEPER.with(|_| {});
+            EXIT_BLOCKER.with(|_| {});
         }
         live.set(live.get() + 1);
     });
 }
 
-/// A coroutine of this thread has ended.
+/// Records that a coroutine of this thread has ended.
 #[inline]
 pub(crate) fn end() {
-    // While the thread's locals are destroyed there is nothing to keep any more.
+    // While the thread's locals are destroyed, there is nothing to wait for any more.
     let _ = LIVE.try_with(|live| live.set(live.get().saturating_sub(1)));
 }
 
-/// A coroutine of this thread will never end.
+/// Records that a coroutine of this thread will never end.
 pub(crate) fn stuck() {
-    let _ = LATE_KEEPER.try_with(|_| {});
+    let _ = LATE_EXIT_BLOCKER.try_with(|_| {});
 }
