@@ -1,4 +1,4 @@
-//! Coroutines and their stacks, through the public interface.
+//! Tests of coroutines and their stacks through the public interface.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -9,25 +9,25 @@ use procession_coroutine::{
 };
 
 fn stacks() -> Stacks {
-    Stacks::new().expect("the defaults hold everywhere")
+    Stacks::new().expect("the defaults work everywhere")
 }
 
-/// As `Coroutine::new`.
+/// Creates a coroutine, like `Coroutine::new`.
 #[track_caller]
 fn made<I, Y, R, F>(stack: Stack, function: F) -> Coroutine<I, Y, R>
 where
     F: FnOnce(&Suspender<'_, I, Y>, I) -> R + 'static,
 {
-    // SAFETY: nothing here keeps a thread-local, or what it lends, across a suspension; all frames
-    // are Rust's.
+    // SAFETY: nothing here keeps a thread-local, or a reference to its value, across a suspension;
+    // all frames are Rust's.
     unsafe { Coroutine::new(stack, function) }
 }
 
 fn coroutine<I, Y, R>(function: impl FnOnce(&Suspender<'_, I, Y>, I) -> R + 'static) -> Coroutine<I, Y, R> {
-    made(stacks().take(64 << 10).expect("there is a stack"), function)
+    made(stacks().take(64 << 10).expect("a stack is available"), function)
 }
 
-/// Notes that it was dropped.
+/// Records its drop.
 struct Noted(Rc<Cell<u32>>);
 
 impl Drop for Noted {
@@ -54,7 +54,7 @@ fn values_go_in_and_out() {
 }
 
 #[test]
-fn a_panic_goes_on_in_who_resumed() {
+fn a_panic_continues_in_the_caller_of_resume() {
     let dropped = Rc::new(Cell::new(0));
     let local = Noted(Rc::clone(&dropped));
     let mut fails = coroutine(move |suspender: &Suspender<'_, (), ()>, ()| {
@@ -63,7 +63,7 @@ fn a_panic_goes_on_in_who_resumed() {
         resume_unwind(Box::new("the payload"));
     });
     assert_eq!(fails.resume(()), Resumed::Suspended(()));
-    let payload = catch_unwind(AssertUnwindSafe(|| fails.resume(()))).expect_err("it panics");
+    let payload = catch_unwind(AssertUnwindSafe(|| fails.resume(()))).expect_err("the coroutine panics");
     assert_eq!(*payload.downcast::<&str>().expect("a text"), "the payload");
     assert_eq!(dropped.get(), 1, "its stack was unwound");
     assert!(fails.is_done());
@@ -71,10 +71,10 @@ fn a_panic_goes_on_in_who_resumed() {
 }
 
 #[test]
-fn resuming_what_has_ended_panics_and_harms_nothing() {
+fn resuming_an_ended_coroutine_panics_and_harms_nothing() {
     let mut ends = coroutine(|_: &Suspender<'_, (), ()>, ()| 1);
     assert_eq!(ends.resume(()), Resumed::Returned(1));
-    let panic = catch_unwind(AssertUnwindSafe(|| ends.resume(()))).expect_err("it panics");
+    let panic = catch_unwind(AssertUnwindSafe(|| ends.resume(()))).expect_err("the coroutine panics");
     assert_eq!(*panic.downcast::<&str>().expect("a text"), "a coroutine that has ended cannot be resumed");
 }
 
@@ -99,7 +99,7 @@ fn dropping_a_suspended_coroutine_unwinds_it() {
 }
 
 #[test]
-fn dropping_what_was_not_entered_drops_its_captures() {
+fn dropping_a_coroutine_before_its_first_resume_drops_its_captures() {
     let dropped = Rc::new(Cell::new(0));
     let captured = Noted(Rc::clone(&dropped));
     drop(coroutine(move |_: &Suspender<'_, (), ()>, ()| drop(captured)));
@@ -135,7 +135,7 @@ fn swallowing_the_unwinding_is_tolerated_for_a_while() {
 }
 
 #[test]
-fn a_panic_while_unwinding_is_told() {
+fn a_panic_while_unwinding_is_returned() {
     struct Fails;
     impl Drop for Fails {
         fn drop(&mut self) {
@@ -151,22 +151,22 @@ fn a_panic_while_unwinding_is_told() {
         drop(Fails);
     });
     assert_eq!(fails.resume(()), Resumed::Suspended(()));
-    let Err(UnwindError::Panicked(payload)) = fails.unwind() else { panic!("it panicked") };
+    let Err(UnwindError::Panicked(payload)) = fails.unwind() else { panic!("the coroutine must have panicked") };
     assert_eq!(*payload.downcast::<&str>().expect("a text"), "instead");
     fails.unwind().expect("it has ended");
 }
 
 #[test]
-fn what_cannot_be_unwound_keeps_its_stack() {
+fn a_coroutine_that_cannot_be_unwound_keeps_its_stack() {
     let stacks = stacks();
-    // A thread of its own: it never ends.
+    // A thread of its own, since it never ends.
     let (stats, on_thread) = (stacks.clone(), stacks.clone());
     let (done, is_done) = std::sync::mpsc::channel();
     let thread = procession_sync::thread::Builder::new();
     #[expect(clippy::disallowed_methods, reason = "this crate has no world")]
     let _thread = thread
         .spawn(move || {
-            let mut stuck = made(on_thread.take(1 << 14).expect("a stack"), |suspender, ()| {
+            let mut stuck = made(on_thread.take(1 << 14).expect("a stack is available"), |suspender, ()| {
                 let mut caught = 0;
                 loop {
                     if catch_unwind(AssertUnwindSafe(|| suspender.suspend(caught))).is_err() {
@@ -179,10 +179,10 @@ fn what_cannot_be_unwound_keeps_its_stack() {
             let Resumed::<u32, ()>::Suspended(caught) = stuck.resume(()) else { panic!("it never ends") };
             assert_eq!(caught, UNWINDINGS);
             drop(stuck);
-            done.send(()).expect("somebody waits");
+            done.send(()).expect("the test waits");
         })
-        .expect("there are threads");
-    is_done.recv().expect("it is done");
+        .expect("the system has threads");
+    is_done.recv().expect("the thread is done");
     assert!(is_done.recv().is_err());
     let stats = stats.stats();
     assert_eq!((stats.made, stats.out), (1, 1), "its stack is never used again");
@@ -193,7 +193,7 @@ fn a_coroutine_is_not_suspended_while_it_panics() {
     struct Suspends(*const ());
     impl Drop for Suspends {
         fn drop(&mut self) {
-            // SAFETY: on the same stack, below.
+            // SAFETY: it is lower on the same stack.
             let suspender = unsafe { &*self.0.cast::<Suspender<'_, (), ()>>() };
             assert!(!suspender.may_suspend());
         }
@@ -236,16 +236,16 @@ fn coroutines_nest_and_interleave() {
     assert_eq!(*trace.borrow(), expected);
 }
 
-/// The largest closure that is written to the stack itself, and those around it.
+/// The largest closure that is written to the stack itself, and the sizes around it.
 #[test]
 fn closures_of_every_size_near_the_largest_fit() {
     fn fits<T: Copy + PartialEq + std::fmt::Debug + 'static>(captured: T) {
         let stacks = stacks();
-        let stack = stacks.take(64 << 10).expect("a stack");
+        let stack = stacks.take(64 << 10).expect("a stack is available");
         let mut coroutine = made::<(), (), T, _>(stack, move |_, ()| captured);
         assert_eq!(coroutine.resume(()), Resumed::Returned(captured), "{} bytes", size_of::<T>());
-        // One that is never entered is dropped where it is.
-        drop(made::<(), (), T, _>(stacks.take(64 << 10).expect("a stack"), move |_, ()| captured));
+        // If it is never entered, it is dropped in place.
+        drop(made::<(), (), T, _>(stacks.take(64 << 10).expect("a stack is available"), move |_, ()| captured));
     }
     fits([7_u8; 1008]);
     fits([7_u8; 1015]);
@@ -266,7 +266,7 @@ fn large_closures_and_aligned_values_fit() {
     #[derive(Clone, Copy, Debug, PartialEq)]
     struct Aligned([u8; 64]);
     let large = [7_u8; 200 << 10];
-    let stack = stacks().take(1 << 14).expect("a stack");
+    let stack = stacks().take(1 << 14).expect("a stack is available");
     let mut sums = made(stack, move |suspender: &Suspender<'_, Aligned, Aligned>, first| {
         let second = suspender.suspend(first);
         large.iter().map(|&byte| u32::from(byte)).sum::<u32>() + u32::from(second.0[0])
@@ -278,14 +278,14 @@ fn large_closures_and_aligned_values_fit() {
 #[test]
 fn the_stack_that_came_back_last_is_taken_first() {
     for guards in [Guards::PageTable, Guards::Protected] {
-        let stacks = Stacks::builder().guards(guards).build().expect("either is there");
-        let first = stacks.take(64 << 10).expect("a stack");
-        let second = stacks.take(64 << 10).expect("a stack");
+        let stacks = Stacks::builder().guards(guards).build().expect("both kinds of guards are available");
+        let first = stacks.take(64 << 10).expect("a stack is available");
+        let second = stacks.take(64 << 10).expect("a stack is available");
         let address = format!("{first:?}");
         assert_ne!(address, format!("{second:?}"));
         drop(second);
         drop(first);
-        assert_eq!(address, format!("{:?}", stacks.take(64 << 10).expect("a stack")));
+        assert_eq!(address, format!("{:?}", stacks.take(64 << 10).expect("a stack is available")));
         let stats = stacks.stats();
         assert_eq!((stats.made, stats.free, stats.reused, stats.out_max), (2, 2, 1, 2));
     }
@@ -296,16 +296,17 @@ fn a_cache_gives_stacks_without_the_slab() {
     let stacks = stacks();
     let mut cache = StackCache::new(&stacks, 64);
     for _ in 0..1000 {
-        let mut coroutine = made(cache.take(1 << 16).expect("a stack"), |_: &Suspender<'_, (), ()>, ()| ());
+        let mut coroutine =
+            made(cache.take(1 << 16).expect("a stack is available"), |_: &Suspender<'_, (), ()>, ()| ());
         assert_eq!(coroutine.resume(()), Resumed::Returned(()));
         cache.put(coroutine.into_stack().expect("it has ended"));
     }
     assert_eq!((stacks.stats().made, stacks.stats().reused), (1, 999));
-    let larger = cache.take(1 << 20).expect("a stack");
+    let larger = cache.take(1 << 20).expect("a stack is available");
     assert!(larger.capacity() >= 1 << 20, "sizes are kept apart");
     cache.put(larger);
-    assert!(cache.take(1 << 16).expect("a stack").capacity() < 1 << 20);
-    let many: Vec<_> = (0..100).map(|_| cache.take(1 << 16).expect("a stack")).collect();
+    assert!(cache.take(1 << 16).expect("a stack is available").capacity() < 1 << 20);
+    let many: Vec<_> = (0..100).map(|_| cache.take(1 << 16).expect("a stack is available")).collect();
     many.into_iter().for_each(|stack| cache.put(stack));
     assert!(stacks.stats().free >= 30, "a cache is bounded");
     cache.clear();
@@ -313,7 +314,7 @@ fn a_cache_gives_stacks_without_the_slab() {
 }
 
 #[test]
-fn limits_are_errors_that_say_what_is_short() {
+fn a_limit_is_an_error_that_names_it() {
     let stacks = Stacks::builder().limit(2).build().expect("the limit is in range");
     let two = [stacks.take(1 << 14), stacks.take(1 << 14)];
     let error = stacks.take(1 << 14).expect_err("there are two");
@@ -327,9 +328,9 @@ fn limits_are_errors_that_say_what_is_short() {
     assert_eq!(stacks.stats().refused, 2);
 }
 
-/// The resident pages of this process that lie in stacks, by the system's account.
+/// Returns the resident bytes of this process, as the system reports them.
 fn resident_bytes() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has this file");
     let pages: usize = statm.split(' ').nth(1).expect("the second number").parse().expect("a number");
     pages * 4096
 }
@@ -338,11 +339,11 @@ fn resident_bytes() -> usize {
 fn expired_stacks_give_their_memory_back() {
     for lazily in [false, true] {
         let builder = Stacks::builder();
-        let stacks = if lazily { builder.release_lazily() } else { builder }.build().expect("the defaults hold");
-        // Deep enough to be seen beside what other tests do: 64 MiB.
+        let stacks = if lazily { builder.release_lazily() } else { builder }.build().expect("the defaults work");
+        // 64 MiB, which is enough to stand out from the memory of other tests.
         let deep: Vec<_> = (0..64)
             .map(|_| {
-                let stack = stacks.take(2 << 20).expect("a stack");
+                let stack = stacks.take(2 << 20).expect("a stack is available");
                 let mut coroutine = made(stack, |_: &Suspender<'_, (), ()>, ()| {
                     std::hint::black_box(&mut [1_u8; 1 << 20]);
                 });
@@ -353,16 +354,16 @@ fn expired_stacks_give_their_memory_back() {
         drop(deep);
         let before = resident_bytes();
         assert!(stacks.expire(), "the first call begins a period");
-        assert_eq!(stacks.stats().released, 0, "all of them were in use in the period before");
-        drop(stacks.take(2 << 20).expect("a stack"));
+        assert_eq!(stacks.stats().released, 0, "all of them were in use in the previous period");
+        drop(stacks.take(2 << 20).expect("a stack is available"));
         assert!(stacks.expire(), "one was needed");
         assert_eq!(stacks.stats().released, 63);
-        assert!(!stacks.expire(), "so it was the last");
+        assert!(!stacks.expire(), "that was the last one");
         assert_eq!(stacks.stats().released, 64);
         if !lazily {
             assert!(before.saturating_sub(resident_bytes()) > 32 << 20, "most of 64 MiB went back");
         }
-        let stack = stacks.take(2 << 20).expect("a stack");
+        let stack = stacks.take(2 << 20).expect("a stack is available");
         let mut again = made(stack, |_: &Suspender<'_, (), ()>, ()| 5);
         assert_eq!(again.resume(()), Resumed::Returned(5), "and its guard and its memory are in order");
     }
@@ -374,10 +375,10 @@ fn many_stacks_are_one_mapping_where_guards_are_in_page_tables() {
     if stacks.stats().guards != Guards::PageTable {
         return;
     }
-    let mappings = || std::fs::read_to_string("/proc/self/maps").expect("Linux tells").lines().count();
+    let mappings = || std::fs::read_to_string("/proc/self/maps").expect("Linux has this file").lines().count();
     let before = mappings();
-    let many: Vec<_> = (0..10_000).map(|_| stacks.take(1 << 14).expect("a stack")).collect();
-    assert!(mappings() < before + 200, "other tests map, too, but not by the thousand");
+    let many: Vec<_> = (0..10_000).map(|_| stacks.take(1 << 14).expect("a stack is available")).collect();
+    assert!(mappings() < before + 200, "other tests map memory, too, but not thousands of times");
     assert_eq!(stacks.stats().made, many.len());
 }
 
@@ -388,7 +389,7 @@ fn protected_guards_have_a_budget() {
     else {
         return;
     };
-    let stacks = Stacks::builder().guards(Guards::Protected).build().expect("it is there everywhere");
+    let stacks = Stacks::builder().guards(Guards::Protected).build().expect("it is available everywhere");
     let mut taken = Vec::new();
     let error = loop {
         match stacks.take(1 << 14) {
@@ -405,13 +406,13 @@ fn protected_guards_have_a_budget() {
 #[test]
 fn stacks_are_handed_between_threads() {
     let stacks = stacks();
-    let stack = stacks.take(1 << 14).expect("a stack");
+    let stack = stacks.take(1 << 14).expect("a stack is available");
     std::thread::scope(|scope| {
         let stacks = &stacks;
         for _ in 0..4 {
             scope.spawn(move || {
                 for _ in 0..500 {
-                    let stack = stacks.take(1 << 14).expect("a stack");
+                    let stack = stacks.take(1 << 14).expect("a stack is available");
                     let mut adds = made(stack, |suspender: &Suspender<'_, u64, u64>, a| a + suspender.suspend(a));
                     assert_eq!(adds.resume(1), Resumed::Suspended(1));
                     assert_eq!(adds.resume(2), Resumed::Returned(3));
