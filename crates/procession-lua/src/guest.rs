@@ -1,4 +1,4 @@
-//! Guests: processes in Lua.
+//! Guests: processes written in Lua.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -20,38 +20,39 @@ use crate::output::{Output, Turn};
 use crate::program::Program;
 use crate::value::{self, Socket, Value};
 
-/// What a step serves without a wait; then others run.
+/// The number of operations that a step serves without waiting. After that, other processes run.
 const OPERATIONS_MAX: u32 = 128;
-/// The most of a file that is read at once.
+/// The number of bytes of a file that one call reads at most.
 const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// What a guest receives.
+/// A message to a guest.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Message {
-    /// A message, for `process.receive`.
+    /// A message for `process.receive`.
     Plain(Value),
-    /// A request, for `process.receive`, which gives a second value to reply with.
+    /// A request for `process.receive`, which returns a second value for the reply.
     Call {
-        /// Who calls.
+        /// The calling process.
         from: Pid,
-        /// Which of its calls it is.
+        /// The caller's number for this call.
         tag: u64,
-        /// What it asks.
+        /// The request.
         value: Value,
     },
-    /// The answer to a call of this process. One that it does not wait for any more is dropped.
+    /// The answer to a call that this process made. If the process no longer waits for it, it is
+    /// dropped.
     Answer {
-        /// Which call it answers.
+        /// The number of the answered call.
         tag: u64,
         /// The answer.
         value: Value,
     },
-    /// The end of something on behalf of this process, such as a read.
+    /// The end of an operation that ran on behalf of this process, such as a read.
     Done {
-        /// What it was.
+        /// The number of the operation.
         tag: u64,
-        /// What came of it.
+        /// The result of the operation.
         result: Result<Value, Box<str>>,
     },
 }
@@ -62,7 +63,10 @@ impl From<Value> for Message {
     }
 }
 
-/// A process of a [`Program`]: its method is the global function that it calls, its input a `Vec<Value>` of arguments or `()`.
+/// A process of a [`Program`].
+///
+/// Its method is the global function that it calls. Its input is a `Vec<Value>` of arguments, or
+/// `()` for none.
 #[derive(Debug)]
 pub struct Guest {
     program: Program,
@@ -70,7 +74,8 @@ pub struct Guest {
     running: Option<Running>,
 }
 
-/// What a guest is once it has started. Lua's values refer to their state, which is dropped with the last of them.
+/// The state of a guest that has started. Lua's values refer to the Lua state, which is dropped
+/// with the last of them.
 #[derive(Debug)]
 struct Running {
     lua: Lua,
@@ -78,39 +83,39 @@ struct Running {
     budget: Arc<Budget>,
     inbox: VecDeque<Received>,
     waits: Waits,
-    /// The last tag that was given.
+    /// The last tag that was given to an operation.
     tag: u64,
-    /// The timer that is set, and when it fires. There is never a second one.
+    /// The timer that is set, and the time at which it fires. There is at most one.
     timer: Option<(u64, Instant)>,
     cancelled: bool,
-    /// Whether a wait has ended for the cancel.
-    told: bool,
+    /// `true` after a cancel has ended a wait.
+    cancel_seen: bool,
     ending: Option<Ending>,
 }
 
-/// A process whose function has ended, and which may still wait for an output.
+/// The end of a process: its function has ended, but it may still wait for an output.
 #[derive(Debug)]
 struct Ending {
     result: Result<Value, Failure>,
-    /// What is still to be done with the outputs, in the order in which it is done.
+    /// The steps that are left for the outputs: first the report, then the two waits.
     report: Option<String>,
     settle_out: bool,
     settle_err: bool,
 }
 
-/// What a process is told by `process.receive`.
+/// An item for `process.receive`.
 #[derive(Debug)]
 enum Received {
     Message(Value),
     Call(Pid, u64, Value),
-    /// A process, how it ended, and whether that is the answer of a monitor (or else of a link).
+    /// The end of a process: its PID, the reason, and `true` for a monitor or `false` for a link.
     Ended(Option<Pid>, String, bool),
 }
 
-/// What a process waits for.
+/// The condition that a process waits for.
 #[derive(Debug)]
 enum Waits {
-    /// Nothing: it goes on with this.
+    /// None: the process continues with these values.
     Ready(MultiValue),
     Receive(Option<Instant>),
     Sleep(Instant),
@@ -119,10 +124,10 @@ enum Waits {
         monitor: MonitorRef,
         until: Option<Instant>,
     },
-    Done(u64, Cancel, #[expect(dead_code, reason = "it is there to be dropped")] Option<Helper>),
-    /// An output has no room, or has not written everything yet. A cancel does not end this wait.
-    Output(u64, #[expect(dead_code, reason = "it is there to be dropped")] Turn),
-    /// The connection may have something to read, or has not by the end of the time.
+    Done(u64, Cancel, #[expect(dead_code, reason = "its drop ends the wait")] Option<Helper>),
+    /// The output has no room, or has not written everything yet. A cancel does not end this wait.
+    Output(u64, #[expect(dead_code, reason = "its drop ends the wait")] Turn),
+    /// The connection may have something to read, or the time is over.
     Read {
         tag: u64,
         connection: Arc<Connection>,
@@ -132,28 +137,30 @@ enum Waits {
     },
 }
 
-/// A process that waits on behalf of a guest, and is killed with the wait.
+/// A process that waits on behalf of a guest. It is killed when the wait ends.
 #[derive(Debug)]
 struct Helper(Pid);
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // Ignored: mostly it has ended.
+        // Ignored: in most cases the process has already ended.
         procession::send_exit(self.0, Exit::Killed);
     }
 }
 
-/// What a cancel does to a wait.
+/// The effect of a cancel on a wait.
 #[derive(Clone, Copy, Debug)]
 enum Cancel {
-    /// Nothing, since it ends by itself, and what was begun is to be finished.
-    Outlasted,
-    /// It ends the first that has a limit of time, and all that have none: after it, a process may wait to clean up, but not for ever.
+    /// None. The wait ends by itself, and the operation should be completed.
+    Ignored,
+    /// The cancel ends every wait without a limit of time, and the first one that is `limited`. A
+    /// process may therefore still wait while it cleans up, but not forever.
     Ends { limited: bool },
 }
 
 impl Guest {
-    /// A process of `program`, to be started by [`procession::spawn_process`]; [`Program::spawn`] does that.
+    /// Creates a process of `program` for [`procession::spawn_process`]. [`Program::spawn`] does
+    /// both.
     pub fn new(program: Program) -> Self {
         Self { program, method: "".into(), running: None }
     }
@@ -163,10 +170,10 @@ impl Guest {
         let budget = Arc::new(Budget::default());
         let lua = library::open(&self.program, &budget).map_err(refused)?;
         let mut found = mlua::Value::Table(lua.globals());
-        // A name with a dot is a function in a global table.
+        // A name with a dot refers to a function in a global table.
         for part in method.splitn(2, '.') {
             let mlua::Value::Table(table) = found else { return Err(InitError::unknown_method(method)) };
-            // Not raw, so that a part of the library is loaded for it.
+            // Not a raw access, so that it loads a part of the library on first use.
             found = table.get(part).map_err(refused)?;
         }
         let mlua::Value::Function(function): mlua::Value = found else { return Err(InitError::unknown_method(method)) };
@@ -182,7 +189,7 @@ impl Guest {
             tag: 0,
             timer: None,
             cancelled: false,
-            told: false,
+            cancel_seen: false,
             ending: None,
         })
     }
@@ -196,7 +203,7 @@ impl Process for Guest {
         let arguments = match input.downcast::<Vec<Value>>() {
             Ok(arguments) => *arguments,
             Err(other) if other.is::<()>() => Vec::new(),
-            Err(_) => return Err(InitError::Refused("its input must be a Vec<Value>".into())),
+            Err(_) => return Err(InitError::Refused("the input of a guest must be a Vec<Value>".into())),
         };
         self.method = method.into();
         self.running = Some(self.start(method, &arguments)?);
@@ -208,10 +215,10 @@ impl Process for Guest {
         events: &mut Events<Message>,
         yields: &mut Yields<'_>,
     ) -> Result<Status<Value>, Box<dyn Error + Send + Sync>> {
-        let running = self.running.as_mut().ok_or("a guest steps after its init")?;
-        let noted = running.note_all(events, yields);
+        let running = self.running.as_mut().ok_or("a guest cannot step before its init")?;
+        let handled = running.handle_events(events, yields);
         if running.ending.is_none() {
-            let result = match noted.and_then(|()| running.go_on(&self.program, yields)) {
+            let result = match handled.and_then(|()| running.run(&self.program, yields)) {
                 Ok(Status::Done(value)) => Ok(value),
                 Err(failure) => Err(failure),
                 Ok(status) => return Ok(status),
@@ -233,24 +240,24 @@ impl Process for Guest {
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// What serving an operation came to.
+/// The result of serving an operation.
 enum Served {
-    /// It is done: the process goes on with this.
-    At(Value),
+    /// The operation is done: the process continues with this value.
+    Done(Value),
     /// The process waits.
     Waits(Waits),
-    /// The process waits for something to read, and has said so.
-    Watches,
-    /// The process goes on after all that is ready.
-    GivesWay,
+    /// The process waits for something to read, and has already recorded that.
+    WaitsToRead,
+    /// The process continues after all other processes that are ready.
+    Yields,
 }
 
 impl Running {
-    fn note_all(&mut self, events: &mut Events<Message>, yields: &mut Yields<'_>) -> Result<(), Failure> {
-        events.try_for_each(|event| self.note(event, yields))
+    fn handle_events(&mut self, events: &mut Events<Message>, yields: &mut Yields<'_>) -> Result<(), Failure> {
+        events.try_for_each(|event| self.handle_event(event, yields))
     }
 
-    fn note(&mut self, event: Event<Message>, yields: &mut Yields<'_>) -> Result<(), Failure> {
+    fn handle_event(&mut self, event: Event<Message>, yields: &mut Yields<'_>) -> Result<(), Failure> {
         match event {
             Event::Message(Message::Plain(value)) => self.inbox.push_back(Received::Message(value)),
             Event::Message(Message::Call { from, tag, value }) => {
@@ -293,12 +300,13 @@ impl Running {
                 self.waits = Waits::Ready(self.given(result)?);
             }
             Waits::Read { tag: wanted, connection, most, .. } if *wanted == tag => {
-                // What the wait was for is read here, so that nothing is lost if a cancel comes before that.
+                // Read here the bytes that the wait was for. If a cancel comes before the process
+                // continues, they are not lost.
                 let read = result
                     .and_then(|_| Ok(connection.try_read(*most).transpose().map_err(|error| error.to_string())?));
                 match read.transpose() {
                     Some(read) => self.waits = Waits::Ready(self.given(read)?),
-                    // It was over for nothing.
+                    // The wake-up was spurious.
                     None => self.watch(yields)?,
                 }
             }
@@ -307,7 +315,7 @@ impl Running {
         Ok(())
     }
 
-    /// What a call of the runtime returns to Lua.
+    /// Returns the values that an operation of the runtime passes to Lua.
     fn given(&self, result: Result<Value, Box<str>>) -> mlua::Result<MultiValue> {
         let (ok, value) = match result {
             Ok(value) => (true, value),
@@ -316,7 +324,7 @@ impl Running {
         Ok(MultiValue::from_iter([mlua::Value::Boolean(ok), value::give(&self.lua, &value)?]))
     }
 
-    fn go_on(&mut self, program: &Program, yields: &mut Yields<'_>) -> Result<Status<Value>, Failure> {
+    fn run(&mut self, program: &Program, yields: &mut Yields<'_>) -> Result<Status<Value>, Failure> {
         self.budget.renew();
         for _ in 0..OPERATIONS_MAX {
             let Some(given) = self.ready(yields)? else {
@@ -328,20 +336,20 @@ impl Running {
                 let result = value::take(&result).map_err(|error| format!("the result of the process: {error}"))?;
                 return Ok(Status::Done(result));
             }
-            // The hook yields nothing; inside of a coroutine that becomes `nil`.
+            // The hook yields no value. Inside of a coroutine that becomes `nil`.
             let operation = match yielded.pop_front() {
                 None | Some(mlua::Value::Nil) => {
                     self.waits = Waits::Ready(MultiValue::new());
                     return Ok(Status::Continue);
                 }
                 Some(mlua::Value::String(operation)) => operation.as_bytes().to_vec(),
-                Some(_) => return Err("coroutine.yield was called outside of the program's coroutines".into()),
+                Some(_) => return Err("coroutine.yield was called outside of a coroutine of the program".into()),
             };
             match self.serve(&operation, &Arguments(yielded), program, yields) {
-                Ok(Served::At(value)) => self.waits = Waits::Ready(self.given(Ok(value))?),
+                Ok(Served::Done(value)) => self.waits = Waits::Ready(self.given(Ok(value))?),
                 Ok(Served::Waits(waits)) => self.waits = waits,
-                Ok(Served::Watches) => {}
-                Ok(Served::GivesWay) => {
+                Ok(Served::WaitsToRead) => {}
+                Ok(Served::Yields) => {
                     self.waits = Waits::Ready(self.given(Ok(Value::Nil))?);
                     return Ok(Status::Continue);
                 }
@@ -351,7 +359,7 @@ impl Running {
         Ok(Status::Continue)
     }
 
-    /// Does what the end of the process waits for, and ends it.
+    /// Performs the steps that are left at the end of the process, and ends it.
     fn end(&mut self, program: &Program, yields: &mut Yields<'_>) -> Result<Status<Value>, Failure> {
         let (out, err) = (&program.inner().out, &program.inner().err);
         while matches!(self.waits, Waits::Ready(_))
@@ -378,7 +386,7 @@ impl Running {
         }
     }
 
-    /// What the process goes on with, if what it waits for has come.
+    /// Returns the values that the process continues with, or `None` if it must still wait.
     fn ready(&mut self, yields: &mut Yields<'_>) -> Result<Option<MultiValue>, Failure> {
         let now = Instant::now();
         let given = match &mut self.waits {
@@ -418,15 +426,15 @@ impl Running {
         Ok(given)
     }
 
-    /// Whether a cancel ends the wait.
+    /// Returns `true` if a cancel ends the wait.
     fn is_ended(&mut self, cancel: Cancel) -> bool {
         let Cancel::Ends { limited } = cancel else { return false };
-        let ends = self.cancelled && !(limited && self.told);
-        self.told |= ends;
+        let ends = self.cancelled && !(limited && self.cancel_seen);
+        self.cancel_seen |= ends;
         ends
     }
 
-    /// What has arrived, although nothing was seen yet when the cancel came.
+    /// Reads bytes that had arrived when the cancel came, but had not been seen yet.
     fn last_read(&self) -> Result<Value, Box<str>> {
         match &self.waits {
             Waits::Read { connection, most, .. } => match connection.try_read(*most) {
@@ -437,17 +445,18 @@ impl Running {
         }
     }
 
-    /// Waits until there may be something to read.
+    /// Starts to wait until there may be something to read.
     fn watch(&mut self, yields: &Yields<'_>) -> Result<(), String> {
         self.tag += 1;
         let Waits::Read { tag, connection, until, helper, .. } = &mut self.waits else { return Ok(()) };
         *tag = self.tag;
-        let patience = until.map(|until| until.saturating_duration_since(Instant::now()));
-        *helper = Some(begin(yields, *tag, String::new(), Arc::clone(connection).readable(patience))?);
+        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
+        *helper = Some(start_helper(yields, *tag, String::new(), Arc::clone(connection).readable(timeout))?);
         Ok(())
     }
 
-    /// Sets the timer, unless one fires before that: then it is looked at again.
+    /// Sets the timer. If the current timer fires earlier, it stays, and the deadline is checked
+    /// again then.
     fn wait_until(&mut self, until: Option<Instant>, now: Instant, yields: &mut Yields<'_>) -> Option<MultiValue> {
         if let Some(until) = until
             && self.timer.is_none_or(|(_, fires)| fires > until)
@@ -497,32 +506,34 @@ impl Running {
     ) -> Result<Served, String> {
         Ok(match operation {
             b"receive" => Served::Waits(Waits::Receive(deadline(arguments, 0)?)),
-            b"sleep" => Served::Waits(Waits::Sleep(deadline(arguments, 0)?.ok_or("argument 1 must be milliseconds")?)),
-            b"yield" => Served::GivesWay,
-            b"cancelled" => Served::At(Value::Boolean(self.cancelled)),
+            b"sleep" => Served::Waits(Waits::Sleep(
+                deadline(arguments, 0)?.ok_or("argument 1 must be a number of milliseconds")?,
+            )),
+            b"yield" => Served::Yields,
+            b"cancelled" => Served::Done(Value::Boolean(self.cancelled)),
             b"call" => {
                 let to = arguments.target(0)?;
                 let (value, until) = (arguments.value(1)?, deadline(arguments, 2)?);
                 self.tag += 1;
                 let tag = self.tag;
                 let monitor = yields.monitor(to);
-                // If it is refused, the monitor says why.
+                // If the message is refused, the monitor reports the reason.
                 drop(procession::send(to, Message::Call { from: yields.pid(), tag, value }));
                 Served::Waits(Waits::Answer { tag, monitor, until })
             }
             b"link" => {
                 yields.link(arguments.target(0)?);
-                Served::At(Value::Boolean(true))
+                Served::Done(Value::Boolean(true))
             }
             b"unlink" => {
                 yields.unlink(arguments.target(0)?);
-                Served::At(Value::Boolean(true))
+                Served::Done(Value::Boolean(true))
             }
             b"monitor" => {
                 yields.monitor(arguments.target(0)?);
-                Served::At(Value::Boolean(true))
+                Served::Done(Value::Boolean(true))
             }
-            b"trap" => Served::At(Value::Boolean(yields.trap_exits(arguments.value(0)? == Value::Boolean(true)))),
+            b"trap" => Served::Done(Value::Boolean(yields.trap_exits(arguments.value(0)? == Value::Boolean(true)))),
             b"print" => self.print(&program.inner().out, arguments, yields)?,
             b"log" => self.print(&program.inner().err, arguments, yields)?,
             b"command" => {
@@ -532,7 +543,7 @@ impl Running {
                 let value = arguments.value(1)?;
                 self.tag += 1;
                 yields.command(id, self.tag, value);
-                Served::Waits(Waits::Done(self.tag, Cancel::Outlasted, None))
+                Served::Waits(Waits::Done(self.tag, Cancel::Ignored, None))
             }
             b"fs.read" => {
                 let (path, from, count) = (arguments.text(0)?, arguments.integer(1)?, arguments.integer(2)?);
@@ -541,51 +552,51 @@ impl Running {
             b"fs.size" => {
                 let path = arguments.text(0)?;
                 self.blocking(yields, move || {
-                    let size = std::fs::metadata(&path).map_err(|error| about("look at", &path, &error))?.len();
+                    let size = std::fs::metadata(&path).map_err(|error| about("get the size of", &path, &error))?.len();
                     Ok(Value::Integer(size.cast_signed()))
                 })
             }
             b"connect" => {
-                let (address, patience) = (arguments.text(0)?, patience(arguments, 1)?);
-                let ends = Cancel::Ends { limited: patience.is_some() };
-                self.beside(yields, ends, format!("cannot connect to {address}"), net::connect(address, patience))?
+                let (address, timeout) = (arguments.text(0)?, timeout(arguments, 1)?);
+                let ends = Cancel::Ends { limited: timeout.is_some() };
+                self.in_helper(yields, ends, format!("cannot connect to {address}"), net::connect(address, timeout))?
             }
             b"listen" => {
                 let address = arguments.text(0)?;
-                self.beside(yields, Cancel::Outlasted, format!("cannot listen at {address}"), net::listen(address))?
+                self.in_helper(yields, Cancel::Ignored, format!("cannot listen at {address}"), net::listen(address))?
             }
             b"accept" => match arguments.socket(0)? {
                 Socket::Listener(listener) => {
-                    self.beside(yields, Cancel::Ends { limited: false }, String::new(), listener.accept())?
+                    self.in_helper(yields, Cancel::Ends { limited: false }, String::new(), listener.accept())?
                 }
-                Socket::Connection(_) => return Err("a connection accepts nothing".to_owned()),
+                Socket::Connection(_) => return Err("argument 1 must be a listener".to_owned()),
             },
             b"read" => {
                 let Socket::Connection(connection) = arguments.socket(0)? else {
-                    return Err("a listener has nothing to read".to_owned());
+                    return Err("argument 1 must be a connection".to_owned());
                 };
                 let most = usize::try_from(arguments.integer(1)?).unwrap_or(1);
                 let until = deadline(arguments, 2)?;
                 match connection.try_read(most) {
-                    Some(read) => Served::At(read.map_err(|error| error.to_string())?),
+                    Some(read) => Served::Done(read.map_err(|error| error.to_string())?),
                     None if until.is_some_and(|until| until <= Instant::now()) => return Err("timeout".to_owned()),
                     None => {
                         self.waits = Waits::Read { tag: 0, connection, most, until, helper: None };
                         self.watch(yields)?;
-                        return Ok(Served::Watches);
+                        return Ok(Served::WaitsToRead);
                     }
                 }
             }
             b"write" => {
                 let Socket::Connection(connection) = arguments.socket(0)? else {
-                    return Err("nothing can be written to a listener".to_owned());
+                    return Err("argument 1 must be a connection".to_owned());
                 };
                 let bytes = arguments.bytes(1)?;
                 match connection.try_write(&bytes).map_err(|error| error.to_string())? {
-                    all if all == bytes.len() => Served::At(Value::Boolean(true)),
+                    all if all == bytes.len() => Served::Done(Value::Boolean(true)),
                     some => {
-                        let work = connection.write(bytes, some, patience(arguments, 2)?);
-                        self.beside(yields, Cancel::Outlasted, String::new(), work)?
+                        let work = connection.write(bytes, some, timeout(arguments, 2)?);
+                        self.in_helper(yields, Cancel::Ignored, String::new(), work)?
                     }
                 }
             }
@@ -593,12 +604,12 @@ impl Running {
         })
     }
 
-    /// Appends a line to an output, and waits if it has no room.
+    /// Appends a line to an output. If it has no room, the process waits.
     fn print(&mut self, output: &Output, arguments: &Arguments, yields: &mut Yields<'_>) -> Result<Served, String> {
         let line = arguments.bytes(0)?;
         self.tag += 1;
         let turn = output.write(&line, || yields.completion(self.tag));
-        Ok(turn.map_or(Served::At(Value::Nil), |turn| Served::Waits(Waits::Output(self.tag, turn))))
+        Ok(turn.map_or(Served::Done(Value::Nil), |turn| Served::Waits(Waits::Output(self.tag, turn))))
     }
 
     fn blocking(
@@ -608,21 +619,21 @@ impl Running {
     ) -> Served {
         self.tag += 1;
         yields.perform(self.tag, BlockingWork::new(work));
-        Served::Waits(Waits::Done(self.tag, Cancel::Outlasted, None))
+        Served::Waits(Waits::Done(self.tag, Cancel::Ignored, None))
     }
 
-    fn beside<F>(&mut self, yields: &Yields<'_>, cancel: Cancel, act: String, work: F) -> Result<Served, String>
+    fn in_helper<F>(&mut self, yields: &Yields<'_>, cancel: Cancel, act: String, work: F) -> Result<Served, String>
     where
         F: Future<Output = io::Result<Value>> + Send + 'static,
     {
         self.tag += 1;
-        let helper = begin(yields, self.tag, act, work)?;
+        let helper = start_helper(yields, self.tag, act, work)?;
         Ok(Served::Waits(Waits::Done(self.tag, cancel, Some(helper))))
     }
 }
 
-/// Has `work` done by a process of its own.
-fn begin<F>(yields: &Yields<'_>, tag: u64, act: String, work: F) -> Result<Helper, String>
+/// Starts a process that performs `work`.
+fn start_helper<F>(yields: &Yields<'_>, tag: u64, act: String, work: F) -> Result<Helper, String>
 where
     F: Future<Output = io::Result<Value>> + Send + 'static,
 {
@@ -632,14 +643,14 @@ where
             "" => error.to_string().into(),
             act => format!("{act}: {error}").into(),
         });
-        // Ignored: it is killed with who waits.
+        // Ignored: if the guest has ended, no process needs the result.
         drop(procession::send(to, Message::Done { tag, result }));
     });
     let helper = started.map_err(|error| error.to_string())?;
-    Ok(Helper(helper.pid().expect("a handle of a process that was started has its PID")))
+    Ok(Helper(helper.pid().expect("the handle of a started process has a PID")))
 }
 
-/// What a command completed with: of file work, or of a handler of the program's.
+/// Returns the result of a command: of file work, or of a handler of the program's host.
 fn completed(result: CommandResult) -> Result<Value, Box<str>> {
     let result = match result {
         Ok(value) => match value.downcast::<Value>() {
@@ -654,30 +665,31 @@ fn completed(result: CommandResult) -> Result<Value, Box<str>> {
     }
 }
 
-/// How long to wait at most: milliseconds, or `nil` for ever.
-fn patience(arguments: &Arguments, index: usize) -> Result<Option<Duration>, String> {
+/// Returns the time limit in an argument: a number of milliseconds, or `nil` for none.
+fn timeout(arguments: &Arguments, index: usize) -> Result<Option<Duration>, String> {
     let milliseconds = match arguments.value(index)? {
         Value::Nil => return Ok(None),
         Value::Integer(count) => Duration::from_millis(u64::try_from(count).unwrap_or(0)),
         Value::Float(count) => Duration::try_from_secs_f64(count.max(0.0) / 1000.0).unwrap_or(Duration::MAX),
-        _ => return Err(format!("argument {} must be milliseconds", index + 1)),
+        _ => return Err(format!("argument {} must be a number of milliseconds", index + 1)),
     };
     Ok(Some(milliseconds))
 }
 
 fn deadline(arguments: &Arguments, index: usize) -> Result<Option<Instant>, String> {
-    Ok(patience(arguments, index)?.map(|patience| Instant::now() + patience))
+    Ok(timeout(arguments, index)?.map(|timeout| Instant::now() + timeout))
 }
 
 fn about(act: &str, path: &str, error: &io::Error) -> String {
     format!("cannot {act} {path}: {error}")
 }
 
-/// `count` bytes from `from`, fewer if the file ends before; all of the rest if `count` is negative.
+/// Reads `count` bytes from the offset `from`, or fewer if the file ends before. If `count` is
+/// negative, reads to the end.
 fn read_file(path: &str, from: i64, count: i64) -> Result<Value, String> {
     let failed = |error: io::Error| about("read", path, &error);
     let mut file = File::open(path).map_err(failed)?;
-    let from = u64::try_from(from).map_err(|_| format!("cannot read {path} from {from}"))?;
+    let from = u64::try_from(from).map_err(|_| format!("cannot read {path} from offset {from}"))?;
     file.seek(SeekFrom::Start(from)).map_err(failed)?;
     let wanted = u64::try_from(count).unwrap_or(FILE_BYTES_MAX + 1);
     let mut bytes = Vec::new();

@@ -11,7 +11,7 @@ use procession::net::{TcpListener, TcpStream};
 
 use crate::value::{Socket, Value};
 
-/// One read takes at most so much.
+/// The number of bytes that one read takes at most.
 const READ_MAX: usize = 64 * 1024;
 
 /// A TCP connection of a guest.
@@ -36,10 +36,10 @@ impl fmt::Display for Socket {
 }
 
 impl Connection {
-    /// What has arrived; `None` if nothing has yet.
+    /// Reads bytes that have arrived. Returns `None` if there are none yet.
     pub(crate) fn try_read(&self, most: usize) -> Option<io::Result<Value>> {
         thread_local! {
-            /// Kept, since a read would otherwise cost its allocation and its zeros.
+            /// Kept between reads, since each would otherwise allocate and zero a buffer.
             static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_MAX]);
         }
         BUFFER.with_borrow_mut(|buffer| match self.0.try_read(&mut buffer[..most.clamp(1, READ_MAX)]) {
@@ -49,13 +49,13 @@ impl Connection {
         })
     }
 
-    /// Waits until there may be something to read, and holds no buffer meanwhile.
-    pub(crate) async fn readable(self: Arc<Self>, patience: Option<Duration>) -> io::Result<Value> {
-        patiently(patience, self.0.readable()).await?;
+    /// Waits until there may be something to read. It holds no buffer while it waits.
+    pub(crate) async fn readable(self: Arc<Self>, timeout: Option<Duration>) -> io::Result<Value> {
+        with_timeout(timeout, self.0.readable()).await?;
         Ok(Value::Nil)
     }
 
-    /// How much of `bytes` the kernel took at once.
+    /// Writes as much of `bytes` as the kernel takes immediately, and returns the number of bytes.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self.0.try_write(bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
@@ -67,35 +67,35 @@ impl Connection {
         self: Arc<Self>,
         bytes: Arc<[u8]>,
         from: usize,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> io::Result<Value> {
-        patiently(patience, self.0.write_all(&bytes[from..])).await?;
+        with_timeout(timeout, self.0.write_all(&bytes[from..])).await?;
         Ok(Value::Boolean(true))
     }
 
     pub(crate) fn close(&self) {
-        // Ignored: the peer may have closed it.
+        // Ignored: the peer may have closed the connection.
         drop(self.0.shutdown(Shutdown::Both));
     }
 }
 
-/// Nothing at all means that nothing more will come.
+/// A read of zero bytes is the end of the stream.
 fn received(bytes: &[u8]) -> Value {
     if bytes.is_empty() { Value::Nil } else { Value::string(bytes) }
 }
 
-async fn patiently<T>(patience: Option<Duration>, act: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    match patience {
+async fn with_timeout<T>(timeout: Option<Duration>, act: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match timeout {
         None => act.await,
-        Some(patience) => match procession::timeout(patience, act).await {
+        Some(timeout) => match procession::timeout(timeout, act).await {
             Ok(done) => done,
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "timeout")),
         },
     }
 }
 
-pub(crate) async fn connect(address: String, patience: Option<Duration>) -> io::Result<Value> {
-    let stream = patiently(patience, TcpStream::connect(address.as_str())).await?;
+pub(crate) async fn connect(address: String, timeout: Option<Duration>) -> io::Result<Value> {
+    let stream = with_timeout(timeout, TcpStream::connect(address.as_str())).await?;
     stream.set_nodelay(true)?;
     Ok(Value::Socket(Socket::Connection(Arc::new(Connection(stream)))))
 }

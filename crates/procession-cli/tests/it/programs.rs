@@ -116,7 +116,7 @@ fn words_are_counted_the_same_in_any_number_of_parts() {
         assert_eq!(said(&format!("wordcount.lua {file} {parts}")).0, one, "in {parts} parts");
     }
     let (_, err, code) = said("wordcount.lua missing");
-    assert!(err.contains("cannot look at missing: No such file"), "{err}");
+    assert!(err.contains("cannot get the size of missing: No such file"), "{err}");
     assert_eq!(code, 1);
 }
 
