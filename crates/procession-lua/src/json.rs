@@ -1,16 +1,17 @@
-//! Values as JSON.
+//! Conversion of values to JSON and back.
 
 use serde_json::{Map, Number, Value as Json};
 
 use crate::value::Value;
 
-/// A table whose keys are 1 to n, in any order, is an array, also an empty one; one whose keys are text is an object.
+/// Encodes a value. A table is an array if its keys are 1 to n, in any order, and also if it is
+/// empty. A table with strings as keys is an object.
 pub(crate) fn encode(value: &Value) -> Result<String, String> {
     Ok(to_json(value)?.to_string())
 }
 
 fn text(bytes: &[u8]) -> Result<String, String> {
-    String::from_utf8(bytes.to_vec()).map_err(|_| "JSON has no strings that are not UTF-8".to_owned())
+    String::from_utf8(bytes.to_vec()).map_err(|_| "a JSON string must be UTF-8".to_owned())
 }
 
 fn to_json(value: &Value) -> Result<Json, String> {
@@ -19,24 +20,26 @@ fn to_json(value: &Value) -> Result<Json, String> {
         Value::Boolean(boolean) => Json::Bool(*boolean),
         Value::Integer(integer) => Json::from(*integer),
         Value::Float(float) => {
-            Json::Number(Number::from_f64(*float).ok_or_else(|| format!("JSON has no number {float}"))?)
+            Json::Number(Number::from_f64(*float).ok_or_else(|| format!("{float} is not a JSON number"))?)
         }
         Value::String(bytes) => Json::String(text(bytes)?),
         Value::Pid(pid) => Json::String(pid.to_string()),
-        Value::Socket(_) => return Err("JSON has no sockets".to_owned()),
+        Value::Socket(_) => return Err("a socket has no JSON form".to_owned()),
         Value::Table(entries) if entries.iter().all(|(key, _)| matches!(key, Value::Integer(_))) => {
             let mut items = vec![Json::Null; entries.len()];
             for (key, value) in entries {
                 let index = if let Value::Integer(index) = key { index.checked_sub(1) } else { None };
-                let place = index.and_then(|index| items.get_mut(usize::try_from(index).ok()?));
-                *place.ok_or("a table with gaps between its integer keys is no JSON array")? = to_json(value)?;
+                let item = index.and_then(|index| items.get_mut(usize::try_from(index).ok()?));
+                *item.ok_or("a JSON array must have the keys 1 to n")? = to_json(value)?;
             }
             Json::Array(items)
         }
         Value::Table(entries) => {
             let mut object = Map::new();
             for (key, value) in entries {
-                let Value::String(key) = key else { return Err("the keys of a JSON object are strings".to_owned()) };
+                let Value::String(key) = key else {
+                    return Err("the keys of a JSON object must be strings".to_owned());
+                };
                 object.insert(text(key)?, to_json(value)?);
             }
             Json::Object(object)
@@ -45,11 +48,11 @@ fn to_json(value: &Value) -> Result<Json, String> {
 }
 
 pub(crate) fn decode(text: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(text).map(of_json).map_err(|error| format!("this is not JSON: {error}"))
+    serde_json::from_slice(text).map(from_json).map_err(|error| format!("this is not JSON: {error}"))
 }
 
-/// `null` is `nil`, so that an entry with it is not there.
-fn of_json(json: Json) -> Value {
+/// Converts from JSON. `null` becomes `nil`, so an entry with that value does not exist.
+fn from_json(json: Json) -> Value {
     match json {
         Json::Null => Value::Nil,
         Json::Bool(boolean) => Value::Boolean(boolean),
@@ -59,11 +62,11 @@ fn of_json(json: Json) -> Value {
         Json::String(text) => Value::string(text),
         Json::Array(items) => {
             let kept = (1..).zip(items).filter(|(_, item)| !item.is_null());
-            Value::Table(kept.map(|(index, item)| (Value::Integer(index), of_json(item))).collect())
+            Value::Table(kept.map(|(index, item)| (Value::Integer(index), from_json(item))).collect())
         }
         Json::Object(object) => {
             let kept = object.into_iter().filter(|(_, item)| !item.is_null());
-            Value::Table(kept.map(|(key, item)| (Value::string(key), of_json(item))).collect())
+            Value::Table(kept.map(|(key, item)| (Value::string(key), from_json(item))).collect())
         }
     }
 }

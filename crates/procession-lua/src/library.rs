@@ -1,4 +1,4 @@
-//! The Lua state of a guest: its limits, and the functions that need no wait.
+//! The Lua state of a guest: its limits, and the functions that never wait.
 
 use std::sync::Arc;
 
@@ -15,11 +15,14 @@ use crate::output::Output;
 use crate::program::Program;
 use crate::value::{self, LuaSocket, PIDS, SOCKET_METHODS, Socket, Value};
 
-/// Where Lua cannot be suspended (in a comparison of `table.sort`, a function of `string.gsub`, the program before its functions are called), it
-/// goes on past its budget, at most so many times; then the process ends. Some 100 ms.
+/// The number of times that a process may use up its instruction budget within one step, before it
+/// ends. It can do so only where Lua cannot be suspended: in a comparison of `table.sort`, in a
+/// function called by `string.gsub`, and in the program before one of its functions is called. With
+/// the default budget, all of them together take about 100 ms.
 const OVERRUNS_MAX: u32 = 1000;
 
-/// How far a process has overrun its step, whether it is to end for that, and whether it has printed.
+/// The record of a process: how far it has overrun its step, if it must end for that, and if it has
+/// printed.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     overruns: AtomicU32,
@@ -29,7 +32,8 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn renew(&self) {
-        // Relaxed, here and below: the process runs on one thread at a time, and is handed over by the scheduler.
+        // Relaxed, here and below: the process runs on one thread at a time, and the scheduler
+        // hands it over.
         self.overruns.store(0, Relaxed);
     }
 
@@ -38,7 +42,7 @@ impl Budget {
     }
 }
 
-/// A new state, in which the program has run, so that its functions are defined.
+/// Opens a new state, and runs the program in it, so that its functions are defined.
 pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua> {
     let inner = program.inner();
     let libraries = StdLib::COROUTINE | StdLib::TABLE | StdLib::STRING | StdLib::UTF8 | StdLib::MATH;
@@ -63,14 +67,15 @@ pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua>
         Err(mlua::Error::runtime("the process computed for too long where it cannot be suspended"))
     })?;
     lua.load(&*inner.code).set_mode(ChunkMode::Binary).exec()?;
-    // What defined all this is garbage, which many processes would hold for long, since they do little.
+    // Everything used only to define the functions is garbage. Many processes would hold it for a
+    // long time, since they do little.
     lua.gc_collect()?;
     Ok(lua)
 }
 
 type Answer = Result<mlua::Value, String>;
 
-/// What Lua gave to a function.
+/// The arguments of a call from Lua.
 pub(crate) struct Arguments(pub(crate) MultiValue);
 
 impl Arguments {
@@ -106,7 +111,7 @@ impl Arguments {
         }
     }
 
-    /// A PID, or the name of a process.
+    /// Returns the PID in an argument that is a PID or the name of a process.
     pub(crate) fn target(&self, index: usize) -> Result<Pid, String> {
         match self.value(index)? {
             Value::Pid(pid) => Ok(pid),
@@ -118,7 +123,8 @@ impl Arguments {
         }
     }
 
-    /// Takes the socket that is the first argument out of the Lua state. `None` if that was done before.
+    /// Takes the socket in the first argument out of the Lua state. Returns `None` if it was taken
+    /// out before.
     fn forget_socket(&self) -> Result<Option<Socket>, String> {
         let data = self.0.front().and_then(mlua::Value::as_userdata);
         let socket = data.and_then(|data| Some(data.borrow_mut::<LuaSocket>().ok()?.0.take()));
@@ -138,17 +144,20 @@ fn give(lua: &Lua, value: impl Into<Value>) -> Answer {
 }
 
 fn send(to: Pid, message: Message) -> bool {
-    // A message that is refused is dropped: as in Erlang, a send to a process that has ended does nothing. Lua is told.
+    // A refused message is dropped: as in Erlang, a send to a process that has ended does nothing.
+    // Lua gets the result.
     procession::send(to, message).is_ok()
 }
 
-/// What needs no wait, as one function, since each state has its own: it is called with the name of what it is to do, and says first whether it
-/// succeeded, for the prelude to raise an error that is a string.
+/// Creates the function through which Lua calls everything that never waits. It is a single
+/// function, because each state has a copy. Its first argument is the name of the operation. Its
+/// first result is `true` if the operation succeeded; otherwise the second is a string, which the
+/// prelude raises as an error.
 fn native(lua: &Lua, program: &Program, budget: &Arc<Budget>) -> mlua::Result<Function> {
     let (program, spent, start) = (program.clone(), Arc::clone(budget), Instant::now());
     lua.create_function(move |lua, mut arguments: MultiValue| {
         let Some(mlua::Value::String(name)) = arguments.pop_front() else {
-            return Err(mlua::Error::runtime("native: its first argument is a name"));
+            return Err(mlua::Error::runtime("native: the first argument must be a name"));
         };
         Ok(match serve(lua, &name.as_bytes(), &Arguments(arguments), &program, &spent, start) {
             Ok(value) => (true, value),
@@ -175,7 +184,7 @@ fn serve(
             };
             give(lua, send(*from, Message::Answer { tag: tag.cast_unsigned(), value: arguments.value(1)? }))
         }
-        b"self" => give(lua, procession::current_pid().ok_or("no process runs yet")?),
+        b"self" => give(lua, procession::current_pid().ok_or("the process has not started yet")?),
         b"spawn" => {
             let options = SpawnOptions::new();
             let options = match arguments.integer(0)? {
@@ -186,7 +195,7 @@ fn serve(
             give(lua, child.map_err(|error| error.to_string())?.detach().pid())
         }
         b"register" => {
-            let pid = procession::current_pid().ok_or("no process runs yet")?;
+            let pid = procession::current_pid().ok_or("the process has not started yet")?;
             procession::register(arguments.text(0)?, pid).map_err(|error: RegisterError| error.to_string())?;
             give(lua, true)
         }
@@ -219,7 +228,7 @@ fn serve(
             Socket::Listener(listener) => give(lua, listener.address().map_err(|error| error.to_string())?),
             Socket::Connection(_) => Err("argument 1 must be a listener".to_owned()),
         },
-        // Relaxed: as in `renew`.
+        // Relaxed, as in `renew`.
         b"doomed" => give(lua, budget.doomed.load(Relaxed)),
         b"part" => {
             let name = arguments.text(0)?;
@@ -232,16 +241,17 @@ fn serve(
     }
 }
 
-/// Appends a line to an output. If the output has no room, returns `false` for a process that can be suspended.
+/// Appends a line to an output. If the output has no room and the process can be suspended, returns
+/// `false`.
 fn print(output: &Output, arguments: &Arguments, budget: &Budget) -> Answer {
     let Some(mlua::Value::String(line)) = arguments.0.front() else { return Err(arguments.wrong(0, "a string")) };
     let can_wait = arguments.0.get(1).is_some_and(|can_wait| *can_wait == mlua::Value::Boolean(true));
-    // Relaxed: as in `renew`.
+    // Relaxed, as in `renew`.
     budget.printed.store(true, Relaxed);
     match can_wait {
         true if output.try_write(&line.as_bytes()) => Ok(mlua::Value::Nil),
         true => Ok(mlua::Value::Boolean(false)),
         false if output.try_write_reserve(&line.as_bytes()) => Ok(mlua::Value::Nil),
-        false => Err("the reader of the output is slow, and nothing may wait here".to_owned()),
+        false => Err("the reader of the output is too slow, and the process cannot wait here".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! Values outside of Lua states, and how they are copied out of one and into another.
+//! Values outside of Lua states, and copying them out of one state and into another.
 
 use std::error::Error;
 use std::fmt;
@@ -9,16 +9,18 @@ use procession::Pid;
 
 use crate::net::{Connection, Listener};
 
-/// Tables in tables deeper than this are not copied: each level takes some of the thread's stack.
+/// The depth of nested tables up to which they are copied. Each level uses some of the thread's
+/// stack.
 const DEPTH_MAX: usize = 64;
-/// A copy has at most so many values. A table that is reached on two ways is copied twice, so that small ones could become endless copies.
+/// The number of values in one copy. A table that can be reached in two ways is copied twice, so
+/// without this limit a small table could become an endless copy.
 const VALUES_MAX: usize = 1 << 20;
 
-/// A Lua value, out of any Lua state.
+/// A Lua value outside of any Lua state.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
-    /// `nil`
+    /// `nil`.
     #[default]
     Nil,
     /// A boolean.
@@ -27,11 +29,11 @@ pub enum Value {
     Integer(i64),
     /// A float.
     Float(f64),
-    /// A string, of any bytes.
+    /// A string of arbitrary bytes.
     String(Arc<[u8]>),
     /// The entries of a table.
     Table(Vec<(Value, Value)>),
-    /// A process.
+    /// The PID of a process.
     Pid(Pid),
     /// A socket, which is shared and not copied.
     Socket(Socket),
@@ -43,7 +45,7 @@ pub enum Value {
 pub enum Socket {
     /// A connection.
     Connection(Arc<Connection>),
-    /// What accepts connections.
+    /// A listener, which accepts connections.
     Listener(Arc<Listener>),
 }
 
@@ -58,12 +60,12 @@ impl PartialEq for Socket {
 }
 
 impl Value {
-    /// A string.
+    /// Creates a string.
     pub fn string(bytes: impl AsRef<[u8]>) -> Self {
         Self::String(bytes.as_ref().into())
     }
 
-    /// The entry of a key that is text, if this is a table that has it.
+    /// Returns the entry with a string as its key, if this is a table that has it.
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Self::Table(entries) = self else { return None };
         entries
@@ -103,7 +105,8 @@ impl From<Pid> for Value {
     }
 }
 
-/// Why a value cannot be copied: where in it, and what is there.
+/// The error of a value that cannot be copied. It contains the place in the value, and the kind of
+/// value found there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyError {
     path: String,
@@ -138,7 +141,7 @@ struct Copying {
     path: Vec<String>,
     /// The tables around the value.
     tables: Vec<*const std::ffi::c_void>,
-    /// Values that may still be copied.
+    /// The number of values that may still be copied.
     left: usize,
 }
 
@@ -159,7 +162,7 @@ impl Copying {
             mlua::Value::Number(float) => Value::Float(*float),
             mlua::Value::String(string) => Value::string(string.as_bytes()),
             mlua::Value::Table(table) => self.copy_table(table)?,
-            mlua::Value::UserData(data) => match of_userdata(data) {
+            mlua::Value::UserData(data) => match from_userdata(data) {
                 Ok(value) => value,
                 Err(what) => return self.refuse(what),
             },
@@ -189,7 +192,7 @@ impl Copying {
     }
 }
 
-/// A key, as it is written behind the value that it is a key of.
+/// Formats a key as a part of a path.
 fn step(key: &mlua::Value) -> String {
     match key {
         mlua::Value::String(name) => format!(".{}", String::from_utf8_lossy(&name.as_bytes())),
@@ -200,15 +203,16 @@ fn step(key: &mlua::Value) -> String {
     }
 }
 
-fn of_userdata(data: &AnyUserData) -> Result<Value, &'static str> {
+fn from_userdata(data: &AnyUserData) -> Result<Value, &'static str> {
     if let Ok(pid) = data.borrow::<LuaPid>() {
         return Ok(Value::Pid(pid.0));
     }
     let Ok(socket) = data.borrow::<LuaSocket>() else { return Err("a userdata") };
-    socket.0.clone().map(Value::Socket).ok_or("a socket that was closed here")
+    socket.0.clone().map(Value::Socket).ok_or("a socket that this process closed or forgot")
 }
 
-/// A socket in a Lua state, until it is closed there: descriptors are not to wait for Lua's collector. Its methods are Lua's: see `prelude.lua`.
+/// A socket in a Lua state, until it is closed there. Its descriptor should not stay open until Lua
+/// collects it. The methods of sockets are written in Lua, see `prelude.lua`.
 pub(crate) struct LuaSocket(pub(crate) Option<Socket>);
 
 impl UserData for LuaSocket {
@@ -222,7 +226,8 @@ impl UserData for LuaSocket {
     }
 }
 
-/// The names of two tables in the registry of each state: what sockets can do; PIDs by their text, so that equal ones are the same.
+/// The names of two tables in the registry of each state. The first contains the methods of
+/// sockets. The second maps the texts of PIDs to the PIDs, so that equal ones are the same object.
 pub(crate) const SOCKET_METHODS: &str = "procession.socket";
 pub(crate) const PIDS: &str = "procession.pids";
 

@@ -1,6 +1,6 @@
-//! Output of guests beside readers that are slow, never read, or go away.
+//! Tests of the output of guests with readers that are slow, never read, or go away.
 //!
-//! Method: the sink is a pipe whose reader is in the hands of the test.
+//! Method: the sink is a pipe, and the test controls its reader.
 #![cfg(not(procession_loom))]
 
 use std::io::{self, BufRead, BufReader, ErrorKind, PipeReader, Read, Write, pipe};
@@ -11,9 +11,9 @@ use std::time::Duration;
 use procession::{Child, Exit, Scheduler, SpawnOptions};
 use procession_lua::{Message, Output, Program, Value};
 
-/// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// More than a pipe and the buffers of an output hold.
+/// Longer than any test takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// More lines than a pipe and the buffers of an output hold.
 const LINES: usize = 300;
 
 const PRINTERS: &str = "
@@ -30,19 +30,20 @@ const PRINTERS: &str = "
       return count
     end";
 
-/// One worker and no other thread: a step that blocked would stop everything.
+/// Creates a scheduler with one worker and no other thread. A step that blocked would stop
+/// everything.
 fn scheduler() -> Scheduler {
-    Scheduler::builder().width(1).threads_max(1).build().expect("threads can be had")
+    Scheduler::builder().width(1).threads_max(1).build().expect("the system has threads")
 }
 
-/// An output that nobody reads yet, and its reader.
+/// Creates an output that has no reader yet, and returns it with the end to read from.
 fn unread() -> (Output, PipeReader) {
-    let (reader, writer) = pipe().expect("the system gives a pipe");
+    let (reader, writer) = pipe().expect("the system has pipes");
     (Output::new(writer), reader)
 }
 
 fn program(source: &str, output: &Output) -> Program {
-    Program::load("test", source).expect("it is Lua").output(output.clone(), output.clone())
+    Program::load("test", source).expect("the source is valid Lua").output(output.clone(), output.clone())
 }
 
 fn spawn(
@@ -51,14 +52,14 @@ fn spawn(
     function: &str,
     arguments: impl IntoIterator<Item = Value>,
 ) -> Child<Message, Value> {
-    program.spawn_with(SpawnOptions::new().on(scheduler), function, arguments).expect("it has this function")
+    program.spawn_with(SpawnOptions::new().on(scheduler), function, arguments).expect("the program has this function")
 }
 
 fn join(child: Child<Message, Value>) -> Result<Value, Exit> {
-    child.join_timeout(PATIENCE).unwrap_or_else(|_| panic!("the process ends"))
+    child.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("the process must end"))
 }
 
-/// Waits until so many guests are suspended.
+/// Waits until `count` guests are suspended.
 fn wait_for_suspended(output: &Output, count: usize) {
     while !format!("{output:?}").contains(&format!("suspended: {count},")) {
         std::thread::yield_now();
@@ -68,18 +69,18 @@ fn wait_for_suspended(output: &Output, count: usize) {
 /// Reads until every clone of the output is dropped.
 fn read_all(mut reader: PipeReader) -> String {
     let mut text = String::new();
-    reader.read_to_string(&mut text).expect("it is text");
+    reader.read_to_string(&mut text).expect("the output is UTF-8");
     text
 }
 
-/// The numbers of the lines that begin with `name`, in their order.
+/// Returns the numbers of the lines that begin with `name`, in their order.
 fn numbers(text: &str, name: &str) -> Vec<usize> {
     let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
     lines.map(|line| line.split('\t').next().and_then(|number| number.parse().ok()).expect("a number")).collect()
 }
 
 #[test]
-fn a_reader_that_does_not_read_suspends_the_printers_and_nobody_else() {
+fn a_reader_that_does_not_read_suspends_only_the_printers() {
     const PRINTER_COUNT: usize = 20;
     let ((output, reader), scheduler) = (unread(), scheduler());
     let program = program(PRINTERS, &output);
@@ -94,7 +95,7 @@ fn a_reader_that_does_not_read_suspends_the_printers_and_nobody_else() {
         let text = scope.spawn(|| read_all(reader));
         printers.into_iter().for_each(|printer| assert_eq!(join(printer), Ok(Value::Nil)));
         drop((program, output));
-        text.join().expect("it reads to the end")
+        text.join().expect("the reader reads to the end")
     });
     for name in &names {
         assert!(numbers(&text, name).into_iter().eq(1..=LINES), "of {name}");
@@ -113,7 +114,7 @@ fn a_killed_printer_loses_the_line_that_it_waits_with() {
     scheduler.terminate(killed.pid());
     assert_eq!(join(killed), Err(Exit::Killed));
     wait_for_suspended(&output, 2);
-    // What it prints is begun: a cancel does not end the wait.
+    // The process has begun to print, so a cancel does not end the wait.
     cancelled.cancel();
     assert_eq!(join(spawn(&scheduler, &program, "ticker", [100.into()])), Ok(100.into()));
     wait_for_suspended(&output, 2);
@@ -124,7 +125,7 @@ fn a_killed_printer_loses_the_line_that_it_waits_with() {
             assert_eq!(join(printer), Ok(Value::Nil));
         }
         drop((program, output));
-        text.join().expect("it reads to the end")
+        text.join().expect("the reader reads to the end")
     });
     let killed = numbers(&text, "killed");
     assert!(!killed.is_empty() && killed.len() < LINES && killed.iter().copied().eq(1..=killed.len()), "{killed:?}");
@@ -142,21 +143,21 @@ fn a_shutdown_keeps_its_deadline_beside_a_reader_that_never_reads() {
     let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(2)));
     assert!(unfinished.is_empty(), "{unfinished:?}");
     printers.into_iter().for_each(|printer| assert_eq!(join(printer), Err(Exit::Killed)));
-    let error = output.flush(Duration::ZERO).expect_err("nobody reads");
+    let error = output.flush(Duration::ZERO).expect_err("the output has no reader");
     assert_eq!(error.kind(), ErrorKind::TimedOut);
 }
 
 #[test]
-fn a_reader_that_has_gone_suspends_nobody() {
+fn a_reader_that_has_gone_suspends_no_process() {
     let ((output, reader), scheduler) = (unread(), scheduler());
     let program = program(PRINTERS, &output);
     let printer = spawn(&scheduler, &program, "noisy", ["printer".into(), (LINES as i64).into()]);
     wait_for_suspended(&output, 1);
     drop(reader);
     assert_eq!(join(printer), Ok(Value::Nil));
-    let error = output.flush(PATIENCE).expect_err("nobody reads");
+    let error = output.flush(TIMEOUT).expect_err("the output has no reader");
     assert_eq!(error.kind(), ErrorKind::BrokenPipe);
-    assert!(output.flush(PATIENCE).is_ok(), "an error is returned once");
+    assert!(output.flush(TIMEOUT).is_ok(), "an error is returned once");
 }
 
 /// A sink that waits for a permit before each write, until the permits are dropped.
@@ -168,7 +169,7 @@ struct Gate {
 
 impl Write for Gate {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Ignored: the test hears of the first only, and takes what it wants.
+        // Ignored: the test receives only the first of these, and only the writes that it needs.
         let _ = self.entered.send(());
         let _ = self.permits.recv();
         let _ = self.taken.send(bytes.to_vec());
@@ -180,7 +181,8 @@ impl Write for Gate {
     }
 }
 
-/// An output that is full, how the sink goes on, and what the sink takes.
+/// Creates a full output. Returns it with the sender of permits and the receiver of the bytes that
+/// the sink takes.
 fn full() -> (Output, mpsc::Sender<()>, mpsc::Receiver<Vec<u8>>) {
     let ((entered, enters), (permit, permits), (taken, takes)) = (mpsc::channel(), mpsc::channel(), mpsc::channel());
     let output = Output::new(Gate { entered, permits, taken });
@@ -190,14 +192,14 @@ fn full() -> (Output, mpsc::Sender<()>, mpsc::Receiver<Vec<u8>>) {
     (output, permit, takes)
 }
 
-/// The lines that the sink takes until the output ends, but for those of [`full`].
+/// Returns the lines that the sink takes until the output ends, without those of [`full`].
 fn lines(takes: &mpsc::Receiver<Vec<u8>>) -> Vec<String> {
-    let text = String::from_utf8(takes.iter().flatten().collect()).expect("it is text");
+    let text = String::from_utf8(takes.iter().flatten().collect()).expect("the output is UTF-8");
     text.lines().filter(|line| !line.starts_with('-')).map(str::to_owned).collect()
 }
 
 #[test]
-fn what_cannot_be_suspended_prints_all_the_same() {
+fn code_that_cannot_be_suspended_still_prints() {
     let ((output, permit, takes), scheduler) = (full(), scheduler());
     let source = "
         print('first')
@@ -218,14 +220,14 @@ fn what_cannot_be_suspended_prints_all_the_same() {
     let program = program(source, &output);
     let child = spawn(&scheduler, &program, "main", []);
     wait_for_suspended(&output, 1);
-    // The second write takes the buffer, which makes room for the line that the process waits with.
-    permit.send(()).expect("the writer waits for it");
-    let Ok(Value::String(cause)) = join(child) else { panic!("it returns the cause") };
+    // The second write takes the buffer, which makes room for the line of the suspended process.
+    permit.send(()).expect("the writer waits for a permit");
+    let Ok(Value::String(cause)) = join(child) else { panic!("the process must return the cause") };
     let cause = String::from_utf8_lossy(&cause).into_owned();
-    assert!(cause.contains("the reader of the output is slow, and nothing may wait here"), "{cause}");
+    assert!(cause.contains("the reader of the output is too slow, and the process cannot wait here"), "{cause}");
     drop((program, output, permit));
-    let said = lines(&takes);
-    let [first, compared @ .., sorted, large] = &said[..] else { panic!("too little: {said:?}") };
+    let printed = lines(&takes);
+    let [first, compared @ .., sorted, large] = &printed[..] else { panic!("too few lines: {printed:?}") };
     assert_eq!((&**first, &**sorted, large.len()), ("first", "sorted", 1 << 20));
     assert!(!compared.is_empty() && compared.chunks(2).all(|pair| pair == ["comparing", "inside"]), "{compared:?}");
 }
@@ -243,14 +245,14 @@ fn a_process_that_fails_waits_with_its_report_and_ends_as_it_would() {
     drop(permit);
     assert!(matches!(join(fails), Err(Exit::Failed(text)) if text.contains("broken")));
     drop((program, output));
-    let said = lines(&takes);
-    assert!(said[0].starts_with(&format!("{pid} fails failed: ")) && said[0].contains("broken"), "{said:?}");
+    let printed = lines(&takes);
+    assert!(printed[0].starts_with(&format!("{pid} fails failed: ")) && printed[0].contains("broken"), "{printed:?}");
 }
 
 #[test]
 fn the_test_clock_waits_for_an_output() {
     let (output, reader) = unread();
-    let scheduler = Scheduler::builder().width(1).test_clock().build().expect("it needs no threads");
+    let scheduler = Scheduler::builder().width(1).test_clock().build().expect("the test clock needs no threads");
     let source = format!(
         "{PRINTERS}
         function prints(parent) noisy('printer', {LINES}) process.send(parent, 'printed') end
@@ -267,7 +269,7 @@ fn the_test_clock_waits_for_an_output() {
             BufReader::new(reader).lines().take(LINES).count()
         });
         assert_eq!(scheduler.block_on(main), Ok("printed".into()));
-        assert_eq!(read.join().expect("it reads"), LINES);
+        assert_eq!(read.join().expect("the reader reads"), LINES);
     });
 }
 
@@ -289,7 +291,7 @@ fn a_sink_that_panics_is_an_error_and_no_more() {
     let program = program(PRINTERS, &output);
     let printer = spawn(&scheduler, &program, "noisy", ["printer".into(), (LINES as i64).into()]);
     assert_eq!(join(printer), Ok(Value::Nil));
-    assert_eq!(output.flush(PATIENCE).expect_err("it panics").to_string(), "the sink panicked");
+    assert_eq!(output.flush(TIMEOUT).expect_err("the sink panics").to_string(), "the sink panicked");
 }
 
 /// Set for the child process of the test below.
@@ -298,16 +300,16 @@ const CHILD: &str = "PROCESSION_LUA_OUTPUT_CHILD";
 #[test]
 fn a_host_that_exits_after_a_process_loses_nothing_of_it() {
     if std::env::var_os(CHILD).is_some() {
-        let program = Program::load("test", PRINTERS).expect("it is Lua");
+        let program = Program::load("test", PRINTERS).expect("the source is valid Lua");
         let scheduler = scheduler();
         let printer = spawn(&scheduler, &program, "noisy", ["printer".into(), (LINES as i64).into()]);
         assert_eq!(join(printer), Ok(Value::Nil));
         std::process::exit(0);
     }
-    let this = std::env::current_exe().expect("the system knows");
+    let this = std::env::current_exe().expect("the path of the test is known");
     let test = "a_host_that_exits_after_a_process_loses_nothing_of_it";
     let output = Command::new(this).args([test, "--exact", "--nocapture"]).env(CHILD, "1").output();
-    let output = output.expect("it can be started");
-    let text = String::from_utf8(output.stdout).expect("it is text");
+    let output = output.expect("the child starts");
+    let text = String::from_utf8(output.stdout).expect("the output is UTF-8");
     assert!(numbers(&text, "printer").into_iter().eq(1..=LINES), "{text}");
 }
