@@ -3,33 +3,39 @@
 //! # Output protocol
 //!
 //! ## Problem
-//! A write to a pipe whose reader is slow blocks its thread. On a worker, it would hold up every
-//! process that the worker runs, and the shutdown.
+//! If the reader of a pipe is slow, a write to the pipe blocks its thread. On a worker, that would
+//! hold up every process that the worker runs, and the shutdown.
 //!
 //! ## Steps
 //! Guest: `Append` under the lock, appends the line to the buffer if the buffer has room and no
-//! guest waits; otherwise `Queue` puts the line and a completion at the end of the queue.
-//! Writer thread: `Take` under the lock, takes the buffer and refills it from the queue;
-//! `Release` without the lock, completes the commands of the guests whose lines were moved;
-//! `Write` without the lock, writes what was taken; `Settle` under the lock, counts what was
-//! written and collects the completions that waited for it.
+//! guest waits. Otherwise `Queue` puts the line and a completion at the end of the queue.
+//!
+//! Writer thread: `Take` under the lock, takes the buffer and refills it from the queue · `Release`
+//! without the lock, completes the commands of the guests with lines that were moved · `Write`
+//! without the lock, writes what was taken · `Settle` under the lock, counts what was written and
+//! collects the completions that waited for it.
+//!
 //! Killed guest: `Withdraw` under the lock, removes its line from the queue.
 //!
 //! ## Why it works
-//! Lines reach the buffer in the order in which they were appended or queued, and the sink in the
-//! order of the buffer, since one thread at a time has the sink. A guest whose line is queued is
-//! suspended until `Release`, so each guest's lines keep their order. The buffer is empty only if
-//! the queue is: `Take` refills it, and `Queue` happens only while it is full. The writer
-//! therefore sleeps only if nothing is left to write.
+//! Lines reach the buffer in the order in which they were appended or queued. They reach the sink
+//! in the order of the buffer, since only one thread at a time has the sink. A guest with a queued
+//! line is suspended until `Release`, so each guest's lines keep their order.
+//!
+//! The buffer is empty only if the queue is: `Take` refills the buffer, and `Queue` happens only
+//! while it is full. The writer therefore sleeps only if nothing is left to write.
 //!
 //! ## Allowed
-//! The buffer exceeds its capacity by one line. A guest that cannot be suspended may exceed it up
-//! to [`RESERVE`]. If the system refuses the thread, the guest that appended writes by itself, and
+//! The buffer may exceed its capacity by one line. A guest that cannot be suspended may exceed it
+//! up to [`RESERVE`].
+//!
+//! If the system refuses the thread, the guest that appends writes to the sink itself. It then
 //! blocks its worker as long as the reader is slow.
 //!
 //! ## Rejected
-//! Waking every waiting guest to try again: the guests overtake each other, and each line that is
-//! written wakes all of them. Waiting with `BlockingWork`: each waiting guest takes a thread.
+//! - Waking every waiting guest to try again: the guests overtake each other, and each line that is
+//!   written wakes all of them.
+//! - Waiting with `BlockingWork`: each waiting guest takes a thread.
 //!
 //! ## Checked by
 //! `tests/output.rs`. Everything shared is under one lock, so there is no model.
@@ -49,21 +55,22 @@ use procession_sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 
 use crate::value::Value;
 
-/// The buffer has room while it holds fewer bytes.
+/// The buffer has room while it holds fewer bytes than this.
 const CAPACITY: usize = 64 * 1024;
-/// Guests that cannot be suspended may append while the buffer holds fewer bytes.
+/// Guests that cannot be suspended may append while the buffer holds fewer bytes than this.
 const RESERVE: usize = 1024 * 1024;
-/// Buffers that have grown beyond this size are freed.
+/// A buffer that has grown beyond this size in bytes is freed.
 const KEPT: usize = 4 * CAPACITY;
 
 /// A bounded buffer, and a thread that writes it to a sink.
 ///
 /// A guest that prints appends a line to the buffer. If the buffer is full, the guest is suspended
-/// until the sink has taken enough; nobody else waits. The order of lines is kept. The thread is
-/// started when it is first needed, sleeps while there is nothing to write, and ends once the last
-/// clone of the output is dropped and everything is written.
+/// until the sink has taken enough. Other processes do not wait. The order of lines is kept.
 ///
-/// If the sink refuses a write, what was to be written is lost, and the guests go on.
+/// The thread is started when it is first needed, and sleeps while there is nothing to write. It
+/// ends after the last clone of the output is dropped and everything is written.
+///
+/// If the sink refuses a write, the bytes of that write are lost, and the guests continue.
 /// [`flush`](Self::flush) returns the error.
 ///
 /// ```
@@ -89,7 +96,9 @@ const KEPT: usize = 4 * CAPACITY;
 /// let output = Output::new(Lines(sender));
 /// let program = Program::load("greet", "function main() print('hello') end")?;
 /// let program = program.output(output.clone(), output.clone());
-/// procession::run(async { program.spawn("main", [])?.await.map_err(procession_lua::Error::from) })?;
+/// procession::run(async {
+///     program.spawn("main", [])?.await.map_err(procession_lua::Error::from)
+/// })?;
 /// output.flush(Duration::from_secs(1)).expect("the sink takes all");
 /// assert_eq!(lines.recv().as_deref(), Ok(&b"hello\n"[..]));
 /// # Ok::<(), procession_lua::Error>(())
@@ -97,7 +106,8 @@ const KEPT: usize = 4 * CAPACITY;
 #[derive(Clone)]
 pub struct Output(Arc<Handle>);
 
-/// Closes the output when the last clone is dropped. The writer thread has only what is in it.
+/// Closes the output when the last clone is dropped. The writer thread keeps only the inner part
+/// alive.
 struct Handle(Arc<Shared>);
 
 struct Shared {
@@ -112,17 +122,19 @@ struct State {
     /// `None` while a thread writes.
     sink: Option<Box<dyn Write + Send>>,
     buffer: Vec<u8>,
-    /// Lines of suspended guests, oldest first, and how each guest is resumed.
+    /// The lines of suspended guests, oldest first, each with the completion that resumes its
+    /// guest.
     queue: BTreeMap<u64, (Vec<u8>, Completion)>,
-    /// Guests that wait until so many bytes are written.
+    /// Guests that wait until a number of bytes is written, with that number.
     settling: BTreeMap<u64, (u64, Completion)>,
     /// The number of the last turn.
     turns: u64,
-    /// Bytes that have reached the buffer, and bytes that the sink has taken or refused.
+    /// The number of bytes that have reached the buffer, and the number that the sink has taken or
+    /// refused.
     accepted: u64,
     written: u64,
     has_thread: bool,
-    /// Whether the writer thread waits for work and has not been notified.
+    /// `true` while the writer thread waits for work and has not been notified.
     sleeps: bool,
     flushing: usize,
     closed: bool,
@@ -130,14 +142,15 @@ struct State {
     error: Option<io::Error>,
 }
 
-/// The place of a suspended guest. Dropping it withdraws what the guest has not written yet.
+/// The turn of a suspended guest. If it is dropped, the guest's line is withdrawn, unless it is in
+/// the buffer already.
 pub(crate) struct Turn {
     output: Output,
     number: u64,
 }
 
 impl Output {
-    /// Creates an output that writes to `sink`, in a thread of its own. `sink` is flushed after
+    /// Creates an output that writes to `sink`, in a thread of its own. It flushes `sink` after
     /// each write.
     pub fn new(sink: impl Write + Send + 'static) -> Self {
         let state = State {
@@ -158,7 +171,7 @@ impl Output {
         Self(Arc::new(Handle(Arc::new(shared))))
     }
 
-    /// Returns the outputs of standard output and standard error, which are the same for the whole
+    /// Returns the outputs for standard output and standard error. They are the same in the whole
     /// program.
     ///
     /// If both streams are the same file, such as a terminal, the two are one output, so that the
@@ -173,19 +186,19 @@ impl Output {
         STANDARD.clone()
     }
 
-    /// Appends `bytes` in one piece, behind everything that was printed before. If the buffer has
-    /// no room, returns `false`.
+    /// Appends `bytes` in one piece, behind everything that was printed before. Returns `false` if
+    /// the buffer has no room.
     pub fn try_write(&self, bytes: &[u8]) -> bool {
         self.append(self.shared().lock(), bytes, true).is_none()
     }
 
-    /// As [`try_write`](Self::try_write), for a guest that cannot be suspended.
+    /// Appends `bytes` like [`try_write`](Self::try_write), for a guest that cannot be suspended.
     pub(crate) fn try_write_reserve(&self, bytes: &[u8]) -> bool {
         self.append(self.shared().lock(), bytes, false).is_none()
     }
 
-    /// Appends `line`. If the buffer has no room, queues it; then `completion` is called, and what
-    /// it returns is completed once the line has reached the buffer.
+    /// Appends `line`. If the buffer has no room, queues the line and calls `completion`. The
+    /// completion that this returns is completed once the line has reached the buffer.
     pub(crate) fn write(&self, line: &[u8], completion: impl FnOnce() -> Completion) -> Option<Turn> {
         let mut state = self.append(self.shared().lock(), line, true)?;
         let number = state.turn();
@@ -194,7 +207,7 @@ impl Output {
         Some(Turn { output: self.clone(), number })
     }
 
-    /// Appends `bytes`. If there is no room, gives the lock back.
+    /// Appends `bytes`. If there is no room, returns the lock.
     fn append<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -207,13 +220,15 @@ impl Output {
         if !bytes.is_empty() {
             state.buffer.extend_from_slice(bytes);
             state.accepted += bytes.len() as u64;
-            self.have_written(state);
+            self.ensure_written(state);
         }
         None
     }
 
-    /// If something is not written yet, calls `completion`, and completes what it returns once
-    /// everything that has been accepted is written.
+    /// Waits until everything accepted so far is written.
+    ///
+    /// If something is not written yet, calls `completion`. The completion that this returns is
+    /// completed once everything is written.
     pub(crate) fn settle(&self, completion: impl FnOnce() -> Completion) -> Option<Turn> {
         let mut state = self.shared().lock();
         if state.written == state.accepted {
@@ -224,14 +239,14 @@ impl Output {
         Some(Turn { output: self.clone(), number })
     }
 
-    /// Waits until everything that has been printed so far is written, for at most `timeout`.
+    /// Waits until everything printed so far is written, for at most `timeout`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::TimedOut`] if `timeout` is over first. Otherwise the first error of the
-    /// sink since the last call.
+    /// If `timeout` is over first, returns [`io::ErrorKind::TimedOut`]. Otherwise returns the first
+    /// error of the sink since the last call, if there was one.
     ///
     /// # Blocking
-    /// Blocks the calling thread, so call it after the scheduler has shut down, or in
+    /// Blocks the calling thread. Call it after the scheduler has shut down, or in
     /// [`spawn_blocking`](procession::spawn_blocking).
     pub fn flush(&self, timeout: Duration) -> io::Result<()> {
         let mut state = self.shared().lock();
@@ -253,8 +268,8 @@ impl Output {
         &self.0.0
     }
 
-    /// Wakes the writer thread, or starts it.
-    fn have_written(&self, mut state: MutexGuard<'_, State>) {
+    /// Wakes or starts the writer thread.
+    fn ensure_written(&self, mut state: MutexGuard<'_, State>) {
         if state.has_thread {
             state.wake_writer(self.shared());
             return;
@@ -310,7 +325,8 @@ impl State {
         }
     }
 
-    /// Moves lines of suspended guests into the buffer, and returns how the guests are resumed.
+    /// Moves lines of suspended guests into the buffer, and returns the completions that resume
+    /// them.
     fn refill(&mut self) -> Vec<Completion> {
         let mut moved = Vec::new();
         while self.buffer.len() < CAPACITY
@@ -323,7 +339,7 @@ impl State {
         moved
     }
 
-    /// Returns the completions of guests that waited for what is written now.
+    /// Returns the completions of guests that waited for bytes that are written now.
     fn settled(&mut self) -> Vec<Completion> {
         let mut settled = Vec::new();
         while let Some(first) = self.settling.first_entry()
@@ -356,7 +372,7 @@ impl Shared {
         }
     }
 
-    /// Writes until the buffer is empty. If another thread writes already, leaves it to that one.
+    /// Writes until the buffer is empty. If another thread is already writing, leaves that to it.
     fn write_all(&self) {
         let mut batch = Vec::new();
         loop {
@@ -413,7 +429,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let mut state = self.output.shared().lock();
         let withdrawn = (state.queue.remove(&self.number), state.settling.remove(&self.number));
-        // Without the lock: a completion that is dropped tells its process.
+        // Without the lock: a completion that is dropped notifies its process.
         drop(state);
         drop(withdrawn);
     }

@@ -1,4 +1,4 @@
-//! Programs: what guests are made of.
+//! Programs, of which guests are the processes.
 
 use std::fmt;
 use std::fs;
@@ -12,21 +12,23 @@ use crate::guest::{Guest, Message};
 use crate::output::Output;
 use crate::value::Value;
 
-/// What a process may allocate in its Lua state, unless the program says otherwise.
+/// The default limit of the memory that a process may allocate in its Lua state, in bytes.
 const MEMORY_BYTES: usize = 64 * 1024 * 1024;
-/// Lua instructions in a step: about 100 us, as many as a few dozen messages cost.
+/// The default number of Lua instructions in a step. They take about 100 us, the time of a few
+/// dozen messages.
 const INSTRUCTIONS: u32 = 10_000;
 
-/// A Lua program, and what its processes may do. Cheap to clone.
+/// A Lua program, and the limits of its processes. It is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Program(Arc<Inner>);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Inner {
     pub(crate) name: String,
-    /// Compiled, since each process loads it. Compilers run where they cannot be interrupted, too.
+    /// Compiled, since each process loads it. The compiler also runs where it cannot be
+    /// interrupted.
     pub(crate) code: Vec<u8>,
-    /// Without what tells lines, which each process would hold as well.
+    /// Compiled without line information, which each process would hold as well.
     pub(crate) prelude: Vec<u8>,
     pub(crate) parts: Vec<(&'static str, Vec<u8>)>,
     pub(crate) memory_bytes: usize,
@@ -35,15 +37,16 @@ pub(crate) struct Inner {
     pub(crate) reports: bool,
     pub(crate) out: Output,
     pub(crate) err: Output,
-    /// Whether a process that has printed ends only once everything is written.
+    /// If `true`, a process that has printed ends only once everything is written.
     pub(crate) settles: bool,
 }
 
 impl Program {
-    /// Takes a source, and checks that it can be compiled. `name` is what errors call it.
+    /// Loads a program from source, and checks that it compiles. `name` is the name of the program
+    /// in errors.
     ///
     /// # Errors
-    /// [`Error`], if it is not Lua, with the line.
+    /// If the source is not valid Lua, returns an [`Error`] that contains the line.
     pub fn load(name: impl Into<String>, source: impl Into<Vec<u8>>) -> Result<Self, Error> {
         let (name, source) = (name.into(), source.into());
         let compile = |name: &str, source: &[u8], strip: bool| {
@@ -75,10 +78,13 @@ impl Program {
         })))
     }
 
-    /// Reads a source out of a file. Blocks.
+    /// Loads a program from a file.
+    ///
+    /// # Blocking
+    /// Blocks the calling thread while it reads the file.
     ///
     /// # Errors
-    /// [`Error`], if the file cannot be read, or is not Lua.
+    /// Returns an [`Error`] if the file cannot be read, or is not valid Lua.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -86,33 +92,38 @@ impl Program {
         Self::load(name, source)
     }
 
-    /// What each process may allocate in its Lua state, in bytes. More is an error in Lua.
+    /// Sets the number of bytes that each process may allocate in its Lua state. An allocation
+    /// beyond that raises an error in Lua.
     #[must_use]
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         Arc::make_mut(&mut self.0).memory_bytes = bytes;
         self
     }
 
-    /// After how many Lua instructions a process gives way.
+    /// Sets the number of Lua instructions after which a process yields to others.
     #[must_use]
     pub fn instructions_per_step(mut self, count: u32) -> Self {
         Arc::make_mut(&mut self.0).instructions = count.max(100);
         self
     }
 
-    /// Has processes that fail say so on standard error, all but `main`, whose failure is its starter's to tell.
+    /// Reports processes that fail on standard error, except for `main`: the host that starts
+    /// `main` reports its failure.
     #[must_use]
     pub fn report_failures(mut self) -> Self {
         Arc::make_mut(&mut self.0).reports = true;
         self
     }
 
-    /// Sets where processes print, and where they log and their failures are reported.
+    /// Sets the output to which processes print, and the one to which they log and failures are
+    /// reported.
     ///
-    /// By default, these are the standard streams ([`Output::standard`]), and a process that has
-    /// printed ends only once everything printed is written, so that nothing is lost if the host
-    /// exits after the process. With this setting, a process does not wait for its output when it
-    /// ends. Call [`Output::flush`] before the host exits.
+    /// By default, these are the standard streams ([`Output::standard`]). A process that has
+    /// printed then ends only once everything printed is written, so that nothing is lost if the
+    /// host exits after the process.
+    ///
+    /// With this setting, a process does not wait for its output when it ends. Call
+    /// [`Output::flush`] before the host exits.
     #[must_use]
     pub fn output(mut self, out: Output, err: Output) -> Self {
         let inner = Arc::make_mut(&mut self.0);
@@ -120,8 +131,11 @@ impl Program {
         self
     }
 
-    /// Lets processes call `command.NAME(value)`: the handler of `id` gets a [`Value`], and completes with one, then or later, from any thread. If it
-    /// drops the completion, or completes with an error, the call gives `nil` and the cause.
+    /// Lets processes call `command.NAME(value)`.
+    ///
+    /// The handler of `id` receives a [`Value`] and completes with one, immediately or later, from
+    /// any thread. If it drops the completion, or completes with an error, the call returns `nil`
+    /// and the cause.
     ///
     /// ```
     /// use procession::{CommandId, Completion, Scheduler, SpawnOptions};
@@ -130,7 +144,7 @@ impl Program {
     /// const UPPER: CommandId = CommandId::FIRST_FREE;
     ///
     /// let upper = |input: procession::Value, completion: Completion| {
-    ///     // What is not text is not answered: the completion is dropped.
+    ///     // Only a string is answered. For any other value, the completion is dropped.
     ///     if let Ok(Value::String(text)) = input.downcast::<Value>().map(|value| *value) {
     ///         completion.complete(Ok(Box::new(Value::string(text.to_ascii_uppercase()))));
     ///     }
@@ -155,7 +169,8 @@ impl Program {
     /// Starts a process that calls the global function `function`.
     ///
     /// # Errors
-    /// [`Error`]: the program has no such function or failed before it got there, or the scheduler takes no more processes.
+    /// Returns an [`Error`] if the program has no such function, if it fails before the function is
+    /// called, or if the scheduler accepts no more processes.
     #[track_caller]
     pub fn spawn(
         &self,
@@ -165,10 +180,12 @@ impl Program {
         self.spawn_with(SpawnOptions::new(), function, arguments)
     }
 
-    /// As [`spawn`](Self::spawn), with options. The label is the name of the function.
+    /// Starts a process like [`spawn`](Self::spawn), with options. Its label is the name of the
+    /// function.
     ///
     /// # Errors
-    /// [`Error`], also if the options bound the mailbox.
+    /// Returns an [`Error`] if [`spawn`](Self::spawn) does, and also if the options bound the
+    /// mailbox.
     #[track_caller]
     pub fn spawn_with(
         &self,
@@ -179,7 +196,8 @@ impl Program {
         let refused = |cause| Error::Start { program: self.0.name.clone(), function: function.to_owned(), cause };
         if options.mailbox_capacity().is_some() {
             return Err(refused(
-                "the mailbox of a guest cannot be bounded, since answers that it waits for come by it".to_owned(),
+                "the mailbox of a guest cannot be bounded, since it also receives the answers that the guest waits for"
+                    .to_owned(),
             ));
         }
         let arguments: Vec<Value> = arguments.into_iter().collect();
@@ -198,7 +216,7 @@ fn init_cause(error: &SpawnError<Guest>) -> String {
     init.source().map_or_else(|| init.to_string(), ToString::to_string)
 }
 
-/// The source without a first line that is for the shell.
+/// Returns the source without a first line that is meant for the shell.
 fn without_shebang(source: &[u8]) -> &[u8] {
     if !source.starts_with(b"#") {
         return source;
@@ -207,31 +225,31 @@ fn without_shebang(source: &[u8]) -> &[u8] {
     &source[end..]
 }
 
-/// Why a program did not run.
+/// The error of a program that did not run.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Its file cannot be read.
+    /// The file of the program cannot be read.
     Read {
-        /// The file.
+        /// The path of the file.
         program: String,
-        /// Why.
+        /// The cause.
         cause: io::Error,
     },
-    /// It is not Lua.
+    /// The source is not valid Lua.
     Load {
-        /// Its name.
+        /// The name of the program.
         program: String,
-        /// Where it is wrong.
+        /// The error in the source, with its line.
         cause: String,
     },
-    /// A process of it was not started.
+    /// A process of the program was not started.
     Start {
-        /// Its name.
+        /// The name of the program.
         program: String,
-        /// The function.
+        /// The function that it should call.
         function: String,
-        /// Why.
+        /// The cause.
         cause: String,
     },
     /// A process ended without a result.
