@@ -7,7 +7,7 @@ local REASONS = { [200] = "OK", [201] = "Created", [204] = "No Content", [400] =
   [405] = "Method Not Allowed", [413] = "Content Too Large", [431] = "Request Header Fields Too Large",
   [500] = "Internal Server Error", [501] = "Not Implemented" }
 
-local function respond(connection, answer, keep, patience)
+local function respond(connection, answer, keep, timeout)
   local body = answer.body or ""
   local lines = { format("HTTP/1.1 %d %s", answer.status or 200, REASONS[answer.status or 200] or "Status") }
   for name, value in pairs(answer.headers or {}) do
@@ -17,19 +17,21 @@ local function respond(connection, answer, keep, patience)
   end
   lines[#lines + 1] = "Content-Length: " .. #body
   if not keep then lines[#lines + 1] = "Connection: close" end
-  return connection:write(concat(lines, "\r\n") .. "\r\n\r\n" .. body, patience)
+  return connection:write(concat(lines, "\r\n") .. "\r\n\r\n" .. body, timeout)
 end
 
--- The next request; or nil, and the status to refuse with, if one is due.
-local function request(reader, patience)
-  -- After a cancel, what has come is answered, and what has come in part may come to its end.
+-- Returns the next request. If there is none, returns nil and, if the client should get a refusal,
+-- its status.
+local function request(reader, timeout)
+  -- After a cancel, requests that have arrived are answered, and a request that has arrived in part
+  -- may be completed.
   local function next_line()
-    local text, cause = reader.line(8192, patience)
-    if cause == "cancelled" then return reader.line(8192, patience) end
+    local text, cause = reader.line(8192, timeout)
+    if cause == "cancelled" then return reader.line(8192, timeout) end
     return text, cause
   end
-  local first, cause = reader.line(8192, process.cancelled() and reader.buffered() == 0 and 0 or patience)
-  if cause == "cancelled" and reader.buffered() > 0 then first, cause = reader.line(8192, patience) end
+  local first, cause = reader.line(8192, process.cancelled() and reader.buffered() == 0 and 0 or timeout)
+  if cause == "cancelled" and reader.buffered() > 0 then first, cause = reader.line(8192, timeout) end
   if not first then
     if cause == "too long" then return nil, 400 end
     return nil
@@ -57,12 +59,12 @@ local function request(reader, patience)
     if not digits or #digits > 15 then return nil, 400 end
     local length = math.tointeger(digits)
     if length > BODY_MAX then return nil, 413 end
-    body, cause = reader.exactly(length, patience)
-    if cause == "cancelled" then body = reader.exactly(length, patience) end
+    body, cause = reader.exactly(length, timeout)
+    if cause == "cancelled" then body = reader.exactly(length, timeout) end
     if not body then return nil, 400 end
   end
-  local wish = string.lower(headers.connection or "")
-  local keep = version == "1" and wish ~= "close" or wish == "keep-alive"
+  local option = string.lower(headers.connection or "")
+  local keep = version == "1" and option ~= "close" or option == "keep-alive"
   local query = find(path, "?", 1, true)
   return {
     method = method, path = query and sub(path, 1, query - 1) or path, query = query and sub(path, query + 1) or nil,
@@ -71,12 +73,12 @@ local function request(reader, patience)
 end
 
 -- The entry point of the process of a connection.
-local function serve_connection(connection, name, patience)
+local function serve_connection(connection, name, timeout)
   local reader = net.reader(connection)
   while true do
-    local asked, keep = request(reader, patience)
+    local asked, keep = request(reader, timeout)
     if not asked then
-      if keep then respond(connection, { status = keep, body = REASONS[keep] .. "\n" }, false, patience) end
+      if keep then respond(connection, { status = keep, body = REASONS[keep] .. "\n" }, false, timeout) end
       break
     end
     local ok, answer = pcall(_G[name], asked)
@@ -86,15 +88,16 @@ local function serve_connection(connection, name, patience)
     elseif type(answer) == "string" then
       answer = { body = answer }
     end
-    if not respond(connection, answer, keep, patience) or not keep then break end
+    if not respond(connection, answer, keep, timeout) or not keep then break end
   end
   connection:close()
 end
 http["serve connection"] = serve_connection
 
--- Serves until a cancel: each connection has a process, in which the global function `name` answers its requests.
-function http.serve(listener, name, patience)
+-- Serves until a cancel. Each connection has a process, which answers its requests with the global
+-- function `name`.
+function http.serve(listener, name, timeout)
   if type(_G[name]) ~= "function" then error("there is no function " .. tostring(name), 2) end
-  return net.serve(listener, "http.serve connection", name, patience or 30000)
+  return net.serve(listener, "http.serve connection", name, timeout or 30000)
 end
 

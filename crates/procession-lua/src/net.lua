@@ -17,11 +17,12 @@ function socket:close() return check(native("close", self)) end
 function socket:forget() return check(native("forget", self)) end
 function socket:address() return check(native("address", self)) end
 
--- Serves until a cancel: each connection has a process, which calls the global function `name` with it and the rest. Then it accepts no more, and
--- returns once all of these have ended.
+-- Serves until a cancel. Each connection has a process, which calls the global function `name` with
+-- the connection and the other arguments. After a cancel no more connections are accepted, and the
+-- function returns once all of these processes have ended.
 function net.serve(listener, name, ...)
   local serving, count = {}, 0
-  -- Messages are those that tell of an end; others have no place here.
+  -- Only messages about the end of a process are expected. All others are dropped.
   local function note(wait)
     local message, why = process.receive(wait)
     if type(message) == "table" and serving[message.down] then
@@ -35,7 +36,8 @@ function net.serve(listener, name, ...)
     if connection then
       local ok, pid = native("spawn", 0, name, connection, ...)
       if ok then
-        -- Its descriptor is to be free when the process has ended, and not when this one's garbage is collected.
+        -- With this, the descriptor is freed when the process of the connection ends. Otherwise it
+        -- would stay open until Lua collects the garbage of this process.
         connection:forget()
         process.monitor(pid)
         serving[pid] = true
@@ -55,7 +57,7 @@ function net.serve(listener, name, ...)
   while count > 0 do note(1000) end
 end
 
--- Reads a connection by lines and by counts. Never holds more than one line or count, and one read.
+-- Reads a connection by lines and by counts. Holds at most one line or count, and one read.
 function net.reader(connection)
   local rest = ""
   local reader = {}
@@ -65,7 +67,7 @@ function net.reader(connection)
     rest = rest .. bytes
     return true
   end
-  -- Up to the next "\n", without it and a "\r" before it.
+  -- Returns the text up to the next "\n", without that and a "\r" before it.
   function reader.line(most, timeout)
     most = most or CHUNK
     local from = 1
@@ -95,7 +97,7 @@ function net.reader(connection)
     rest = sub(rest, count + 1)
     return found
   end
-  -- What has been read and not been given out.
+  -- Returns the number of bytes that have been read and not been returned yet.
   function reader.buffered() return #rest end
   return reader
 end

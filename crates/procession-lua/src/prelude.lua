@@ -1,5 +1,6 @@
--- The library of programs, upon what library.rs serves (`native`) and what a step serves (`yield`). Parts that few processes need are in files of their
--- own, which run when they are first looked at, since each process holds what it has run.
+-- The library of programs. It is built on the operations of library.rs (`native`) and on those that
+-- a step serves (`yield`). Each process holds the code that it has run, so parts that few processes
+-- need are in files of their own. Such a file runs when its part is first used.
 local native, command_numbers, pids = ...
 
 setmetatable(pids, { __mode = "v" })
@@ -11,31 +12,32 @@ local pack, unpack, concat = table.pack, table.unpack, table.concat
 local insert, remove, move, sort = table.insert, table.remove, table.move, table.sort
 local find, sub, format = string.find, string.sub, string.format
 
--- Raises what a native function or a step refused, where the program called it: to be called last, in place of the function that the program called.
+-- Raises the error of a native function or a step at the place where the program called. It must be
+-- the tail call of the function that the program called.
 local function check(ok, value, ...)
   if not ok then error(value, 2) end
   return value, ...
 end
 
--- As check, for what the world refuses: that is a result.
+-- Like check, for failures of the outside world, such as files and sockets: these are results.
 local function try(ok, value)
   if not ok then return nil, value end
   return value
 end
 
----- What Lua has, made safe.
+---- Safe versions of Lua's own functions
 
 for _, name in ipairs { "dofile", "loadfile", "require", "package", "io", "os", "debug", "warn", "collectgarbage" } do
   _G[name] = nil
 end
 string.dump = nil
 
--- Binary chunks could do anything.
+-- A binary chunk could do anything, so only text is loaded.
 function load(chunk, name, _, ...)
   return raw_load(chunk, name, "t", ...)
 end
 
--- A finalizer runs where nothing could interrupt it.
+-- A finalizer would run where it cannot be interrupted.
 local raw_setmetatable = setmetatable
 function setmetatable(value, metatable)
   if type(metatable) == "table" and rawget(metatable, "__gc") ~= nil then
@@ -44,14 +46,14 @@ function setmetatable(value, metatable)
   return raw_setmetatable(value, metatable)
 end
 
--- C loops that could go on for ever, since a table may say how long it is.
+-- These functions are loops in C. A table can claim any length, so they could run forever.
 local LENGTH_MAX = 1 << 24
 local function bounded(list)
   if type(list) == "table" and getmetatable(list) ~= nil and #list > LENGTH_MAX then
     error("a table of more than " .. LENGTH_MAX .. " entries", 3)
   end
 end
--- Likewise: nothing, any number of times.
+-- The same holds for an empty string, repeated any number of times.
 local rep = string.rep
 function string.rep(text, count, separator)
   if text == "" and (separator or "") == "" then return "" end
@@ -70,7 +72,7 @@ function table.move(from, first, last, ...)
   return move(from, first, last, ...)
 end
 
--- A process that is to end for its budget cannot catch that.
+-- A process that must end for exceeding its budget cannot catch that error.
 local function is_doomed()
   local _, doomed = native("doomed")
   return doomed
@@ -82,13 +84,15 @@ end
 function pcall(...) return settle(raw_pcall(...)) end
 function xpcall(...) return settle(raw_xpcall(...)) end
 
--- What a step serves. Output is not refused where the process cannot be suspended.
+-- Performs an operation that a step serves. Where the process cannot be suspended, output goes to
+-- the native function, which does not wait.
 local function ask(operation, ...)
   if (operation == "print" or operation == "log") and not can_yield() then return native(operation, ...) end
   return yield(operation, ...)
 end
 
--- Inside of a coroutine of the program, what is meant for the runtime goes through who resumed it.
+-- Inside of a coroutine of the program, an operation for the runtime is passed on by the code that
+-- resumed the coroutine.
 local GIVEN = {}
 local function pass(co, ok, tag, ...)
   if not ok then
@@ -118,7 +122,7 @@ local function line(...)
   for i = 1, parts.n do parts[i] = tostring(parts[i]) end
   return concat(parts, "\t", 1, parts.n) .. "\n"
 end
--- Appends a line to an output, and waits if there is no room. To be called last, as check.
+-- Appends a line to an output, and waits if there is no room. It must be a tail call, like check.
 local function put(output, text)
   local ok, value = native(output, text, true)
   if ok and value == false then ok, value = ask(output, text) end
@@ -172,9 +176,10 @@ for name, number in pairs(command_numbers) do
   command[name] = function(value) return try(yield("command", number, value)) end
 end
 
----- Parts.
+---- parts
 
--- Each runs with its table, that of the methods of sockets, and what it needs of this file.
+-- Each part is called with its table, with the table of the methods of sockets, and with the
+-- functions of this file that it needs.
 local parts, load_part = {}, nil
 local lazy = {}
 function lazy.__index(part, key)
