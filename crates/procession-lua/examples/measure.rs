@@ -1,7 +1,8 @@
-//! What Lua processes cost: the memory and time of 10 000, and messages between two.
+//! Measures the cost of Lua processes: memory and time of 10 000 of them, and of messages between
+//! two.
 //!
 //! `cargo run --release -p procession-lua --example measure`
-#![expect(clippy::print_stdout, reason = "it prints its figures")]
+#![expect(clippy::print_stdout, reason = "the example prints its figures")]
 
 use std::error::Error;
 use std::fs;
@@ -51,7 +52,7 @@ function compute(n)
 end
 ";
 
-/// Resident, in bytes.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> Result<u64, Box<dyn Error>> {
     let pages: u64 =
         fs::read_to_string("/proc/self/statm")?.split_whitespace().nth(1).ok_or("statm has two words")?.parse()?;
@@ -79,7 +80,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         let ended = Instant::now() - start;
         println!(
-            "{PROCESSES} processes: started in {started:?}, {} us each; ended after {ended:?}; {bytes} bytes each, more than before",
+            "{PROCESSES} processes: started in {started:?}, {} us each; ended after {ended:?}; {bytes} more bytes each than before",
             started.as_micros() / PROCESSES as u128,
         );
     }

@@ -1,4 +1,4 @@
-//! Guests from outside, and the examples of the reference.
+//! Tests of guests through the public interface, and of the examples in `docs/LUA.md`.
 #![cfg(not(procession_loom))]
 
 use std::time::Duration;
@@ -6,26 +6,26 @@ use std::time::Duration;
 use procession::{CommandId, Completion, Exit, Scheduler, SpawnOptions, WhenFull};
 use procession_lua::{Message, Program, Value};
 
-/// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any test takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn scheduler() -> Scheduler {
-    Scheduler::builder().width(2).build().expect("threads can be had")
+    Scheduler::builder().width(2).build().expect("the system has threads")
 }
 
 fn run_on(scheduler: &Scheduler, program: &Program) -> Result<Value, Exit> {
-    let main = program.spawn_with(SpawnOptions::new().on(scheduler), "main", []).expect("it has a main");
-    main.join_timeout(PATIENCE).unwrap_or_else(|_| panic!("the program ends"))
+    let main = program.spawn_with(SpawnOptions::new().on(scheduler), "main", []).expect("the program has main");
+    main.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("the program must end"))
 }
 
 fn run(source: &str) -> Result<Value, Exit> {
-    run_on(&scheduler(), &Program::load("test", source).expect("it is Lua"))
+    run_on(&scheduler(), &Program::load("test", source).expect("the source is valid Lua"))
 }
 
 fn failure(source: &str) -> String {
     match run(source) {
         Err(Exit::Failed(text)) => text.to_string(),
-        other => panic!("it fails, but: {other:?}"),
+        other => panic!("the program must fail, but: {other:?}"),
     }
 }
 
@@ -42,7 +42,7 @@ fn the_examples_of_the_reference_hold() {
 
 #[test]
 fn values_come_back_as_they_went() {
-    let echo = Program::load("echo", "function echo(v) return v end").expect("it is Lua");
+    let echo = Program::load("echo", "function echo(v) return v end").expect("the source is valid Lua");
     let scheduler = scheduler();
     for value in [
         Value::Nil,
@@ -53,7 +53,8 @@ fn values_come_back_as_they_went() {
         Value::Table(vec![(1.into(), Value::Table(vec![]))]),
         Value::Table(vec![(Value::string("k"), "v".into())]),
     ] {
-        let child = echo.spawn_with(SpawnOptions::new().on(&scheduler), "echo", [value.clone()]).expect("it has echo");
+        let child =
+            echo.spawn_with(SpawnOptions::new().on(&scheduler), "echo", [value.clone()]).expect("the program has echo");
         assert_eq!(child.join(), Ok(value));
     }
 }
@@ -66,29 +67,29 @@ fn a_failure_has_the_traceback() {
 }
 
 #[test]
-fn what_is_not_lua_or_has_no_such_function_is_refused_by_name() {
-    let error = Program::load("test", "function").expect_err("it is not Lua").to_string();
+fn a_program_that_is_not_lua_or_lacks_the_function_is_refused_by_name() {
+    let error = Program::load("test", "function").expect_err("the source is not valid Lua").to_string();
     assert!(error.starts_with("cannot load test: ") && error.contains("test:1:"), "{error}");
-    let program = Program::load("test", "x = 1").expect("it is Lua");
-    let error = program.spawn("main", []).expect_err("it has no main").to_string();
+    let program = Program::load("test", "x = 1").expect("the source is valid Lua");
+    let error = program.spawn("main", []).expect_err("the program has no main").to_string();
     assert_eq!(error, "cannot start main of test: it has no method \"main\"");
-    let program = Program::load("test", "error('at once')").expect("it is Lua");
-    let error = program.spawn("main", []).expect_err("it fails first").to_string();
+    let program = Program::load("test", "error('at once')").expect("the source is valid Lua");
+    let error = program.spawn("main", []).expect_err("the program fails first").to_string();
     assert!(error.contains("at once"), "{error}");
 }
 
 #[test]
 fn too_much_memory_is_an_error_in_lua() {
     let program = Program::load("test", "function main() local t = {} for i = 1, 1e9 do t[i] = {} end end");
-    let program = program.expect("it is Lua").memory_limit(1 << 20);
-    let exit = run_on(&scheduler(), &program).expect_err("it wants too much");
+    let program = program.expect("the source is valid Lua").memory_limit(1 << 20);
+    let exit = run_on(&scheduler(), &program).expect_err("the program exceeds the limit");
     assert!(exit.to_string().contains("not enough memory"), "{exit}");
     let caught = "function main() local ok, e = pcall(string.rep, 'x', 1 << 40) return not ok end";
     assert_eq!(run(caught), Ok(true.into()));
 }
 
 #[test]
-fn endless_loops_give_way_wherever_they_are() {
+fn endless_loops_yield_wherever_they_are() {
     for endless in [
         "while true do end",
         "while true do pcall(function() while true do end end) end",
@@ -105,13 +106,17 @@ fn endless_loops_give_way_wherever_they_are() {
                return process.receive().down == pid
              end"
         );
-        let alone = Scheduler::builder().width(1).threads_max(1).build().expect("threads can be had");
-        assert_eq!(run_on(&alone, &Program::load("test", source).expect("it is Lua")), Ok(true.into()), "{endless}");
+        let alone = Scheduler::builder().width(1).threads_max(1).build().expect("the system has threads");
+        assert_eq!(
+            run_on(&alone, &Program::load("test", source).expect("the source is valid Lua")),
+            Ok(true.into()),
+            "{endless}"
+        );
     }
 }
 
 #[test]
-fn what_cannot_be_suspended_ends_and_cannot_catch_that() {
+fn code_that_cannot_be_suspended_ends_and_cannot_catch_that() {
     for endless in [
         "table.sort({2, 1}, function() while true do end end)",
         "table.sort({2, 1}, function() while true do pcall(function() while true do end end) end end)",
@@ -120,25 +125,25 @@ fn what_cannot_be_suspended_ends_and_cannot_catch_that() {
         let text = failure(&format!("function main() while true do pcall(function() {endless} end) end end"));
         assert!(text.contains("computed for too long where it cannot be suspended"), "{text}");
     }
-    let program = Program::load("test", "while true do end").expect("it is Lua");
+    let program = Program::load("test", "while true do end").expect("the source is valid Lua");
     assert!(program.spawn("main", []).is_err());
 }
 
 #[test]
-fn a_cancel_ends_a_wait_and_lets_clean_up_but_not_for_ever() {
+fn a_cancel_ends_a_wait_and_allows_limited_waits_for_cleaning_up() {
     let source = "function helper() local asked, call = process.receive() process.reply(call, asked) end
     function main()
       local helper = process.spawn('helper')
       assert(time.sleep(1e9) == false and process.cancelled())
-      -- With a limit, it may wait again; without, it would be for ever.
+      -- A wait with a limit may follow. A wait without one ends immediately.
       assert(time.sleep(2) and select(2, process.receive(2)) == 'timeout')
       local m, why = process.receive()
       return { why, process.call(helper, false) }
     end";
-    let program = Program::load("test", source).expect("it is Lua");
+    let program = Program::load("test", source).expect("the source is valid Lua");
     let scheduler = scheduler();
-    let child = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("it has a main");
-    // A cancel before it waits is told by its first wait.
+    let child = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("the program has main");
+    // A cancel that comes before the first wait ends that wait.
     child.cancel();
     let both = Value::Table(vec![(1.into(), "cancelled".into()), (2.into(), false.into())]);
     assert_eq!(child.join(), Ok(both));
@@ -154,9 +159,9 @@ fn programs_call_commands_of_rust() {
         };
         completion.complete(Ok(Box::new(doubled)));
     };
-    let scheduler = Scheduler::builder().handler(DOUBLE, double).build().expect("threads can be had");
+    let scheduler = Scheduler::builder().handler(DOUBLE, double).build().expect("the system has threads");
     let source = "function main() local v, cause = command.double('x') return { command.double(21), cause } end";
-    let program = Program::load("test", source).expect("it is Lua").command("double", DOUBLE);
+    let program = Program::load("test", source).expect("the source is valid Lua").command("double", DOUBLE);
     let both = vec![(1.into(), 42.into()), (2.into(), "the handler dropped the completion".into())];
     assert_eq!(run_on(&scheduler, &program), Ok(Value::Table(both)));
 }
@@ -165,10 +170,12 @@ fn programs_call_commands_of_rust() {
 fn rust_sends_to_guests() {
     let program = Program::load("test", "function main() return process.receive() + process.receive() end");
     let scheduler = scheduler();
-    let child =
-        program.expect("it is Lua").spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("it has a main");
+    let child = program
+        .expect("the source is valid Lua")
+        .spawn_with(SpawnOptions::new().on(&scheduler), "main", [])
+        .expect("the program has main");
     for n in [1, 2] {
-        child.send(Message::from(Value::Integer(n))).expect("it waits");
+        child.send(Message::from(Value::Integer(n))).expect("the process waits");
     }
     assert_eq!(child.join(), Ok(3.into()));
 }
@@ -184,9 +191,9 @@ fn waits_of_all_lengths_share_one_timer() {
       end
       process.receive()
     end";
-    let scheduler = Scheduler::builder().width(1).test_clock().build().expect("it needs no threads");
-    let program = Program::load("test", source).expect("it is Lua");
-    let child = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("it has a main");
+    let scheduler = Scheduler::builder().width(1).test_clock().build().expect("the test clock needs no threads");
+    let program = Program::load("test", source).expect("the source is valid Lua");
+    let child = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("the program has main");
     scheduler.run_until_idle();
     assert_eq!(scheduler.snapshot().timers.pending, 1);
     child.cancel();
@@ -195,22 +202,22 @@ fn waits_of_all_lengths_share_one_timer() {
 
 #[test]
 fn a_bounded_mailbox_is_refused() {
-    let program = Program::load("test", "function main() end").expect("it is Lua");
+    let program = Program::load("test", "function main() end").expect("the source is valid Lua");
     let options = SpawnOptions::new().mailbox(8, WhenFull::Reject);
-    let error = program.spawn_with(options, "main", []).expect_err("answers come by it").to_string();
+    let error = program.spawn_with(options, "main", []).expect_err("a bounded mailbox is refused").to_string();
     assert!(error.starts_with("cannot start main of test: the mailbox of a guest cannot be bounded"), "{error}");
 }
 
 #[test]
 fn on_the_test_clock_sleeps_take_no_time() {
-    let scheduler = Scheduler::builder().test_clock().build().expect("it needs no threads");
+    let scheduler = Scheduler::builder().test_clock().build().expect("the test clock needs no threads");
     let source = "function main()
       for _ = 1, 100 do assert(select(2, process.receive(60000)) == 'timeout') end
       time.sleep(3600000)
       return 1
     end";
-    let program = Program::load("test", source).expect("it is Lua");
-    let child = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("it has a main");
+    let program = Program::load("test", source).expect("the source is valid Lua");
+    let child = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("the program has main");
     assert_eq!(scheduler.block_on(child), Ok(1.into()));
 }
 
@@ -237,9 +244,9 @@ fn functions_of_lua_that_loop_by_themselves_are_bounded() {
 }
 
 #[test]
-fn errors_of_the_library_are_told_where_it_was_called() {
+fn errors_of_the_library_name_the_line_of_the_call() {
     for call in
-        ["process.send(1, 2)", "process.monitor('nobody')", "time.sleep('long')", "table.move({}, 1, 1 << 40, 2)"]
+        ["process.send(1, 2)", "process.monitor('unknown')", "time.sleep('long')", "table.move({}, 1, 1 << 40, 2)"]
     {
         let text = failure(&format!("function main()\n\n  {call}\n  return 1\nend"));
         assert!(text.starts_with("runtime error: test:3: "), "{text}");
