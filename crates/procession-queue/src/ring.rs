@@ -16,7 +16,7 @@
 //! | `claims`, high half: `head` | owner and thieves, by CAS | items claimed at the old end |
 //! | `claims`, low half: `pops` | owner, by CAS | items taken back at the new end |
 //! | `pushes` | owner | items ever pushed |
-//! | `done` | thieves, by addition | items whose copy to a thief is complete |
+//! | `done` | thieves, by addition | items that thieves have copied out completely |
 //! | `taken` | owner, unshared | items that the owner itself claimed at the old end |
 //! | `floor` | owner, unshared | a lower bound of `head`; no thief copies below it any more |
 //!
