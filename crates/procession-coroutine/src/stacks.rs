@@ -77,7 +77,7 @@ pub enum Guards {
     Protected,
 }
 
-/// The error of taking a stack.
+/// The reason why no stack could be taken.
 #[derive(Debug)]
 pub struct StackError {
     wanted: usize,
@@ -197,8 +197,9 @@ impl Builder {
     }
 }
 
-/// A source of stacks, to which they return. Clones share the same slab. The slab is freed after
-/// the last clone and the last stack are dropped.
+/// A slab of stacks. Stacks are taken from it, and return to it when they are dropped.
+///
+/// Clones share the same slab. It is freed after the last clone and the last stack are dropped.
 #[derive(Clone)]
 pub struct Stacks(Arc<Shared>);
 
