@@ -1,19 +1,47 @@
-//! Sockets, and the readiness of any descriptor.
+//! Sockets, and the readiness of any file descriptor.
 //!
-//! Each operation is tried first. Only if the kernel has nothing to give, or no room, the process waits, and its worker runs others. Waiting
-//! is part of the workers' own search for work: there is no thread beside them.
+//! [`TcpStream`], [`UdpSocket`], [`UnixStream`] and their relatives work like the types of the same
+//! name in the standard library. The difference is what happens when the system has no data to read
+//! or no room to write: an async method suspends the process, and its worker runs other processes
+//! meanwhile.
 //!
-//! A socket belongs to the scheduler in which it was made, and works in every process and thread as long as that scheduler has not
-//! ended. The first one takes two descriptors more for the scheduler. If the system refuses them, that is the error of the call that
-//! makes the socket.
+//! ```
+//! use procession::net::{TcpListener, TcpStream};
+//!
+//! procession::run(async {
+//!     let listener = TcpListener::bind("127.0.0.1:0").await?;
+//!     let client = TcpStream::connect(listener.local_addr()?).await?;
+//!     let (server, _) = listener.accept().await?;
+//!     client.write_all(b"ping").await?;
+//!     let mut bytes = [0; 4];
+//!     server.read_exact(&mut bytes).await?;
+//!     assert_eq!(&bytes, b"ping");
+//!     Ok::<(), std::io::Error>(())
+//! })?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! An operation tries the system call first and waits only if that call would block. The workers
+//! ask the kernel for readiness as part of their search for work, so there is no I/O thread.
+//!
+//! # Which scheduler a socket belongs to
+//! A socket belongs to the scheduler on which it is created: the one of the calling process or
+//! thread, or the default scheduler if there is none. It can be used from every process and thread
+//! until that scheduler ends. After that, an operation that has to wait returns an error.
+//!
+//! The first socket of a scheduler takes two more file descriptors for the scheduler itself. If the
+//! system refuses them, the call that creates the socket returns that error.
 //!
 //! # On the test clock
-//! The outside has its own time. So the test clock stands still while anybody waits for a descriptor, also if he waits for a timer beside it: with a
-//! read timeout, or in a `select` that polls the socket through one of the I/O traits and has stopped doing so. To test protocols in test time,
-//! talk over something inside the program.
+//! The world outside the program has its own time. The test clock therefore stands still while any
+//! process waits for a descriptor, even if that process also waits for a timer. This is the case
+//! for a read with a read timeout. It is also the case for a `select` that has polled the socket
+//! through one of the I/O traits and no longer does so. To test a protocol in test time, connect
+//! both sides with something inside the program, such as a [channel](crate::channel).
 //!
 //! # Cancellation
-//! Dropping the future of an operation before it is complete leaves the socket as it was: no data are lost. The exceptions are named where they are.
+//! Dropping the future of an operation before it completes leaves the socket unchanged, and no data
+//! is lost. Methods for which this does not hold say so under *Cancellation*.
 
 pub(crate) mod accept;
 mod half;
@@ -22,8 +50,8 @@ mod options;
 mod parts;
 mod resolve;
 /// ## Invariants
-/// - `[transparent]` a [`PollFd`] is laid out as the system's `pollfd`.
-#[expect(unsafe_code, reason = "descriptors that need not be open are asked about by number")]
+/// - `[transparent]` A [`PollFd`] has the layout of the system's `pollfd`.
+#[expect(unsafe_code, reason = "descriptors need not be open, so they are passed by number")]
 mod several;
 mod stream;
 mod tcp;

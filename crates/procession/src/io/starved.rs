@@ -1,4 +1,4 @@
-//! Listeners that wait for a free descriptor.
+//! Listeners that wait for a free file descriptor.
 
 use std::task::Waker;
 
@@ -8,13 +8,13 @@ use procession_sync::atomic::{AtomicBool, AtomicU64, fence};
 
 use crate::process::unwind::{drop_guarded, guarded};
 
-/// Listeners for whose connections there are no descriptors.
+/// The listeners that were refused a descriptor.
 #[derive(Default)]
 pub(crate) struct Starved {
-    /// Whether there may be wakers.
+    /// `true` if wakers may be registered.
     any: AtomicBool,
     listeners: Mutex<Listeners>,
-    /// How often a listener was refused a descriptor.
+    /// Number of times a listener was refused a descriptor.
     pub(crate) refused: AtomicU64,
 }
 
@@ -23,11 +23,12 @@ impl Starved {
         self.refused.load(Relaxed)
     }
 
-    /// A descriptor was closed.
+    /// Wakes the waiting listeners, since a descriptor was closed.
     #[inline]
     pub(crate) fn note_closed(&self) {
-        // With the one in `leave`: either this sees the flag, or the listener's next try sees the descriptor. If the kernel orders it
-        // otherwise, the listener tries again soon.
+        // Pairs with the fence in `register`: either this call sees the flag, or the listener's
+        // next attempt sees the free descriptor. If the kernel orders the two otherwise, the
+        // listener's next retry finds the descriptor.
         fence(SeqCst);
         if self.any.load(Relaxed) {
             self.wake_all();
@@ -46,8 +47,8 @@ impl Starved {
         change(&mut self.listeners.lock().expect("nothing that can panic runs under this lock"))
     }
 
-    /// Is woken when a descriptor was closed, until the guard goes.
-    pub(crate) fn leave(&self, waker: Waker) -> InList<'_> {
+    /// Registers a waker that is woken when a descriptor is closed. Dropping the guard removes it.
+    pub(crate) fn register(&self, waker: Waker) -> Registration<'_> {
         let number = self.change(|listeners| {
             listeners.last += 1;
             listeners.wakers.push((listeners.last, waker));
@@ -55,24 +56,24 @@ impl Starved {
         });
         self.any.store(true, Relaxed);
         fence(SeqCst);
-        InList { starved: self, number }
+        Registration { starved: self, number }
     }
 }
 
-/// Those who wait, each by a number that no other has.
+/// The registered wakers, each with a unique number.
 #[derive(Default)]
 pub(crate) struct Listeners {
     pub(crate) wakers: Vec<(u64, Waker)>,
     pub(crate) last: u64,
 }
 
-/// A waker that was left, perhaps woken since.
-pub(crate) struct InList<'a> {
+/// Keeps a waker registered. The waker may have been woken already.
+pub(crate) struct Registration<'a> {
     pub(crate) starved: &'a Starved,
     pub(crate) number: u64,
 }
 
-impl Drop for InList<'_> {
+impl Drop for Registration<'_> {
     fn drop(&mut self) {
         let own = self.starved.change(|listeners| {
             let place = listeners.wakers.iter().position(|&(number, _)| number == self.number)?;

@@ -1,13 +1,16 @@
-//! Accepting connections, also when the system has no descriptors left.
+//! Accepts connections, and copes with a system that has no file descriptors left.
 //!
-//! A connection that cannot be given a descriptor stays in the backlog, and the kernel tells nothing more of it. So a listener
-//! that is refused one waits until this program closes a socket of the same scheduler, and besides tries again every [`RETRY_NS`], for what is
-//! closed elsewhere. Neither costs anything to speak of. As soon as there is a descriptor, it goes on.
+//! If the system refuses a descriptor for a connection, that connection stays in the backlog, and
+//! the kernel reports no further event for it. The listener therefore waits until this program
+//! closes a socket of the same scheduler. It also tries again every [`RETRY_NS`], because other
+//! sockets and files may be closed elsewhere. Both are cheap. The listener continues as soon as it
+//! gets a descriptor.
 //!
 //! # Rejected
-//! A descriptor in reserve, which is closed to accept one connection, so that it can be closed and its client told: a client that is
-//! reset tries again at once, which makes the load worse, where one in the backlog waits; when the backlog is full, the kernel refuses
-//! by itself. And two listeners that share the reserve can both find it gone.
+//! A spare descriptor that is closed to accept one connection, so that this connection can be
+//! closed and its client learns of it. A client that is reset tries again at once, which makes the
+//! load worse, while a client in the backlog waits. When the backlog is full, the kernel refuses
+//! connections by itself. Two listeners that share the spare descriptor can also both find it gone.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -27,17 +30,20 @@ use crate::time::sleep_on;
 
 use super::io::{Done, Io, Side};
 
-/// How long a listener waits at most before it tries again: fifty tries a second cost less than a thousandth of a CPU.
+/// Longest time until a listener tries again. Fifty attempts per second cost less than a thousandth
+/// of a CPU.
 const RETRY_NS: u64 = 20_000_000;
 
-/// Connections that wait to be accepted: as many as Linux allows by default, which cuts off more.
+/// Default length of the backlog. It equals the default limit of Linux, which truncates larger
+/// values.
 pub(super) const BACKLOG: i32 = 4096;
 
 fn is_exhausted(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }
 
-/// Errors of the connection that would have been accepted (`accept(2)`): it is gone, and the next one may be better.
+/// Returns `true` for an error of the connection that would have been accepted (`accept(2)`). That
+/// connection is gone, and the next one may be fine.
 fn is_of_the_connection(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -55,7 +61,7 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     )
 }
 
-/// The next connection, in non-blocking mode, and its peer's address.
+/// Returns the next connection, in non-blocking mode, and the address of its peer.
 pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<SocketAddrAny>)> {
     let call = |listener: &T| Ok(Done::whole(acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?));
     loop {
@@ -63,17 +69,18 @@ pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<S
             Err(error) if is_exhausted(&error) => {
                 let starved = &io.shared().poller.starved;
                 starved.refused.fetch_add(1, Relaxed);
-                let mut in_list = None;
+                let mut registration = None;
                 let mut sleep = pin!(retry(io.shared()));
                 let again = poll_fn(|task| {
                     if !crate::scheduler::budget::charge(task) {
                         return Poll::Pending;
                     }
-                    if in_list.is_some() {
+                    if registration.is_some() {
                         return Poll::Ready(None);
                     }
-                    in_list = Some(starved.leave(task.waker().clone()));
-                    // Once more, for what was closed before this waker was there.
+                    registration = Some(starved.register(task.waker().clone()));
+                    // Tries again, since a descriptor may have been closed before this waker was
+                    // registered.
                     match io.try_once(Side::Read, call) {
                         Err(error) if is_exhausted(&error) => {}
                         result => return Poll::Ready(Some(result)),
@@ -96,7 +103,8 @@ pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<S
     }
 }
 
-/// Until the next try. On the test clock, which would jump there at once, only what this program closes counts.
+/// Waits until the next attempt. The test clock would jump there at once, so on the test clock only
+/// a descriptor that this program closes ends the wait.
 async fn retry(shared: &Arc<Shared>) {
     if shared.world.is_test() {
         return std::future::pending().await;
@@ -114,8 +122,8 @@ mod tests {
     fn a_listener_that_tries_again_leaves_nothing_behind() {
         let starved = Starved::default();
         for _ in 0..3 {
-            let other = starved.leave(Waker::noop().clone());
-            drop(starved.leave(Waker::noop().clone()));
+            let other = starved.register(Waker::noop().clone());
+            drop(starved.register(Waker::noop().clone()));
             assert_eq!(starved.change(|listeners| listeners.wakers.len()), 1);
             drop(other);
         }

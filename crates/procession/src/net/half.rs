@@ -1,4 +1,4 @@
-//! The two halves of a stream.
+//! The read half and the write half of a stream.
 
 use std::error::Error;
 use std::fmt;
@@ -11,31 +11,56 @@ use std::task::{Context, Poll};
 
 use futures_io::{AsyncRead, AsyncWrite};
 
-/// The half of a stream that is read: of a borrowed stream, `S` is a reference; of one that both halves own, an [`Arc`].
+/// The read half of a stream.
 ///
-/// Dropping it closes nothing. The socket is closed when both halves are gone.
+/// [`TcpStream::split`](super::TcpStream::split) borrows the stream, and `S` is a reference.
+/// [`TcpStream::into_split`](super::TcpStream::into_split) makes both halves own the stream, and
+/// `S` is an [`Arc`].
+///
+/// Dropping a half closes nothing. The socket is closed once both halves are dropped.
+///
+/// ```
+/// use procession::net::UnixStream;
+///
+/// procession::run(async {
+///     let (ours, theirs) = UnixStream::pair()?;
+///     let (mut reads, mut writes) = ours.into_split();
+///     // One process writes while another one reads.
+///     let writer = procession::spawn(async move { writes.write_all(b"hello").await });
+///     let mut bytes = [0; 5];
+///     theirs.read_exact(&mut bytes).await?;
+///     assert_eq!(&bytes, b"hello");
+///     theirs.write_all(b"!").await?;
+///     assert_eq!(reads.read(&mut bytes).await?, 1);
+///     writer.await.expect("it does not panic")
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ReadHalf<S>(pub(super) S);
 
-/// The half of a stream that is written; see [`ReadHalf`].
+/// The write half of a stream; see [`ReadHalf`].
 ///
-/// Dropping it does not tell the peer that no more will come: [`shutdown`](Self::shutdown) does.
+/// Dropping this half does not tell the peer that the data has ended. Call
+/// [`shutdown`](Self::shutdown) for that.
 #[derive(Debug)]
 pub struct WriteHalf<S>(pub(super) S);
 
-/// A stream that has halves: [`TcpStream`](super::TcpStream) and [`UnixStream`](super::UnixStream).
+/// A stream that can be split: [`TcpStream`](super::TcpStream) or
+/// [`UnixStream`](super::UnixStream).
 pub trait Splits: Sync {
-    /// As the stream's own `read`: a time that was given up with an earlier read does not count, as
-    /// it does with the I/O traits.
+    /// Reads with the stream's own `read`. Unlike the I/O traits, this starts the read timeout anew
+    /// for each call.
     #[doc(hidden)]
     fn read_some(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
 
-    /// As the stream's own `write`.
+    /// Writes with the stream's own `write`.
     #[doc(hidden)]
     fn write_some(&self, bytes: &[u8]) -> impl Future<Output = io::Result<usize>> + Send;
 }
 
-/// Two halves that are not of one stream; both come back.
+/// The error of [`ReadHalf::reunite`] for two halves that belong to different streams. It returns
+/// both halves.
 pub struct ReuniteError<T>(pub ReadHalf<Arc<T>>, pub WriteHalf<Arc<T>>);
 
 impl<T> fmt::Debug for ReuniteError<T> {
@@ -53,10 +78,10 @@ impl<T> fmt::Display for ReuniteError<T> {
 impl<T> Error for ReuniteError<T> {}
 
 impl<T> ReadHalf<Arc<T>> {
-    /// Makes one stream of its halves again.
+    /// Puts the two halves of a stream together again.
     ///
     /// # Errors
-    /// [`ReuniteError`], with both, if they are not of one stream.
+    /// Returns [`ReuniteError`], which contains both halves, if they belong to different streams.
     pub fn reunite(self, other: WriteHalf<Arc<T>>) -> Result<T, ReuniteError<T>> {
         if !Arc::ptr_eq(&self.0, &other.0) {
             return Err(ReuniteError(self, other));
@@ -67,15 +92,16 @@ impl<T> ReadHalf<Arc<T>> {
 }
 
 impl<S: Deref> ReadHalf<S> {
-    /// The stream.
+    /// Returns the stream.
     pub fn stream(&self) -> &S::Target {
         &self.0
     }
 
-    /// Reads what there is, at most as much as `buffer` holds; 0 is the end.
+    /// Reads available data into `buffer`, and returns the number of bytes. Zero bytes is the end
+    /// of the stream, unless `buffer` is empty.
     ///
     /// # Errors
-    /// Those of the stream's `read`.
+    /// Returns the errors of the stream's `read`.
     pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>
     where
         S::Target: Splits,
@@ -85,15 +111,15 @@ impl<S: Deref> ReadHalf<S> {
 }
 
 impl<S: Deref> WriteHalf<S> {
-    /// The stream.
+    /// Returns the stream.
     pub fn stream(&self) -> &S::Target {
         &self.0
     }
 
-    /// Writes some of `bytes`, and says how many.
+    /// Writes a part of `bytes`, and returns the number of bytes written.
     ///
     /// # Errors
-    /// Those of the stream's `write`.
+    /// Returns the errors of the stream's `write`.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize>
     where
         S::Target: Splits,
@@ -104,10 +130,10 @@ impl<S: Deref> WriteHalf<S> {
     /// Writes all of `bytes`.
     ///
     /// # Errors
-    /// Those of the stream's `write`.
+    /// Returns the errors of the stream's `write`.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, some may have been written.
+    /// If the future is dropped before it completes, a part of `bytes` may have been written.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()>
     where
         S::Target: Splits,
@@ -119,10 +145,10 @@ impl<S: Deref> WriteHalf<S> {
         Ok(())
     }
 
-    /// Tells the peer that no more will come.
+    /// Shuts down the write direction, so that the peer reads the end of the stream.
     ///
     /// # Errors
-    /// The system's, if the stream is not connected any more.
+    /// Returns the system's error. A stream that is no longer connected is not an error.
     pub async fn shutdown(&mut self) -> io::Result<()>
     where
         for<'a> &'a S::Target: AsyncWrite + Unpin,

@@ -1,4 +1,4 @@
-//! What all sockets share: trying first, waiting, and timeouts.
+//! The base of all sockets: try first, then wait, within a timeout.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -23,51 +23,53 @@ use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
 use crate::time::{Elapsed, Sleep, is_last_try, poll_within, sleep_on};
 
-/// How often one poll calls again because the descriptor has become ready meanwhile, or a signal came, before the process gives way.
+/// Number of times that one poll repeats a call before the process yields. A call is repeated if
+/// the descriptor has become ready in the meantime or a signal interrupted it.
 const TRIES: u32 = 16;
 
-/// Reading or writing.
+/// The direction of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Read,
     Write,
 }
 
-/// What a call gave, and whether that says that there is nothing more.
+/// The result of a system call, and what it tells about the descriptor.
 pub(crate) struct Done<R> {
     pub(crate) value: R,
+    /// `true` if the call shows that the descriptor has no more data, or no more room.
     pub(crate) short: bool,
 }
 
 impl<R> Done<R> {
-    /// Of a call that says nothing about what is left.
+    /// The result of a call that tells nothing about what is left.
     pub(crate) fn whole(value: R) -> Self {
         Self { value, short: false }
     }
 }
 
-/// A stream's socket.
+/// The socket of a stream.
 pub(crate) trait StreamSocket: AsFd {
-    /// Whether a call that gives, or takes, less than it could says that there is nothing more, or
-    /// no room.
+    /// `true` if a partial transfer shows that the socket has no more data, or no more room.
     const SHORT_IS_ALL: bool;
 }
 
-/// What comes in order is given as far as it has come. Urgent data split it, of which the kernel
-/// tells (`translate` in `sys/epoll.rs`).
+/// A read returns all data that has arrived in order. Urgent data splits a read, and the kernel
+/// reports urgent data (`translate` in `sys/epoll.rs`).
 impl StreamSocket for std::net::TcpStream {
     const SHORT_IS_ALL: bool = true;
 }
 
-/// A read ends at what was sent with descriptors or credentials, and with it what it is given,
-/// though there is more behind. Writes are treated alike: they are made of parts, each of which can
-/// find no memory.
+/// A read also ends where descriptors or credentials were sent along with the bytes, although more
+/// data may follow. A write consists of several buffers, and the kernel may find no memory for any
+/// of them, so a partial write proves nothing either.
 impl StreamSocket for std::os::unix::net::UnixStream {
     const SHORT_IS_ALL: bool = false;
 }
 
 impl Done<usize> {
-    /// Stream semantics: a transfer may be partial; zero bytes is the end, which stays.
+    /// Stream semantics: a transfer may be partial; zero bytes is the end of the stream, and the
+    /// end stays.
     pub(crate) fn part<T: StreamSocket>(count: usize, wanted: usize) -> Self {
         Self { value: count, short: T::SHORT_IS_ALL && 0 < count && count < wanted }
     }
@@ -80,18 +82,19 @@ pub(crate) struct Io<T: AsFd> {
     write: Limit,
 }
 
-/// How long an operation may wait.
+/// The timeout of one direction.
 struct Limit {
-    /// In nanoseconds; `NEVER` is for ever.
-    patience: AtomicU64,
-    /// The time of the operation that is polled through one of the I/O traits, which keep nothing
-    /// between polls. If it is given up, its time goes on for the next.
+    /// In nanoseconds. `NEVER` is no timeout.
+    timeout: AtomicU64,
+    /// The timer of the operation that is polled through one of the I/O traits, since these traits
+    /// keep no state between polls. If that operation is abandoned, its timer continues for the
+    /// next one.
     running: Mutex<Option<Pin<Box<Sleep>>>>,
 }
 
 impl Limit {
     fn none() -> Self {
-        Self { patience: AtomicU64::new(NEVER), running: Mutex::new(None) }
+        Self { timeout: AtomicU64::new(NEVER), running: Mutex::new(None) }
     }
 
     fn take_running(&self) -> Option<Pin<Box<Sleep>>> {
@@ -110,7 +113,7 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for Io<T> {
     }
 }
 
-/// Somebody who waits in an operation of its own; when it goes, so does its waker.
+/// The registered waker of an operation. Dropping this removes the waker.
 struct Waiter<'a, T: AsFd> {
     io: &'a Io<T>,
     side: Side,
@@ -124,12 +127,13 @@ impl<T: AsFd> Drop for Waiter<'_, T> {
 }
 
 impl<T: AsFd> Io<T> {
-    /// Of a descriptor that is in non-blocking mode, on the scheduler of this thread.
+    /// Registers a descriptor, which must be in non-blocking mode, with the scheduler of this
+    /// thread.
     pub(crate) fn new(io: T) -> io::Result<Self> {
         Self::on(&crate::scheduler::owner::here(), io)
     }
 
-    /// The same, on the scheduler of another.
+    /// Registers a descriptor, which must be in non-blocking mode, with `shared`.
     pub(crate) fn on(shared: &Arc<Shared>, io: T) -> io::Result<Self> {
         let registered = Registered::new(Arc::clone(shared), io)?;
         Ok(Self { registered, read: Limit::none(), write: Limit::none() })
@@ -162,23 +166,28 @@ impl<T: AsFd> Io<T> {
         }
     }
 
-    pub(crate) fn patience(&self, side: Side) -> Option<Duration> {
+    pub(crate) fn timeout(&self, side: Side) -> Option<Duration> {
         // Relaxed: a setting, which publishes nothing.
-        let patience = self.limit(side).patience.load(Relaxed);
-        (patience != NEVER).then(|| Duration::from_nanos(patience))
+        let timeout = self.limit(side).timeout.load(Relaxed);
+        (timeout != NEVER).then(|| Duration::from_nanos(timeout))
     }
 
+    /// Sets the timeout of one direction; `None` is no timeout.
+    ///
     /// # Errors
-    /// A patience of zero, as in std.
-    pub(crate) fn set_patience(&self, side: Side, patience: Option<Duration>) -> io::Result<()> {
-        if patience == Some(Duration::ZERO) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "cannot set a timeout of zero: use None for none"));
+    /// Returns `InvalidInput` for a timeout of zero, as std does.
+    pub(crate) fn set_timeout(&self, side: Side, timeout: Option<Duration>) -> io::Result<()> {
+        if timeout == Some(Duration::ZERO) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "cannot set a timeout of zero: use None for no timeout",
+            ));
         }
-        self.limit(side).patience.store(patience.map_or(NEVER, nanoseconds), Relaxed);
+        self.limit(side).timeout.store(timeout.map_or(NEVER, nanoseconds), Relaxed);
         Ok(())
     }
 
-    /// Calls once, if it is not known that there is nothing.
+    /// Calls once, unless the direction is known to be not ready.
     pub(crate) fn try_once<R>(&self, side: Side, call: impl FnOnce(&T) -> io::Result<Done<R>>) -> io::Result<R> {
         let direction = self.direction(side);
         let seen = direction.see();
@@ -210,7 +219,8 @@ impl<T: AsFd> Io<T> {
         }
     }
 
-    /// Tries, or leaves the waker: woken, call this again. The layer that everything else stands on.
+    /// Calls until the result is known, or registers the waker and returns `Pending`. After the
+    /// wake-up the caller polls again. Every other operation is built on this one.
     fn poll_as<R>(
         &self,
         side: Side,
@@ -243,7 +253,8 @@ impl<T: AsFd> Io<T> {
         Poll::Pending
     }
 
-    /// One operation, for the I/O traits, with the timeout of the side. Of several who poll one side of a socket so, the last is woken.
+    /// Polls one operation for the I/O traits, with the timeout of its direction. If several
+    /// callers poll one direction this way, only the last one is woken.
     pub(crate) fn poll<R>(
         &self,
         side: Side,
@@ -251,11 +262,11 @@ impl<T: AsFd> Io<T> {
         mut call: impl FnMut(&T) -> io::Result<Done<R>>,
     ) -> Poll<io::Result<R>> {
         let mut poll = |task: &mut Context<'_>| self.poll_as(side, &mut Some(WaiterId::ANY), task, &mut call);
-        let Some(patience) = self.patience(side) else { return poll(task) };
+        let Some(timeout) = self.timeout(side) else { return poll(task) };
         let limit = self.limit(side);
         let mut running = None;
         let polled = poll_within(task, poll, || {
-            let sleep = limit.take_running().unwrap_or_else(|| Box::pin(self.sleep(patience)));
+            let sleep = limit.take_running().unwrap_or_else(|| Box::pin(self.sleep(timeout)));
             running.insert(sleep).as_mut()
         });
         match polled {
@@ -276,33 +287,34 @@ impl<T: AsFd> Io<T> {
         }
     }
 
-    fn sleep(&self, patience: Duration) -> Sleep {
+    fn sleep(&self, timeout: Duration) -> Sleep {
         let shared = self.shared();
-        sleep_on(Arc::clone(shared), shared.world.now().saturating_add(nanoseconds(patience)))
+        sleep_on(Arc::clone(shared), shared.world.now().saturating_add(nanoseconds(timeout)))
     }
 
-    /// One operation, with the timeout of the side. Any number may wait at once.
+    /// Runs one operation with the timeout of its direction. Any number of operations may wait at
+    /// the same time.
     pub(crate) async fn run<R>(&self, side: Side, call: impl FnMut(&T) -> io::Result<Done<R>>) -> io::Result<R> {
-        let patience = self.patience(side);
-        self.run_within(side, patience, call).await
+        let timeout = self.timeout(side);
+        self.run_within(side, timeout, call).await
     }
 
-    /// One operation that may wait so long.
+    /// Runs one operation with the given timeout; `None` is no timeout.
     pub(crate) async fn run_within<R>(
         &self,
         side: Side,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
         mut call: impl FnMut(&T) -> io::Result<Done<R>>,
     ) -> io::Result<R> {
         let mut waiter = Waiter { io: self, side, number: None };
         let mut sleep = pin!(None::<Sleep>);
         poll_fn(|task| {
             let mut poll = |task: &mut Context<'_>| self.poll_as(side, &mut waiter.number, task, &mut call);
-            let Some(patience) = patience else { return poll(task) };
+            let Some(timeout) = timeout else { return poll(task) };
             let mut sleep = sleep.as_mut();
             let polled = poll_within(task, poll, || {
                 if sleep.is_none() {
-                    sleep.set(Some(self.sleep(patience)));
+                    sleep.set(Some(self.sleep(timeout)));
                 }
                 sleep.as_pin_mut().expect("set above")
             });
@@ -311,17 +323,18 @@ impl<T: AsFd> Io<T> {
         .await
     }
 
-    /// Waits until the next try is worth it.
+    /// Waits until the direction is ready for another attempt.
     pub(super) async fn ready(&self, side: Side) -> io::Result<()> {
         let mut waiter = Waiter { io: self, side, number: None };
-        // It is called if the direction is ready, and changes nothing; or else for the last time,
-        // when the kernel knows better.
+        // `poll_as` calls this if the direction is ready, and then it changes nothing. It also
+        // calls this for the last attempt at a deadline, when the kernel knows more than the
+        // direction's state.
         let mut call = |io: &T| {
             if is_last_try() {
                 if !is_ready_now(io, side)? {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
-                // So that the try that follows is made.
+                // Lets the attempt that follows reach the system.
                 self.direction(side).note_ready();
             }
             Ok(Done::whole(()))
@@ -330,7 +343,7 @@ impl<T: AsFd> Io<T> {
     }
 }
 
-/// What the kernel says of a descriptor, without waiting.
+/// Asks the kernel whether a descriptor is ready, without waiting.
 fn is_ready_now(io: &impl AsFd, side: Side) -> io::Result<bool> {
     let wanted = match side {
         Side::Read => PollFlags::IN | PollFlags::RDHUP,
@@ -342,7 +355,7 @@ fn is_ready_now(io: &impl AsFd, side: Side) -> io::Result<bool> {
 
 pub(super) fn timed_out(side: Side) -> io::Error {
     let text = match side {
-        Side::Read => "nothing came within the read timeout",
+        Side::Read => "no data arrived within the read timeout",
         Side::Write => "there was no room within the write timeout",
     };
     io::Error::new(io::ErrorKind::TimedOut, text)
@@ -354,23 +367,24 @@ impl<T: AsFd> AsFd for Io<T> {
     }
 }
 
-/// Any descriptor for whose readiness the kernel can be asked: a pipe, a terminal, a timer, somebody else's socket.
+/// Any file descriptor that the kernel can report readiness for: a pipe, a terminal, a timer, or
+/// the socket of another crate.
 ///
 /// ```
-/// use std::io::Write;
+/// use std::io::{Read, Write};
 /// use std::os::unix::net::UnixStream;
 /// use procession::net::Readiness;
 ///
 /// procession::run(async {
-///     let (mut here, there) = UnixStream::pair()?;
-///     let there = Readiness::new(there)?;
-///     let reader = procession::spawn(async move {
+///     let (mut writer, reader) = UnixStream::pair()?;
+///     let reader = Readiness::new(reader)?;
+///     let process = procession::spawn(async move {
 ///         let mut bytes = [0; 16];
-///         let count = there.read_with(|mut there| std::io::Read::read(&mut there, &mut bytes)).await?;
+///         let count = reader.read_with(|mut reader| reader.read(&mut bytes)).await?;
 ///         Ok::<_, std::io::Error>(bytes[..count].to_vec())
 ///     });
-///     here.write_all(b"here")?;
-///     assert_eq!(reader.await.expect("it does not panic")?, b"here");
+///     writer.write_all(b"hello")?;
+///     assert_eq!(process.await.expect("it does not panic")?, b"hello");
 ///     Ok::<(), std::io::Error>(())
 /// })?;
 /// # Ok::<(), std::io::Error>(())
@@ -378,74 +392,88 @@ impl<T: AsFd> AsFd for Io<T> {
 pub struct Readiness<T: AsFd>(Io<T>);
 
 impl<T: AsFd> Readiness<T> {
-    /// Puts a descriptor into non-blocking mode, and asks the kernel to tell of its changes. The mode is one of the open file: it holds for all
-    /// descriptors of it, and stays.
+    /// Puts the descriptor into non-blocking mode and registers it with the scheduler of the
+    /// calling process or thread.
+    ///
+    /// The mode belongs to the open file. It applies to all descriptors that refer to that file,
+    /// and it stays after this value is dropped.
     ///
     /// # Errors
-    /// The kernel tells nothing of files and directories (`PermissionDenied`); a descriptor that this scheduler knows already, such as that of
-    /// one of its sockets, must be duplicated first (`AlreadyExists`); the system has no descriptors left.
+    /// Returns `PermissionDenied` for a regular file or a directory, for which the kernel reports
+    /// no readiness. Returns `AlreadyExists` for a descriptor that this scheduler already knows,
+    /// such as the descriptor of one of its sockets; duplicate it first. Returns the system's error
+    /// if no file descriptors are left.
     pub fn new(io: T) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&io, true)?;
         Io::new(io).map(Self)
     }
 
-    /// What was given to [`new`](Self::new).
+    /// Returns a reference to the value that was passed to [`new`](Self::new).
     pub fn get_ref(&self) -> &T {
         self.0.get()
     }
 
-    /// Gives it back. It is still in non-blocking mode.
+    /// Ends the registration and returns the value that was passed to [`new`](Self::new). It stays
+    /// in non-blocking mode.
     pub fn into_inner(self) -> T {
         self.0.into_inner()
     }
 
-    /// Waits until `call` reads something: calls it at once, and again whenever the descriptor has become readable, until it returns anything but
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) or [`Interrupted`](io::ErrorKind::Interrupted).
+    /// Calls `call`, and waits for the descriptor to become readable as often as `call` asks for
+    /// it.
+    ///
+    /// `call` runs at once. If it returns [`WouldBlock`](io::ErrorKind::WouldBlock), it runs again
+    /// each time the descriptor has become readable. If it returns
+    /// [`Interrupted`](io::ErrorKind::Interrupted), it runs again without waiting. Any other result
+    /// is returned.
     ///
     /// # Errors
-    /// Those of `call`; the scheduler has ended.
+    /// Returns the errors of `call`, and an error if the scheduler has ended.
     pub async fn read_with<R>(&self, mut call: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
         self.0.run(Side::Read, |io| call(io).map(Done::whole)).await
     }
 
-    /// As [`read_with`](Self::read_with), for writing.
+    /// Like [`read_with`](Self::read_with), but waits for the descriptor to become writable.
     ///
     /// # Errors
-    /// As there.
+    /// Returns the same errors as [`read_with`](Self::read_with).
     pub async fn write_with<R>(&self, mut call: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
         self.0.run(Side::Write, |io| call(io).map(Done::whole)).await
     }
 
-    /// Calls once. If `call` returns [`WouldBlock`](io::ErrorKind::WouldBlock), that is noted, and it is not called again before the
-    /// descriptor has become readable.
+    /// Calls `call` once, without waiting.
+    ///
+    /// If `call` returns [`WouldBlock`](io::ErrorKind::WouldBlock), this is remembered. Until the
+    /// descriptor has become readable again, further calls return `WouldBlock` without running
+    /// `call`.
     ///
     /// # Errors
-    /// Those of `call`, and `WouldBlock` if it is not called.
+    /// Returns the errors of `call`, and `WouldBlock` if `call` does not run.
     pub fn try_read_with<R>(&self, call: impl FnOnce(&T) -> io::Result<R>) -> io::Result<R> {
         self.0.try_once(Side::Read, |io| call(io).map(Done::whole))
     }
 
-    /// As [`try_read_with`](Self::try_read_with), for writing.
+    /// The counterpart of [`try_read_with`](Self::try_read_with) for writing.
     ///
     /// # Errors
-    /// As there.
+    /// Returns the same errors as [`try_read_with`](Self::try_read_with).
     pub fn try_write_with<R>(&self, call: impl FnOnce(&T) -> io::Result<R>) -> io::Result<R> {
         self.0.try_once(Side::Write, |io| call(io).map(Done::whole))
     }
 
-    /// Waits until it is worth to call [`try_read_with`](Self::try_read_with): until then nothing has been seen to be there. May be over for
-    /// nothing.
+    /// Waits until [`try_read_with`](Self::try_read_with) is worth calling. The wait may end
+    /// although there is nothing to read.
     ///
     /// # Errors
-    /// The scheduler has ended.
+    /// Returns an error if the scheduler has ended.
     pub async fn readable(&self) -> io::Result<()> {
         self.0.ready(Side::Read).await
     }
 
-    /// As [`readable`](Self::readable), for writing.
+    /// The counterpart of [`readable`](Self::readable) for writing.
     ///
     /// # Errors
-    /// As there.
+    /// Returns an error if the scheduler has ended.
     pub async fn writable(&self) -> io::Result<()> {
         self.0.ready(Side::Write).await
     }

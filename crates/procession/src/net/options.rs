@@ -1,4 +1,5 @@
-//! What can be set of sockets: what most kinds have in common, and what must be set before a socket has an address.
+//! Options that most kinds of sockets share, and options that a socket needs before it has an
+//! address.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream, UdpSocket as StdUdpSocket};
@@ -13,24 +14,25 @@ use super::resolve::Host;
 use super::tcp::{TcpListener, TcpStream};
 use super::udp::UdpSocket;
 
-/// What sockets that have not got their address yet are to be like. What can be set at any time is set on the sockets themselves.
+/// Options of a socket that must be set before it has an address.
+///
+/// Options that can be changed at any time are methods of the sockets themselves. For an option
+/// that is found in neither place, use a crate such as `socket2` or `rustix`: all sockets implement
+/// [`AsFd`](std::os::fd::AsFd) and convert from and to the types of std.
 ///
 /// ```
 /// use procession::net::{SocketOptions, TcpStream};
 ///
 /// procession::run(async {
-///     let shares = SocketOptions::new().reuse_port(true);
-///     let one = shares.clone().backlog(64).listen("127.0.0.1:0").await?;
-///     // The system distributes connections among the two.
-///     let other = shares.listen(one.local_addr()?).await?;
-///     assert_eq!(one.local_addr()?, other.local_addr()?);
+///     let shared = SocketOptions::new().reuse_port(true);
+///     let first = shared.clone().backlog(64).listen("127.0.0.1:0").await?;
+///     // The system distributes connections between the two listeners.
+///     let second = shared.listen(first.local_addr()?).await?;
+///     assert_eq!(first.local_addr()?, second.local_addr()?);
 ///     Ok::<(), std::io::Error>(())
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-///
-/// Options that are neither here nor there can be set by crates such as `socket2` or `rustix`: all sockets are [`AsFd`](std::os::fd::AsFd), and come
-/// from and go to the types of std.
 #[derive(Clone, Debug, Default)]
 #[must_use = "options do nothing unless a socket is made with them"]
 pub struct SocketOptions {
@@ -44,59 +46,73 @@ pub struct SocketOptions {
 }
 
 impl SocketOptions {
-    /// As the system has it, but that a listener reuses addresses.
+    /// Creates options with the system's defaults. The one exception is that listeners reuse
+    /// addresses; see [`reuse_address`](Self::reuse_address).
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether an address can be bound that was in use a moment ago; of UDP also one that is in use by others who allow it, as for
-    /// multicast. Default: listeners can.
+    /// Sets whether a socket may bind an address that was in use a moment ago (`SO_REUSEADDR`).
+    ///
+    /// For UDP this also allows an address that is still in use, if all its users allow it, as
+    /// multicast requires. Default: on for [`listen`](Self::listen), off otherwise.
     pub fn reuse_address(mut self, reuse: bool) -> Self {
         self.reuse_address = Some(reuse);
         self
     }
 
-    /// Whether others of this user may bind the same address, if they allow it, too: the system distributes among them what comes.
+    /// Sets whether other sockets of the same user may bind the same address (`SO_REUSEPORT`).
+    ///
+    /// All of them must set this option. The system distributes incoming connections and datagrams
+    /// among them. Default: off.
     pub fn reuse_port(mut self, reuse: bool) -> Self {
         self.reuse_port = Some(reuse);
         self
     }
 
-    /// Whether a socket with an IPv6 address leaves IPv4 alone. Others ignore it.
+    /// Sets whether a socket with an IPv6 address ignores IPv4 (`IPV6_V6ONLY`). Sockets with an
+    /// IPv4 address ignore this option. Default: the system's, which is off unless it is configured
+    /// otherwise.
     pub fn only_v6(mut self, only: bool) -> Self {
         self.only_v6 = Some(only);
         self
     }
 
-    /// The size of the kernel's buffer for receiving, in bytes. Linux doubles it, for its own books. Connections that a listener accepts
-    /// inherit it, and only if it is set here, before they begin, TCP announces windows of more than 64 KiB for it.
+    /// Sets the size of the kernel's receive buffer, in bytes. Default: the system's.
+    ///
+    /// Linux doubles the value to make room for its bookkeeping. The connections that a listener
+    /// accepts inherit the size. To let TCP announce windows of more than 64 KiB, set the size
+    /// here, before the connection begins.
     pub fn receive_buffer_size(mut self, bytes: usize) -> Self {
         self.receive_buffer = Some(bytes);
         self
     }
 
-    /// The size of the kernel's buffer for sending; as [`receive_buffer_size`](Self::receive_buffer_size).
+    /// Sets the size of the kernel's send buffer, in bytes. Default: the system's. As for
+    /// [`receive_buffer_size`](Self::receive_buffer_size), Linux doubles the value.
     pub fn send_buffer_size(mut self, bytes: usize) -> Self {
         self.send_buffer = Some(bytes);
         self
     }
 
-    /// How many connections may wait to be accepted. Default: 4096; the system may cut it off.
+    /// Sets how many connections may wait to be accepted. Default: 4096. The system may lower the
+    /// value.
     pub fn backlog(mut self, connections: u32) -> Self {
         self.backlog = Some(connections);
         self
     }
 
-    /// The address from which to connect. Default: what the system chooses. [`listen`](Self::listen) and [`bind`](Self::bind) ignore it.
+    /// Sets the local address of a connection. Default: the system chooses one.
+    /// [`listen`](Self::listen) and [`bind`](Self::bind) ignore this option.
     pub fn local_addr(mut self, address: SocketAddr) -> Self {
         self.local = Some(address);
         self
     }
 
-    /// Listens at `host`, as [`TcpListener::bind`].
+    /// Creates a listener at `host`; see [`TcpListener::bind`].
     ///
     /// # Errors
-    /// As there; an option that the system refuses.
+    /// Returns the errors of [`TcpListener::bind`], and the system's error if it refuses an option.
     pub async fn listen(self, host: impl Into<Host>) -> io::Result<TcpListener> {
         let backlog = self.backlog.map_or(BACKLOG, |most| i32::try_from(most).unwrap_or(i32::MAX));
         let listening = |address: SocketAddr| {
@@ -108,13 +124,14 @@ impl SocketOptions {
         Io::new(StdTcpListener::from(socket)).map(TcpListener)
     }
 
-    /// Connects to `host`, as [`TcpStream::connect`].
+    /// Connects to `host`; see [`TcpStream::connect`].
     ///
     /// # Errors
-    /// As there; an option that the system refuses; the local address cannot be bound.
+    /// Returns the errors of [`TcpStream::connect`], and the system's error if it refuses an option
+    /// or the local address cannot be bound.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, the connection is given up.
+    /// If the future is dropped before it completes, the connection attempt is abandoned.
     pub async fn connect(self, host: impl Into<Host>) -> io::Result<TcpStream> {
         let mut last = None;
         for address in host.into().addresses().await? {
@@ -126,17 +143,17 @@ impl SocketOptions {
         Err(last.expect("a host has at least one address"))
     }
 
-    /// Receives datagrams at `host`, as [`UdpSocket::bind`].
+    /// Creates a UDP socket at `host`; see [`UdpSocket::bind`].
     ///
     /// # Errors
-    /// As there; an option that the system refuses.
+    /// Returns the errors of [`UdpSocket::bind`], and the system's error if it refuses an option.
     pub async fn bind(self, host: impl Into<Host>) -> io::Result<UdpSocket> {
         let bound = |address| self.bound(address, SocketType::DGRAM, false);
         let socket = first_of(host.into().addresses().await?, bound)?;
         Io::new(StdUdpSocket::from(socket)).map(UdpSocket)
     }
 
-    /// A socket with these options, in non-blocking mode.
+    /// Creates a socket with these options, in non-blocking mode.
     fn socket(&self, address: SocketAddr, of: SocketType, reuse_address: bool) -> io::Result<OwnedFd> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = socket_with(family, of, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
@@ -170,11 +187,12 @@ impl SocketOptions {
             bind(&socket, &local)?;
         }
         match connect(&socket, &address) {
-            // The kernel goes on connecting after a signal, too.
+            // The kernel continues to connect after a signal, too.
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        // Registered only now: the kernel calls a socket that is not connecting closed.
+        // Registered only after `connect`, since the kernel reports a socket that is not connecting
+        // as closed.
         let io = Io::new(StdTcpStream::from(socket))?;
         let connected = |socket: &StdTcpStream| {
             if let Some(error) = socket.take_error()? {
@@ -190,7 +208,7 @@ impl SocketOptions {
     }
 }
 
-/// The first that can be made, or the error of the last.
+/// Returns the first socket that `make` creates, or the error for the last address.
 fn first_of(addresses: Vec<SocketAddr>, make: impl Fn(SocketAddr) -> io::Result<OwnedFd>) -> io::Result<OwnedFd> {
     let mut last = None;
     for address in addresses {
@@ -202,14 +220,14 @@ fn first_of(addresses: Vec<SocketAddr>, make: impl Fn(SocketAddr) -> io::Result<
     Err(last.expect("a host has at least one address"))
 }
 
-/// What all sockets share.
+/// The methods of all sockets.
 macro_rules! socket_methods {
     ($Socket:ident) => {
         impl $Socket {
-            /// The error that happened to the socket since the last look, which this forgets.
+            /// Returns the error that occurred on the socket since the last call, and clears it.
             ///
             /// # Errors
-            /// The system's, of looking.
+            /// Returns the system's error if the socket cannot be asked.
             pub fn take_error(&self) -> std::io::Result<Option<std::io::Error>> {
                 self.0.get().take_error()
             }
@@ -231,77 +249,86 @@ macro_rules! socket_methods {
 
 pub(super) use socket_methods;
 
-/// What streams and sockets for datagrams share.
+/// The methods of streams and datagram sockets.
 macro_rules! waiting_methods {
     ($Socket:ident) => {
         super::options::socket_methods!($Socket);
 
         impl $Socket {
-            /// Waits until it is worth to try to read without waiting. May be over for nothing.
+            /// Waits until a read without waiting is worth trying. The wait may end although there
+            /// is nothing to read.
             ///
             /// # Errors
-            /// The scheduler has ended.
+            /// Returns an error if the scheduler has ended.
             pub async fn readable(&self) -> std::io::Result<()> {
                 self.0.ready(Side::Read).await
             }
 
-            /// As [`readable`](Self::readable), for writing.
+            /// Waits until a write without waiting is worth trying. The wait may end although there
+            /// is no room.
             ///
             /// # Errors
-            /// As there.
+            /// Returns an error if the scheduler has ended.
             pub async fn writable(&self) -> std::io::Result<()> {
                 self.0.ready(Side::Write).await
             }
 
-            /// How long whoever reads may wait. Default: for ever.
+            /// Returns the read timeout, or `None` if reads wait without a limit. Default: `None`.
             pub fn read_timeout(&self) -> Option<std::time::Duration> {
-                self.0.patience(Side::Read)
+                self.0.timeout(Side::Read)
             }
 
-            /// Sets how long whoever reads, or receives, may wait, each time by itself; `None` is for ever. One who waits already is not
-            /// concerned.
+            /// Sets how long each read or receive may wait; `None` is without a limit.
+            ///
+            /// The new timeout applies to operations that begin afterwards, not to those that
+            /// already wait.
             ///
             /// # Errors
-            /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for zero.
+            /// Returns [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a timeout of zero.
             pub fn set_read_timeout(&self, timeout: Option<std::time::Duration>) -> std::io::Result<()> {
-                self.0.set_patience(Side::Read, timeout)
+                self.0.set_timeout(Side::Read, timeout)
             }
 
-            /// How long whoever writes may wait. Default: for ever.
+            /// Returns the write timeout, or `None` if writes wait without a limit. Default:
+            /// `None`.
             pub fn write_timeout(&self) -> Option<std::time::Duration> {
-                self.0.patience(Side::Write)
+                self.0.timeout(Side::Write)
             }
 
-            /// Sets how long whoever writes, or sends, may wait; as [`set_read_timeout`](Self::set_read_timeout).
+            /// Sets how long each write or send may wait; `None` is without a limit.
+            ///
+            /// The new timeout applies to operations that begin afterwards, not to those that
+            /// already wait.
             ///
             /// # Errors
-            /// As there.
+            /// Returns [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a timeout of zero.
             pub fn set_write_timeout(&self, timeout: Option<std::time::Duration>) -> std::io::Result<()> {
-                self.0.set_patience(Side::Write, timeout)
+                self.0.set_timeout(Side::Write, timeout)
             }
 
-            /// Sizes of the kernel's buffers, for receiving and for sending, in bytes. Linux doubles what is set, for its own books.
+            /// Returns the sizes of the kernel's receive buffer and send buffer, in bytes. Linux
+            /// returns twice the value that was set, since it adds room for its bookkeeping.
             ///
             /// # Errors
-            /// The system's.
+            /// Returns the system's error.
             pub fn buffer_sizes(&self) -> std::io::Result<(usize, usize)> {
                 use rustix::net::sockopt::{socket_recv_buffer_size, socket_send_buffer_size};
                 let socket = self.0.get();
                 Ok((socket_recv_buffer_size(socket)?, socket_send_buffer_size(socket)?))
             }
 
-            /// Sets the size of the kernel's buffer for receiving.
+            /// Sets the size of the kernel's receive buffer, in bytes.
             ///
             /// # Errors
-            /// The system's.
+            /// Returns the system's error.
             pub fn set_receive_buffer_size(&self, bytes: usize) -> std::io::Result<()> {
                 Ok(rustix::net::sockopt::set_socket_recv_buffer_size(self.0.get(), bytes)?)
             }
 
-            /// Sets the size of the kernel's buffer for sending.
+            /// Sets the size of the kernel's send buffer, in bytes.
             ///
             /// # Errors
-            /// The system's.
+            /// Returns the system's error.
             pub fn set_send_buffer_size(&self, bytes: usize) -> std::io::Result<()> {
                 Ok(rustix::net::sockopt::set_socket_send_buffer_size(self.0.get(), bytes)?)
             }

@@ -1,4 +1,4 @@
-//! Names of hosts, which the system resolves by blocking a thread.
+//! Host names. The system resolves them with a call that blocks a thread.
 
 use std::fmt;
 use std::io;
@@ -6,13 +6,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 use crate::pool::spawn_blocking;
 
-/// Where a socket is to be bound or connected to: one address, several, or the name of a host, which is looked up when it is needed.
+/// The target of a bind or a connect: one address, several addresses, or a host name that is
+/// resolved when it is needed.
 ///
 /// ```
+/// use std::net::SocketAddr;
 /// use procession::net::Host;
 ///
-/// let hosts: [Host; 4] =
-///     ["127.0.0.1:80".into(), ("::1", 80).into(), ("example.org", 80).into(), std::net::SocketAddr::from(([127, 0, 0, 1], 80)).into()];
+/// let hosts: [Host; 4] = [
+///     "127.0.0.1:80".into(),
+///     ("::1", 80).into(),
+///     ("example.org", 80).into(),
+///     SocketAddr::from(([127, 0, 0, 1], 80)).into(),
+/// ];
 /// assert_eq!(hosts.map(|host| host.is_name()), [false, false, true, false]);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,23 +27,26 @@ pub struct Host(Kind);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
     Addresses(Vec<SocketAddr>),
-    /// `name:port`, as std takes it.
+    /// `name:port`, the form that std resolves.
     Name(String),
 }
 
 impl Host {
-    /// Whether it must be looked up.
+    /// Returns `true` if the host is a name, which must be resolved first.
     pub fn is_name(&self) -> bool {
         matches!(self.0, Kind::Name(_))
     }
 
-    /// Its addresses: at once, or from the system, which is asked by way of [`spawn_blocking`](crate::spawn_blocking()), since it blocks.
+    /// Returns the addresses of the host. If it is a name, the system resolves it on a thread of
+    /// [`spawn_blocking`](crate::spawn_blocking()), since that call blocks.
     ///
     /// # Errors
-    /// The system's; the name has no port; there is no address; the system refuses the thread.
+    /// Returns the system's error, for example for a name that does not exist. Returns an error if
+    /// the name has no port, if there is no address, or if the system refuses the thread.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, the thread goes on, and its answer is dropped.
+    /// If the future is dropped before it completes, the thread finishes the lookup, and its result
+    /// is dropped.
     pub async fn addresses(self) -> io::Result<Vec<SocketAddr>> {
         let addresses = match self.0 {
             Kind::Addresses(addresses) => addresses,

@@ -1,12 +1,16 @@
 //! `poll` over several descriptors, in blocking style.
 //!
-//! A coroutine that has to wait makes an `epoll` descriptor of its own for the time of the call, adds what it asks about, and registers that one
-//! with its scheduler, so the descriptors themselves keep their mode and their registrations, and may be asked about by others too. Each
-//! time it becomes readable the kernel is asked again by `poll`, whose answer is the answer: flags and count are the system's by construction.
+//! A coroutine that has to wait creates an `epoll` descriptor for the duration of the call. It adds
+//! the descriptors it asks about to that one, and registers only that one with its scheduler. The
+//! descriptors therefore keep their mode and their registrations, and other callers may ask about
+//! them at the same time. Each time the `epoll` descriptor becomes readable, the coroutine asks the
+//! kernel again with `poll` and returns its answer. The flags and the count are thus the system's
+//! by construction.
 //!
 //! # Rejected
-//! - Registering each descriptor with the scheduler's own poller: one that it knows already, such as that of a socket, is refused, and the flags
-//!   would have to be made out of read and write.
+//! - Registering each descriptor with the scheduler's own poller. It refuses a descriptor that it
+//!   already knows, such as that of a socket, and the flags would have to be derived from read and
+//!   write readiness.
 
 use std::io;
 use std::ops::BitOr;
@@ -19,44 +23,54 @@ use rustix::event::epoll;
 use super::io::{Done, Io, Side};
 use crate::coroutine;
 
-/// What is asked about a descriptor, and what is answered: the flags of `poll(2)`.
+/// The conditions that [`poll`] asks for and reports about a descriptor: the flags of `poll(2)`.
+///
+/// Combine flags with `|`.
+///
+/// ```
+/// use procession::net::PollFlags;
+///
+/// let flags = PollFlags::IN | PollFlags::OUT;
+/// assert!(flags.contains(PollFlags::IN) && !flags.contains(PollFlags::HUP));
+/// assert!(PollFlags::EMPTY.is_empty());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PollFlags(i16);
 
 impl PollFlags {
-    /// None.
+    /// No flags.
     pub const EMPTY: Self = Self(0);
-    /// There is something to read.
+    /// There is data to read.
     pub const IN: Self = Self(libc::POLLIN);
-    /// There is something exceptional, such as urgent data of TCP.
+    /// There is an exceptional condition, such as urgent TCP data.
     pub const PRI: Self = Self(libc::POLLPRI);
     /// There is room to write.
     pub const OUT: Self = Self(libc::POLLOUT);
-    /// The peer of a stream has ended its direction.
+    /// The peer of a stream has shut down its write direction.
     pub const RDHUP: Self = Self(libc::POLLRDHUP);
-    /// An error; answered without being asked for.
+    /// The descriptor has an error. Reported even if it is not asked for.
     pub const ERR: Self = Self(libc::POLLERR);
-    /// Hung up; answered without being asked for.
+    /// The peer has hung up. Reported even if it is not asked for.
     pub const HUP: Self = Self(libc::POLLHUP);
-    /// No such descriptor is open; answered without being asked for.
+    /// The descriptor is not open. Reported even if it is not asked for.
     pub const NVAL: Self = Self(libc::POLLNVAL);
 
-    /// Of the system's bits.
+    /// Creates flags from the system's bits.
     pub const fn from_bits(bits: i16) -> Self {
         Self(bits)
     }
 
-    /// The system's bits.
+    /// Returns the system's bits.
     pub const fn bits(self) -> i16 {
         self.0
     }
 
-    /// Whether none is set.
+    /// Returns `true` if no flag is set.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether all of `other` are set.
+    /// Returns `true` if all flags of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -70,28 +84,30 @@ impl BitOr for PollFlags {
     }
 }
 
-/// A descriptor for [`poll`], with what is asked, and what was answered.
+/// A descriptor for [`poll`], with the flags to ask for and the flags that were reported.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct PollFd(libc::pollfd);
 
 impl PollFd {
-    /// Asks for `events` of a descriptor. Nothing is done with it but asking, so it need not be open; a negative one is passed over.
+    /// Creates an entry that asks for `events` of a descriptor.
+    ///
+    /// The descriptor is only asked about, so it need not be open. A negative number is ignored.
     pub const fn new(descriptor: RawFd, events: PollFlags) -> Self {
         Self(libc::pollfd { fd: descriptor, events: events.0, revents: 0 })
     }
 
-    /// The descriptor.
+    /// Returns the descriptor.
     pub const fn descriptor(&self) -> RawFd {
         self.0.fd
     }
 
-    /// What is asked.
+    /// Returns the flags that are asked for.
     pub const fn events(&self) -> PollFlags {
         PollFlags(self.0.events)
     }
 
-    /// What the last [`poll`] answered.
+    /// Returns the flags that the last [`poll`] reported.
     pub const fn answer(&self) -> PollFlags {
         PollFlags(self.0.revents)
     }
@@ -107,12 +123,15 @@ impl std::fmt::Debug for PollFd {
     }
 }
 
-/// Waits until one of several descriptors is ready, for at most `patience`; `None` is for ever. Says how many have an answer, which is then in
-/// their [`PollFd::answer`]; none once the time has passed.
+/// Waits until at least one of several descriptors is ready, for at most `timeout`.
 ///
-/// The rules are those of `poll(2)`: a descriptor that is not open is answered with [`PollFlags::NVAL`], a negative one is passed over, and
-/// [`PollFlags::ERR`] and [`PollFlags::HUP`] are answered without being asked for. Negative ones alone, or none at all, make it a sleep. One may
-/// be there several times.
+/// `None` waits without a limit. Returns the number of descriptors with a report, which
+/// [`PollFd::answer`] returns. Returns 0 if the timeout elapses first.
+///
+/// The rules are those of `poll(2)`. A descriptor that is not open is reported as
+/// [`PollFlags::NVAL`]. A negative one is ignored. [`PollFlags::ERR`] and [`PollFlags::HUP`] are
+/// reported even if they are not asked for. A list that is empty, or has only negative entries,
+/// makes the call a sleep. The same descriptor may occur several times.
 ///
 /// ```
 /// use std::io::Write;
@@ -121,52 +140,56 @@ impl std::fmt::Debug for PollFd {
 /// use procession::net::{PollFd, PollFlags, poll};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// // SAFETY: the coroutine holds no thread-local pointer that is scoped to a frame across a suspension.
+/// // SAFETY: the coroutine holds no frame-scoped thread-local pointer across a suspension.
 /// let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
-/// let (mut there, here) = UnixStream::pair()?;
+/// let (mut writer, reader) = UnixStream::pair()?;
 /// let (_silent, other) = UnixStream::pair()?;
 /// let waits = scheduler.spawn_coroutine(move |_: procession::co::Context<()>| {
-///     let mut both = [&here, &other].map(|one| PollFd::new(one.as_raw_fd(), PollFlags::IN));
+///     let mut both = [&reader, &other].map(|one| PollFd::new(one.as_raw_fd(), PollFlags::IN));
 ///     poll(&mut both, None).map(|count| (count, both.map(|one| one.answer())))
 /// })?;
-/// there.write_all(b"!")?;
+/// writer.write_all(b"!")?;
 /// assert_eq!(waits.join()??, (1, [PollFlags::IN, PollFlags::EMPTY]));
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// # Blocking
-/// A coroutine is suspended. Outside of coroutines, and where one cannot be suspended, this is the system's call, in a process as a
-/// [blocking section](crate::blocking). If the system has no descriptor left to wait by, a coroutine does the same.
+/// Suspends a coroutine. Everywhere else, and where a coroutine cannot be suspended, this is the
+/// system's blocking call; in a process it runs as a [blocking section](crate::blocking). A
+/// coroutine also makes the blocking call if the system has no file descriptor left to wait with.
 ///
 /// # Cancellation
-/// A coroutine that is cancelled or terminated unwinds from here; nothing stays registered.
+/// A coroutine that is cancelled or terminated unwinds from here. Nothing stays registered.
 ///
 /// # Errors
-/// The system's: too many descriptors (`InvalidInput`); outside of coroutines a signal has come (`Interrupted`). The scheduler has ended.
-pub fn poll(descriptors: &mut [PollFd], patience: Option<Duration>) -> io::Result<usize> {
-    if patience == Some(Duration::ZERO) {
-        return ask(descriptors, patience);
+/// Returns the system's error, such as `InvalidInput` for too many descriptors. Outside of
+/// coroutines, returns `Interrupted` if a signal arrives. Returns an error if the scheduler has
+/// ended.
+pub fn poll(descriptors: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> {
+    if timeout == Some(Duration::ZERO) {
+        return ask(descriptors, timeout);
     }
     if !coroutine::may_suspend() {
-        return crate::blocking(|| ask(descriptors, patience));
+        return crate::blocking(|| ask(descriptors, timeout));
     }
     let count = ask_at_once(descriptors)?;
     if count > 0 {
         return Ok(count);
     }
     if descriptors.iter().all(|one| one.0.fd < 0) {
-        match patience {
-            Some(patience) => coroutine::sleep(patience),
+        match timeout {
+            Some(timeout) => coroutine::sleep(timeout),
             None => coroutine::wait(std::future::pending()),
         }
         return Ok(0);
     }
-    // Nothing of the time has been used up, so whatever the system refuses, it can still be asked to wait itself.
+    // None of the timeout has been used yet. So whatever the system refuses here, the blocking call
+    // can still wait for all of it.
     let Ok(together) = watch(descriptors).and_then(Io::new) else {
-        return crate::blocking(|| ask(descriptors, patience));
+        return crate::blocking(|| ask(descriptors, timeout));
     };
-    let answered = coroutine::wait(together.run_within(Side::Read, patience, |_| match ask_at_once(descriptors)? {
+    let answered = coroutine::wait(together.run_within(Side::Read, timeout, |_| match ask_at_once(descriptors)? {
         0 => Err(io::ErrorKind::WouldBlock.into()),
         count => Ok(Done::whole(count)),
     }));
@@ -176,17 +199,18 @@ pub fn poll(descriptors: &mut [PollFd], patience: Option<Duration>) -> io::Resul
     }
 }
 
-/// The system's call.
-fn ask(descriptors: &mut [PollFd], patience: Option<Duration>) -> io::Result<usize> {
-    // Longer than any program runs is for ever.
-    let patience = patience.and_then(|patience| {
-        let tv_sec = libc::time_t::try_from(patience.as_secs()).ok()?;
-        Some(libc::timespec { tv_sec, tv_nsec: patience.subsec_nanos().into() })
+/// Makes the system's call.
+fn ask(descriptors: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> {
+    // A timeout that the system cannot represent is longer than any program runs.
+    let timeout = timeout.and_then(|timeout| {
+        let tv_sec = libc::time_t::try_from(timeout.as_secs()).ok()?;
+        Some(libc::timespec { tv_sec, tv_nsec: timeout.subsec_nanos().into() })
     });
-    let patience = patience.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
     let count = descriptors.len() as libc::nfds_t;
-    // SAFETY: [transparent] the slice is one of `pollfd`s, of that length; the time is there for the call, and there is no signal mask.
-    let answered = unsafe { libc::ppoll(descriptors.as_mut_ptr().cast(), count, patience, ptr::null()) };
+    // SAFETY: [transparent] the pointer and `count` describe a slice of `pollfd`s. `timeout` is
+    // null or points to a value that outlives the call, and there is no signal mask.
+    let answered = unsafe { libc::ppoll(descriptors.as_mut_ptr().cast(), count, timeout, ptr::null()) };
     usize::try_from(answered).map_err(|_| io::Error::last_os_error())
 }
 
@@ -194,11 +218,11 @@ fn ask_at_once(descriptors: &mut [PollFd]) -> io::Result<usize> {
     ask(descriptors, Some(Duration::ZERO))
 }
 
-/// A descriptor that becomes readable when there may be an answer for one of `descriptors`.
+/// Returns a descriptor that becomes readable once one of `descriptors` may have a report.
 fn watch(descriptors: &[PollFd]) -> io::Result<OwnedFd> {
     let together = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let mut asked: Vec<_> = descriptors.iter().map(|one| (one.0.fd, one.0.events)).filter(|one| one.0 >= 0).collect();
-    // One that is there several times is added once, with all that is asked about it.
+    // A descriptor that occurs several times is added once, with all flags that are asked for.
     asked.sort_unstable();
     asked.dedup_by(|later, first| {
         let same = later.0 == first.0;
@@ -211,7 +235,8 @@ fn watch(descriptors: &[PollFd]) -> io::Result<OwnedFd> {
     Ok(together)
 }
 
-/// The flags of `poll` that `epoll` has, with the same values; its others change what it does.
+/// The flags of `poll` that `epoll` has, with the same values. The other flags of `epoll` change
+/// its behaviour.
 const SHARED: i16 = libc::POLLIN
     | libc::POLLPRI
     | libc::POLLOUT
@@ -223,15 +248,16 @@ const SHARED: i16 = libc::POLLIN
 
 fn add(together: &OwnedFd, descriptor: RawFd, events: i16) -> io::Result<()> {
     let mut event = libc::epoll_event { events: (events & SHARED) as u32, u64: 0 };
-    // SAFETY: the event is there for the call, and descriptors are only numbers to it.
+    // SAFETY: the event outlives the call, and `epoll_ctl` takes any number as a descriptor.
     let added = unsafe { libc::epoll_ctl(together.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor, &raw mut event) };
     if added == 0 {
         return Ok(());
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        // A file, which is always ready for what it can be ready for, so nothing else was asked; or one closed meanwhile, which the next look
-        // answers.
+        // A file, which is always ready for everything it can be ready for, so `ask_at_once` has
+        // found that nothing else was asked for. Or a descriptor that was closed meanwhile, which
+        // the next call reports.
         Some(libc::EPERM | libc::EBADF) => Ok(()),
         _ => Err(error),
     }

@@ -1,4 +1,4 @@
-//! What TCP and Unix streams have in common, which is nearly all.
+//! The methods that TCP and Unix streams share, which are nearly all of them.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
@@ -49,7 +49,7 @@ where
     }
 
     pub(super) async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        // It takes nothing out, so how much it gives says nothing.
+        // A peek consumes nothing, so a short result says nothing about what is left.
         let call = |io: &T| Ok(Done::whole(rustix::net::recv(io, &mut *buffer, RecvFlags::PEEK)?.0));
         self.run(Side::Read, call).await
     }
@@ -64,7 +64,7 @@ where
 
     pub(super) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            // A stream takes at least one byte, or it is an error.
+            // A write to a stream takes at least one byte, or returns an error.
             let count = self.write(bytes).await?;
             bytes = &bytes[count..];
         }
@@ -91,7 +91,8 @@ where
         self.poll(Side::Read, task, |io| read_from(io, buffer))
     }
 
-    /// Reads into memory that need not be initialised; says how much of it is, then.
+    /// Reads into memory that need not be initialised, and returns the number of bytes that are
+    /// then.
     #[cfg(any(feature = "tokio-io", feature = "hyper"))]
     pub(super) fn poll_receive(
         &self,
@@ -120,7 +121,7 @@ where
         self.poll(Side::Write, task, |io| write_parts(io, parts))
     }
 
-    /// For `poll_close`: a peer that has gone need not be told.
+    /// Shuts down the write direction for `poll_close`. A peer that is gone is not an error.
     pub(super) fn close_writing(&self) -> io::Result<()> {
         match self.shutdown(Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -140,13 +141,14 @@ impl<T: AsFd> Io<T> {
     }
 }
 
-/// A timeout of ours as std's sockets report theirs; one of the system's, which has a code, stays what it is.
+/// Translates a timeout of this module into the error that std's sockets return, `WouldBlock`. A
+/// timeout of the system, which has an error code, stays as it is.
 pub(super) fn as_std_reports(error: io::Error) -> io::Error {
     let ours = error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
     if ours { io::ErrorKind::WouldBlock.into() } else { error }
 }
 
-/// The methods that TCP and Unix streams share; each is a struct of one `Io`.
+/// The methods that TCP and Unix streams share. Each stream is a tuple struct of one `Io`.
 macro_rules! stream_methods {
     ($Stream:ident, $Std:ty) => {
         impl $Stream {
@@ -155,111 +157,126 @@ macro_rules! stream_methods {
                 &self.0
             }
 
-            /// Reads what there is, at most as much as `buffer` holds; 0 is the end.
+            /// Reads available data into `buffer`, and returns the number of bytes.
+            ///
+            /// Waits if there is none. Zero bytes is the end of the stream, unless `buffer` is
+            /// empty.
             ///
             /// # Errors
-            /// The system's; [`TimedOut`](std::io::ErrorKind::TimedOut) after the read timeout.
+            /// Returns the system's error, or [`TimedOut`](std::io::ErrorKind::TimedOut) if the
+            /// read timeout elapses.
             pub async fn read(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
                 self.0.read(buffer).await
             }
 
-            /// As [`read`](Self::read), into several buffers, one after the other.
+            /// Like [`read`](Self::read), but fills several buffers, one after the other.
             ///
             /// # Errors
-            /// As there.
+            /// Returns the same errors as [`read`](Self::read).
             pub async fn read_vectored(&self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
                 self.0.read_vectored(buffers).await
             }
 
-            /// Reads until `buffer` is full. The read timeout is for each part that comes.
+            /// Reads until `buffer` is full. The read timeout applies to each part that arrives,
+            /// not to the whole.
             ///
             /// # Errors
-            /// As [`read`](Self::read); [`UnexpectedEof`](std::io::ErrorKind::UnexpectedEof) if the end comes first.
+            /// Returns the errors of [`read`](Self::read). Returns
+            /// [`UnexpectedEof`](std::io::ErrorKind::UnexpectedEof) if the stream ends first.
             ///
             /// # Cancellation
-            /// Dropped before it is complete, what it has read is lost.
+            /// If the future is dropped before it completes, the data it has read so far is lost.
             pub async fn read_exact(&self, buffer: &mut [u8]) -> std::io::Result<()> {
                 self.0.read_exact(buffer).await
             }
 
-            /// Reads what there is, and leaves it there.
+            /// Reads available data into `buffer` without removing it, so that the next read
+            /// returns it again.
             ///
             /// # Errors
-            /// As [`read`](Self::read).
+            /// Returns the same errors as [`read`](Self::read).
             pub async fn peek(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
                 self.0.peek(buffer).await
             }
 
-            /// Writes some of `bytes`, and says how many.
+            /// Writes a part of `bytes`, and returns the number of bytes written. Waits if there is
+            /// no room.
             ///
             /// # Errors
-            /// The system's; [`TimedOut`](std::io::ErrorKind::TimedOut) after the write timeout.
+            /// Returns the system's error, or [`TimedOut`](std::io::ErrorKind::TimedOut) if the
+            /// write timeout elapses.
             pub async fn write(&self, bytes: &[u8]) -> std::io::Result<usize> {
                 self.0.write(bytes).await
             }
 
-            /// As [`write`](Self::write), out of several parts, one after the other.
+            /// Like [`write`](Self::write), but writes several buffers, one after the other.
             ///
             /// # Errors
-            /// As there.
+            /// Returns the same errors as [`write`](Self::write).
             pub async fn write_vectored(&self, parts: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
                 self.0.write_vectored(parts).await
             }
 
-            /// Writes all of `bytes`. The write timeout is for each part that there is room for.
+            /// Writes all of `bytes`. The write timeout applies to each part that is written, not
+            /// to the whole.
             ///
             /// # Errors
-            /// As [`write`](Self::write).
+            /// Returns the same errors as [`write`](Self::write).
             ///
             /// # Cancellation
-            /// Dropped before it is complete, some may have been written.
+            /// If the future is dropped before it completes, a part of `bytes` may have been
+            /// written.
             pub async fn write_all(&self, bytes: &[u8]) -> std::io::Result<()> {
                 self.0.write_all(bytes).await
             }
 
-            /// As [`read`](Self::read), without waiting.
+            /// Like [`read`](Self::read), but without waiting.
             ///
             /// # Errors
-            /// The system's; [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is nothing to read.
+            /// Returns the system's error, or [`WouldBlock`](std::io::ErrorKind::WouldBlock) if
+            /// there is nothing to read.
             pub fn try_read(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
                 self.0.try_read(buffer)
             }
 
-            /// As [`write`](Self::write), without waiting.
+            /// Like [`write`](Self::write), but without waiting.
             ///
             /// # Errors
-            /// The system's; [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room.
+            /// Returns the system's error, or [`WouldBlock`](std::io::ErrorKind::WouldBlock) if
+            /// there is no room.
             pub fn try_write(&self, bytes: &[u8]) -> std::io::Result<usize> {
                 self.0.try_write(bytes)
             }
 
-            /// As [`read_vectored`](Self::read_vectored), without waiting.
+            /// Like [`read_vectored`](Self::read_vectored), but without waiting.
             ///
             /// # Errors
-            /// As [`try_read`](Self::try_read).
+            /// Returns the same errors as [`try_read`](Self::try_read).
             pub fn try_read_vectored(&self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
                 self.0.try_read_vectored(buffers)
             }
 
-            /// As [`write_vectored`](Self::write_vectored), without waiting.
+            /// Like [`write_vectored`](Self::write_vectored), but without waiting.
             ///
             /// # Errors
-            /// As [`try_write`](Self::try_write).
+            /// Returns the same errors as [`try_write`](Self::try_write).
             pub fn try_write_vectored(&self, parts: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
                 self.0.try_write_vectored(parts)
             }
 
-            /// Reads, or leaves the waker: what async code by hand, and other kinds of processes, stand on. Of several who poll one side of a
-            /// socket so, the last is woken.
+            /// Polls a read, for futures that are written by hand and for state machines.
             ///
-            /// The read timeout begins with the first poll that waits, and ends with the first one
-            /// that does not. Between polls nobody knows whether the read was given up, so the time
-            /// of one that was goes on for the next, which may end early. The same holds for the
-            /// I/O traits. [`read`](Self::read), and `read` of a [half](ReadHalf), begin anew each
-            /// time.
+            /// If several callers poll one direction of a socket this way, only the last one is
+            /// woken.
+            ///
+            /// The read timeout starts at the first poll that returns `Pending` and ends with the
+            /// first poll that returns `Ready`. The stream cannot know whether a read was abandoned
+            /// between two polls. So if one was, its timeout continues for the next read, which may
+            /// then end early. The I/O traits behave the same way. [`read`](Self::read), and `read`
+            /// of a [half](ReadHalf), start the timeout anew each time.
             ///
             /// # Errors
-            /// As [`read`](Self::read).
+            /// Returns the same errors as [`read`](Self::read).
             pub fn poll_read(
                 &self,
                 task: &mut std::task::Context<'_>,
@@ -268,10 +285,10 @@ macro_rules! stream_methods {
                 self.0.poll_read(task, buffer)
             }
 
-            /// As [`poll_read`](Self::poll_read), for writing.
+            /// Like [`poll_read`](Self::poll_read), but polls a write.
             ///
             /// # Errors
-            /// As [`write`](Self::write).
+            /// Returns the same errors as [`write`](Self::write).
             pub fn poll_write(
                 &self,
                 task: &mut std::task::Context<'_>,
@@ -280,21 +297,25 @@ macro_rules! stream_methods {
                 self.0.poll_write(task, bytes)
             }
 
-            /// Ends one direction, or both: the peer reads what was written before, and then the end.
+            /// Shuts down one direction of the connection, or both. The peer reads everything that
+            /// was written before, and then the end of the stream.
             ///
             /// # Errors
-            /// The system's, if the stream is not connected any more.
+            /// Returns the system's error, for example if the stream is no longer connected.
             pub fn shutdown(&self, how: std::net::Shutdown) -> std::io::Result<()> {
                 self.0.shutdown(how)
             }
 
-            /// A half to read and a half to write, so that two can work at once. `&self` can be read and written as it is, so this only says
-            /// who does what.
+            /// Splits the stream into a read half and a write half that borrow it.
+            ///
+            /// All methods of a stream take `&self`, so a split is never required. It only makes
+            /// clear which code reads and which code writes.
             pub fn split(&self) -> (ReadHalf<&Self>, WriteHalf<&Self>) {
                 (ReadHalf(self), WriteHalf(self))
             }
 
-            /// As [`split`](Self::split), but both halves own the stream: for two processes.
+            /// Splits the stream into a read half and a write half that own it together, for two
+            /// processes.
             pub fn into_split(self) -> (ReadHalf<Arc<Self>>, WriteHalf<Arc<Self>>) {
                 let stream = Arc::new(self);
                 (ReadHalf(Arc::clone(&stream)), WriteHalf(stream))
@@ -311,7 +332,9 @@ macro_rules! stream_methods {
             }
         }
 
-        /// In blocking style: a coroutine is suspended while it waits, a plain thread is parked. In an async process this is a blocking section.
+        /// Reads in blocking style. A coroutine is suspended while it waits, and a plain thread is
+        /// parked. In an async process the wait is a [blocking section](crate::blocking). If the
+        /// read timeout elapses, the error is `WouldBlock`, as in std.
         impl std::io::Read for &$Stream {
             fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
                 crate::coroutine::wait($Stream::read(self, buffer)).map_err(super::stream::as_std_reports)
@@ -322,7 +345,7 @@ macro_rules! stream_methods {
             }
         }
 
-        /// As for `Read`.
+        /// Writes in blocking style, in the same way as the implementation of `Read`.
         impl std::io::Write for &$Stream {
             fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
                 crate::coroutine::wait($Stream::write(self, bytes)).map_err(super::stream::as_std_reports)
@@ -332,13 +355,13 @@ macro_rules! stream_methods {
                 crate::coroutine::wait($Stream::write_vectored(self, parts)).map_err(super::stream::as_std_reports)
             }
 
-            /// Nothing is kept back.
+            /// Does nothing, since a stream has no buffer.
             fn flush(&mut self) -> std::io::Result<()> {
                 Ok(())
             }
         }
 
-        /// As for a reference to it.
+        /// Reads in blocking style, like the implementation for a reference.
         impl std::io::Read for $Stream {
             fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
                 std::io::Read::read(&mut &*self, buffer)
@@ -349,7 +372,7 @@ macro_rules! stream_methods {
             }
         }
 
-        /// As for a reference to it.
+        /// Writes in blocking style, like the implementation for a reference.
         impl std::io::Write for $Stream {
             fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
                 std::io::Write::write(&mut &*self, bytes)
@@ -370,16 +393,19 @@ macro_rules! stream_methods {
 
 pub(super) use stream_methods;
 
-/// To and from std's type of the same socket. Both may fail, since the mode of the descriptor changes.
+/// Conversions from and to std's type of the same socket. Both can fail, since they change the mode
+/// of the descriptor.
 macro_rules! std_conversions {
     ($Ours:ident, $Std:ty) => {
         impl TryFrom<$Std> for $Ours {
             type Error = std::io::Error;
 
-            /// Puts it into non-blocking mode.
+            /// Puts the socket into non-blocking mode and registers it with the scheduler of the
+            /// calling process or thread.
             ///
             /// # Errors
-            /// The system's; this scheduler knows the descriptor already.
+            /// Returns the system's error, for example `AlreadyExists` if this scheduler already
+            /// knows the descriptor.
             fn try_from(socket: $Std) -> std::io::Result<Self> {
                 socket.set_nonblocking(true)?;
                 Io::new(socket).map(Self)
@@ -389,10 +415,10 @@ macro_rules! std_conversions {
         impl TryFrom<$Ours> for $Std {
             type Error = std::io::Error;
 
-            /// Puts it into blocking mode.
+            /// Ends the registration and puts the socket into blocking mode.
             ///
             /// # Errors
-            /// The system's.
+            /// Returns the system's error.
             fn try_from(socket: $Ours) -> std::io::Result<Self> {
                 let socket = socket.0.into_inner();
                 socket.set_nonblocking(false)?;

@@ -1,4 +1,4 @@
-//! TCP.
+//! TCP sockets.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream};
@@ -13,9 +13,9 @@ use super::io::{Io, Side};
 use super::options::{SocketOptions, socket_methods};
 use super::resolve::Host;
 use super::stream::{std_conversions, stream_methods};
-use crate::time::timeout;
+use crate::time;
 
-/// A socket that accepts TCP connections.
+/// A TCP socket that accepts connections.
 ///
 /// ```
 /// use procession::net::{TcpListener, TcpStream};
@@ -23,6 +23,7 @@ use crate::time::timeout;
 /// procession::run(async {
 ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
 ///     let address = listener.local_addr()?;
+///     // The server echoes what the client sends.
 ///     let server = procession::spawn(async move {
 ///         let (stream, _) = listener.accept().await?;
 ///         let mut bytes = [0; 64];
@@ -31,9 +32,9 @@ use crate::time::timeout;
 ///     });
 ///     let stream = TcpStream::connect(address).await?;
 ///     stream.write_all(b"hello").await?;
-///     let mut back = [0; 5];
-///     stream.read_exact(&mut back).await?;
-///     assert_eq!(&back, b"hello");
+///     let mut echo = [0; 5];
+///     stream.read_exact(&mut echo).await?;
+///     assert_eq!(&echo, b"hello");
 ///     server.await.expect("it does not panic")
 /// })?;
 /// # Ok::<(), std::io::Error>(())
@@ -41,26 +42,34 @@ use crate::time::timeout;
 pub struct TcpListener(pub(super) Io<StdTcpListener>);
 
 impl TcpListener {
-    /// Listens at `host`; of several addresses, at the first that can be bound. Port 0 lets the system choose one. An address that was in use
-    /// a moment ago can be bound again. [`SocketOptions::listen`] for more say in this.
+    /// Creates a listener at `host`. If the host has several addresses, uses the first one that can
+    /// be bound. With port 0, the system chooses a free port.
+    ///
+    /// An address that was in use a moment ago can be bound again. The backlog holds 4096
+    /// connections. Use [`SocketOptions::listen`] to change these settings.
     ///
     /// # Errors
-    /// The system's, of the last address tried.
+    /// Returns the system's error for the last address, or the error of
+    /// [resolving](Host::addresses) the host.
     pub async fn bind(host: impl Into<Host>) -> io::Result<Self> {
         SocketOptions::new().listen(host).await
     }
 
-    /// Waits for the next connection.
+    /// Waits for the next connection, and returns it with the address of its peer.
     ///
-    /// If the system has no descriptor for it, it stays in the backlog, and this waits until there is one: at once when the program closes
-    /// one of this scheduler's sockets, a fiftieth of a second later at the latest if something else is closed. No descriptor is held in
-    /// reserve. [`DescriptorSnapshot::accepts_put_off`](crate::DescriptorSnapshot::accepts_put_off) counts it.
+    /// If the system has no file descriptor left, the connection stays in the backlog until there
+    /// is one. If the program closes a socket of this scheduler, the wait ends at once. If a
+    /// descriptor becomes free elsewhere, the wait ends at most 20 ms later. No descriptor is kept
+    /// in reserve.
+    /// [`DescriptorSnapshot::accepts_put_off`](crate::DescriptorSnapshot::accepts_put_off) counts
+    /// these waits.
     ///
     /// # Errors
-    /// The system's, of the listener. Those of a connection that was gone before it was accepted are not told: the next is awaited.
+    /// Returns the system's error of the listener. If a connection is gone before it is accepted,
+    /// that is no error; the method waits for the next one.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, no connection is lost.
+    /// If the future is dropped before it completes, no connection is lost.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (socket, address) = accept(&self.0).await?;
         let socket = StdTcpStream::from(socket);
@@ -71,26 +80,26 @@ impl TcpListener {
         Ok((TcpStream(Io::on(self.0.shared(), socket)?), address))
     }
 
-    /// Where it listens.
+    /// Returns the address at which the socket listens.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().local_addr()
     }
 
-    /// Hops that packets of its connections may take.
+    /// Returns the maximum number of hops for packets of accepted connections (`IP_TTL`).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn ttl(&self) -> io::Result<u32> {
         self.0.get().ttl()
     }
 
-    /// Sets that.
+    /// Sets the maximum number of hops; see [`ttl`](Self::ttl).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn set_ttl(&self, hops: u32) -> io::Result<()> {
         self.0.get().set_ttl(hops)
     }
@@ -100,99 +109,130 @@ std_conversions!(TcpListener, StdTcpListener);
 
 socket_methods!(TcpListener);
 
-/// A TCP connection. See [`TcpListener`] for an example.
+/// A TCP connection.
 ///
-/// All methods take `&self`: one process may read while another writes. It has the I/O traits of `futures-io`, for `&TcpStream`, too; with
-/// the feature `tokio-io` those of tokio, with `hyper` those of hyper.
+/// All methods take `&self`, so one process can read while another one writes. The stream and
+/// references to it implement the I/O traits of `futures-io`. The feature `tokio-io` adds the
+/// traits of tokio, and the feature `hyper` those of hyper. In coroutines and on plain threads, use
+/// [`std::io::Read`] and [`std::io::Write`].
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::net::{TcpListener, TcpStream};
+///
+/// procession::run(async {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+///     let client = TcpStream::connect(listener.local_addr()?).await?;
+///     let (server, _) = listener.accept().await?;
+///
+///     client.set_nodelay(true)?;
+///     client.write_all(b"GET").await?;
+///     client.shutdown(std::net::Shutdown::Write)?;
+///
+///     server.set_read_timeout(Some(Duration::from_secs(5)))?;
+///     let mut bytes = [0; 16];
+///     assert_eq!(server.read(&mut bytes).await?, 3);
+///     assert_eq!(server.read(&mut bytes).await?, 0, "the end of the stream");
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct TcpStream(pub(super) Io<StdTcpStream>);
 
 stream_methods!(TcpStream, StdTcpStream);
 std_conversions!(TcpStream, StdTcpStream);
 
 impl TcpStream {
-    /// Connects to `host`; of several addresses, to the first that answers. [`SocketOptions::connect`] for more say in this.
+    /// Connects to `host`. If the host has several addresses, tries one after the other until a
+    /// connection succeeds. Use [`SocketOptions::connect`] to set options first.
     ///
     /// # Errors
-    /// The system's, of the last address tried.
+    /// Returns the system's error for the last address, or the error of
+    /// [resolving](Host::addresses) the host.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, the connection is given up.
+    /// If the future is dropped before it completes, the connection attempt is abandoned.
     pub async fn connect(host: impl Into<Host>) -> io::Result<Self> {
         SocketOptions::new().connect(host).await
     }
 
-    /// As [`connect`](Self::connect), within `patience`, looking up the name included.
+    /// Like [`connect`](Self::connect), with a limit of `timeout`. The limit includes the time to
+    /// resolve the host.
     ///
     /// # Errors
-    /// As there; [`TimedOut`](io::ErrorKind::TimedOut).
-    pub async fn connect_timeout(host: impl Into<Host>, patience: Duration) -> io::Result<Self> {
-        match timeout(patience, Self::connect(host)).await {
+    /// Returns the errors of [`connect`](Self::connect), or [`TimedOut`](io::ErrorKind::TimedOut)
+    /// if the timeout elapses.
+    pub async fn connect_timeout(host: impl Into<Host>, timeout: Duration) -> io::Result<Self> {
+        match time::timeout(timeout, Self::connect(host)).await {
             Ok(connected) => connected,
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "not connected within the time")),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "not connected within the timeout")),
         }
     }
 
-    /// The address here.
+    /// Returns the local address of the connection.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().local_addr()
     }
 
-    /// The address there.
+    /// Returns the address of the peer.
     ///
     /// # Errors
-    /// The system's: it is not connected any more.
+    /// Returns the system's error, for example if the stream is no longer connected.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().peer_addr()
     }
 
-    /// Whether what is written is sent at once, and not held back to be sent with more (Nagle's algorithm).
+    /// Returns `true` if data is sent at once, and not held back to be sent together with more
+    /// (Nagle's algorithm, `TCP_NODELAY`).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn nodelay(&self) -> io::Result<bool> {
         self.0.get().nodelay()
     }
 
-    /// Sets that. Default: it is held back.
+    /// Sets whether data is sent at once; see [`nodelay`](Self::nodelay). Default: `false`.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.0.get().set_nodelay(nodelay)
     }
 
-    /// Hops that a packet may take.
+    /// Returns the maximum number of hops for packets (`IP_TTL`).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn ttl(&self) -> io::Result<u32> {
         self.0.get().ttl()
     }
 
-    /// Sets that.
+    /// Sets the maximum number of hops; see [`ttl`](Self::ttl).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn set_ttl(&self, hops: u32) -> io::Result<()> {
         self.0.get().set_ttl(hops)
     }
 
-    /// After how long without data the system asks whether the peer is still there; `None` is never.
+    /// Returns how long the connection is idle before the system probes whether the peer is still
+    /// there (`SO_KEEPALIVE` and `TCP_KEEPIDLE`). `None` means never.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn keepalive(&self) -> io::Result<Option<Duration>> {
         let socket = self.0.get();
         Ok(if sockopt::socket_keepalive(socket)? { Some(sockopt::tcp_keepidle(socket)?) } else { None })
     }
 
-    /// Sets that, to the second. Default: never.
+    /// Sets how long the connection is idle before the system probes the peer; see
+    /// [`keepalive`](Self::keepalive). The unit is whole seconds. Default: `None`.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn set_keepalive(&self, idle: Option<Duration>) -> io::Result<()> {
         let socket = self.0.get();
         if let Some(idle) = idle {
@@ -201,81 +241,98 @@ impl TcpStream {
         Ok(sockopt::set_socket_keepalive(socket, idle.is_some())?)
     }
 
-    /// How long after each such question the next one follows, and after how many without an answer the connection ends: with
-    /// [`TimedOut`](io::ErrorKind::TimedOut), for whoever reads, too.
+    /// Returns the interval between keepalive probes, and the number of unanswered probes after
+    /// which the connection ends. It then ends with [`TimedOut`](io::ErrorKind::TimedOut), also for
+    /// pending reads.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn keepalive_probes(&self) -> io::Result<(Duration, u32)> {
         let socket = self.0.get();
         Ok((sockopt::tcp_keepintvl(socket)?, sockopt::tcp_keepcnt(socket)?))
     }
 
-    /// Sets that, the time to the second. Default: the system's, of Linux 75 s and 9.
+    /// Sets the interval and the number of keepalive probes; see
+    /// [`keepalive_probes`](Self::keepalive_probes). The interval counts in whole seconds. Default:
+    /// the system's, which is 75 s and 9 probes on Linux.
     ///
     /// # Errors
-    /// The system's: it takes neither zero nor much.
+    /// Returns the system's error. It accepts neither zero nor large values.
     pub fn set_keepalive_probes(&self, interval: Duration, count: u32) -> io::Result<()> {
         let socket = self.0.get();
         sockopt::set_tcp_keepintvl(socket, interval)?;
         Ok(sockopt::set_tcp_keepcnt(socket, count)?)
     }
 
-    /// How long data that are sent may be without an answer, or wait for a peer that does not read, until the connection ends with
-    /// [`TimedOut`](io::ErrorKind::TimedOut); `None` is as long as the system tries.
+    /// Returns the limit for data that is not acknowledged, or `None` if the system decides.
+    ///
+    /// The limit applies to data that was sent and not acknowledged, and to data that cannot be
+    /// sent since the peer does not read. When it elapses, the connection ends with
+    /// [`TimedOut`](io::ErrorKind::TimedOut) (`TCP_USER_TIMEOUT`).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn user_timeout(&self) -> io::Result<Option<Duration>> {
         let timeout_ms = sockopt::tcp_user_timeout(self.0.get())?;
         Ok((timeout_ms > 0).then(|| Duration::from_millis(timeout_ms.into())))
     }
 
-    /// Sets that, to the millisecond. Default: `None`, which is about a quarter of an hour.
+    /// Sets the limit for data that is not acknowledged; see [`user_timeout`](Self::user_timeout).
+    /// The unit is whole milliseconds. Default: `None`, which is about 15 minutes on Linux.
     ///
     /// # Errors
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for less than a millisecond, and for more than 24 days; the system's.
+    /// Returns [`InvalidInput`](io::ErrorKind::InvalidInput) for less than 1 ms and for more than
+    /// 24 days. Returns the system's error otherwise.
     pub fn set_user_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         let timeout_ms = match timeout.map(|timeout| i32::try_from(timeout.as_millis())) {
             None => 0,
             Some(Ok(timeout_ms @ 1..)) => timeout_ms.cast_unsigned(),
             Some(_) => {
-                let text = "cannot set a user timeout outside of 1 ms to 24 days: use None for none";
+                let text = "cannot set a user timeout outside of 1 ms to 24 days: use None for no timeout";
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
         };
         Ok(sockopt::set_tcp_user_timeout(self.0.get(), timeout_ms)?)
     }
 
-    /// Whether what comes is acknowledged at once, and not with what is sent next. The system changes that by itself, too.
+    /// Returns `true` if received data is acknowledged at once, and not together with the next data
+    /// that is sent (`TCP_QUICKACK`). The system changes this setting by itself, too.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn quick_ack(&self) -> io::Result<bool> {
         Ok(sockopt::tcp_quickack(self.0.get())?)
     }
 
-    /// Sets that, for now.
+    /// Sets for the moment whether received data is acknowledged at once; see
+    /// [`quick_ack`](Self::quick_ack).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn set_quick_ack(&self, quick: bool) -> io::Result<()> {
         Ok(sockopt::set_tcp_quickack(self.0.get(), quick)?)
     }
 
-    /// What becomes of data that are not sent when the socket is closed: `None`, the system goes on sending them; zero, they are
-    /// discarded, and the peer is reset.
+    /// Returns what happens to unsent data when the socket is closed (`SO_LINGER`).
+    ///
+    /// With `None`, the system continues to send it in the background. With zero, it is discarded,
+    /// and the peer's connection is reset. With any other time, closing the socket blocks for at
+    /// most that long.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
         Ok(sockopt::socket_linger(self.0.get())?)
     }
 
-    /// Sets that. With a time other than zero, the close blocks the worker for so long.
+    /// Sets what happens to unsent data when the socket is closed; see [`linger`](Self::linger).
+    /// Default: `None`.
+    ///
+    /// # Blocking
+    /// With a time other than zero, closing the socket blocks the worker, for at most that time.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         Ok(sockopt::set_socket_linger(self.0.get(), linger)?)
     }

@@ -1,7 +1,8 @@
-//! The streams with the I/O traits of others.
+//! The I/O traits of other crates for streams.
 //!
 //! ## Invariants
-//! - `[initialised]` what [`Io::poll_receive`](super::io::Io) says that it has received, it has written.
+//! - `[initialised]` [`Io::poll_receive`](super::io::Io) has written all the bytes that it reports
+//!   as received.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::pin::Pin;
@@ -38,12 +39,12 @@ macro_rules! futures_io {
                 self.io().poll_write_vectored(task, parts)
             }
 
-            /// Nothing is held back here.
+            /// Does nothing, since a stream has no buffer.
             fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
                 Poll::Ready(Ok(()))
             }
 
-            /// Tells the peer that no more will come.
+            /// Shuts down the write direction, so that the peer reads the end of the stream.
             fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
                 Poll::Ready(self.io().close_writing())
             }
@@ -65,10 +66,11 @@ macro_rules! tokio_io {
                 task: &mut Context<'_>,
                 buffer: &mut tokio::io::ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
-                // SAFETY: [initialised] nothing is made uninitialised again: it is written to only.
+                // SAFETY: [initialised] `poll_receive` only writes, so no initialised byte becomes
+                // uninitialised.
                 let unfilled = unsafe { buffer.unfilled_mut() };
                 self.io().poll_receive(task, unfilled).map_ok(|count| {
-                    // SAFETY: [initialised] so much was received.
+                    // SAFETY: [initialised] the first `count` bytes were received.
                     unsafe { buffer.assume_init(count) };
                     buffer.advance(count);
                 })
@@ -117,10 +119,11 @@ macro_rules! hyper_rt {
                 task: &mut Context<'_>,
                 mut buffer: hyper::rt::ReadBufCursor<'_>,
             ) -> Poll<io::Result<()>> {
-                // SAFETY: [initialised] nothing is made uninitialised again: it is written to only.
+                // SAFETY: [initialised] `poll_receive` only writes, so no initialised byte becomes
+                // uninitialised.
                 let unfilled = unsafe { buffer.as_mut() };
                 self.io().poll_receive(task, unfilled).map_ok(|count| {
-                    // SAFETY: [initialised] so much was received.
+                    // SAFETY: [initialised] the first `count` bytes were received.
                     unsafe { buffer.advance(count) };
                 })
             }

@@ -1,4 +1,4 @@
-//! UDP.
+//! UDP sockets.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdUdpSocket};
@@ -13,16 +13,18 @@ use super::stream::std_conversions;
 
 /// A socket for UDP datagrams.
 ///
+/// All methods take `&self`, so one process can receive while another one sends.
+///
 /// ```
 /// use procession::net::UdpSocket;
 ///
 /// procession::run(async {
-///     let one = UdpSocket::bind("127.0.0.1:0").await?;
-///     let other = UdpSocket::bind("127.0.0.1:0").await?;
-///     one.send_to(b"hello", other.local_addr()?).await?;
+///     let client = UdpSocket::bind("127.0.0.1:0").await?;
+///     let server = UdpSocket::bind("127.0.0.1:0").await?;
+///     client.send_to(b"hello", server.local_addr()?).await?;
 ///     let mut bytes = [0; 64];
-///     let (count, from) = other.recv_from(&mut bytes).await?;
-///     assert_eq!((&bytes[..count], from), (&b"hello"[..], one.local_addr()?));
+///     let (count, sender) = server.recv_from(&mut bytes).await?;
+///     assert_eq!((&bytes[..count], sender), (&b"hello"[..], client.local_addr()?));
 ///     Ok::<(), std::io::Error>(())
 /// })?;
 /// # Ok::<(), std::io::Error>(())
@@ -32,80 +34,90 @@ pub struct UdpSocket(pub(super) Io<StdUdpSocket>);
 std_conversions!(UdpSocket, StdUdpSocket);
 
 impl UdpSocket {
-    /// Receives at `host`; of several addresses, at the first that can be bound. Port 0 lets the system choose one.
-    /// [`SocketOptions::bind`] for more say in this.
+    /// Creates a socket at `host`. If the host has several addresses, uses the first one that can
+    /// be bound. With port 0, the system chooses a free port. Use [`SocketOptions::bind`] to set
+    /// options first.
     ///
     /// # Errors
-    /// The system's, of the last address tried.
+    /// Returns the system's error for the last address, or the error of
+    /// [resolving](Host::addresses) the host.
     pub async fn bind(host: impl Into<Host>) -> io::Result<Self> {
         SocketOptions::new().bind(host).await
     }
 
-    /// From now on [`send`](Self::send) goes there, and only what comes from there is received; of several addresses, the first that can be.
+    /// Connects the socket to `host`. From then on [`send`](Self::send) sends to that address, and
+    /// only datagrams from that address are received. If the host has several addresses, uses the
+    /// first one that works.
     ///
     /// # Errors
-    /// The system's, of the last address tried.
+    /// Returns the system's error for the last address, or the error of
+    /// [resolving](Host::addresses) the host.
     pub async fn connect(&self, host: impl Into<Host>) -> io::Result<()> {
         let addresses = host.into().addresses().await?;
         self.0.get().connect(&*addresses)
     }
 
-    /// Sends a datagram to where this is connected to.
+    /// Sends a datagram to the address that the socket is connected to, and returns its length.
     ///
     /// # Errors
-    /// The system's, which may be of an earlier datagram that nobody took; [`TimedOut`](io::ErrorKind::TimedOut) after the write timeout.
+    /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the write timeout
+    /// elapses. The error may belong to an earlier datagram that found no receiver.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.run(Side::Write, |io| io.send(bytes).map(Done::whole)).await
     }
 
-    /// Sends a datagram to `host`, to the first of its addresses.
+    /// Sends a datagram to the first address of `host`, and returns its length.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Returns the errors of [`send`](Self::send), or the error of [resolving](Host::addresses) the
+    /// host.
     pub async fn send_to(&self, bytes: &[u8], host: impl Into<Host>) -> io::Result<usize> {
         let addresses = host.into().addresses().await?;
         let address = addresses[0];
         self.0.run(Side::Write, |io| io.send_to(bytes, address).map(Done::whole)).await
     }
 
-    /// As [`send`](Self::send), one datagram out of several parts, one after the other.
+    /// Like [`send`](Self::send), but makes one datagram of several buffers, one after the other.
     ///
     /// # Errors
-    /// As there; the system takes 1024 parts at most.
+    /// Returns the errors of [`send`](Self::send). The system takes at most 1024 buffers.
     pub async fn send_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         self.0.run(Side::Write, |io| send_parts(io, parts).map(Done::whole)).await
     }
 
-    /// As [`send_to`](Self::send_to), one datagram out of several parts, one after the other.
+    /// Like [`send_to`](Self::send_to), but makes one datagram of several buffers, one after the
+    /// other.
     ///
     /// # Errors
-    /// As [`send_vectored`](Self::send_vectored).
+    /// Returns the errors of [`send_to`](Self::send_to). The system takes at most 1024 buffers.
     pub async fn send_vectored_to(&self, parts: &[IoSlice<'_>], host: impl Into<Host>) -> io::Result<usize> {
         let addresses = host.into().addresses().await?;
         let address = addresses[0];
         self.0.run(Side::Write, |io| send_parts_to(io, parts, &address).map(Done::whole)).await
     }
 
-    /// Receives a datagram; what does not fit into `buffer` is discarded.
+    /// Receives a datagram into `buffer`, and returns the number of bytes. The part that does not
+    /// fit is discarded.
     ///
     /// # Errors
-    /// The system's, which may be of a datagram sent before; [`TimedOut`](io::ErrorKind::TimedOut) after the read timeout.
+    /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the read timeout
+    /// elapses. The error may belong to a datagram that was sent before.
     pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.run(Side::Read, |io| io.recv(buffer).map(Done::whole)).await
     }
 
-    /// As [`recv`](Self::recv), with the sender's address.
+    /// Like [`recv`](Self::recv), but also returns the address of the sender.
     ///
     /// # Errors
-    /// As there.
+    /// Returns the same errors as [`recv`](Self::recv).
     pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.run(Side::Read, |io| io.recv_from(buffer).map(Done::whole)).await
     }
 
-    /// As [`recv_from`](Self::recv_from), into several buffers, one after the other.
+    /// Like [`recv_from`](Self::recv_from), but fills several buffers, one after the other.
     ///
     /// # Errors
-    /// As there.
+    /// Returns the same errors as [`recv`](Self::recv).
     pub async fn recv_vectored_from(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, SocketAddr)> {
         let call = |io: &StdUdpSocket| {
             let (count, address) = receive_parts(io, buffers)?;
@@ -115,234 +127,246 @@ impl UdpSocket {
         self.0.run(Side::Read, call).await
     }
 
-    /// As [`recv`](Self::recv), into several buffers, one after the other.
+    /// Like [`recv`](Self::recv), but fills several buffers, one after the other.
     ///
     /// # Errors
-    /// As there.
+    /// Returns the same errors as [`recv`](Self::recv).
     pub async fn recv_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.0.run(Side::Read, |io| receive_parts(io, buffers).map(|(count, _)| Done::whole(count))).await
     }
 
-    /// As [`recv`](Self::recv), and leaves the datagram there.
+    /// Like [`recv`](Self::recv), but leaves the datagram in the queue.
     ///
     /// # Errors
-    /// As there.
+    /// Returns the same errors as [`recv`](Self::recv).
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.run(Side::Read, |io| io.peek(buffer).map(Done::whole)).await
     }
 
-    /// As [`recv_from`](Self::recv_from), and leaves the datagram there.
+    /// Like [`recv_from`](Self::recv_from), but leaves the datagram in the queue.
     ///
     /// # Errors
-    /// As there.
+    /// Returns the same errors as [`recv`](Self::recv).
     pub async fn peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.run(Side::Read, |io| io.peek_from(buffer).map(Done::whole)).await
     }
 
-    /// As [`recv`](Self::recv), without waiting.
+    /// Like [`recv`](Self::recv), but without waiting.
     ///
     /// # Errors
-    /// The system's; [`WouldBlock`](io::ErrorKind::WouldBlock) if there is none.
+    /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
+    /// datagram.
     pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.try_once(Side::Read, |io| io.recv(buffer).map(Done::whole))
     }
 
-    /// As [`send`](Self::send), without waiting.
+    /// Like [`send`](Self::send), but without waiting.
     ///
     /// # Errors
-    /// The system's; [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room.
+    /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
+    /// room.
     pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_once(Side::Write, |io| io.send(bytes).map(Done::whole))
     }
 
-    /// As [`recv_from`](Self::recv_from), without waiting.
+    /// Like [`recv_from`](Self::recv_from), but without waiting.
     ///
     /// # Errors
-    /// The system's; [`WouldBlock`](io::ErrorKind::WouldBlock) if there is none.
+    /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
+    /// datagram.
     pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.try_once(Side::Read, |io| io.recv_from(buffer).map(Done::whole))
     }
 
-    /// As [`send_to`](Self::send_to), without waiting.
+    /// Like [`send_to`](Self::send_to), but without waiting.
     ///
     /// # Errors
-    /// The system's; [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room.
+    /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
+    /// room.
     pub fn try_send_to(&self, bytes: &[u8], address: SocketAddr) -> io::Result<usize> {
         self.0.try_once(Side::Write, |io| io.send_to(bytes, address).map(Done::whole))
     }
 
-    /// The address here.
+    /// Returns the address of this socket.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().local_addr()
     }
 
-    /// The address that this is connected to.
+    /// Returns the address that this socket is connected to.
     ///
     /// # Errors
-    /// The system's: it is not connected.
+    /// Returns the system's error, for example if the socket is not connected.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().peer_addr()
     }
 
-    /// Whether it may send to broadcast addresses.
+    /// Returns `true` if the socket may send to broadcast addresses (`SO_BROADCAST`).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn broadcast(&self) -> io::Result<bool> {
         self.0.get().broadcast()
     }
 
-    /// Allows sending to broadcast addresses.
+    /// Sets whether the socket may send to broadcast addresses. Default: `false`.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn set_broadcast(&self, allowed: bool) -> io::Result<()> {
         self.0.get().set_broadcast(allowed)
     }
 
-    /// Hops that a datagram may take.
+    /// Returns the maximum number of hops for datagrams (`IP_TTL`).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn ttl(&self) -> io::Result<u32> {
         self.0.get().ttl()
     }
 
-    /// Sets that.
+    /// Sets the maximum number of hops; see [`ttl`](Self::ttl).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn set_ttl(&self, hops: u32) -> io::Result<()> {
         self.0.get().set_ttl(hops)
     }
 
-    /// Whether what is sent to a group comes to members on this machine, too.
+    /// Returns `true` if multicast datagrams also reach members on this machine
+    /// (`IP_MULTICAST_LOOP`).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn multicast_loop_v4(&self) -> io::Result<bool> {
         self.0.get().multicast_loop_v4()
     }
 
-    /// Sets that. Default: it does.
+    /// Sets whether multicast datagrams also reach members on this machine. Default: `true`.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn set_multicast_loop_v4(&self, loops: bool) -> io::Result<()> {
         self.0.get().set_multicast_loop_v4(loops)
     }
 
-    /// As [`multicast_loop_v4`](Self::multicast_loop_v4), for IPv6.
+    /// The counterpart of [`multicast_loop_v4`](Self::multicast_loop_v4) for IPv6.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn multicast_loop_v6(&self) -> io::Result<bool> {
         self.0.get().multicast_loop_v6()
     }
 
-    /// As [`set_multicast_loop_v4`](Self::set_multicast_loop_v4), for IPv6.
+    /// The counterpart of [`set_multicast_loop_v4`](Self::set_multicast_loop_v4) for IPv6.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn set_multicast_loop_v6(&self, loops: bool) -> io::Result<()> {
         self.0.get().set_multicast_loop_v6(loops)
     }
 
-    /// Hops that a datagram to a group may take.
+    /// Returns the maximum number of hops for multicast datagrams (`IP_MULTICAST_TTL`).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
         self.0.get().multicast_ttl_v4()
     }
 
-    /// Sets that. Default: 1, so that it stays in its network.
+    /// Sets the maximum number of hops for multicast datagrams. Default: 1, so that they stay in
+    /// the local network.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn set_multicast_ttl_v4(&self, hops: u32) -> io::Result<()> {
         self.0.get().set_multicast_ttl_v4(hops)
     }
 
-    /// As [`multicast_ttl_v4`](Self::multicast_ttl_v4), for IPv6.
+    /// The counterpart of [`multicast_ttl_v4`](Self::multicast_ttl_v4) for IPv6.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn multicast_hops_v6(&self) -> io::Result<u32> {
         Ok(sockopt::ipv6_multicast_hops(self.0.get())?)
     }
 
-    /// As [`set_multicast_ttl_v4`](Self::set_multicast_ttl_v4), for IPv6.
+    /// The counterpart of [`set_multicast_ttl_v4`](Self::set_multicast_ttl_v4) for IPv6.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn set_multicast_hops_v6(&self, hops: u32) -> io::Result<()> {
         Ok(sockopt::set_ipv6_multicast_hops(self.0.get(), hops)?)
     }
 
-    /// The address of the interface through which datagrams to groups go; all zeros is the system's choice.
+    /// Returns the address of the interface that sends multicast datagrams. With all zeros, the
+    /// system chooses the interface.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn multicast_if_v4(&self) -> io::Result<Ipv4Addr> {
         Ok(sockopt::ip_multicast_if(self.0.get())?)
     }
 
-    /// Sets that.
+    /// Sets the interface that sends multicast datagrams; see
+    /// [`multicast_if_v4`](Self::multicast_if_v4).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn set_multicast_if_v4(&self, interface: &Ipv4Addr) -> io::Result<()> {
         Ok(sockopt::set_ip_multicast_if(self.0.get(), interface)?)
     }
 
-    /// As [`multicast_if_v4`](Self::multicast_if_v4), for IPv6: the number of the interface; 0 is the system's choice.
+    /// Returns the number of the interface that sends IPv6 multicast datagrams. With 0, the system
+    /// chooses the interface.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn multicast_if_v6(&self) -> io::Result<u32> {
         Ok(sockopt::ipv6_multicast_if(self.0.get())?)
     }
 
-    /// Sets that.
+    /// Sets the interface that sends IPv6 multicast datagrams; see
+    /// [`multicast_if_v6`](Self::multicast_if_v6).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn set_multicast_if_v6(&self, interface: u32) -> io::Result<()> {
         Ok(sockopt::set_ipv6_multicast_if(self.0.get(), interface)?)
     }
 
-    /// Receives what is sent to a group, too, through the interface that has the address `interface`.
+    /// Joins a multicast group on the interface with the address `interface`. The socket then also
+    /// receives the datagrams of the group.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn join_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
         self.0.get().join_multicast_v4(group, interface)
     }
 
-    /// Ends that.
+    /// Leaves a multicast group; see [`join_multicast_v4`](Self::join_multicast_v4).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn leave_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
         self.0.get().leave_multicast_v4(group, interface)
     }
 
-    /// Receives what is sent to a group, too, through the interface with the number `interface`; 0 is any.
+    /// Joins an IPv6 multicast group on the interface with the number `interface`; 0 is any
+    /// interface. The socket then also receives the datagrams of the group.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.0.get().join_multicast_v6(group, interface)
     }
 
-    /// Ends that.
+    /// Leaves an IPv6 multicast group; see [`join_multicast_v6`](Self::join_multicast_v6).
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.0.get().leave_multicast_v6(group, interface)
     }

@@ -1,4 +1,4 @@
-//! Sockets of this machine, named by paths.
+//! Unix domain sockets: sockets within one machine, which paths name.
 
 use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -25,10 +25,11 @@ use super::parts::{receive_parts, send_parts, send_parts_to};
 use super::stream::{std_conversions, stream_methods};
 use crate::time::{sleep, timeout};
 
-/// How long a connect waits before it tries again because the listener's backlog is full: the kernel does not tell when it is not.
+/// Interval between attempts while the peer's queue is full, for a connect or a datagram. The
+/// kernel does not report when there is room again.
 const BACKLOG_FULL_RETRY: Duration = Duration::from_millis(5);
 
-/// A socket that accepts connections at a path.
+/// A Unix socket that accepts connections at a path.
 ///
 /// ```
 /// use procession::net::{UnixListener, UnixStream};
@@ -52,29 +53,36 @@ const BACKLOG_FULL_RETRY: Duration = Duration::from_millis(5);
 pub struct UnixListener(Io<StdUnixListener>);
 
 impl UnixListener {
-    /// Listens at a path, which must not exist. Closing the socket leaves the file there.
+    /// Creates a listener at a path, which must not exist yet. The file stays when the socket is
+    /// closed. The backlog holds 4096 connections.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::bind_addr(&SocketAddr::from_pathname(path)?)
     }
 
-    /// As [`bind`](Self::bind), at an address, which may be an abstract one: such a name is no file, and goes with the socket.
+    /// Like [`bind`](Self::bind), but at an address, which may be abstract. An abstract name is not
+    /// a file and disappears with the socket.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
         let listener = StdUnixListener::bind_addr(address)?;
-        // std has set a backlog that is full soon.
+        // The backlog that std has set fills up quickly.
         listen(&listener, BACKLOG)?;
         Self::try_from(listener)
     }
 
-    /// Waits for the next connection; as [`TcpListener::accept`](super::TcpListener::accept).
+    /// Waits for the next connection, and returns it with the address of its peer. If the system
+    /// has no file descriptor left, the connection waits in the backlog; see
+    /// [`TcpListener::accept`](super::TcpListener::accept).
     ///
     /// # Errors
-    /// As there.
+    /// Returns the same errors as [`TcpListener::accept`](super::TcpListener::accept).
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, no connection is lost.
     pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let (socket, _) = accept(&self.0).await?;
         let socket = StdUnixStream::from(socket);
@@ -82,10 +90,10 @@ impl UnixListener {
         Ok((UnixStream(Io::on(self.0.shared(), socket)?), address))
     }
 
-    /// Where it listens.
+    /// Returns the address at which the socket listens.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().local_addr()
     }
@@ -95,25 +103,46 @@ std_conversions!(UnixListener, StdUnixListener);
 
 socket_methods!(UnixListener);
 
-/// A connection within this machine. See [`UnixListener`] for an example, and [`TcpStream`](super::TcpStream) for the I/O traits.
+/// A connection within this machine.
+///
+/// All methods take `&self`, and the I/O traits are those of [`TcpStream`](super::TcpStream).
+///
+/// ```
+/// use procession::net::UnixStream;
+///
+/// procession::run(async {
+///     let (left, right) = UnixStream::pair()?;
+///     left.write_all(b"hello").await?;
+///     let mut bytes = [0; 16];
+///     assert_eq!(right.read(&mut bytes).await?, 5);
+///     assert_eq!(&bytes[..5], b"hello");
+///     drop(left);
+///     assert_eq!(right.read(&mut bytes).await?, 0, "the end of the stream");
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct UnixStream(Io<StdUnixStream>);
 
 stream_methods!(UnixStream, StdUnixStream);
 std_conversions!(UnixStream, StdUnixStream);
 
 impl UnixStream {
-    /// Connects to the listener at a path. If its backlog is full, tries again every 5 ms: put a [`timeout`](crate::timeout()) around it.
+    /// Connects to the listener at a path.
+    ///
+    /// While the listener's backlog is full, tries again every 5 ms without a limit. Use
+    /// [`timeout`](crate::timeout()) to limit the wait.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::connect_to(SocketAddrUnix::new(path.as_ref())?).await
     }
 
-    /// As [`connect`](Self::connect), to an address, which may be an abstract one.
+    /// Like [`connect`](Self::connect), but to an address, which may be abstract.
     ///
     /// # Errors
-    /// As there.
+    /// Returns the same errors as [`connect`](Self::connect).
     pub async fn connect_addr(address: &SocketAddr) -> io::Result<Self> {
         Self::connect_to(to_system(address)?).await
     }
@@ -131,43 +160,43 @@ impl UnixStream {
         }
     }
 
-    /// Two that are connected with each other.
+    /// Creates two sockets that are connected to each other.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = StdUnixStream::pair()?;
         Ok((Self::try_from(one)?, Self::try_from(other)?))
     }
 
-    /// The address here.
+    /// Returns the local address of the connection.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().local_addr()
     }
 
-    /// The address there.
+    /// Returns the address of the peer.
     ///
     /// # Errors
-    /// The system's: it is not connected any more.
+    /// Returns the system's error, for example if the stream is no longer connected.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().peer_addr()
     }
 }
 
-/// A socket for datagrams within this machine.
+/// A Unix socket for datagrams within this machine.
 ///
 /// ```
 /// use procession::net::UnixDatagram;
 ///
 /// procession::run(async {
-///     let (one, other) = UnixDatagram::pair()?;
-///     one.send(b"whole").await?;
+///     let (left, right) = UnixDatagram::pair()?;
+///     left.send(b"one datagram").await?;
 ///     let mut bytes = [0; 64];
-///     let count = other.recv(&mut bytes).await?;
-///     assert_eq!(&bytes[..count], b"whole");
+///     let count = right.recv(&mut bytes).await?;
+///     assert_eq!(&bytes[..count], b"one datagram");
 ///     Ok::<(), std::io::Error>(())
 /// })?;
 /// # Ok::<(), std::io::Error>(())
@@ -177,91 +206,96 @@ pub struct UnixDatagram(Io<StdUnixDatagram>);
 std_conversions!(UnixDatagram, StdUnixDatagram);
 
 impl UnixDatagram {
-    /// Receives at a path, which must not exist. Closing the socket leaves the file there.
+    /// Creates a socket at a path, which must not exist yet. The file stays when the socket is
+    /// closed.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::try_from(StdUnixDatagram::bind(path)?)
     }
 
-    /// As [`bind`](Self::bind), at an address, which may be an abstract one.
+    /// Like [`bind`](Self::bind), but at an address, which may be abstract.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
         Self::try_from(StdUnixDatagram::bind_addr(address)?)
     }
 
-    /// Receives nowhere.
+    /// Creates a socket without an address. It can send, and cannot be sent to.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn unbound() -> io::Result<Self> {
         Self::try_from(StdUnixDatagram::unbound()?)
     }
 
-    /// Two that are connected with each other.
+    /// Creates two sockets that are connected to each other.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = StdUnixDatagram::pair()?;
         Ok((Self::try_from(one)?, Self::try_from(other)?))
     }
 
-    /// From now on [`send`](Self::send) goes to that path, and only what comes from there is received.
+    /// Connects the socket to a path. From then on [`send`](Self::send) sends to that path, and
+    /// only datagrams from there are received.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.0.get().connect(path)
     }
 
-    /// As [`connect`](Self::connect), to an address, which may be an abstract one.
+    /// Like [`connect`](Self::connect), but to an address, which may be abstract.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn connect_addr(&self, address: &SocketAddr) -> io::Result<()> {
         self.0.get().connect_addr(address)
     }
 
-    /// Sends a datagram to where this is connected to.
+    /// Sends a datagram to the address that the socket is connected to, and returns its length.
     ///
     /// # Errors
-    /// The system's; [`TimedOut`](io::ErrorKind::TimedOut) after the write timeout.
+    /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the write timeout
+    /// elapses.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.run(Side::Write, |io| io.send(bytes).map(Done::whole)).await
     }
 
-    /// As [`send`](Self::send), one datagram out of several parts, one after the other.
+    /// Like [`send`](Self::send), but makes one datagram of several buffers, one after the other.
     ///
     /// # Errors
-    /// As there; the system takes 1024 parts at most.
+    /// Returns the errors of [`send`](Self::send). The system takes at most 1024 buffers.
     pub async fn send_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         self.0.run(Side::Write, |io| send_parts(io, parts).map(Done::whole)).await
     }
 
-    /// Sends a datagram to a path. If the receiver's queue is full, waits for room: it tries again every 5 ms.
+    /// Sends a datagram to a path, and returns its length. While the receiver's queue is full,
+    /// tries again every 5 ms, within the write timeout.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Returns the same errors as [`send`](Self::send).
     pub async fn send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         self.send_parts_to(&[IoSlice::new(bytes)], SocketAddrUnix::new(path.as_ref())?).await
     }
 
-    /// As [`send_to`](Self::send_to), to an address, which may be an abstract one.
+    /// Like [`send_to`](Self::send_to), but to an address, which may be abstract.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Returns the same errors as [`send`](Self::send).
     pub async fn send_to_addr(&self, bytes: &[u8], address: &SocketAddr) -> io::Result<usize> {
         self.send_parts_to(&[IoSlice::new(bytes)], to_system(address)?).await
     }
 
-    /// As [`send_to`](Self::send_to), one datagram out of several parts, one after the other.
+    /// Like [`send_to`](Self::send_to), but makes one datagram of several buffers, one after the
+    /// other.
     ///
     /// # Errors
-    /// As [`send_vectored`](Self::send_vectored).
+    /// Returns the same errors as [`send_vectored`](Self::send_vectored).
     pub async fn send_vectored_to(&self, parts: &[IoSlice<'_>], path: impl AsRef<Path>) -> io::Result<usize> {
         self.send_parts_to(parts, SocketAddrUnix::new(path.as_ref())?).await
     }
@@ -270,7 +304,7 @@ impl UnixDatagram {
         let sends = async {
             loop {
                 match send_parts_to(self.0.get(), parts, &address) {
-                    // The kernel tells when this socket has room, not when the receiver has.
+                    // The kernel reports when this socket has room, not when the receiver has.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(BACKLOG_FULL_RETRY).await,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     result => return result,
@@ -279,47 +313,49 @@ impl UnixDatagram {
         };
         match self.write_timeout() {
             None => sends.await,
-            Some(patience) => timeout(patience, sends).await.unwrap_or_else(|_| Err(timed_out(Side::Write))),
+            Some(limit) => timeout(limit, sends).await.unwrap_or_else(|_| Err(timed_out(Side::Write))),
         }
     }
 
-    /// Receives a datagram; what does not fit into `buffer` is discarded.
+    /// Receives a datagram into `buffer`, and returns the number of bytes. The part that does not
+    /// fit is discarded.
     ///
     /// # Errors
-    /// The system's; [`TimedOut`](io::ErrorKind::TimedOut) after the read timeout.
+    /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the read timeout
+    /// elapses.
     pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.run(Side::Read, |io| io.recv(buffer).map(Done::whole)).await
     }
 
-    /// As [`recv`](Self::recv), with the sender's address.
+    /// Like [`recv`](Self::recv), but also returns the address of the sender.
     ///
     /// # Errors
-    /// As there.
+    /// Returns the same errors as [`recv`](Self::recv).
     pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.run(Side::Read, |io| io.recv_from(buffer).map(Done::whole)).await
     }
 
-    /// As [`recv`](Self::recv), into several buffers, one after the other.
+    /// Like [`recv`](Self::recv), but fills several buffers, one after the other.
     ///
     /// # Errors
-    /// As there.
+    /// Returns the same errors as [`recv`](Self::recv).
     pub async fn recv_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.0.run(Side::Read, |io| receive_parts(io, buffers).map(|(count, _)| Done::whole(count))).await
     }
 
-    /// As [`recv`](Self::recv), and leaves the datagram there.
+    /// Like [`recv`](Self::recv), but leaves the datagram in the queue.
     ///
     /// # Errors
-    /// As there.
+    /// Returns the same errors as [`recv`](Self::recv).
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let call = |io: &StdUnixDatagram| Ok(Done::whole(recv(io, &mut *buffer, RecvFlags::PEEK)?.0));
         self.0.run(Side::Read, call).await
     }
 
-    /// As [`recv_from`](Self::recv_from), and leaves the datagram there.
+    /// Like [`recv_from`](Self::recv_from), but leaves the datagram in the queue.
     ///
     /// # Errors
-    /// As there.
+    /// Returns the same errors as [`recv`](Self::recv).
     pub async fn peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let call = |io: &StdUnixDatagram| {
             let (count, _, address) = recvfrom(io, &mut *buffer, RecvFlags::PEEK)?;
@@ -328,42 +364,44 @@ impl UnixDatagram {
         self.0.run(Side::Read, call).await
     }
 
-    /// As [`recv_from`](Self::recv_from), without waiting.
+    /// Like [`recv_from`](Self::recv_from), but without waiting.
     ///
     /// # Errors
-    /// The system's; [`WouldBlock`](io::ErrorKind::WouldBlock) if there is none.
+    /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
+    /// datagram.
     pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.try_once(Side::Read, |io| io.recv_from(buffer).map(Done::whole))
     }
 
-    /// As [`send`](Self::send), without waiting.
+    /// Like [`send`](Self::send), but without waiting.
     ///
     /// # Errors
-    /// The system's; [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room.
+    /// Returns the system's error, or [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no
+    /// room.
     pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_once(Side::Write, |io| io.send(bytes).map(Done::whole))
     }
 
-    /// Ends one direction, or both.
+    /// Shuts down one direction of the socket, or both.
     ///
     /// # Errors
-    /// The system's, if it is not connected.
+    /// Returns the system's error, for example if the socket is not connected.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.0.shutdown(how)
     }
 
-    /// The address here.
+    /// Returns the address of this socket.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().local_addr()
     }
 
-    /// The address that this is connected to.
+    /// Returns the address that this socket is connected to.
     ///
     /// # Errors
-    /// The system's: it is not connected.
+    /// Returns the system's error, for example if the socket is not connected.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().peer_addr()
     }
@@ -371,7 +409,7 @@ impl UnixDatagram {
 
 waiting_methods!(UnixDatagram);
 
-/// The same address for the system.
+/// Converts an address of std into one of the system.
 fn to_system(address: &SocketAddr) -> io::Result<SocketAddrUnix> {
     match (address.as_pathname(), address.as_abstract_name()) {
         (Some(path), _) => Ok(SocketAddrUnix::new(path)?),
@@ -380,7 +418,8 @@ fn to_system(address: &SocketAddr) -> io::Result<SocketAddrUnix> {
     }
 }
 
-/// The same address for std, which takes an empty path for one without a name.
+/// Converts an address of the system into one of std, for which an empty path is an unnamed
+/// address.
 fn from_system(address: Option<SocketAddrAny>) -> io::Result<SocketAddr> {
     let address = address.map(SocketAddrUnix::try_from).transpose()?;
     if let Some(name) = address.as_ref().and_then(SocketAddrUnix::abstract_name) {
