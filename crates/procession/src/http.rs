@@ -1,7 +1,8 @@
-//! HTTP by way of [hyper](https://docs.rs/hyper): its runtime traits (feature `hyper`), and a server for tower services (feature `serve`).
+//! HTTP with [hyper](https://docs.rs/hyper).
 //!
-//! [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream) have hyper's I/O traits; [`Executor`] and [`Timer`] are the other
-//! two things that hyper asks of a runtime.
+//! The feature `hyper` adds what hyper needs from a runtime: [`Executor`], [`Timer`], and hyper's
+//! I/O traits for [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream).
+//! The feature `serve` adds a server for tower services.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +17,9 @@ mod server;
 #[cfg(feature = "serve")]
 pub use server::{Listener, serve};
 
-/// Runs hyper's futures as processes of the scheduler of the thread that hands them over.
+/// Runs the futures of hyper as processes.
+///
+/// A future is spawned on the scheduler of the calling process or thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Executor;
 
@@ -25,17 +28,31 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    /// If the scheduler takes no more processes, the future is dropped, and whoever waits for it is told so by its channel.
+    /// Spawns `future`. If the scheduler takes no more processes, `future` is dropped. Callers that
+    /// wait for its result learn of that from the channel that it drops.
     fn execute(&self, future: F) {
         drop(crate::spawn(future));
     }
 }
 
-/// Time for hyper, on the clock of the scheduler that asks: on the test clock hyper's timeouts are in test time, too.
+/// Time for hyper, on the clock of the scheduler of the calling process or thread. On the test
+/// clock, the timeouts of hyper are in test time, too.
+///
+/// ```
+/// use std::time::Duration;
+/// use hyper::rt::Timer as _;
+/// use procession::http::Timer;
+///
+/// procession::run(async {
+///     let begin = Timer.now();
+///     Timer.sleep(Duration::from_millis(5)).await;
+///     assert!(Timer.now() - begin >= Duration::from_millis(5));
+/// });
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timer;
 
-/// A sleep of hyper's.
+/// The future of [`Timer::sleep`](hyper::rt::Timer::sleep).
 struct HyperSleep(Sleep);
 
 impl Future for HyperSleep {
@@ -65,7 +82,8 @@ impl hyper::rt::Timer for Timer {
         World::to_std(Instant::now().nanoseconds())
     }
 
-    /// To later, as for each request, this is one store.
+    /// Moves the deadline of `sleep`. To a later deadline, as for each request, this is a single
+    /// store.
     fn reset(&self, sleep: &mut Pin<Box<dyn hyper::rt::Sleep>>, deadline: StdInstant) {
         match sleep.as_mut().downcast_mut_pin::<HyperSleep>() {
             Some(mut sleep) => Pin::new(&mut sleep.0).reset(from_std(deadline)),

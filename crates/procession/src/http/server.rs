@@ -1,4 +1,4 @@
-//! A server for tower services.
+//! The HTTP server for tower services.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -23,15 +23,15 @@ mod sealed {
     impl Sealed for crate::net::UnixListener {}
 }
 
-/// Where [`serve`] gets its connections from: [`TcpListener`] and [`UnixListener`].
+/// A source of connections for [`serve`]: [`TcpListener`] or [`UnixListener`].
 pub trait Listener: sealed::Sealed + Sync {
     /// A connection.
     type Stream: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static;
 
-    /// Waits for the next.
+    /// Waits for the next connection.
     ///
     /// # Errors
-    /// Those of the listener's own `accept`.
+    /// Returns the errors of the listener's `accept`.
     fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
@@ -40,7 +40,8 @@ impl Listener for TcpListener {
 
     async fn next(&self) -> io::Result<TcpStream> {
         let (stream, _) = self.accept().await?;
-        // hyper writes whole answers. Refused, they come a little later.
+        // hyper writes complete responses, so holding data back gains nothing. If the system
+        // refuses the option, responses arrive a little later.
         let _ = stream.set_nodelay(true);
         Ok(stream)
     }
@@ -54,7 +55,8 @@ impl Listener for UnixListener {
     }
 }
 
-/// A tower service as hyper calls it: a clone for each request, asked whether it is ready first.
+/// A tower service in the form that hyper calls. Each request gets a clone of the service, which is
+/// polled for readiness first.
 struct Called<S>(S);
 
 impl<S, B> hyper::service::Service<Request<Incoming>> for Called<S>
@@ -75,14 +77,18 @@ where
     }
 }
 
-/// Serves a tower service over HTTP/1.1, each connection in a process of its own, until the listener fails, or the process that calls this is
-/// cancelled.
+/// Serves a tower service over HTTP/1.1, with one process per connection.
 ///
-/// A connection's process that is cancelled, as all are at a [`shutdown`](crate::Scheduler::shutdown), answers the request that it has begun,
-/// and ends. One that fails, or whose service panics, ends alone. The number of connections is bounded by the descriptors of this program and by
-/// the scheduler's limit of processes: what is beyond waits in the backlog, or is closed. A client has 30 s to send the head of a request.
+/// Returns once the listener fails or the calling process is cancelled. If the future is dropped,
+/// no further connections are accepted, and the open connections continue.
 ///
-/// Dropping the future stops accepting; the connections go on.
+/// If the process of a connection is cancelled, it answers the request that it has begun and then
+/// ends. A [`shutdown`](crate::Scheduler::shutdown) does this for all connections. A connection
+/// that fails, or runs a service that panics, ends without an effect on others.
+///
+/// The number of connections is limited by the file descriptors of the program and by the process
+/// limit of the scheduler. Without a descriptor, a connection waits in the backlog. Without a
+/// process, it is closed. A client has 30 s to send the head of a request.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -103,7 +109,8 @@ where
 ///     }
 ///
 ///     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-///         std::future::ready(Ok(Response::new(format!("hello from {}", request.uri().path()))))
+///         let path = request.uri().path();
+///         std::future::ready(Ok(Response::new(format!("hello from {path}"))))
 ///     }
 /// }
 ///
@@ -111,18 +118,19 @@ where
 ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
 ///     let client = TcpStream::connect(listener.local_addr()?).await?;
 ///     drop(procession::spawn(procession::http::serve(listener, Hello)));
-///     client.write_all(b"GET /here HTTP/1.1\r\nhost: me\r\nconnection: close\r\n\r\n").await?;
-///     let mut answer = Vec::new();
-///     futures_lite::AsyncReadExt::read_to_end(&mut &client, &mut answer).await?;
-///     let answer = String::from_utf8_lossy(&answer);
-///     assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("hello from /here"));
+///     client.write_all(b"GET /page HTTP/1.1\r\nhost: me\r\nconnection: close\r\n\r\n").await?;
+///     let mut response = Vec::new();
+///     futures_lite::AsyncReadExt::read_to_end(&mut &client, &mut response).await?;
+///     let response = String::from_utf8_lossy(&response);
+///     assert!(response.starts_with("HTTP/1.1 200 OK") && response.ends_with("hello from /page"));
 ///     Ok::<(), std::io::Error>(())
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
 /// # Errors
-/// Those of the listener. They are not about descriptors that are wanting, for which it waits.
+/// Returns the errors of the listener. A lack of file descriptors is not an error; `serve` waits
+/// until there is one.
 pub async fn serve<L, S, B>(listener: L, service: S) -> io::Result<()>
 where
     L: Listener,
@@ -135,18 +143,18 @@ where
 {
     while let Some(stream) = next_unless_cancelled(&listener).await? {
         let service = Called(service.clone());
-        // Detached; refused, the connection is closed.
+        // The process is detached. If it is refused, the connection is closed.
         drop(start(|cx: Context<Infallible>| async move {
             let mut builder = http1::Builder::new();
-            // A client that sends no more still waits for its answer.
+            // A client that has shut down its write direction still gets its response.
             builder.timer(Timer).half_close(true);
             let mut connection = pin!(builder.serve_connection(stream, service));
             let mut cancelled = pin!(cx.cancelled());
-            let mut is_told = false;
-            // Ignored: what goes wrong between a client and the service is the business of the two.
+            let mut was_told = false;
+            // Ignored: an error of one connection concerns only its client and the service.
             let _ = poll_fn(|task| {
-                if !is_told && cancelled.as_mut().poll(task).is_ready() {
-                    is_told = true;
+                if !was_told && cancelled.as_mut().poll(task).is_ready() {
+                    was_told = true;
                     connection.as_mut().graceful_shutdown();
                 }
                 connection.as_mut().poll(task)
@@ -157,7 +165,8 @@ where
     Ok(())
 }
 
-/// A cancel wakes a process, whatever it waits for.
+/// Returns the next connection, or `None` once this process is cancelled. A cancel wakes a process
+/// no matter what it waits for.
 async fn next_unless_cancelled<L: Listener>(listener: &L) -> io::Result<Option<L::Stream>> {
     let mut next = pin!(listener.next());
     poll_fn(|task| {
