@@ -1,8 +1,30 @@
-//! What processes share: locks, permits, conditions, and meetings.
+//! Synchronisation between processes: locks, semaphores, conditions, barriers and
+//! [channels](channel).
 //!
-//! All kinds of process use them, and plain threads ([`Wait`](crate::Wait)). Waiting for them suspends the process, not its worker; a guard may be
-//! held across an `.await`. They are handed over: who waits is served first come, first served, and one that is dropped while it waits
-//! passes on what it was given. None of them is poisoned by a panic: the guard is dropped with the process.
+//! ```
+//! use std::sync::Arc;
+//! use procession::sync::{Mutex, WaitGroup};
+//!
+//! procession::run(async {
+//!     let (total, group) = (Arc::new(Mutex::new(0)), WaitGroup::new());
+//!     for n in 1..=3 {
+//!         let (total, job) = (total.clone(), group.job());
+//!         drop(procession::spawn(async move {
+//!             *total.lock().await += n;
+//!             drop(job);
+//!         }));
+//!     }
+//!     group.wait().await;
+//!     assert_eq!(*total.lock().await, 6);
+//! });
+//! ```
+//!
+//! All kinds of processes can use these types. Plain threads can, too, with the trait
+//! [`Wait`](crate::Wait). Waiting suspends the process and not its worker, and a guard may be held
+//! across an `.await`.
+//!
+//! Waiters are served in the order in which they came. A waiter that is dropped passes on what it
+//! was given. A panic poisons nothing, since the guard is dropped together with the process.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -15,49 +37,49 @@ use crate::Waiting;
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::current;
 use crate::sync::wait_list::{Another, Place, Woken, wake};
-use crate::time::timeout;
+use crate::time;
 
 pub(crate) mod batch_semaphore;
 mod bell;
 pub mod channel;
-#[expect(unsafe_code, reason = "who holds the permits has the value")]
+#[expect(unsafe_code, reason = "the guard that holds the permits has the value")]
 mod locks;
 pub(crate) mod select;
 pub(crate) mod wait_list;
 
-use self::batch_semaphore::{Entry, Gate, PERMITS_MAX};
+use self::batch_semaphore::{BatchSemaphore, Entry, PERMITS_MAX};
 use self::bell::{Bell, Notice, Ringing};
 pub use self::locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Waits for permits of a gate; `false` if it was closed.
+/// The future of an acquisition. Returns `false` if the semaphore is closed.
 #[derive(Debug)]
-struct Enter<'a> {
-    gate: &'a Gate,
+struct Acquire<'a> {
+    semaphore: &'a BatchSemaphore,
     wanted: usize,
     place: Option<Place>,
 }
 
-impl<'a> Enter<'a> {
-    fn new(gate: &'a Gate, wanted: usize) -> Self {
-        Self { gate, wanted, place: None }
+impl<'a> Acquire<'a> {
+    fn new(semaphore: &'a BatchSemaphore, wanted: usize) -> Self {
+        Self { semaphore, wanted, place: None }
     }
 }
 
-impl Future for Enter<'_> {
+impl Future for Acquire<'_> {
     type Output = bool;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<bool> {
         if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
-        let gate = self.gate;
+        let semaphore = self.semaphore;
         let mut another = Another::of(task.waker());
         if self.place.is_some() {
-            if let Some(granted) = gate.look(&mut self.place, &mut another) {
+            if let Some(granted) = semaphore.look(&mut self.place, &mut another) {
                 return Poll::Ready(granted);
             }
         } else {
-            match gate.acquire_or_wait(self.wanted, &mut another) {
+            match semaphore.acquire_or_wait(self.wanted, &mut another) {
                 Entry::Granted => return Poll::Ready(true),
                 Entry::Closed => return Poll::Ready(false),
                 Entry::Waits(place) => self.place = Some(place),
@@ -68,18 +90,18 @@ impl Future for Enter<'_> {
     }
 }
 
-impl Drop for Enter<'_> {
+impl Drop for Acquire<'_> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
-            let (own, woken) = self.gate.cancel(place);
+            let (own, woken) = self.semaphore.cancel(place);
             drop_guarded(own);
             woken.wake();
         }
     }
 }
 
-/// A waiter at a bell. Dropped before it is [done](Self::done), it passes its notice on, if it has
-/// one that others may have.
+/// A waiter at a bell. If it is dropped after its release and before it is [done](Self::done), it
+/// passes its notice on, provided that the notice may go to another waiter.
 struct Listener<'a, S = ()> {
     bell: &'a Bell<S>,
     place: Option<Place>,
@@ -91,14 +113,14 @@ impl<'a, S> Listener<'a, S> {
         Self { bell, place: None, notice: None }
     }
 
-    /// Whether it has listened before.
+    /// Returns `true` once it has begun to listen.
     fn listens(&self) -> bool {
         self.place.is_some() || self.notice.is_some()
     }
 
-    /// Begins to listen, if `listens` says so. Both happen in one critical section.
+    /// Begins to listen if `listens` returns `true`. Both happen in one critical section.
     fn listen(&mut self, task: &TaskContext<'_>, listens: impl FnOnce(&mut S) -> bool) -> bool {
-        // Cloned, and dropped if it is not wanted, outside the lock: it may be the user's code.
+        // Cloned here, and dropped outside the lock if it is not needed, since it may be user code.
         let mut waker = Some(task.waker().clone());
         self.place = self.bell.change(|ringing| {
             let waker = listens(&mut ringing.about).then(|| waker.take()).flatten()?;
@@ -107,7 +129,7 @@ impl<'a, S> Listener<'a, S> {
         self.place.is_some()
     }
 
-    /// Waits until it is released.
+    /// Waits until the listener is released.
     fn poll(&mut self, task: &TaskContext<'_>) -> Poll<()> {
         if self.notice.is_none() {
             self.notice = self.bell.look(&mut self.place, &mut Another::of(task.waker()));
@@ -119,7 +141,7 @@ impl<'a, S> Listener<'a, S> {
         Poll::Ready(())
     }
 
-    /// Listens no longer. Returns `true` if it was released before.
+    /// Stops listening. Returns `true` if the listener was released before.
     fn leave(&mut self) -> bool {
         if let Some(place) = self.place.take() {
             match self.bell.leave(place) {
@@ -130,7 +152,7 @@ impl<'a, S> Listener<'a, S> {
         self.notice.is_some()
     }
 
-    /// The notice was acted on, so it is not passed on.
+    /// Marks the notice as acted on, so that it is not passed on.
     fn done(&mut self) {
         self.notice = None;
     }
@@ -145,71 +167,80 @@ impl<S> Drop for Listener<'_, S> {
     }
 }
 
-/// Permits that are taken and given back.
+/// A counting semaphore: a number of permits that callers take and give back.
+///
+/// Waiters get their permits in the order in which they came. A waiter that wants many permits
+/// makes the waiters behind it wait, even if there are enough permits for those.
 ///
 /// ```
 /// use procession::sync::Semaphore;
 ///
 /// procession::run(async {
-///     let seats = Semaphore::new(2);
-///     let both = seats.acquire(2).await.expect("it is not closed");
-///     assert!(seats.try_acquire(1).is_none());
+///     let connections = Semaphore::new(2);
+///     let both = connections.acquire(2).await.expect("the semaphore is not closed");
+///     assert!(connections.try_acquire(1).is_none());
 ///     drop(both);
-///     assert!(seats.try_acquire(1).is_some());
+///     assert_eq!(connections.available(), 2);
+///     assert!(connections.try_acquire(1).is_some());
 /// });
 /// ```
-pub struct Semaphore(Gate);
+pub struct Semaphore(BatchSemaphore);
 
 impl Semaphore {
-    /// With this many permits, at most an eighth of `usize`.
+    /// Creates a semaphore with the given number of permits, at most `usize::MAX / 8`. A larger
+    /// number counts as that.
     pub fn new(permits: usize) -> Self {
-        Self(Gate::new(permits.min(PERMITS_MAX)))
+        Self(BatchSemaphore::new(permits.min(PERMITS_MAX)))
     }
 
-    /// Takes permits, and waits until there are as many. Those who come later wait behind, also for fewer. `None` once it is closed.
+    /// Waits until `permits` permits are free, and takes them. Returns `None` if the semaphore is
+    /// or becomes closed.
     ///
-    /// More than there will ever be are waited for for ever.
+    /// Permits are granted in the order of the calls, so a later caller waits even if it wants
+    /// fewer permits. A call for more permits than there will ever be waits forever.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it has taken none.
+    /// If the future is dropped before it completes, it has taken no permits.
     pub async fn acquire(&self, permits: usize) -> Option<Permits<'_>> {
-        Enter::new(&self.0, permits).await.then(|| Permits { semaphore: self, permits })
+        Acquire::new(&self.0, permits).await.then(|| Permits { semaphore: self, permits })
     }
 
-    /// Takes permits if there are as many, nobody waits, and it is not closed.
+    /// Takes permits without waiting. Returns `None` if too few are free, if others wait for
+    /// permits, or if the semaphore is closed.
     pub fn try_acquire(&self, permits: usize) -> Option<Permits<'_>> {
         crate::scheduler::budget::spend();
         self.0.try_acquire(permits).then(|| Permits { semaphore: self, permits })
     }
 
-    /// As [`acquire`](Self::acquire), for at most `patience`.
+    /// Like [`acquire`](Self::acquire), but waits for at most `timeout`.
     ///
     /// # Errors
-    /// [`Elapsed`](crate::Elapsed) if the time is over first.
+    /// Returns [`Elapsed`](crate::Elapsed) if the timeout elapses first.
     pub async fn acquire_timeout(
         &self,
         permits: usize,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Option<Permits<'_>>, crate::Elapsed> {
-        timeout(patience, self.acquire(permits)).await
+        time::timeout(timeout, self.acquire(permits)).await
     }
 
-    /// Adds permits. At most an eighth of `usize` are free at once; what would be more is dropped.
+    /// Adds permits. At most `usize::MAX / 8` permits are free at a time; the rest is dropped.
     pub fn add(&self, permits: usize) {
         self.0.release(permits).wake();
     }
 
-    /// Permits that are free.
+    /// Returns the number of free permits.
     pub fn available(&self) -> usize {
         self.0.free()
     }
 
-    /// Gives no permits any more, also to those who wait. What is taken is not affected.
+    /// Closes the semaphore. From now on no permits are granted, neither to waiters nor to later
+    /// callers. Permits that are already taken stay valid.
     pub fn close(&self) {
         self.0.close().wake();
     }
 
-    /// Whether it was closed.
+    /// Returns `true` if the semaphore is closed.
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
@@ -221,7 +252,7 @@ impl fmt::Debug for Semaphore {
     }
 }
 
-/// Permits that were taken; dropping them gives them back.
+/// Permits of a [`Semaphore`]. Dropping this value gives them back.
 #[must_use = "dropped permits are given back"]
 pub struct Permits<'a> {
     semaphore: &'a Semaphore,
@@ -229,12 +260,12 @@ pub struct Permits<'a> {
 }
 
 impl Permits<'_> {
-    /// How many.
+    /// Returns the number of permits.
     pub fn count(&self) -> usize {
         self.permits
     }
 
-    /// Takes them out of the semaphore for good.
+    /// Removes the permits from the semaphore for good.
     pub fn forget(mut self) {
         self.permits = 0;
     }
@@ -254,38 +285,43 @@ impl fmt::Debug for Permits<'_> {
     }
 }
 
-/// Waiting for something that a [`Mutex`] guards to become true.
+/// A condition variable: waits until a value in a [`Mutex`] changes.
 ///
 /// ```
+/// use std::sync::Arc;
 /// use procession::sync::{Condvar, Mutex};
 ///
 /// procession::run(async {
-///     let count = std::sync::Arc::new((Mutex::new(0), Condvar::new()));
+///     let shared = Arc::new((Mutex::new(0), Condvar::new()));
 ///     for _ in 0..3 {
-///         let count = count.clone();
+///         let shared = shared.clone();
 ///         drop(procession::spawn(async move {
-///             *count.0.lock().await += 1;
-///             count.1.notify_one();
+///             *shared.0.lock().await += 1;
+///             shared.1.notify_one();
 ///         }));
 ///     }
-///     let guard = count.0.lock().await;
-///     assert_eq!(*count.1.wait_while(guard, |count| *count < 3).await, 3);
+///     let (count, changed) = &*shared;
+///     let guard = count.lock().await;
+///     assert_eq!(*changed.wait_while(guard, |count| *count < 3).await, 3);
 /// });
 /// ```
 pub struct Condvar(Bell);
 
 impl Condvar {
-    /// Nobody waits.
+    /// Creates a condition variable without waiters.
     pub fn new() -> Self {
         Self(Bell::new(()))
     }
 
-    /// Unlocks the mutex, waits for a notice, and locks it again. What is notified after this began to wait, and it has begun when the mutex is
-    /// unlocked, is not missed. What it waits for may have changed again by the time it has the lock.
+    /// Unlocks the mutex, waits for a notification, and locks the mutex again.
+    ///
+    /// The wait begins when the mutex is unlocked, and no notification after that moment is missed.
+    /// By the time the mutex is locked again, the value may have changed once more. Use
+    /// [`wait_while`](Self::wait_while) to check a condition in a loop.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it has unlocked the mutex. Its notice goes to the next that
-    /// waited when the notice was given.
+    /// If the future is dropped before it completes, the mutex stays unlocked. A notification that
+    /// it has received goes to the next waiter that was waiting when the notification was given.
     pub async fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         let mutex = guard.mutex();
         let mut listener = Listener::new(&self.0);
@@ -310,7 +346,11 @@ impl Condvar {
         .await;
     }
 
-    /// Waits as long as `unwanted` holds.
+    /// Waits as long as `unwanted` returns `true` for the value.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, the mutex stays unlocked; see
+    /// [`wait`](Self::wait).
     pub async fn wait_while<'a, T: ?Sized>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -322,30 +362,31 @@ impl Condvar {
         guard
     }
 
-    /// As [`wait`](Self::wait), for a notice that comes within `patience`. Returns `true` beside
-    /// the guard if one did. Locking again may take longer.
+    /// Like [`wait`](Self::wait), but waits for at most `timeout`. Returns the guard, and `true` if
+    /// a notification came in time. Locking the mutex again is not part of the timeout.
     pub async fn wait_timeout<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,
-        patience: Duration,
+        timeout: Duration,
     ) -> (MutexGuard<'a, T>, bool) {
         let mutex = guard.mutex();
         let mut listener = Listener::new(&self.0);
-        // Ignored: a notice may come between the end of the time and the leave, and counts.
-        let _ = timeout(patience, Self::wait_unlocked(&mut listener, guard)).await;
+        // Ignored: a notification may come between the end of the timeout and `leave`, and it
+        // counts.
+        let _ = time::timeout(timeout, Self::wait_unlocked(&mut listener, guard)).await;
         let notified = listener.leave();
         let guard = mutex.lock().await;
         listener.done();
         (guard, notified)
     }
 
-    /// Lets the one out who has waited longest.
+    /// Wakes the waiter that has waited longest, if there is one.
     pub fn notify_one(&self) {
         crate::scheduler::budget::spend();
         wake(self.0.change(Ringing::ring_one));
     }
 
-    /// Lets all out who wait.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         crate::scheduler::budget::spend();
         self.0.change(Ringing::ring_all).wake();
@@ -364,13 +405,13 @@ impl fmt::Debug for Condvar {
     }
 }
 
-/// A value that is made once, by the first who needs it.
+/// A value that is created once, by the first caller that needs it.
 ///
 /// ```
 /// procession::run(async {
 ///     let once = procession::sync::OnceCell::new();
 ///     assert_eq!(*once.get_or_init(async { 1 }).await, 1);
-///     assert_eq!(*once.get_or_init(async { 2 }).await, 1);
+///     assert_eq!(*once.get_or_init(async { 2 }).await, 1, "the second future never runs");
 /// });
 /// ```
 pub struct OnceCell<T> {
@@ -379,20 +420,23 @@ pub struct OnceCell<T> {
 }
 
 impl<T> OnceCell<T> {
-    /// Without a value.
+    /// Creates a cell without a value.
     pub fn new() -> Self {
         Self { turn: Semaphore::new(1), value: OnceLock::new() }
     }
 
-    /// The value, if it was made.
+    /// Returns the value, or `None` if it has not been created.
     pub fn get(&self) -> Option<&T> {
         self.value.get()
     }
 
-    /// The value; if there is none, `make` makes it, while others wait.
+    /// Returns the value. If there is none, `make` creates it, and other callers wait meanwhile.
+    ///
+    /// If `make` calls `get_or_init` on the same cell, it waits forever.
     ///
     /// # Cancellation
-    /// If who makes it is dropped, or panics, the next who waits makes it instead, with his own future.
+    /// If the caller that creates the value is dropped or panics, the next waiting caller creates
+    /// it with its own future.
     pub async fn get_or_init(&self, make: impl Future<Output = T>) -> &T {
         if let Some(value) = self.value.get() {
             return value;
@@ -420,7 +464,10 @@ impl<T: fmt::Debug> fmt::Debug for OnceCell<T> {
     }
 }
 
-/// Waits until all of a number of jobs are done.
+/// Waits until a number of jobs are done.
+///
+/// A job is a [`Job`] value that the code doing the work owns. It is done when it is dropped, so a
+/// panic ends a job, too.
 ///
 /// ```
 /// procession::run(async {
@@ -435,29 +482,29 @@ impl<T: fmt::Debug> fmt::Debug for OnceCell<T> {
 /// ```
 pub struct WaitGroup(Arc<Bell<usize>>);
 
-/// A job of a [`WaitGroup`]; it is done when this is dropped.
+/// A job of a [`WaitGroup`]. It is done when this value is dropped.
 #[must_use = "a job is done when this is dropped"]
 pub struct Job(Arc<Bell<usize>>);
 
 impl WaitGroup {
-    /// Without a job.
+    /// Creates a group without jobs.
     pub fn new() -> Self {
         Self(Arc::new(Bell::new(0)))
     }
 
-    /// A further job.
+    /// Adds a job.
     pub fn job(&self) -> Job {
         self.0.change(|ringing| ringing.about += 1);
         Job(Arc::clone(&self.0))
     }
 
-    /// Jobs that are not done.
+    /// Returns the number of jobs that are not done.
     pub fn jobs(&self) -> usize {
         self.0.change(|ringing| ringing.about)
     }
 
-    /// Waits until no job is left: at once, if there is none. Jobs that begin after the last one
-    /// was done do not prolong the wait.
+    /// Waits until no job is left. Returns at once if there is none. A job that begins after the
+    /// last one was done does not prolong the wait.
     pub async fn wait(&self) {
         let mut listener = Listener::new(&*self.0);
         poll_fn(|task| {
@@ -478,7 +525,7 @@ impl Default for WaitGroup {
 }
 
 impl Clone for WaitGroup {
-    /// The same group; it is no job.
+    /// Returns another handle to the same group. A handle is not a job.
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
@@ -506,35 +553,38 @@ impl fmt::Debug for Job {
     }
 }
 
-/// Where a number of processes wait for each other, again and again.
+/// A meeting point: a number of processes wait for each other, as often as they like.
 ///
 /// ```
+/// use std::sync::Arc;
+/// use procession::sync::Barrier;
+///
 /// procession::run(async {
-///     let barrier = std::sync::Arc::new(procession::sync::Barrier::new(2));
+///     let barrier = Arc::new(Barrier::new(2));
 ///     let other = barrier.clone();
 ///     let other = procession::spawn(async move { other.wait().await });
-///     let first = barrier.wait().await;
-///     assert!(first != other.await?, "one of them came last");
+///     let was_last = barrier.wait().await;
+///     assert!(was_last != other.await?, "exactly one of the two was the last to arrive");
 ///     Ok::<(), procession::Exit>(())
 /// })?;
 /// # Ok::<(), procession::Exit>(())
 /// ```
 pub struct Barrier {
     size: usize,
-    /// Rings when as many have arrived.
+    /// Counts the arrivals, and rings once there are `size` of them.
     arrived: Bell<usize>,
 }
 
 impl Barrier {
-    /// For `size`; 0 is taken for 1.
+    /// Creates a barrier for `size` callers. A size of 0 counts as 1.
     pub fn new(size: usize) -> Self {
         Self { size: size.max(1), arrived: Bell::new(0) }
     }
 
-    /// Waits until as many have come; says whether this was the last.
+    /// Waits until `size` callers have arrived. Returns `true` for the last one to arrive.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it has not come, unless all had.
+    /// If the future is dropped before all callers have arrived, its arrival no longer counts.
     pub async fn wait(&self) -> bool {
         let mut visitor = Visitor { size: self.size, listener: Listener::new(&self.arrived) };
         poll_fn(|task| {
@@ -550,18 +600,18 @@ impl Barrier {
     }
 }
 
-/// A visitor of a barrier.
+/// A caller that has arrived at a barrier.
 struct Visitor<'a> {
     size: usize,
     listener: Listener<'a, usize>,
 }
 
 impl Visitor<'_> {
-    /// Returns `true` if all have come.
+    /// Arrives. Returns `true` if this completes the round.
     fn arrive(&mut self, task: &TaskContext<'_>) -> bool {
         let size = self.size;
         let mut woken = Woken::default();
-        // Cloned, and dropped if it is not wanted, outside the lock: it may be the user's code.
+        // Cloned here, and dropped outside the lock if it is not needed, since it may be user code.
         let mut waker = Some(task.waker().clone());
         self.listener.place = self.listener.bell.change(|ringing| {
             if ringing.about + 1 < size {
@@ -580,7 +630,7 @@ impl Visitor<'_> {
 impl Drop for Visitor<'_> {
     fn drop(&mut self) {
         let Some(place) = self.listener.place.take() else { return };
-        // One that was released had arrived with all others, in a round that is over.
+        // A visitor that was released has arrived in a round that is over, so it is not subtracted.
         let left = self.listener.bell.change(|ringing| {
             let left = ringing.leave(place);
             ringing.about -= usize::from(left.is_err());

@@ -1,23 +1,33 @@
 //! # Hand-over protocol
 //!
 //! ## Problem
-//! Who holds a lock gives it up and wakes the next; a third takes it in between, again and again, and the next starves. Or the next was
-//! dropped between being woken and looking: nobody holds the lock, and nobody is woken for it.
+//! The holder of a lock gives it up and wakes the next waiter. A third caller takes the lock in
+//! between, again and again, and the waiter starves. Or the waiter is dropped after it was woken
+//! and before it takes the lock: the lock is free, and the waiters behind it are never woken.
 //!
 //! ## States
-//! All under one lock: the permits that are free, and those who wait, each with how many he wants and whether he has them.
+//! All under one lock: the number of free permits, and the waiters. Each waiter has the number of
+//! permits that it wants, and a mark whether they were granted.
 //!
 //! ## Steps
-//! Acquire: `Look` nobody waits and enough is free → take; else `Enlist` in the same critical section. Release: add, then `Grant`: while the first who waits can
-//! have what he wants, take it off the free ones for him, and let him out of the list. Cancel: leave the list; what was granted is
-//! released; and `Grant`, since he may have stood before somebody who wants less. `Wake` outside the lock.
+//! - Acquire: `Look` whether there is no waiter and enough permits are free. If so, take them; else
+//!   `Enlist` in the same critical section.
+//! - Release: add the permits to the free ones, then `Grant`: while the first waiter can have what
+//!   it wants, subtract that from the free permits and unlink the waiter.
+//! - Cancel: leave the list, and release what was granted. Then `Grant`, since the waiter may have
+//!   stood before one that wants less.
+//!
+//! `Wake` happens outside the lock.
 //!
 //! ## Why it works
-//! A permit is free, held, or granted: what is granted is its receiver's before he has looked, so nobody comes in between, and his
-//! cancel releases it. `Look` and `Enlist` are one critical section, so a release comes before it and is seen, or after it and finds him.
+//! A permit is free, held, or granted. A granted permit belongs to its waiter before that waiter
+//! runs, so no other caller can take it, and a cancel releases it. `Look` and `Enlist` are one
+//! critical section. A release therefore comes before it and is seen, or comes after it and finds
+//! the waiter.
 //!
 //! ## Allowed
-//! Who wants many makes those behind him wait, though there may be enough for them: otherwise he might wait for ever.
+//! A waiter that wants many permits makes the waiters behind it wait, although there may be enough
+//! permits for them. Otherwise it might wait forever.
 //!
 //! ## Checked by
 //! `models::hand_over_against_cancel`, `models::release_against_acquire` and their canaries.
@@ -28,7 +38,7 @@ use crate::util::biased_lock::Lock;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
-    /// `Enlist` in a critical section of its own.
+    /// `Enlist` happens in a separate critical section.
     #[cfg(all(test, procession_loom))]
     pub(crate) const ENLIST_WITHOUT_LOOK: u8 = 1;
     /// Cancel forgets what was granted.
@@ -43,11 +53,11 @@ struct State {
     closed: bool,
 }
 
-/// Permits, and who waits for them.
+/// A number of permits, and the waiters for them.
 #[derive(Debug)]
-pub(crate) struct Gate<const MUTATION: u8 = { mutation::SOUND }>(Lock<State>);
+pub(crate) struct BatchSemaphore<const MUTATION: u8 = { mutation::SOUND }>(Lock<State>);
 
-/// How an acquire went.
+/// The result of an acquisition.
 pub(crate) enum Entry {
     Granted,
     Waits(Place),
@@ -67,16 +77,16 @@ impl State {
     fn grant(&mut self) -> Woken {
         let mut granted = Woken::default();
         while self.waiters.front().is_some_and(|&wanted| wanted <= self.free) {
-            if let Some((who, wanted)) = self.waiters.serve(|&mut wanted| wanted) {
+            if let Some((waiter, wanted)) = self.waiters.serve(|&mut wanted| wanted) {
                 self.free -= wanted;
-                granted.push(who);
+                granted.push(waiter);
             }
         }
         granted
     }
 }
 
-impl<const MUTATION: u8> Gate<MUTATION> {
+impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
     pub(crate) fn new(free: usize) -> Self {
         Self(Lock::new(State { free, waiters: Waiters::new(), closed: false }))
     }
@@ -112,14 +122,16 @@ impl<const MUTATION: u8> Gate<MUTATION> {
         }
     }
 
-    /// Whether what somebody waits for was granted, and if so, frees his place. `None` while it was not; `Some(false)`: the gate was closed.
+    /// Observes the result of a waiter. Returns `Some(true)` if its permits were granted,
+    /// `Some(false)` if the semaphore was closed, and `None` while it waits. A result frees the
+    /// waiter's place.
     pub(crate) fn look(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<bool> {
         let left = look(place, another, |place, another| self.change(|state| state.waiters.look(place, another)))?;
-        // What is left of the wish is what was not granted: all or nothing.
+        // A waiter is granted all or nothing, so only a close changes the number that it wants.
         Some(left != REFUSED)
     }
 
-    /// Gives permits back; those who have them now are to be woken.
+    /// Gives permits back, and returns the waiters that have them now.
     pub(crate) fn release(&self, permits: usize) -> Woken {
         self.change(|state| {
             state.free = state.free.saturating_add(permits).min(PERMITS_MAX);
@@ -127,7 +139,8 @@ impl<const MUTATION: u8> Gate<MUTATION> {
         })
     }
 
-    /// Somebody waits no longer; his own waker is to be dropped outside the lock, the others to be woken.
+    /// Removes a waiter. Returns its waker, to be dropped outside the lock, and the waiters to
+    /// wake.
     pub(crate) fn cancel(&self, place: Place) -> (Option<Who>, Woken) {
         self.change(|state| {
             let was_served = state.waiters.is_served(&place);
@@ -139,13 +152,13 @@ impl<const MUTATION: u8> Gate<MUTATION> {
         })
     }
 
-    /// Nobody acquires any more: everybody who waits is to be woken.
+    /// Closes the semaphore, and returns all waiters.
     pub(crate) fn close(&self) -> Woken {
         self.change(|state| {
             state.closed = true;
             let mut refused = Woken::default();
-            while let Some((who, ())) = state.waiters.serve(|wanted| *wanted = REFUSED) {
-                refused.push(who);
+            while let Some((waiter, ())) = state.waiters.serve(|wanted| *wanted = REFUSED) {
+                refused.push(waiter);
             }
             refused
         })
@@ -160,11 +173,11 @@ impl<const MUTATION: u8> Gate<MUTATION> {
     }
 }
 
-/// The most permits that are free at once. Who wants more waits for ever, so that nobody is ever
-/// granted `REFUSED`.
+/// The most permits that are free at a time. A waiter that wants more waits forever, so no waiter
+/// is ever granted `REFUSED`.
 pub(crate) const PERMITS_MAX: usize = usize::MAX >> 3;
 
-/// In place of what somebody wants: the gate was closed.
+/// Replaces the number that a waiter wants when the semaphore is closed.
 const REFUSED: usize = usize::MAX;
 
 #[cfg(all(test, procession_loom))]
@@ -173,26 +186,28 @@ mod models {
 
     use procession_sync::{Arc, explore, thread};
 
-    use super::{Entry, Gate, mutation};
+    use super::{BatchSemaphore, Entry, mutation};
     use crate::sync::wait_list::Another;
 
     fn waker() -> Waker {
         Waker::noop().clone()
     }
 
-    /// The holder gives the lock up while the next who waits goes.
+    /// The holder gives the lock up while the first waiter is cancelled.
     fn cancel<const MUTATION: u8>() {
         explore(|| {
-            let gate = Arc::new(Gate::<MUTATION>::new(1));
-            assert!(gate.try_acquire(1));
-            let Entry::Waits(place) = gate.acquire_or_wait(1, &mut Another::none()) else { unreachable!("it is held") };
-            let holder = {
-                let gate = Arc::clone(&gate);
-                thread::spawn(move || drop(gate.release(1)))
+            let semaphore = Arc::new(BatchSemaphore::<MUTATION>::new(1));
+            assert!(semaphore.try_acquire(1));
+            let Entry::Waits(place) = semaphore.acquire_or_wait(1, &mut Another::none()) else {
+                unreachable!("it is held")
             };
-            drop(gate.cancel(place));
+            let holder = {
+                let semaphore = Arc::clone(&semaphore);
+                thread::spawn(move || drop(semaphore.release(1)))
+            };
+            drop(semaphore.cancel(place));
             holder.join().expect("it does not panic");
-            assert!(gate.try_acquire(1), "a permit is not lost");
+            assert!(semaphore.try_acquire(1), "a permit is not lost");
         });
     }
 
@@ -207,23 +222,23 @@ mod models {
         cancel::<{ mutation::CANCEL_KEEPS }>();
     }
 
-    /// The holder gives the lock up while another comes for it.
+    /// The holder gives the lock up while another thread acquires it.
     fn release<const MUTATION: u8>() {
         explore(|| {
-            let gate = Arc::new(Gate::<MUTATION>::new(1));
-            assert!(gate.try_acquire(1));
+            let semaphore = Arc::new(BatchSemaphore::<MUTATION>::new(1));
+            assert!(semaphore.try_acquire(1));
             let holder = {
-                let gate = Arc::clone(&gate);
-                thread::spawn(move || drop(gate.release(1)))
+                let semaphore = Arc::clone(&semaphore);
+                thread::spawn(move || drop(semaphore.release(1)))
             };
-            let entry = gate.acquire_or_wait(1, &mut Another::none());
+            let entry = semaphore.acquire_or_wait(1, &mut Another::none());
             holder.join().expect("it does not panic");
             let granted = match entry {
                 Entry::Granted => true,
-                Entry::Waits(place) => gate.look(&mut Some(place), &mut Another::none()).is_some(),
+                Entry::Waits(place) => semaphore.look(&mut Some(place), &mut Another::none()).is_some(),
                 Entry::Closed => false,
             };
-            assert!(granted, "nobody waits for a lock that is free");
+            assert!(granted, "a free lock has no waiter");
         });
     }
 
@@ -233,7 +248,7 @@ mod models {
     }
 
     #[test]
-    #[should_panic(expected = "nobody waits for a lock that is free")]
+    #[should_panic(expected = "a free lock has no waiter")]
     fn canary_enlist_without_look() {
         release::<{ mutation::ENLIST_WITHOUT_LOOK }>();
     }

@@ -4,9 +4,9 @@
 //! A bell releases the waiters that are listening, and keeps nothing for later ones. A released
 //! waiter can be dropped before it observes its release. If a notice was meant for a single waiter,
 //! it must then reach another one, or a wake-up is lost. If it was meant for all of them, it must
-//! reach nobody: a waiter that came later belongs to the next round, and would be released although
-//! nothing has happened. The same goes wrong if a bell rings after the critical section that
-//! decided to ring it: whoever begins to listen in between hears the old round.
+//! reach no other: a waiter that came later belongs to the next round, and would be released
+//! although nothing has happened. The same goes wrong if a bell rings after the critical section
+//! that decided to ring it: a waiter that begins to listen in between hears the old round.
 //!
 //! ## States
 //! All under one lock: what the bell is *about* (jobs that are left, visitors that have arrived),
@@ -14,23 +14,26 @@
 //! a number from that count.
 //!
 //! ## Steps
-//! Listen: change what the bell is about, and `Enlist` in the same critical section. Ring: change
-//! what it is about, and serve one waiter or all of them in the same critical section. A waiter
-//! that is served alone gets a notice with the present count; one that is served with all others
-//! gets a notice for nobody else. Leave: if the waiter was served alone, `PassOn` its notice to the
-//! first waiter whose number is not above the notice's. Waking happens outside the lock.
+//! - Listen: change what the bell is about, and `Enlist` in the same critical section.
+//! - Ring: change what it is about, and serve one waiter or all of them in the same critical
+//!   section. A waiter that is served alone gets a notice with the present count. A waiter that is
+//!   served with all others gets a notice that goes to no other.
+//! - Leave: if the waiter was served alone, `PassOn` its notice to the first waiter with a number
+//!   not above the notice's.
+//!
+//! Waking happens outside the lock.
 //!
 //! ## Why it works
 //! Rounds are separated by critical sections: a waiter enlists before a ring and is served by it,
-//! or enlists after it and waits for the next. A notice for one waiter is with a waiter that has
-//! not observed it, and whose leave passes it on, or it was observed. It is dropped only if all
-//! that listened when it was given have left. The queue is in the order of numbers, so looking at
-//! its first waiter is enough.
+//! or enlists after it and waits for the next. A notice for one waiter was observed, or it is with
+//! a waiter that has not observed it and passes it on when it leaves. The notice is dropped only if
+//! all waiters that listened when it was given have left. The queue is in the order of numbers, so
+//! looking at its first waiter is enough.
 //!
 //! ## Rejected
-//! A gate whose permits are taken back after each ring: what a released waiter gives back when it
-//! is dropped releases a waiter of the next round, and nobody wakes it. In two critical sections,
-//! the permits are there for whoever leaves in between.
+//! A semaphore that takes its permits back after each ring. A released waiter that is dropped gives
+//! its permit back, which releases a waiter of the next round without waking it. If the ring takes
+//! two critical sections, the permits are there for a waiter that leaves in between.
 //!
 //! ## Checked by
 //! `models::a_ring_against_the_next_round`, `models::a_notice_against_a_leave`, and their canaries;
@@ -52,18 +55,18 @@ pub(crate) mod mutation {
     pub(crate) const LEAVE_KEEPS: u8 = 2;
 }
 
-/// The number of a waiter that waits, and what a waiter was served with: the highest number that
-/// the notice may be passed on to.
+/// Before a waiter is served, its number. Afterwards, the highest number that its notice may be
+/// passed on to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Notice(u64);
 
 impl Notice {
-    /// All who listened have it. Numbers begin at 1.
+    /// A notice that all listening waiters have. Numbers begin at 1.
     const FOR_ALL: Self = Self(0);
 }
 
-/// What a bell guards by its lock.
+/// The state that the lock of a bell guards.
 #[derive(Debug)]
 pub(crate) struct Ringing<S> {
     pub(crate) about: S,
@@ -86,14 +89,14 @@ impl<S> Ringing<S> {
     /// Serves all waiters.
     pub(crate) fn ring_all(&mut self) -> Woken {
         let mut rung = Woken::default();
-        while let Some((who, ())) = self.waiters.serve(|notice| *notice = Notice::FOR_ALL) {
-            rung.push(who);
+        while let Some((waiter, ())) = self.waiters.serve(|notice| *notice = Notice::FOR_ALL) {
+            rung.push(waiter);
         }
         rung
     }
 
-    /// A waiter leaves: its notice if it was served, or else its waker, to be dropped outside the
-    /// lock.
+    /// Removes a waiter. Returns its notice if it was served, or else its waker, to be dropped
+    /// outside the lock.
     pub(crate) fn leave(&mut self, place: Place) -> Result<Notice, Option<Who>> {
         let was_served = self.waiters.is_served(&place);
         let (notice, own) = self.waiters.remove(place);
@@ -103,7 +106,7 @@ impl<S> Ringing<S> {
     /// `PassOn`.
     fn pass_on(&mut self, given: Notice) -> Option<Who> {
         self.waiters.front().filter(|first| first.0 <= given.0)?;
-        self.waiters.serve(|notice| *notice = given).map(|(who, ())| who)
+        self.waiters.serve(|notice| *notice = given).map(|(waiter, ())| waiter)
     }
 }
 
@@ -116,7 +119,7 @@ impl<S, const MUTATION: u8> Bell<S, MUTATION> {
         Self(Lock::new(Ringing { about, waiters: Waiters::new(), came: 0 }))
     }
 
-    /// One critical section.
+    /// Runs `change` as one critical section.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Ringing<S>) -> R) -> R {
         change(&mut self.0.lock())
     }
@@ -130,17 +133,17 @@ impl<S, const MUTATION: u8> Bell<S, MUTATION> {
         self.change(|ringing| if change(&mut ringing.about) { ringing.ring_all() } else { Woken::default() })
     }
 
-    /// The notice of a waiter that was served; its place is free then.
+    /// Returns the notice of a waiter that was served, and frees its place.
     pub(crate) fn look(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Notice> {
         look(place, another, |place, another| self.change(|ringing| ringing.waiters.look(place, another)))
     }
 
-    /// See [`Ringing::leave`].
+    /// Removes a waiter; see [`Ringing::leave`].
     pub(crate) fn leave(&self, place: Place) -> Result<Notice, Option<Who>> {
         self.change(|ringing| ringing.leave(place))
     }
 
-    /// Passes on a notice that nobody has acted on; the waiter that has it now is to be woken.
+    /// Passes on a notice that was not acted on. Returns the waiter that has it now, to be woken.
     pub(crate) fn pass_on(&self, notice: Notice) -> Option<Who> {
         if notice == Notice::FOR_ALL || cfg!(procession_loom) && MUTATION == 2 {
             return None;
@@ -162,7 +165,7 @@ mod models {
         Waker::noop().clone()
     }
 
-    /// The last job of a group is done, while another begins and is waited for.
+    /// The last job of a group is done, while another one begins and is waited for.
     fn next_round<const MUTATION: u8>() {
         explore(|| {
             let jobs = Arc::new(Bell::<usize, MUTATION>::new(1));
@@ -195,7 +198,7 @@ mod models {
         next_round::<{ mutation::RING_LATER }>();
     }
 
-    /// A notice for one of two waiters, of which the first leaves.
+    /// A notice is given to one of two waiters, of which the first leaves.
     fn leave<const MUTATION: u8>() {
         explore(|| {
             let bell = Arc::new(Bell::<(), MUTATION>::new(()));
@@ -241,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_is_passed_on_to_those_who_listened_when_it_was_given() {
+    fn a_notice_is_passed_on_to_waiters_that_listened_when_it_was_given() {
         let bell = Bell::new(());
         let (first, second) = (listen(&bell), listen(&bell));
         drop(bell.change(Ringing::ring_one));
@@ -249,7 +252,7 @@ mod tests {
         let notice = bell.leave(first).expect("it was served");
         assert!(bell.pass_on(notice).is_some());
         let notice = bell.leave(second).expect("it was passed on");
-        assert!(bell.pass_on(notice).is_none(), "all who listened then have left");
+        assert!(bell.pass_on(notice).is_none(), "all waiter listened then have left");
         assert!(!has_heard(&bell, later));
     }
 

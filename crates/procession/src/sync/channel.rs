@@ -1,7 +1,11 @@
-//! Channels: many may send, many may receive, each message once.
+//! Channels: any number of senders, any number of receivers, and each message is received once.
 //!
-//! All kinds of process use them, and plain threads ([`Wait`](crate::Wait)). Unlike a mailbox a channel belongs to nobody: it is there as
-//! long as somebody has one of its ends. Who waits is served first come, first served.
+//! All kinds of processes can use channels. Plain threads can, too, with the trait
+//! [`Wait`](crate::Wait). Unlike a mailbox, a channel belongs to no process; it exists as long as
+//! one of its ends. Waiting senders and receivers are served in the order in which they came.
+//!
+//! [`bounded`] makes senders wait for room, which slows them down to the pace of the receivers.
+//! [`unbounded`] never makes a sender wait.
 //!
 //! ```
 //! use procession::channel;
@@ -15,6 +19,7 @@
 //!         Ok::<_, channel::SendError<u32>>(())
 //!     });
 //!     let mut sum = 0;
+//!     // Ends once the sender is dropped and the channel is empty.
 //!     while let Some(square) = receiver.receive().await {
 //!         sum += square;
 //!     }
@@ -38,7 +43,7 @@ use crate::Waiting;
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::current;
 use crate::sync::wait_list::{Another, Place, wake};
-use crate::time::{Timeout, timeout};
+use crate::time::{self, Timeout};
 
 pub(crate) mod core;
 
@@ -56,22 +61,75 @@ impl<T> Channel<T> {
     }
 }
 
-/// A channel that holds `capacity` messages; who sends more waits. With 0, a rendezvous: each message is handed from one to the other.
+/// Creates a channel that holds at most `capacity` messages.
+///
+/// While the channel is full, senders wait. With a capacity of 0 it is a rendezvous: each message
+/// is handed from a sender to a waiting receiver.
+///
+/// ```
+/// use procession::channel::{self, TrySendError};
+///
+/// let (sender, receiver) = channel::bounded(1);
+/// assert!(sender.try_send("first").is_ok());
+/// assert_eq!(sender.try_send("second"), Err(TrySendError::Full("second")));
+/// assert_eq!(receiver.try_receive(), Ok("first"));
+/// ```
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let (senders, receivers) = (AtomicUsize::new(1), AtomicUsize::new(1));
     let channel = Arc::new(Channel { core: Core::new(capacity), senders, receivers });
     (Sender(Arc::clone(&channel)), Receiver(channel))
 }
 
-/// A channel that holds as many messages as memory does: who sends never waits. Nothing bounds it but who receives.
+/// Creates a channel without a capacity. A sender never waits.
+///
+/// Only memory limits the number of messages, so the receivers must keep up with the senders.
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     bounded(usize::MAX)
 }
 
-/// The end that sends. Clones are of the same channel; once all are dropped, who receives gets what is left, then the end.
+/// The sending end of a channel.
+///
+/// Clones send to the same channel. Once all of them are dropped, the channel closes: receivers get
+/// the messages that are left, and then the end.
+///
+/// ```
+/// use procession::channel;
+///
+/// procession::run(async {
+///     let (sender, receiver) = channel::unbounded();
+///     let senders = [sender.clone(), sender];
+///     for (n, sender) in senders.into_iter().enumerate() {
+///         drop(procession::spawn(async move { sender.send(n).await }));
+///     }
+///     let mut received = vec![receiver.receive().await, receiver.receive().await];
+///     received.sort();
+///     assert_eq!(received, [Some(0), Some(1)]);
+///     assert_eq!(receiver.receive().await, None, "both senders are dropped");
+/// });
+/// ```
 pub struct Sender<T>(Arc<Channel<T>>);
 
-/// The end that receives. Clones are of the same channel, and each message goes to one of them. Once all are dropped, sends fail.
+/// The receiving end of a channel.
+///
+/// Clones receive from the same channel, and each message goes to one of them. Once all of them are
+/// dropped, the channel closes: sending fails, and the messages in the channel are dropped.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::channel::{self, TryReceiveError};
+///
+/// procession::run(async {
+///     let (sender, receiver) = channel::bounded(8);
+///     assert_eq!(receiver.try_receive(), Err(TryReceiveError::Empty));
+///     assert!(receiver.receive_timeout(Duration::from_millis(1)).await.is_err());
+///     sender.send(1).await?;
+///     sender.close();
+///     assert_eq!(receiver.receive().await, Some(1), "a closed channel is still emptied");
+///     assert_eq!(receiver.try_receive(), Err(TryReceiveError::Closed));
+///     Ok::<_, channel::SendError<u32>>(())
+/// })?;
+/// # Ok::<(), procession::channel::SendError<u32>>(())
+/// ```
 pub struct Receiver<T>(Arc<Channel<T>>);
 
 impl<T> Clone for Sender<T> {
@@ -92,7 +150,8 @@ impl<T> Clone for Receiver<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        // Ordering: the last one's sends, and the others', are ordered by the channel's lock; AcqRel for form.
+        // Ordering: the channel's lock orders the sends of all senders before the close, so no
+        // partner needs this AcqRel. It is the customary ordering of a count.
         if self.0.senders.fetch_sub(1, AcqRel) == 1 {
             self.0.close();
         }
@@ -116,26 +175,28 @@ impl<T> Sender<T> {
         &self.0
     }
 
-    /// Sends a message, and waits for room if there is none: for a receiver, in a rendezvous.
+    /// Sends a message, and waits for room if the channel is full. In a rendezvous, waits for a
+    /// receiver.
     ///
     /// # Errors
-    /// [`SendError`] gives the message back if the channel was closed.
+    /// Returns [`SendError`] with the message if the channel is closed.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it has sent nothing, and the message is dropped with it; [`Sending::take_back`] saves it.
+    /// If the future is dropped before it completes, nothing is sent, and the message is dropped
+    /// with the future. [`Sending::take_back`] returns the message instead.
     pub fn send(&self, message: T) -> Sending<'_, T> {
         Sending { channel: &self.0, message: Some(message), place: None }
     }
 
-    /// Sends a message if there is room now.
+    /// Sends a message without waiting.
     ///
     /// # Errors
-    /// [`TrySendError`] gives the message back.
+    /// Returns [`TrySendError`] with the message if there is no room or the channel is closed.
     pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
         crate::scheduler::budget::spend();
         match self.0.core.try_send(message) {
-            Ok(who) => {
-                wake(who);
+            Ok(waiter) => {
+                wake(waiter);
                 Ok(())
             }
             Err(Refused::Full(message)) => Err(TrySendError::Full(message)),
@@ -143,39 +204,41 @@ impl<T> Sender<T> {
         }
     }
 
-    /// As [`send`](Self::send), for at most `patience`.
+    /// Like [`send`](Self::send), but waits for at most `timeout`.
     ///
     /// # Errors
-    /// [`SendTimeoutError`] gives the message back.
-    pub async fn send_timeout(&self, message: T, patience: Duration) -> Result<(), SendTimeoutError<T>> {
+    /// Returns [`SendTimeoutError`] with the message if the timeout elapses first or the channel is
+    /// closed.
+    pub async fn send_timeout(&self, message: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
         let mut sending = self.send(message);
-        match timeout(patience, &mut sending).await {
+        match time::timeout(timeout, &mut sending).await {
             Ok(sent) => sent.map_err(|error| SendTimeoutError::Closed(error.0)),
             Err(_) => sending.take_back().map_or(Ok(()), |message| Err(SendTimeoutError::Elapsed(message))),
         }
     }
 
-    /// Closes the channel: sends fail from now on. What it holds can be received.
+    /// Closes the channel for all senders and receivers. From now on sending fails. The messages in
+    /// the channel can still be received.
     pub fn close(&self) {
         self.0.close();
     }
 
-    /// Whether the channel was closed.
+    /// Returns `true` if the channel is closed.
     pub fn is_closed(&self) -> bool {
         self.0.core.is_closed()
     }
 
-    /// Messages that it holds now.
+    /// Returns the number of messages in the channel.
     pub fn len(&self) -> usize {
         self.0.core.len()
     }
 
-    /// Whether it holds none now.
+    /// Returns `true` if the channel has no messages.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many messages it holds at most; `None` if nothing bounds it.
+    /// Returns the maximum number of messages in the channel, or `None` for an unbounded channel.
     pub fn capacity(&self) -> Option<usize> {
         Some(self.0.core.capacity()).filter(|&capacity| capacity != usize::MAX)
     }
@@ -186,24 +249,26 @@ impl<T> Receiver<T> {
         &self.0
     }
 
-    /// Receives the oldest message; waits for one if there is none. `None` once the channel is closed and empty.
+    /// Receives the oldest message, and waits if there is none. Returns `None` once the channel is
+    /// closed and empty.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it has taken nothing: a message that was handed to it already goes to the next who waits, or back to the
-    /// front.
+    /// If the future is dropped before it completes, no message is lost. A message that was already
+    /// handed to it goes to the next waiting receiver, or back to the front of the channel.
     pub fn receive(&self) -> Receiving<'_, T> {
         Receiving { channel: &self.0, place: None, done: false }
     }
 
-    /// Receives the oldest message if there is one now.
+    /// Receives the oldest message without waiting.
     ///
     /// # Errors
-    /// [`TryReceiveError`]: there is none, or there will be none.
+    /// Returns [`TryReceiveError::Empty`] if there is no message, and [`TryReceiveError::Closed`]
+    /// if there is none and the channel is closed.
     pub fn try_receive(&self) -> Result<T, TryReceiveError> {
         crate::scheduler::budget::spend();
         match self.0.core.try_receive() {
-            Ok((message, who)) => {
-                wake(who);
+            Ok((message, waiter)) => {
+                wake(waiter);
                 Ok(message)
             }
             Err(Nothing::Empty) => Err(TryReceiveError::Empty),
@@ -211,30 +276,31 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// As [`receive`](Self::receive), for at most `patience`.
+    /// Like [`receive`](Self::receive), but waits for at most `timeout`.
     ///
     /// # Errors
-    /// [`Elapsed`](crate::Elapsed) if nothing came in time.
-    pub fn receive_timeout(&self, patience: Duration) -> Timeout<Receiving<'_, T>> {
-        timeout(patience, self.receive())
+    /// Returns [`Elapsed`](crate::Elapsed) if the timeout elapses first.
+    pub fn receive_timeout(&self, timeout: Duration) -> Timeout<Receiving<'_, T>> {
+        time::timeout(timeout, self.receive())
     }
 
-    /// Closes the channel: sends fail from now on. What it holds can be received.
+    /// Closes the channel for all senders and receivers. From now on sending fails. The messages in
+    /// the channel can still be received.
     pub fn close(&self) {
         self.0.close();
     }
 
-    /// Whether the channel was closed.
+    /// Returns `true` if the channel is closed.
     pub fn is_closed(&self) -> bool {
         self.0.core.is_closed()
     }
 
-    /// Messages that it holds now.
+    /// Returns the number of messages in the channel.
     pub fn len(&self) -> usize {
         self.0.core.len()
     }
 
-    /// Whether it holds none now.
+    /// Returns `true` if the channel has no messages.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -253,19 +319,27 @@ impl<T> fmt::Debug for Receiver<T> {
 }
 
 /// The future of [`Sender::send`].
+///
+/// ```
+/// use procession::channel;
+///
+/// let (sender, _receiver) = channel::bounded(0);
+/// let mut sending = sender.send("not lost");
+/// assert_eq!(sending.take_back(), Some("not lost"));
+/// ```
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sending<'a, T> {
     channel: &'a Channel<T>,
-    /// Until it was sent or waits.
+    /// The message, until it is sent or its sender waits in the channel.
     message: Option<T>,
     place: Option<Place>,
 }
 
-// Nothing points into it.
+// No pointer refers into the future.
 impl<T> Unpin for Sending<'_, T> {}
 
 impl<T> Sending<'_, T> {
-    /// Gives up, and takes the message back; `None` if it was sent.
+    /// Abandons the send and returns the message, or `None` if the message was sent.
     pub fn take_back(&mut self) -> Option<T> {
         if let Some(place) = self.place.take() {
             let (message, own) = self.channel.core.cancel_sender(place);
@@ -280,7 +354,7 @@ impl<T> Future for Sending<'_, T> {
     type Output = Result<(), SendError<T>>;
 
     /// # Panics
-    /// Never. Polled again after it was complete, it waits for ever.
+    /// Never panics. If the future is polled again after completion, it stays pending forever.
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let send = self.get_mut();
         if !crate::scheduler::budget::charge(task) {
@@ -290,8 +364,8 @@ impl<T> Future for Sending<'_, T> {
         let mut another = Another::of(task.waker());
         if let Some(message) = send.message.take() {
             match core.send_or_wait(message, &mut another) {
-                Ok(Sent::Now(who)) => {
-                    wake(who);
+                Ok(Sent::Now(waiter)) => {
+                    wake(waiter);
                     return Poll::Ready(Ok(()));
                 }
                 Err(Refused::Closed(message) | Refused::Full(message)) => return Poll::Ready(Err(SendError(message))),
@@ -331,7 +405,7 @@ impl<T> Future for Receiving<'_, T> {
     type Output = Option<T>;
 
     /// # Panics
-    /// Never. Polled again after it was complete, it answers `None`.
+    /// Never panics. If the future is polled again after completion, it returns `None`.
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<T>> {
         let receive = self.get_mut();
         if !crate::scheduler::budget::charge(task) {
@@ -345,8 +419,8 @@ impl<T> Future for Receiving<'_, T> {
             Some(None)
         } else {
             match core.receive_or_wait(&mut another) {
-                Ok(Received::Now(message, who)) => {
-                    wake(who);
+                Ok(Received::Now(message, waiter)) => {
+                    wake(waiter);
                     Some(Some(message))
                 }
                 Ok(Received::Waits(place)) => {
@@ -390,39 +464,39 @@ impl<T> fmt::Debug for Receiving<'_, T> {
     }
 }
 
-/// The channel was closed; this is the message that was not sent.
+/// The error of [`Sender::send`]: the channel is closed. It contains the message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SendError<T>(pub T);
 
-/// Why a message was not sent; it comes back.
+/// The error of [`Sender::try_send`]. It contains the message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TrySendError<T> {
-    /// There is no room, or, in a rendezvous, nobody who receives.
+    /// The channel is full, or no receiver waits in a rendezvous.
     Full(T),
-    /// The channel was closed.
+    /// The channel is closed.
     Closed(T),
 }
 
-/// Why a message was not sent in time; it comes back.
+/// The error of [`Sender::send_timeout`]. It contains the message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SendTimeoutError<T> {
-    /// The time was over first.
+    /// The timeout elapsed first.
     Elapsed(T),
-    /// The channel was closed.
+    /// The channel is closed.
     Closed(T),
 }
 
-/// Why nothing was received.
+/// The error of [`Receiver::try_receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TryReceiveError {
-    /// There is no message now.
+    /// The channel is empty.
     Empty,
-    /// There is none, and the channel was closed.
+    /// The channel is empty and closed, so no message will come.
     Closed,
 }
 
 impl<T> TrySendError<T> {
-    /// The message.
+    /// Returns the message.
     pub fn into_message(self) -> T {
         match self {
             Self::Full(message) | Self::Closed(message) => message,
@@ -431,7 +505,7 @@ impl<T> TrySendError<T> {
 }
 
 impl<T> SendTimeoutError<T> {
-    /// The message.
+    /// Returns the message.
     pub fn into_message(self) -> T {
         match self {
             Self::Elapsed(message) | Self::Closed(message) => message,
@@ -481,7 +555,7 @@ impl<T> fmt::Display for TrySendError<T> {
 impl<T> fmt::Display for SendTimeoutError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Elapsed(_) => "cannot send: the channel was full until the time was over",
+            Self::Elapsed(_) => "cannot send: the channel was full until the timeout elapsed",
             Self::Closed(_) => "cannot send: the channel is closed",
         })
     }

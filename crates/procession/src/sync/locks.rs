@@ -1,8 +1,8 @@
-//! Locks: a value behind the permits of a gate.
+//! Locks: a value behind the permits of a semaphore.
 //!
 //! ## Invariants
-//! - `[exclusive]` the permits that a guard holds are all there are, or, for a guard that reads, one of them: while anybody writes nobody
-//!   else has any.
+//! - `[exclusive]` A guard that can write holds all permits of its lock. A guard that only reads
+//!   holds one of them. While a writing guard exists, no other guard does.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -10,14 +10,18 @@ use std::time::Duration;
 
 use procession_sync::cell::UnsafeCell;
 
-use super::Enter;
-use super::batch_semaphore::Gate;
-use crate::time::timeout;
+use super::Acquire;
+use super::batch_semaphore::BatchSemaphore;
+use crate::time;
 
-/// Readers at once, more than there can be processes.
+/// Maximum number of readers at a time, which is more than there can be processes.
 const READERS_MAX: usize = usize::MAX >> 3;
 
-/// A value that one at a time may use.
+/// A value that one process at a time may use.
+///
+/// The guard may be held across an `.await`. If the value is plain data and every critical section
+/// is short, the [`Mutex`](std::sync::Mutex) of std is cheaper. Waiters get the lock in the order
+/// in which they came. A panic does not poison the lock.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -30,7 +34,8 @@ const READERS_MAX: usize = usize::MAX >> 3;
 ///             let sum = sum.clone();
 ///             procession::spawn(async move {
 ///                 let mut sum = sum.lock().await;
-///                 procession::yield_now().await; // Others run, and wait for the lock.
+///                 // Other processes run here, and wait for the lock.
+///                 procession::yield_now().await;
 ///                 *sum += n;
 ///             })
 ///         })
@@ -44,54 +49,58 @@ const READERS_MAX: usize = usize::MAX >> 3;
 /// # Ok::<(), procession::Exit>(())
 /// ```
 pub struct Mutex<T: ?Sized> {
-    gate: Gate,
+    semaphore: BatchSemaphore,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: [exclusive] one at a time has the value, on whatever thread.
+// SAFETY: [exclusive] one guard at a time reaches the value, on whichever thread, and `T` is
+// `Send`.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
 impl<T> Mutex<T> {
-    /// Unlocked.
+    /// Creates an unlocked mutex.
     pub fn new(value: T) -> Self {
-        Self { gate: Gate::new(1), value: UnsafeCell::new(value) }
+        Self { semaphore: BatchSemaphore::new(1), value: UnsafeCell::new(value) }
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Locks it, and waits while another has it. Locking it twice waits for ever.
+    /// Locks the mutex, and waits while it is locked.
+    ///
+    /// A process that locks a mutex twice waits forever.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it has not locked it; the next who waits comes in.
+    /// If the future is dropped before it completes, it has not locked the mutex, and the next
+    /// waiter gets its turn.
     pub async fn lock(&self) -> MutexGuard<'_, T> {
-        Enter::new(&self.gate, 1).await;
+        Acquire::new(&self.semaphore, 1).await;
         MutexGuard(self)
     }
 
-    /// Locks it, if nobody has it or waits for it.
+    /// Locks the mutex without waiting. Returns `None` if it is locked or others wait for it.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         crate::scheduler::budget::spend();
-        self.gate.try_acquire(1).then(|| MutexGuard(self))
+        self.semaphore.try_acquire(1).then(|| MutexGuard(self))
     }
 
-    /// As [`lock`](Self::lock), for at most `patience`.
+    /// Like [`lock`](Self::lock), but waits for at most `timeout`.
     ///
     /// # Errors
-    /// [`Elapsed`](crate::Elapsed) if the time is over first.
-    pub async fn lock_timeout(&self, patience: Duration) -> Result<MutexGuard<'_, T>, crate::Elapsed> {
-        timeout(patience, self.lock()).await
+    /// Returns [`Elapsed`](crate::Elapsed) if the timeout elapses first.
+    pub async fn lock_timeout(&self, timeout: Duration) -> Result<MutexGuard<'_, T>, crate::Elapsed> {
+        time::timeout(timeout, self.lock()).await
     }
 
-    /// The value: nobody else has it.
+    /// Returns the value without locking, since `&mut` proves that no guard exists.
     pub fn get_mut(&mut self) -> &mut T {
-        // SAFETY: [exclusive] by `&mut`.
+        // SAFETY: [exclusive] `&mut self` proves that no guard exists.
         self.value.with_mut(|value| unsafe { &mut *value })
     }
 }
@@ -102,11 +111,11 @@ impl<T: ?Sized> fmt::Debug for Mutex<T> {
     }
 }
 
-/// The right to a [`Mutex`]; dropping it unlocks.
+/// Access to the value of a [`Mutex`]. Dropping the guard unlocks the mutex.
 #[must_use = "dropping the guard unlocks"]
 pub struct MutexGuard<'a, T: ?Sized>(&'a Mutex<T>);
 
-// SAFETY: a shared guard gives `&T`.
+// SAFETY: a shared guard gives only `&T`.
 unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
@@ -119,21 +128,21 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: [exclusive] this holds the permit.
+        // SAFETY: [exclusive] this guard holds the only permit.
         self.0.value.with(|value| unsafe { &*value })
     }
 }
 
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: [exclusive] this holds the permit.
+        // SAFETY: [exclusive] this guard holds the only permit.
         self.0.value.with_mut(|value| unsafe { &mut *value })
     }
 }
 
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
-        self.0.gate.release(1).wake();
+        self.0.semaphore.release(1).wake();
     }
 }
 
@@ -143,74 +152,88 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
     }
 }
 
-/// A value that many may read at once, or one may write. First come, first served: who wants to read waits behind who wants to write.
+/// A value that many processes may read at the same time, or one process may write.
+///
+/// Callers get the lock in the order in which they came. A reader therefore waits behind a writer
+/// that waits already, and writers do not starve.
 ///
 /// ```
+/// use procession::sync::RwLock;
+///
 /// procession::run(async {
-///     let names = procession::sync::RwLock::new(vec!["a"]);
-///     let (one, other) = (names.read().await, names.read().await);
+///     let names = RwLock::new(vec!["a"]);
+///     let (first, second) = (names.read().await, names.read().await);
+///     assert_eq!(first.len() + second.len(), 2);
 ///     assert!(names.try_write().is_none());
-///     drop((one, other));
+///     drop((first, second));
 ///     names.write().await.push("b");
 ///     assert_eq!(names.read().await.len(), 2);
 /// });
 /// ```
 pub struct RwLock<T: ?Sized> {
-    gate: Gate,
+    semaphore: BatchSemaphore,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: [exclusive] the value is where who writes it is.
+// SAFETY: [exclusive] the value is owned by the lock, and `T` is `Send`.
 unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
-// SAFETY: [exclusive] one writes, or many read on their threads.
+// SAFETY: [exclusive] one guard writes, or several guards read on their threads; `T` is `Send +
+// Sync`.
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
 impl<T> RwLock<T> {
-    /// Unlocked.
+    /// Creates an unlocked lock.
     pub fn new(value: T) -> Self {
-        Self { gate: Gate::new(READERS_MAX), value: UnsafeCell::new(value) }
+        Self { semaphore: BatchSemaphore::new(READERS_MAX), value: UnsafeCell::new(value) }
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Locks it for reading; waits while somebody writes, or waits to.
+    /// Locks for reading, and waits while a writer holds the lock or waits for it.
+    ///
+    /// A process that already holds a read guard must not wait for another one. If a writer waits
+    /// between the two, all of them wait forever.
     ///
     /// # Cancellation
-    /// As for [`Mutex::lock`].
+    /// If the future is dropped before it completes, it has not locked, and the next waiter gets
+    /// its turn.
     pub async fn read(&self) -> RwLockReadGuard<'_, T> {
-        Enter::new(&self.gate, 1).await;
+        Acquire::new(&self.semaphore, 1).await;
         RwLockReadGuard(self)
     }
 
-    /// Locks it for writing; waits while anybody else has it.
+    /// Locks for writing, and waits while there is any other guard.
     ///
     /// # Cancellation
-    /// As for [`Mutex::lock`].
+    /// If the future is dropped before it completes, it has not locked, and the next waiter gets
+    /// its turn.
     pub async fn write(&self) -> RwLockWriteGuard<'_, T> {
-        Enter::new(&self.gate, READERS_MAX).await;
+        Acquire::new(&self.semaphore, READERS_MAX).await;
         RwLockWriteGuard(self)
     }
 
-    /// Locks it for reading, if that is possible at once.
+    /// Locks for reading without waiting. Returns `None` if a writer holds the lock or others wait
+    /// for it.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         crate::scheduler::budget::spend();
-        self.gate.try_acquire(1).then(|| RwLockReadGuard(self))
+        self.semaphore.try_acquire(1).then(|| RwLockReadGuard(self))
     }
 
-    /// Locks it for writing, if that is possible at once.
+    /// Locks for writing without waiting. Returns `None` if there is any other guard or others wait
+    /// for the lock.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         crate::scheduler::budget::spend();
-        self.gate.try_acquire(READERS_MAX).then(|| RwLockWriteGuard(self))
+        self.semaphore.try_acquire(READERS_MAX).then(|| RwLockWriteGuard(self))
     }
 
-    /// The value: nobody else has it.
+    /// Returns the value without locking, since `&mut` proves that no guard exists.
     pub fn get_mut(&mut self) -> &mut T {
-        // SAFETY: [exclusive] by `&mut`.
+        // SAFETY: [exclusive] `&mut self` proves that no guard exists.
         self.value.with_mut(|value| unsafe { &mut *value })
     }
 }
@@ -221,22 +244,22 @@ impl<T: ?Sized> fmt::Debug for RwLock<T> {
     }
 }
 
-/// The right to read an [`RwLock`]; dropping it gives it up.
+/// Read access to the value of an [`RwLock`]. Dropping the guard unlocks.
 #[must_use = "dropping the guard unlocks"]
 pub struct RwLockReadGuard<'a, T: ?Sized>(&'a RwLock<T>);
 
-/// The right to write an [`RwLock`]; dropping it gives it up.
+/// Write access to the value of an [`RwLock`]. Dropping the guard unlocks.
 #[must_use = "dropping the guard unlocks"]
 pub struct RwLockWriteGuard<'a, T: ?Sized>(&'a RwLock<T>);
 
-// SAFETY: a shared guard gives `&T`.
+// SAFETY: a shared guard gives only `&T`.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
 
 impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: [exclusive] this holds a permit, so nobody writes.
+        // SAFETY: [exclusive] this guard holds a permit, so no guard writes.
         self.0.value.with(|value| unsafe { &*value })
     }
 }
@@ -245,27 +268,27 @@ impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: [exclusive] this holds all permits.
+        // SAFETY: [exclusive] this guard holds all permits.
         self.0.value.with(|value| unsafe { &*value })
     }
 }
 
 impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: [exclusive] this holds all permits.
+        // SAFETY: [exclusive] this guard holds all permits.
         self.0.value.with_mut(|value| unsafe { &mut *value })
     }
 }
 
 impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
     fn drop(&mut self) {
-        self.0.gate.release(1).wake();
+        self.0.semaphore.release(1).wake();
     }
 }
 
 impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
     fn drop(&mut self) {
-        self.0.gate.release(READERS_MAX).wake();
+        self.0.semaphore.release(READERS_MAX).wake();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Waiting for the first of several things.
+//! Waits for the first of several things.
 
 use std::fmt;
 use std::future::Future;
@@ -14,15 +14,17 @@ use crate::sync::channel::{Receiver, SendError, Sender, cancel_receiver};
 use crate::sync::wait_list::{Another, Choice, Place, wake};
 use crate::time::sleep;
 
-/// Arms were ready when they were tried, and taken by others when they were acted on, this many times in a row: then it gives way. Picked out of
-/// thin air; each round means that others made progress.
+/// Number of rounds after which a select yields. In each round an arm was ready when it was tried,
+/// and another process had taken what it was ready for. The value is a guess; each round means that
+/// others made progress.
 const ROUNDS: u32 = 8;
 
-/// Waits until one of its arms is ready, and acts on that one alone; awaiting it gives what the arm's function answers. If several
-/// are ready, chance decides, each being as likely. The same holds for several arms that wait for
-/// one channel.
+/// Waits for the first of several *arms* to become ready, and acts on that arm alone.
 ///
-/// The others are as if they had not been tried: no message is taken from, or put into, another channel.
+/// Each arm has a function, and awaiting the select returns the result of the one function that
+/// runs. If several arms are ready, one of them is chosen at random, each with the same
+/// probability. This also applies to several arms that wait for one channel. All other arms are
+/// left as if they had not been tried: no message is taken from or put into another channel.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,11 +36,11 @@ const ROUNDS: u32 = 8;
 ///     let child = procession::start(move |mut cx: Context<&'static str>| async move {
 ///         let mut seen = Vec::new();
 ///         for _ in 0..3 {
-///             let what = Select::new()
+///             let first = Select::new()
 ///                 .receive(&incoming, |order: Option<u32>| format!("order {order:?}"))
 ///                 .wait_for(cx.receive(), |message| format!("message {message:?}"))
 ///                 .timeout(Duration::from_secs(60), || "silence".to_owned());
-///             seen.push(what.await);
+///             seen.push(first.await);
 ///         }
 ///         let sent = Select::new().send(&results, 7, |sent| sent.is_ok()).await;
 ///         seen.sort();
@@ -47,63 +49,65 @@ const ROUNDS: u32 = 8;
 ///     orders.send(1).await?;
 ///     child.send("hello").expect("it waits");
 ///     orders.send(2).await?;
-///     let seen = vec!["message Some(\"hello\")".to_owned(), "order Some(1)".to_owned(), "order Some(2)".to_owned()];
-///     assert_eq!(child.await, Ok((seen, true)));
+///     let seen = ["message Some(\"hello\")", "order Some(1)", "order Some(2)"].map(String::from);
+///     assert_eq!(child.await, Ok((seen.to_vec(), true)));
 ///     Ok::<_, channel::SendError<u32>>(())
 /// })?;
 /// # Ok::<(), procession::channel::SendError<u32>>(())
 /// ```
 ///
-/// With [`or_else`](Self::or_else) it does not wait:
+/// With [`or_else`](Self::or_else) the select does not wait:
 ///
 /// ```
 /// use procession::{Select, Wait, channel};
 ///
 /// let (sender, receiver) = channel::bounded(1);
-/// let look = || Select::new().receive(&receiver, |message: Option<u32>| message).or_else(|| None).wait();
-/// assert_eq!(look(), None);
+/// let poll = || Select::new().receive(&receiver, |message| message).or_else(|| None).wait();
+/// assert_eq!(poll(), None);
 /// sender.try_send(1)?;
-/// assert_eq!(look(), Some(1));
-/// # Ok::<(), channel::TrySendError<u32>>(())
+/// assert_eq!(poll(), Some(1));
+/// # Ok::<(), procession::channel::TrySendError<u32>>(())
 /// ```
 ///
-/// Without an arm, and after it was complete, it waits for ever.
+/// A select without arms waits forever. So does a select that is polled again after completion.
 ///
 /// # Cancellation
-/// Dropped before it is complete, it has acted on no arm; messages of arms that send are dropped with it.
+/// If the select is dropped before it completes, it has acted on no arm. The messages of sending
+/// arms are dropped with it.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Select<'a, R> {
     arms: Vec<Box<dyn Arm<R> + Send + 'a>>,
-    /// Whether some arms wait in no list, and so can be ready without a claim.
+    /// `true` if some arms wait in no list, and so can be ready without a claim.
     polls: bool,
-    /// What it does if no arm is ready.
+    /// Runs if no arm is ready.
     default: Option<Box<dyn FnOnce() -> R + Send + 'a>>,
-    /// While it waits in lists.
+    /// Present while the select waits in lists.
     choice: Option<Arc<Choice>>,
 }
 
-/// One thing to wait for.
+/// One thing that a select waits for.
 trait Arm<R> {
     /// Acts, if that is possible now.
     fn try_now(&mut self, task: &mut TaskContext<'_>) -> Option<R>;
 
-    /// Waits in a list; says no if it could act now.
+    /// Waits in a list. Returns `false` if the arm could act now.
     fn enlist(&mut self, choice: &Arc<Choice>, arm: u32) -> bool;
 
-    /// Waits in no list any more. The choice has not fallen on this arm.
+    /// Leaves the list. The choice has not fallen on this arm.
     fn withdraw(&mut self);
 
-    /// The choice has fallen on this arm.
+    /// Returns the result, since the choice has fallen on this arm.
     fn fetch(&mut self) -> Option<R>;
 }
 
 impl<'a, R> Select<'a, R> {
-    /// Without an arm.
+    /// Creates a select without arms.
     pub fn new() -> Self {
         Self { arms: Vec::new(), polls: false, default: None, choice: None }
     }
 
-    /// Receives from a channel; `None` if it is closed and empty.
+    /// Adds an arm that receives from a channel. `then` gets the message, or `None` if the channel
+    /// is closed and empty.
     pub fn receive<T: Send>(
         mut self,
         receiver: &'a Receiver<T>,
@@ -113,7 +117,8 @@ impl<'a, R> Select<'a, R> {
         self
     }
 
-    /// Sends to a channel; the message comes back if it is closed.
+    /// Adds an arm that sends to a channel. If the channel is closed, `then` gets an error with the
+    /// message.
     pub fn send<T: Send + 'a>(
         mut self,
         sender: &'a Sender<T>,
@@ -124,22 +129,32 @@ impl<'a, R> Select<'a, R> {
         self
     }
 
-    /// Waits for a future: the mailbox ([`Context::receive`](crate::Context::receive)), a handle, a
-    /// lock, a timer.
+    /// Adds an arm that waits for a future: the mailbox
+    /// ([`Context::receive`](crate::Context::receive)), a handle, a lock, or a timer.
     ///
-    /// It is dropped if another arm acts. Futures of the runtime are then as if they had not been
-    /// tried, except for those whose documentation says otherwise under *Cancellation*, and for
-    /// those that own what they work on:
+    /// The future is dropped if another arm acts. Futures of the runtime are then as if they had
+    /// not been polled. The exceptions are futures with other rules under *Cancellation*, and
+    /// futures that own what they work on:
     ///
     /// | future | what is lost |
     /// |---|---|
-    /// | [`Handle`](crate::Handle), [`Child`](crate::Child) by value | the result: the process is detached. By `&mut`, nothing |
-    /// | [`Address::call`](crate::Address::call) | the reply: the message may have been received |
-    /// | [`Sender::send`], [`Address::send_wait`](crate::Address::send_wait) | the message, which was not sent: the `send` arm keeps it |
-    /// | [`Condvar::wait`](crate::sync::Condvar::wait) | the lock: the mutex stays unlocked |
-    /// | [`Barrier::wait`](crate::sync::Barrier::wait) | a meeting for which all had come |
-    /// | [`OnceCell::get_or_init`](crate::sync::OnceCell::get_or_init) | what `make` has done |
+    /// | [`Handle`] or [`Child`] by value | the result, since the process is detached |
+    /// | [`Handle`] or [`Child`] by `&mut` | nothing |
+    /// | [`Address::call`] | the reply; the message may have been received |
+    /// | [`Sender::send`], [`Address::send_wait`] | the message; the arm [`send`] keeps it |
+    /// | [`Condvar::wait`] | the lock; the mutex stays unlocked |
+    /// | [`Barrier::wait`] | a round in which all had arrived |
+    /// | [`OnceCell::get_or_init`] | the work that `make` has done |
     /// | `read_exact`, `write_all` of streams | the part that was transferred |
+    ///
+    /// [`send`]: Self::send
+    /// [`Handle`]: crate::Handle
+    /// [`Child`]: crate::Child
+    /// [`Address::call`]: crate::Address::call
+    /// [`Address::send_wait`]: crate::Address::send_wait
+    /// [`Condvar::wait`]: crate::sync::Condvar::wait
+    /// [`Barrier::wait`]: crate::sync::Barrier::wait
+    /// [`OnceCell::get_or_init`]: crate::sync::OnceCell::get_or_init
     pub fn wait_for<F>(mut self, future: F, then: impl FnOnce(F::Output) -> R + Send + 'a) -> Self
     where
         F: Future + Send + 'a,
@@ -149,19 +164,19 @@ impl<'a, R> Select<'a, R> {
         self
     }
 
-    /// Does not wait: if no arm is ready when they are tried, the first `then` that was given acts,
-    /// as Go's `default`.
+    /// Makes the select return at once. If no arm is ready when the arms are tried, `then` runs,
+    /// like the `default` case in Go. If this is called several times, the first `then` counts.
     pub fn or_else(mut self, then: impl FnOnce() -> R + Send + 'a) -> Self {
         self.default.get_or_insert_with(|| Box::new(then));
         self
     }
 
-    /// Is ready when `patience` is over, counted from now.
-    pub fn timeout(self, patience: Duration, then: impl FnOnce() -> R + Send + 'a) -> Self {
-        self.wait_for(sleep(patience), |()| then())
+    /// Adds an arm that becomes ready after `timeout`, counted from now.
+    pub fn timeout(self, timeout: Duration, then: impl FnOnce() -> R + Send + 'a) -> Self {
+        self.wait_for(sleep(timeout), |()| then())
     }
 
-    /// Fetches what the choice fell on, and ends.
+    /// Fetches the result of the chosen arm, and ends the select.
     fn fetch(&mut self, chosen: u32) -> Option<R> {
         self.choice = None;
         for (arm, other) in self.arms.iter_mut().enumerate() {
@@ -173,10 +188,10 @@ impl<'a, R> Select<'a, R> {
         arms.get_mut(chosen as usize).and_then(|arm| arm.fetch())
     }
 
-    /// Leaves the lists; what was chosen meanwhile, if anything was.
+    /// `Withdraw`. Returns the arm that a server has claimed, if there is one.
     fn withdraw(&mut self) -> Option<u32> {
         let choice = self.choice.take()?;
-        // Claimed for no arm: nobody else can claim it any more, unless somebody has.
+        // This claims for no arm, so no other claim can succeed, unless one already has.
         if choice.claim(self.arms.len() as u32) {
             self.arms.iter_mut().for_each(|arm| arm.withdraw());
             return None;
@@ -207,7 +222,7 @@ impl<R> Future for Select<'_, R> {
             if !select.polls {
                 if !choice.will_wake(task.waker()) {
                     crate::process::unwind::drop_guarded(choice.set_waker(task.waker().clone()));
-                    // Somebody may have claimed, and found the waker of before.
+                    // A server may have claimed in between, and woken the earlier waker.
                     if let Some(result) = choice.chosen().and_then(|chosen| select.fetch(chosen)) {
                         return Poll::Ready(result);
                     }
@@ -221,8 +236,8 @@ impl<R> Future for Select<'_, R> {
         }
         let count = select.arms.len();
         for _ in 0..ROUNDS {
-            // In an order of which all are as likely; those that wait for one channel are served in
-            // it, too.
+            // In random order, each order with the same probability. This also decides between arms
+            // that wait for one channel.
             for arm in 0..count {
                 select.arms.swap(arm, arm + current::chance(count - arm));
                 if let Some(result) = select.arms[arm].try_now(task) {
@@ -266,8 +281,8 @@ struct ReceiveArm<'a, T, F> {
 impl<T, R, F: FnOnce(Option<T>) -> R> Arm<R> for ReceiveArm<'_, T, F> {
     fn try_now(&mut self, _: &mut TaskContext<'_>) -> Option<R> {
         let message = match self.receiver.channel().core.try_receive() {
-            Ok((message, who)) => {
-                wake(who);
+            Ok((message, waiter)) => {
+                wake(waiter);
                 Some(message)
             }
             Err(Nothing::Closed) => None,
@@ -311,8 +326,8 @@ struct SendArm<'a, T, F> {
 impl<T, R, F: FnOnce(Result<(), SendError<T>>) -> R> Arm<R> for SendArm<'_, T, F> {
     fn try_now(&mut self, _: &mut TaskContext<'_>) -> Option<R> {
         let sent = match self.sender.channel().core.try_send(self.message.take()?) {
-            Ok(who) => {
-                wake(who);
+            Ok(waiter) => {
+                wake(waiter);
                 Ok(())
             }
             Err(Refused::Closed(message)) => Err(SendError(message)),
@@ -356,7 +371,7 @@ impl<T, F> Drop for SendArm<'_, T, F> {
 }
 
 struct FutureArm<F, T> {
-    /// Until it is complete.
+    /// Present until it completes.
     future: Option<Pin<Box<F>>>,
     then: Option<T>,
 }

@@ -1,36 +1,52 @@
-//! Who waits for something that others give: a list, first come first served, and the right to be served once.
+//! Lists of waiters, served in the order in which they came, and the right of a select to be served
+//! only once.
 //!
 //! # Choice protocol
 //!
 //! ## Problem
-//! A select waits in several lists at once, and is to act on one of them. Two threads find it at the same moment, one in each list, and both
-//! serve it: a message is handed to somebody who takes another.
+//! A select waits in several lists at once, and must act on one of them. Two threads find it at the
+//! same moment, one in each list, and both serve it. A message is then handed to a receiver that
+//! takes another one.
 //!
 //! ## States
-//! One word for each select that waits: open, or the number of the arm that was chosen.
+//! Each waiting select has one word: open, or the number of the chosen arm.
 //!
 //! ## Steps
-//! Who serves, under the lock of the list: `Claim` CAS from open to the arm; only then hand over, else pass on to the next in the list.
-//! Who selects: `Try` every arm, waiting nowhere. None ready: `Enlist` in every list, each under its lock and with a look whether the arm is
-//! ready now; one is: `Withdraw` from all lists, and if nobody has claimed meanwhile, `Try` again. Then wait. A timer or the mailbox is ready:
-//! `Claim` for that arm. On the way out `Withdraw` from all.
+//! A server, under the lock of the list: `Claim` CAS the word from open to the arm. Only if that
+//! succeeds, hand over; else pass on to the next waiter in the list.
+//!
+//! A select:
+//! - `Try` every arm, while it waits in no list.
+//! - If no arm is ready, `Enlist` in every list, each under its lock, and check there whether the
+//!   arm is ready now. If all arms wait, return. If one is ready, `Withdraw` and `Try` again.
+//! - `Withdraw`: CAS the word from open to a number that is no arm, then leave all lists. If the
+//!   CAS fails, a server has claimed: `Fetch`.
+//! - When it is polled again and the word names an arm, `Fetch`: leave the other lists, and return
+//!   what was handed over. If the word is open and some arm waits in no list (a timer, the
+//!   mailbox), `Withdraw` and `Try` again.
 //!
 //! ## Why it works
-//! An arm is handed something only after a successful `Claim`, and of several on one word one succeeds. While it tries, a select is in no
-//! list, so nobody can claim it, and what it does itself needs no claim. Between `Enlist` and the end of the wait no arm becomes ready without a
-//! `Claim`: whoever makes it ready serves the list first.
-//! Two selects that face each other both enlist, and the later one, under the lock of the list that they share, sees the earlier.
+//! An arm is handed something only after a successful `Claim`, and of several claims on one word
+//! one succeeds. While a select tries, it is in no list. So no server can claim it, and its own
+//! actions need no claim. Between `Enlist` and the end of the wait, an arm that waits in a list
+//! becomes ready only with a `Claim`, since the thread that makes it ready serves the list first.
+//! If two selects face each other, both enlist. The later one does so under the lock of the list
+//! that they share, and sees the earlier one.
 //!
 //! ## Allowed
-//! A claim for an arm whose list the select has just left is found by the select, which looks at the word after it has withdrawn.
+//! A server may claim just before the select withdraws. The select's own CAS then fails, and the
+//! select finds the chosen arm in the word.
 //!
 //! ## Rejected
-//! - To serve every list, and let the select give back what it does not take: a sender is then told that its message arrived, and it did not.
-//! - To claim one's own word while trying, so as to stay enlisted: who meets a partner that is claimed meanwhile must open his own
-//!   word again, and who saw it closed in between has passed on to nobody.
+//! - Serving every list, and letting the select give back what it does not take. A sender is then
+//!   told that its message arrived, although it did not.
+//! - Claiming the select's own word while it tries, so that it stays enlisted. If it then meets a
+//!   partner that is claimed meanwhile, it must open its own word again, and a server that saw the
+//!   word closed in between has passed on to no other.
 //!
 //! ## Checked by
-//! `models::a_choice_is_served_once`, `models::canary_claim_without_cas`; with channels `channel::core::models::*`.
+//! `models::a_choice_is_served_once`, `models::canary_claim_without_cas`; with channels
+//! `channel::core::models::*`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -52,10 +68,10 @@ pub(crate) mod mutation {
 
 const OPEN: u32 = 0;
 
-/// The word of a select that waits, and its waker.
+/// The word of a waiting select, and its waker.
 #[derive(Debug)]
 pub(crate) struct Choice<const MUTATION: u8 = { mutation::SOUND }> {
-    /// `OPEN`, or one more than the arm.
+    /// `OPEN`, or the number of the arm plus one.
     chosen: AtomicU32,
     waker: Mutex<Option<Waker>>,
 }
@@ -72,7 +88,8 @@ impl<const MUTATION: u8> Choice<MUTATION> {
             self.chosen.store(arm + 1, Release);
             return open;
         }
-        // Ordering: Release pairs with the Acquire of `chosen`. What is handed over is published by the lock of the list besides.
+        // Ordering: Release pairs with the Acquire of `chosen`. The handed-over value is also
+        // published by the lock of the list.
         self.chosen.compare_exchange(OPEN, arm + 1, AcqRel, Relaxed).is_ok()
     }
 
@@ -95,16 +112,17 @@ impl<const MUTATION: u8> Choice<MUTATION> {
     }
 }
 
-/// Somebody who waits.
+/// A waiter in a list.
 pub(crate) enum Who {
-    /// For this alone.
+    /// Waits for this alone.
     Alone(Waker),
-    /// For this as one arm of a select.
+    /// Waits for this as one arm of a select.
     Arm(Arc<Choice>, u32),
 }
 
 impl Who {
-    /// Whether he may be served: a select only once. Called under the lock of the list.
+    /// Returns `true` if the waiter may be served; for a select, only once. Called under the lock
+    /// of the list.
     fn claim(&self) -> bool {
         match self {
             Self::Alone(_) => true,
@@ -112,7 +130,7 @@ impl Who {
         }
     }
 
-    /// Wakes somebody who was served.
+    /// Wakes a waiter that was served.
     #[cfg(not(procession_loom))]
     pub(crate) fn wake(self) {
         if let Some(waker) = self.into_waker() {
@@ -120,7 +138,7 @@ impl Who {
         }
     }
 
-    /// The waker of somebody who was served; woken outside all locks.
+    /// Returns the waker of a waiter that was served. It must be woken outside of all locks.
     pub(crate) fn into_waker(self) -> Option<Waker> {
         match self {
             Self::Alone(waker) => Some(waker),
@@ -135,26 +153,26 @@ impl fmt::Debug for Who {
     }
 }
 
-/// Wakes who was served, if anybody was.
+/// Wakes the waiter that was served, if there is one.
 #[cfg(not(procession_loom))]
 #[inline]
-pub(crate) fn wake(who: Option<Who>) {
-    if let Some(who) = who {
-        who.wake();
+pub(crate) fn wake(waiter: Option<Who>) {
+    if let Some(waiter) = waiter {
+        waiter.wake();
     }
 }
 
-/// Those who were served, to be woken outside the lock.
+/// Waiters that were served and must be woken outside the lock.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Woken(Few<Who>);
 
 impl Woken {
-    pub(crate) fn push(&mut self, who: Who) {
-        self.0.push(who);
+    pub(crate) fn push(&mut self, waiter: Who) {
+        self.0.push(waiter);
     }
 
-    /// Wakes them.
+    /// Wakes all of them.
     #[cfg(not(procession_loom))]
     #[inline]
     pub(crate) fn wake(mut self) {
@@ -162,11 +180,13 @@ impl Woken {
     }
 }
 
-/// Another of a task's waker, for a place in a list. A process's own is cloned under the lock, if it is wanted there. Any other is the user's: cloned beforehand, and
-/// dropped, outside of all locks.
+/// A clone of a task's waker for a list, made at the right time.
+///
+/// A process's own waker is cloned under the lock, and only if the list needs it. Any other waker
+/// is user code, so it is cloned before the lock is taken and dropped after it is released.
 pub(crate) struct Another<'a> {
     waker: &'a Waker,
-    /// A clone that was not used, or what it has replaced.
+    /// A clone that was not used, or the waker that it has replaced.
     spare: Option<Waker>,
 }
 
@@ -175,19 +195,19 @@ impl<'a> Another<'a> {
         Self { waker, spare: None }
     }
 
-    /// For who does not wait alone, or has been served.
+    /// For a waiter that is an arm of a select or has been served, and so needs no waker here.
     pub(crate) fn none() -> Self {
         Self::of(Waker::noop())
     }
 
-    /// Clones the user's waker now.
+    /// Clones the waker now if it is user code.
     pub(crate) fn prepare(&mut self) {
         if !is_own(self.waker) {
             self.spare = Some(self.waker.clone());
         }
     }
 
-    /// Under a lock: there is none if it has to be prepared first.
+    /// Returns a clone, under a lock. Returns `None` if the waker must be prepared first.
     pub(crate) fn take(&mut self) -> Option<Waker> {
         if is_own(self.waker) { Some(self.waker.clone()) } else { self.spare.take() }
     }
@@ -200,31 +220,32 @@ impl Drop for Another<'_> {
     }
 }
 
-/// Whether it is a process's own waker, not the user's.
+/// Returns `true` for a process's own waker, and `false` for user code.
 #[cfg(not(procession_loom))]
 fn is_own(waker: &Waker) -> bool {
     crate::process::waker::is_of_process(waker)
 }
 
-/// Models have no processes.
+/// In models there are no processes.
 #[cfg(procession_loom)]
 fn is_own(_: &Waker) -> bool {
     true
 }
 
-/// A place in a list.
+/// Identifies the node of a waiter in a list.
 #[derive(Debug)]
 pub(crate) struct Place(u32);
 
-/// What became of somebody who waits.
+/// The state of a waiter.
 pub(crate) enum Looked<T> {
     Served(T),
     Waits(Place),
-    /// Likewise, and his waker is to be prepared.
+    /// The waiter waits, and its waker must be prepared.
     Unprepared(Place),
 }
 
-/// Looks what became of somebody who waits, by what looks under a lock; if he was served, he has no place any more.
+/// Observes the state of a waiter with `look`, which takes a lock. If the waiter was served, it
+/// gives up its place.
 pub(crate) fn look<T>(
     place: &mut Option<Place>,
     another: &mut Another<'_>,
@@ -245,28 +266,31 @@ pub(crate) fn look<T>(
 
 const NOWHERE: u32 = u32::MAX;
 
-/// Places kept for the next who wait, when nobody does.
+/// Maximum number of nodes that stay allocated once no node is in use.
 const PLACES_KEPT: usize = 64;
 
 #[derive(Debug)]
 struct Node<T> {
-    /// Neighbours in the queue; of a free place, `after` is the next free one.
+    /// Neighbours in the queue. For a free node, `after` is the next free node.
     before: u32,
     after: u32,
-    /// `None`: served, or free.
-    who: Option<Who>,
+    /// `None` if the waiter was served or the node is free.
+    waiter: Option<Who>,
     content: Option<T>,
 }
 
-/// Those who wait, in the order in which they came. Who is served leaves the queue at once, and keeps his place until he has seen it.
+/// The waiters, in the order in which they came.
+///
+/// A served waiter is unlinked immediately. Its node stays allocated until the waiter observes the
+/// result.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Waiters<T> {
-    /// First in memory, too: often all that is looked at.
+    /// First in memory, too, since often only this field is read.
     first: u32,
     last: u32,
     free: u32,
-    /// Places in use.
+    /// Number of nodes in use.
     used: u32,
     nodes: Vec<Node<T>>,
 }
@@ -276,11 +300,11 @@ impl<T> Waiters<T> {
         Self { nodes: Vec::new(), free: NOWHERE, first: NOWHERE, last: NOWHERE, used: 0 }
     }
 
-    /// Puts somebody at the end of the queue.
-    pub(crate) fn push(&mut self, who: Who, content: T) -> Place {
+    /// Appends a waiter to the queue.
+    pub(crate) fn push(&mut self, waiter: Who, content: T) -> Place {
         let place = if self.free == NOWHERE {
-            self.nodes.push(Node { before: self.last, after: NOWHERE, who: Some(who), content: Some(content) });
-            // 2^32 who wait would need as many wakers in memory.
+            self.nodes.push(Node { before: self.last, after: NOWHERE, waiter: Some(waiter), content: Some(content) });
+            // Fits in 32 bits: 2^32 waiters would need as many wakers in memory.
             (self.nodes.len() - 1) as u32
         } else {
             let place = self.free;
@@ -288,7 +312,7 @@ impl<T> Waiters<T> {
             self.free = node.after;
             node.before = self.last;
             node.after = NOWHERE;
-            node.who = Some(who);
+            node.waiter = Some(waiter);
             node.content = Some(content);
             place
         };
@@ -313,38 +337,39 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// What the first in the queue brought.
+    /// Returns the content of the first waiter.
     pub(crate) fn front(&self) -> Option<&T> {
         self.nodes.get(self.first as usize)?.content.as_ref()
     }
 
-    /// Serves the first in the queue who may be: changes what he brought, and gives him back to be woken. Those who may not have chosen another list, and
-    /// go out of this one.
+    /// Serves the first waiter that may be served: changes its content, and returns it to be woken.
+    /// A waiter that may not be served has been chosen in another list, and is unlinked.
     #[inline]
     pub(crate) fn serve<R>(&mut self, serve: impl FnOnce(&mut T) -> R) -> Option<(Who, R)> {
         while self.first != NOWHERE {
             let place = self.first;
             self.unlink(place);
             let node = &mut self.nodes[place as usize];
-            let who = node.who.take().expect("who is in the queue was not served");
+            let waiter = node.waiter.take().expect("a waiter in the queue was not served");
             let content = node.content.as_mut().expect("a place in use has a content");
-            if who.claim() {
-                return Some((who, serve(content)));
+            if waiter.claim() {
+                return Some((waiter, serve(content)));
             }
         }
         None
     }
 
-    /// Whether somebody waits; a select that has chosen elsewhere may still be counted.
+    /// Returns `true` if no waiter is in the queue. A select that was chosen in another list still
+    /// counts.
     pub(crate) fn is_empty(&self) -> bool {
         self.first == NOWHERE
     }
 
-    /// Whether somebody else than the select `own` waits who can still be served.
+    /// Returns `true` if there is a waiter that can be served, other than the select `own`.
     pub(crate) fn has_other(&self, own: Option<&Arc<Choice>>) -> bool {
         let mut place = self.first;
         while let Some(node) = self.nodes.get(place as usize) {
-            match &node.who {
+            match &node.waiter {
                 Some(Who::Arm(choice, _)) => {
                     if own.is_none_or(|own| !Arc::ptr_eq(own, choice)) && choice.chosen().is_none() {
                         return true;
@@ -357,12 +382,13 @@ impl<T> Waiters<T> {
         false
     }
 
-    /// Whether the one at this place has left the queue: he was served, or has chosen elsewhere.
+    /// Returns `true` if the waiter has left the queue: it was served, or was chosen in another
+    /// list.
     pub(crate) fn is_served(&self, place: &Place) -> bool {
-        self.nodes[place.0 as usize].who.is_none()
+        self.nodes[place.0 as usize].waiter.is_none()
     }
 
-    /// What became of somebody who waits: his place is free if he was served.
+    /// Observes the state of a waiter, and frees its node if it was served.
     pub(crate) fn look(&mut self, place: Place, another: &mut Another<'_>) -> Looked<T> {
         if self.is_served(&place) {
             Looked::Served(self.remove(place).0)
@@ -373,9 +399,10 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// Sees to it that this task is woken for somebody who waits alone. Not if another of its waker has to be prepared first.
+    /// Makes sure that a waiter that waits alone wakes the present task. Returns `false` if its
+    /// waker must be prepared first.
     pub(crate) fn renew(&mut self, place: &Place, another: &mut Another<'_>) -> bool {
-        let Some(Who::Alone(waker)) = &mut self.nodes[place.0 as usize].who else { return true };
+        let Some(Who::Alone(waker)) = &mut self.nodes[place.0 as usize].waiter else { return true };
         if waker.will_wake(another.waker) {
             return true;
         }
@@ -384,14 +411,15 @@ impl<T> Waiters<T> {
         true
     }
 
-    /// Frees a place: what was brought or handed over, and who waited, if he was not served. Both are dropped outside the lock.
+    /// Frees a node. Returns its content, and the waiter if it was not served. The caller drops
+    /// both outside the lock.
     pub(crate) fn remove(&mut self, place: Place) -> (T, Option<Who>) {
         let place = place.0;
-        if self.nodes[place as usize].who.is_some() {
+        if self.nodes[place as usize].waiter.is_some() {
             self.unlink(place);
         }
         let node = &mut self.nodes[place as usize];
-        let who = node.who.take();
+        let waiter = node.waiter.take();
         let content = node.content.take().expect("a place in use has a content");
         node.after = self.free;
         self.free = place;
@@ -399,7 +427,7 @@ impl<T> Waiters<T> {
         if self.used == 0 && self.nodes.len() > PLACES_KEPT {
             *self = Self::new();
         }
-        (content, who)
+        (content, waiter)
     }
 }
 

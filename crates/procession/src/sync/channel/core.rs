@@ -1,30 +1,44 @@
 //! # Channel protocol
 //!
 //! ## Problem
-//! A sender finds no room and goes to wait; before it has, the receiver makes room, sees nobody waiting, and never wakes it. Or the channel is
-//! closed in between. Or a receiver is handed a message and dropped before it has looked: the message is gone.
+//! A sender finds no room and is about to wait. Before it does, a receiver makes room, sees no
+//! waiting sender, and never wakes it. Or the channel is closed in between. Or a receiver is handed
+//! a message and is dropped before it observes that: the message is lost.
 //!
 //! ## States
-//! All under one lock: the messages in order, at most `room` of them; those who wait to send, each with his message; those who wait to
-//! receive, each with an empty place; whether the channel is closed. At most one of the two lists has anybody who can be served: who waits to
-//! receive waits because there is neither a message nor a sender.
+//! All under one lock: the messages in order, at most `room` of them; the waiting senders, each
+//! with its message; the waiting receivers, each with an empty place for one; and whether the
+//! channel is closed. At most one of the two lists has a waiter that can be served. A receiver
+//! waits only while there is neither a message nor a sender.
 //!
 //! ## Steps
-//! Send: `Look` somebody waits to receive → hand him the message; room → put it last; closed, which leaves no room → refuse; else `Enlist` in the same critical
-//! section. Receive: `Look` a message → take the first, and let the first who waits to send put his last; none, but somebody waits to send →
-//! take his; closed → end; else `Enlist`, likewise. Close: set the flag, and serve everybody who waits, with nothing.
-//! Cancel: leave the list; a receiver that was handed a message gives it to the next who waits, or puts it first. `Wake` outside the lock.
+//! - Send: `Look`. If a receiver waits, hand it the message. If there is room, append the message.
+//!   If the channel is closed, which leaves no room, refuse it. Else `Enlist` in the same critical
+//!   section.
+//! - Receive: `Look`. If there is a message, take the first one, and append that of the first
+//!   waiting sender. If there is none but a sender waits, take its message. If the channel is
+//!   closed, return the end. Else `Enlist` in the same critical section.
+//! - Close: set the flag, and serve all waiters with nothing.
+//! - Cancel: leave the list. A receiver that was handed a message gives it to the next waiting
+//!   receiver, or puts it first.
+//!
+//! `Wake` happens outside the lock.
 //!
 //! ## Why it works
-//! `Look` and `Enlist` are one critical section, so whatever changes the answer comes later and finds him in the list. A message is in one place
-//! at each moment: with its sender, in the queue, or with the receiver it was handed to, whose cancel passes it on.
+//! `Look` and `Enlist` are one critical section, so a change of the answer comes later and finds
+//! the waiter in the list. A message is in one place at each moment: with its sender, in the queue,
+//! or with the receiver that it was handed to. If that receiver is cancelled, it passes the message
+//! on.
 //!
 //! ## Allowed
-//! A message that is passed on by a cancelled receiver may be one more than `room`; the next senders wait the longer.
+//! A message that a cancelled receiver passes on may exceed `room` by one. The next senders then
+//! wait longer.
 //!
 //! ## Rejected
-//! - Waking a receiver, to let it look again: another that comes in between takes the message, and under load the one that waits starves.
-//! - A lock-free ring (as of `crossbeam-channel`): its waiters are threads, and a wait cannot be withdrawn without losing the wake-up or the order.
+//! - Waking a receiver so that it looks again. Another receiver may take the message in between,
+//!   and under load the waiting receiver starves.
+//! - A lock-free ring, as in `crossbeam-channel`. Its waiters are threads, and a wait cannot be
+//!   withdrawn without losing the wake-up or the order.
 //!
 //! ## Checked by
 //! `models::*`.
@@ -38,43 +52,45 @@ use crate::util::biased_lock::Lock;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
-    /// `Enlist` in a critical section of its own.
+    /// `Enlist` happens in a separate critical section.
     #[cfg(all(test, procession_loom))]
     pub(crate) const ENLIST_WITHOUT_LOOK: u8 = 1;
-    /// A cancelled receiver drops what it was handed.
+    /// A cancelled receiver drops the message that it was handed.
     #[cfg(all(test, procession_loom))]
     pub(crate) const CANCEL_DROPS: u8 = 2;
 }
 
-/// Why nothing was sent.
+/// The reason why nothing was sent, with the message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused<T> {
     Full(T),
     Closed(T),
 }
 
-/// Why nothing was received.
+/// The reason why nothing was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nothing {
     Empty,
     Closed,
 }
 
-/// In this order, so that while nobody waits a send touches one cache line, and a receive only reads another.
+/// The fields are in this order so that, while there are no waiters, a send touches one cache line
+/// and a receive only reads a second one.
 #[derive(Debug)]
 #[repr(C)]
 struct State<T> {
     messages: VecDeque<T>,
-    /// How many messages there may be at most; none once the channel is closed.
+    /// Maximum number of messages. Zero once the channel is closed.
     room: usize,
-    /// With the message, once it is handed over.
+    /// The waiting receivers. The content is the message, once it is handed over.
     receivers: Waiters<Option<T>>,
-    /// With the message, until it is taken.
+    /// The waiting senders. The content is the message, until it is taken.
     senders: Waiters<Option<T>>,
     closed: bool,
 }
 
-/// A channel without its faces. From the beginning of a cache line, for the order of the above.
+/// The state of a channel, without its public types. Aligned to a cache line for the field order of
+/// [`State`].
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Core<T, const MUTATION: u8 = { mutation::SOUND }> {
@@ -86,10 +102,10 @@ impl<T> State<T> {
     #[inline]
     fn send(&mut self, message: T) -> Result<Option<Who>, Refused<T>> {
         let mut message = Some(message);
-        if let Some((who, ())) = self.receivers.serve(|place| *place = message.take()) {
-            return Ok(Some(who));
+        if let Some((waiter, ())) = self.receivers.serve(|place| *place = message.take()) {
+            return Ok(Some(waiter));
         }
-        let message = message.expect("nobody took it");
+        let message = message.expect("no receiver took it");
         if self.messages.len() >= self.room {
             return Err(if self.closed { Refused::Closed(message) } else { Refused::Full(message) });
         }
@@ -100,36 +116,37 @@ impl<T> State<T> {
     #[inline]
     fn receive(&mut self) -> Result<(T, Option<Who>), Nothing> {
         if let Some(message) = self.messages.pop_front() {
-            let mut who = None;
+            let mut waiter = None;
             if self.messages.len() < self.room
                 && let Some((sender, next)) = self.senders.serve(Option::take)
             {
                 self.messages.extend(next);
-                who = Some(sender);
+                waiter = Some(sender);
             }
-            return Ok((message, who));
+            return Ok((message, waiter));
         }
         match self.senders.serve(Option::take) {
-            Some((who, message)) => Ok((message.expect("who waits to send has his message"), Some(who))),
+            Some((waiter, message)) => Ok((message.expect("a waiting sender has its message"), Some(waiter))),
             None if self.closed => Err(Nothing::Closed),
             None => Err(Nothing::Empty),
         }
     }
 
-    /// A message that was handed to somebody who does not want it any more.
+    /// Passes on a message that was handed to a receiver that no longer wants it.
     fn pass_on(&mut self, message: T) -> Option<Who> {
         let mut message = Some(message);
         let next = self.receivers.serve(|place| *place = message.take());
         if let Some(message) = message {
-            // Before those that came after it.
+            // Before the messages that came after it.
             self.messages.push_front(message);
         }
-        next.map(|(who, ())| who)
+        next.map(|(waiter, ())| waiter)
     }
 }
 
 impl<T, const MUTATION: u8> Core<T, MUTATION> {
-    /// A channel that holds `capacity` messages that nobody waits for.
+    /// Creates a channel that holds `capacity` messages beyond those that waiting receivers are
+    /// handed.
     pub(crate) fn new(capacity: usize) -> Self {
         let state = State {
             messages: VecDeque::new(),
@@ -146,17 +163,18 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
         change(&mut self.state.lock())
     }
 
-    /// Sends, if that is possible at once; gives back who is to be woken for it.
+    /// Sends, if that is possible at once. Returns the receiver to wake.
     pub(crate) fn try_send(&self, message: T) -> Result<Option<Who>, Refused<T>> {
         self.change(|state| state.send(message))
     }
 
-    /// Receives, if that is possible at once; likewise.
+    /// Receives, if that is possible at once. Returns the message, and the sender to wake.
     pub(crate) fn try_receive(&self) -> Result<(T, Option<Who>), Nothing> {
         self.change(State::receive)
     }
 
-    /// As `try_send`, or waits; so it is not refused for want of room.
+    /// Sends like `try_send`, or enlists the sender. The message is therefore never refused as
+    /// `Full`.
     pub(crate) fn send_or_wait(&self, mut message: T, another: &mut Another<'_>) -> Result<Sent, Refused<T>> {
         loop {
             let mut enlist = |state: &mut State<T>, message| match another.take() {
@@ -182,11 +200,12 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
         }
     }
 
-    /// As `try_receive`, or waits; so there is only nothing if the channel is closed.
+    /// Receives like `try_receive`, or enlists the receiver. So `Nothing` is returned only for a
+    /// closed channel.
     pub(crate) fn receive_or_wait(&self, another: &mut Another<'_>) -> Result<Received<T>, Nothing> {
         loop {
             let received = self.change(|state| match state.receive() {
-                Ok((message, who)) => Ok(Received::Now(message, who)),
+                Ok((message, waiter)) => Ok(Received::Now(message, waiter)),
                 Err(Nothing::Empty) => match another.take() {
                     Some(waker) => Ok(Received::Waits(state.receivers.push(Who::Alone(waker), None))),
                     None => Err(Nothing::Empty),
@@ -200,7 +219,8 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
         }
     }
 
-    /// Enlists an arm of a select, unless it is ready now. Its message goes with it, and comes back if it is.
+    /// Enlists a sending arm of a select, unless it is ready now. The message goes into the list,
+    /// or comes back if the arm is ready.
     pub(crate) fn enlist_sender(&self, message: T, choice: &Arc<Choice>, arm: u32) -> Result<Place, T> {
         self.change(|state| {
             if state.closed || state.messages.len() < state.room || state.receivers.has_other(Some(choice)) {
@@ -210,7 +230,7 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
         })
     }
 
-    /// Likewise.
+    /// Enlists a receiving arm of a select. Returns `None` if it is ready now.
     pub(crate) fn enlist_receiver(&self, choice: &Arc<Choice>, arm: u32) -> Option<Place> {
         self.change(|state| {
             if state.closed || !state.messages.is_empty() || state.senders.has_other(Some(choice)) {
@@ -220,23 +240,25 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
         })
     }
 
-    /// What became of a sender that waits; it keeps its place while it does.
+    /// Observes the result of a waiting sender, which keeps its place while it waits.
     pub(crate) fn look_sender(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Result<(), T>> {
         let left = look(place, another, |place, another| self.change(|state| state.senders.look(place, another)))?;
         Some(left.map_or(Ok(()), Err))
     }
 
-    /// Likewise; a receiver that was served with nothing has seen the channel close.
+    /// Observes the result of a waiting receiver, which keeps its place while it waits. A receiver
+    /// that was served without a message has seen the channel close.
     pub(crate) fn look_receiver(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Option<T>> {
         look(place, another, |place, another| self.change(|state| state.receivers.look(place, another)))
     }
 
-    /// A sender waits no longer: its message, unless that was taken.
+    /// Removes a waiting sender. Returns its message, unless that was taken.
     pub(crate) fn cancel_sender(&self, place: Place) -> (Option<T>, Option<Who>) {
         self.change(|state| state.senders.remove(place))
     }
 
-    /// A receiver waits no longer. What it was handed goes to the next, who is to be woken.
+    /// Removes a waiting receiver. A message that it was handed goes to the next one, which is to
+    /// be woken.
     pub(crate) fn cancel_receiver(&self, place: Place) -> Cancelled<T> {
         self.change(|state| {
             let (handed, own) = state.receivers.remove(place);
@@ -248,23 +270,23 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
         })
     }
 
-    /// Closes the channel: everybody who waits is to be woken.
+    /// Closes the channel, and returns all waiters, to be woken.
     pub(crate) fn close(&self) -> Woken {
         self.change(|state| {
             let mut woken = Woken::default();
             state.closed = true;
             state.room = 0;
-            while let Some((who, ())) = state.senders.serve(|_| ()) {
-                woken.push(who);
+            while let Some((waiter, ())) = state.senders.serve(|_| ()) {
+                woken.push(waiter);
             }
-            while let Some((who, ())) = state.receivers.serve(|_| ()) {
-                woken.push(who);
+            while let Some((waiter, ())) = state.receivers.serve(|_| ()) {
+                woken.push(waiter);
             }
             woken
         })
     }
 
-    /// What nobody will receive any more.
+    /// Takes the messages that no receiver is left for.
     pub(crate) fn drain(&self) -> VecDeque<T> {
         self.change(|state| std::mem::take(&mut state.messages))
     }
@@ -282,19 +304,19 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
     }
 }
 
-/// How a send went.
+/// The result of a send.
 pub(crate) enum Sent {
     Now(Option<Who>),
     Waits(Place),
 }
 
-/// How a receive went.
+/// The result of a receive.
 pub(crate) enum Received<T> {
     Now(T, Option<Who>),
     Waits(Place),
 }
 
-/// What a receiver leaves that waits no longer; dropped and woken outside the lock.
+/// The parts of a cancelled receiver, to be dropped and woken outside the lock.
 pub(crate) struct Cancelled<T> {
     pub(crate) own: Option<Who>,
     pub(crate) next: Option<Who>,

@@ -6,7 +6,7 @@ use procession_sync::{Arc, explore, thread};
 use super::{Core, Received, Refused, Sent, mutation};
 use crate::sync::wait_list::{Another, Choice};
 
-/// One sends, one receives, one closes.
+/// One thread sends, one receives, and one closes the channel.
 fn close_send_receive<const MUTATION: u8>() {
     explore(|| {
         let channel = Arc::new(Core::<u32, MUTATION>::new(0));
@@ -24,16 +24,16 @@ fn close_send_receive<const MUTATION: u8>() {
             Err(Refused::Closed(7)) => false,
             Ok(Sent::Waits(place)) => {
                 let went = channel.look_sender(&mut Some(place), &mut Another::none());
-                went.expect("nobody waits in a closed channel").is_ok()
+                went.expect("no waiter is left in a closed channel").is_ok()
             }
-            Err(_) => unreachable!("who waits is not refused for want of room"),
+            Err(_) => unreachable!("a sender that may wait is not refused as full"),
         };
         let received = match receiver.join().expect("it does not panic") {
             Ok(Received::Now(message, _)) => Some(message),
             Err(_) => None,
-            Ok(Received::Waits(place)) => {
-                channel.look_receiver(&mut Some(place), &mut Another::none()).expect("nobody waits in a closed channel")
-            }
+            Ok(Received::Waits(place)) => channel
+                .look_receiver(&mut Some(place), &mut Another::none())
+                .expect("no waiter is left in a closed channel"),
         };
         assert_eq!(sent, received.is_some(), "a message is received, or comes back");
     });
@@ -45,17 +45,17 @@ fn close_against_send_against_receive() {
 }
 
 #[test]
-#[should_panic(expected = "nobody waits in a closed channel")]
+#[should_panic(expected = "no waiter is left in a closed channel")]
 fn canary_enlist_without_look() {
     close_send_receive::<{ mutation::ENLIST_WITHOUT_LOOK }>();
 }
 
-/// A receiver goes while a message is handed to it.
+/// A receiver is cancelled while a message is handed to it.
 fn cancel_receive<const MUTATION: u8>() {
     explore(|| {
         let channel = Arc::new(Core::<u32, MUTATION>::new(0));
         let Ok(Received::Waits(place)) = channel.receive_or_wait(&mut Another::none()) else {
-            unreachable!("nobody has sent")
+            unreachable!("nothing was sent")
         };
         let sender = {
             let channel = Arc::clone(&channel);
@@ -79,7 +79,7 @@ fn canary_cancel_drops() {
     cancel_receive::<{ mutation::CANCEL_DROPS }>();
 }
 
-/// A select waits at two channels, and both get a message at one instant.
+/// A select waits in two channels, and both get a message at the same time.
 #[test]
 fn a_select_takes_one_of_two() {
     explore(|| {
@@ -91,14 +91,14 @@ fn a_select_takes_one_of_two() {
             thread::spawn(move || channels[0].try_send(0).is_ok())
         };
         let sent = [channels[1].try_send(1).is_ok(), other.join().expect("it does not panic")];
-        assert!(sent[0] != sent[1], "one of them is told that its message arrived");
+        assert!(sent[0] != sent[1], "exactly one sender learns that its message arrived");
         let arm = choice.chosen().expect("one was served") as usize;
         let message = channels[arm].look_receiver(&mut places[arm], &mut Another::none());
         assert_eq!(message, Some(Some(arm as u32)), "and that message is there");
     });
 }
 
-/// Two selects that face each other at one channel, each trying and enlisting as `sync/select.rs` does.
+/// Two selects face each other in one channel. Each tries and enlists as `sync/select.rs` does.
 #[test]
 fn two_selects_meet() {
     explore(|| {
@@ -109,9 +109,9 @@ fn two_selects_meet() {
                 let choice = StdArc::new(Choice::new(Waker::noop().clone()));
                 match channel.enlist_sender(7, &choice, 0) {
                     Ok(place) => Some((choice, place)),
-                    // Somebody waits to receive, and nobody else sends.
+                    // A receiver waits, and there is no other sender.
                     Err(message) => {
-                        assert!(channel.try_send(message).is_ok(), "who was there waits still");
+                        assert!(channel.try_send(message).is_ok(), "the receiver still waits");
                         None
                     }
                 }
@@ -122,7 +122,7 @@ fn two_selects_meet() {
         let received = if place.is_none() { channel.try_receive().ok().map(|(message, _)| message) } else { None };
         let waits = sender.join().expect("it does not panic");
         let handed = choice.chosen().and_then(|_| channel.look_receiver(&mut place, &mut Another::none())).flatten();
-        assert_eq!(received.or(handed), Some(7), "one of them finds the other");
-        assert!(waits.is_none_or(|(choice, _)| choice.chosen().is_some()), "and both know");
+        assert_eq!(received.or(handed), Some(7), "one select finds the other");
+        assert!(waits.is_none_or(|(choice, _)| choice.chosen().is_some()), "and both selects know");
     });
 }
