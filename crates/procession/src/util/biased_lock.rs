@@ -1,43 +1,57 @@
-//! A lock that is freed by a store.
+//! A lock that is released with a plain store.
 //!
 //! # Lock protocol
 //!
 //! ## Problem
-//! Around some ten instructions, a lock's two read-modify-writes are most of the cost, and the second is for nothing but to learn whether
-//! anybody waits, which hardly ever somebody does. Freed by a plain store instead, the lock tells nobody who has just begun to wait, and he
-//! waits for ever.
+//! Around a critical section of some ten instructions, a lock's two read-modify-writes are most of
+//! the cost. The second one only finds out whether a thread waits, which is rarely the case. If a
+//! plain store releases the lock instead, a thread that has just begun to wait may not be notified,
+//! and it waits forever.
 //!
 //! ## States
-//! `held`; `waiting`: somebody waits, or is about to; and a *gate*, a mutex and a condition variable, where they do. Few ever do, so locks
-//! share gates.
+//! `held`; `waiting`, which is set if a thread waits or is about to; and a *bucket*, a mutex and a
+//! condition variable, where threads wait. Few threads ever do, so locks share buckets.
 //!
 //! ## Steps
-//! `Lock`: CAS held; if that fails for some ten microseconds, `Wait`. `Wait`, under the gate's mutex: `BeginToWait` waiting is stored ·
-//! heavy fence · CAS held; if that fails, wait at the gate, and from the beginning.
-//! `Free`: held is cleared by a store · light fence · look at waiting; if somebody waits, `Notify`, under the gate's mutex: waiting is
-//! cleared · wake all at the gate. The fences are asymmetric (`util/membarrier.rs`); where there are no such fences, both are fence(SeqCst).
+//! - `Lock`: CAS `held`. If that fails for some ten microseconds, `Wait`.
+//! - `Wait`, under the bucket's mutex: `BeginToWait` stores `waiting` · heavy fence · CAS `held`.
+//!   If that fails, wait at the bucket, and start again.
+//! - `Free`: clear `held` with a store · light fence · load `waiting`. If it is set, `Notify`.
+//! - `Notify`, under the bucket's mutex: clear `waiting` · wake all threads at the bucket.
+//!
+//! The fences are asymmetric (`util/membarrier.rs`). On a system without such fences, both are
+//! fence(SeqCst).
 //!
 //! ## Why it works
-//! Take of those whose light fence comes before the heavy one the last to have held the lock. The CAS after the heavy fence sees what he
-//! stored, or what later holders did. So it succeeds, or it finds the lock held by somebody whose light fence comes later: he sees who
-//! waits, and notifies; not between the CAS and the wait, since the waiter has the gate's mutex, and not for nothing, since he clears under
-//! that mutex what was stored under it: all who had stored it are woken, and store it again.
+//! Of the holders that pass their light fence before a waiter's heavy fence, take the last one. The
+//! waiter's CAS, which follows its heavy fence, sees the store of that holder or of a later one. So
+//! the CAS succeeds, or it finds the lock held by a thread that passes its light fence after the
+//! heavy fence. That thread sees `waiting` and notifies. The notification cannot fall between the
+//! waiter's CAS and its wait, since the waiter holds the bucket's mutex. It cannot miss other
+//! waiters either. It clears `waiting` under the mutex under which they stored it, so all waiters
+//! that had stored it are woken, and they store it again.
 //!
 //! ## Allowed
-//! Who comes later may be faster. Who had to wait leaves `waiting` as it is, so the next `Free` notifies, perhaps nobody. A notification
-//! wakes all at the gate, who may wait for other locks.
+//! A thread that comes later may get the lock first. A thread that had to wait leaves `waiting`
+//! set, so the next `Free` notifies, perhaps no thread. A notification wakes all threads at the
+//! bucket, some of which may wait for other locks.
 //!
 //! ## Rejected
-//! A mutex of std's: `co_channel_0` 117 ns instead of 109, `co_channel_1` 94 instead of 86, `timers_cancel` 112 instead of 103.
+//! A mutex of std: `co_channel_0` took 117 ns instead of 109, `co_channel_1` 94 instead of 86,
+//! `timers_cancel` 112 instead of 103.
 //!
 //! ## Invariants
-//! - `[held]` the value is touched by who has set `held`, until he clears it: by who has the guard, which is Sync only if the value is.
+//! - `[held]` Only the thread that has set `held` touches the value, until `held` is cleared. It
+//!   does so through the guard, which is `Sync` only if the value is.
 //!
 //! ## Checked by
-//! `models::hold_against_hold`, `models::free_against_begin_to_wait`, `models::touch_against_touch`, the first two also without asymmetric
-//! fences, and their canaries; under load by `tests::threads_exclude_each_other`. In models the light fence is a full one. The proof
-//! needs no order between two light fences: `held` puts their holders one after the other. The store of `Free` comes before the light
-//! fence, so models do find it without its Release (`canary_free_relaxed`).
+//! `models::hold_against_hold`, `models::free_against_begin_to_wait`,
+//! `models::touch_against_touch`, the first two also without asymmetric fences, and their canaries;
+//! under load by `tests::threads_exclude_each_other`.
+//!
+//! In models the light fence is a full one. The proof needs no order between two light fences, since
+//! `held` puts their holders one after the other. The store of `Free` comes before the light fence,
+//! so models do find a missing Release in it (`canary_free_relaxed`).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -60,31 +74,33 @@ pub(crate) mod mutation {
     pub(crate) const WAIT_WITHOUT_FENCE: u8 = 2;
     /// `Free` does not release the value.
     pub(crate) const FREE_RELAXED: u8 = 3;
-    /// `Notify` without the gate's mutex.
+    /// `Notify` without the bucket's mutex.
     pub(crate) const NOTIFY_AT_ONCE: u8 = 4;
 }
 
-/// How long a thread looks away from a lock that is held: so many pauses at first, twice as many each time. Those of `lock_with_backoff`, which were measured.
+/// Number of spin-loop hints in the first and in the last back-off from a held lock. The number
+/// doubles each time. The values are those of `lock_with_backoff`, for which they were measured.
 #[cfg(not(procession_loom))]
 const FIRST: u32 = 16;
 #[cfg(not(procession_loom))]
 const LAST: u32 = 256;
 
-/// Where threads wait.
+/// A place where threads wait for locks.
 #[derive(Debug)]
-struct Gate {
+struct Bucket {
     mutex: Mutex<()>,
     freed: Condvar,
 }
 
-/// Locks share them by their addresses. Picked out of thin air: more than processors of most machines, at each of which one thread may just be waiting.
+/// A lock finds its bucket by its address. The number of buckets is a guess: it exceeds the number
+/// of processors of most machines, and about one thread per processor can be about to wait.
 #[cfg(not(procession_loom))]
-static GATES: [Gate; 1 << GATE_BITS] =
-    [const { Gate { mutex: Mutex::new(()), freed: Condvar::new() } }; 1 << GATE_BITS];
+static BUCKETS: [Bucket; 1 << BUCKET_BITS] =
+    [const { Bucket { mutex: Mutex::new(()), freed: Condvar::new() } }; 1 << BUCKET_BITS];
 #[cfg(not(procession_loom))]
-const GATE_BITS: u32 = 6;
+const BUCKET_BITS: u32 = 6;
 
-// What is asked first lies before what is locked, on its cache line.
+// The fields that are read first lie before the value, on its first cache line.
 const _: () = assert!(std::mem::offset_of!(Lock<u64>, held) == 0);
 
 /// A value that one thread at a time may touch.
@@ -95,13 +111,13 @@ pub(crate) struct Lock<T, const MUTATION: u8 = { mutation::SOUND }> {
     waiting: AtomicBool,
     value: UnsafeCell<T>,
     #[cfg(procession_loom)]
-    gate: Gate,
+    bucket: Bucket,
 }
 
-// SAFETY: [held] one thread at a time touches the value, which is Send.
+// SAFETY: [held] one thread at a time touches the value, which is `Send`.
 unsafe impl<T: Send, const MUTATION: u8> Sync for Lock<T, MUTATION> {}
 
-// Nothing that is done under it panics, so what is locked is never left half done.
+// No code that runs under the lock panics, so the value is never left half changed.
 impl<T, const MUTATION: u8> UnwindSafe for Lock<T, MUTATION> {}
 impl<T, const MUTATION: u8> RefUnwindSafe for Lock<T, MUTATION> {}
 
@@ -117,18 +133,21 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
             waiting: AtomicBool::new(false),
             value: UnsafeCell::new(value),
             #[cfg(procession_loom)]
-            gate: Gate { mutex: Mutex::new(()), freed: Condvar::new() },
+            bucket: Bucket { mutex: Mutex::new(()), freed: Condvar::new() },
         }
     }
 
-    /// The lock, unless it is held.
+    /// Returns a guard, or `None` if the lock is held.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T, MUTATION>> {
         // Ordering: Acquire pairs with the Release of `Free`.
         self.held.compare_exchange(false, true, Acquire, Relaxed).ok().map(|_| Guard { lock: self, value: PhantomData })
     }
 
-    /// The lock. What is done under it is short, does not panic, since a lock is not poisoned, and does not take it again, which would wait for ever.
+    /// Takes the lock, and waits while it is held.
+    ///
+    /// The code under the lock must be short and must not panic, since the lock is not poisoned. It
+    /// must not take the lock again, which would wait forever.
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T, MUTATION> {
         self.try_lock().unwrap_or_else(|| self.lock_held())
@@ -152,20 +171,20 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
         self.wait()
     }
 
-    /// `Wait`. Who holds the lock may have been interrupted.
+    /// `Wait`. The system may have interrupted the thread that holds the lock.
     fn wait(&self) -> Guard<'_, T, MUTATION> {
-        let gate = self.gate();
-        let mut passage = gate.mutex.lock().expect("nothing that can panic runs under this lock");
+        let bucket = self.bucket();
+        let mut bucket_guard = bucket.mutex.lock().expect("nothing that can panic runs under this lock");
         loop {
             self.begin_to_wait();
             if let Some(guard) = self.try_lock() {
                 return guard;
             }
-            passage = gate.freed.wait(passage).expect("as above");
+            bucket_guard = bucket.freed.wait(bucket_guard).expect("as above");
         }
     }
 
-    /// `BeginToWait`, under the gate's mutex.
+    /// `BeginToWait`, under the bucket's mutex.
     fn begin_to_wait(&self) {
         // Relaxed: ordered by the fence.
         self.waiting.store(true, Relaxed);
@@ -175,10 +194,11 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
         if self.has_fences { membarrier::heavy_at_leisure() } else { fence(SeqCst) }
     }
 
-    /// `Free`, without the notification: says whether somebody waits.
+    /// `Free`, without the notification. Returns `true` if a thread waits.
     #[inline]
     fn free(&self) -> bool {
-        // Ordering: Release pairs with the Acquire of `try_lock`: the next finds the value as it was left.
+        // Ordering: Release pairs with the Acquire of `try_lock`: the next holder sees the value as
+        // this one left it.
         self.held.store(false, if MUTATION == mutation::FREE_RELAXED { Relaxed } else { Release });
         if MUTATION != mutation::FREE_WITHOUT_FENCE {
             if self.has_fences { membarrier::light() } else { fence(SeqCst) }
@@ -190,25 +210,27 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
     /// `Notify`.
     #[cold]
     fn notify(&self) {
-        let gate = self.gate();
-        let passage = (MUTATION != mutation::NOTIFY_AT_ONCE)
-            .then(|| gate.mutex.lock().expect("nothing that can panic runs under this lock"));
-        // Relaxed: written under the mutex only; a holder that sees it late notifies once more.
+        let bucket = self.bucket();
+        let guard = (MUTATION != mutation::NOTIFY_AT_ONCE)
+            .then(|| bucket.mutex.lock().expect("nothing that can panic runs under this lock"));
+        // Relaxed: written under the mutex only. A holder that sees the change late notifies once
+        // more.
         self.waiting.store(false, Relaxed);
-        gate.freed.notify_all();
-        drop(passage);
+        bucket.freed.notify_all();
+        drop(guard);
     }
 
     #[cfg(not(procession_loom))]
-    fn gate(&self) -> &'static Gate {
-        // Multiplied, so that addresses at equal distances do not meet (Knuth, The Art of Computer Programming, 6.4).
+    fn bucket(&self) -> &'static Bucket {
+        // Multiplied, so that addresses at equal distances get different buckets (Knuth, The Art of
+        // Computer Programming, 6.4).
         let address = std::ptr::from_ref(self).addr() as u64;
-        &GATES[(address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - GATE_BITS)) as usize]
+        &BUCKETS[(address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - BUCKET_BITS)) as usize]
     }
 
     #[cfg(procession_loom)]
-    fn gate(&self) -> &Gate {
-        &self.gate
+    fn bucket(&self) -> &Bucket {
+        &self.bucket
     }
 }
 
@@ -218,7 +240,7 @@ impl<T, const MUTATION: u8> fmt::Debug for Lock<T, MUTATION> {
     }
 }
 
-/// The right to the value, which ends with it.
+/// Access to the value. Dropping the guard releases the lock.
 #[must_use]
 pub(crate) struct Guard<'a, T, const MUTATION: u8 = { mutation::SOUND }> {
     lock: &'a Lock<T, MUTATION>,
@@ -262,7 +284,7 @@ mod models {
 
     use super::{Lock, mutation};
 
-    /// Three threads hold the lock in turns, and wait for it.
+    /// Three threads take the lock in turns, and wait for it.
     fn hold(has_fences: bool) {
         explore(move || {
             let lock = Arc::new(Lock::<u32, { mutation::SOUND }>::with_fences(0, has_fences));
@@ -288,7 +310,7 @@ mod models {
         hold(false);
     }
 
-    /// One holds the lock, and frees it, while another begins to wait.
+    /// One thread holds the lock and releases it, while another begins to wait.
     fn free_against_wait<const MUTATION: u8>(has_fences: bool) {
         explore(move || {
             let lock = Arc::new((Lock::<u32, MUTATION>::with_fences(0, has_fences), AtomicBool::new(false)));
@@ -297,22 +319,22 @@ mod models {
                 let lock = Arc::clone(&lock);
                 thread::spawn(move || {
                     let (lock, waits) = &*lock;
-                    let passage = lock.gate.mutex.lock();
+                    let guard = lock.bucket.mutex.lock();
                     lock.begin_to_wait();
                     let has_it = lock.try_lock().map(mem::forget).is_some();
-                    // Relaxed: the mutex orders it before a notification that reaches who waits.
+                    // Relaxed: the mutex orders it before a notification that reaches the waiter.
                     waits.store(!has_it, Relaxed);
-                    drop(passage);
+                    drop(guard);
                     has_it
                 })
             };
             let (lock, waits) = &*lock;
-            let is_told = lock.free() && {
+            let is_notified = lock.free() && {
                 lock.notify();
                 waits.load(Relaxed)
             };
             let has_it = waiter.join().expect("the waiter does not panic");
-            assert!(has_it || is_told, "nobody tells who waits");
+            assert!(has_it || is_notified, "the waiter is not notified");
         });
     }
 
@@ -327,24 +349,24 @@ mod models {
     }
 
     #[test]
-    #[should_panic(expected = "nobody tells who waits")]
+    #[should_panic(expected = "the waiter is not notified")]
     fn canary_free_without_fence() {
         free_against_wait::<{ mutation::FREE_WITHOUT_FENCE }>(true);
     }
 
     #[test]
-    #[should_panic(expected = "nobody tells who waits")]
+    #[should_panic(expected = "the waiter is not notified")]
     fn canary_wait_without_fence() {
         free_against_wait::<{ mutation::WAIT_WITHOUT_FENCE }>(true);
     }
 
     #[test]
-    #[should_panic(expected = "nobody tells who waits")]
+    #[should_panic(expected = "the waiter is not notified")]
     fn canary_notify_at_once() {
         free_against_wait::<{ mutation::NOTIFY_AT_ONCE }>(true);
     }
 
-    /// Two touch the value, each if it finds the lock free.
+    /// Two threads touch the value if they find the lock free.
     fn touch<const MUTATION: u8>() {
         explore(|| {
             let lock = Arc::new(Lock::<u32, MUTATION>::with_fences(0, true));
@@ -385,7 +407,7 @@ mod tests {
     use super::Lock;
 
     #[test]
-    fn who_waits_at_the_gate_is_woken() {
+    fn a_waiter_is_woken_when_the_lock_is_released() {
         for has_fences in [crate::util::membarrier::are_there(), false] {
             let lock = Lock::<_, 0>::with_fences(1, has_fences);
             thread::scope(|scope| {
@@ -410,7 +432,7 @@ mod tests {
         passes::<&crate::sync::Semaphore>();
     }
 
-    /// Threads hold the lock again and again.
+    /// Several threads take the lock again and again.
     #[test]
     fn threads_exclude_each_other() {
         const HOLDS: u64 = 20_000;

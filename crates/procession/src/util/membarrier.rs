@@ -1,14 +1,19 @@
-//! Two fences that are ordered like two `fence(SeqCst)`, for protocols of which one side passes all the time and the other hardly ever: the first costs
-//! nothing, the second is a system call, membarrier(2), which makes every processor that runs a thread of this program pass a fence: some microseconds. To register for
-//! it may take some milliseconds, once, if the program has several threads by then.
+//! Two asymmetric fences that order like two `fence(SeqCst)`.
+//!
+//! They serve protocols in which one side passes its fence all the time and the other side hardly
+//! ever. The light fence costs nothing. The heavy fence is the system call membarrier(2): it makes
+//! every processor that runs a thread of this program pass a fence, which takes some microseconds.
+//! Registering for it happens once. It may take some milliseconds if the program already has
+//! several threads.
 //!
 //! # In models
-//!
-//! loom has no fence that costs one side nothing, so in models both are fence(SeqCst). Such a light fence does more than the real one.
-//! It orders the accesses around it for every thread that passes a fence, also for one that passes a light fence only; and it
-//! releases and acquires. A model would therefore not find a proof that relies on an order between two light fences, or a missing
-//! Release beside one. The modules that use these fences (`lock.rs`, `next.rs`, `closing.rs`) say under *Checked by* that their
-//! proofs set a light fence against heavy ones only, and name what their models cannot see.
+//! loom has no fence that is free on one side, so in models both are fence(SeqCst). Such a light
+//! fence does more than the real one: it releases and acquires, and it orders the accesses around it
+//! for every thread that passes a fence, even for one that passes only a light fence. A model
+//! therefore finds neither a proof that relies on an order between two light fences nor a missing
+//! Release beside one. The modules that use these fences (`util/biased_lock.rs`,
+//! `scheduler/lifo_slot.rs`, `scheduler/shutdown.rs`) state under *Checked by* that their proofs set
+//! a light fence against heavy ones only, and name what their models cannot see.
 
 #[cfg(not(procession_loom))]
 pub(crate) use real::{are_there, heavy, heavy_at_leisure, light};
@@ -22,28 +27,30 @@ mod real {
     use procession_sync::atomic::Ordering::SeqCst;
     use procession_sync::atomic::{compiler_fence, fence};
 
-    /// As long as no processor keeps to itself what it has stored, by orders of magnitude.
+    /// Longer, by orders of magnitude, than a processor can keep a store to itself.
     const DRAIN: Duration = Duration::from_millis(1);
 
-    /// Whether this system has them; to be asked before either is passed.
+    /// Returns `true` if the system has these fences. Call this before passing either of them.
     pub(crate) fn are_there() -> bool {
         static THERE: OnceLock<bool> = OnceLock::new();
         *THERE.get_or_init(system::register)
     }
 
-    /// The one that costs nothing. Without the other it means nothing.
+    /// Passes the light fence, which costs nothing. It orders only together with the heavy fence.
     #[inline]
     pub(crate) fn light() {
         compiler_fence(SeqCst);
     }
 
-    /// The other one. Says whether it was passed, which a system that has said that they are there refuses only if it has been told to since.
+    /// Passes the heavy fence. Returns `false` if the system refuses. After `are_there` has
+    /// returned `true`, that happens only if the system was told since to refuse it.
     #[cold]
     pub(crate) fn heavy() -> bool {
         system::pass()
     }
 
-    /// As `heavy`, for who has the time: if it is refused, waits for [`DRAIN`].
+    /// Passes the heavy fence for a caller that has time. If the system refuses, waits for
+    /// [`DRAIN`].
     #[cold]
     #[expect(clippy::disallowed_methods, reason = "no event tells when a processor has written what it was to store")]
     pub(crate) fn heavy_at_leisure() {
@@ -82,7 +89,7 @@ mod real {
 #[cfg(procession_loom)]
 pub(crate) use modelled::{are_there, heavy, heavy_at_leisure, light};
 
-/// In models both are full fences (*In models*).
+/// In models both are full fences; see *In models*.
 #[cfg(procession_loom)]
 mod modelled {
     use procession_sync::atomic::Ordering::SeqCst;

@@ -1,9 +1,11 @@
-//! What the processor is told about memory.
+//! Hints to the processor about memory.
 //!
 //! ## Invariants
-//! - `[hint]` a prefetch reads nothing that the program could see, and accepts every address, also one that is not mapped.
+//! - `[hint]` A prefetch reads nothing that the program could see. It accepts every address,
+//!   including an unmapped one.
 
-/// Has the processor fetch a cache line that will be needed soon; elsewhere than on x86-64 it does nothing.
+/// Asks the processor to fetch a cache line that will be needed soon. Does nothing on other
+/// architectures than x86-64.
 #[inline]
 pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -1,10 +1,11 @@
-//! Some things, most often one.
+//! A queue that usually holds a single element.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::iter;
 
-/// Things in the order in which they came, of which the first needs no memory of its own.
+/// Elements in the order in which they were pushed. The first one is stored inline, without an
+/// allocation.
 pub(crate) struct Few<T> {
     first: Option<T>,
     more: VecDeque<T>,
@@ -18,11 +19,11 @@ impl<T> Default for Few<T> {
 
 impl<T> Few<T> {
     #[inline]
-    pub(crate) fn push(&mut self, thing: T) {
+    pub(crate) fn push(&mut self, element: T) {
         if self.is_empty() {
-            self.first = Some(thing);
+            self.first = Some(element);
         } else {
-            self.more.push_back(thing);
+            self.more.push_back(element);
         }
     }
 
@@ -34,7 +35,7 @@ impl<T> Few<T> {
         usize::from(self.first.is_some()) + self.more.len()
     }
 
-    /// The first of them.
+    /// Removes and returns the first element.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<T> {
         self.first.take().or_else(|| self.more.pop_front())
@@ -45,7 +46,8 @@ impl<T> Few<T> {
         self.more.retain(keep);
     }
 
-    /// Gives the memory back, if it is for more than `kept` things beside the first, of which there are none.
+    /// Frees the memory for further elements if it has room for more than `kept`. Does nothing
+    /// while such elements are present.
     #[inline]
     pub(crate) fn shrink(&mut self, kept: usize) {
         if self.more.is_empty() && self.more.capacity() > kept {
@@ -53,7 +55,8 @@ impl<T> Few<T> {
         }
     }
 
-    /// Hands them out, one by one: moving them as a whole, even if there are none, waits for the stores that have just made them.
+    /// Removes all elements, one by one. Moving the collection as a whole would have to wait for
+    /// the stores that have just written it, even if it is empty.
     #[inline]
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> + use<'_, T> {
         iter::from_fn(|| self.pop())
@@ -71,7 +74,7 @@ mod tests {
     use super::Few;
 
     #[test]
-    fn they_keep_their_order_whoever_leaves() {
+    fn elements_keep_their_order_when_others_leave() {
         let mut few = Few::default();
         for thing in 0..6 {
             few.push(thing);
@@ -81,7 +84,7 @@ mod tests {
         few.retain(|thing| thing % 2 == 0);
         assert_eq!((few.len(), format!("{few:?}")), (3, String::from("[2, 4, 6]")));
         few.shrink(0);
-        assert!(few.drain().eq([2, 4, 6]), "only what is empty gives its memory back");
+        assert!(few.drain().eq([2, 4, 6]), "only an empty queue frees its memory");
         few.shrink(0);
         few.push(7);
         few.retain(|_| false);
