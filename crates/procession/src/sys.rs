@@ -1,7 +1,9 @@
-//! What the runtime knows of the world: time, chance, threads, and waiting in the kernel. Nothing else touches them.
+//! The operating system as the runtime sees it: time, random numbers, threads, and waiting in the
+//! kernel. No other module uses them directly.
 //!
-//! One concrete type with a real and a test mode. In the test mode time stands still until the scheduler moves it, which it does only
-//! when nothing can run; and every choice is drawn from the seed, in both modes.
+//! [`World`] is one concrete type with a real and a test mode. In test mode, time stands still
+//! until the scheduler moves it, and the scheduler does so only when no process can run. In both
+//! modes, every random choice is drawn from the seed.
 
 pub(crate) mod epoll;
 #[expect(unsafe_code, reason = "a system call that no safe interface offers")]
@@ -28,22 +30,24 @@ use crate::io::readiness::Event;
 use crate::scheduler::seat_id::NEVER;
 use epoll::Kernel;
 
-/// Nanoseconds of a duration, at most `NEVER`.
+/// Returns the nanoseconds of a duration, at most `NEVER`.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(NEVER)
 }
 
-/// The system's monotonic clock, in nanoseconds: the same for all real worlds, and the one that std reads on Linux, but as a number that need not be taken
-/// apart: 23.5 ns, and 27 by std's.
+/// Returns the system's monotonic clock in nanoseconds. All real worlds share it, and on Linux std
+/// reads the same clock. The number needs no conversion: a reading takes 23.5 ns, and 27 ns with
+/// std.
 #[inline]
 fn monotonic() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    // It begins at 0 when the system starts, so neither part is negative, and 500 years fit.
+    // The clock begins at 0 when the system starts. So neither part is negative, and 500 years fit.
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
-/// The moment of std's clock at which this one showed 0, or one before, by the time between two readings: so no deadline of std's comes early.
+/// Returns the moment of std's clock at which this clock showed 0, or a moment slightly before it,
+/// by the time between the two readings. A deadline of std therefore never comes early.
 #[cfg(feature = "hyper")]
 fn zero() -> RealInstant {
     static ZERO: OnceLock<RealInstant> = OnceLock::new();
@@ -56,18 +60,18 @@ fn zero() -> RealInstant {
 
 #[derive(Debug)]
 pub(crate) struct World {
-    /// The test clock in nanoseconds; `None` is the real one.
+    /// The test clock in nanoseconds, or `None` for the real clock.
     test_clock: Option<AtomicU64>,
     seed: u64,
 }
 
 impl World {
-    /// The real clock. Without a seed, one is drawn.
+    /// Creates a world with the real clock. Without a seed, draws one.
     pub(crate) fn real(seed: Option<u64>) -> Self {
         Self { test_clock: None, seed: seed.unwrap_or_else(|| RandomState::new().hash_one(0)) }
     }
 
-    /// A clock that starts at 0 and is moved by the scheduler.
+    /// Creates a world with a clock that starts at 0 and is moved by the scheduler.
     pub(crate) fn test(seed: u64) -> Self {
         Self { test_clock: Some(AtomicU64::new(0)), seed }
     }
@@ -80,54 +84,55 @@ impl World {
         self.seed
     }
 
-    /// Nanoseconds since a moment of the past: the system's start, or 0 on the test clock.
+    /// Returns the nanoseconds since the start of the system, or since 0 on the test clock.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         match &self.test_clock {
-            // Relaxed: moved only while nothing runs, and handed on by what wakes the first process after.
+            // Relaxed: moved only while no process runs. The wake-up of the first process
+            // afterwards passes the new value on.
             Some(clock) => clock.load(Relaxed),
             None => monotonic(),
         }
     }
 
-    /// The moment of std's clock at which this one shows so much. On the test clock it is the one of the real clock that shows
-    /// the same.
+    /// Returns the moment of std's clock at which this clock shows `now`. On the test clock, that
+    /// is the moment at which the real clock shows the same.
     #[cfg(feature = "hyper")]
     pub(crate) fn to_std(now: u64) -> RealInstant {
         let zero = zero();
         zero.checked_add(Duration::from_nanos(now)).unwrap_or(zero)
     }
 
-    /// What this clock shows at that moment of std's.
+    /// Returns the reading of this clock at a moment of std's clock.
     #[cfg(feature = "hyper")]
     pub(crate) fn from_std(moment: RealInstant) -> u64 {
         nanoseconds(moment.saturating_duration_since(zero()))
     }
 
-    /// Moves the test clock forward; never back, and never to the moment that no clock reaches.
+    /// Moves the test clock forward. It never moves back, and never reaches `NEVER`.
     pub(crate) fn advance_to(&self, now: u64) {
         if let Some(clock) = &self.test_clock {
             clock.fetch_max(now.min(NEVER - 1), Relaxed);
         }
     }
 
-    /// A generator of its own for each purpose, all drawn from the seed.
+    /// Returns a random number generator for one purpose. All generators are derived from the seed.
     pub(crate) fn generator(&self, purpose: u64) -> fastrand::Rng {
         let mut seeds = fastrand::Rng::with_seed(self.seed.wrapping_add(purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         fastrand::Rng::with_seed(seeds.u64(..))
     }
 
-    /// Starts a thread that nobody joins.
+    /// Starts a detached thread.
     pub(crate) fn start_thread(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
         self.start_thread_of(name, None, body)
     }
 
-    /// What descriptors are registered with, and what tells of them.
+    /// Opens what descriptors are registered with, and what reports their events.
     pub(crate) fn open_kernel(&self) -> io::Result<Kernel> {
         Kernel::open()
     }
 
-    /// As `start_thread`, with a stack of so many bytes.
+    /// Starts a detached thread with a stack of the given size in bytes, or the default size.
     pub(crate) fn start_thread_of(
         &self,
         name: String,
@@ -143,7 +148,8 @@ impl World {
         builder.spawn(body).map(drop)
     }
 
-    /// Parks the calling thread until the token comes or, on the real clock, the deadline; takes the token.
+    /// Parks the calling thread until the token arrives or, on the real clock, the deadline passes.
+    /// Takes the token.
     pub(crate) fn park(&self, parker: &Parker, deadline: u64) {
         let mut token = parker.lock();
         token.waits = true;
@@ -166,7 +172,8 @@ impl World {
         (token.there, token.waits) = (false, false);
     }
 
-    /// As [`park`](Self::park), or until something happens to a descriptor: that is added to `events`.
+    /// Parks like [`park`](Self::park), but also until a descriptor has an event. Adds the events
+    /// to `events`.
     pub(crate) fn park_in_kernel(&self, parker: &Parker, kernel: &Arc<Kernel>, deadline: u64, events: &mut Vec<Event>) {
         let mut token = parker.lock();
         if token.there {
@@ -175,17 +182,18 @@ impl World {
         }
         token.bell = Some(Arc::clone(kernel));
         drop(token);
-        let patience = if self.is_test() || deadline == NEVER {
+        let timeout = if self.is_test() || deadline == NEVER {
             None
         } else {
             wake_precisely();
             Some(Duration::from_nanos(deadline.saturating_sub(self.now())))
         };
-        let waited = kernel.wait(patience, events);
+        let waited = kernel.wait(timeout, events);
         let mut token = parker.lock();
         token.bell = None;
         if waited.is_err() {
-            // The descriptor is none any more, or of something else: somebody has closed what was not his. Timers go on.
+            // The epoll descriptor is closed, or belongs to something else: other code has closed a
+            // descriptor that it does not own. Timers continue.
             drop(token);
             return self.park(parker, deadline);
         }
@@ -193,30 +201,32 @@ impl World {
     }
 }
 
-/// What a thread is doing, by the system's account.
+/// The activity of a thread, as the system reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunState {
-    /// It waits in the kernel.
+    /// The thread waits in the kernel.
     Waits,
-    /// It runs, or is ready to.
+    /// The thread runs, or is ready to run.
     Runs,
-    /// It is stopped, or traced.
+    /// The thread is stopped or traced.
     Stopped,
 }
 
-/// The system's file about one thread of this program. It can be read any number of times, also when no descriptors are left.
+/// The system's file about one thread of this program. It can be read any number of times, even if
+/// no file descriptors are left.
 #[derive(Debug)]
 pub(crate) struct ThreadFile(File);
 
 impl ThreadFile {
-    /// Takes a descriptor. `None` if there is none left, or no `/proc`.
+    /// Opens the file, which takes a descriptor. Returns `None` if no descriptor is left or there
+    /// is no `/proc`.
     pub(crate) fn open(thread: u32) -> Option<Self> {
         File::open(format!("/proc/self/task/{thread}/stat")).ok().map(Self)
     }
 
-    /// Returns what the thread is doing, or `None` if it has ended.
+    /// Returns the activity of the thread, or `None` if the thread has ended.
     pub(crate) fn state(&self) -> Option<RunState> {
-        /// More than is in the file, which comes whole with one call.
+        /// More than the file contains. One call returns all of it.
         const SIZE: usize = 1024;
         let text = &mut [0; SIZE];
         let count = self.0.read_at(text, 0).ok()?;
@@ -226,7 +236,7 @@ impl ThreadFile {
 
 /// Returns the state in the text of a `stat` file.
 fn state_in(text: &[u8]) -> Option<RunState> {
-    // The name before it may contain anything, also parentheses.
+    // The name before it may contain anything, including parentheses.
     let name_ends = text.windows(2).rposition(|pair| pair == b") ")?;
     match text.get(name_ends + 2)? {
         b'S' | b'D' => Some(RunState::Waits),
@@ -236,26 +246,28 @@ fn state_in(text: &[u8]) -> Option<RunState> {
 }
 
 impl World {
-    /// The system's number for the calling thread.
+    /// Returns the system's number for the calling thread.
     pub(crate) fn thread_number() -> u32 {
         rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
     }
 
-    /// Returns how much processor time a thread of this program has used, in nanoseconds, or `None` if the system does not say.
+    /// Returns the processor time that a thread of this program has used, in nanoseconds, or `None`
+    /// if the system does not report it.
     pub(crate) fn processor_time(&self, thread: u32) -> Option<u64> {
         thread_clock::processor_time(thread)
     }
 }
 
-/// Processors that threads are to run on.
+/// The processors that threads may run on.
 #[derive(Clone)]
 pub(crate) struct Cpus(rustix::thread::CpuSet);
 
 impl Cpus {
-    /// How many processors can be named.
+    /// The number of processors that can be named.
     pub(crate) const LIMIT: usize = rustix::thread::CpuSet::MAX_CPU;
 
-    /// These processors, of those that this program may use; `None` if it may use none of them. All must be below the limit.
+    /// Selects those of the given processors that this program may use, or returns `None` if there
+    /// are none. All numbers must be below the limit.
     pub(crate) fn allowed_of(numbers: &[usize]) -> io::Result<Option<Self>> {
         let allowed = rustix::thread::sched_getaffinity(None)?;
         let mut cpus = rustix::thread::CpuSet::new();
@@ -274,12 +286,13 @@ impl Cpus {
 }
 
 thread_local! {
-    /// The slack that the system gave the timers of this thread, if it has been changed.
+    /// The original timer slack of this thread, once it has been changed.
     static SLACK_BEFORE: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// The system wakes a thread up to 50 us after its deadline, to save wake-ups, unless it is told not to. A thread that keeps the time of
-/// many is told so once.
+/// Tells the system, once per thread, to wake this thread at its deadline. Without this, the system
+/// wakes a thread up to 50 us late to save wake-ups, and a thread that keeps the time of many
+/// processes must be more precise.
 fn wake_precisely() {
     if SLACK_BEFORE.get().is_none() {
         // If the system refuses, deadlines are met a little later.
@@ -288,19 +301,21 @@ fn wake_precisely() {
     }
 }
 
-/// A thread that may belong to somebody else: when this goes, it has the timer slack that it had.
+/// A thread that may belong to the user. Dropping this restores the timer slack of the thread.
 pub(crate) struct LentThread;
 
 impl Drop for LentThread {
     fn drop(&mut self) {
         if let Some(before) = SLACK_BEFORE.take() {
-            // As above; a slack of 0 means the one that its parent had.
+            // If the system refuses, the thread keeps the precise slack. A slack of 0 is the one
+            // that its parent had.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(before));
         }
     }
 }
 
-/// Where one thread parks. A token that comes first is kept; more than one are the same as one.
+/// The place where one thread parks. A token that comes early is kept, and several tokens count as
+/// one.
 #[derive(Debug, Default)]
 pub(crate) struct Parker {
     token: Mutex<Token>,
@@ -310,9 +325,9 @@ pub(crate) struct Parker {
 #[derive(Debug, Default)]
 struct Token {
     there: bool,
-    /// Whether the thread waits for the arrival.
+    /// `true` while the thread waits for the token.
     waits: bool,
-    /// What wakes the thread while it waits in the kernel.
+    /// Wakes the thread while it waits in the kernel.
     bell: Option<Arc<Kernel>>,
 }
 
@@ -356,7 +371,7 @@ mod tests {
             let other = scope.spawn(|| ThreadFile::open(World::thread_number()));
             other.join().expect("it does not panic")
         });
-        // What is left of a thread that was joined may be there for a moment.
+        // The remains of a thread that was joined may stay for a moment.
         let ended = opened.expect("the system has descriptors");
         while ended.state().is_some() {
             std::thread::yield_now();

@@ -1,22 +1,23 @@
 //! The processor time of another thread of this program.
 //!
 //! ## Invariants
-//! - `[written]` the system call writes one `timespec`, to the address that it is given, and keeps no pointer to it.
+//! - `[written]` The system call writes one `timespec` to the address that it is given, and keeps
+//!   no pointer to it.
 
-/// Returns the processor time of a thread in nanoseconds, or `None` if this program has no such thread or the system refuses.
-/// Needs neither a descriptor nor `/proc`: 0.3 us.
+/// Returns the processor time of a thread in nanoseconds, or `None` if this program has no such
+/// thread or the system refuses. Needs neither a descriptor nor `/proc`, and takes 0.3 us.
 pub(super) fn processor_time(thread: u32) -> Option<u64> {
-    // How the kernel numbers these clocks. `pthread_getcpuclockid` does the same, but takes a handle, which is undefined
-    // behaviour if the thread has ended.
+    // The kernel's numbering of these clocks. `pthread_getcpuclockid` computes the same, but takes
+    // a handle, and using one is undefined behaviour once its thread has ended.
     const OF_THREAD: i32 = 4;
     const AS_SCHEDULED: i32 = 2;
     if thread == 0 {
-        // The kernel would take it for the calling thread.
+        // The kernel would take 0 for the calling thread.
         return None;
     }
     let clock = !thread.cast_signed() << 3 | OF_THREAD | AS_SCHEDULED;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: [written] `time` is a `timespec` of the caller's own.
+    // SAFETY: [written] `time` is a `timespec` of this function.
     let answer = unsafe { libc::clock_gettime(clock, &raw mut time) };
     // Neither part of a processor time is negative.
     (answer == 0).then_some((time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64))
@@ -37,7 +38,7 @@ mod tests {
         }
         assert!(super::processor_time(this).expect("it is still there") > before);
         assert_eq!(super::processor_time(0), None);
-        // Above the largest number that Linux gives.
+        // Above the largest number that Linux assigns.
         assert_eq!(super::processor_time(1 << 22 | 1), None);
     }
 }
