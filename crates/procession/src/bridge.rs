@@ -1,11 +1,14 @@
-//! The bridge to tokio: a runtime of its, in whose context a scheduler's threads work.
+//! The bridge to tokio: a tokio runtime, and the threads of a scheduler inside its context.
 //!
-//! A future that needs tokio asks a thread-local for its runtime, when it is polled or dropped, and registers its sockets and timers
-//! there. So each thread of the scheduler enters the runtime once, when it begins, and not for each step. Coroutines run on top of that, on
-//! stacks of their own: the guard is never on one of these, and so never leaves its thread.
+//! A future that needs tokio looks up the runtime in a thread-local when it is polled or dropped,
+//! and registers its sockets and timers there. Each thread of the scheduler therefore enters the
+//! runtime once, when it begins, and not for each step. Coroutines run on separate stacks. The
+//! guard is on the thread's own stack and never on one of those, so it never leaves its thread.
 //!
-//! The runtime outlives the processes, whose `Drop`s may still need it, and the last owner of the scheduler, who may still block on a
-//! future. It is never waited for: whoever drops the last of the two may be one of its own threads.
+//! The runtime must outlive the processes, since dropping their futures may still need it. It must
+//! also outlive the last owner of the scheduler, since that owner may still block on a future.
+//! Stopping the runtime never waits for it, because the thread that drops the last of the two may
+//! be a thread of the runtime.
 
 mod compat;
 pub(crate) mod runtime;

@@ -13,12 +13,16 @@ use tokio::runtime::{Handle, Runtime};
 use super::runtime::{enter_by, start};
 use crate::scheduler::current;
 
-/// Lets `future`, which needs tokio, be awaited in a process of a scheduler that was built without [`tokio`](crate::Builder::tokio): in the context
-/// of a runtime of tokio's that it enters each time it is polled, and when it is dropped. Its task is still the process: it is cancelled and
-/// terminated with it, and each poll charges the step's budget.
+/// Wraps a future that needs tokio, so that a process can await it on any scheduler.
 ///
-/// That runtime is the one that this thread is in the context of, or else one with one thread, which the program starts the first time and
-/// keeps. Where most of what runs needs tokio, [`Builder::tokio`](crate::Builder::tokio) is cheaper: it enters once for each thread.
+/// The future runs in the context of a tokio runtime: the wrapper enters it for each poll, and when
+/// the future is dropped. The future still belongs to the process. It is cancelled and terminated
+/// with the process, and each poll charges the budget of the step.
+///
+/// The runtime is the one that the calling thread is in. If there is none, it is a runtime with one
+/// thread, which the program starts the first time and keeps. If most of a program needs tokio, use
+/// [`Builder::tokio`](crate::Builder::tokio): it is cheaper, since each thread enters the runtime
+/// only once.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,13 +30,14 @@ use crate::scheduler::current;
 ///
 /// let scheduler = Scheduler::builder().build()?;
 /// let process = scheduler.spawn(async {
-///     // What asks for tokio's runtime must be within the future: `tokio::time::sleep` asks as soon as it is called.
+///     // Call `sleep` inside the future: it looks for tokio's runtime as soon as it is called.
 ///     let sleeps = compat(async { tokio::time::sleep(Duration::from_millis(1)).await })?;
 ///     sleeps.await;
 ///     Ok::<_, Box<dyn std::error::Error + Send + Sync>>("slept in tokio")
 /// });
 /// assert_eq!(process.join()?.map_err(|error| error.to_string())?, "slept in tokio");
 ///
+/// // On a test clock, the future comes back in the error.
 /// let test = Scheduler::builder().width(1).test_clock().build()?;
 /// let refused = test.block_on(async { compat(async { 42 }).unwrap_err() });
 /// assert!(refused.is_test_clock());
@@ -41,11 +46,12 @@ use crate::scheduler::current;
 /// ```
 ///
 /// # Errors
-/// [`CompatError`], with the future in it: the scheduler has a [test clock](crate::Builder::test_clock), which would jump over all that waits for
-/// tokio; the system refused the runtime its thread.
+/// Returns [`CompatError`], which contains the future, in two cases. The scheduler has a [test
+/// clock](crate::Builder::test_clock), which would jump over everything that waits for tokio. Or
+/// the system refuses the thread of the runtime.
 ///
 /// # Cancellation
-/// Dropped, it drops the future.
+/// Dropping the wrapper drops the future.
 pub fn compat<F: Future>(future: F) -> Result<Compat<F>, CompatError<F>> {
     if current::here().is_some_and(|shared| shared.world.is_test()) {
         return Err(CompatError { future, cause: Cause::TestClock });
@@ -60,7 +66,7 @@ pub fn compat<F: Future>(future: F) -> Result<Compat<F>, CompatError<F>> {
     Ok(Compat { future: Some(Box::pin(future)), handle })
 }
 
-/// The runtime of futures that are in no other's context.
+/// Returns the runtime for futures that are in no other runtime's context.
 fn of_the_program() -> io::Result<Handle> {
     static RUNTIME: Mutex<Option<Runtime>> = Mutex::new(None);
     let mut runtime = RUNTIME.lock().expect("nothing that can panic runs under this lock");
@@ -74,7 +80,7 @@ fn of_the_program() -> io::Result<Handle> {
 /// A future in the context of tokio; see [`compat()`].
 #[must_use = "futures do nothing unless awaited"]
 pub struct Compat<F> {
-    /// There until the drop.
+    /// Present until the drop.
     future: Option<Pin<Box<F>>>,
     handle: Handle,
 }
@@ -88,7 +94,7 @@ impl<F: Future> Future for Compat<F> {
         }
         let Self { future, handle } = &mut *self;
         let _context = enter_by(handle);
-        future.as_mut().expect("there until the drop").as_mut().poll(task)
+        future.as_mut().expect("present until the drop").as_mut().poll(task)
     }
 }
 
@@ -105,7 +111,7 @@ impl<F> fmt::Debug for Compat<F> {
     }
 }
 
-/// A future that cannot be awaited in the context of tokio, and why.
+/// The error of [`compat()`]. It contains the future.
 pub struct CompatError<F> {
     future: F,
     cause: Cause,
@@ -118,12 +124,13 @@ enum Cause {
 }
 
 impl<F> CompatError<F> {
-    /// The future.
+    /// Returns the future.
     pub fn into_inner(self) -> F {
         self.future
     }
 
-    /// Whether it is because of the test clock, and not for want of a thread.
+    /// Returns `true` if the scheduler has a test clock, and `false` if the system refused the
+    /// thread of the runtime.
     pub fn is_test_clock(&self) -> bool {
         matches!(self.cause, Cause::TestClock)
     }

@@ -1,4 +1,4 @@
-//! The runtime of tokio's that stands beside a scheduler.
+//! The tokio runtime beside a scheduler.
 
 use std::io;
 use std::sync::Arc;
@@ -9,10 +9,11 @@ use tokio::runtime::{EnterGuard, Handle, Runtime};
 use crate::BuildError;
 use crate::process::unwind::{drop_guarded, guarded};
 
-/// One: it serves sockets and timers, and runs what is given to tokio itself; the work is done by the scheduler's workers.
+/// One thread serves the sockets and timers, and runs what is given to tokio itself. The
+/// scheduler's workers do the rest.
 const THREADS: usize = 1;
 
-/// What a builder says about tokio.
+/// The choice that a builder makes about tokio.
 pub(crate) enum Choice {
     None,
     Own,
@@ -26,15 +27,15 @@ pub(crate) struct Bridge {
 
 #[derive(Default)]
 struct Own {
-    /// Nothing if it was given, or has been stopped.
+    /// `None` if the runtime belongs to the user or has been stopped.
     runtime: Option<Runtime>,
-    /// Whether the scheduler has no processes any more, and takes none.
+    /// `true` once the scheduler has no processes and takes none.
     ended: bool,
-    /// Whether nobody can block on its futures any more.
+    /// `true` once no owner is left that could block on the scheduler's futures.
     unowned: bool,
 }
 
-/// The bridge that was chosen.
+/// Opens the chosen bridge.
 pub(crate) fn open(choice: Choice, name: &str, test_clock: bool) -> Result<Option<Arc<Bridge>>, BuildError> {
     if test_clock && !matches!(choice, Choice::None) {
         let text = "tokio goes by the real clock, and the test clock would jump over all that waits for it";
@@ -54,17 +55,17 @@ pub(crate) fn open(choice: Choice, name: &str, test_clock: bool) -> Result<Optio
 pub(crate) fn start(name: &str) -> io::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(THREADS).thread_name(format!("{name}-tokio")).enable_all();
-    // It panics if the system refuses its thread.
+    // The builder panics if the system refuses the thread.
     guarded(|| builder.build()).unwrap_or_else(|panic| Err(io::Error::other(panic)))
 }
 
 impl Bridge {
-    /// No process is left, and none comes.
+    /// Notes that no process is left and none will come.
     pub(crate) fn note_ended(&self) {
         self.change(|own| own.ended = true);
     }
 
-    /// Nobody has the scheduler any more.
+    /// Notes that the scheduler has no owner any more.
     pub(crate) fn note_unowned(&self) {
         self.change(|own| own.unowned = true);
     }
@@ -91,12 +92,13 @@ fn stop(runtime: Option<Runtime>) {
     }
 }
 
-/// This thread is in the context of tokio's runtime.
+/// Keeps this thread in the context of the tokio runtime.
 pub(crate) struct Context<'a>(Option<EnterGuard<'a>>);
 
 impl Drop for Context<'_> {
     fn drop(&mut self) {
-        // It panics if somebody has forgotten another such guard. Then the thread stays in that one's context.
+        // Dropping the guard panics if other code has leaked such a guard. Then the thread stays in
+        // the context of that other one.
         drop_guarded(self.0.take());
     }
 }
@@ -107,6 +109,7 @@ pub(crate) fn enter(bridge: Option<&Bridge>) -> Context<'_> {
 }
 
 pub(crate) fn enter_by(handle: &Handle) -> Context<'_> {
-    // It panics on a thread whose locals are destroyed: that one can do without.
+    // Entering panics on a thread with destroyed thread-locals. Such a thread can do without the
+    // context.
     Context(guarded(|| handle.enter()).ok())
 }
