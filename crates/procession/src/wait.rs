@@ -1,10 +1,13 @@
-//! Waiting in the way of whoever calls, as a method.
+//! Waiting for a future as a method call.
 
 use std::future::Future;
 
 pub use crate::coroutine::wait;
 
-/// [`wait`](crate::wait) as a method of every future: how plain threads and coroutines use what is written for async code.
+/// Adds the method `wait` to every future, for plain threads and coroutines.
+///
+/// The method is [`wait`](crate::wait): it parks a plain thread and suspends a coroutine until the
+/// future completes. It lets both use what is written for async code, such as channels and locks.
 ///
 /// ```
 /// use procession::Wait;
@@ -16,7 +19,18 @@ pub use crate::coroutine::wait;
 /// });
 /// ```
 pub trait Wait: Future + Sized {
-    /// As [`wait`](crate::wait).
+    /// Waits until the future completes, and returns its output.
+    ///
+    /// # Blocking
+    /// In an async process or a state machine, and where a coroutine cannot be suspended, this
+    /// blocks the worker; see [`wait`](crate::wait).
+    ///
+    /// # Panics
+    /// Panics if the future panics, or if this would block the last thread that the scheduler may
+    /// have.
+    ///
+    /// # Cancellation
+    /// A coroutine that is cancelled or terminated while it waits unwinds from here.
     fn wait(self) -> Self::Output {
         wait(self)
     }
