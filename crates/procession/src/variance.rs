@@ -1,20 +1,21 @@
 //! The variance of typed handles.
 //!
-//! A handle stands for a process, a name or a cell whose type was fixed when it was made. The
+//! A handle stands for a process, a name or a cell with a type that was fixed when it was made. The
 //! runtime finds that type again by its `TypeId`, and the layout and the lifetimes of the messages
 //! depend on it. A handle must therefore not be coerced to one of another type, even where one type
-//! is a subtype of the other. `for<'a> fn(&'a str)` is a subtype of `fn(&'static str)`, for
-//! example, and both are `'static` with different ids.
+//! is a subtype of the other. For example, `for<'a> fn(&'a str)` is a subtype of `fn(&'static
+//! str)`, and both are `'static` with different ids.
 //!
-//! A value that only owns what its parameter names may stay covariant: [`Events`](crate::Events),
-//! the errors that return a message, and the futures that own a result. They let nothing in.
+//! A value that only owns what its parameter names may stay covariant. Examples are
+//! [`Events`](crate::Events), the errors that return a message, and the futures that own a result.
+//! No value of the parameter type can be put into them.
 //!
-//! Every typed public handle is listed below. For each, three doc tests check that it can be passed
-//! on as it is, and that neither direction of a coercion compiles.
+//! Every typed public handle is listed below. For each one, three doc tests check that it can be
+//! passed on as it is, and that no coercion compiles in either direction.
 
 use std::marker::PhantomData;
 
-/// Makes a handle invariant in `T`. It owns no `T`, and is `Send` and `Sync` whatever `T` is.
+/// Makes a handle invariant in `T`. It owns no `T`, and is `Send` and `Sync` for every `T`.
 pub(crate) type Typed<T> = PhantomData<fn(T) -> T>;
 
 #[cfg(doctest)]
