@@ -1,4 +1,5 @@
-//! Look at `spawn`: it starts a process, and what it returns is a future of the process's result.
+//! Look at `spawn`: it starts a process and returns a handle, which is a future of the process's
+//! result.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 fn main() -> Result<(), procession::Exit> {

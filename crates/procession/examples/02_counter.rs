@@ -1,7 +1,9 @@
-//! Look at `Count`: it is all that others can do to this process. `n` is a plain variable, since one process at a time owns it.
+//! Look at `Count`: it lists everything that others can do to this process. `n` is a plain
+//! variable, because only the process itself can reach it.
 //!
-//! `send` leaves a message and goes on; `call` sends a `Reply` along, and waits for it. A cancelled process first receives what is in
-//! its mailbox. What cannot be delivered comes back.
+//! `send` puts a message into the mailbox and goes on. `call` adds a `Reply` to the message and
+//! waits for the answer. A process that is cancelled first receives what is left in its mailbox. A
+//! message that cannot be delivered comes back in the error.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::error::Error;
@@ -25,7 +27,8 @@ async fn count(mut cx: Context<Count>) -> u64 {
     n
 }
 
-/// Adds from a process of its own. An address can be cloned and given away; it does not keep the counter alive.
+/// Adds numbers from another process. An address can be cloned and passed on, and it does not keep
+/// the counter alive.
 async fn add(counter: Address<Count>, numbers: std::ops::Range<u64>) -> Result<(), SendError<Count>> {
     for n in numbers {
         counter.send(Count::Add(n))?;
@@ -46,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("two processes added up to {n}");
         assert_eq!(n, 4950);
 
-        // Sent before the cancel, so received before the end.
+        // Sent before the cancel, so the counter receives it before it ends.
         counter.send(Count::Add(50))?;
         counter.cancel();
         let last = (&mut counter).await?;

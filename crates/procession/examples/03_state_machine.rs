@@ -1,7 +1,9 @@
-//! Look at `step`: a state machine is told what happened, and says what it waits for. It never waits itself.
+//! Look at `step`: a state machine gets the events that have happened, and returns what it waits
+//! for. It never waits itself.
 //!
-//! `Sum` yields one `SQUARE` for each number. The handler of that command must not block its worker, so it hands each one to a
-//! plain thread, which completes them in its own time and order. The tag tells the machine which of its yields is done.
+//! `Sum` yields one `SQUARE` command for each number. The handler of the command must not block its
+//! worker, so it passes each command to a plain thread, which completes them later and in any
+//! order. The tag tells the machine which command is complete.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::error::Error;
@@ -28,7 +30,7 @@ impl Process for Sum {
     fn init(&mut self, method: &str, input: Value) -> Result<(), InitError> {
         match (method, input.downcast::<Vec<u64>>()) {
             ("sum of squares", Ok(numbers)) => self.numbers = *numbers,
-            ("sum of squares", Err(_)) => return Err(InitError::Refused("it sums a Vec<u64>".into())),
+            ("sum of squares", Err(_)) => return Err(InitError::Refused("the input must be a Vec<u64>".into())),
             _ => return Err(InitError::unknown_method(method)),
         }
         Ok(())
@@ -59,7 +61,7 @@ impl Process for Sum {
     }
 }
 
-/// What a plain thread does: it takes four numbers, and squares the last one first.
+/// Runs on a plain thread: takes four numbers, and squares the last one first.
 fn square_four(jobs: &mpsc::Receiver<(u64, Completion)>) {
     let mut taken: Vec<_> = jobs.iter().take(4).collect();
     while let Some((number, completion)) = taken.pop() {
@@ -72,7 +74,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     thread::scope(|scope| {
         scope.spawn(move || square_four(&jobs));
         let square = move |input: Value, completion: Completion| {
-            // An input of another type drops the completion, and so does a thread that is gone: for the machine that is an error.
+            // An input of another type drops the completion, and so does a thread that has ended.
+            // The machine then gets an error.
             if let Ok(number) = input.downcast::<u64>() {
                 drop(to_thread.send((*number, completion)));
             }

@@ -1,7 +1,9 @@
-//! Look at the report at the end: `shutdown` asks every process to end, lets them clean up, and says who did not stop.
+//! Look at the report at the end: `shutdown` asks every process to end, lets the processes clean
+//! up, and returns a list of those that did not stop.
 //!
-//! Before that, a process ticks until it is cancelled, and a timeout ends a wait. Three processes then meet the shutdown in three
-//! ways: one cleans up; one waits on, and is terminated; one blocks its worker, and nothing can end it.
+//! Before that, a process ticks until it is cancelled, and a timeout ends a wait. Then three
+//! processes meet the shutdown. The first one cleans up. The second one keeps waiting and is
+//! terminated. The third one blocks its worker, and nothing can end it.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::error::Error;
@@ -13,7 +15,7 @@ use procession::{Context, Elapsed, Exit, Instant, ProcessState, Scheduler, Spawn
 
 const PERIOD: Duration = Duration::from_millis(5);
 
-/// Ticks, and looks at each tick whether it was asked to end.
+/// Ticks, and checks at each tick whether it was cancelled.
 async fn tick(cx: Context<()>) -> u32 {
     let mut ticks = 0;
     let mut clock = interval(PERIOD);
@@ -26,7 +28,7 @@ async fn tick(cx: Context<()>) -> u32 {
     }
 }
 
-/// Saves its work once it is asked to end, which takes a while.
+/// Saves its work once it is cancelled. Saving takes 20 ms.
 async fn save_at_the_end(cx: Context<()>) -> &'static str {
     cx.cancelled().await;
     sleep(Duration::from_millis(20)).await;
@@ -63,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [unfinished] = &report[..] else { panic!("all but one have ended") };
     assert_eq!((unfinished.label.as_deref(), unfinished.state), (Some("stuck"), ProcessState::Running));
 
-    // What it waits for ends after all, and its step returns.
+    // The blocking call returns after all, so the step ends, too.
     drop(release);
     let late = stuck.join()?;
     println!("later it ended: {late:?}");

@@ -1,7 +1,9 @@
-//! Look at `test`: it tests a process that waits for a whole day, in no time, and in the same way each time.
+//! Look at `test`: it tests a process that waits for a whole day. The test takes no time, and it
+//! runs the same way each time.
 //!
-//! On the test clock, time stands still while anything can run; then it jumps to the next deadline. `run_until_idle` runs what can
-//! run, moves nothing, and tells who waits for what; `advance` moves the clock as far as the test says.
+//! On the test clock, time stands still while any process can run. Then it jumps to the next
+//! deadline. `run_until_idle` runs what can run without moving the clock, and returns what each
+//! process waits for. `advance` moves the clock.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::error::Error;
@@ -12,7 +14,8 @@ use procession::{Context, Scheduler, SpawnOptions};
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Ends a day after the last request. This is what is tested; it knows nothing of the test.
+/// Ends a day after the last request. This is the code under test, and it knows nothing of the
+/// test.
 async fn session(mut cx: Context<&'static str>) -> Vec<&'static str> {
     let mut requests = Vec::new();
     while let Ok(Some(request)) = cx.receive_timeout(DAY).await {
@@ -21,7 +24,7 @@ async fn session(mut cx: Context<&'static str>) -> Vec<&'static str> {
     requests
 }
 
-/// Tests a session, and returns how many steps it took.
+/// Tests a session, and returns the number of steps it took.
 fn test(seed: u64) -> Result<u32, Box<dyn Error>> {
     let scheduler = Scheduler::builder().width(1).test_clock().seed(seed).build()?;
     let start = scheduler.now();
@@ -35,7 +38,7 @@ fn test(seed: u64) -> Result<u32, Box<dyn Error>> {
     assert!(process.waiting.for_messages() && process.waiting.for_timer());
     assert_eq!(scheduler.now(), start, "nothing has moved the clock");
 
-    // A request in the last hour gives it another day.
+    // A request within the last hour extends the session by another day.
     scheduler.advance(23 * HOUR);
     session.send("look around")?;
     scheduler.run_until_idle();
@@ -43,7 +46,7 @@ fn test(seed: u64) -> Result<u32, Box<dyn Error>> {
     assert_eq!(scheduler.run_until_idle().len(), 1, "it waits still");
     let steps = scheduler.snapshot().processes[0].steps;
 
-    // Nobody can run, so the clock jumps to the end of the session.
+    // No process can run, so the clock jumps to the end of the session.
     let requests = scheduler.block_on(&mut session)?;
     let elapsed = scheduler.now() - start;
     println!("{requests:?}, ended after {} hours", elapsed.as_secs() / HOUR.as_secs());

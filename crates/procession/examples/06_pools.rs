@@ -1,4 +1,4 @@
-//! Pools: what blocks runs on threads, what waits runs in processes, and neither takes more than it was given.
+//! Pools limit how much runs at the same time: blocking work on threads, waiting work in processes.
 //!
 //! Look at what comes back: results, panics, and the work that a full or closed pool refuses.
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use procession::pool::{JobError, OnFull, Pool, Queue};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Threads: two at most, ten jobs may wait, and the eleventh comes back.
+    // A pool of at most two threads. Ten jobs may wait for a thread, and the eleventh comes back.
     let threads =
         Pool::builder().name("checks").capacity(2).queue(Queue::Bounded(10)).on_full(OnFull::Refuse).build()?;
     let sum = threads.submit(|| (1..=1000_u64).sum::<u64>())?;
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(sum.join(), Ok(500_500));
     assert!(matches!(unlucky.join(), Err(JobError::Panicked(text)) if &*text == "out of luck"));
 
-    // Closed, it gives work back, runs what it has, and can be opened again.
+    // A closed pool returns new work, finishes the work that it has, and can be opened again.
     threads.close();
     let refused = threads.submit(|| "still mine").expect_err("it is closed");
     assert!(refused.is_closed());
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stats = threads.stats();
     assert_eq!((stats.submitted, stats.panicked, stats.refused, stats.live), (2, 1, 1, 0));
 
-    // Processes: a thousand sleeps, a hundred at a time, on a handful of workers.
+    // A pool of processes: a thousand sleeps, a hundred at a time, on a few workers.
     let slowest = procession::run(async {
         let pool = Pool::builder().capacity(100).build_async()?;
         let mut handles = Vec::new();
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 procession::sleep(Duration::from_millis(1)).await;
                 n
             };
-            // Waits for a place when all are taken.
+            // Waits while a hundred jobs are in the pool.
             handles.push(pool.submit(job).await?);
         }
         let mut slowest = 0;
@@ -47,7 +47,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     assert_eq!(slowest, 999);
 
-    // What blocks in a process takes its worker away; on a thread of the default pool it does not.
+    // Blocking code in a process takes its worker away. On a thread of the default pool it does
+    // not.
     let text = procession::run(async { procession::spawn_blocking(|| String::from("read from a slow disk")).await })?;
     assert_eq!(text, "read from a slow disk");
     Ok(())

@@ -1,9 +1,18 @@
-//! Look at who owns what: the room is a process, and its members are data of that process; nothing is locked.
+//! Look at the owner of the data: the room is a process, and the list of members is a variable of
+//! that process. Nothing is locked.
 //!
-//! Each client has two processes: one reads lines and sends them to the room, one has a mailbox and writes what the room says. A
-//! client that does not read has a full socket, then a full mailbox, and then misses lines; the room waits for nobody. One that says more than
-//! the room can listen to has to wait: the room's mailbox is full, then his socket.
-//! With an address it serves until it is stopped: `cargo run --example 08_chat_server -- 127.0.0.1:7000`, then `nc 127.0.0.1 7000` twice.
+//! Each client has two processes. One reads lines and sends them to the room. The other has a
+//! mailbox and writes the lines of the room. If a client does not read, its socket fills up, then
+//! its mailbox, and then it misses lines; the room waits for no client. If a client sends more than
+//! the room can take, the room's mailbox fills up, then the client's socket, and then the client
+//! has to wait.
+//!
+//! With an address, it serves until it is stopped. Connect two clients:
+//!
+//! ```text
+//! cargo run -p procession --example 08_chat_server -- 127.0.0.1:7000
+//! nc 127.0.0.1 7000
+//! ```
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::collections::BTreeMap;
@@ -21,11 +30,11 @@ enum Room {
     Leaves(Pid),
 }
 
-/// Lines that wait for a member at most: who reads so slowly misses some.
+/// Maximum number of lines that wait for a member. A slower reader misses lines.
 const BEHIND_MAX: u32 = 100;
-/// Bytes of a line at most: a longer one is several.
+/// Maximum length of a line in bytes. A longer line becomes several.
 const LINE_MAX: u64 = 1000;
-/// What waits for the room at most.
+/// Maximum number of messages that wait for the room.
 const UNHEARD_MAX: u32 = 1000;
 
 async fn room(mut cx: Context<Room>) {
@@ -37,15 +46,15 @@ async fn room(mut cx: Context<Room>) {
                 members.insert(member.pid(), member);
                 line
             }
-            Room::Says(who, text) => format!("{who}: {text}\n"),
-            Room::Leaves(who) => {
-                members.remove(&who);
-                format!("{who} leaves\n")
+            Room::Says(member, text) => format!("{member}: {text}\n"),
+            Room::Leaves(member) => {
+                members.remove(&member);
+                format!("{member} leaves\n")
             }
         };
         let line: Arc<str> = line.into();
         for member in members.values() {
-            // Ignored: it has gone, or is too far behind.
+            // Ignored: the member has left, or is too far behind.
             let _ = member.send(Arc::clone(&line));
         }
     }
@@ -67,7 +76,7 @@ async fn read(stream: ReadHalf<Arc<TcpStream>>, writer: Child<Arc<str>, io::Resu
             break;
         }
     }
-    // Ignored: a room that has gone need not know.
+    // Ignored: a room that has ended need not know.
     let _ = room.send_wait(Room::Leaves(writer.pid())).await;
     writer.cancel();
 }
@@ -83,7 +92,7 @@ async fn serve(listener: TcpListener) -> io::Result<()> {
     }
 }
 
-/// Reads until a line with that end has come.
+/// Reads lines until one ends with `end`.
 async fn hear(lines: &mut (impl StreamExt<Item = io::Result<String>> + Unpin), end: &str) -> io::Result<()> {
     while let Some(line) = lines.next().await {
         if line?.ends_with(end) {
@@ -98,15 +107,15 @@ fn main() -> io::Result<()> {
     let address = std::env::args().nth(1);
     scheduler.block_on(async {
         let listener = TcpListener::bind(address.as_deref().unwrap_or("127.0.0.1:0")).await?;
-        let here = listener.local_addr()?;
-        println!("listening on {here}");
+        let local = listener.local_addr()?;
+        println!("listening on {local}");
         if address.is_some() {
             return serve(listener).await;
         }
         drop(spawn(serve(listener)));
-        let (ann, bob) = (TcpStream::connect(here).await?, TcpStream::connect(here).await?);
+        let (ann, bob) = (TcpStream::connect(local).await?, TcpStream::connect(local).await?);
         let mut heard = BufReader::new(&bob).lines();
-        // Both have joined when Bob hears himself.
+        // Both have joined once Bob receives the line that Bob sent.
         bob.write_all(b"hello\n").await?;
         hear(&mut heard, ": hello").await?;
         ann.write_all(b"good morning\n").await?;

@@ -1,8 +1,15 @@
-//! Look at `Counter`: a tower service in which each request asks a process, which owns the numbers. hyper does the protocol, and each
-//! connection is a process, too. Run it with `--features serve`.
+//! Look at `Counter`: a tower service in which each request asks one process, which owns the
+//! counts. hyper speaks the protocol, and each connection is a process, too.
 //!
-//! With an address it serves until SIGINT or SIGTERM: `-- 127.0.0.1:7000`, then `curl 127.0.0.1:7000/some/page`, or `wrk`. Without, it asks
-//! itself a few times. Then it shuts down, which lets every connection finish.
+//! With an address, it serves until SIGINT or SIGTERM:
+//!
+//! ```text
+//! cargo run -p procession --features serve --example 09_http_service -- 127.0.0.1:7000
+//! curl 127.0.0.1:7000/some/page
+//! ```
+//!
+//! Without an address, it sends itself a few requests. Then it shuts down, which lets every
+//! connection finish its request.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::collections::BTreeMap;
@@ -22,16 +29,17 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 use tower_service::Service;
 
-/// A page, and where the answer goes.
+/// A page, and the channel for the answer.
 struct Visit(String, Sender<u64>);
 
-/// Ends with the last of those who may ask. A mailbox would end with the shutdown, and a connection may have a request to answer then.
+/// Ends once all senders are dropped. A mailbox would end with the shutdown, while a connection may
+/// still have a request to answer.
 async fn count(visits: Receiver<Visit>) {
     let mut numbers = BTreeMap::new();
     while let Some(Visit(page, answer)) = visits.receive().await {
         let number = numbers.entry(page).or_insert(0);
         *number += 1;
-        // Refused, the client has gone.
+        // Ignored: the client is gone.
         let _ = answer.try_send(*number);
     }
 }
@@ -67,7 +75,7 @@ impl Service<Request<Incoming>> for Counter {
     }
 }
 
-/// Asks for a page; the last line of the answer.
+/// Requests a page, and returns the last line of the response.
 async fn ask(stream: &TcpStream, page: &str) -> io::Result<String> {
     stream.write_all(format!("GET {page} HTTP/1.1\r\nhost: me\r\n\r\n").as_bytes()).await?;
     let mut answer = Vec::new();
@@ -81,12 +89,12 @@ async fn ask(stream: &TcpStream, page: &str) -> io::Result<String> {
 
 /// Waits for the first SIGINT or SIGTERM.
 async fn signal() -> io::Result<()> {
-    let (told, tells) = StdStream::pair()?;
+    let (reader, writer) = StdStream::pair()?;
     for signal in [SIGINT, SIGTERM] {
-        pipe::register(signal, tells.try_clone()?)?;
+        pipe::register(signal, writer.try_clone()?)?;
     }
-    told.set_nonblocking(true)?;
-    UnixStream::try_from(told)?.read(&mut [0]).await.map(drop)
+    reader.set_nonblocking(true)?;
+    UnixStream::try_from(reader)?.read(&mut [0]).await.map(drop)
 }
 
 fn main() -> io::Result<()> {
@@ -94,22 +102,22 @@ fn main() -> io::Result<()> {
     let address = std::env::args().nth(1);
     scheduler.block_on(async {
         let listener = TcpListener::bind(address.as_deref().unwrap_or("127.0.0.1:0")).await?;
-        let here = listener.local_addr()?;
-        println!("listening on {here}");
+        let local = listener.local_addr()?;
+        println!("listening on {local}");
         let (asks, visits) = channel::unbounded();
         drop(spawn(count(visits)));
         drop(spawn(serve(listener, Counter(asks))));
         if address.is_some() {
             signal().await?;
         } else {
-            let stream = TcpStream::connect(here).await?;
+            let stream = TcpStream::connect(local).await?;
             for number in 1..=3 {
                 let answer = ask(&stream, "/page").await?;
                 println!("{answer}");
                 assert_eq!(answer, format!("visit {number} of /page"));
             }
         }
-        // Idle connections are closed, the others answer first.
+        // Closes idle connections. The others answer their request first.
         let unfinished = scheduler.shutdown(Duration::from_secs(5)).await;
         assert!(unfinished.is_empty(), "{unfinished:?}");
         Ok(())

@@ -1,7 +1,9 @@
-//! Look at `mailbox(8, WhenFull::Wait)`: the queue holds eight requests, and who comes ninth waits for room, first come, first served.
-//! So a slow consumer slows its producers down, and memory stays bounded. Who cannot wait uses `try_send`, and has the request back.
+//! Look at `mailbox(8, WhenFull::Wait)`: the queue holds eight requests. The sender of a ninth one
+//! waits for room, and waiting senders are served in the order in which they came. A slow consumer
+//! thereby slows its producers down, and memory stays bounded. A producer that cannot wait uses
+//! `try_send`, and gets the request back if there is no room.
 //!
-//! The consumer takes one request every two milliseconds, on the beat of an interval, however fast they come.
+//! The consumer takes one request every two milliseconds, however fast they arrive.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::error::Error;
@@ -18,7 +20,7 @@ struct Request {
     number: u32,
 }
 
-/// Serves one request for each tick.
+/// Serves one request per tick.
 async fn limited(mut cx: Context<Request>) -> Vec<Request> {
     let mut served = Vec::new();
     let mut beat = interval(BEAT);
@@ -44,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let begin = Instant::now();
         let producers: Vec<_> = (0..PRODUCERS).map(|from| spawn(produce(queue.address().clone(), from))).collect();
 
-        // One that cannot wait is refused while the others do.
+        // A producer that cannot wait is refused while the others wait.
         let mut impatient = 0;
         while let Ok(()) = queue.try_send(Request { from: PRODUCERS, number: impatient }) {
             impatient += 1;

@@ -1,7 +1,8 @@
-//! Look at `load`: while a value is loaded, by a process of its own, the cache goes on serving; all who ask for the same key meanwhile wait
-//! for one loading, since their replies are kept side by side. If the loader dies, its monitor says so, and they are told at once.
+//! Look at `load`: while a process loads a value, the cache continues to serve. All callers that
+//! ask for the same key meanwhile wait for one load, because the cache keeps their replies side by
+//! side. If the loader fails, its monitor reports that, and the callers learn of it at once.
 //!
-//! The callers use a name, not an address: it would survive a restart of the cache.
+//! The callers use a name and not an address, since a name survives a restart of the cache.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::collections::BTreeMap;
@@ -42,7 +43,7 @@ impl Cache {
             if key == 13 {
                 exit(Exit::failed("unlucky"));
             }
-            // Ignored: a cache that has ended wants no value.
+            // Ignored: a cache that has ended needs no value.
             drop(cache.send(Ask::Loaded(key, format!("value {key}"))));
         });
         self.loaders.extend(loader.monitor_ref().map(|monitor| (monitor, key)));
@@ -61,7 +62,7 @@ async fn cache(mut cx: Context<Ask>) -> usize {
                 cache.values.insert(key, value);
             }
             Event::Down(down) => {
-                // Dropped replies tell their callers. After a good loader, there are none.
+                // Dropping the replies tells the callers. After a successful load there are none.
                 let key = cache.loaders.remove(&down.monitor);
                 drop(key.and_then(|key| cache.waiting.remove(&key)));
             }

@@ -1,5 +1,5 @@
-//! Look at `count_words`: code for any `Read`, which blocks, and knows nothing of processes. In a coroutine it waits for its socket while
-//! others run on the same thread.
+//! Look at `count_words`: it is blocking code for any `Read`, and knows nothing of processes. In a
+//! coroutine it waits for its socket while other processes run on the same thread.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -17,7 +17,7 @@ fn count_words(stream: impl Read) -> io::Result<usize> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // SAFETY: no code in these coroutines holds a thread-local pointer that is scoped to a frame across a wait.
+    // SAFETY: no code in these coroutines holds a frame-scoped thread-local pointer across a wait.
     let scheduler = unsafe { Scheduler::builder().width(1).enable_coroutines() }.build()?;
     let total = scheduler.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let counted = counted.clone();
                 let serve = move |cx: co::Context<()>| {
                     let words = count_words(&stream)?;
-                    // Ignored: nobody counts any more.
+                    // Ignored: the counting code has ended.
                     let _ = cx.wait(counted.send(words));
                     Ok::<_, io::Error>(())
                 };

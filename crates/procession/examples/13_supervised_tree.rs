@@ -1,8 +1,10 @@
-//! Look at `tree`: it is the whole of what happens when something fails. A worker that breaks is started again by the supervisor of the workers.
-//! If they break too often, that one gives up, and the root starts it again, but not the ledger, which stands before it. If the ledger
-//! breaks, everything behind it is started again.
+//! Look at `tree`: it says everything about what happens after a failure. If a worker fails, the
+//! supervisor of the workers restarts it. If the workers fail too often, that supervisor gives up,
+//! and the root restarts it. The ledger, which comes before it, continues. If the ledger fails,
+//! everything behind it is restarted, too.
 //!
-//! The clients know names, which survive restarts. At the end, the shutdown stops the tree in reverse: the ledger sees all that the workers did.
+//! The clients know names, which survive restarts. At the end, the shutdown stops the tree in
+//! reverse order, so the ledger sees everything that the workers have done.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::error::Error;
@@ -11,7 +13,7 @@ use std::time::Duration;
 use procession::supervisor::{ChildSpec, Stop, Supervisor};
 use procession::{Context, Exit, Named, Reply, Scheduler, exit, timeout, yield_now};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 enum Entry {
     Add(u64),
@@ -39,7 +41,8 @@ async fn worker(mut cx: Context<Job>) {
         if amount == 13 {
             exit(Exit::failed("unlucky"));
         }
-        // A ledger that has just ended takes no entry; whoever gave the job is told by the dropped reply.
+        // A ledger that has just ended takes no entry. Then `done` is dropped, which tells the
+        // caller.
         if Named::new("ledger").send(Entry::Add(amount)).is_ok() {
             done.send(());
         }
@@ -50,17 +53,18 @@ fn tree() -> Supervisor {
     let workers = ["one", "two", "three"]
         .into_iter()
         .fold(Supervisor::one_for_one().intensity(3, Duration::from_secs(60)), |workers, id| {
-            workers.child(ChildSpec::new(id, worker).name(id).stop(Stop::Within(PATIENCE)))
+            workers.child(ChildSpec::new(id, worker).name(id).stop(Stop::Within(TIMEOUT)))
         });
     Supervisor::rest_for_one()
         .child(ChildSpec::new("ledger", ledger).name("ledger"))
         .child(ChildSpec::supervisor("workers", workers))
 }
 
-/// Asks again until the job is done, since the worker may be starting again; an unlucky one only once.
+/// Repeats the request until the job is done, since the worker may be restarting. A job that makes
+/// the worker fail is tried only once.
 async fn work(name: &'static str, amount: u64) {
     let worker = Named::new(name);
-    while worker.call(|done| Job { amount, done }, PATIENCE).await.is_err() && amount != 13 {
+    while worker.call(|done| Job { amount, done }, TIMEOUT).await.is_err() && amount != 13 {
         yield_now().await;
     }
 }
@@ -70,19 +74,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     scheduler.block_on(async {
         let tree = tree().start().await?;
         let first = Named::<Entry>::new("ledger").pid();
-        // Four breaks are one too many: the supervisor of the workers is started again, by the root.
+        // Four failures are one too many, so the root restarts the supervisor of the workers.
         for (name, amount) in [("one", 13), ("two", 5), ("two", 13), ("one", 13), ("one", 13), ("one", 6), ("three", 7)]
         {
             work(name, amount).await;
         }
         let ledger = Named::new("ledger");
-        assert_eq!(ledger.pid(), first, "nothing has happened to it");
-        assert_eq!(ledger.call(Entry::Sum, PATIENCE).await?, 5 + 6 + 7);
+        assert_eq!(ledger.pid(), first, "the ledger was not restarted");
+        assert_eq!(ledger.call(Entry::Sum, TIMEOUT).await?, 5 + 6 + 7);
         println!("{:?}", tree.count().await?);
 
-        let unfinished = scheduler.shutdown(PATIENCE).await;
+        let unfinished = scheduler.shutdown(TIMEOUT).await;
         assert!(unfinished.is_empty());
-        assert_eq!(timeout(PATIENCE, tree).await?, Exit::Shutdown);
+        assert_eq!(timeout(TIMEOUT, tree).await?, Exit::Shutdown);
         Ok(())
     })
 }

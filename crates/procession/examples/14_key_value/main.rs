@@ -1,8 +1,17 @@
-//! Look at [`server::tree`]: the data are owned by processes, one for each worker, and nobody locks anything. A connection reads what has come, asks
-//! each shard once for all of it, and answers in order. It speaks the Redis protocol: GET, SET with EX, DEL, INCR, PING, also pipelined.
+//! Look at [`server::tree`]: processes own the data, one process for each worker, and nothing is
+//! locked. A connection reads the requests that have arrived, asks each shard once for all of them,
+//! and answers in order. The server speaks the Redis protocol: GET, SET with EX, DEL, INCR and
+//! PING, with pipelining.
 //!
-//! With an address it serves until a signal: `cargo run --release --example 14_key_value -- 127.0.0.1:7001`, then `redis-cli -p 7001`. The first SIGINT
-//! or SIGTERM lets it answer what has come, for 5 s at most; the second ends it at once. Without an address, it talks to itself a little.
+//! With an address, it serves until a signal:
+//!
+//! ```text
+//! cargo run -p procession --release --example 14_key_value -- 127.0.0.1:7001
+//! redis-cli -p 7001
+//! ```
+//!
+//! After the first SIGINT or SIGTERM, it answers the requests that have arrived, for at most 5 s.
+//! The second signal ends it at once. Without an address, it sends itself a few requests.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 mod server;
@@ -21,21 +30,22 @@ use signal_hook::{flag, low_level::pipe};
 
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Waits for the first SIGINT or SIGTERM. With the second the program exits, with 128 and the number of the signal.
+/// Waits for the first SIGINT or SIGTERM. At the second one, the program exits with 128 plus the
+/// number of the signal.
 async fn signal() -> io::Result<()> {
-    let (told, tells) = StdStream::pair()?;
-    let has_come = Arc::new(AtomicBool::new(false));
+    let (reader, writer) = StdStream::pair()?;
+    let has_arrived = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // In this order: the first finds the flag down.
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&has_come))?;
-        flag::register(signal, Arc::clone(&has_come))?;
-        pipe::register(signal, tells.try_clone()?)?;
+        // In this order, so that the first signal finds the flag cleared.
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&has_arrived))?;
+        flag::register(signal, Arc::clone(&has_arrived))?;
+        pipe::register(signal, writer.try_clone()?)?;
     }
-    told.set_nonblocking(true)?;
-    UnixStream::try_from(told)?.read(&mut [0]).await.map(drop)
+    reader.set_nonblocking(true)?;
+    UnixStream::try_from(reader)?.read(&mut [0]).await.map(drop)
 }
 
-/// Asks, and compares the answer.
+/// Sends a request, and compares the answer.
 async fn check(stream: &TcpStream, request: &str, expected: &str) -> io::Result<()> {
     stream.write_all(request.as_bytes()).await?;
     let mut answer = vec![0; expected.len()];
@@ -52,13 +62,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let wanted = address.as_deref().unwrap_or("127.0.0.1:0");
         let bound = TcpListener::bind(wanted).await;
         let listener = bound.map_err(|error| format!("14_key_value: cannot listen on {wanted}: {error}"))?;
-        let here = listener.local_addr()?;
-        println!("listening on {here}");
+        let local = listener.local_addr()?;
+        println!("listening on {local}");
         let _tree = server::tree(listener, scheduler.width()).start().await?;
         if address.is_some() {
             signal().await?;
         } else {
-            let stream = TcpStream::connect(here).await?;
+            let stream = TcpStream::connect(local).await?;
             check(&stream, "PING\r\n", "+PONG\r\n").await?;
             check(&stream, "SET a 1\r\nINCR a\r\nGET a\r\n", "+OK\r\n:2\r\n$1\r\n2\r\n").await?;
             check(&stream, "*3\r\n$3\r\nDEL\r\n$1\r\na\r\n$1\r\nb\r\n", ":1\r\n").await?;

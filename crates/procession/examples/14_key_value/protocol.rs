@@ -1,15 +1,16 @@
-//! The Redis protocol: requests in, answers out, and bounds on both.
+//! The Redis protocol: parses requests, writes answers, and limits the size of both.
 
 use std::io::Write;
 
 use procession_sync::Arc;
 
-/// The longest request, with all its arguments: what is kept in memory of one that is not complete.
+/// Maximum size in bytes of a request with all its arguments. A connection buffers at most this
+/// much of an incomplete request.
 pub(crate) const REQUEST_MAX: usize = 1 << 20;
 const ARGUMENTS_MAX: usize = 1024;
-/// The longest request in one line, as people type it.
+/// Maximum length in bytes of a request in one line, as people type it.
 const LINE_MAX: usize = 64 << 10;
-/// `*` or `$`, a number that a machine can count to, and the end of the line.
+/// Maximum length in bytes of a `*` or `$`, a number, and the end of the line.
 const NUMBER_MAX: usize = 24;
 
 pub(crate) enum Answer {
@@ -39,10 +40,11 @@ impl Answer {
     }
 }
 
-/// What is not the protocol: the client is told, and the connection closed.
+/// Bytes that are not the protocol. The client gets this text, and the connection is closed.
 pub(crate) struct Malformed(pub(crate) String);
 
-/// The number behind `sign`, from 0 to `max`, and where its line ends; `None` if that has not come yet.
+/// Parses the number behind `sign`, which must be from 0 to `max`. Returns it with the length of
+/// its line, or `None` if the line is incomplete.
 fn number(bytes: &[u8], sign: u8, max: usize, what: &str) -> Result<Option<(usize, usize)>, Malformed> {
     match bytes.first() {
         None => return Ok(None),
@@ -56,16 +58,16 @@ fn number(bytes: &[u8], sign: u8, max: usize, what: &str) -> Result<Option<(usiz
     let Some(end) = line.windows(2).position(|two| two == b"\r\n") else {
         return if line.len() < NUMBER_MAX { Ok(None) } else { Err(invalid()) };
     };
-    // No sign is a digit: neither of the two is a length.
+    // Only digits: a sign is not part of a length.
     let digits = std::str::from_utf8(&line[1..end]).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let number = digits.and_then(|text| text.parse().ok()).filter(|number| *number <= max);
     number.map(|number| Some((number, end + 2))).ok_or_else(invalid)
 }
 
-/// The arguments of a request, and its length.
+/// The arguments of a request, and its length in bytes.
 pub(crate) type Request<'a> = (Vec<&'a [u8]>, usize);
 
-/// The first request; `None` if it has not come as a whole.
+/// Parses the first request. Returns `None` if it is incomplete.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
     if bytes.first().is_some_and(|first| *first != b'*') {
         let line = &bytes[..bytes.len().min(LINE_MAX)];

@@ -1,4 +1,4 @@
-//! Connections, and the tree of all processes.
+//! The connections, and the tree of all processes.
 
 #[path = "protocol.rs"]
 mod protocol;
@@ -18,17 +18,20 @@ use procession_sync::{Arc, Mutex};
 use protocol::{Answer, parse};
 use shard::{Batch, Key, Operation, shard};
 
-/// Requests asked for at once, and bytes of answers kept before they are written.
+/// Maximum number of requests that are passed to the shards together.
 const BATCH_MAX: usize = 256;
+/// Size in bytes of the answers that are buffered before they are written.
 const ANSWERS_MAX: usize = 64 << 10;
+/// Size in bytes of the read buffer.
 const READ_MAX: usize = 16 << 10;
-/// A client that says nothing, or takes nothing, for so long is sent away.
+/// A client that sends nothing, or reads nothing, for this long is disconnected.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(300);
-/// A shard answers within microseconds. One that breaks is started again, empty.
+/// A shard answers within microseconds. A shard that fails is restarted with no data.
 const SHARD_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECTIONS: &str = "connections";
 
-/// The tree. It ends in reverse: no more connections, the open ones, which answer what has come, and the shards that they ask.
+/// Returns the tree of all processes. It stops in reverse order: first the acceptor, then the open
+/// connections, which answer what has arrived, and then the shards that they ask.
 pub(crate) fn tree(listener: TcpListener, shards: usize) -> Supervisor {
     let listener = Arc::new(listener);
     let accept = move |cx| accept(cx, Arc::clone(&listener), shards);
@@ -58,34 +61,36 @@ async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, shards: usi
             Some(Err(error)) => exit(Exit::failed(format!("cannot accept a connection: {error}"))),
             None => return,
         };
-        // It is started once, since it is temporary.
+        // Started only once, since the connection is temporary.
         let connection = Mutex::new(Some(Connection { stream, shards: shards.clone(), answers: Vec::new() }));
         let serve = move |cx: Context<Infallible>| {
             let connection = connection.lock().expect("nothing panics under it").take();
             async move {
-                // Ignored: what goes wrong on a line is the business of who is at its other end.
+                // Ignored: an error of a connection concerns only its client.
                 if let Some(connection) = connection {
                     let _ = connection.run(cx).await;
                 }
             }
         };
         match connections.start_child(ChildSpec::anonymous(serve).restart(Restart::Temporary)).await {
-            // One that could not be started is closed.
+            // A connection that could not be started is closed.
             Ok(_) | Err(ChildError::Start(_)) => {}
             Err(_) => return,
         }
     }
 }
 
-/// How a request is answered: at once, or by what shards answer, of which numbers are added.
+/// The answer to one request: known at once, or the answers of shards at these places. The numbers
+/// in several answers are added.
 enum Asked {
     Now(Answer),
     Shards(Vec<(usize, usize)>),
 }
 
-/// Puts an operation into the batch of the shard that owns its key; where it is.
+/// Appends an operation to the batch of the shard that owns its key. Returns the shard and the
+/// index in its batch.
 fn put(batches: &mut [Vec<Operation>], key: &[u8], operation: impl FnOnce(Key) -> Operation) -> (usize, usize) {
-    // FNV-1a; any hash does that spreads keys.
+    // FNV-1a. Any hash that spreads the keys would do.
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let shard = (key.iter().fold(0xcbf2_9ce4_8422_2325, mix) >> 32) as usize % batches.len();
     batches[shard].push(operation(Arc::from(key)));
@@ -128,12 +133,13 @@ fn ask(arguments: &[&[u8]], batches: &mut [Vec<Operation>]) -> Asked {
 struct Connection {
     stream: TcpStream,
     shards: Vec<Named<Batch>>,
-    /// Not written yet.
+    /// Answers that are not written yet.
     answers: Vec<u8>,
 }
 
 impl Connection {
-    /// Until the client goes or says what is not the protocol, or the process is cancelled: then what has come is answered first.
+    /// Serves until the client disconnects or breaks the protocol. If the process is cancelled,
+    /// answers what has arrived first.
     async fn run(mut self, cx: Context<Infallible>) -> io::Result<()> {
         self.stream.set_nodelay(true)?;
         self.stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
@@ -158,7 +164,8 @@ impl Connection {
         }
     }
 
-    /// Answers all requests that are whole, and removes them. `false` if there was something else than the protocol.
+    /// Answers all complete requests, and removes them from `bytes`. Returns `false` if the client
+    /// broke the protocol.
     async fn serve(&mut self, bytes: &mut Vec<u8>) -> io::Result<bool> {
         let mut at = 0;
         loop {
@@ -184,7 +191,7 @@ impl Connection {
                     true => Ok(Vec::new()),
                     false => shard.call(|reply| Batch(batch, reply), SHARD_TIMEOUT).await,
                 };
-                // Each of its requests is told that it does not answer.
+                // Each of these requests gets an error.
                 answers.push(answer.unwrap_or_default());
             }
             for asked in asked {
@@ -214,7 +221,7 @@ impl Connection {
     }
 }
 
-/// The answer to one request, which is in these places.
+/// Combines the answers at these places into the answer to one request.
 fn together(answers: &mut [Vec<Answer>], places: &[(usize, usize)]) -> Answer {
     let mut part = |(shard, index): &(usize, usize)| match answers[*shard].get_mut(*index) {
         Some(answer) => std::mem::replace(answer, Answer::Text("OK")),

@@ -8,7 +8,7 @@ use procession_sync::Arc;
 
 use super::protocol::Answer;
 
-/// Keys and values of one shard; beyond, SET is refused.
+/// Maximum size in bytes of the keys and values of one shard. Beyond it, SET is refused.
 const SHARD_MAX: usize = 256 << 20;
 
 pub(crate) type Key = Arc<[u8]>;
@@ -20,7 +20,7 @@ pub(crate) enum Operation {
     Increment(Key),
 }
 
-/// Operations in their order, and who wants their answers.
+/// Operations in their order, and the reply for their answers.
 pub(crate) struct Batch(pub(crate) Vec<Operation>, pub(crate) Reply<Vec<Answer>>);
 
 #[derive(Default)]
@@ -37,7 +37,7 @@ impl Entries {
         expiry.is_none_or(|expiry| self.by_expiry.remove(&(expiry, Arc::clone(key))))
     }
 
-    /// Puts an entry in the place of what was there, and gives `done`.
+    /// Replaces the entry of `key`, and returns `done`. Returns an error if the shard is full.
     fn put(&mut self, key: &Key, value: Arc<[u8]>, expiry: Option<Instant>, done: Answer) -> Answer {
         let old = self.by_key.get(key).map_or(0, |(value, _)| key.len() + value.len());
         let bytes = self.bytes - old + key.len() + value.len();
@@ -80,7 +80,7 @@ impl Entries {
     }
 }
 
-/// Answers batches until it is cancelled. Between them it forgets what has expired.
+/// Answers batches until it is cancelled, and removes expired entries in between.
 pub(crate) async fn shard(mut cx: Context<Batch>) {
     let mut entries = Entries::default();
     loop {
@@ -94,7 +94,7 @@ pub(crate) async fn shard(mut cx: Context<Batch>) {
                 reply.send(operations.into_iter().map(|operation| entries.run(operation)).collect());
             }
             Ok(None) => return,
-            // Something has expired.
+            // An entry has expired.
             Err(_) => {}
         }
     }
