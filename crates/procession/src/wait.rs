@@ -6,8 +6,9 @@ pub use crate::coroutine::wait;
 
 /// Adds the method `wait` to every future, for plain threads and coroutines.
 ///
-/// The method is [`wait`](crate::wait): it parks a plain thread and suspends a coroutine until the
-/// future completes. It lets both use what is written for async code, such as channels and locks.
+/// The method is [`wait`](crate::wait()): it parks a plain thread and suspends a coroutine until
+/// the future completes. It lets both use what is written for async code, such as channels and
+/// locks.
 ///
 /// ```
 /// use procession::Wait;
@@ -23,7 +24,7 @@ pub trait Wait: Future + Sized {
     ///
     /// # Blocking
     /// In an async process or a state machine, and where a coroutine cannot be suspended, this
-    /// blocks the worker; see [`wait`](crate::wait).
+    /// blocks the worker; see [`wait`](crate::wait()).
     ///
     /// # Panics
     /// Panics if the future panics, or if this would block the last thread that the scheduler may
