@@ -2,7 +2,9 @@
 //!
 //! All crates of the project name their atomics, cells, locks and threads through this crate.
 //! Normally these are std's. Under the private cfg `procession_loom` they are
-//! [loom](https://docs.rs/loom)'s, so the models explore exactly the code that ships.
+//! [loom](https://docs.rs/loom)'s, so the models explore exactly the code that ships. The private
+//! feature `__loom` brings loom itself: a dependency of the cfg alone would be in the lock file of
+//! every dependent.
 //!
 //! ```
 //! use procession_sync::atomic::{AtomicU32, Ordering};
@@ -19,6 +21,9 @@
 //! cell the interface of loom's, [`lock_with_backoff`] is a plain lock under loom, and `explore`
 //! runs a model.
 #![forbid(unsafe_code)]
+
+#[cfg(all(procession_loom, not(feature = "__loom")))]
+compile_error!("models need the private feature `procession-sync/__loom` beside the cfg: run `.ci/run models`");
 
 /// Atomic types, their orderings and `fence`.
 pub mod atomic {
