@@ -57,9 +57,9 @@ futures_io!(&TcpStream);
 futures_io!(UnixStream);
 futures_io!(&UnixStream);
 
-#[cfg(feature = "tokio-io")]
 macro_rules! tokio_io {
     ($Stream:ty) => {
+        #[cfg(feature = "tokio-io")]
         impl tokio::io::AsyncRead for $Stream {
             fn poll_read(
                 self: Pin<&mut Self>,
@@ -77,6 +77,7 @@ macro_rules! tokio_io {
             }
         }
 
+        #[cfg(feature = "tokio-io")]
         impl tokio::io::AsyncWrite for $Stream {
             fn poll_write(self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
                 self.io().poll_write(task, bytes)
@@ -105,14 +106,12 @@ macro_rules! tokio_io {
     };
 }
 
-#[cfg(feature = "tokio-io")]
 tokio_io!(TcpStream);
-#[cfg(feature = "tokio-io")]
 tokio_io!(UnixStream);
 
-#[cfg(feature = "hyper")]
 macro_rules! hyper_rt {
     ($Stream:ty) => {
+        #[cfg(feature = "hyper")]
         impl hyper::rt::Read for $Stream {
             fn poll_read(
                 self: Pin<&mut Self>,
@@ -129,6 +128,7 @@ macro_rules! hyper_rt {
             }
         }
 
+        #[cfg(feature = "hyper")]
         impl hyper::rt::Write for $Stream {
             fn poll_write(self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
                 self.io().poll_write(task, bytes)
@@ -157,7 +157,5 @@ macro_rules! hyper_rt {
     };
 }
 
-#[cfg(feature = "hyper")]
 hyper_rt!(TcpStream);
-#[cfg(feature = "hyper")]
 hyper_rt!(UnixStream);
