@@ -407,3 +407,21 @@ fn help(of: Option<Command>) -> String {
 fn row(text: &mut String, left: &str, right: &str) {
     writeln!(text, "  {left:<18} {right}").expect("a string has room");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_line_of_the_readme_makes_sense() {
+        let readme = include_str!("../README.md");
+        let lines: Vec<&str> = readme.lines().filter_map(|line| line.strip_prefix("procession ")).collect();
+        for line in &lines {
+            let words = line.split('#').next().unwrap_or_default().split_whitespace();
+            if let Err(error) = parse(words.map(OsString::from)) {
+                panic!("procession {line}: {error}");
+            }
+        }
+        assert!(lines.len() > 4, "the README has command lines");
+    }
+}

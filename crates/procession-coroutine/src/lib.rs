@@ -133,5 +133,10 @@ mod overflow;
 mod stacks;
 mod thread_exit;
 
+/// The example in the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use coroutine::{Coroutine, Resumed, Suspender, Tell, UNWINDINGS, UnwindError, Unwinding};
 pub use stacks::{Builder, Guards, Stack, StackCache, StackError, StackStats, Stacks};

@@ -28,6 +28,11 @@ mod output;
 mod program;
 mod value;
 
+/// The example in the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use guest::{Guest, Message};
 pub use output::Output;
 pub use program::{Error, Program};

@@ -25,6 +25,11 @@
 #[cfg(all(procession_loom, not(feature = "__loom")))]
 compile_error!("models need the private feature `procession-sync/__loom` beside the cfg: run `.ci/run models`");
 
+/// The example in the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// Atomic types, their orderings and `fence`.
 pub mod atomic {
     #[cfg(procession_loom)]

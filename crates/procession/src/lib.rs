@@ -70,7 +70,11 @@
 //!   would be told of is an event at the level `WARN`.
 // Under this cfg, the protocols are built for their models, by `procession-models`.
 #![cfg(not(procession_loom))]
+#![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(procession_loom))))]
 #![deny(unsafe_code)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("procession supports Linux only; x86-64 is what its tests run on");
 
 #[cfg(feature = "tokio")]
 mod bridge;
@@ -97,10 +101,15 @@ mod variance;
 mod wait;
 mod watchdog;
 
-/// The program in the README is a test.
+/// The program in the README of the repository is a test.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The program in the README of this crate is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct CrateReadme;
 
 mod api;
 pub use api::*;
