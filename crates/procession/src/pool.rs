@@ -18,7 +18,7 @@ pub(crate) mod state;
 mod task;
 mod threads;
 
-use self::state::Picture;
+use self::state::picture::Picture;
 
 pub use self::builder::{Builder, OnFull, Queue};
 pub use self::coroutines::CoPool;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::PoolError;
 use super::engine::Inner;
-use super::state::{Ended, Limits};
+use super::state::outcome::Ended;
+use super::state::picture::Limits;
 use super::task::{Settled, caught};
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::seat_id::NEVER;

@@ -15,9 +15,14 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use super::builder::{Hooks, OnFull, check_capacity, keep_alive_nanoseconds};
 use super::error::Why;
-use super::state::{
-    Busy, Calm, Core, Ended, Entry, Expired, Idle, Launch, Limits, Next, Order, Refused, Seat, Start, Verdict, Wakes,
-};
+use super::state::busy::Busy;
+use super::state::core::Core;
+use super::state::idle::Idle;
+use super::state::outcome::{Calm, Ended, Entry, Expired, Next, Refused, Verdict};
+use super::state::picture::Limits;
+use super::state::seat::{Order, Seat};
+use super::state::synced::Start;
+use super::state::wakes::{Launch, Wakes};
 use super::{PoolError, PoolStats, SubmitError, WaitError};
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current::{self, Hold};

@@ -10,7 +10,7 @@ use super::coroutines::{caught_here, coroutines};
 use super::engine::{Inner, Patience};
 use super::operations::{Entrance, Pooling, operations, thread_operations};
 use super::processes::{Processes, Work, Working};
-use super::state::Ended;
+use super::state::outcome::Ended;
 use super::task::{Caught, Cell, JobHandle, Outstanding, Promise, Settled, caught};
 use super::threads::Threads;
 use super::{Permit, PoolError, SubmitError};

@@ -19,7 +19,7 @@ use procession_sync::Mutex;
 
 use super::engine::{Inner, Jobs, Patience, block};
 use super::operations::Pooling;
-use super::state::Ended;
+use super::state::outcome::Ended;
 use super::task::{Cell, Promise, caught};
 use super::threads::{Job, Pool, Scoped};
 use super::{JobError, SubmitError, WaitError};

@@ -13,7 +13,7 @@ use procession_sync::Mutex;
 
 use super::JobError;
 use super::engine::{Inner, Jobs, block};
-use super::state::Ended;
+use super::state::outcome::Ended;
 use crate::Waiting;
 use crate::process::async_body::Settle;
 use crate::process::unwind::{drop_guarded, guarded};

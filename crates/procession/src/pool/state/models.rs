@@ -4,7 +4,12 @@ use procession_sync::{Arc, explore, thread};
 
 use crate::sync::wait_list::Another;
 
-use super::{Core, Ended, Entry, Expired, Idle, Limits, Next, Order, Seat, Verdict, mutation};
+use super::core::Core;
+use super::idle::Idle;
+use super::mutation;
+use super::outcome::{Ended, Entry, Expired, Next, Verdict};
+use super::picture::Limits;
+use super::seat::{Order, Seat};
 
 /// A pool with one worker that has job 1.
 fn with_a_busy_worker<const MUTATION: u8>(queue: usize) -> (Arc<Core<u32, MUTATION>>, Arc<Seat<u32>>) {

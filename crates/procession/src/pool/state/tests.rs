@@ -3,7 +3,14 @@ use std::sync::Arc;
 
 use crate::sync::wait_list::Another;
 
-use super::{Busy, Core, Ended, Entry, HOLES_MAX, Idle, Limits, Next, Refused, Seat, Verdict};
+use super::busy::Busy;
+use super::core::Core;
+use super::idle::Idle;
+use super::outcome::{Ended, Entry, Next, Refused, Verdict};
+use super::picture::Limits;
+use super::queue::HOLES_MAX;
+use super::seat::{Order, Seat};
+use super::wakes::Wakes;
 
 fn core(capacity: usize, queue: usize) -> Core<u32> {
     Core::new(Limits { capacity, queue, waiting: usize::MAX, kept: 0, rests: false, threads: true })
@@ -57,7 +64,7 @@ fn a_worker_that_starts_late_takes_what_was_queued_first() {
     let mut late = None;
     core.enter(3, |job| job, &mut || start_in(&mut late)).0.expect("it starts");
     let order = late.expect("it started").take_order(std::task::Waker::noop());
-    assert!(matches!(order, Some(super::Order::Run(2, 2))));
+    assert!(matches!(order, Some(Order::Run(2, 2))));
     assert_eq!(core.picture().queued, 1);
 }
 
@@ -138,7 +145,7 @@ fn those_who_have_rested_too_long_leave_and_the_next_is_known() {
 fn a_retry_is_asked_for_once_and_again_when_nobody_will() {
     let core = resting(2, 0);
     core.enter(3, |job| job, &mut start_resting).0.expect("it starts");
-    let starved = |wakes: super::Wakes<u32>| wakes.starved;
+    let starved = |wakes: Wakes<u32>| wakes.starved;
     let (entered, wakes) = core.enter(4, |job| job, &mut refuse);
     assert!(entered.is_ok() && starved(wakes), "one is busy, and another could be");
     assert!(!starved(core.resize(3, &mut refuse).1), "somebody retries already");

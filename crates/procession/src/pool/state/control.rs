@@ -1,0 +1,115 @@
+//! The steps of the pool's owner, and of those who wait for it to be calm.
+
+use std::io;
+use std::task::Waker;
+
+use super::core::Core;
+use super::idle::Idle;
+use super::mutation;
+use super::outcome::{Calm, Ended, Verdict};
+use super::picture::Picture;
+use super::synced::Start;
+use super::wakes::Wakes;
+use crate::scheduler::driver::NEVER;
+
+impl<J, const MUTATION: u8> Core<J, MUTATION> {
+    /// Starts workers that wait for jobs, as long as fewer than `wanted` live and the capacity allows it; or that rest, until then. When somebody
+    /// is to reap, if nobody is to do so before.
+    pub(crate) fn prestart(&self, wanted: usize, until: u64, start: Start<'_, J>) -> io::Result<Option<u64>> {
+        self.look(|state| {
+            while state.open && state.live < wanted.min(state.limits.capacity) {
+                let worker = if state.limits.rests {
+                    state.count_start();
+                    Idle::Rests { until, has_begun: false }
+                } else {
+                    state.start(start)?
+                };
+                state.push_idle(worker);
+            }
+            Ok(state.reap_before(until))
+        })
+    }
+
+    /// Changes the capacity; gives back what it was.
+    pub(crate) fn resize(&self, capacity: usize, start: Start<'_, J>) -> (usize, Wakes<J>) {
+        self.change(|state, wakes| {
+            let before = std::mem::replace(&mut state.limits.capacity, capacity);
+            state.employ(start, wakes);
+            if MUTATION != mutation::RESIZE_SILENTLY {
+                state.settle(wakes);
+            }
+            before
+        })
+    }
+
+    /// Takes no more jobs. Says whether it did until now.
+    pub(crate) fn close(&self) -> (bool, Wakes<J>) {
+        self.change(|state, wakes| {
+            let was_open = std::mem::replace(&mut state.open, false);
+            if was_open {
+                state.generation += 1;
+                state.reserved = 0;
+                state.reap_at = NEVER;
+            }
+            while state.serve(Verdict::Closed, wakes) {}
+            state.settle(wakes);
+            was_open
+        })
+    }
+
+    /// Closes, and takes what is queued out.
+    pub(crate) fn clear(&self) -> (Vec<J>, Wakes<J>) {
+        let (_, mut wakes) = self.close();
+        let (jobs, mut more) = self.change(|state, wakes| {
+            let mut jobs = Vec::with_capacity(state.queue.jobs);
+            while let Some((ticket, job)) = state.queue.pop() {
+                state.count_end(ticket, Ended::Cancelled);
+                jobs.push(job);
+            }
+            state.settle(wakes);
+            jobs
+        });
+        more.wakers.drain().for_each(|waker| wakes.wakers.push(waker));
+        debug_assert!(more.launches.is_empty(), "nobody is started to be cancelled");
+        wakes.leavers += more.leavers;
+        wakes.starved |= more.starved;
+        (jobs, wakes)
+    }
+
+    /// Takes jobs again; only a pool that is closed and has no worker left does.
+    pub(crate) fn reopen(&self) -> bool {
+        self.look(|state| {
+            let drained = state.is(Calm::Drained);
+            state.open |= drained;
+            drained
+        })
+    }
+
+    /// Whether the pool is as calm as that; else `waker` is woken when it is. Gives back a waker to drop.
+    pub(crate) fn watch(&self, number: u64, calm: Calm, waker: Waker) -> (bool, Option<Waker>) {
+        self.look(|state| {
+            if state.is(calm) {
+                return (true, Some(waker));
+            }
+            (false, state.watchers.insert(number, (calm, waker)).map(|watcher| watcher.1))
+        })
+    }
+
+    pub(crate) fn unwatch(&self, number: u64) -> Option<Waker> {
+        self.look(|state| state.watchers.remove(&number).map(|watcher| watcher.1))
+    }
+
+    pub(crate) fn picture(&self) -> Picture {
+        self.look(|state| Picture {
+            capacity: state.limits.capacity,
+            live: state.live,
+            idle: state.idle.len(),
+            inline: state.inline,
+            queued: state.queue.jobs,
+            reserved: state.reserved,
+            waiting: state.waiting,
+            closed: !state.open,
+            totals: state.totals,
+        })
+    }
+}

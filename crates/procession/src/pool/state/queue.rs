@@ -1,0 +1,41 @@
+//! Jobs that wait for a worker.
+
+use std::collections::VecDeque;
+
+/// Holes in the queue, beyond as many as there are jobs, at which it is compacted.
+pub(super) const HOLES_MAX: usize = 64;
+
+/// Jobs in the order of their tickets.
+#[derive(Debug)]
+pub(super) struct Queue<J> {
+    /// A withdrawn job leaves a hole.
+    pub(super) entries: VecDeque<(u64, Option<J>)>,
+    pub(super) jobs: usize,
+}
+
+impl<J> Queue<J> {
+    pub(super) fn push(&mut self, ticket: u64, job: J) {
+        self.entries.push_back((ticket, Some(job)));
+        self.jobs += 1;
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(u64, J)> {
+        while let Some((ticket, job)) = self.entries.pop_front() {
+            if let Some(job) = job {
+                self.jobs -= 1;
+                return Some((ticket, job));
+            }
+        }
+        None
+    }
+
+    pub(super) fn withdraw(&mut self, ticket: u64) -> Option<J> {
+        let place = self.entries.binary_search_by_key(&ticket, |entry| entry.0).ok()?;
+        let job = self.entries[place].1.take()?;
+        self.jobs -= 1;
+        if self.entries.len() > 2 * self.jobs + HOLES_MAX {
+            self.entries.retain(|entry| entry.1.is_some());
+        }
+        Some(job)
+    }
+}

@@ -1,0 +1,166 @@
+//! The steps of submitters: `Enter` and `Wait`.
+
+use super::busy::Busy;
+use super::core::Core;
+use super::mutation;
+use super::outcome::{Entry, Refused, Verdict};
+use super::synced::{Start, State};
+use super::wakes::Wakes;
+use crate::sync::wait_list::{Another, Place};
+
+impl<J, const MUTATION: u8> Core<J, MUTATION> {
+    /// `Enter`: the ticket of the job, if it is taken. `start` starts a worker, and may refuse.
+    pub(crate) fn enter<C>(
+        &self,
+        content: C,
+        make: impl FnOnce(C) -> J,
+        start: Start<'_, J>,
+    ) -> (Result<u64, (C, Refused)>, Wakes<J>) {
+        if MUTATION == mutation::START_IN_TWO && self.look(|state| state.live < state.limits.capacity) {
+            return self.change(|state, wakes| {
+                let worker = state.start(start).expect("the models refuse no worker");
+                state.last_ticket += 1;
+                state.totals.submitted += 1;
+                let ticket = state.last_ticket;
+                State::set_to_work(worker, ticket, make(content), wakes);
+                Ok(ticket)
+            });
+        }
+        let in_two = MUTATION == mutation::ENTER_IN_TWO && self.look(|state| state.open);
+        self.change(|state, wakes| {
+            if !state.open && !in_two {
+                return Err((content, Refused::Closed));
+            }
+            if !state.has_free_place() {
+                return Err((content, Refused::Full));
+            }
+            state.dispatch(content, make, start, wakes)
+        })
+    }
+
+    /// `Enter` with a place that was reserved.
+    pub(crate) fn enter_reserved<C>(
+        &self,
+        generation: u64,
+        content: C,
+        make: impl FnOnce(C) -> J,
+        start: Start<'_, J>,
+    ) -> (Result<u64, (C, Refused)>, Wakes<J>) {
+        self.change(|state, wakes| {
+            if !state.unreserve(generation) {
+                return Err((content, Refused::Closed));
+            }
+            let entered = state.dispatch(content, make, start, wakes);
+            // If no worker could be started, the place is free again.
+            state.settle(wakes);
+            entered
+        })
+    }
+
+    /// Counts a job that was refused in the end.
+    pub(crate) fn count_refused(&self) {
+        self.look(|state| state.totals.refused += 1);
+    }
+
+    /// Reserves a place without waiting.
+    pub(crate) fn try_reserve(&self) -> Result<u64, Refused> {
+        self.look(|state| {
+            if !state.open {
+                return Err(Refused::Closed);
+            }
+            if !state.has_free_place() {
+                return Err(Refused::Full);
+            }
+            state.reserved += 1;
+            Ok(state.generation)
+        })
+    }
+
+    /// `Wait`, with a waker that is prepared. `own` is the worker on which a job of this pool calls, if it waits without a limit of time.
+    pub(crate) fn wait(&self, another: &mut Another<'_>, own: Option<Busy>) -> Entry {
+        self.look(|state| {
+            if state.open && state.has_free_place() {
+                state.reserved += 1;
+                return Entry::Granted(state.generation);
+            }
+            state.wait(another, own)
+        })
+    }
+
+    /// `Enter`, or `Wait`, in one step. The content is taken if the job is.
+    pub(crate) fn enter_or_wait<C>(
+        &self,
+        content: &mut Option<C>,
+        make: impl FnOnce(C) -> J,
+        start: Start<'_, J>,
+        another: &mut Another<'_>,
+        own: Option<Busy>,
+    ) -> (Result<Entry, Refused>, Wakes<J>) {
+        self.change(|state, wakes| {
+            if state.open && state.has_free_place() {
+                state.dispatch_out_of(content, make, start, wakes).map(Entry::Taken)
+            } else {
+                Ok(state.wait(another, own))
+            }
+        })
+    }
+
+    /// Looks whether who waits was served; if so, frees his place in the list, and puts the job into the pool, all in one step. The content is taken
+    /// if the job is.
+    pub(crate) fn enter_served<C>(
+        &self,
+        place: &mut Option<Place>,
+        content: &mut Option<C>,
+        make: impl FnOnce(C) -> J,
+        start: Start<'_, J>,
+        another: &mut Another<'_>,
+    ) -> (Option<Result<u64, Refused>>, Wakes<J>) {
+        self.change(|state, wakes| {
+            Some(match state.served(place, another)? {
+                Verdict::Granted(generation) if state.unreserve(generation) => {
+                    let entered = state.dispatch_out_of(content, make, start, wakes);
+                    state.settle(wakes);
+                    entered
+                }
+                _ => Err(Refused::Closed),
+            })
+        })
+    }
+
+    /// Looks whether who waits was served; if so, frees his place in the list.
+    pub(crate) fn poll_wait(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Verdict> {
+        self.look(|state| state.served(place, another))
+    }
+
+    /// Somebody waits no longer.
+    pub(crate) fn leave_wait(&self, place: Place) -> Wakes<J> {
+        let (own_waker, wakes) = self.change(|state, wakes| {
+            let (wish, who) = state.waiters.remove(place);
+            match wish.verdict {
+                Some(Verdict::Granted(generation)) => {
+                    state.unreserve(generation);
+                }
+                Some(Verdict::Closed) => {}
+                None => {
+                    state.waiting -= 1;
+                    if let Some(busy) = wish.own {
+                        state.unblock(busy);
+                    }
+                }
+            }
+            state.settle(wakes);
+            who
+        });
+        drop(own_waker);
+        wakes
+    }
+
+    /// Gives a reserved place back.
+    pub(crate) fn release(&self, generation: u64) -> Wakes<J> {
+        self.change(|state, wakes| {
+            state.unreserve(generation);
+            state.settle(wakes);
+        })
+        .1
+    }
+}

@@ -1,0 +1,75 @@
+//! The steps of handles, `Withdraw` first, and of jobs that run outside of workers.
+
+use super::busy::Busy;
+use super::core::Core;
+use super::mutation;
+use super::outcome::Ended;
+use super::wakes::Wakes;
+
+impl<J, const MUTATION: u8> Core<J, MUTATION> {
+    /// `Withdraw`: the job, if it was still queued.
+    pub(crate) fn withdraw(&self, ticket: u64) -> (Option<J>, Wakes<J>) {
+        if MUTATION == mutation::WITHDRAW_IN_TWO {
+            self.look(|state| {
+                if state.queue.entries.iter().any(|entry| entry.0 == ticket && entry.1.is_some()) {
+                    state.count_end(ticket, Ended::Cancelled);
+                }
+            });
+            return (self.look(|state| state.queue.withdraw(ticket)), Wakes::default());
+        }
+        self.change(|state, wakes| {
+            let job = state.queue.withdraw(ticket)?;
+            state.count_end(ticket, Ended::Cancelled);
+            state.settle(wakes);
+            Some(job)
+        })
+    }
+
+    /// `Withdraw`, in order to run it here.
+    pub(crate) fn take_inline(&self, ticket: u64) -> (Option<J>, Wakes<J>) {
+        self.change(|state, wakes| {
+            let job = state.queue.withdraw(ticket)?;
+            state.inline += 1;
+            state.settle(wakes);
+            Some(job)
+        })
+    }
+
+    /// A job is to be run by its submitter: its ticket, unless the pool is closed.
+    pub(crate) fn begin_inline(&self) -> Option<u64> {
+        self.look(|state| {
+            if !state.open {
+                return None;
+            }
+            state.inline += 1;
+            state.last_ticket += 1;
+            state.totals.submitted += 1;
+            Some(state.last_ticket)
+        })
+    }
+
+    pub(crate) fn finish_inline(&self, ticket: u64, ended: Ended) -> Wakes<J> {
+        self.change(|state, wakes| {
+            state.inline -= 1;
+            state.count_end(ticket, ended);
+            state.settle(wakes);
+        })
+        .1
+    }
+
+    /// The job of this worker waits for another of this pool, as long as that takes. `false` if it could only wait for ever.
+    pub(crate) fn join(&self, busy: Busy, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
+        self.look(|state| {
+            // A job publishes its result before its end is counted: one that has not published it is not counted yet.
+            if has_ended() {
+                return true;
+            }
+            if state.would_deadlock(busy) {
+                return false;
+            }
+            state.block(busy);
+            state.joins.push((ticket, busy));
+            true
+        })
+    }
+}

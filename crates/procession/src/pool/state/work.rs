@@ -1,0 +1,192 @@
+//! The steps of workers, and what is done in their place: `Finish`, `Expire`, `Reap`, `Retry`.
+
+use procession_sync::Arc;
+
+use super::core::Core;
+use super::idle::Idle;
+use super::mutation;
+use super::outcome::{Ended, Expired, Next};
+use super::seat::{Order, Seat};
+use super::synced::{Start, State};
+use super::wakes::Wakes;
+use crate::scheduler::driver::NEVER;
+
+impl<J, const MUTATION: u8> Core<J, MUTATION> {
+    /// `Finish`. `idle` is asked what a worker is that parks or rests then.
+    pub(crate) fn finish(&self, idle: impl FnOnce() -> Idle<J>, ticket: u64, ended: Ended) -> (Next<J>, Wakes<J>) {
+        if MUTATION == mutation::PARK_IN_TWO {
+            let next = self.look(|state| {
+                state.count_end(ticket, ended);
+                state.queue.pop()
+            });
+            return match next {
+                Some((ticket, job)) => (Next::Run(ticket, job), Wakes::default()),
+                None => self.change(|state, _| {
+                    state.push_idle(idle());
+                    Next::Park
+                }),
+            };
+        }
+        self.change(|state, wakes| {
+            state.count_end(ticket, ended);
+            let next = if state.live > state.limits.capacity {
+                state.count_leave();
+                Next::Leave
+            } else if let Some((ticket, job)) = state.queue.pop() {
+                Next::Run(ticket, job)
+            } else if !state.open {
+                state.count_leave();
+                Next::Leave
+            } else {
+                let idle = idle();
+                let next = match &idle {
+                    Idle::Parked(_) => Next::Park,
+                    Idle::Rests { until, .. } => Next::Rest(state.reap_before(*until)),
+                };
+                state.push_idle(idle);
+                next
+            };
+            state.settle(wakes);
+            next
+        })
+    }
+
+    /// `Reap`: those leave that have rested until `now`. When somebody is to do so again, if that is known.
+    pub(crate) fn reap(&self, now: u64) -> (Option<u64>, Wakes<J>) {
+        if MUTATION == mutation::REAP_IN_TWO {
+            let due = self.look(|state| state.idle.iter().filter(|idle| idle.until() <= now).count());
+            return self.change(|state, _| {
+                state.idle.truncate(state.idle.len().saturating_sub(due));
+                state.live -= due;
+                state.totals.retired += due as u64;
+                None
+            });
+        }
+        self.change(|state, wakes| {
+            state.reap_at = NEVER;
+            let mut next = NEVER;
+            let mut place = 0;
+            while state.live > state.limits.kept
+                && let Some(idle) = state.idle.get(place)
+            {
+                if idle.until() > now {
+                    next = next.min(idle.until());
+                    place = if state.uneven { place + 1 } else { state.idle.len() };
+                } else if let Some(idle) = state.idle.remove(place) {
+                    state.dismiss(idle, wakes);
+                }
+            }
+            state.settle(wakes);
+            state.reap_before(next)
+        })
+    }
+
+    /// Nobody will reap at the time that was agreed.
+    pub(crate) fn forget_reaper(&self) {
+        self.look(|state| state.reap_at = NEVER);
+    }
+
+    /// The keep-alive was changed.
+    pub(crate) fn expect_uneven(&self) {
+        self.look(|state| state.uneven = true);
+    }
+
+    /// Nobody will retry: the next who is refused a worker asks for it anew.
+    pub(crate) fn forget_retry(&self) {
+        self.look(|state| state.retries = false);
+    }
+
+    /// Starts workers for jobs that are queued, now that it may be possible.
+    pub(crate) fn retry(&self, start: Start<'_, J>) -> Wakes<J> {
+        self.change(|state, wakes| {
+            state.retries = false;
+            state.employ(start, wakes);
+        })
+        .1
+    }
+
+    /// `Expire`.
+    pub(crate) fn expire(&self, seat: &Arc<Seat<J>>) -> (Expired, Wakes<J>) {
+        self.change(|state, wakes| {
+            // From the bottom, where those are that have been idle longest.
+            let place = state.idle.iter().position(|idle| idle.is(seat));
+            if MUTATION == mutation::EXPIRE_BLINDLY {
+                state.count_leave();
+                if let Some(place) = place {
+                    state.idle.remove(place);
+                }
+                return Expired::Leave;
+            }
+            let Some(place) = place else {
+                return Expired::Claimed;
+            };
+            if state.live <= state.limits.kept {
+                return Expired::Kept;
+            }
+            state.idle.remove(place);
+            state.count_leave();
+            state.settle(wakes);
+            Expired::Leave
+        })
+    }
+
+    /// A worker that has left has run its hook.
+    pub(crate) fn left(&self) -> Wakes<J> {
+        self.change(|state, wakes| {
+            state.leaving -= 1;
+            state.settle(wakes);
+        })
+        .1
+    }
+
+    /// A worker was killed: with a job, if `ticket` says so, else parked or with an order that it has not taken. Gives back the jobs that nobody is left to run.
+    pub(crate) fn died(
+        &self,
+        seat: Option<&Arc<Seat<J>>>,
+        ticket: Option<u64>,
+        start: Start<'_, J>,
+    ) -> (Vec<J>, Wakes<J>) {
+        self.change(|state, wakes| {
+            let mut lost = Vec::new();
+            if let Some(ticket) = ticket {
+                state.count_end(ticket, Ended::Cancelled);
+            }
+            let order = seat.and_then(|seat| seat.change(|mail| mail.order.take()));
+            let mut counted = true;
+            match order {
+                Some(Order::Run(ticket, job)) => {
+                    state.count_end(ticket, Ended::Cancelled);
+                    lost.push(job);
+                }
+                Some(Order::Leave) => {
+                    state.leaving -= 1;
+                    counted = false;
+                }
+                None => {}
+            }
+            if counted {
+                if let Some(place) = seat.and_then(|seat| state.idle.iter().position(|idle| idle.is(seat))) {
+                    state.idle.remove(place);
+                }
+                state.live -= 1;
+                state.totals.retired += 1;
+            }
+            while state.has_nobody() && state.queue.jobs > 0 {
+                match state.start(start) {
+                    Ok(successor) => {
+                        let (ticket, job) = state.queue.pop().expect("jobs are counted");
+                        State::set_to_work(successor, ticket, job, wakes);
+                    }
+                    Err(_) => {
+                        while let Some((ticket, job)) = state.queue.pop() {
+                            state.count_end(ticket, Ended::Cancelled);
+                            lost.push(job);
+                        }
+                    }
+                }
+            }
+            state.settle(wakes);
+            lost
+        })
+    }
+}
