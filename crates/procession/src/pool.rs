@@ -3,131 +3,40 @@
 //! A [`Pool`] runs closures on threads of its own, as many as its capacity allows and no more than there is work for. What it does
 //! when it is full is a choice ([`Queue`], [`OnFull`]); what it refuses comes back.
 
+mod async_pool;
+mod block;
 mod builder;
 mod coroutines;
+mod current;
 mod engine;
 mod error;
 mod function;
+mod hooks;
+mod job_handle;
+mod lifecycle;
 mod multi;
 mod object;
 mod operations;
 mod processes;
+mod reaper;
 #[expect(unsafe_code, reason = "a scope waits for what borrows from it")]
 mod scope;
 pub(crate) mod state;
+mod stats;
+mod submit;
 mod task;
+mod thread_pool;
 mod threads;
 
-use self::state::picture::Picture;
-
-pub use self::builder::{Builder, OnFull, Queue};
+pub use self::async_pool::AsyncPool;
+pub use self::builder::{Builder, OnFull, Queue, UNLIMITED};
 pub use self::coroutines::CoPool;
 pub use self::error::{JobError, PoolError, SubmitError, WaitError};
 pub use self::function::{AsyncFnPool, FnPool};
+pub use self::job_handle::JobHandle;
 pub use self::multi::{Balance, MultiPool};
 pub use self::object::{ObjectPool, ObjectPoolBuilder, Pooled};
 pub use self::operations::{Permit, Reserve};
-pub use self::processes::AsyncPool;
 pub use self::scope::{Scope, ScopedHandle};
-pub use self::task::JobHandle;
-pub use self::threads::{Pool, spawn_blocking};
-
-/// A capacity that is no limit.
-pub const UNLIMITED: usize = usize::MAX;
-
-/// How a pool is doing, all at one moment: `live` is `busy` and `idle`, and `submitted` is `completed`, `panicked`, `cancelled`, `queued`,
-/// `busy` and `inline`, always.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PoolStats {
-    /// How many workers there may be.
-    pub capacity: usize,
-    /// Workers there are.
-    pub live: usize,
-    /// Of these, with a job.
-    pub busy: usize,
-    /// Of these, without.
-    pub idle: usize,
-    /// Jobs that could be taken and have a worker at once.
-    pub free: usize,
-    /// Jobs that wait for a worker.
-    pub queued: usize,
-    /// Places that are reserved.
-    pub reserved: usize,
-    /// Submitters that wait for a place.
-    pub waiting: usize,
-    /// Jobs that run outside of the workers' count: in their submitter, or in a job that waits for them.
-    pub inline: usize,
-    /// Whether the pool takes no more jobs.
-    pub closed: bool,
-    /// Jobs taken so far.
-    pub submitted: u64,
-    /// Jobs that returned.
-    pub completed: u64,
-    /// Jobs that panicked.
-    pub panicked: u64,
-    /// Jobs that never ran, or were terminated.
-    pub cancelled: u64,
-    /// Calls that got their job back.
-    pub refused: u64,
-    /// Workers started so far.
-    pub workers_started: u64,
-    /// Workers that have left.
-    pub workers_retired: u64,
-    /// Workers that the system refused.
-    pub workers_refused: u64,
-    /// The most workers there were at once.
-    pub peak: usize,
-}
-
-impl PoolStats {
-    fn plus(self, other: Self) -> Self {
-        Self {
-            capacity: self.capacity.saturating_add(other.capacity),
-            live: self.live + other.live,
-            busy: self.busy + other.busy,
-            idle: self.idle + other.idle,
-            free: self.free.saturating_add(other.free),
-            queued: self.queued + other.queued,
-            reserved: self.reserved + other.reserved,
-            waiting: self.waiting + other.waiting,
-            inline: self.inline + other.inline,
-            closed: self.closed && other.closed,
-            submitted: self.submitted + other.submitted,
-            completed: self.completed + other.completed,
-            panicked: self.panicked + other.panicked,
-            cancelled: self.cancelled + other.cancelled,
-            refused: self.refused + other.refused,
-            workers_started: self.workers_started + other.workers_started,
-            workers_retired: self.workers_retired + other.workers_retired,
-            workers_refused: self.workers_refused + other.workers_refused,
-            peak: self.peak + other.peak,
-        }
-    }
-
-    fn of(picture: &Picture) -> Self {
-        let Picture { capacity, live, idle, inline, queued, reserved, waiting, closed, totals } = *picture;
-        let busy = live - idle;
-        Self {
-            capacity,
-            live,
-            busy,
-            idle,
-            free: if closed { 0 } else { capacity.saturating_sub(busy + queued + reserved) },
-            queued,
-            reserved,
-            waiting,
-            inline,
-            closed,
-            submitted: totals.submitted,
-            completed: totals.completed,
-            panicked: totals.panicked,
-            cancelled: totals.cancelled,
-            refused: totals.refused,
-            workers_started: totals.started,
-            workers_retired: totals.retired,
-            workers_refused: totals.workers_refused,
-            peak: totals.peak,
-        }
-    }
-}
+pub use self::stats::PoolStats;
+pub use self::thread_pool::{Pool, spawn_blocking};

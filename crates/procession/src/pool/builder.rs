@@ -1,23 +1,22 @@
 //! What a pool is to be like.
 
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::PoolError;
-use super::engine::Inner;
-use super::state::outcome::Ended;
+use super::error::PoolError;
+use super::hooks::Hooks;
 use super::state::picture::Limits;
-use super::task::{Settled, caught};
-use crate::process::unwind::{drop_guarded, guarded};
-use crate::scheduler::seat_id::NEVER;
+use crate::scheduler::driver::NEVER;
 use crate::sys::nanoseconds;
 
 /// Workers at once, unless the builder says otherwise: what other runtimes allow their blocking threads.
 const CAPACITY_DEFAULT: usize = 512;
 /// How long a worker stays idle, unless the builder says otherwise.
 const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(10);
+
+/// A capacity that is no limit.
+pub const UNLIMITED: usize = usize::MAX;
 
 /// How many jobs may wait for a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,73 +42,6 @@ pub enum OnFull {
     CallerRuns,
 }
 
-type Hook = Arc<dyn Fn() + Send + Sync>;
-type PanicHandler = Arc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
-
-/// The user's functions.
-#[derive(Clone, Default)]
-pub(super) struct Hooks {
-    start: Option<Hook>,
-    stop: Option<Hook>,
-    panic: Option<PanicHandler>,
-}
-
-impl Hooks {
-    fn run(hook: Option<&Hook>) {
-        if let Some(hook) = hook {
-            // Ignored: a hook that panics has run; its message was printed.
-            drop(guarded(|| hook()));
-        }
-    }
-
-    /// Whether anything is to be called when a worker begins or leaves.
-    pub(super) fn has_life(&self) -> bool {
-        self.start.is_some() || self.stop.is_some()
-    }
-
-    pub(super) fn run_start(&self) {
-        Self::run(self.start.as_ref());
-    }
-
-    pub(super) fn run_stop(&self) {
-        Self::run(self.stop.as_ref());
-    }
-
-    /// A job has ended: with the payload of a panic that no handle was told of.
-    pub(super) fn ended(&self, outcome: Settled) -> Ended {
-        match outcome {
-            Ok(()) => Ended::Completed,
-            Err(payload) => {
-                if let Some(payload) = payload {
-                    self.report(payload);
-                }
-                Ended::Panicked
-            }
-        }
-    }
-
-    fn report(&self, payload: Box<dyn Any + Send>) {
-        match &self.panic {
-            Some(handler) => {
-                if let Err(second) = caught(|| handler(payload)) {
-                    drop_guarded(second);
-                }
-            }
-            None => drop_guarded(payload),
-        }
-    }
-}
-
-impl fmt::Debug for Hooks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hooks")
-            .field("start", &self.start.is_some())
-            .field("stop", &self.stop.is_some())
-            .field("panic", &self.panic.is_some())
-            .finish()
-    }
-}
-
 /// What a pool is to be like: one description for all kinds of pool.
 ///
 /// ```
@@ -129,13 +61,13 @@ impl fmt::Debug for Hooks {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder {
-    pub(crate) name: String,
-    limits: Limits,
-    prestart: usize,
-    on_full: OnFull,
-    pub(crate) keep_alive: u64,
+    pub(super) name: String,
+    pub(super) limits: Limits,
+    pub(super) prestart: usize,
+    pub(super) on_full: OnFull,
+    pub(super) keep_alive: u64,
     pub(super) stack_size: Option<usize>,
-    hooks: Hooks,
+    pub(super) hooks: Hooks,
 }
 
 impl Default for Builder {
@@ -240,27 +172,6 @@ impl Builder {
     pub fn on_panic(mut self, handler: impl Fn(Box<dyn Any + Send>) + Send + Sync + 'static) -> Self {
         self.hooks.panic = Some(Arc::new(handler));
         self
-    }
-
-    pub(super) fn how_full(&self) -> OnFull {
-        self.on_full
-    }
-
-    pub(super) fn make<J: Send + 'static>(
-        &self,
-        engine: Box<dyn super::engine::Engine<J>>,
-    ) -> Result<Arc<Inner<J>>, PoolError> {
-        check_capacity(self.limits.capacity)?;
-        if self.name.contains('\0') {
-            return Err(PoolError::Invalid(format!("name is {:?}, but must not contain a NUL", self.name)));
-        }
-        let limits = Limits { rests: engine.rests(), threads: engine.scheduler().is_none(), ..self.limits };
-        let inner = Inner::new(self.name.clone(), limits, self.keep_alive, self.hooks.clone(), engine);
-        if let Err(error) = inner.prestart(self.prestart) {
-            inner.close();
-            return Err(PoolError::Worker(error));
-        }
-        Ok(inner)
     }
 }
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::Builder;
-use super::engine::Patience;
-use super::operations::{Entrance, Pooling, operations};
+use super::error::{PoolError, SubmitError};
+use super::job_handle::JobHandle;
+use super::operations::{Entrance, Permit, Pooling, operations};
 use super::processes::{Processes, Worker};
 use super::state::outcome::Next;
 use super::state::seat::Order;
-use super::task::{Caught, JobHandle, Promise, Settled, caught};
-use super::{Permit, PoolError, SubmitError};
+use super::submit::Patience;
+use super::task::{Caught, Promise, Settled, caught};
 use crate::coroutine;
 use crate::process::async_body::Settle;
 use crate::scheduler::shared::Shared;

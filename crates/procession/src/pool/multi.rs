@@ -8,10 +8,16 @@ use std::time::Duration;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use super::async_pool::AsyncPool;
+use super::block::{deadline_after, world};
 use super::builder::{Builder, OnFull};
-use super::engine::{deadline_after, world};
+use super::coroutines::CoPool;
+use super::error::{PoolError, SubmitError, WaitError};
+use super::function::{AsyncFnPool, FnPool};
+use super::job_handle::JobHandle;
 use super::operations::Pooling;
-use super::{AsyncFnPool, AsyncPool, CoPool, FnPool, JobHandle, Pool, PoolError, PoolStats, SubmitError, WaitError};
+use super::stats::PoolStats;
+use super::thread_pool::Pool;
 
 /// Pools in one: each is looked at to find the least loaded.
 const MEMBERS_MAX: usize = 1024;
@@ -93,7 +99,7 @@ impl Builder {
             return Err(PoolError::Invalid(text));
         }
         let members = (0..count).map(|_| build(self.clone())).collect::<Result<_, _>>()?;
-        Ok(MultiPool { members, balance, next: Arc::new(AtomicUsize::new(0)), on_full: self.how_full() })
+        Ok(MultiPool { members, balance, next: Arc::new(AtomicUsize::new(0)), on_full: self.on_full })
     }
 }
 

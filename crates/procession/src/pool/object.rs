@@ -9,8 +9,8 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicU64, AtomicUsize};
 use procession_sync::{Mutex, MutexGuard};
 
-use super::engine::world;
-use crate::process::unwind::{drop_guarded, guarded};
+use super::block::world;
+use crate::process::body::{drop_guarded, guarded};
 use crate::sys::nanoseconds;
 
 /// Objects that each shard keeps, unless the builder says otherwise: enough for those that one worker uses by turns.

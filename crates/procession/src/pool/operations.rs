@@ -6,10 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
-use super::SubmitError;
-use super::builder::{Builder, OnFull};
-use super::engine::{Engine, Inner, Owner, Patience, PlaceWait};
-use super::error::{PoolError, Why};
+use super::builder::{Builder, OnFull, check_capacity};
+use super::engine::{Engine, Inner};
+use super::error::{PoolError, SubmitError, Why};
+use super::lifecycle::Owner;
+use super::state::picture::Limits;
+use super::submit::{Patience, PlaceWait};
 
 /// A pool, by its state.
 pub(super) trait Pooling {
@@ -35,8 +37,8 @@ impl<J> Entrance<J> {
     where
         J: Send + 'static,
     {
-        let inner = builder.make(Box::new(engine))?;
-        Ok(Self { owner: Arc::new(Owner(inner)), on_full: builder.how_full() })
+        let inner = make(builder, Box::new(engine))?;
+        Ok(Self { owner: Arc::new(Owner(inner)), on_full: builder.on_full })
     }
 
     pub(super) fn inner(&self) -> &Arc<Inner<J>> {
@@ -47,6 +49,20 @@ impl<J> Entrance<J> {
     pub(super) fn patience(&self) -> Patience {
         self.on_full.into()
     }
+}
+
+fn make<J: Send + 'static>(builder: &Builder, engine: Box<dyn Engine<J>>) -> Result<Arc<Inner<J>>, PoolError> {
+    check_capacity(builder.limits.capacity)?;
+    if builder.name.contains('\0') {
+        return Err(PoolError::Invalid(format!("name is {:?}, but must not contain a NUL", builder.name)));
+    }
+    let limits = Limits { rests: engine.rests(), threads: engine.scheduler().is_none(), ..builder.limits };
+    let inner = Inner::new(builder.name.clone(), limits, builder.keep_alive, builder.hooks.clone(), engine);
+    if let Err(error) = inner.prestart(builder.prestart) {
+        inner.close();
+        return Err(PoolError::Worker(error));
+    }
+    Ok(inner)
 }
 
 /// The operations that all pools have, as methods of each.
@@ -71,20 +87,20 @@ macro_rules! operations {
             ///
             /// # Cancellation
             /// Dropped while it waits, it leaves the queue; a place that it was given meanwhile goes to the next.
-            pub fn reserve(&self) -> $crate::pool::Reserve<'_, Self> {
-                $crate::pool::Reserve::new(self)
+            pub fn reserve(&self) -> $crate::pool::operations::Reserve<'_, Self> {
+                $crate::pool::operations::Reserve::new(self)
             }
 
             /// As [`reserve`](Self::reserve), if there is a place.
             ///
             /// # Errors
             /// [`SubmitError`](crate::pool::SubmitError): the pool is full, or closed.
-            pub fn try_reserve(&self) -> Result<$crate::pool::Permit<'_, Self>, $crate::pool::SubmitError<()>> {
-                $crate::pool::Permit::try_new(self)
+            pub fn try_reserve(&self) -> Result<$crate::pool::operations::Permit<'_, Self>, $crate::pool::error::SubmitError<()>> {
+                $crate::pool::operations::Permit::try_new(self)
             }
 
             /// How the pool is doing, at one moment.
-            pub fn stats(&self) -> $crate::pool::PoolStats {
+            pub fn stats(&self) -> $crate::pool::stats::PoolStats {
                 self.0.inner().stats()
             }
 
@@ -98,7 +114,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// [`PoolError::Invalid`](crate::pool::PoolError::Invalid): the capacity is 0.
-            pub fn resize(&self, capacity: usize) -> Result<usize, $crate::pool::PoolError> {
+            pub fn resize(&self, capacity: usize) -> Result<usize, $crate::pool::error::PoolError> {
                 self.0.inner().resize(capacity)
             }
 
@@ -123,7 +139,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// [`WaitError`](crate::pool::WaitError): the pool is open, or the caller is one of its jobs.
-            pub async fn ended(&self) -> Result<(), $crate::pool::WaitError> {
+            pub async fn ended(&self) -> Result<(), $crate::pool::error::WaitError> {
                 self.0.inner().drained().await
             }
 
@@ -131,7 +147,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// [`WaitError`](crate::pool::WaitError): the caller is one of its jobs.
-            pub async fn idle(&self) -> Result<(), $crate::pool::WaitError> {
+            pub async fn idle(&self) -> Result<(), $crate::pool::error::WaitError> {
                 self.0.inner().idle().await
             }
 
@@ -139,7 +155,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// [`PoolError::NotDrained`](crate::pool::PoolError::NotDrained): it is open, or not all of its jobs and workers have ended.
-            pub fn reopen(&self) -> Result<(), $crate::pool::PoolError> {
+            pub fn reopen(&self) -> Result<(), $crate::pool::error::PoolError> {
                 self.0.inner().reopen()
             }
         }
@@ -164,7 +180,7 @@ macro_rules! thread_operations {
             ///
             /// # Blocking
             /// Blocks the thread; in async code, await [`ended`](Self::ended).
-            pub fn wait(&self, patience: Option<::std::time::Duration>) -> Result<(), $crate::pool::WaitError> {
+            pub fn wait(&self, patience: Option<::std::time::Duration>) -> Result<(), $crate::pool::error::WaitError> {
                 self.0.inner().wait(patience)
             }
 
@@ -175,7 +191,7 @@ macro_rules! thread_operations {
             ///
             /// # Blocking
             /// Blocks the thread; in async code, await [`idle`](Self::idle).
-            pub fn wait_idle(&self, patience: Option<::std::time::Duration>) -> Result<(), $crate::pool::WaitError> {
+            pub fn wait_idle(&self, patience: Option<::std::time::Duration>) -> Result<(), $crate::pool::error::WaitError> {
                 self.0.inner().wait_idle(patience)
             }
         }

@@ -17,12 +17,15 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use procession_sync::Mutex;
 
-use super::engine::{Inner, Jobs, Patience, block};
+use super::block::block;
+use super::engine::Inner;
+use super::error::{JobError, SubmitError, WaitError};
+use super::job_handle::Jobs;
 use super::operations::Pooling;
 use super::state::outcome::Ended;
+use super::submit::Patience;
 use super::task::{Cell, Promise, caught};
-use super::threads::{Job, Pool, Scoped};
-use super::{JobError, SubmitError, WaitError};
+use super::thread_pool::{Job, Pool, Scoped};
 use crate::Waiting;
 use crate::process::async_body::Settle;
 use crate::scheduler::current;

@@ -1,0 +1,60 @@
+//! Waits of plain threads, on the clock of pools that belong to no scheduler.
+
+use std::sync::{Arc, OnceLock};
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::time::Duration;
+
+use crate::scheduler::driver::NEVER;
+use crate::sys::{Parker, World, nanoseconds};
+
+/// The clock and the threads of pools that belong to no scheduler.
+pub(super) fn world() -> &'static World {
+    static WORLD: OnceLock<World> = OnceLock::new();
+    WORLD.get_or_init(|| World::real(None))
+}
+
+/// Wakes a thread.
+#[derive(Default)]
+pub(super) struct Signal(Parker);
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl Signal {
+    pub(super) fn park_until(&self, deadline: u64) {
+        world().park(&self.0, deadline);
+    }
+}
+
+/// When a wait is over that begins now.
+pub(super) fn deadline_after(patience: Option<Duration>) -> u64 {
+    patience.map_or(NEVER, |patience| world().now().saturating_add(nanoseconds(patience)))
+}
+
+/// Polls on this thread until there is a result, or the time is over.
+pub(super) fn block<T>(patience: Option<Duration>, mut poll: impl FnMut(&mut TaskContext<'_>) -> Poll<T>) -> Option<T> {
+    let deadline = deadline_after(patience);
+    let signal = Arc::new(Signal::default());
+    let waker = Waker::from(Arc::clone(&signal));
+    let mut task = TaskContext::from_waker(&waker);
+    loop {
+        if let Poll::Ready(result) = poll(&mut task) {
+            return Some(result);
+        }
+        if deadline != NEVER && world().now() >= deadline {
+            // Once more: the result may have come since.
+            return match poll(&mut task) {
+                Poll::Ready(result) => Some(result),
+                Poll::Pending => None,
+            };
+        }
+        signal.park_until(deadline);
+    }
+}

@@ -1,0 +1,76 @@
+//! The user's functions that a pool calls.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use super::state::outcome::Ended;
+use super::task::{Settled, caught};
+use crate::process::body::{drop_guarded, guarded};
+
+type Hook = Arc<dyn Fn() + Send + Sync>;
+type PanicHandler = Arc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
+
+/// The user's functions.
+#[derive(Clone, Default)]
+pub(super) struct Hooks {
+    pub(super) start: Option<Hook>,
+    pub(super) stop: Option<Hook>,
+    pub(super) panic: Option<PanicHandler>,
+}
+
+impl Hooks {
+    fn run(hook: Option<&Hook>) {
+        if let Some(hook) = hook {
+            // Ignored: a hook that panics has run; its message was printed.
+            drop(guarded(|| hook()));
+        }
+    }
+
+    /// Whether anything is to be called when a worker begins or leaves.
+    pub(super) fn has_life(&self) -> bool {
+        self.start.is_some() || self.stop.is_some()
+    }
+
+    pub(super) fn run_start(&self) {
+        Self::run(self.start.as_ref());
+    }
+
+    pub(super) fn run_stop(&self) {
+        Self::run(self.stop.as_ref());
+    }
+
+    /// A job has ended: with the payload of a panic that no handle was told of.
+    pub(super) fn ended(&self, outcome: Settled) -> Ended {
+        match outcome {
+            Ok(()) => Ended::Completed,
+            Err(payload) => {
+                if let Some(payload) = payload {
+                    self.report(payload);
+                }
+                Ended::Panicked
+            }
+        }
+    }
+
+    fn report(&self, payload: Box<dyn Any + Send>) {
+        match &self.panic {
+            Some(handler) => {
+                if let Err(second) = caught(|| handler(payload)) {
+                    drop_guarded(second);
+                }
+            }
+            None => drop_guarded(payload),
+        }
+    }
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks")
+            .field("start", &self.start.is_some())
+            .field("stop", &self.stop.is_some())
+            .field("panic", &self.panic.is_some())
+            .finish()
+    }
+}

@@ -1,0 +1,124 @@
+//! What the owner of a pool does with it, and waits for its calm.
+
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use procession_sync::atomic::Ordering::Relaxed;
+
+use super::block::block;
+use super::builder::{check_capacity, keep_alive_nanoseconds};
+use super::engine::Inner;
+use super::error::{PoolError, WaitError};
+use super::state::outcome::Calm;
+use crate::Waiting;
+use crate::process::body::{drop_guarded, guarded};
+use crate::scheduler::current;
+
+impl<J> Inner<J> {
+    pub(super) fn close(&self) -> bool {
+        // Before the close: afterwards it may be that of a pool that was opened again.
+        self.stop_reaper();
+        self.woken(self.core.close())
+    }
+
+    pub(super) fn shutdown_now(&self) -> usize {
+        let jobs = self.woken(self.core.clear());
+        let count = jobs.len();
+        // One by one: a panic of one must not keep the others from being resolved.
+        jobs.into_iter().for_each(drop_guarded);
+        count
+    }
+
+    pub(super) fn reopen(&self) -> Result<(), PoolError> {
+        if self.core.reopen() { Ok(()) } else { Err(PoolError::NotDrained) }
+    }
+    pub(super) fn resize(self: &Arc<Self>, capacity: usize) -> Result<usize, PoolError> {
+        check_capacity(capacity)?;
+        Ok(self.step(|core, start| core.resize(capacity, start)))
+    }
+
+    pub(super) fn set_keep_alive(&self, idle: Duration) {
+        self.keep_alive.store(keep_alive_nanoseconds(idle), Relaxed);
+        self.core.expect_uneven();
+    }
+}
+
+impl<J: Send + 'static> Inner<J> {
+    fn watch(&self, calm: Calm) -> Watch<'_, J> {
+        Watch { inner: self, calm, number: self.last_watch.fetch_add(1, Relaxed) }
+    }
+
+    pub(super) fn wait(&self, patience: Option<Duration>) -> Result<(), WaitError> {
+        if !self.is_closed() {
+            return Err(WaitError::Open);
+        }
+        self.wait_for(Calm::Drained, patience)
+    }
+
+    pub(super) fn wait_idle(&self, patience: Option<Duration>) -> Result<(), WaitError> {
+        self.wait_for(Calm::Idle, patience)
+    }
+
+    fn wait_for(&self, calm: Calm, patience: Option<Duration>) -> Result<(), WaitError> {
+        if self.is_inside() {
+            return Err(WaitError::Inside);
+        }
+        let watch = self.watch(calm);
+        block(patience, |task| watch.poll_calm(task)).ok_or(WaitError::TimedOut)
+    }
+
+    pub(super) async fn drained(&self) -> Result<(), WaitError> {
+        if !self.is_closed() {
+            return Err(WaitError::Open);
+        }
+        self.until(Calm::Drained).await
+    }
+
+    pub(super) async fn idle(&self) -> Result<(), WaitError> {
+        self.until(Calm::Idle).await
+    }
+
+    async fn until(&self, calm: Calm) -> Result<(), WaitError> {
+        if self.is_inside() {
+            return Err(WaitError::Inside);
+        }
+        let watch = self.watch(calm);
+        std::future::poll_fn(|task| watch.poll_calm(task)).await;
+        Ok(())
+    }
+}
+
+/// Somebody who waits for a calm; forgotten when he goes.
+struct Watch<'a, J: Send + 'static> {
+    inner: &'a Inner<J>,
+    calm: Calm,
+    number: u64,
+}
+
+impl<J: Send + 'static> Watch<'_, J> {
+    fn poll_calm(&self, task: &mut TaskContext<'_>) -> Poll<()> {
+        let (is_calm, waker) = self.inner.core.watch(self.number, self.calm, task.waker().clone());
+        drop(waker);
+        if is_calm {
+            return Poll::Ready(());
+        }
+        current::note_waiting(Waiting::JOB);
+        Poll::Pending
+    }
+}
+
+impl<J: Send + 'static> Drop for Watch<'_, J> {
+    fn drop(&mut self) {
+        drop(self.inner.core.unwatch(self.number));
+    }
+}
+
+/// What the handles of a pool share: with the last of them the pool is closed.
+pub(super) struct Owner<J>(pub(super) Arc<Inner<J>>);
+
+impl<J> Drop for Owner<J> {
+    fn drop(&mut self) {
+        drop(guarded(|| self.0.close()));
+    }
+}

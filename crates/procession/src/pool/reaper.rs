@@ -1,0 +1,111 @@
+//! What a pool whose workers rest does later: it reaps, and retries.
+
+use std::io;
+use std::sync::{Arc, Weak};
+
+use procession_sync::atomic::Ordering::Relaxed;
+
+use super::engine::Inner;
+use crate::SpawnOptions;
+use crate::scheduler::driver::NEVER;
+use crate::scheduler::shared::Shared;
+use crate::time::action::Action;
+use crate::time::{Armed, arm, sleep_on};
+
+impl<J> Inner<J> {
+    pub(super) fn stop_reaper(&self) {
+        self.delete(self.change_reaper(Option::take));
+    }
+
+    fn delete(&self, reaper: Option<(u64, Armed)>) {
+        if let (Some((_, armed)), Some(shared)) = (reaper, self.engine.scheduler()) {
+            drop(armed.delete(shared));
+        }
+    }
+
+    fn change_reaper<R>(&self, change: impl FnOnce(&mut Option<(u64, Armed)>) -> R) -> R {
+        change(&mut self.reaper.lock().expect("nothing that can panic runs under this lock"))
+    }
+}
+
+impl<J: Send + 'static> Inner<J> {
+    pub(super) fn prestart(self: &Arc<Self>, wanted: usize) -> io::Result<()> {
+        let until = self.rest_until();
+        let reap_at = self.core.prestart(wanted, until, &mut || self.start())?;
+        self.reap_at(reap_at);
+        Ok(())
+    }
+
+    /// When a worker leaves that rests from now on.
+    pub(super) fn rest_until(&self) -> u64 {
+        // Threads and coroutines look at the clock when they park.
+        let Some(shared) = self.engine.scheduler().filter(|_| self.engine.rests()) else {
+            return NEVER;
+        };
+        // Relaxed: a change counts from about now on.
+        match self.keep_alive.load(Relaxed) {
+            NEVER => NEVER,
+            idle => shared.world.now().saturating_add(idle),
+        }
+    }
+
+    /// Has those reaped who rest too long, at that time.
+    pub(super) fn reap_at(&self, when: Option<u64>) {
+        let (Some(when), Some(shared)) = (when, self.engine.scheduler()) else {
+            return;
+        };
+        let me = Weak::clone(&self.me);
+        let reap = move || {
+            if let Some(inner) = me.upgrade() {
+                inner.reap();
+            }
+        };
+        let now = shared.world.now();
+        let replaced = self.change_reaper(|reaper| {
+            if reaper.is_some_and(|(before, _)| now < before && before <= when) {
+                // Another has agreed on less meanwhile, and was faster.
+                return Some(None);
+            }
+            let armed = arm(shared, when, None, Action::Call(Arc::new(reap))).ok()?;
+            Some(reaper.replace((when, armed)))
+        });
+        match replaced {
+            // Outside the lock: who waits for a timer is woken.
+            Some(before) => self.delete(before),
+            None => self.reap_later(shared, when),
+        }
+    }
+
+    /// As `reap_at`, without a timer, of which there are none left at present: a process waits for one.
+    #[cold]
+    fn reap_later(&self, shared: &Arc<Shared>, when: u64) {
+        let me = Weak::clone(&self.me);
+        let sleep = sleep_on(Arc::clone(shared), when);
+        let reaper = SpawnOptions::new().on_shared(Arc::clone(shared)).try_spawn(async move {
+            sleep.await;
+            if let Some(inner) = me.upgrade() {
+                inner.reap();
+            }
+        });
+        if reaper.is_err() {
+            // The next that rests tries again.
+            self.core.forget_reaper();
+        }
+    }
+
+    pub(super) fn forget_retry(&self) {
+        self.core.forget_retry();
+    }
+
+    /// Starts workers for jobs that are queued because none could be started.
+    pub(super) fn retry(self: &Arc<Self>) {
+        self.step(|core, start| ((), core.retry(start)));
+    }
+
+    fn reap(&self) {
+        if let Some(shared) = self.engine.scheduler() {
+            let next = self.woken(self.core.reap(shared.world.now()));
+            self.reap_at(next);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! How a job gets into a pool: at once, after a wait for a place, or in its submitter.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use super::block::block;
+use super::builder::OnFull;
+use super::engine::Inner;
+use super::error::{SubmitError, Why};
+use super::state::busy::Busy;
+use super::state::outcome::{Entry, Refused, Verdict};
+use crate::Waiting;
+use crate::scheduler::current;
+use crate::sync::wait_list::{Another, Place};
+use crate::time::timeout;
+
+/// For how long a submitter waits for a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Patience {
+    Refuse,
+    For(Option<Duration>),
+    RunHere,
+}
+
+impl From<OnFull> for Patience {
+    fn from(on_full: OnFull) -> Self {
+        match on_full {
+            OnFull::Wait => Self::For(None),
+            OnFull::Refuse => Self::Refuse,
+            OnFull::CallerRuns => Self::RunHere,
+        }
+    }
+}
+
+fn why(refused: Refused) -> Why {
+    match refused {
+        Refused::Full => Why::Full,
+        Refused::Closed => Why::Closed,
+        Refused::Worker(error) => Why::Worker(error),
+    }
+}
+
+fn refused<C>((content, refused): (C, Refused)) -> SubmitError<C> {
+    SubmitError { content, kind: why(refused) }
+}
+
+impl<J> Inner<J> {
+    pub(super) fn release(&self, generation: u64) {
+        self.woken(((), self.core.release(generation)));
+    }
+
+    pub(super) fn try_reserve(&self) -> Result<u64, Why> {
+        self.core.try_reserve().map_err(|kind| {
+            self.core.count_refused();
+            why(kind)
+        })
+    }
+    pub(super) fn enter<C>(self: &Arc<Self>, content: C, make: impl FnOnce(C) -> J) -> Result<u64, SubmitError<C>> {
+        self.step(|core, start| core.enter(content, make, start)).map_err(refused)
+    }
+
+    /// With a place that was reserved.
+    pub(super) fn enter_reserved<C>(
+        self: &Arc<Self>,
+        generation: u64,
+        content: C,
+        make: impl FnOnce(C) -> J,
+    ) -> Result<u64, SubmitError<C>> {
+        self.step(|core, start| core.enter_reserved(generation, content, make, start)).map_err(refused)
+    }
+}
+
+impl<J: Send + 'static> Inner<J> {
+    pub(super) fn place(self: &Arc<Self>, timed: bool) -> PlaceWait<'_, J> {
+        PlaceWait { inner: self, place: None, timed }
+    }
+
+    /// Puts a job into the pool, or waits, or runs it here.
+    pub(super) fn put<C>(
+        self: &Arc<Self>,
+        content: C,
+        patience: Patience,
+        mut make: impl FnMut(C) -> J,
+    ) -> Result<u64, SubmitError<C>> {
+        let entered = match self.enter(content, &mut make) {
+            Err(SubmitError { content, kind: Why::Full }) => match patience {
+                Patience::Refuse => Err(SubmitError { content, kind: Why::Full }),
+                Patience::For(patience) => {
+                    let mut place = self.place(patience.is_some());
+                    match block(patience, |task| place.poll_place(task)).unwrap_or(Err(Why::TimedOut)) {
+                        Ok(generation) => self.enter_reserved(generation, content, make),
+                        Err(kind) => Err(SubmitError { content, kind }),
+                    }
+                }
+                Patience::RunHere => match self.core.begin_inline() {
+                    Some(ticket) => {
+                        let job = make(content);
+                        self.run_inline(ticket, job);
+                        Ok(ticket)
+                    }
+                    None => Err(SubmitError { content, kind: Why::Closed }),
+                },
+            },
+            entered => entered,
+        };
+        self.count_if_refused(&entered);
+        entered
+    }
+
+    /// Counts a refusal that the protocol has not counted.
+    pub(super) fn count_if_refused<C>(&self, entered: &Result<u64, SubmitError<C>>) {
+        if entered.as_ref().is_err_and(|error| !error.is_no_worker()) {
+            self.core.count_refused();
+        }
+    }
+    /// Puts a job into the pool, or waits for a place as async code does.
+    pub(super) async fn put_async<C>(
+        self: &Arc<Self>,
+        content: C,
+        patience: Patience,
+        mut make: impl FnMut(C) -> J,
+    ) -> Result<u64, SubmitError<C>> {
+        poll_fn(|task| if current::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
+        let patience = match patience {
+            Patience::Refuse => return self.put_now(content, make),
+            Patience::For(patience) => patience,
+            // What is not polled by a worker of the pool cannot be its job.
+            Patience::RunHere => None,
+        };
+        let mut place = self.place(patience.is_some());
+        let mut content = Some(content);
+        let entering = poll_fn(|task| place.poll_enter(task, &mut content, &mut make));
+        let entered = match patience {
+            Some(patience) => timeout(patience, entering).await.unwrap_or(Err(Why::TimedOut)),
+            None => entering.await,
+        };
+        drop(place);
+        let entered = entered.map_err(|kind| {
+            let content = content.take().expect("what was not taken is here");
+            SubmitError { content, kind }
+        });
+        self.count_if_refused(&entered);
+        entered
+    }
+
+    /// Puts a job into the pool, if there is a place.
+    pub(super) fn put_now<C>(self: &Arc<Self>, content: C, make: impl FnOnce(C) -> J) -> Result<u64, SubmitError<C>> {
+        let entered = self.enter(content, make);
+        self.count_if_refused(&entered);
+        entered
+    }
+}
+
+/// Waits for a place in a pool, which is reserved then. Dropped, it gives back what it was given.
+pub(super) struct PlaceWait<'a, J: Send + 'static> {
+    inner: &'a Arc<Inner<J>>,
+    place: Option<Place>,
+    /// Whether the caller goes on some day without a place.
+    timed: bool,
+}
+
+impl<J: Send + 'static> PlaceWait<'_, J> {
+    pub(super) fn poll_place(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<u64, Why>> {
+        let mut another = Another::of(task.waker());
+        another.prepare();
+        if self.place.is_some() {
+            return match self.inner.core.poll_wait(&mut self.place, &mut another) {
+                Some(Verdict::Granted(generation)) => Poll::Ready(Ok(generation)),
+                Some(Verdict::Closed) => Poll::Ready(Err(Why::Closed)),
+                None => Poll::Pending,
+            };
+        }
+        match self.inner.core.wait(&mut another, self.own_worker()) {
+            Entry::Granted(generation) => Poll::Ready(Ok(generation)),
+            entry => self.note(entry).map(Err),
+        }
+    }
+
+    /// The worker whose job waits, if it waits without a limit of time.
+    fn own_worker(&self) -> Option<Busy> {
+        if self.timed { None } else { self.inner.own_worker() }
+    }
+
+    /// Keeps the place of somebody who waits, or says why he does not.
+    fn note(&mut self, entry: Entry) -> Poll<Why> {
+        Poll::Ready(match entry {
+            Entry::Waits(place) => {
+                self.place = Some(place);
+                return Poll::Pending;
+            }
+            Entry::Closed => Why::Closed,
+            Entry::TooManyWaiting => Why::TooManyWaiting,
+            Entry::WouldDeadlock => Why::WouldDeadlock,
+            Entry::Granted(_) | Entry::Taken(_) => unreachable!("whoever asked for it has taken it"),
+        })
+    }
+
+    /// Puts a job into the pool as soon as there is a place; its ticket. The content is taken if the job is.
+    pub(super) fn poll_enter<C>(
+        &mut self,
+        task: &mut TaskContext<'_>,
+        content: &mut Option<C>,
+        make: &mut impl FnMut(C) -> J,
+    ) -> Poll<Result<u64, Why>> {
+        let inner = self.inner;
+        let mut another = Another::of(task.waker());
+        another.prepare();
+        let polled = if self.place.is_some() {
+            let place = &mut self.place;
+            match inner.step(|core, start| core.enter_served(place, content, make, start, &mut another)) {
+                Some(entered) => Poll::Ready(entered.map_err(why)),
+                None => Poll::Pending,
+            }
+        } else {
+            let own = self.own_worker();
+            match inner.step(|core, start| core.enter_or_wait(content, make, start, &mut another, own)) {
+                Ok(Entry::Taken(ticket)) => Poll::Ready(Ok(ticket)),
+                Ok(entry) => self.note(entry).map(Err),
+                Err(refused) => Poll::Ready(Err(why(refused))),
+            }
+        };
+        if polled.is_pending() {
+            current::note_waiting(Waiting::JOB);
+        }
+        polled
+    }
+
+    pub(super) fn is_enlisted(&self) -> bool {
+        self.place.is_some()
+    }
+}
+
+impl<J: Send + 'static> Future for PlaceWait<'_, J> {
+    type Output = Result<u64, Why>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        if !current::charge(task) {
+            return Poll::Pending;
+        }
+        let polled = self.get_mut().poll_place(task);
+        if polled.is_pending() {
+            current::note_waiting(Waiting::JOB);
+        }
+        polled
+    }
+}
+
+impl<J: Send + 'static> Drop for PlaceWait<'_, J> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.inner.woken(((), self.inner.core.leave_wait(place)));
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Pools whose workers are threads.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::builder::{Builder, Queue};
+use super::engine::Inner;
+use super::error::{PoolError, SubmitError};
+use super::job_handle::JobHandle;
+use super::operations::{Entrance, Permit, Pooling, operations, thread_operations};
+use super::state::outcome::Ended;
+use super::submit::Patience;
+use super::task::{Outstanding, Runnable, Task, caught};
+use super::threads::Threads;
+use crate::process::body::drop_guarded;
+
+/// A job with a handle; dropped before it was run, it is cancelled.
+pub(super) struct Held(Arc<dyn Runnable>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// A job of a scope, which borrows for `'a`.
+pub(super) type Scoped<'a> = Box<dyn FnOnce(&Inner<Job>) -> Ended + Send + 'a>;
+
+pub(super) enum Job {
+    /// Of `execute`.
+    Call(Box<dyn FnOnce() + Send>, Option<Outstanding>),
+    /// Of `submit`.
+    Task(Held),
+    /// Of a scope.
+    Scoped(Scoped<'static>),
+}
+
+fn run(inner: &Inner<Job>, job: Job) -> Ended {
+    match job {
+        Job::Call(closure, outstanding) => {
+            let ended = inner.hooks.ended(caught(closure).map_err(Some));
+            drop(outstanding);
+            ended
+        }
+        Job::Task(task) => {
+            let ended = task.0.run();
+            // The result goes with it, if the handle is gone.
+            drop_guarded(task);
+            ended
+        }
+        Job::Scoped(run) => run(inner),
+    }
+}
+
+/// A closure whose result nobody wants, boxed before the pool is locked.
+struct Call<F>(Box<F>, Option<Outstanding>);
+
+impl<F: FnOnce() + Send + 'static> Call<F> {
+    fn new(closure: F) -> Self {
+        Self(Box::new(closure), Outstanding::here())
+    }
+
+    fn into_job(self) -> Job {
+        Job::Call(self.0, self.1)
+    }
+
+    fn refused(error: SubmitError<Self>) -> SubmitError<F> {
+        SubmitError::of(error, |call| *call.0)
+    }
+}
+
+fn task<F, T>(closure: F) -> Arc<Task<F, T>>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    Arc::new(Task::new(closure, Outstanding::here()))
+}
+
+fn task_job<F, T>(task: &Arc<Task<F, T>>) -> Job
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    Job::Task(Held(Arc::clone(task) as _))
+}
+
+fn refused_task<F, T>(error: SubmitError<&Arc<Task<F, T>>>) -> SubmitError<F>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    SubmitError::of(error, |task| task.take().expect("it was not run"))
+}
+
+/// A pool of threads that run closures.
+///
+/// It starts a thread for a job if none is idle and fewer live than its capacity, and lets one go that has been idle for the keep-alive. A
+/// panic goes to the job's handle, or to the handler of the pool, and the worker goes on. Everything that is refused comes back in the
+/// error.
+///
+/// This is a handle; clones are of the same pool. When the last one is dropped, the pool is closed: what is queued still runs, and
+/// then its threads end. The drop waits for nothing.
+///
+/// ```
+/// use procession::pool::Pool;
+///
+/// let pool = Pool::builder().capacity(2).build()?;
+/// let words = pool.submit(|| "so much to do".split(' ').count())?;
+/// let panics = pool.submit(|| -> usize { std::panic::resume_unwind(Box::new("out of luck")) })?;
+/// assert_eq!(words.join(), Ok(4));
+/// assert_eq!(panics.join().unwrap_err().to_string(), "the job panicked: out of luck");
+///
+/// pool.close();
+/// let refused = pool.execute(|| println!("never")).unwrap_err();
+/// assert!(refused.is_closed());
+/// let closure = refused.into_inner();
+/// closure(); // Nothing is lost.
+/// pool.wait(None)?;
+/// assert_eq!(pool.stats().live, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Jobs of a pool that use it
+/// A job may submit to its own pool. If it would have to wait for a place, and all other workers wait for the same already, none of them
+/// could ever go on: then it gets an error ([`SubmitError::is_deadlock`]). Waits with a limit of time do not count, nor does what else a job
+/// may wait for, such as locks.
+#[derive(Clone)]
+pub struct Pool(Entrance<Job>);
+
+impl Builder {
+    /// Builds a pool of threads.
+    ///
+    /// # Errors
+    /// [`PoolError`]: a value out of its range, or the system refused one of the threads that were to be [started](Self::prestart) at once.
+    pub fn build(self) -> Result<Pool, PoolError> {
+        let engine = Threads { run: Box::new(run), stack_size: self.stack_size };
+        Entrance::open(&self, engine).map(Pool)
+    }
+}
+
+impl Pool {
+    /// Starts to describe a pool.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// For how long a submitter waits who does not say it.
+    pub(super) fn patience(&self) -> Patience {
+        self.0.patience()
+    }
+
+    fn put_call<F: FnOnce() + Send + 'static>(&self, closure: F, patience: Patience) -> Result<(), SubmitError<F>> {
+        self.inner().put(Call::new(closure), patience, Call::into_job).map(drop).map_err(Call::refused)
+    }
+
+    fn put_task<F, T>(&self, closure: F, patience: Patience) -> Result<JobHandle<T>, SubmitError<F>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let task = task(closure);
+        let ticket = self.inner().put(&task, patience, task_job).map_err(refused_task)?;
+        Ok(JobHandle::new(self.inner(), task, ticket))
+    }
+
+    /// Runs a closure whose result nobody wants. If the pool is full, this does what [`Builder::on_full`] says.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it.
+    ///
+    /// # Blocking
+    /// Blocks the thread while it waits for a place. In async code, [`reserve`](Self::reserve) one instead.
+    pub fn execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
+        self.put_call(closure, self.patience())
+    }
+
+    /// As [`execute`](Self::execute), with a handle to the result.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it.
+    ///
+    /// # Blocking
+    /// As [`execute`](Self::execute).
+    pub fn submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.put_task(closure, self.patience())
+    }
+
+    /// As [`execute`](Self::execute), but refuses if the pool is full.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it.
+    pub fn try_execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
+        self.put_call(closure, Patience::Refuse)
+    }
+
+    /// As [`submit`](Self::submit), but refuses if the pool is full.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it.
+    pub fn try_submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.put_task(closure, Patience::Refuse)
+    }
+
+    /// As [`execute`](Self::execute), but waits for a place for at most `patience`.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it.
+    ///
+    /// # Blocking
+    /// Blocks the thread while it waits for a place.
+    pub fn execute_timeout<F>(&self, closure: F, patience: Duration) -> Result<(), SubmitError<F>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.put_call(closure, Patience::For(Some(patience)))
+    }
+
+    /// As [`submit`](Self::submit), but waits for a place for at most `patience`.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it.
+    ///
+    /// # Blocking
+    /// Blocks the thread while it waits for a place.
+    pub fn submit_timeout<F, T>(&self, closure: F, patience: Duration) -> Result<JobHandle<T>, SubmitError<F>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.put_task(closure, Patience::For(Some(patience)))
+    }
+}
+
+operations!([] Pool, Job);
+thread_operations!([] Pool);
+
+impl Permit<'_, Pool> {
+    /// As [`Pool::execute`], without waiting.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it: the pool is closed, or could start no worker.
+    pub fn execute<F: FnOnce() + Send + 'static>(self, closure: F) -> Result<(), SubmitError<F>> {
+        self.enter(Call::new(closure), Call::into_job).map(drop).map_err(Call::refused)
+    }
+
+    /// As [`Pool::submit`], without waiting.
+    ///
+    /// # Errors
+    /// [`SubmitError`], with the closure in it: the pool is closed, or could start no worker.
+    pub fn submit<F, T>(self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let pool = self.pool;
+        let task = task(closure);
+        let ticket = self.enter(&task, task_job).map_err(refused_task)?;
+        Ok(JobHandle::new(pool.inner(), task, ticket))
+    }
+}
+
+/// Runs a closure that blocks, or computes for long, on a thread of its own, while processes go on.
+///
+/// The threads are those of one pool of this program: as many as 512, started as they are needed, and each goes after 10 s without
+/// work; what comes beyond them is queued, without a bound. For more say in this, make a [`Pool`].
+///
+/// ```
+/// let text = procession::run(async { procession::spawn_blocking(|| std::fs::read_to_string("Cargo.toml")).await })?;
+/// assert!(text?.contains("[package]"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// If the system gives no thread at all, the closure is dropped, and the handle answers [`JobError::Refused`](super::JobError::Refused). A test clock
+/// stands still until the closure has returned.
+pub fn spawn_blocking<F, T>(closure: F) -> JobHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    static POOL: OnceLock<Pool> = OnceLock::new();
+    let pool = POOL.get_or_init(|| {
+        let builder = Pool::builder().name("blocking").queue(Queue::Unbounded);
+        builder.build().expect("the defaults are in range, and nothing is started yet")
+    });
+    #[cfg(feature = "tracing")]
+    let closure = crate::observe::trace::in_current_span(closure);
+    pool.submit(closure).unwrap_or_else(|_| JobHandle::refused())
+}
