@@ -117,14 +117,24 @@
 //! Ids are strings. A stop is a cancel first ([`Stop::Signal`] is OTP's). The window is exact, where OTP's is coarse. A supervisor answers while a child starts or
 //! stops. Back-off is an extra. There is no change of code.
 
+mod advance;
+mod child;
 mod description;
 mod error;
+mod events;
+mod policy;
 mod reference;
+mod requests;
+mod start;
+mod status;
+mod supervise;
 mod tree;
 
-pub use description::{AutoShutdown, BackOff, ChildSpec, Restart, Started, Stop, Strategy, Supervisor};
-pub use error::{ChildError, SpecError, StartError, SupervisorGone};
-pub use reference::{ChildInfo, ChildKey, ChildStatus, Counts, Running, SupervisorRef};
+pub use self::description::{ChildSpec, Started, Supervisor};
+pub use self::error::{ChildError, SpecError, StartError, SupervisorGone};
+pub use self::policy::{AutoShutdown, BackOff, Restart, Stop, Strategy};
+pub use self::reference::{Running, SupervisorRef};
+pub use self::status::{ChildInfo, ChildKey, ChildStatus, Counts};
 
 #[cfg(doc)]
 use crate::Exit;

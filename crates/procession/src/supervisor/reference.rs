@@ -5,95 +5,14 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin as StdPin;
-use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use super::description::{ChildSpec, Restart};
+use super::description::{ChildSpec, Request};
 use super::error::{ChildError, SupervisorGone};
-use super::tree::Request;
-use crate::scheduler::reach::find;
-use crate::{Address, Exit, Handle, Instant, Pid, Reply};
-
-/// Which child: by its id, or by its process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChildKey {
-    /// By its id.
-    Id(Arc<str>),
-    /// By its process, if it has one.
-    Pid(Pid),
-}
-
-impl From<&str> for ChildKey {
-    fn from(id: &str) -> Self {
-        Self::Id(id.into())
-    }
-}
-
-impl From<Arc<str>> for ChildKey {
-    fn from(id: Arc<str>) -> Self {
-        Self::Id(id)
-    }
-}
-
-impl From<Pid> for ChildKey {
-    fn from(pid: Pid) -> Self {
-        Self::Pid(pid)
-    }
-}
-
-/// What a child is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ChildStatus {
-    /// It runs.
-    Running(Pid),
-    /// It has not said yet that it has started.
-    Starting(Pid),
-    /// It is being stopped.
-    Stopping(Pid),
-    /// It is to be started: at once after others, or at this moment.
-    Waiting(Instant),
-    /// It was stopped, or has ended.
-    Stopped,
-}
-
-impl ChildStatus {
-    /// Its process, if it has one.
-    pub fn pid(self) -> Option<Pid> {
-        match self {
-            Self::Running(pid) | Self::Starting(pid) | Self::Stopping(pid) => Some(pid),
-            Self::Waiting(_) | Self::Stopped => None,
-        }
-    }
-}
-
-/// One child, as its supervisor sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ChildInfo {
-    /// Its id, if it has one.
-    pub id: Option<Arc<str>>,
-    /// What it is doing.
-    pub status: ChildStatus,
-    /// When it is restarted.
-    pub restart: Restart,
-    /// Whether it is a supervisor.
-    pub is_supervisor: bool,
-}
-
-/// How many children there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// All of them.
-    pub children: usize,
-    /// Those that run.
-    pub running: usize,
-    /// Those that are supervisors, running or not.
-    pub supervisors: usize,
-}
-
+use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
+use crate::scheduler::shared::{self, find};
+use crate::{Address, Exit, Handle, Pid, Reply};
 /// A reference to a running supervisor; clones are of the same one. It does not keep it alive.
 ///
 /// What is asked is answered in order, as soon as it is done. A call ends when the supervisor does; it is not limited in time otherwise, since how long a child may

@@ -1,0 +1,147 @@
+//! How the process of each kind of child is made.
+
+use std::future::Future;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::description::{ChildSpec, Make, Started};
+use super::policy::{Restart, Stop};
+use crate::coroutine;
+use crate::process::body::guarded;
+use crate::scheduler::handle;
+use crate::{Context, Process, SpawnOptions, Value};
+
+/// How long a worker has to end.
+const STOP_DEFAULT: Duration = Duration::from_secs(5);
+
+impl ChildSpec {
+    /// A process with a mailbox. `process` is called for each start, in the first step of the new process; a panic of it is that process's.
+    #[track_caller]
+    pub fn new<M, F, P>(id: impl Into<Arc<str>>, process: F) -> Self
+    where
+        M: Send + 'static,
+        F: Fn(Context<M>) -> P + Send + Sync + 'static,
+        P: Future + Send + 'static,
+        P::Output: Send + 'static,
+    {
+        Self::anonymous(process).id(id)
+    }
+
+    /// As [`new`](Self::new), without an id, for [dynamic](super::Strategy::Dynamic) supervisors.
+    #[track_caller]
+    pub fn anonymous<M, F, P>(process: F) -> Self
+    where
+        M: Send + 'static,
+        F: Fn(Context<M>) -> P + Send + Sync + 'static,
+        P: Future + Send + 'static,
+        P::Output: Send + 'static,
+    {
+        let process = Arc::new(process);
+        let factory = move |options: SpawnOptions, started: Started| {
+            started.forget();
+            let process = Arc::clone(&process);
+            let child = options.try_start(move |cx| process(cx)).map_err(|error| Arc::from(error.to_string()))?;
+            Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
+        };
+        Self::made(handle::caller(), Make::Worker(Arc::new(factory), false))
+    }
+
+    /// As [`new`](Self::new), but the child has started only when it says so, or fails to: OTP's `init`. Children behind it, and the supervisor's start,
+    /// wait for that.
+    ///
+    /// ```
+    /// use procession::Context;
+    /// use procession::supervisor::{ChildSpec, Supervisor};
+    ///
+    /// procession::run(async {
+    ///     let disk = ChildSpec::with_init("disk", |_: Context<()>, started| async move {
+    ///         started.fail("no such device");
+    ///     });
+    ///     let error = Supervisor::one_for_one().child(disk).start().await.unwrap_err();
+    ///     assert_eq!(error.to_string(), "cannot start the supervisor: child \"disk\" did not start: no such device");
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn with_init<M, F, P>(id: impl Into<Arc<str>>, process: F) -> Self
+    where
+        M: Send + 'static,
+        F: Fn(Context<M>, Started) -> P + Send + Sync + 'static,
+        P: Future + Send + 'static,
+        P::Output: Send + 'static,
+    {
+        let process = Arc::new(process);
+        let factory = move |options: SpawnOptions, started: Started| {
+            let process = Arc::clone(&process);
+            let child =
+                options.try_start(move |cx| process(cx, started)).map_err(|error| Arc::from(error.to_string()))?;
+            Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
+        };
+        Self::made(handle::caller(), Make::Worker(Arc::new(factory), true)).id(id)
+    }
+
+    /// A [coroutine](crate::coroutine): straight-line blocking code. `function` is called for each start, in the first step. Asked to end, it is unwound at its next
+    /// suspension. On a scheduler that has no coroutines ([`Builder::enable_coroutines`](crate::Builder::enable_coroutines)), a start fails.
+    #[track_caller]
+    pub fn coroutine<M, F, T>(id: impl Into<Arc<str>>, function: F) -> Self
+    where
+        M: Send + 'static,
+        F: Fn(coroutine::Context<M>) -> T + Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        let function = Arc::new(function);
+        let factory = move |options: SpawnOptions, started: Started| {
+            started.forget();
+            let function = Arc::clone(&function);
+            let child =
+                options.spawn_coroutine(move |cx| function(cx)).map_err(|error| Arc::from(error.to_string()))?;
+            Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
+        };
+        Self::made(handle::caller(), Make::Worker(Arc::new(factory), false)).id(id)
+    }
+
+    /// A state machine, started by the entry point `method` with what `input` makes. Both closures are called for each start, in the supervisor; a panic, and a
+    /// refusal of `init`, is a failed start.
+    #[track_caller]
+    pub fn machine<P: Process>(
+        id: impl Into<Arc<str>>,
+        process: impl Fn() -> P + Send + Sync + 'static,
+        method: impl Into<Box<str>>,
+        input: impl Fn() -> Value + Send + Sync + 'static,
+    ) -> Self {
+        let method = method.into();
+        let factory = move |options: SpawnOptions, started: Started| {
+            started.forget();
+            let made = guarded(|| (process(), input()));
+            let (process, input) = made.map_err(|exit| Arc::from(exit.to_string()))?;
+            let child = options.spawn_process(process, &method, input);
+            let child = child.map_err(|error| {
+                let reason = Arc::from(error.to_string());
+                crate::process::body::drop_guarded(error);
+                reason
+            })?;
+            Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
+        };
+        Self::made(handle::caller(), Make::Worker(Arc::new(factory), false)).id(id)
+    }
+
+    pub(super) fn made(location: &'static Location<'static>, make: Make) -> Self {
+        Self {
+            id: None,
+            make,
+            restart: Restart::Permanent,
+            stop: Stop::Within(STOP_DEFAULT),
+            significant: false,
+            name: None,
+            label: None,
+            mailbox: None,
+            affinity: None,
+            location,
+        }
+    }
+
+    pub(super) fn id(mut self, id: impl Into<Arc<str>>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+}

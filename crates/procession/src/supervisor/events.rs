@@ -1,0 +1,191 @@
+//! What a supervisor does when something has happened to a child.
+
+use std::sync::Arc;
+
+use super::description::Request;
+use super::error::{ChildError, StartError};
+use super::policy::{AutoShutdown, Restart, Strategy};
+use super::tree::{Process, Tree};
+use crate::sys::nanoseconds;
+use crate::{Context, Exit, MonitorRef, Pid};
+
+impl Tree {
+    pub(super) fn note_start(&mut self, key: u64, pid: Pid, monitor: MonitorRef, now: u64) {
+        if let Some(child) = self.children.get_mut(&key) {
+            child.process = Process::Runs(pid, monitor, now);
+            child.is_new = false;
+            if let Some(started) = child.started.take() {
+                started.send(Ok(pid));
+            }
+        }
+    }
+
+    /// A child that has no process did not start.
+    pub(super) fn fail_start(&mut self, key: u64, reason: Arc<str>, now: u64) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        if self.started.is_none() {
+            let id = child.spec.id.clone().unwrap_or_else(|| format!("#{key}").into());
+            let error = StartError::Child { id, reason };
+            self.end(Exit::failed(error.to_string()));
+            self.started = Some(Err(error));
+            return;
+        }
+        if let Some(started) = child.started.take() {
+            started.send(Err(ChildError::Start(reason)));
+            if child.is_new {
+                self.forget(key);
+            }
+            return;
+        }
+        self.restart(key, 0, now);
+    }
+    /// A process has ended that was a child's.
+    pub(super) fn note_end(&mut self, cx: &mut Context<Request>, pid: Pid, exit: &Exit) {
+        let Some(key) = self.pids.remove(&pid) else { return };
+        let now = cx.slot().shared().world.now();
+        self.starting.remove(&key);
+        let Some(child) = self.children.get_mut(&key) else { return };
+        self.significant -= usize::from(child.spec.significant);
+        let before = std::mem::replace(&mut child.process, Process::None);
+        if let Process::Stopping { deadline, .. } = before {
+            self.stopping.remove(&key);
+            if let Some(deadline) = deadline {
+                self.deadlines.remove(&(deadline, key));
+            }
+            return self.note_stop(key);
+        }
+        if self.to_stop.remove(&key) {
+            // It ended before its turn.
+            return self.note_stop(key);
+        }
+        let ran = match before {
+            Process::Runs(_, _, since) => now - since,
+            _ => {
+                let reason = child.failure.take().unwrap_or_else(|| exit.to_string().into());
+                return self.fail_start(key, reason, now);
+            }
+        };
+        let comes_back = match child.spec.restart {
+            Restart::Permanent => true,
+            Restart::Transient => !matches!(exit, Exit::Normal | Exit::Shutdown),
+            Restart::Temporary => false,
+        };
+        if comes_back {
+            return self.restart(key, ran, now);
+        }
+        let (significant, temporary) = (child.spec.significant, child.spec.restart == Restart::Temporary);
+        if temporary || self.is_dynamic() {
+            self.forget(key);
+        }
+        let ends = match self.description.auto_shutdown {
+            AutoShutdown::Never => false,
+            AutoShutdown::AnySignificant => significant,
+            AutoShutdown::AllSignificant => significant && self.significant == 0,
+        };
+        if ends {
+            self.end(Exit::Shutdown);
+        }
+    }
+
+    /// A child has ended that was to be stopped.
+    pub(super) fn note_stop(&mut self, key: u64) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        child.process = Process::None;
+        for stopped in child.stopped.drain(..) {
+            stopped.send(Ok(()));
+        }
+        let temporary = child.spec.restart == Restart::Temporary;
+        if child.comes_back && self.ending.is_none() && !temporary {
+            self.to_start.insert(key);
+            return;
+        }
+        if let Some(started) = child.started.take() {
+            started.send(Err(ChildError::Start(Arc::from("it was stopped"))));
+        }
+        if temporary || self.is_dynamic() {
+            self.forget(key);
+        }
+    }
+
+    /// A child has ended that is to be started again, after it ran for `ran`; or could not be started.
+    pub(super) fn restart(&mut self, key: u64, ran: u64, now: u64) {
+        if self.ending.is_some() {
+            return;
+        }
+        let period = nanoseconds(self.description.period);
+        while self.restarts.front().is_some_and(|&then| now - then >= period) {
+            self.restarts.pop_front();
+        }
+        if self.restarts.len() >= self.description.intensity as usize {
+            return self.end(Exit::Shutdown);
+        }
+        self.restarts.push_back(now);
+        let wait = self.draw_wait(key, ran);
+        match self.description.strategy {
+            Strategy::OneForOne | Strategy::Dynamic => {}
+            Strategy::OneForAll => self.recycle(0, key),
+            Strategy::RestForOne => self.recycle(key + 1, key),
+        }
+        if let Some(child) = self.children.get_mut(&key) {
+            // Even without a wait it is the next event, not a loop here: a start may fail at once.
+            let until = now.saturating_add(wait);
+            child.process = Process::Delayed { until };
+            self.delayed.insert((until, key));
+        }
+    }
+
+    /// How long a child waits for its restart.
+    pub(super) fn draw_wait(&mut self, key: u64, ran: u64) -> u64 {
+        let (Some(back_off), Some(child)) = (self.description.back_off, self.children.get_mut(&key)) else { return 0 };
+        let (first, most) = (nanoseconds(back_off.first), nanoseconds(back_off.most));
+        if ran > most {
+            child.restarts = 0;
+        }
+        let doubled = first.saturating_mul(1_u64.checked_shl(child.restarts).unwrap_or(u64::MAX));
+        child.restarts = child.restarts.saturating_add(1);
+        let wait = doubled.min(most);
+        self.generator.u64(wait / 2..=wait)
+    }
+
+    /// Stops all children from `from` on but one, and starts them again.
+    pub(super) fn recycle(&mut self, from: u64, but: u64) {
+        for (&key, child) in self.children.range_mut(from..).filter(|&(&key, _)| key != but) {
+            child.comes_back = true;
+            match child.process {
+                Process::Starting(..) | Process::Runs(..) => drop(self.to_stop.insert(key)),
+                Process::None => drop(self.to_start.insert(key)),
+                Process::Stopping { .. } | Process::Delayed { .. } => {}
+            }
+        }
+    }
+
+    /// The supervisor is to end: first all children.
+    pub(super) fn end(&mut self, exit: Exit) {
+        if self.ending.is_some() {
+            return;
+        }
+        self.ending = Some(exit);
+        self.started.get_or_insert(Err(StartError::Ended));
+        self.to_start.clear();
+        self.delayed.clear();
+        for (&key, child) in &mut self.children {
+            child.comes_back = false;
+            match child.process {
+                Process::Starting(..) | Process::Runs(..) => drop(self.to_stop.insert(key)),
+                Process::Delayed { .. } => child.process = Process::None,
+                Process::None | Process::Stopping { .. } => {}
+            }
+            if let Some(started) = child.started.take() {
+                started.send(Err(ChildError::Ended));
+            }
+        }
+    }
+
+    pub(super) fn answer_start(&mut self) {
+        if let Some(started) = &self.started
+            && let Some(awaited) = self.awaited.take()
+        {
+            awaited.send(started.clone());
+        }
+    }
+}

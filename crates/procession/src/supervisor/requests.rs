@@ -1,0 +1,133 @@
+//! What a supervisor is asked.
+
+use std::sync::Arc;
+
+use super::description::{Asked, ChildSpec, Request};
+use super::error::ChildError;
+use super::status::{ChildInfo, ChildKey, Counts};
+use super::tree::{Child, Process, Tree};
+use crate::scheduler::shared::{self, find};
+use crate::sys::nanoseconds;
+use crate::{Instant, Pid};
+
+impl Tree {
+    pub(super) fn serve(&mut self, request: Request) {
+        match request {
+            Request::Started { key, incarnation, result } => self.note_said(key, incarnation, result),
+            Request::Which(reply) => {
+                let info = |(&key, child): (&u64, &Child)| ChildInfo {
+                    id: child.spec.id.clone(),
+                    status: self.status(key, child),
+                    restart: child.spec.restart,
+                    is_supervisor: child.spec.is_supervisor(),
+                };
+                reply.send(self.children.iter().map(info).collect());
+            }
+            Request::Count(reply) => {
+                let count = |wanted: fn(&Child) -> bool| self.children.values().filter(|&child| wanted(child)).count();
+                reply.send(Counts {
+                    children: self.children.len(),
+                    running: count(|child| matches!(child.process, Process::Runs(..))),
+                    supervisors: count(|child| child.spec.is_supervisor()),
+                });
+            }
+            Request::Status(child, reply) => {
+                reply.send(self.find(&child).map(|key| self.status(key, &self.children[&key])));
+            }
+            Request::Start(spec, reply) => self.start_child(*spec, reply),
+            Request::StartAnother(reply) => match self.description.template.clone() {
+                Some(spec) => self.start_child(spec, reply),
+                None => reply.send(Err(ChildError::NoTemplate)),
+            },
+            Request::Terminate(child, reply) => match self.find(&child) {
+                Ok(key) => self.terminate_child(key, reply),
+                Err(error) => reply.send(Err(error)),
+            },
+            Request::Restart(child, reply) => match self.find_stopped(&child) {
+                Ok(key) => {
+                    if let Some(child) = self.children.get_mut(&key) {
+                        child.started = Some(reply);
+                        self.to_start.insert(key);
+                    }
+                }
+                Err(error) => reply.send(Err(error)),
+            },
+            Request::Delete(child, reply) => {
+                reply.send(self.find_stopped(&child).map(|key| self.forget(key)));
+            }
+        }
+    }
+
+    /// A child says whether it has started.
+    fn note_said(&mut self, key: u64, incarnation: u64, result: Result<(), Arc<str>>) {
+        let Some(child) = self.children.get_mut(&key).filter(|child| child.incarnation == incarnation) else { return };
+        let Process::Starting(pid, monitor) = child.process else { return };
+        match result {
+            Ok(()) => {
+                self.starting.remove(&key);
+                let now = nanoseconds(Instant::now().saturating_duration_since(Instant::from_nanoseconds(0)));
+                self.note_start(key, pid, monitor, now);
+            }
+            Err(reason) => {
+                // A supervisor ends by itself, after its children. The start has failed when the process has ended.
+                child.failure = Some(reason);
+                if !child.spec.is_supervisor()
+                    && let Some(slot) = find(pid)
+                {
+                    shared::terminate(&slot);
+                }
+            }
+        }
+    }
+
+    fn start_child(&mut self, spec: ChildSpec, reply: Asked<Pid>) {
+        let refused = if self.ending.is_some() {
+            Err(ChildError::Ended)
+        } else if let Err(error) = self.description.check_child(&spec) {
+            Err(ChildError::Spec(error))
+        } else {
+            match spec.id.as_ref().and_then(|id| self.ids.get(id)).map(|key| self.children[key].process.pid()) {
+                Some(Some(pid)) => Err(ChildError::AlreadyStarted(pid)),
+                Some(None) => Err(ChildError::AlreadyPresent),
+                None => Ok(()),
+            }
+        };
+        match refused {
+            Ok(()) => self.add(spec, Some(reply)),
+            Err(error) => reply.send(Err(error)),
+        }
+    }
+
+    fn terminate_child(&mut self, key: u64, reply: Asked<()>) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        child.comes_back = false;
+        match child.process {
+            Process::Starting(..) | Process::Runs(..) => {
+                child.stopped.push(reply);
+                self.to_stop.insert(key);
+            }
+            Process::Stopping { .. } => child.stopped.push(reply),
+            Process::None | Process::Delayed { .. } => {
+                if let Process::Delayed { until } = child.process {
+                    self.delayed.remove(&(until, key));
+                }
+                child.stopped.push(reply);
+                self.to_start.remove(&key);
+                self.note_stop(key);
+            }
+        }
+    }
+
+    /// A child without a process, which is not to get one.
+    fn find_stopped(&self, child: &ChildKey) -> Result<u64, ChildError> {
+        if self.ending.is_some() {
+            return Err(ChildError::Ended);
+        }
+        let key = self.find(child)?;
+        match self.children[&key].process {
+            Process::None if !self.to_start.contains(&key) => Ok(key),
+            Process::None | Process::Delayed { .. } => Err(ChildError::Restarting),
+            other => Err(other.pid().map_or(ChildError::NotFound, ChildError::Running)),
+        }
+    }
+}

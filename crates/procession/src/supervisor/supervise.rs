@@ -1,0 +1,107 @@
+//! The process of a supervisor.
+//!
+//! The process waits in one place, for the next event: a request, the end of a child, a moment, its cancel. Between two events it brings the children nearer to
+//! what they are to be: those in `to_stop` are stopped, those in `to_start` started, as far as the order allows. So it answers at any time.
+
+use std::convert::Infallible;
+use std::future::{Future, pending, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use super::description::{Report, Request, Supervisor};
+use super::error::StartError;
+use super::tree::Tree;
+use crate::relations;
+use crate::scheduler::shared::find;
+use crate::scheduler::shutdown;
+use crate::time::sleep_until;
+use crate::{Context, Event, Exit, Instant, Reply, yield_now};
+
+/// The generator of a supervisor is told from those of workers by this.
+const GENERATORS: u64 = 1 << 40;
+
+/// The process of a supervisor. It never returns: it ends itself, with an exit.
+pub(super) async fn supervise(
+    mut cx: Context<Request>,
+    description: Arc<Supervisor>,
+    report: Option<Report>,
+    awaited: Option<Reply<Result<(), StartError>>>,
+) -> Infallible {
+    cx.trap_exits(true);
+    // A shutdown asks what is there when it begins. A supervisor that is started while processes clean
+    // up would never be asked, and never ends by itself. One that is a child is stopped by its parent.
+    let is_late = cx.slot().shared().closing.phase() != shutdown::OPEN
+        && relations::supervisor(cx.slot()).and_then(find).is_none();
+    let parent = cx.parent();
+    let purpose = GENERATORS + u64::from(cx.pid().slot());
+    let generator = cx.slot().shared().world.generator(purpose);
+    let mut tree = Tree::new(cx.address(), description, generator, awaited);
+    let mut report = report;
+    let exit = loop {
+        let more = tree.go_on(&mut cx);
+        if let Some(exit) = tree.ended() {
+            break exit;
+        }
+        if let Some(started) = &tree.started
+            && started.is_ok()
+            && let Some(report) = report.take()
+        {
+            report.send(Ok(()));
+        }
+        if is_late && tree.ending.is_none() && matches!(tree.started, Some(Ok(()))) {
+            tree.end(Exit::Shutdown);
+            continue;
+        }
+        if more {
+            // Others may run, and what came meanwhile is looked at.
+            yield_now().await;
+        }
+        let deadline = if more { Some(0) } else { tree.next_moment() };
+        match next(&mut cx, deadline, tree.ending.is_some()).await {
+            Turn::Cancelled => tree.end(Exit::Shutdown),
+            Turn::Event(Event::Message(request)) => tree.serve(request),
+            Turn::Event(Event::Down(down)) => tree.note_end(&mut cx, down.pid, &down.exit),
+            // The ends of children come as downs, too. Whoever else is linked does not matter, as in OTP.
+            Turn::Event(Event::Exit(signal)) if signal.from.is_some() && signal.from == parent => {
+                tree.end(Exit::Shutdown);
+            }
+            Turn::Event(_) | Turn::Time => {}
+        }
+    };
+    if let (Some(report), Some(Err(error))) = (report, &tree.started) {
+        report.send(Err(error.to_string().into()));
+    }
+    tree.answer_start();
+    drop(tree);
+    relations::end_by(cx.slot(), exit);
+    pending().await
+}
+
+enum Turn {
+    Cancelled,
+    Event(Event<Request>),
+    Time,
+}
+
+/// Waits for whatever happens next.
+async fn next(cx: &mut Context<Request>, moment: Option<u64>, is_ending: bool) -> Turn {
+    let slot = cx.slot().clone();
+    let mut event = pin!(cx.receive_event_to_the_end());
+    let mut time = pin!(async move {
+        match moment {
+            Some(moment) => sleep_until(Instant::from_nanoseconds(moment)).await,
+            None => pending().await,
+        }
+    });
+    poll_fn(|task| {
+        if !is_ending && slot.state.see().may_end_itself() {
+            return Poll::Ready(Turn::Cancelled);
+        }
+        if let Poll::Ready(Some(event)) = event.as_mut().poll(task) {
+            return Poll::Ready(Turn::Event(event));
+        }
+        time.as_mut().poll(task).map(|()| Turn::Time)
+    })
+    .await
+}
