@@ -78,6 +78,7 @@ pub(crate) mod idle;
 mod mutation;
 pub(crate) mod outcome;
 pub(crate) mod picture;
+mod places;
 mod queue;
 pub(crate) mod seat;
 mod submit;

@@ -17,14 +17,14 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// is to reap, if nobody is to do so before.
     pub(crate) fn prestart(&self, wanted: usize, until: u64, start: Start<'_, J>) -> io::Result<Option<u64>> {
         self.look(|state| {
-            while state.open && state.live < wanted.min(state.limits.capacity) {
+            while state.places.open && state.live < wanted.min(state.limits.capacity) {
                 let worker = if state.limits.rests {
                     state.count_start();
                     Idle::Rests { until, has_begun: false }
                 } else {
                     state.start(start)?
                 };
-                state.push_idle(worker);
+                state.idle.push(worker);
             }
             Ok(state.reap_before(until))
         })
@@ -45,10 +45,8 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// Takes no more jobs. Says whether it did until now.
     pub(crate) fn close(&self) -> (bool, Wakes<J>) {
         self.change(|state, wakes| {
-            let was_open = std::mem::replace(&mut state.open, false);
+            let was_open = state.places.close();
             if was_open {
-                state.generation += 1;
-                state.reserved = 0;
                 state.reap_at = NEVER;
             }
             while state.serve(Verdict::Closed, wakes) {}
@@ -80,7 +78,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     pub(crate) fn reopen(&self) -> bool {
         self.look(|state| {
             let drained = state.is(Calm::Drained);
-            state.open |= drained;
+            state.places.open |= drained;
             drained
         })
     }
@@ -103,12 +101,12 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         self.look(|state| Picture {
             capacity: state.limits.capacity,
             live: state.live,
-            idle: state.idle.len(),
+            idle: state.idle.workers.len(),
             inline: state.inline,
             queued: state.queue.jobs,
-            reserved: state.reserved,
-            waiting: state.waiting,
-            closed: !state.open,
+            reserved: state.places.reserved,
+            waiting: state.places.waiting,
+            closed: !state.places.open,
             totals: state.totals,
         })
     }

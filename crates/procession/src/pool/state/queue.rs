@@ -14,6 +14,10 @@ pub(super) struct Queue<J> {
 }
 
 impl<J> Queue<J> {
+    pub(super) fn new() -> Self {
+        Self { entries: VecDeque::new(), jobs: 0 }
+    }
+
     pub(super) fn push(&mut self, ticket: u64, job: J) {
         self.entries.push_back((ticket, Some(job)));
         self.jobs += 1;

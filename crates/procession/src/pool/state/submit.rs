@@ -4,7 +4,7 @@ use super::busy::Busy;
 use super::core::Core;
 use super::mutation;
 use super::outcome::{Entry, Refused, Verdict};
-use super::synced::{Start, State};
+use super::synced::{Start, Synced};
 use super::wakes::Wakes;
 use crate::sync::wait_list::{Another, Place};
 
@@ -22,13 +22,13 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
                 state.last_ticket += 1;
                 state.totals.submitted += 1;
                 let ticket = state.last_ticket;
-                State::set_to_work(worker, ticket, make(content), wakes);
+                Synced::set_to_work(worker, ticket, make(content), wakes);
                 Ok(ticket)
             });
         }
-        let in_two = MUTATION == mutation::ENTER_IN_TWO && self.look(|state| state.open);
+        let in_two = MUTATION == mutation::ENTER_IN_TWO && self.look(|state| state.places.open);
         self.change(|state, wakes| {
-            if !state.open && !in_two {
+            if !state.places.open && !in_two {
                 return Err((content, Refused::Closed));
             }
             if !state.has_free_place() {
@@ -47,7 +47,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         start: Start<'_, J>,
     ) -> (Result<u64, (C, Refused)>, Wakes<J>) {
         self.change(|state, wakes| {
-            if !state.unreserve(generation) {
+            if !state.places.unreserve(generation) {
                 return Err((content, Refused::Closed));
             }
             let entered = state.dispatch(content, make, start, wakes);
@@ -65,23 +65,21 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// Reserves a place without waiting.
     pub(crate) fn try_reserve(&self) -> Result<u64, Refused> {
         self.look(|state| {
-            if !state.open {
+            if !state.places.open {
                 return Err(Refused::Closed);
             }
             if !state.has_free_place() {
                 return Err(Refused::Full);
             }
-            state.reserved += 1;
-            Ok(state.generation)
+            Ok(state.places.reserve())
         })
     }
 
     /// `Wait`, with a waker that is prepared. `own` is the worker on which a job of this pool calls, if it waits without a limit of time.
     pub(crate) fn wait(&self, another: &mut Another<'_>, own: Option<Busy>) -> Entry {
         self.look(|state| {
-            if state.open && state.has_free_place() {
-                state.reserved += 1;
-                return Entry::Granted(state.generation);
+            if state.places.open && state.has_free_place() {
+                return Entry::Granted(state.places.reserve());
             }
             state.wait(another, own)
         })
@@ -97,7 +95,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         own: Option<Busy>,
     ) -> (Result<Entry, Refused>, Wakes<J>) {
         self.change(|state, wakes| {
-            if state.open && state.has_free_place() {
+            if state.places.open && state.has_free_place() {
                 state.dispatch_out_of(content, make, start, wakes).map(Entry::Taken)
             } else {
                 Ok(state.wait(another, own))
@@ -116,8 +114,8 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         another: &mut Another<'_>,
     ) -> (Option<Result<u64, Refused>>, Wakes<J>) {
         self.change(|state, wakes| {
-            Some(match state.served(place, another)? {
-                Verdict::Granted(generation) if state.unreserve(generation) => {
+            Some(match state.places.served(place, another)? {
+                Verdict::Granted(generation) if state.places.unreserve(generation) => {
                     let entered = state.dispatch_out_of(content, make, start, wakes);
                     state.settle(wakes);
                     entered
@@ -129,22 +127,21 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
 
     /// Looks whether who waits was served; if so, frees his place in the list.
     pub(crate) fn poll_wait(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Verdict> {
-        self.look(|state| state.served(place, another))
+        self.look(|state| state.places.served(place, another))
     }
 
     /// Somebody waits no longer.
     pub(crate) fn leave_wait(&self, place: Place) -> Wakes<J> {
         let (own_waker, wakes) = self.change(|state, wakes| {
-            let (wish, who) = state.waiters.remove(place);
+            let (wish, who) = state.places.remove(place);
             match wish.verdict {
                 Some(Verdict::Granted(generation)) => {
-                    state.unreserve(generation);
+                    state.places.unreserve(generation);
                 }
                 Some(Verdict::Closed) => {}
                 None => {
-                    state.waiting -= 1;
                     if let Some(busy) = wish.own {
-                        state.unblock(busy);
+                        state.blocked.unblock(busy);
                     }
                 }
             }
@@ -158,7 +155,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// Gives a reserved place back.
     pub(crate) fn release(&self, generation: u64) -> Wakes<J> {
         self.change(|state, wakes| {
-            state.unreserve(generation);
+            state.places.unreserve(generation);
             state.settle(wakes);
         })
         .1

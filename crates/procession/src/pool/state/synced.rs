@@ -1,55 +1,40 @@
 //! What the lock of a pool guards, and the parts that its steps share.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::task::Waker;
 
 use procession_sync::Arc;
 
-use super::busy::Busy;
-use super::idle::Idle;
+use super::busy::{Blocked, Busy};
+use super::idle::{Idle, IdleStack};
 use super::outcome::{Calm, Ended, Entry, Refused, Verdict};
 use super::picture::{Limits, Totals};
+use super::places::Places;
 use super::queue::Queue;
 use super::seat::{Order, Seat};
 use super::wakes::{Launch, Wakes};
-use crate::sync::wait_list::{Another, Place, Waiters, Who};
+use crate::scheduler::driver::NEVER;
+use crate::sync::wait_list::Another;
 
-/// Somebody who waits for a place.
+/// What the lock of a pool guards.
 #[derive(Debug)]
-pub(super) struct Wish {
-    pub(super) verdict: Option<Verdict>,
-    /// The worker whose job waits, if it waits without a limit of time.
-    pub(super) own: Option<Busy>,
-}
-
-#[derive(Debug)]
-pub(super) struct State<J> {
+pub(super) struct Synced<J> {
     pub(super) limits: Limits,
-    pub(super) open: bool,
-    pub(super) generation: u64,
     pub(super) live: usize,
     /// Workers that have left the count, and run their hooks.
     pub(super) leaving: usize,
     /// Jobs that run on other threads than those of workers, or inside of another job.
     pub(super) inline: usize,
-    /// The worker that became idle last is at the back.
-    pub(super) idle: VecDeque<Idle<J>>,
-    /// Some that rest may leave before others that began to rest before them, since the keep-alive was changed.
-    pub(super) uneven: bool,
+    pub(super) idle: IdleStack<J>,
     /// Somebody is to retry.
     pub(super) retries: bool,
     /// When somebody reaps.
     pub(super) reap_at: u64,
     pub(super) queue: Queue<J>,
     pub(super) last_ticket: u64,
-    pub(super) reserved: usize,
-    pub(super) waiters: Waiters<Wish>,
-    pub(super) waiting: usize,
-    /// Busy workers whose job can go on only when another of this pool has ended, and how often it waits.
-    pub(super) blocked: BTreeMap<Busy, u32>,
-    /// Jobs that a job of this pool waits for, by ticket, and the worker of that one.
-    pub(super) joins: Vec<(u64, Busy)>,
+    pub(super) places: Places,
+    pub(super) blocked: Blocked,
     /// Who waits for a calm, by number.
     pub(super) watchers: BTreeMap<u64, (Calm, Waker)>,
     pub(super) totals: Totals,
@@ -58,13 +43,31 @@ pub(super) struct State<J> {
 /// Starts a worker that parks; of one that rests, only says that it may be started, which is done outside the lock.
 pub(crate) type Start<'a, J> = &'a mut dyn FnMut() -> io::Result<Idle<J>>;
 
-impl<J> State<J> {
+impl<J> Synced<J> {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            live: 0,
+            leaving: 0,
+            inline: 0,
+            idle: IdleStack::new(),
+            retries: false,
+            reap_at: NEVER,
+            queue: Queue::new(),
+            last_ticket: 0,
+            places: Places::new(),
+            blocked: Blocked::new(),
+            watchers: BTreeMap::new(),
+            totals: Totals::default(),
+        }
+    }
+
     pub(super) fn busy(&self) -> usize {
-        self.live - self.idle.len()
+        self.live - self.idle.workers.len()
     }
 
     pub(super) fn has_place(&self) -> bool {
-        let used = self.busy() + self.queue.jobs + self.reserved;
+        let used = self.busy() + self.queue.jobs + self.places.reserved;
         used < self.limits.capacity.saturating_add(self.limits.queue)
     }
 
@@ -92,7 +95,7 @@ impl<J> State<J> {
 
     /// Has a new worker start, or the one start again that rests since the shortest time.
     pub(super) fn start(&mut self, start: Start<'_, J>) -> io::Result<Idle<J>> {
-        let rests = if self.limits.rests { self.idle.pop_back() } else { None };
+        let rests = if self.limits.rests { self.idle.workers.pop_back() } else { None };
         match (start(), rests) {
             (Ok(_), Some(rests)) => Ok(rests),
             (Ok(new), None) => {
@@ -100,22 +103,11 @@ impl<J> State<J> {
                 Ok(new)
             }
             (Err(error), rests) => {
-                self.idle.extend(rests);
+                self.idle.workers.extend(rests);
                 self.totals.workers_refused += 1;
                 Err(error)
             }
         }
-    }
-
-    pub(super) fn push_idle(&mut self, mut idle: Idle<J>) {
-        self.uneven &= !self.idle.is_empty();
-        if let Idle::Rests { until, .. } = &mut idle
-            && let Some(last) = self.idle.back().filter(|_| !self.uneven)
-        {
-            // Two that end their jobs at once have not read the clock in the order in which they come here.
-            *until = last.until().max(*until);
-        }
-        self.idle.push_back(idle);
     }
 
     /// The worker that became idle last, if it waits for an order.
@@ -123,7 +115,7 @@ impl<J> State<J> {
         if self.limits.rests {
             return None;
         }
-        match self.idle.pop_back()? {
+        match self.idle.workers.pop_back()? {
             Idle::Parked(seat) => Some(seat),
             Idle::Rests { .. } => unreachable!("the workers of a pool are of one kind"),
         }
@@ -131,11 +123,11 @@ impl<J> State<J> {
 
     /// Whether nobody is there who comes to the queue by himself.
     pub(super) fn has_nobody(&self) -> bool {
-        self.busy() == 0 && (self.limits.rests || self.idle.is_empty())
+        self.busy() == 0 && (self.limits.rests || self.idle.workers.is_empty())
     }
 
     pub(super) fn can_start(&self) -> bool {
-        self.live < self.limits.capacity || self.limits.rests && !self.idle.is_empty()
+        self.live < self.limits.capacity || self.limits.rests && !self.idle.workers.is_empty()
     }
 
     /// Finds a worker for a job that has a place. The job is made of its content, which comes back otherwise, when it is certain to be taken.
@@ -210,71 +202,40 @@ impl<J> State<J> {
 
     /// Whether there is a place, and nobody waits for it.
     pub(super) fn has_free_place(&self) -> bool {
-        self.waiters.is_empty() && self.has_place()
+        !self.places.are_awaited() && self.has_place()
     }
 
     pub(super) fn wait(&mut self, another: &mut Another<'_>, own: Option<Busy>) -> Entry {
-        if !self.open {
+        if !self.places.open {
             return Entry::Closed;
         }
-        if self.waiting >= self.limits.waiting {
+        if self.places.waiting >= self.limits.waiting {
             return Entry::TooManyWaiting;
         }
         if own.is_some_and(|busy| self.would_deadlock(busy)) {
             return Entry::WouldDeadlock;
         }
         if let Some(busy) = own {
-            self.block(busy);
+            self.blocked.block(busy);
         }
-        self.waiting += 1;
         let waker = another.take().expect("it was prepared");
-        Entry::Waits(self.waiters.push(Who::Alone(waker), Wish { verdict: None, own }))
-    }
-
-    pub(super) fn served(&mut self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Verdict> {
-        let waiting = place.take()?;
-        if self.waiters.is_served(&waiting) {
-            return self.waiters.remove(waiting).0.verdict;
-        }
-        self.waiters.renew(&waiting, another);
-        *place = Some(waiting);
-        None
-    }
-
-    /// A worker that rests is not found if the job has ended.
-    pub(super) fn unblock(&mut self, busy: Busy) {
-        if let Some(waits) = self.blocked.get_mut(&busy) {
-            *waits -= 1;
-            if *waits == 0 {
-                self.blocked.remove(&busy);
-            }
-        }
-    }
-
-    pub(super) fn block(&mut self, busy: Busy) {
-        *self.blocked.entry(busy).or_default() += 1;
+        Entry::Waits(self.places.enlist(waker, own))
     }
 
     /// Whether nobody is left who could free a place, once the job of this worker waits, too.
     pub(super) fn would_deadlock(&self, busy: Busy) -> bool {
-        let more = usize::from(!self.blocked.contains_key(&busy));
-        self.idle.is_empty()
+        self.idle.workers.is_empty()
             && self.live >= self.limits.capacity
-            && self.reserved == 0
-            && self.blocked.len() + more >= self.busy()
+            && self.places.reserved == 0
+            && self.blocked.count_with(busy) >= self.busy()
     }
 
     pub(super) fn serve(&mut self, verdict: Verdict, wakes: &mut Wakes<J>) -> bool {
-        let served = self.waiters.serve(|wish| {
-            wish.verdict = Some(verdict);
-            wish.own.take()
-        });
-        let Some((who, own)) = served else {
+        let Some((who, own)) = self.places.serve(verdict) else {
             return false;
         };
-        self.waiting -= 1;
         if let Some(busy) = own {
-            self.unblock(busy);
+            self.blocked.unblock(busy);
         }
         who.into_waker().into_iter().for_each(|waker| wakes.wakers.push(waker));
         true
@@ -288,11 +249,11 @@ impl<J> State<J> {
             let (ticket, job) = self.queue.pop().expect("jobs are counted");
             Self::hand(&seat, Order::Run(ticket, job), wakes);
         }
-        while self.open && self.has_place() && self.serve(Verdict::Granted(self.generation), wakes) {
-            self.reserved += 1;
+        while self.places.open && self.has_place() && self.serve(Verdict::Granted(self.places.generation), wakes) {
+            self.places.reserved += 1;
         }
-        while (self.live > self.limits.capacity || !self.open)
-            && let Some(idle) = self.idle.pop_front()
+        while (self.live > self.limits.capacity || !self.places.open)
+            && let Some(idle) = self.idle.workers.pop_front()
         {
             self.dismiss(idle, wakes);
         }
@@ -325,7 +286,7 @@ impl<J> State<J> {
         let nothing_queued = self.queue.jobs == 0 && self.inline == 0;
         match calm {
             Calm::Idle => nothing_queued && self.busy() == 0,
-            Calm::Drained => nothing_queued && !self.open && self.live == 0 && self.leaving == 0,
+            Calm::Drained => nothing_queued && !self.places.open && self.live == 0 && self.leaving == 0,
         }
     }
 
@@ -335,13 +296,9 @@ impl<J> State<J> {
             Ended::Panicked => self.totals.panicked += 1,
             Ended::Cancelled => self.totals.cancelled += 1,
         }
-        while let Some(place) = self.joins.iter().position(|join| join.0 == ticket) {
-            let (_, busy) = self.joins.swap_remove(place);
-            self.unblock(busy);
-        }
+        self.blocked.end_joins(ticket);
         if self.limits.rests {
-            // What it made may still wait, elsewhere.
-            self.blocked.remove(&Busy::with_job(ticket));
+            self.blocked.forget(Busy::with_job(ticket));
         }
     }
 
@@ -352,11 +309,5 @@ impl<J> State<J> {
             self.reap_at = until;
             until
         })
-    }
-
-    pub(super) fn unreserve(&mut self, generation: u64) -> bool {
-        let valid = self.open && generation == self.generation;
-        self.reserved -= usize::from(valid);
-        valid
     }
 }

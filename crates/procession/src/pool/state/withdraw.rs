@@ -38,7 +38,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// A job is to be run by its submitter: its ticket, unless the pool is closed.
     pub(crate) fn begin_inline(&self) -> Option<u64> {
         self.look(|state| {
-            if !state.open {
+            if !state.places.open {
                 return None;
             }
             state.inline += 1;
@@ -67,8 +67,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
             if state.would_deadlock(busy) {
                 return false;
             }
-            state.block(busy);
-            state.joins.push((ticket, busy));
+            state.blocked.join(ticket, busy);
             true
         })
     }

@@ -7,7 +7,7 @@ use super::idle::Idle;
 use super::mutation;
 use super::outcome::{Ended, Expired, Next};
 use super::seat::{Order, Seat};
-use super::synced::{Start, State};
+use super::synced::{Start, Synced};
 use super::wakes::Wakes;
 use crate::scheduler::driver::NEVER;
 
@@ -22,7 +22,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
             return match next {
                 Some((ticket, job)) => (Next::Run(ticket, job), Wakes::default()),
                 None => self.change(|state, _| {
-                    state.push_idle(idle());
+                    state.idle.push(idle());
                     Next::Park
                 }),
             };
@@ -34,7 +34,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
                 Next::Leave
             } else if let Some((ticket, job)) = state.queue.pop() {
                 Next::Run(ticket, job)
-            } else if !state.open {
+            } else if !state.places.open {
                 state.count_leave();
                 Next::Leave
             } else {
@@ -43,7 +43,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
                     Idle::Parked(_) => Next::Park,
                     Idle::Rests { until, .. } => Next::Rest(state.reap_before(*until)),
                 };
-                state.push_idle(idle);
+                state.idle.push(idle);
                 next
             };
             state.settle(wakes);
@@ -54,9 +54,9 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// `Reap`: those leave that have rested until `now`. When somebody is to do so again, if that is known.
     pub(crate) fn reap(&self, now: u64) -> (Option<u64>, Wakes<J>) {
         if MUTATION == mutation::REAP_IN_TWO {
-            let due = self.look(|state| state.idle.iter().filter(|idle| idle.until() <= now).count());
+            let due = self.look(|state| state.idle.workers.iter().filter(|idle| idle.until() <= now).count());
             return self.change(|state, _| {
-                state.idle.truncate(state.idle.len().saturating_sub(due));
+                state.idle.workers.truncate(state.idle.workers.len().saturating_sub(due));
                 state.live -= due;
                 state.totals.retired += due as u64;
                 None
@@ -67,12 +67,12 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
             let mut next = NEVER;
             let mut place = 0;
             while state.live > state.limits.kept
-                && let Some(idle) = state.idle.get(place)
+                && let Some(idle) = state.idle.workers.get(place)
             {
                 if idle.until() > now {
                     next = next.min(idle.until());
-                    place = if state.uneven { place + 1 } else { state.idle.len() };
-                } else if let Some(idle) = state.idle.remove(place) {
+                    place = if state.idle.uneven { place + 1 } else { state.idle.workers.len() };
+                } else if let Some(idle) = state.idle.workers.remove(place) {
                     state.dismiss(idle, wakes);
                 }
             }
@@ -88,7 +88,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
 
     /// The keep-alive was changed.
     pub(crate) fn expect_uneven(&self) {
-        self.look(|state| state.uneven = true);
+        self.look(|state| state.idle.uneven = true);
     }
 
     /// Nobody will retry: the next who is refused a worker asks for it anew.
@@ -109,11 +109,11 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     pub(crate) fn expire(&self, seat: &Arc<Seat<J>>) -> (Expired, Wakes<J>) {
         self.change(|state, wakes| {
             // From the bottom, where those are that have been idle longest.
-            let place = state.idle.iter().position(|idle| idle.is(seat));
+            let place = state.idle.position(seat);
             if MUTATION == mutation::EXPIRE_BLINDLY {
                 state.count_leave();
                 if let Some(place) = place {
-                    state.idle.remove(place);
+                    state.idle.workers.remove(place);
                 }
                 return Expired::Leave;
             }
@@ -123,7 +123,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
             if state.live <= state.limits.kept {
                 return Expired::Kept;
             }
-            state.idle.remove(place);
+            state.idle.workers.remove(place);
             state.count_leave();
             state.settle(wakes);
             Expired::Leave
@@ -165,8 +165,8 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
                 None => {}
             }
             if counted {
-                if let Some(place) = seat.and_then(|seat| state.idle.iter().position(|idle| idle.is(seat))) {
-                    state.idle.remove(place);
+                if let Some(seat) = seat {
+                    state.idle.remove(seat);
                 }
                 state.live -= 1;
                 state.totals.retired += 1;
@@ -175,7 +175,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
                 match state.start(start) {
                     Ok(successor) => {
                         let (ticket, job) = state.queue.pop().expect("jobs are counted");
-                        State::set_to_work(successor, ticket, job, wakes);
+                        Synced::set_to_work(successor, ticket, job, wakes);
                     }
                     Err(_) => {
                         while let Some((ticket, job)) = state.queue.pop() {
