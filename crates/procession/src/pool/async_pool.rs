@@ -14,9 +14,7 @@ use super::processes::{JobWorker, Processes, Succeed, Work, Working};
 use super::submit::Patience;
 use super::task::{Promise, Settled};
 use crate::Scheduler;
-use crate::process::body::{AsyncBody, Guarded, OwnOr};
-use crate::scheduler::current;
-use crate::scheduler::handle;
+use crate::process::async_body::{AsyncBody, Guarded, OwnOr};
 use crate::scheduler::shared::Shared;
 use crate::spawn::options::Reservation;
 
@@ -134,7 +132,7 @@ impl Builder {
     /// # Errors
     /// [`PoolError::Invalid`]: a value out of its range.
     pub fn build_async(self) -> Result<AsyncPool, PoolError> {
-        self.build_async_in(Arc::clone(&handle::here()))
+        self.build_async_in(Arc::clone(&crate::scheduler::owner::here()))
     }
 
     /// As [`build_async`](Self::build_async), on this scheduler. The pool does not keep the scheduler from being dropped.
@@ -218,7 +216,7 @@ impl AsyncPool {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        current::spend();
+        crate::scheduler::budget::spend();
         self.inner().put_now(prepared(future, None), into_job).map(drop).map_err(refused)
     }
 
@@ -231,7 +229,7 @@ impl AsyncPool {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        current::spend();
+        crate::scheduler::budget::spend();
         let (promise, cell) = Promise::new(None);
         let job = prepared(future, Some(promise));
         let ticket = self.inner().put_now(job, into_job).map_err(refused)?;

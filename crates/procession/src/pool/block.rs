@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::scheduler::driver::NEVER;
+use crate::scheduler::seat_id::NEVER;
 use crate::sys::{Parker, World, nanoseconds};
 
 /// The clock and the threads of pools that belong to no scheduler.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::error::PoolError;
 use super::hooks::Hooks;
 use super::state::picture::Limits;
-use crate::scheduler::driver::NEVER;
+use crate::scheduler::seat_id::NEVER;
 use crate::sys::nanoseconds;
 
 /// Workers at once, unless the builder says otherwise: what other runtimes allow their blocking threads.

@@ -19,11 +19,11 @@ use super::state::seat::Seat;
 use super::state::synced::Start;
 use super::state::wakes::{Launch, Wakes};
 use super::stats::PoolStats;
-use crate::process::body::drop_guarded;
+use crate::process::unwind::drop_guarded;
 use crate::scheduler::current::{self, Hold};
 use crate::scheduler::shared::Shared;
 use crate::spawn::options::Reservation;
-use crate::time::Armed;
+use crate::time::armed::Armed;
 use crate::util::small_vec::Few;
 
 /// How workers are started.

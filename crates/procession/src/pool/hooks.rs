@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::state::outcome::Ended;
 use super::task::{Settled, caught};
-use crate::process::body::{drop_guarded, guarded};
+use crate::process::unwind::{drop_guarded, guarded};
 
 type Hook = Arc<dyn Fn() + Send + Sync>;
 type PanicHandler = Arc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;

@@ -13,7 +13,7 @@ use super::engine::Inner;
 use super::error::JobError;
 use super::task::Outcome;
 use crate::Waiting;
-use crate::process::body::drop_guarded;
+use crate::process::unwind::drop_guarded;
 use crate::scheduler::block_on;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
@@ -160,7 +160,7 @@ impl<T> Future for JobHandle<T> {
     /// # Panics
     /// Never. Polled again after the result was taken, it answers [`JobError::Taken`].
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        if !current::charge(task) {
+        if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
         let result = self.get_mut().poll_result(task.waker());

@@ -12,7 +12,7 @@ use super::engine::Inner;
 use super::error::{PoolError, WaitError};
 use super::state::outcome::Calm;
 use crate::Waiting;
-use crate::process::body::{drop_guarded, guarded};
+use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current;
 
 impl<J> Inner<J> {

@@ -10,7 +10,7 @@ use procession_sync::atomic::{AtomicU64, AtomicUsize};
 use procession_sync::{Mutex, MutexGuard};
 
 use super::block::world;
-use crate::process::body::{drop_guarded, guarded};
+use crate::process::unwind::{drop_guarded, guarded};
 use crate::sys::nanoseconds;
 
 /// Objects that each shard keeps, unless the builder says otherwise: enough for those that one worker uses by turns.

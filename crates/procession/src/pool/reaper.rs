@@ -7,10 +7,11 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use super::engine::Inner;
 use crate::SpawnOptions;
-use crate::scheduler::driver::NEVER;
+use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
 use crate::time::action::Action;
-use crate::time::{Armed, arm, sleep_on};
+use crate::time::armed::Armed;
+use crate::time::{arm, sleep_on};
 
 impl<J> Inner<J> {
     pub(super) fn stop_reaper(&self) {

@@ -123,7 +123,7 @@ impl<J: Send + 'static> Inner<J> {
         patience: Patience,
         mut make: impl FnMut(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
-        poll_fn(|task| if current::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
+        poll_fn(|task| if crate::scheduler::budget::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
         let patience = match patience {
             Patience::Refuse => return self.put_now(content, make),
             Patience::For(patience) => patience,
@@ -237,7 +237,7 @@ impl<J: Send + 'static> Future for PlaceWait<'_, J> {
     type Output = Result<u64, Why>;
 
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        if !current::charge(task) {
+        if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
         let polled = self.get_mut().poll_place(task);

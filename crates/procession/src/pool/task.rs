@@ -9,7 +9,8 @@ use procession_sync::Mutex;
 
 use super::error::JobError;
 use super::state::outcome::Ended;
-use crate::process::body::{Settle, drop_guarded, guarded};
+use crate::process::async_body::Settle;
+use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 

@@ -12,7 +12,7 @@ use super::state::outcome::Ended;
 use super::submit::Patience;
 use super::task::{Outstanding, Runnable, Task, caught};
 use super::threads::Threads;
-use crate::process::body::drop_guarded;
+use crate::process::unwind::drop_guarded;
 
 /// A job with a handle; dropped before it was run, it is cancelled.
 pub(super) struct Held(Arc<dyn Runnable>);

@@ -10,7 +10,7 @@ use super::state::busy::Busy;
 use super::state::idle::Idle;
 use super::state::outcome::{Ended, Expired, Next};
 use super::state::seat::{Order, Seat};
-use crate::scheduler::driver::NEVER;
+use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
 
 /// How workers run a job.

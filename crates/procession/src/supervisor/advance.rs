@@ -7,7 +7,7 @@ use super::description::{Report, Request};
 use super::policy::Stop;
 use super::tree::{Process, Tree};
 use crate::relations::{self, Cause};
-use crate::scheduler::shared::{self, find};
+use crate::scheduler::reach::find;
 use crate::sys::nanoseconds;
 use crate::{Context, Exit};
 
@@ -27,7 +27,7 @@ impl Tree {
             {
                 *deadline = None;
                 if let Some(slot) = find(*pid) {
-                    shared::terminate(&slot);
+                    crate::process::wake::terminate(&slot);
                 }
             }
         }
@@ -108,10 +108,10 @@ impl Tree {
             }
             let after = |time: Duration| Some(now.saturating_add(nanoseconds(time)));
             match child.spec.stop {
-                Stop::Kill => shared::terminate(&slot),
-                Stop::Wait => shared::cancel(&slot),
+                Stop::Kill => crate::process::wake::terminate(&slot),
+                Stop::Wait => crate::process::wake::cancel(&slot),
                 Stop::Within(time) => {
-                    shared::cancel(&slot);
+                    crate::process::wake::cancel(&slot);
                     deadline = after(time);
                 }
                 Stop::Signal(time) => {

@@ -8,8 +8,7 @@ use std::time::Duration;
 use super::description::{ChildSpec, Make, Started};
 use super::policy::{Restart, Stop};
 use crate::coroutine;
-use crate::process::body::guarded;
-use crate::scheduler::handle;
+use crate::process::unwind::guarded;
 use crate::{Context, Process, SpawnOptions, Value};
 
 /// How long a worker has to end.
@@ -44,7 +43,7 @@ impl ChildSpec {
             let child = options.try_start(move |cx| process(cx)).map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(handle::caller(), Make::Worker(Arc::new(factory), false))
+        Self::made(crate::scheduler::owner::caller(), Make::Worker(Arc::new(factory), false))
     }
 
     /// As [`new`](Self::new), but the child has started only when it says so, or fails to: OTP's `init`. Children behind it, and the supervisor's start,
@@ -77,7 +76,7 @@ impl ChildSpec {
                 options.try_start(move |cx| process(cx, started)).map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(handle::caller(), Make::Worker(Arc::new(factory), true)).id(id)
+        Self::made(crate::scheduler::owner::caller(), Make::Worker(Arc::new(factory), true)).id(id)
     }
 
     /// A [coroutine](crate::coroutine): straight-line blocking code. `function` is called for each start, in the first step. Asked to end, it is unwound at its next
@@ -97,7 +96,7 @@ impl ChildSpec {
                 options.spawn_coroutine(move |cx| function(cx)).map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(handle::caller(), Make::Worker(Arc::new(factory), false)).id(id)
+        Self::made(crate::scheduler::owner::caller(), Make::Worker(Arc::new(factory), false)).id(id)
     }
 
     /// A state machine, started by the entry point `method` with what `input` makes. Both closures are called for each start, in the supervisor; a panic, and a
@@ -117,12 +116,12 @@ impl ChildSpec {
             let child = options.spawn_process(process, &method, input);
             let child = child.map_err(|error| {
                 let reason = Arc::from(error.to_string());
-                crate::process::body::drop_guarded(error);
+                crate::process::unwind::drop_guarded(error);
                 reason
             })?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(handle::caller(), Make::Worker(Arc::new(factory), false)).id(id)
+        Self::made(crate::scheduler::owner::caller(), Make::Worker(Arc::new(factory), false)).id(id)
     }
 
     pub(super) fn made(location: &'static Location<'static>, make: Make) -> Self {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::description::{ChildSpec, Request};
 use super::error::{ChildError, SupervisorGone};
 use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
-use crate::scheduler::shared::{self, find};
+use crate::scheduler::reach::find;
 use crate::{Address, Exit, Handle, Pid, Reply};
 /// A reference to a running supervisor; clones are of the same one. It does not keep it alive.
 ///

@@ -6,7 +6,7 @@ use super::description::{Asked, ChildSpec, Request};
 use super::error::ChildError;
 use super::status::{ChildInfo, ChildKey, Counts};
 use super::tree::{Child, Process, Tree};
-use crate::scheduler::shared::{self, find};
+use crate::scheduler::reach::find;
 use crate::sys::nanoseconds;
 use crate::{Instant, Pid};
 
@@ -74,7 +74,7 @@ impl Tree {
                 if !child.spec.is_supervisor()
                     && let Some(slot) = find(pid)
                 {
-                    shared::terminate(&slot);
+                    crate::process::wake::terminate(&slot);
                 }
             }
         }

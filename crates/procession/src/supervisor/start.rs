@@ -9,7 +9,6 @@ use super::policy::Stop;
 use super::reference::{Running, SupervisorRef};
 use super::supervise::supervise;
 use crate::mailbox::call::pair;
-use crate::scheduler::handle;
 use crate::{Context, SpawnOptions, Waiting};
 
 impl Supervisor {
@@ -35,7 +34,7 @@ impl Supervisor {
     /// As for [`start`](Self::start).
     #[track_caller]
     pub fn start_with(self, options: SpawnOptions) -> impl Future<Output = Result<Running, StartError>> + Send {
-        let options = options.called_at(handle::caller());
+        let options = options.called_at(crate::scheduler::owner::caller());
         async move {
             // Here, so that the scheduler is that of who awaits this.
             self.check().map_err(StartError::Spec)?;
@@ -55,7 +54,7 @@ impl ChildSpec {
     /// A supervisor, with children of its own. It has started when they have.
     #[track_caller]
     pub fn supervisor(id: impl Into<Arc<str>>, supervisor: Supervisor) -> Self {
-        let mut child = Self::made(handle::caller(), Make::Supervisor(Arc::new(supervisor))).id(id);
+        let mut child = Self::made(crate::scheduler::owner::caller(), Make::Supervisor(Arc::new(supervisor))).id(id);
         child.stop = Stop::Wait;
         child
     }

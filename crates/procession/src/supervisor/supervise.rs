@@ -13,7 +13,7 @@ use super::description::{Report, Request, Supervisor};
 use super::error::StartError;
 use super::tree::Tree;
 use crate::relations;
-use crate::scheduler::shared::find;
+use crate::scheduler::reach::find;
 use crate::scheduler::shutdown;
 use crate::time::sleep_until;
 use crate::{Context, Event, Exit, Instant, Reply, yield_now};

@@ -10,7 +10,7 @@ use super::outcome::{Calm, Ended, Verdict};
 use super::picture::Picture;
 use super::synced::Start;
 use super::wakes::Wakes;
-use crate::scheduler::driver::NEVER;
+use crate::scheduler::seat_id::NEVER;
 
 impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// Starts workers that wait for jobs, as long as fewer than `wanted` live and the capacity allows it; or that rest, until then. When somebody

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use procession_sync::Arc;
 
 use super::seat::Seat;
-use crate::scheduler::driver::NEVER;
+use crate::scheduler::seat_id::NEVER;
 
 /// A worker that has no job.
 #[derive(Debug)]

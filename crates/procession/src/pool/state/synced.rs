@@ -14,7 +14,7 @@ use super::places::Places;
 use super::queue::Queue;
 use super::seat::{Order, Seat};
 use super::wakes::{Launch, Wakes};
-use crate::scheduler::driver::NEVER;
+use crate::scheduler::seat_id::NEVER;
 use crate::sync::wait_list::Another;
 
 /// What the lock of a pool guards.

@@ -38,7 +38,7 @@ impl<J> Wakes<J> {
         debug_assert!(self.launches.is_empty(), "who is to be started was started before");
         self.wakers.drain().for_each(|waker| {
             #[cfg(not(procession_loom))]
-            drop(crate::process::body::guarded(|| waker.wake()));
+            drop(crate::process::unwind::guarded(|| waker.wake()));
             #[cfg(procession_loom)]
             waker.wake();
         });

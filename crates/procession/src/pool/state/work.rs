@@ -9,7 +9,7 @@ use super::outcome::{Ended, Expired, Next};
 use super::seat::{Order, Seat};
 use super::synced::{Start, Synced};
 use super::wakes::Wakes;
-use crate::scheduler::driver::NEVER;
+use crate::scheduler::seat_id::NEVER;
 
 impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// `Finish`. `idle` is asked what a worker is that parks or rests then.
