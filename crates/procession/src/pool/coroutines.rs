@@ -120,7 +120,7 @@ fn refused<F, T>(error: SubmitError<Box<Closure<F, T>>>) -> SubmitError<F> {
 ///     let mut handles = Vec::new();
 ///     for n in 1..=1000 {
 ///         let job = move || {
-///             coroutine::sleep(Duration::from_micros(10));
+///             co::sleep(Duration::from_micros(10));
 ///             n
 ///         };
 ///         handles.push(pool.submit(job).await?);

@@ -251,9 +251,9 @@ impl Builder {
     /// // SAFETY: what refers to a thread-local is not suspended.
     /// let scheduler = unsafe { Scheduler::builder().enable_coroutines() }.build()?;
     /// scheduler.block_on(async {
-    ///     let looks = spawn_coroutine(|_: coroutine::Context<()>| {
+    ///     let looks = spawn_coroutine(|_: co::Context<()>| {
     ///         // What is lent here stays borrowed while the coroutine waits, so it waits on this thread.
-    ///         coroutine::no_suspend(|| NAMES.with(|names| coroutine::wait(async { names.len() })))
+    ///         co::no_suspend(|| NAMES.with(|names| co::wait(async { names.len() })))
     ///     });
     ///     assert_eq!(looks.expect("they are enabled").await, Ok(1));
     /// });
