@@ -783,8 +783,9 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.look(|seats| seats.awakenings == awakenings)
     }
 
-    pub(crate) fn is_parked(&self, seat: SeatId) -> bool {
-        self.look(|seats| seats.places[seat.0 as usize] == Place::Parked)
+    /// Returns those of some seats that have no permit, all at one moment.
+    pub(crate) fn without_permit(&self, seats: impl Iterator<Item = SeatId>) -> Vec<SeatId> {
+        self.look(|all| seats.filter(|seat| all.places[seat.0 as usize] != Place::Awake).collect())
     }
 
     /// `GiveBack`; says whether nobody is awake now. The caller goes on with `Recheck`.
@@ -1333,6 +1334,19 @@ mod tests {
         assert!(!idle.all_parked_and(|| true));
         assert!(idle.leave(SeatId(0), true, 0).all_parked);
         assert_eq!(idle.claim_absent(1), Some(SeatId(0)));
+    }
+
+    #[test]
+    fn only_seats_that_are_awake_have_a_permit() {
+        let idle: Idle = Idle::new(5, 5, true);
+        let claimed = [1, 2, 3].map(SeatId);
+        for seat in claimed {
+            assert!(idle.claim_this(seat));
+        }
+        idle.give_back(SeatId(2));
+        idle.announce(SeatId(3), false);
+        let absent_out_parked_and_vacant = [0, 2, 3, 4].map(SeatId);
+        assert_eq!(idle.without_permit((0..5).map(SeatId)), absent_out_parked_and_vacant);
     }
 
     #[test]

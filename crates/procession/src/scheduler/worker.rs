@@ -39,9 +39,10 @@
 //! other's continued ring. So n equal processes on w workers get equal shares if n is a multiple of w;
 //! otherwise those of one worker get up to `ceil(n / w) / floor(n / w)` times what those of another get.
 //!
-//! A seat without a permit may have something in its queues: its step lasts long and the watchdog took the
-//! permit, or its thread is in a blocking section, or it found no permit afterwards and parked. The workers
-//! that have permits take all of it, at the first service that is a millisecond after the last time.
+//! A seat without a permit may have something in its queues. Its step lasts long and the watchdog took the
+//! permit; or its thread is in a blocking section, found no permit afterwards and parked, or has left the
+//! seat, as a caller of `block_on` does. The workers that have permits take all of it, at the first service
+//! that is a millisecond after the last time.
 //!
 //! # Bounds
 //!
@@ -530,16 +531,17 @@ impl Local {
         }
     }
 
-    /// Takes over what is queued at seats without a permit. Their workers run nothing until they have one
-    /// again, and workers that always have something to do never steal.
+    /// Takes over what is queued at seats without a permit. Nobody runs it there: the thread blocks, is
+    /// parked, or has left. Workers that always have something to do never steal.
     fn take_left_behind(&self) {
         let shared = &*self.shared;
-        for other in self.others(shared.idle.reach()) {
+        let is_filled = |seat: &SeatId| !shared.seat(*seat).queues.are_empty();
+        let mut filled = self.others(shared.idle.reach()).filter(is_filled).peekable();
+        if filled.peek().is_none() {
+            return;
+        }
+        for other in shared.idle.without_permit(filled) {
             let seat = shared.seat(other);
-            // One that parked while it was awake may have delivered events since then.
-            if seat.queues.are_empty() || !(shared.idle.is_revoked(other) || shared.idle.is_parked(other)) {
-                continue;
-            }
             // As many as there are now: its step may go on, and queue more.
             for _ in 0..seat.queues.len() {
                 if let Some(ready) = seat.queues.woken.steal().success() {

@@ -463,3 +463,41 @@ fn what_is_queued_behind_a_blocking_section_runs_beside_a_hog() {
     leaves.send(()).expect("it waits");
     blocks.join().expect("it ends");
 }
+
+/// Starts processes that yield for as long as nothing is sent to `over`, and tell each time when they have run on a thread that is not `home`.
+fn yield_away_from(home: thread::ThreadId, count: usize, over: &Arc<AtomicBool>, tells: &mpsc::Sender<usize>) {
+    for who in 0..count {
+        let (over, tells) = (Arc::clone(over), tells.clone());
+        drop(spawn(async move {
+            let mut told = false;
+            while !over.load(Relaxed) {
+                if thread::current().id() != home && !told {
+                    told = true;
+                    tells.send(who).expect("the test listens");
+                }
+                yield_now().await;
+            }
+        }));
+    }
+}
+
+#[test]
+fn what_a_caller_leaves_in_its_seat_has_turns_beside_a_worker_that_is_busy() {
+    const PROCESSES: usize = 10;
+    let scheduler = Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
+    let (over, (tells, told)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
+    let home = thread::current().id();
+    scheduler.block_on(async {
+        yield_away_from(home, PROCESSES, &over, &tells);
+        // Until the other worker has some of them, and the caller has others.
+        while told.try_recv().is_err() {
+            yield_now().await;
+        }
+    });
+    // Of each process the caller or the other has heard: one less is left.
+    let seen: BTreeSet<_> = (1..PROCESSES).map(|_| soon(&told)).collect();
+    assert_eq!(seen.len(), PROCESSES - 1);
+    over.store(true, Relaxed);
+    scheduler.block_on(async {});
+    scheduler.run_until_idle();
+}
