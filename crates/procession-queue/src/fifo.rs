@@ -78,6 +78,11 @@ impl<T, const CAPACITY: usize> Owner<T, CAPACITY> {
         self.0.steal_half(&victim.0, Arrange::OldestFirst)
     }
 
+    /// How many items fit now. Only a push or a steal by the caller makes it less.
+    pub fn room(&self) -> usize {
+        self.0.room(CAPACITY)
+    }
+
     /// How many items are queued; thieves may take some of them at any time.
     pub fn len(&self) -> usize {
         self.0.len()

@@ -75,18 +75,18 @@ impl<T> Global<T> {
     }
 
     /// Pops a worker's fair share, oldest first: one item to run at once, and at most
-    /// `min(16, len / workers + 1)` more.
+    /// `min(16, len / workers + 1)` more, and no more than `most` in all.
     ///
     /// The lock is released before this returns, so the caller may do anything with the items.
     ///
     /// # Panics
     /// If `workers` is 0.
-    pub fn pop_share(&self, workers: usize) -> Share<T> {
+    pub fn pop_share(&self, workers: usize, most: usize) -> Share<T> {
         assert!(workers > 0, "the caller is a worker");
         let mut share = [const { None }; 1 + BATCH_MAX];
         self.take(|items| {
             let count = 1 + (items.len() / workers + 1).min(BATCH_MAX);
-            let count = count.min(items.len());
+            let count = count.min(items.len()).min(most);
             share.iter_mut().zip(items.drain(..count)).for_each(|(place, item)| *place = Some(item));
             None
         });

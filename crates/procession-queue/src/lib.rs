@@ -32,10 +32,10 @@
 //!     if let Some(item) = own.fresh.pop().or_else(|| own.yielded.pop()) {
 //!         return Some(item);
 //!     }
-//!     let mut share = global.pop_share(others.len() + 1);
+//!     let mut share = global.pop_share(others.len() + 1, 1 + own.yielded.room());
 //!     if let Some(item) = share.next() {
 //!         // The rest waits in the order of age, behind what this worker has.
-//!         share.for_each(|item| drop(own.yielded.push_overflowing(item, global)));
+//!         share.for_each(|item| own.yielded.push(item).expect("there is room"));
 //!         return Some(item);
 //!     }
 //!     // Four rounds: a thief that lost to another has not proved that there is nothing.

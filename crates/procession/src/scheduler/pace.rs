@@ -91,6 +91,8 @@ impl Beacon {
 pub(crate) struct Look {
     /// Whether to serve now.
     pub(crate) serves: bool,
+    /// Dispatches since the last service.
+    pub(crate) dispatches: u32,
     /// The time, if the clock was read.
     pub(crate) now: Option<u64>,
 }
@@ -163,7 +165,8 @@ impl Pace {
             }
         }
         let is_late = now.is_some_and(|now| now.saturating_sub(self.served_at.get()) >= SERVE_EVERY);
-        let serves = is_late || self.unserved.get() >= FAIRNESS;
+        let dispatches = self.unserved.get();
+        let serves = is_late || dispatches >= FAIRNESS;
         if serves {
             self.unserved.set(0);
             self.served_at.set(now.unwrap_or(self.served_at.get()));
@@ -171,7 +174,7 @@ impl Pace {
         let count = self.every.get().min(FAIRNESS - self.unserved.get());
         self.count.set(count);
         self.left.set(count);
-        Look { serves, now }
+        Look { serves, dispatches, now }
     }
 
     /// Finds out whether steps are slow, over a window of at least [`SERVE_EVERY`]: one step among short
@@ -303,7 +306,7 @@ mod tests {
             let beacon = if is_watched { self.now / BEACON_EVERY } else { 0 };
             self.dispatches += 1;
             if self.pace.tick(beacon) {
-                let Look { serves, now } = self.pace.look(beacon, is_watched, || self.now);
+                let Look { serves, now, .. } = self.pace.look(beacon, is_watched, || self.now);
                 self.reads += u64::from(now.is_some());
                 if serves {
                     let (time, dispatches) = (self.now - self.served.0, self.dispatches - self.served.1);

@@ -92,7 +92,7 @@ use std::sync::Arc;
 use std::task::Context as TaskContext;
 
 use procession_coroutine::{Stack, StackCache, StackError};
-use procession_queue::Steal;
+use procession_queue::{Global, Steal};
 use procession_sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use procession_sync::hint;
 
@@ -107,7 +107,8 @@ use crate::scheduler::core::{Core, STACKS_CACHED};
 use crate::scheduler::current;
 use crate::scheduler::current::{Counter, Entered, Here};
 use crate::scheduler::idle::TakenBack;
-use crate::scheduler::pace::{SERVE_EVERY, Turn};
+use crate::scheduler::lane::Lane;
+use crate::scheduler::pace::{Look, SERVE_EVERY, Turn};
 use crate::scheduler::root::Root;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
@@ -122,10 +123,12 @@ const NEXT_IN_A_ROW: u32 = 3;
 /// The same while steps are slow: each run delays what is owed by a whole step.
 const NEXT_IN_A_ROW_SLOW: u32 = 1;
 
-/// Services with short steps of which one takes a share of the global queue; the others take one process.
-/// What overflows a deque waits there, too: the roots of whole trees of processes, each of which makes
-/// it overflow again. With a share at every service, `skynet` takes a third longer.
+/// Services with short steps of which one takes a share of what has overflowed deques; the others take one process.
+/// That is the roots of whole trees of processes, each of which makes a deque overflow again. With a share
+/// at every service, `skynet` takes a third longer.
 const SHARE_EVERY: u32 = 4;
+/// Such a share.
+const SHARE: usize = 17;
 
 /// Nanoseconds for which a service with slow steps goes on while timers or descriptors bring more.
 const SERVE_FOR: u64 = 100_000;
@@ -316,14 +319,14 @@ impl Local {
 
     /// Puts an entry into the deque, and wakes a worker for it.
     pub(crate) fn push(&self, ready: Ready) {
-        self.core.deque.push_overflowing(ready, &self.shared.global);
+        self.core.deque.push_overflowing(ready, &self.shared.overflow);
         self.shared.announce();
     }
 
     /// As `push`, for a new process. One that is alone in the deque runs after this step, and wakes nobody while somebody naps.
     pub(crate) fn push_newborn(&self, ready: Ready) {
         let is_alone = self.core.deque.is_empty() && !self.shared.idle.is_revoked(self.seat);
-        self.core.deque.push_overflowing(ready, &self.shared.global);
+        self.core.deque.push_overflowing(ready, &self.shared.overflow);
         if is_alone { self.shared.announce_only() } else { self.shared.announce() }
     }
 
@@ -351,7 +354,7 @@ impl Local {
         match ready.slot().bound_to() {
             Some(seat) => self.push_bound(seat, ready),
             None => {
-                self.core.woken.push_overflowing(ready, &self.shared.global);
+                self.core.woken.push(ready, &self.shared.global);
                 self.unannounced.set(true);
             }
         }
@@ -364,7 +367,7 @@ impl Local {
             Some(seat) if seat == self.seat => self.push_bound_continued(ready),
             Some(seat) => self.shared.enqueue_bound(seat, ready),
             None => {
-                self.core.continued.push_overflowing(ready, &self.shared.global);
+                self.core.continued.push(ready, &self.shared.overflow);
                 self.unannounced.set(true);
             }
         }
@@ -491,13 +494,16 @@ impl Local {
     fn look(&self, beacon: u64) {
         let look = self.core.pace.look(beacon, self.shared.is_watched(), || self.shared.world.now());
         if look.serves {
-            self.serve(look.now);
+            self.serve(look);
         }
     }
 
     /// `Serve` of `scheduler/pace.rs`.
-    fn serve(&self, now: Option<u64>) {
-        let core = &self.core;
+    fn serve(&self, look: Look) {
+        let (core, now) = (&self.core, look.now);
+        // What waits in these queues is older than what comes now.
+        self.serve_global(look.dispatches as usize);
+        self.serve_overflow(look.dispatches as usize);
         let (mut has_more, until) = (true, now.map_or(0, |now| now.saturating_add(SERVE_FOR)));
         while has_more {
             has_more = self.fire_due();
@@ -508,7 +514,6 @@ impl Local {
             // Only while steps are slow: otherwise the next service comes soon enough.
             has_more &= core.pace.is_slow() && self.shared.world.now() < until;
         }
-        self.serve_global();
         let bound = core.bound.borrow().len() + self.shared.seat(self.seat).bound.len();
         let continued = core.continued.len() + core.bound_continued.borrow().len();
         // All of the deque is owed a turn while steps are slow, and one process of it otherwise.
@@ -559,17 +564,46 @@ impl Local {
         }
     }
 
-    /// Takes one process of the global queue into the woken ring, and a share now and then.
-    fn serve_global(&self) {
-        let core = &self.core;
-        if self.shared.global.is_empty() {
-            return;
+    /// Refills the woken ring from the global queue, for as many dispatches as there were since the last service: half of these turns are
+    /// those of woken processes. Half of those belong to the global queue, however many are woken here.
+    fn serve_global(&self, dispatches: usize) {
+        let shared = &*self.shared;
+        if shared.global.is_empty() {
+            return self.core.woken.note_refilled(&shared.global);
+        }
+        let wanted = (dispatches / 2 + 1).saturating_sub(self.core.woken.len()).max(dispatches / 4 + 1);
+        self.refill(&self.core.woken, &shared.global, wanted);
+        // What this worker does not run at once is for others, too.
+        shared.announce();
+    }
+
+    /// Refills the continued ring from the overflow queue: by as many as have continued since the last service, if the ring has overflowed,
+    /// since all of them are there now. Otherwise it is what has overflowed a deque, and has a share now and then.
+    fn serve_overflow(&self, dispatches: usize) {
+        let (core, shared) = (&self.core, &*self.shared);
+        if shared.overflow.is_empty() {
+            return core.continued.note_refilled(&shared.overflow);
         }
         core.services.set(core.services.get().wrapping_add(1));
-        if core.pace.is_slow() || core.services.get().is_multiple_of(SHARE_EVERY) {
-            self.take_share(false);
-        } else if let Some(ready) = self.shared.global.pop() {
-            self.push_woken(ready);
+        let has_share = core.pace.is_slow() || core.services.get().is_multiple_of(SHARE_EVERY);
+        let wanted = match (core.continued.overflows(), has_share) {
+            (true, _) => dispatches + 1,
+            (false, true) => SHARE,
+            (false, false) => 1,
+        };
+        self.refill(&core.continued, &shared.overflow, wanted);
+        shared.announce();
+    }
+
+    /// Takes so many processes of the queue behind a ring into that ring, if there are as many and there is room.
+    fn refill<const CAPACITY: usize>(&self, lane: &Lane<Ready, CAPACITY>, behind: &Global<Ready>, wanted: usize) {
+        let mut left = wanted;
+        loop {
+            let taken = self.take_share(lane, behind, left.min(lane.room()), None);
+            left -= taken;
+            if taken == 0 || left == 0 {
+                return lane.note_refilled(behind);
+            }
         }
     }
 
@@ -696,10 +730,11 @@ impl Local {
         !self.core.bound.borrow().is_empty() || !self.core.bound_continued.borrow().is_empty()
     }
 
-    /// Whether anything is queued here that thieves can take, except in the LIFO slot.
+    /// Whether anything is queued here that others can take, except in the LIFO slot; or behind a ring of this worker.
     fn has_queued(&self) -> bool {
         let core = &self.core;
-        !core.continued.is_empty() || !core.woken.is_empty() || !core.deque.is_empty()
+        let overflows = core.continued.overflows() || core.woken.overflows();
+        !core.continued.is_empty() || !core.woken.is_empty() || !core.deque.is_empty() || overflows
     }
 
     /// Whether anything is queued here, except in the LIFO slot.
@@ -743,33 +778,42 @@ impl Local {
         self.shared.announce_many(woken.saturating_sub(own));
     }
 
-    /// The oldest of the global queue, to be run. A share of the rest goes into the woken ring.
+    /// The oldest of the global queue, or of the overflow queue, to be run. A share of the rest goes into the ring before it.
     fn pop_global(&self) -> Option<Ready> {
-        if self.shared.global.is_empty() { None } else { self.take_share(true) }
+        let (core, shared) = (&self.core, &*self.shared);
+        self.pop_behind(&core.woken, &shared.global).or_else(|| self.pop_behind(&core.continued, &shared.overflow))
     }
 
-    /// Takes a share of the global queue into the woken ring, except the first if that is to run.
-    fn take_share(&self, runs_first: bool) -> Option<Ready> {
-        let share = self.shared.global.pop_share(self.shared.width());
+    #[inline]
+    fn pop_behind<const CAPACITY: usize>(&self, lane: &Lane<Ready, CAPACITY>, behind: &Global<Ready>) -> Option<Ready> {
+        let mut first = None;
+        if !behind.is_empty() {
+            self.take_share(lane, behind, 1 + lane.room(), Some(&mut first));
+            // What this worker does not run at once is for others, too.
+            if !lane.is_empty() {
+                self.shared.announce();
+            }
+        }
+        lane.note_refilled(behind);
+        first
+    }
+
+    /// Takes a share, of `most` at most, of the queue behind a ring into that ring, except the first if that is asked for. Returns how many
+    /// there were.
+    fn take_share<const CAPACITY: usize>(
+        &self,
+        lane: &Lane<Ready, CAPACITY>,
+        behind: &Global<Ready>,
+        most: usize,
+        first: Option<&mut Option<Ready>>,
+    ) -> usize {
+        let share = behind.pop_share(self.shared.width(), most);
         if self.shared.is_shuffled() {
             let mut batch: Vec<Ready> = share.collect();
             self.core.generator.borrow_mut().shuffle(&mut batch);
-            return self.queue_share(batch.into_iter(), runs_first);
+            return queue_share(lane, batch.into_iter(), first);
         }
-        self.queue_share(share, runs_first)
-    }
-
-    fn queue_share(&self, mut share: impl Iterator<Item = Ready>, runs_first: bool) -> Option<Ready> {
-        let first = if runs_first { share.next() } else { None };
-        for ready in share {
-            ready.prefetch_slot();
-            self.core.woken.push_overflowing(ready, &self.shared.global);
-        }
-        // What this worker does not run at once is for others, too.
-        if !self.core.woken.is_empty() {
-            self.shared.announce();
-        }
-        first
+        queue_share(lane, share, first)
     }
 
     /// Fires what is due here and in the timers of threads that are no workers; says whether anything was.
@@ -1204,6 +1248,25 @@ impl Local {
     }
 }
 
+/// Puts a share into a ring, except the first if that is asked for. Returns how many there were.
+fn queue_share<const CAPACITY: usize>(
+    lane: &Lane<Ready, CAPACITY>,
+    mut share: impl Iterator<Item = Ready>,
+    first: Option<&mut Option<Ready>>,
+) -> usize {
+    let mut count = 0;
+    if let Some(first) = first {
+        *first = share.next();
+        count += usize::from(first.is_some());
+    }
+    for ready in share {
+        ready.prefetch_slot();
+        lane.refill(ready);
+        count += 1;
+    }
+    count
+}
+
 /// Ends a process whose result is in its body; the caller runs it, and goes on with `note_end`, which may run users' code, when it is nobody's step any more:
 /// the slot may be another's by then.
 fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
@@ -1334,8 +1397,11 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     if seat.0 >= local.shared.first_seats() {
         // Nobody may sit here again at all, and an empty seat need not be looked at.
         let core = &local.core;
-        while let Some(ready) = core.woken.pop().or_else(|| core.continued.pop()).or_else(|| core.deque.pop_oldest()) {
+        while let Some(ready) = core.woken.pop() {
             local.shared.global.push(ready);
+        }
+        while let Some(ready) = core.continued.pop().or_else(|| core.deque.pop_oldest()) {
+            local.shared.overflow.push(ready);
         }
     }
     // Those who sit elsewhere may need them.

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use procession::{Address, Context, Instant, Pid, Reply, Scheduler, SpawnOptions, channel, sleep, spawn, yield_now};
 use procession_sync::Mutex;
-use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::scene::{driven, soon, threaded};
 
@@ -347,6 +347,146 @@ fn pairs_over_rendezvous_channels_get_equal_shares() {
         }));
         drop(spawn(async move { while receiver.receive().await.is_some() {} }));
     });
+}
+
+/// How long each of several processes waited, by its number in the order in which they became ready.
+type Waits = Arc<Mutex<Vec<(u32, Duration)>>>;
+
+/// Notes that number `n` became ready at `due` and runs now, and computes.
+fn note_wait(program: &Program, waits: &Waits, n: u32, due: Instant, step: Duration) {
+    waits.lock().expect("nobody panics").push((n, program.scheduler.now() - due));
+    program.scheduler.advance(step);
+}
+
+/// Waits until `count` processes have run, and asserts that each waited only for those before it.
+async fn assert_age_is_kept(waits: Waits, count: u32, step: Duration) {
+    while waits.lock().expect("nobody panics").len() < count as usize {
+        sleep(10 * MS).await;
+    }
+    let waits = waits.lock().expect("nobody panics");
+    let late: Vec<_> = waits.iter().filter(|&&(n, wait)| wait > 2 * step + MS + 2 * step * n).collect();
+    assert!(late.is_empty(), "{} of {count} with steps of {step:?} are late, first {:?}", late.len(), late[0]);
+}
+
+#[test]
+fn many_from_outside_wait_for_none_but_those_before_them() {
+    for step in [Duration::from_micros(10), Duration::from_micros(100), MS, 9 * MS] {
+        for count in [100, 300, 1000, 5000] {
+            let (program, waits) = (Program::new(), Waits::default());
+            let this = program.clone();
+            program.run(async move {
+                (0..2).for_each(|who| drop(spawn(this.hog(who, step))));
+                sleep(200 * MS).await;
+                let spawn = |n| {
+                    let (that, waits, due) = (this.clone(), Arc::clone(&waits), this.scheduler.now());
+                    drop(this.scheduler.spawn(async move { note_wait(&that, &waits, n, due, step) }));
+                };
+                thread::scope(|scope| {
+                    scope.spawn(|| (0..count).for_each(spawn));
+                });
+                assert_age_is_kept(waits, count, step).await;
+            });
+        }
+    }
+}
+
+#[test]
+fn many_sleepers_that_are_due_at_once_wait_for_none_but_those_before_them() {
+    for (step, count) in [(MS, 200), (MS, 1000), (MS, 5000), (Duration::from_micros(100), 5000)] {
+        let (program, waits) = (Program::new(), Waits::default());
+        let this = program.clone();
+        program.run(async move {
+            let (due, armed) = (Instant::now() + 100 * MS, Arc::new(Mutex::new(0)));
+            for _ in 0..count {
+                let (this, waits, armed) = (this.clone(), Arc::clone(&waits), Arc::clone(&armed));
+                drop(spawn(async move {
+                    let n = {
+                        let mut armed = armed.lock().expect("nobody panics");
+                        *armed += 1;
+                        *armed - 1
+                    };
+                    sleep(due - Instant::now()).await;
+                    note_wait(&this, &waits, n, due, step);
+                }));
+            }
+            sleep(50 * MS).await;
+            (0..2).for_each(|who| drop(spawn(this.hog(who, step))));
+            assert_age_is_kept(waits, count, step).await;
+        });
+    }
+}
+
+#[test]
+fn a_message_is_received_in_time_beside_more_that_continue_than_a_ring_holds() {
+    for hogs in [500, 1100, 4000] {
+        for step in [NO_TIME, Duration::from_micros(20)] {
+            let program = Program::new();
+            let (this, made) = (program.clone(), Arc::new(AtomicU32::new(0)));
+            program.run(async move {
+                let (that, counted) = (this.clone(), Arc::clone(&made));
+                let listener = this.scheduler.start(move |mut cx: Context<(Instant, u32)>| async move {
+                    while let Some((due, before)) = cx.receive().await {
+                        that.note_delay(due);
+                        let waited = counted.load(Relaxed) - before;
+                        assert!(waited <= 2 * 61, "it waited for {waited} dispatches beside {hogs}");
+                    }
+                });
+                // It waits for messages from here on.
+                yield_now().await;
+                for _ in 0..hogs {
+                    let (this, made) = (this.clone(), Arc::clone(&made));
+                    drop(spawn(async move {
+                        while this.goes_on() {
+                            made.fetch_add(1, Relaxed);
+                            this.scheduler.advance(step);
+                            yield_now().await;
+                        }
+                    }));
+                }
+                for _ in 0..20 {
+                    let message = (this.scheduler.now(), made.load(Relaxed));
+                    thread::scope(|scope| {
+                        scope.spawn(|| listener.send(message).expect("it listens"));
+                    });
+                    for _ in 0..10 {
+                        yield_now().await;
+                    }
+                }
+                listener.cancel();
+                listener.await.expect("every message came in time");
+            });
+            let longest = *program.longest.lock().expect("nobody panics");
+            assert!(longest <= 2 * step + MS, "beside {hogs} steps of {step:?}: {longest:?}");
+        }
+    }
+}
+
+#[test]
+fn more_that_yield_than_a_ring_holds_get_equal_shares() {
+    for hogs in [1000, 1500, 3000] {
+        for step in [NO_TIME, Duration::from_micros(20)] {
+            let scheduler = driven();
+            let made = Arc::new(AtomicU32::new(0));
+            let turns: Arc<[AtomicU32]> = (0..hogs).map(|_| AtomicU32::new(0)).collect();
+            for who in 0..hogs {
+                let (that, made, turns) = (scheduler.clone(), Arc::clone(&made), Arc::clone(&turns));
+                drop(scheduler.spawn(async move {
+                    let mut before = 0;
+                    // Ten rounds to begin with, and a hundred that count.
+                    while before < 110 * hogs {
+                        before = made.fetch_add(1, Relaxed);
+                        turns[who as usize].fetch_add((before >= 10 * hogs).into(), Relaxed);
+                        that.advance(step);
+                        yield_now().await;
+                    }
+                }));
+            }
+            scheduler.run_until_idle();
+            let turns = turns.iter().map(|turns| turns.load(Relaxed));
+            let (least, most) = (turns.clone().min().expect("there are some"), turns.max().expect("there are some"));
+            assert!(most * 10 <= least * 11 + 40, "{hogs} with steps of {step:?}: from {least} to {most}");
+        }
+    }
 }
 
 /// Goal: a worker that always has something to do takes over what another has more of. Method: two workers
