@@ -35,6 +35,8 @@ pub(crate) struct Core {
     pub(crate) owed: Owed,
     /// How many services have found something in the overflow queue.
     pub(crate) services: Cell<u32>,
+    /// Services in a row that did not know the time.
+    pub(crate) timeless: Cell<u32>,
     /// How many processes it has taken out of the continued ring.
     pub(crate) rounds_taken: Cell<u32>,
     /// Free slots, so that most spawns take no lock.
@@ -64,6 +66,7 @@ impl Core {
             pace: Pace::default(),
             owed: Owed::default(),
             services: Cell::new(0),
+            timeless: Cell::new(0),
             rounds_taken: Cell::new(0),
             slots: RefCell::new(Vec::with_capacity(CACHE + 1)),
             bound: RefCell::new(VecDeque::new()),

@@ -783,6 +783,12 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.look(|seats| seats.awakenings == awakenings)
     }
 
+    /// Whether all seats that may have anything in them have a permit, as far as can be seen.
+    #[inline]
+    pub(crate) fn are_all_awake(&self) -> bool {
+        Counts(self.counts.load(Relaxed)).awake() >= self.reach()
+    }
+
     /// Returns those of some seats that have no permit, all at one moment.
     pub(crate) fn without_permit(&self, seats: impl Iterator<Item = SeatId>) -> Vec<SeatId> {
         self.look(|all| seats.filter(|seat| all.places[seat.0 as usize] != Place::Awake).collect())

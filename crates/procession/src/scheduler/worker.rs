@@ -130,6 +130,10 @@ const SHARE_EVERY: u32 = 4;
 /// Such a share.
 const SHARE: usize = 17;
 
+/// Services in a row that do not read the clock, if seats without permits may depend on it. Each comes 250 us after
+/// the one before it at the latest, as far as the worker knows.
+const TIMELESS: u32 = 4;
+
 /// Nanoseconds for which a service with slow steps goes on while timers or descriptors bring more.
 const SERVE_FOR: u64 = 100_000;
 
@@ -500,19 +504,26 @@ impl Local {
 
     /// `Serve` of `scheduler/pace.rs`.
     fn serve(&self, look: Look) {
-        let (core, now) = (&self.core, look.now);
+        let core = &self.core;
+        let now = look.now.or_else(|| self.time_for_others());
         // What waits in these queues is older than what comes now.
         self.serve_global(look.dispatches as usize);
         self.serve_overflow(look.dispatches as usize);
         let (mut has_more, until) = (true, now.map_or(0, |now| now.saturating_add(SERVE_FOR)));
         while has_more {
             has_more = self.fire_due();
-            if core.pace.is_slow() {
+            if now.is_some() {
                 has_more |= self.fire_due_of_others();
             }
             has_more |= self.poll();
             // Only while steps are slow: otherwise the next service comes soon enough.
             has_more &= core.pace.is_slow() && self.shared.world.now() < until;
+        }
+        let compares = now.is_some_and(|now| now.saturating_sub(self.balanced_at.get()) >= BALANCE_EVERY);
+        if compares {
+            self.balanced_at.set(now.unwrap_or_default());
+            // Before it is counted what waits here.
+            self.take_left_behind();
         }
         let bound = core.bound.borrow().len() + self.shared.seat(self.seat).bound.len();
         let continued = core.continued.len() + core.bound_continued.borrow().len();
@@ -525,14 +536,8 @@ impl Local {
         } else {
             core.owed.note(woken, continued, spawned);
         }
-        if let Some(now) = now
-            && now.saturating_sub(self.balanced_at.get()) >= BALANCE_EVERY
-        {
-            self.balanced_at.set(now);
-            self.take_left_behind();
-            if continued > 0 {
-                self.balance();
-            }
+        if compares && continued > 0 {
+            self.balance();
         }
     }
 
@@ -823,17 +828,38 @@ impl Local {
         self.fire(&shared.outside) || own
     }
 
-    /// Fires the due timers of workers that may be in a long step.
+    /// Fires due timers of other workers: of all if steps are slow here, since they will be slow there, too; otherwise of those without a
+    /// permit, and of those that have not come to it for as long as lies between two services.
     fn fire_due_of_others(&self) -> bool {
         let shared = &*self.shared;
-        if shared.next_deadline() > shared.world.now() {
+        let now = shared.world.now();
+        if shared.next_deadline() > now {
             return false;
         }
+        let late = now.saturating_sub(SERVE_EVERY);
+        let is_due = |seat: &SeatId| shared.made_seat(*seat).is_some_and(|seat| seat.timers.next() <= now);
+        let due: Vec<_> = (0..shared.idle.reach()).map(SeatId).filter(is_due).collect();
+        let without_permit = shared.idle.without_permit(due.iter().copied());
         let mut fired = false;
-        for seat in shared.all_seats() {
-            fired |= self.fire(&seat.timers);
+        for seat in due {
+            let timers = &shared.seat(seat).timers;
+            if self.core.pace.is_slow() || without_permit.contains(&seat) || timers.next() <= late {
+                fired |= self.fire(timers);
+            }
         }
         fired
+    }
+
+    /// The time, at every fourth service that does not know it, if a seat without a permit may depend on this worker: its steps are so short
+    /// that this is soon enough.
+    fn time_for_others(&self) -> Option<u64> {
+        let timeless = &self.core.timeless;
+        timeless.set(timeless.get() + 1);
+        if timeless.get() < TIMELESS || self.shared.idle.are_all_awake() {
+            return None;
+        }
+        timeless.set(0);
+        Some(self.shared.world.now())
     }
 
     fn fire(&self, timers: &Timers<Action>) -> bool {

@@ -42,7 +42,10 @@ struct Program {
 
 impl Program {
     fn new() -> Self {
-        let scheduler = driven();
+        Self::on(driven())
+    }
+
+    fn on(scheduler: Scheduler) -> Self {
         let end = scheduler.now() + Duration::from_secs(500);
         Self { scheduler, end, over: Arc::default(), turns: Arc::default(), longest: Arc::default() }
     }
@@ -640,4 +643,38 @@ fn what_a_caller_leaves_in_its_seat_has_turns_beside_a_worker_that_is_busy() {
     over.store(true, Relaxed);
     scheduler.block_on(async {});
     scheduler.run_until_idle();
+}
+
+/// Goal: the timers of a worker without a permit are fired in time, though the only other worker is never idle.
+#[test]
+fn a_timer_of_a_worker_in_a_blocking_section_is_served_in_time() {
+    for step in STEPS {
+        let builder = Scheduler::builder().width(1).threads_max(2).test_clock();
+        let program = Program::on(builder.build().expect("it starts no thread yet"));
+        let (this, (begins, begun)) = (program.clone(), mpsc::channel());
+        program.run(async move {
+            let (wakes, woken) = mpsc::channel();
+            let that = this.clone();
+            drop(spawn(async move {
+                let due = Instant::now() + 100 * MS;
+                sleep(100 * MS).await;
+                that.note_delay(due);
+                wakes.send(()).expect("it is waited for");
+            }));
+            // It sets its timer here.
+            yield_now().await;
+            let hog = this.hog(0, step);
+            drop(spawn(async move {
+                begins.send(()).expect("it is waited for");
+                hog.await;
+            }));
+            procession::blocking(|| {
+                // Another worker runs the hog from now on.
+                soon(&begun);
+                soon(&woken);
+            });
+        });
+        let longest = *program.longest.lock().expect("nobody panics");
+        assert!(longest <= 2 * step + MS, "beside steps of {step:?}: {longest:?}");
+    }
 }
