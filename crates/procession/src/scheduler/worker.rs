@@ -35,8 +35,8 @@
 //! # Balance
 //!
 //! Idle workers steal. A busy worker does so as well, once in a millisecond at most, if fewer processes are
-//! ready here than with another by two or more: it takes half of the difference, at most 16, from the
-//! other's continued ring. So n equal processes on w workers get equal shares if n is a multiple of w;
+//! ready here than with another by two or more, the one in the other's step included. It takes half of the
+//! difference, at most 16, from the other's continued ring. So n equal processes on w workers get equal shares if n is a multiple of w;
 //! otherwise those of one worker get up to `ceil(n / w) / floor(n / w)` times what those of another get.
 //!
 //! A seat without a permit may have something in its queues. Its step lasts long and the watchdog took the
@@ -620,9 +620,10 @@ impl Local {
             return;
         }
         let own = self.core.deque.len() + self.core.woken.len() + self.core.continued.len();
-        let ready = |seat: &SeatId| shared.seat(*seat).queues.len();
-        let Some(other) = self.others(reach).take(BALANCE_WITH).max_by_key(ready) else { return };
-        let count = (ready(&other).saturating_sub(own) / 2).min(BALANCE_MAX);
+        let queued = |seat: &SeatId| shared.seat(*seat).queues.len();
+        let Some(other) = self.others(reach).take(BALANCE_WITH).max_by_key(queued) else { return };
+        let in_step = shared.seat(other).step.load(Relaxed) % 2 == 1;
+        let count = surplus(own, queued(&other), in_step);
         let stats = &shared.seat(self.seat).stats;
         for _ in 0..count {
             let Some(ready) = shared.seat(other).queues.continued.steal().success() else { return };
@@ -1274,6 +1275,12 @@ impl Local {
     }
 }
 
+/// How many processes a worker takes over that is between two steps and has `own` ready, from one that has so many queued and perhaps another
+/// in its step: half of the difference.
+fn surplus(own: usize, queued: usize, in_step: bool) -> usize {
+    ((queued + usize::from(in_step)).saturating_sub(own) / 2).min(BALANCE_MAX)
+}
+
 /// Puts a share into a ring, except the first if that is asked for. Returns how many there were.
 fn queue_share<const CAPACITY: usize>(
     lane: &Lane<Ready, CAPACITY>,
@@ -1459,5 +1466,36 @@ pub(crate) fn run_thread(shared: Arc<Shared>, seat: SeatId, core: Core) {
     sit(shared, seat, core, true, Stay::Always);
     if let Some(on_stop) = on_stop {
         drop(guarded(|| on_stop()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BALANCE_MAX, surplus};
+
+    /// Two workers with so many processes each, in all of which they run in turn: each compares at a boundary of its own, while the other is
+    /// in a step. Returns how many each has at the end, and how many were moved.
+    fn balanced(mut processes: [usize; 2]) -> ([usize; 2], usize) {
+        let mut moved = 0;
+        for round in 0..200 {
+            let (own, other) = (round % 2, 1 - round % 2);
+            let count = surplus(processes[own], processes[other].saturating_sub(1), processes[other] > 0);
+            processes[own] += count;
+            processes[other] -= count;
+            moved += count;
+        }
+        (processes, moved)
+    }
+
+    #[test]
+    fn a_difference_of_two_is_made_even_and_not_traded() {
+        for few in 1..40 {
+            for more in few..80 {
+                let ([one, other], moved) = balanced([few, more]);
+                assert!(one.abs_diff(other) <= 1, "{few} and {more} become {one} and {other}");
+                assert_eq!(moved, (more - few) / 2, "{few} and {more}: each is moved once");
+            }
+        }
+        assert_eq!(surplus(1, 1000, true), BALANCE_MAX);
     }
 }

@@ -16,7 +16,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU32};
 
-use crate::scene::{driven, soon, threaded};
+use crate::scene::{PATIENCE, driven, soon, threaded};
 
 const MS: Duration = Duration::from_millis(1);
 /// Each of these is below the threshold at which the watchdog calls a step stalled.
@@ -676,5 +676,80 @@ fn a_timer_of_a_worker_in_a_blocking_section_is_served_in_time() {
         });
         let longest = *program.longest.lock().expect("nobody panics");
         assert!(longest <= 2 * step + MS, "beside steps of {step:?}: {longest:?}");
+    }
+}
+
+/// A process that computes until it is told to end.
+#[derive(Default)]
+struct Computes {
+    /// Where it ran last, and how often it has run there in a row.
+    place: Mutex<(Option<thread::ThreadId>, u32)>,
+    ends: AtomicBool,
+}
+
+impl Computes {
+    async fn run(self: Arc<Self>) {
+        while !self.ends.load(Relaxed) {
+            {
+                let mut place = self.place.lock().expect("nobody panics");
+                let (before, here) = (place.0, Some(thread::current().id()));
+                *place = (here, if before == here { place.1 + 1 } else { 1 });
+            }
+            // Nearly all of the time each worker is in a step.
+            let until = Instant::now() + 4 * MS;
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            yield_now().await;
+        }
+    }
+
+    fn place(&self) -> (Option<thread::ThreadId>, u32) {
+        *self.place.lock().expect("nobody panics")
+    }
+}
+
+/// Goal: a difference of two is made even, and nothing is traded to and fro then. Method: two workers that never park, on which processes
+/// compute; all end but `few` of those on the one and `more` on the other.
+#[test]
+fn a_difference_of_two_is_made_even() {
+    const STAYS: u32 = 10;
+    for (few, more) in [(1, 3), (1, 3), (2, 4), (3, 5)] {
+        let scheduler = threaded(2);
+        let until = scheduler.now() + PATIENCE;
+        let all: Vec<_> = (0..2 * (few + more) + 8).map(|_| Arc::new(Computes::default())).collect();
+        all.iter().for_each(|process| drop(scheduler.spawn(Arc::clone(process).run())));
+        let on_first =
+            |all: &[Arc<Computes>]| all.iter().filter(|process| process.place().0 == all[0].place().0).count();
+        let is_even = |all: &[Arc<Computes>]| {
+            all.iter().all(|process| process.place().1 >= STAYS)
+                && on_first(all).abs_diff(all.len() - on_first(all)) <= 1
+        };
+        while !is_even(&all) {
+            assert!(scheduler.now() < until, "{} of {} are on one worker", on_first(&all), all.len());
+            thread::yield_now();
+        }
+        let (first, mut left, mut kept) = (all[0].place().0, [few, more], Vec::new());
+        for process in all {
+            let left = &mut left[usize::from(process.place().0 != first)];
+            if *left > 0 {
+                *left -= 1;
+                kept.push(process);
+            } else {
+                process.ends.store(true, Relaxed);
+            }
+        }
+        assert_eq!(kept.len(), few + more);
+        while !is_even(&kept) {
+            assert!(
+                scheduler.now() < until,
+                "{few} and {more}: {} of {} are on one worker",
+                on_first(&kept),
+                kept.len()
+            );
+            thread::yield_now();
+        }
+        kept.iter().for_each(|process| process.ends.store(true, Relaxed));
+        scheduler.run_until_idle();
     }
 }
