@@ -14,7 +14,8 @@
 //! look that finds the thread. The thread closes it when it leaves.
 //!
 //! ## Steps
-//! `Look`, every 2.5 ms while anybody runs, every 10 ms while nobody has for up to 100 ms: read every step counter. The same odd number for
+//! `Look`, every 2.5 ms while anybody runs, every 10 ms while nobody has for up to 100 ms, and when a worker then becomes awake: read every
+//! step counter. The same odd number for
 //! `stall_after`, outside of a blocking section, is a stall, and the system is asked what the thread did: it waited → *blocked*; it used
 //! processor time → *computing*; neither → it is ready to run and the system lets it wait: nothing. Each stall is reported once.
 //! If the system does not tell the state of the thread, since no descriptors are left or there is no `/proc`, the processor time
@@ -28,7 +29,8 @@
 //! `Nudge`, if somebody is spare, and nobody searches, while something has waited for two looks: wake one.
 //! This is for next slots, which are filled without waking anybody, for timers that a step has set which then stalled, and for the little
 //! that the parking protocol lets slip.
-//! `Doze`: after 100 ms without anybody awake, sleep until a worker becomes awake (`watchdog/park.rs`).
+//! `Doze`: after two looks that find nobody awake, sleep for 10 ms, and after 100 ms for good; a worker that becomes awake ends it
+//! (`watchdog/park.rs`).
 //!
 //! ## Why it works
 //! Step counters, processes' numbers and sections are plain stores of the worker, on its own line of the cache; it reads no clock and makes no
@@ -192,6 +194,14 @@ struct Watch {
     reports: (u64, u32),
 }
 
+/// How the watchdog sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pause {
+    until: u64,
+    /// Whether a worker that becomes awake ends it.
+    dozes: bool,
+}
+
 /// A stall that was found at this look.
 struct Found {
     seat: SeatId,
@@ -225,20 +235,27 @@ impl Watch {
         while !shared.has_ended() {
             let looked = world.now();
             let quiet = self.look(looked);
-            self.quiet = if quiet { self.quiet + 1 } else { 0 };
-            if self.quiet > QUIET_LOOKS && watchdog.doze.begin(|| is_quiet(&shared)) {
-                world.park(&watchdog.parker, NEVER);
-                watchdog.doze.end();
-                self.forget();
+            let pause = self.pause(looked, quiet);
+            world.park(&watchdog.parker, pause.until);
+            if pause.dozes && watchdog.doze.end() {
                 self.quiet = 0;
-                continue;
             }
-            let until = looked + if quiet { LOOK_EVERY_QUIET } else { LOOK_EVERY };
-            world.park(&watchdog.parker, until);
-            if world.now() > until + OVERSLEPT {
+            if pause.until == NEVER || world.now() > pause.until + OVERSLEPT {
                 self.forget();
             }
         }
+    }
+
+    /// Decides how to sleep after a look. It dozes only after two looks that found nothing to do: who works a little now and then need not
+    /// wake it each time.
+    fn pause(&mut self, looked: u64, quiet: bool) -> Pause {
+        let shared = &*self.shared;
+        self.quiet = if quiet { self.quiet + 1 } else { 0 };
+        if self.quiet < 2 || !shared.watchdog.doze.begin(|| is_quiet(shared)) {
+            return Pause { until: looked + LOOK_EVERY, dozes: false };
+        }
+        let until = if self.quiet > QUIET_LOOKS { NEVER } else { looked + LOOK_EVERY_QUIET };
+        Pause { until, dozes: true }
     }
 
     /// What was seen before says nothing any more. But what was found stays found while its step lasts: it counts against the cap, and was reported.
@@ -528,12 +545,37 @@ mod tests {
 
     use procession_sync::atomic::Ordering::Relaxed;
 
-    use super::{LOOK_EVERY, StallKind, Watch, judge};
+    use super::{LOOK_EVERY, NEVER, Pause, QUIET_LOOKS, SECOND, StallKind, Watch, judge};
     use crate::Scheduler;
     use crate::scheduler::seat_id::SeatId;
     use crate::sys::RunState::{Runs, Stopped, Waits};
 
     const PASSED: u64 = 7_500_000;
+
+    /// A scheduler without threads, for scripted looks.
+    fn scripted() -> Scheduler {
+        let builder = Scheduler::builder().width(1).threads_max(4).test_clock();
+        builder.build().expect("it starts no thread")
+    }
+
+    #[test]
+    fn a_worker_that_becomes_awake_ends_every_longer_pause() {
+        let scheduler = scripted();
+        let shared = scheduler.shared();
+        let mut watch = Watch::new(Arc::clone(shared));
+        for round in 1..=20 {
+            let quiet = watch.look(round * SECOND);
+            let pause = watch.pause(round * SECOND, quiet);
+            let is_short = pause == Pause { until: round * SECOND + LOOK_EVERY, dozes: false };
+            assert_eq!(is_short, round == 1, "{pause:?}");
+            assert_eq!(pause.until == NEVER, round > QUIET_LOOKS.into(), "{pause:?}");
+            assert_eq!(shared.watchdog.doze.rouse(), pause.dozes);
+            assert_eq!(pause.dozes && shared.watchdog.doze.end(), pause.dozes, "it was roused");
+        }
+        assert!(shared.idle.claim_absent(1).is_some(), "one is awake");
+        let quiet = watch.look(21 * SECOND);
+        assert!(!watch.pause(21 * SECOND, quiet).dozes);
+    }
 
     #[test]
     fn a_stall_is_judged_by_all_that_the_system_tells() {
@@ -562,8 +604,7 @@ mod tests {
     /// taken and left by the test.
     #[test]
     fn a_watchdog_finds_quiet_whatever_seats_were_used_before() {
-        let builder = Scheduler::builder().width(1).threads_max(4).test_clock();
-        let scheduler = builder.build().expect("it starts no thread");
+        let scheduler = scripted();
         let shared = scheduler.shared();
         let mut watch = Watch::new(Arc::clone(shared));
         // The last seat is used, those before are not even made.
