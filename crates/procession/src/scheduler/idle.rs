@@ -170,6 +170,8 @@ pub(crate) struct Rest {
     /// Whether anybody is awake or parked.
     pub(crate) has_thread: bool,
     pub(crate) has_vacant: bool,
+    /// Whether a thread is about to leave its seat, which is vacant then.
+    pub(crate) is_leaving: bool,
     /// Whether the seat for callers is free.
     pub(crate) has_absent: bool,
     pub(crate) out: Vec<SeatId>,
@@ -863,6 +865,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.look(|seats| Rest {
             has_thread: seats.awake > 0 || !seats.stack.is_empty(),
             has_vacant: !seats.vacant.is_empty(),
+            is_leaving: seats.leaving > 0,
             has_absent: seats.places[0] == Place::Absent,
             out: (0..)
                 .zip(&seats.places)
