@@ -69,6 +69,11 @@ impl<T, const CAPACITY: usize> Lane<T, CAPACITY> {
         }
     }
 
+    /// From here on everything goes to the queue, until the worker has found it empty.
+    pub(crate) fn close(&self) {
+        self.overflows.set(true);
+    }
+
     /// Whether items go to the queue and not into the ring.
     #[inline]
     pub(crate) fn overflows(&self) -> bool {
@@ -133,5 +138,11 @@ mod tests {
         behind.push(9);
         refill(&lane, &behind);
         assert!(lane.overflows(), "what others have queued waits for room, too");
+        behind.pop();
+        refill(&lane, &behind);
+        lane.pop();
+        lane.close();
+        lane.push(10, &behind);
+        assert_eq!(behind.pop(), Some(10), "the ring was closed");
     }
 }

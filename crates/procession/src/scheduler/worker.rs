@@ -1189,9 +1189,12 @@ impl Local {
         }
         let searches = self.take_back(false);
         self.shared.leave_keeping(self.seat);
+        if !searches {
+            // Without a permit it stays where it is. What it delivers is for others, who look into the global queue.
+            self.core.woken.close();
+        }
         self.deliver(batch, 0);
         if !searches {
-            // Without a permit it stays where it is; what it has delivered is for others.
             self.unannounced.set(false);
             self.shared.announce();
         }
