@@ -600,6 +600,17 @@ mod tests {
         assert_eq!(judge(None, Some(Stopped), PASSED), None);
         assert_eq!(judge(None, None, PASSED), Some(StallKind::Blocked));
     }
+    #[test]
+    fn whoever_wakes_a_caller_rouses_the_watchdog() {
+        let scheduler = scripted();
+        let shared = scheduler.shared();
+        assert!(shared.idle.claim_absent(1).is_some());
+        shared.idle.announce(SeatId(0), false);
+        assert!(shared.watchdog.doze.begin(|| true));
+        shared.wake_caller();
+        assert!(shared.watchdog.doze.end(), "it sleeps beside a worker that may be late");
+    }
+
     /// Goal: no seat keeps the watchdog awake in which nobody works. Method: scripted looks at a scheduler without threads, whose seats are
     /// taken and left by the test.
     #[test]

@@ -38,6 +38,7 @@ impl Shared {
         if let Some(seat) = self.idle.claim_parked() {
             self.idle.note_waking(seat, self.world.now());
             self.seat(seat).parker.unpark();
+            self.rouse_watchdog();
         }
     }
 
