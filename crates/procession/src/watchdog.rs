@@ -24,6 +24,7 @@
 //! permits (`Revoke` of `scheduler/idle.rs`), and wake or start a worker for each, all at once. What else they hold is found by these, as by any
 //! worker that searches. Of the computing, only so many lose their permits, since each adds a thread that competes for processors.
 //! If all threads are in use: fire due timers and ask for descriptors here. Also if all workers just have no time for these.
+//! While all threads block, that is all there is to do: sleep until the next deadline, and 10 ms at most if there are descriptors.
 //! `WriteOff`, at each look, those that were woken and have not come (`scheduler/idle.rs`); `Rescue` takes their permits, too, once they are late for
 //! `stall_after`.
 //! `Nudge`, if somebody is spare, and nobody searches, while something has waited for two looks: wake one.
@@ -254,7 +255,13 @@ impl Watch {
         if self.quiet < 2 || !shared.watchdog.doze.begin(|| is_quiet(shared)) {
             return Pause { until: looked + LOOK_EVERY, dozes: false };
         }
-        let until = if self.quiet > QUIET_LOOKS { NEVER } else { looked + LOOK_EVERY_QUIET };
+        let soon = looked + LOOK_EVERY_QUIET;
+        let until = if self.quiet > QUIET_LOOKS { NEVER } else { soon };
+        let until = match is_attended(shared) {
+            true => until,
+            false if shared.poller.kernel().is_some() => soon,
+            false => until.min(shared.next_deadline()),
+        };
         Pause { until, dozes: true }
     }
 
@@ -299,15 +306,15 @@ impl Watch {
                 });
             }
             if unpolled {
-                self.poll();
+                self.poll(now);
             }
         }
         self.nudge(due || unpolled, now);
         for (at, found) in found.iter().enumerate().filter(|(_, found)| found.is_new) {
             self.report(found, replaced[at], next_slots[at], now);
         }
-        // While a step lasts, another may stall beside it, and is to be noticed as soon as ever.
-        is_quiet(&shared) && self.looks.iter().all(|look| look.since == now)
+        // A step that lasts may be a stall; if all that last are known to be, nobody else is left who could stall.
+        is_quiet(&shared) && self.looks.iter().all(|look| look.since == now || look.found.is_some())
     }
 
     /// Compares with the last look.
@@ -417,9 +424,11 @@ impl Watch {
     }
 
     /// Asks for descriptors here.
-    fn poll(&mut self) {
+    fn poll(&mut self, now: u64) {
         self.shared.poll(&mut self.batch);
         self.shared.deliver(&mut self.batch);
+        // The next time is counted from here.
+        self.polls = (self.shared.poller.counts().1, now);
     }
 
     fn report(&mut self, found: &Found, replaced: bool, next_slot: bool, now: u64) {
@@ -474,11 +483,15 @@ fn is_traced() -> bool {
     false
 }
 
-/// Whether nobody runs, and nothing waits for somebody to.
+/// Whether nobody runs, and nothing is queued or due.
 fn is_quiet(shared: &Shared) -> bool {
-    let (_, awake, spare) = shared.idle.counts();
-    let attended = spare > 0 || shared.next_deadline() == NEVER && shared.poller.kernel().is_none();
-    awake == 0 && attended && !shared.has_queued()
+    let (_, awake, _) = shared.idle.counts();
+    awake == 0 && !shared.has_queued() && (is_attended(shared) || shared.next_deadline() > shared.world.now())
+}
+
+/// Whether some worker looks after deadlines and descriptors, or can. If all threads block, the watchdog does.
+fn is_attended(shared: &Shared) -> bool {
+    shared.idle.counts().2 > 0
 }
 
 /// Returns what the thread in a seat, which has not ended its step for so long, has done since it was first asked. `None` if that is not its
@@ -542,6 +555,7 @@ pub(crate) fn stall_after(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::task::Waker;
 
     use procession_sync::atomic::Ordering::Relaxed;
 
@@ -549,6 +563,7 @@ mod tests {
     use crate::Scheduler;
     use crate::scheduler::seat_id::SeatId;
     use crate::sys::RunState::{Runs, Stopped, Waits};
+    use crate::time::action::Action;
 
     const PASSED: u64 = 7_500_000;
 
@@ -609,6 +624,36 @@ mod tests {
         assert!(shared.watchdog.doze.begin(|| true));
         shared.wake_caller();
         assert!(shared.watchdog.doze.end(), "it sleeps beside a worker that may be late");
+    }
+
+    /// All threads block, and there is a far timer: whoever sets an earlier one must wake the watchdog.
+    #[test]
+    fn while_all_block_it_sleeps_until_the_next_deadline() {
+        let scheduler = scripted();
+        let shared = scheduler.shared();
+        let mut watch = Watch::new(Arc::clone(shared));
+        assert!(shared.idle.claim_absent(1).is_some());
+        shared.idle.give_back(SeatId(0));
+        for seat in (1..4).map(SeatId) {
+            assert!(shared.idle.claim_this(seat) && shared.idle.come(seat));
+            shared.idle.stop_searching();
+            shared.idle.give_back(seat);
+        }
+        assert_eq!(shared.idle.counts(), (0, 0, 0), "nobody is left to be woken");
+        let far = 1000 * SECOND;
+        let armed = shared.outside.add(far, None, Action::Wake(Waker::noop().clone())).expect("there is room");
+        let mut pauses = (1..=20).map(|round| {
+            let quiet = watch.look(round);
+            let pause = watch.pause(round, quiet);
+            shared.watchdog.doze.end();
+            pause
+        });
+        let last = pauses.by_ref().last();
+        assert_eq!(last, Some(Pause { until: far, dozes: true }));
+        assert!(shared.watchdog.doze.begin(|| true));
+        shared.outside_timer_set(SECOND);
+        assert!(shared.watchdog.doze.end(), "nobody else looks after the earlier timer");
+        drop(shared.outside.delete(armed.id));
     }
 
     /// Goal: no seat keeps the watchdog awake in which nobody works. Method: scripted looks at a scheduler without threads, whose seats are
