@@ -87,6 +87,11 @@ impl<T, const CAPACITY: usize> Owner<T, CAPACITY> {
         self.0.steal_half(&victim.0, Arrange::OldestFirst)
     }
 
+    /// Returns the number of items that fit now. Only a push or a steal by the caller makes it smaller.
+    pub fn room(&self) -> usize {
+        self.0.room(CAPACITY)
+    }
+
     /// Returns the number of queued items. Thieves may take some of them at any time.
     pub fn len(&self) -> usize {
         self.0.len()

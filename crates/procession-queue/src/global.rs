@@ -86,18 +86,18 @@ impl<T> Global<T> {
     }
 
     /// Pops a worker's fair share, oldest first: one item to run immediately, and at most `min(16,
-    /// len / workers + 1)` more.
+    /// len / workers + 1)` more, but never more than `most` items in all.
     ///
     /// The lock is released before this returns, so the caller may do anything with the items.
     ///
     /// # Panics
     /// Panics if `workers` is 0.
-    pub fn pop_share(&self, workers: usize) -> Share<T> {
+    pub fn pop_share(&self, workers: usize, most: usize) -> Share<T> {
         assert!(workers > 0, "the caller is a worker");
         let mut share = [const { None }; 1 + BATCH_MAX];
         self.take(|items| {
             let count = 1 + (items.len() / workers + 1).min(BATCH_MAX);
-            let count = count.min(items.len());
+            let count = count.min(items.len()).min(most);
             share.iter_mut().zip(items.drain(..count)).for_each(|(place, item)| *place = Some(item));
             None
         });

@@ -45,10 +45,10 @@
 //!     if let Some(item) = own.fresh.pop().or_else(|| own.yielded.pop()) {
 //!         return Some(item);
 //!     }
-//!     let mut share = global.pop_share(others.len() + 1);
+//!     let mut share = global.pop_share(others.len() + 1, 1 + own.yielded.room());
 //!     if let Some(item) = share.next() {
 //!         // The rest waits behind this worker's own work, oldest first.
-//!         share.for_each(|item| drop(own.yielded.push_overflowing(item, global)));
+//!         share.for_each(|item| own.yielded.push(item).expect("there is room"));
 //!         return Some(item);
 //!     }
 //!     // A lost race does not prove that a queue is empty, so try up to four times.

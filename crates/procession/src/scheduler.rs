@@ -15,6 +15,7 @@ pub(crate) mod end;
 pub(crate) mod error;
 pub(crate) mod handle;
 pub(crate) mod idle;
+pub(crate) mod lane;
 pub(crate) mod lifo_slot;
 pub(crate) mod local;
 pub(crate) mod owner;

@@ -14,7 +14,8 @@
 //! look that finds the thread. The thread closes it when it leaves.
 //!
 //! ## Steps
-//! `Look`, every 2.5 ms while anybody runs, every 10 ms while nobody has for up to 100 ms: read every step counter. The same odd number for
+//! `Look`, every 2.5 ms while anybody runs, every 10 ms while nobody has for up to 100 ms, and when a worker then becomes awake: read every
+//! step counter. The same odd number for
 //! `stall_after`, outside of a blocking section, is a stall, and the system is asked what the thread did: it waited → *blocked*; it used
 //! processor time → *computing*; neither → it is ready to run and the system lets it wait: nothing. Each stall is reported once.
 //! If the system does not tell the state of the thread, since no descriptors are left or there is no `/proc`, the processor time
@@ -23,6 +24,7 @@
 //! permits (`Revoke` of `scheduler/idle.rs`), and wake or start a worker for each, all at once. What else they hold is found by these, as by any
 //! worker that searches. Of the computing, only so many lose their permits, since each adds a thread that competes for processors.
 //! If all threads are in use: fire due timers and ask for descriptors here. Also if all workers just have no time for these.
+//! While all threads block, that is all there is to do: sleep until the next deadline, and 10 ms at most if there are descriptors.
 //! `WriteOff`, at each look, those that were woken and have not come (`scheduler/idle.rs`); `Rescue` takes their permits, too, once they are late for
 //! `stall_after`.
 //! `Nudge`, if a seat is spare, and something waits at this look and at the one before: wake one, unless somebody searches. What waits is
@@ -30,7 +32,8 @@
 //! worker is in the same step as at the look before.
 //! This is for next slots, which are filled without waking anybody, for timers that a step has set which then stalled, and for the little
 //! that the parking protocol lets slip.
-//! `Doze`: after 100 ms without anybody awake, sleep until a worker becomes awake (`watchdog/park.rs`).
+//! `Doze`: after two looks that find nobody awake, sleep for 10 ms, and after 100 ms for good; a worker that becomes awake ends it
+//! (`watchdog/park.rs`).
 //!
 //! ## Why it works
 //! Step counters, processes' numbers and sections are plain stores of the worker, on its own line of the cache; it reads no clock and makes no
@@ -196,6 +199,14 @@ struct Watch {
     reports: (u64, u32),
 }
 
+/// How the watchdog sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pause {
+    until: u64,
+    /// Whether a worker that becomes awake ends it.
+    dozes: bool,
+}
+
 /// A stall that was found at this look.
 struct Found {
     seat: SeatId,
@@ -229,20 +240,33 @@ impl Watch {
         while !shared.has_ended() {
             let looked = world.now();
             let quiet = self.look(looked);
-            self.quiet = if quiet { self.quiet + 1 } else { 0 };
-            if self.quiet > QUIET_LOOKS && watchdog.doze.begin(|| is_quiet(&shared)) {
-                world.park(&watchdog.parker, NEVER);
-                watchdog.doze.end();
-                self.forget();
+            let pause = self.pause(looked, quiet);
+            world.park(&watchdog.parker, pause.until);
+            if pause.dozes && watchdog.doze.end() {
                 self.quiet = 0;
-                continue;
             }
-            let until = looked + if quiet { LOOK_EVERY_QUIET } else { LOOK_EVERY };
-            world.park(&watchdog.parker, until);
-            if world.now() > until + OVERSLEPT {
+            if pause.until == NEVER || world.now() > pause.until + OVERSLEPT {
                 self.forget();
             }
         }
+    }
+
+    /// Decides how to sleep after a look. It dozes only after two looks that found nothing to do: who works a little now and then need not
+    /// wake it each time.
+    fn pause(&mut self, looked: u64, quiet: bool) -> Pause {
+        let shared = &*self.shared;
+        self.quiet = if quiet { self.quiet + 1 } else { 0 };
+        if self.quiet < 2 || !shared.watchdog.doze.begin(|| is_quiet(shared)) {
+            return Pause { until: looked + LOOK_EVERY, dozes: false };
+        }
+        let soon = looked + LOOK_EVERY_QUIET;
+        let until = if self.quiet > QUIET_LOOKS { NEVER } else { soon };
+        let until = match is_attended(shared) {
+            true => until,
+            false if shared.poller.kernel().is_some() => soon,
+            false => until.min(shared.next_deadline()),
+        };
+        Pause { until, dozes: true }
     }
 
     /// What was seen before says nothing any more. But what was found stays found while its step lasts: it counts against the cap, and was reported.
@@ -286,15 +310,15 @@ impl Watch {
                 });
             }
             if unpolled {
-                self.poll();
+                self.poll(now);
             }
         }
         self.nudge(due || unpolled, now);
         for (at, found) in found.iter().enumerate().filter(|(_, found)| found.is_new) {
             self.report(found, replaced[at], next_slots[at], now);
         }
-        // While a step lasts, another may stall beside it, and is to be noticed as soon as ever.
-        is_quiet(&shared) && self.looks.iter().all(|look| look.since == now)
+        // A step that lasts may be a stall; if all that last are known to be, nobody else is left who could stall.
+        is_quiet(&shared) && self.looks.iter().all(|look| look.since == now || look.found.is_some())
     }
 
     /// Compares with the last look.
@@ -404,9 +428,11 @@ impl Watch {
     }
 
     /// Asks for descriptors here.
-    fn poll(&mut self) {
+    fn poll(&mut self, now: u64) {
         self.shared.poll(&mut self.batch);
         self.shared.deliver(&mut self.batch);
+        // The next time is counted from here.
+        self.polls = (self.shared.poller.counts().1, now);
     }
 
     fn report(&mut self, found: &Found, replaced: bool, next_slot: bool, now: u64) {
@@ -461,11 +487,15 @@ fn is_traced() -> bool {
     false
 }
 
-/// Whether nobody runs, and nothing waits for somebody to.
+/// Whether nobody runs, and nothing is queued or due.
 fn is_quiet(shared: &Shared) -> bool {
-    let (_, awake, spare) = shared.idle.counts();
-    let attended = spare > 0 || shared.next_deadline() == NEVER && shared.poller.kernel().is_none();
-    awake == 0 && attended && !shared.has_queued()
+    let (_, awake, _) = shared.idle.counts();
+    awake == 0 && !shared.has_queued() && (is_attended(shared) || shared.next_deadline() > shared.world.now())
+}
+
+/// Whether some worker looks after deadlines and descriptors, or can. If all threads block, the watchdog does.
+fn is_attended(shared: &Shared) -> bool {
+    shared.idle.counts().2 > 0
 }
 
 /// Returns what the thread in a seat, which has not ended its step for so long, has done since it was first asked. `None` if that is not its
@@ -529,15 +559,42 @@ pub(crate) fn stall_after(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::task::Waker;
 
     use procession_sync::atomic::Ordering::Relaxed;
 
-    use super::{LOOK_EVERY, StallKind, Watch, judge};
+    use super::{LOOK_EVERY, NEVER, Pause, QUIET_LOOKS, SECOND, StallKind, Watch, judge};
     use crate::Scheduler;
     use crate::scheduler::seat_id::SeatId;
     use crate::sys::RunState::{Runs, Stopped, Waits};
+    use crate::time::action::Action;
 
     const PASSED: u64 = 7_500_000;
+
+    /// A scheduler without threads, for scripted looks.
+    fn scripted() -> Scheduler {
+        let builder = Scheduler::builder().width(1).threads_max(4).test_clock();
+        builder.build().expect("it starts no thread")
+    }
+
+    #[test]
+    fn a_worker_that_becomes_awake_ends_every_longer_pause() {
+        let scheduler = scripted();
+        let shared = scheduler.shared();
+        let mut watch = Watch::new(Arc::clone(shared));
+        for round in 1..=20 {
+            let quiet = watch.look(round * SECOND);
+            let pause = watch.pause(round * SECOND, quiet);
+            let is_short = pause == Pause { until: round * SECOND + LOOK_EVERY, dozes: false };
+            assert_eq!(is_short, round == 1, "{pause:?}");
+            assert_eq!(pause.until == NEVER, round > QUIET_LOOKS.into(), "{pause:?}");
+            assert_eq!(shared.watchdog.doze.rouse(), pause.dozes);
+            assert_eq!(pause.dozes && shared.watchdog.doze.end(), pause.dozes, "it was roused");
+        }
+        assert!(shared.idle.claim_absent(1).is_some(), "one is awake");
+        let quiet = watch.look(21 * SECOND);
+        assert!(!watch.pause(21 * SECOND, quiet).dozes);
+    }
 
     #[test]
     fn a_stall_is_judged_by_all_that_the_system_tells() {
@@ -562,12 +619,52 @@ mod tests {
         assert_eq!(judge(None, Some(Stopped), PASSED), None);
         assert_eq!(judge(None, None, PASSED), Some(StallKind::Blocked));
     }
+    #[test]
+    fn whoever_wakes_a_caller_rouses_the_watchdog() {
+        let scheduler = scripted();
+        let shared = scheduler.shared();
+        assert!(shared.idle.claim_absent(1).is_some());
+        shared.idle.announce(SeatId(0), false);
+        assert!(shared.watchdog.doze.begin(|| true));
+        shared.wake_caller();
+        assert!(shared.watchdog.doze.end(), "it sleeps beside a worker that may be late");
+    }
+
+    /// All threads block, and there is a far timer: whoever sets an earlier one must wake the watchdog.
+    #[test]
+    fn while_all_block_it_sleeps_until_the_next_deadline() {
+        let scheduler = scripted();
+        let shared = scheduler.shared();
+        let mut watch = Watch::new(Arc::clone(shared));
+        assert!(shared.idle.claim_absent(1).is_some());
+        shared.idle.give_back(SeatId(0));
+        for seat in (1..4).map(SeatId) {
+            assert!(shared.idle.claim_this(seat) && shared.idle.come(seat));
+            shared.idle.stop_searching();
+            shared.idle.give_back(seat);
+        }
+        assert_eq!(shared.idle.counts(), (0, 0, 0), "nobody is left to be woken");
+        let far = 1000 * SECOND;
+        let armed = shared.outside.add(far, None, Action::Wake(Waker::noop().clone())).expect("there is room");
+        let mut pauses = (1..=20).map(|round| {
+            let quiet = watch.look(round);
+            let pause = watch.pause(round, quiet);
+            shared.watchdog.doze.end();
+            pause
+        });
+        let last = pauses.by_ref().last();
+        assert_eq!(last, Some(Pause { until: far, dozes: true }));
+        assert!(shared.watchdog.doze.begin(|| true));
+        shared.outside_timer_set(SECOND);
+        assert!(shared.watchdog.doze.end(), "nobody else looks after the earlier timer");
+        drop(shared.outside.delete(armed.id));
+    }
+
     /// Goal: no seat keeps the watchdog awake in which nobody works. Method: scripted looks at a scheduler without threads, whose seats are
     /// taken and left by the test.
     #[test]
     fn a_watchdog_finds_quiet_whatever_seats_were_used_before() {
-        let builder = Scheduler::builder().width(1).threads_max(4).test_clock();
-        let scheduler = builder.build().expect("it starts no thread");
+        let scheduler = scripted();
         let shared = scheduler.shared();
         let mut watch = Watch::new(Arc::clone(shared));
         // The last seat is used, those before are not even made.

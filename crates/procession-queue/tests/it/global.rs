@@ -43,15 +43,23 @@ fn smoke() {
     assert_eq!(global.pop(), Some(1));
     global.push(3);
     assert_eq!(global.pop(), Some(2));
-    assert!(global.pop_share(1).eq([3]));
-    assert_eq!(global.pop_share(1).count(), 0);
+    assert!(global.pop_share(1, usize::MAX).eq([3]));
+    assert_eq!(global.pop_share(1, usize::MAX).count(), 0);
+}
+
+#[test]
+fn a_share_is_no_larger_than_was_asked_for() {
+    let global = filled(0..9);
+    assert_eq!(global.pop_share(1, 0).count(), 0);
+    assert!(global.pop_share(1, 2).eq([0, 1]));
+    assert_eq!(global.len(), 7);
 }
 
 /// The lock is free while the caller iterates over a share, so its items may go back to the queue.
 #[test]
 fn a_share_may_be_pushed_back_while_it_is_taken() {
     let global = filled(0..9);
-    for item in global.pop_share(3) {
+    for item in global.pop_share(3, usize::MAX) {
         global.push(item + 100);
     }
     assert!(drain(&global).eq([5, 6, 7, 8, 100, 101, 102, 103, 104]));
@@ -62,7 +70,7 @@ fn a_share_that_is_not_taken_is_dropped() {
     let drops = Tally::of(4);
     let global = Global::new();
     (0..4).for_each(|number| global.push(Noted::new(number, &drops)));
-    let mut share = global.pop_share(2);
+    let mut share = global.pop_share(2, usize::MAX);
     let first = share.next();
     drop(share);
     assert_eq!((drops.total(), global.len()), (3, 0));
@@ -80,9 +88,9 @@ fn is_empty() {
     assert_eq!((global.is_empty(), global.len()), (false, 9));
     global.pop().unwrap();
     assert_eq!((global.is_empty(), global.len()), (false, 8));
-    assert_eq!(global.pop_share(4).count(), 4);
+    assert_eq!(global.pop_share(4, usize::MAX).count(), 4);
     assert_eq!((global.is_empty(), global.len()), (false, 4));
-    assert_eq!(global.pop_share(1).count(), 4);
+    assert_eq!(global.pop_share(1, usize::MAX).count(), 4);
     assert_eq!((global.is_empty(), global.len()), (true, 0));
 }
 
@@ -146,7 +154,7 @@ fn stampede() {
                 let mut taken = Vec::new();
                 start.wait();
                 while !global.is_empty() {
-                    taken.extend(global.pop_share(WORKERS));
+                    taken.extend(global.pop_share(WORKERS, usize::MAX));
                 }
                 assert!(taken.is_sorted_by(|older, newer| older < newer), "a worker gets older items first");
                 tally.note_each(taken);
@@ -176,7 +184,7 @@ fn stress() {
                     }
                     match dice.roll(3) {
                         0 => tally.note_each(global.pop()),
-                        1 => tally.note_each(global.pop_share(dice.roll(8) + 1)),
+                        1 => tally.note_each(global.pop_share(dice.roll(8) + 1, usize::MAX)),
                         _ => tally.note_each(own.pop()),
                     }
                 }
@@ -201,7 +209,7 @@ fn no_starvation() {
         for hits in &hits {
             scope.spawn(|| {
                 while !pushers.have_left() {
-                    hits.fetch_add(global.pop_share(WORKERS).count(), Relaxed);
+                    hits.fetch_add(global.pop_share(WORKERS, usize::MAX).count(), Relaxed);
                     thread::yield_now();
                 }
             });
@@ -226,7 +234,7 @@ fn destructors() {
             scope.spawn(move || {
                 for number in id * COUNT..(id + 1) * COUNT {
                     global.push(Noted::new(number, drops));
-                    let taken = if number % 30 == 0 { global.pop_share(WORKERS).count() } else { 0 };
+                    let taken = if number % 30 == 0 { global.pop_share(WORKERS, usize::MAX).count() } else { 0 };
                     dropped.fetch_add(taken, Relaxed);
                 }
             });
@@ -271,7 +279,7 @@ fn an_item_that_panics_when_it_is_dropped_does_no_harm_to_the_queue() {
 fn zero_sized_items() {
     let global = Global::new();
     (0..100).for_each(|_| global.push(()));
-    assert_eq!(global.pop_share(1).count(), 17);
+    assert_eq!(global.pop_share(1, usize::MAX).count(), 17);
     assert_eq!(drain(&global).count(), 83);
 }
 
@@ -286,7 +294,7 @@ fn large_items() {
             let _leave = pushers.leave_with_scope();
             (0..COUNT).for_each(|number| global.push(Large::new(number)));
         });
-        let take = || Some(global.pop_share(2).collect::<Vec<_>>()).filter(|share| !share.is_empty());
+        let take = || Some(global.pop_share(2, usize::MAX).collect::<Vec<_>>()).filter(|share| !share.is_empty());
         take_until_the_end(&pushers, take, |share| tally.note_each(share.iter().flat_map(Large::number)));
     });
     tally.assert_each_once();
@@ -296,7 +304,7 @@ fn large_items() {
 fn over_aligned_items() {
     let global = Global::new();
     (0..10).for_each(|number| global.push(OverAligned(number)));
-    assert!(global.pop_share(3).eq((0..5).map(OverAligned)));
+    assert!(global.pop_share(3, usize::MAX).eq((0..5).map(OverAligned)));
     assert!(drain(&global).eq((5..10).map(OverAligned)));
 }
 
@@ -307,7 +315,7 @@ fn pop_share_is_fair() {
             let global = filled(0..length);
             let count = (1 + (length / workers + 1).min(16)).min(length);
             let case = format!("{length} items, {workers} workers");
-            assert!(global.pop_share(workers).eq(0..count), "{case}");
+            assert!(global.pop_share(workers, usize::MAX).eq(0..count), "{case}");
             assert!(drain(&global).eq(count..length), "{case}");
         }
     }
@@ -318,7 +326,7 @@ fn shares_of_all_workers_leave_nothing() {
     let global = filled(0..100);
     let tally = Tally::of(100);
     while !global.is_empty() {
-        tally.note_each(global.pop_share(4));
+        tally.note_each(global.pop_share(4, usize::MAX));
     }
     tally.assert_each_once();
 }
@@ -327,11 +335,11 @@ fn shares_of_all_workers_leave_nothing() {
 fn pop_share_of_zero_workers_panics() {
     for length in [0, 3] {
         let global = filled(0..length);
-        let share = catch_unwind(AssertUnwindSafe(|| global.pop_share(0).count()));
+        let share = catch_unwind(AssertUnwindSafe(|| global.pop_share(0, usize::MAX).count()));
         share.expect_err("a share of no workers is refused");
         assert!(drain(&global).eq(0..length), "the queue is as it was");
         global.push(9);
-        assert!(global.pop_share(1).eq([9]));
+        assert!(global.pop_share(1, usize::MAX).eq([9]));
     }
 }
 
@@ -343,7 +351,7 @@ fn a_great_backlog_comes_out_in_order() {
     let mut pushed = COUNT;
     let mut taken = 0;
     while !global.is_empty() {
-        for item in global.pop_share(2) {
+        for item in global.pop_share(2, usize::MAX) {
             assert_eq!(item, taken);
             taken += 1;
         }

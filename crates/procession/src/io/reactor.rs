@@ -16,7 +16,6 @@ use procession_sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use crate::io::poller::{Batch, Poller};
 use crate::io::readiness::{Direction, Left, Source, WaiterId};
 use crate::process::unwind::guarded;
-use crate::scheduler::driver::Owed;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 use crate::sys::epoll::Kernel;
@@ -128,11 +127,7 @@ impl<T: AsFd> Registered<T> {
     pub(crate) fn new(shared: Arc<Shared>, io: T) -> io::Result<Self> {
         let (kernel, first) = shared.poller.open(&shared.world)?;
         if first {
-            match shared.keeper.descriptors_opened() {
-                Owed::Nothing => {}
-                Owed::Nudge(seat) => shared.seat(seat).parker.unpark(),
-                Owed::Wake => shared.announce(),
-            }
+            shared.settle_debt(shared.keeper.descriptors_opened());
         }
         let source = shared.poller.sources.add();
         if let Err(error) = kernel.register(io.as_fd(), source.token) {

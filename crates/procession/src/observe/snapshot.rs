@@ -26,7 +26,7 @@ pub struct Snapshot {
     pub workers: Vec<WorkerSnapshot>,
     /// Each process that has not been forgotten: the ended ones whose result waits, too. In the order of their slots.
     pub processes: Vec<ProcessSnapshot>,
-    /// Processes in the global queue.
+    /// Processes that no worker holds: those that came from outside, and those for which a worker had no room.
     pub global_queue: usize,
     /// Processes ever started.
     pub spawned: u64,
@@ -235,7 +235,7 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
             // Complete without a handle, it has been forgotten, even if somebody keeps an address.
             (!seen.is_complete() || seen.has_handle()).then(|| process(slot, state(slot, seen, &in_steps)))
         }),
-        global_queue: shared.global.len(),
+        global_queue: shared.global.len() + shared.overflow.len(),
         ended,
         spawned: total(|stats| &stats.spawned).saturating_sub(refused),
         panicked: total(|stats| &stats.panics),

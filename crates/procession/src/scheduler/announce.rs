@@ -96,7 +96,7 @@ impl Shared {
 
     /// Whether anything is queued that any worker may take, next slots apart.
     pub(crate) fn has_queued(&self) -> bool {
-        !self.global.is_empty() || self.all_seats().any(|seat| !seat.queues.are_empty())
+        !self.global.is_empty() || !self.overflow.is_empty() || self.all_seats().any(|seat| !seat.queues.are_empty())
     }
 
     /// Whether anything is queued at all.

@@ -397,6 +397,7 @@ impl Builder {
             world,
             table: Table::new(self.processes, width as u32),
             global: Global::new(),
+            overflow: Global::new(),
             idle: Idle::new(threads_max as u32, width as u32, self.callers_drive),
             seats,
             extra_seats: (width..threads_max).map(|_| OnceLock::new()).collect(),

@@ -37,6 +37,8 @@ impl Shared {
         if self.idle.claim_this(seat) {
             self.idle.note_waking(seat, self.world.now());
             self.seat(seat).parker.unpark();
+            // It may be late.
+            self.rouse_watchdog();
         }
     }
 

@@ -78,7 +78,11 @@ impl Shared {
         match owed {
             Owed::Nothing => {}
             Owed::Nudge(seat) => self.seat(seat).parker.unpark(),
-            Owed::Wake => self.announce(),
+            Owed::Wake => {
+                self.announce();
+                // If there is nobody to wake, since all block, it is the watchdog that looks after deadlines and descriptors.
+                self.rouse_watchdog();
+            }
         }
     }
 

@@ -9,11 +9,13 @@ use procession_queue::{deque, fifo};
 
 use crate::process::slot::{Ready, Slot};
 use crate::process::table::CACHE;
+use crate::scheduler::lane::Lane;
 use crate::scheduler::pace::{Owed, Pace};
 
-/// Processes that the continued ring holds: 1000 that yield are to fit, so that they take turns. The ring
-/// of woken ones is smaller, since they run soon.
+/// Processes that the continued ring holds: 1000 that yield are to fit, since each turn of those that do not
+/// takes a lock. The ring of woken ones is smaller, since they run soon.
 const CONTINUED: usize = 1024;
+const WOKEN: usize = 256;
 
 /// Stacks that a worker keeps to itself at most, and never more than its part of a sixteenth of the limit: so who finds none can wait
 /// for one to come back.
@@ -22,13 +24,17 @@ pub(crate) const STACKS_CACHED: usize = 64;
 /// What a worker keeps to itself; it stays in its seat while no thread works there.
 pub(crate) struct Core {
     pub(crate) deque: deque::Owner<Ready>,
-    pub(crate) woken: fifo::Owner<Ready>,
-    pub(crate) continued: fifo::Owner<Ready, CONTINUED>,
+    /// Before the global queue.
+    pub(crate) woken: Lane<Ready, WOKEN>,
+    /// Before the overflow queue.
+    pub(crate) continued: Lane<Ready, CONTINUED>,
     pub(crate) generator: RefCell<fastrand::Rng>,
     pub(crate) pace: Pace,
     pub(crate) owed: Owed,
-    /// How many services have found something in the global queue.
+    /// How many services have found something in the overflow queue.
     pub(crate) services: Cell<u32>,
+    /// Services in a row that did not know the time.
+    pub(crate) timeless: Cell<u32>,
     /// How many processes it has taken out of the continued ring.
     pub(crate) rounds_taken: Cell<u32>,
     /// Free slots, so that most spawns take no lock.
@@ -48,8 +54,8 @@ unsafe impl Send for Core {}
 impl Core {
     pub(crate) fn new(generator: fastrand::Rng) -> (Self, Queues) {
         let (deque, deque_stealer) = deque::new();
-        let (woken, woken_stealer) = fifo::new();
-        let (continued, continued_stealer) = fifo::new();
+        let (woken, woken_stealer) = Lane::new();
+        let (continued, continued_stealer) = Lane::new();
         let core = Self {
             deque,
             woken,
@@ -58,6 +64,7 @@ impl Core {
             pace: Pace::default(),
             owed: Owed::default(),
             services: Cell::new(0),
+            timeless: Cell::new(0),
             rounds_taken: Cell::new(0),
             slots: RefCell::new(Vec::with_capacity(CACHE + 1)),
             bound: RefCell::new(VecDeque::new()),
@@ -72,7 +79,7 @@ impl Core {
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) deque: deque::Stealer<Ready>,
-    pub(crate) woken: fifo::Stealer<Ready>,
+    pub(crate) woken: fifo::Stealer<Ready, WOKEN>,
     pub(crate) continued: fifo::Stealer<Ready, CONTINUED>,
 }
 

@@ -171,6 +171,8 @@ pub(crate) struct Rest {
     /// Whether anybody is awake or parked.
     pub(crate) has_thread: bool,
     pub(crate) has_vacant: bool,
+    /// Whether a thread is about to leave its seat, which is vacant then.
+    pub(crate) is_leaving: bool,
     /// Whether the seat for callers is free.
     pub(crate) has_absent: bool,
     pub(crate) out: Vec<SeatId>,
@@ -784,8 +786,15 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.look(|seats| seats.awakenings == awakenings)
     }
 
-    pub(crate) fn is_parked(&self, seat: SeatId) -> bool {
-        self.look(|seats| seats.places[seat.0 as usize] == Place::Parked)
+    /// Whether all seats that may have anything in them have a permit, as far as can be seen.
+    #[inline]
+    pub(crate) fn are_all_awake(&self) -> bool {
+        Counts(self.counts.load(Relaxed)).awake() >= self.reach()
+    }
+
+    /// Returns those of some seats that have no permit, all at one moment.
+    pub(crate) fn without_permit(&self, seats: impl Iterator<Item = SeatId>) -> Vec<SeatId> {
+        self.look(|all| seats.filter(|seat| all.places[seat.0 as usize] != Place::Awake).collect())
     }
 
     /// `GiveBack`; says whether nobody is awake now. The caller goes on with `Recheck`.
@@ -857,6 +866,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.look(|seats| Rest {
             has_thread: seats.awake > 0 || !seats.stack.is_empty(),
             has_vacant: !seats.vacant.is_empty(),
+            is_leaving: seats.leaving > 0,
             has_absent: seats.places[0] == Place::Absent,
             out: (0..)
                 .zip(&seats.places)
@@ -1334,6 +1344,19 @@ mod tests {
         assert!(!idle.all_parked_and(|| true));
         assert!(idle.leave(SeatId(0), true, 0).all_parked);
         assert_eq!(idle.claim_absent(1), Some(SeatId(0)));
+    }
+
+    #[test]
+    fn only_seats_that_are_awake_have_a_permit() {
+        let idle: Idle = Idle::new(5, 5, true);
+        let claimed = [1, 2, 3].map(SeatId);
+        for seat in claimed {
+            assert!(idle.claim_this(seat));
+        }
+        idle.give_back(SeatId(2));
+        idle.announce(SeatId(3), false);
+        let absent_out_parked_and_vacant = [0, 2, 3, 4].map(SeatId);
+        assert_eq!(idle.without_permit((0..5).map(SeatId)), absent_out_parked_and_vacant);
     }
 
     #[test]

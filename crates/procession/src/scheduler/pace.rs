@@ -91,6 +91,8 @@ impl Beacon {
 pub(crate) struct Look {
     /// Whether to serve now.
     pub(crate) serves: bool,
+    /// Dispatches since the last service.
+    pub(crate) dispatches: u32,
     /// The time, if the clock was read.
     pub(crate) now: Option<u64>,
 }
@@ -163,7 +165,8 @@ impl Pace {
             }
         }
         let is_late = now.is_some_and(|now| now.saturating_sub(self.served_at.get()) >= SERVE_EVERY);
-        let serves = is_late || self.unserved.get() >= FAIRNESS;
+        let dispatches = self.unserved.get();
+        let serves = is_late || dispatches >= FAIRNESS;
         if serves {
             self.unserved.set(0);
             self.served_at.set(now.unwrap_or(self.served_at.get()));
@@ -171,7 +174,7 @@ impl Pace {
         let count = self.every.get().min(FAIRNESS - self.unserved.get());
         self.count.set(count);
         self.left.set(count);
-        Look { serves, now }
+        Look { serves, dispatches, now }
     }
 
     /// Finds out whether steps are slow, over a window of at least [`SERVE_EVERY`]: one step among short
@@ -187,9 +190,13 @@ impl Pace {
         }
     }
 
-    /// The worker has parked: the time since the last look says nothing about its steps.
+    /// The worker has parked. The time since the last look says nothing about its steps, nor do the steps before it about those that come:
+    /// the worker reads the clock at the next two boundaries.
     pub(crate) fn resume(&self) {
         self.read_at.set(None);
+        self.every.set(1);
+        self.count.set(1);
+        self.left.set(1);
     }
 
     /// Whether the last steps were so long that a count of dispatches does not bound the time.
@@ -301,9 +308,13 @@ mod tests {
         /// Dispatches one step. The watchdog looks on time, if there is one.
         fn step(&mut self, duration: u64, is_watched: bool) {
             let beacon = if is_watched { self.now / BEACON_EVERY } else { 0 };
+            self.step_after(beacon, duration, is_watched);
+        }
+
+        fn step_after(&mut self, beacon: u64, duration: u64, is_watched: bool) {
             self.dispatches += 1;
             if self.pace.tick(beacon) {
-                let Look { serves, now } = self.pace.look(beacon, is_watched, || self.now);
+                let Look { serves, now, .. } = self.pace.look(beacon, is_watched, || self.now);
                 self.reads += u64::from(now.is_some());
                 if serves {
                     let (time, dispatches) = (self.now - self.served.0, self.dispatches - self.served.1);
@@ -394,6 +405,22 @@ mod tests {
         worker.pace.resume();
         (0..100).for_each(|_| worker.step(20, true));
         assert!(!worker.pace.is_slow());
+    }
+
+    /// No look of the watchdog helps: its first may come later.
+    #[test]
+    fn long_steps_after_a_pause_are_noticed_at_once() {
+        for long in [20_000, 100_000, 150_000, 1_000_000] {
+            let mut worker = Worker::default();
+            (0..1_000_000).for_each(|_| worker.step(20, true));
+            let beacon = worker.now / BEACON_EVERY;
+            worker.pace.resume();
+            (worker.longest, worker.served) = ((0, 0), (worker.now, worker.dispatches));
+            for _ in 0..1000 {
+                worker.step_after(beacon, long, true);
+            }
+            assert!(worker.longest.0 <= SERVE_EVERY + READ_EVERY + 2 * long, "{long} ns: {:?}", worker.longest);
+        }
     }
 
     #[test]

@@ -41,7 +41,10 @@ pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) world: World,
     pub(crate) table: Table,
+    /// The global queue: what became ready outside of the workers, and what a woken ring had no room for.
     pub(crate) global: Global<Ready>,
+    /// The overflow queue: what a continued ring or a deque had no room for.
+    pub(crate) overflow: Global<Ready>,
     pub(crate) idle: Idle,
     /// As many seats as the scheduler was built wide. To these processes may be bound.
     pub(crate) seats: Box<[Seat]>,

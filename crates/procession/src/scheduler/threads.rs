@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::{io, mem};
 
 use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::thread;
 
 use crate::scheduler::core::Core;
 use crate::scheduler::idle::Rest;
@@ -37,6 +38,7 @@ impl Shared {
         if let Some(seat) = self.idle.claim_parked() {
             self.idle.note_waking(seat, self.world.now());
             self.seat(seat).parker.unpark();
+            self.rouse_watchdog();
         }
     }
 
@@ -72,7 +74,14 @@ impl Shared {
     /// Returns who is left. If that is nobody but seats that are vacant, a thread is started for one, unless the system refuses: only it
     /// knows whether such a seat is of any use.
     pub(crate) fn rest(&self) -> Rest {
-        let rest = self.idle.rest();
+        let rest = loop {
+            let rest = self.idle.rest();
+            // A thread that leaves runs no user's code and waits for nothing.
+            if rest.has_thread || rest.has_vacant || !rest.is_leaving {
+                break rest;
+            }
+            thread::yield_now();
+        };
         if rest.has_thread || !rest.has_vacant {
             return rest;
         }
@@ -131,5 +140,38 @@ impl Shared {
                 drop(crate::process::unwind::guarded(|| caller.wake()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use crate::Scheduler;
+    use crate::scheduler::seat_id::SeatId;
+
+    /// Goal: a seat whose thread is about to leave counts as one for which a thread can be started. Method: the test is the only worker, and
+    /// takes and leaves two seats.
+    #[test]
+    fn who_asks_while_a_thread_leaves_waits_for_its_seat() {
+        let builder = Scheduler::builder().width(1).threads_max(2).test_clock();
+        let scheduler = builder.build().expect("it starts no thread");
+        let shared = scheduler.shared();
+        assert!(shared.idle.claim_this(SeatId(1)) && shared.idle.come(SeatId(1)));
+        shared.idle.announce(SeatId(1), true);
+        assert!(shared.idle.claim_absent(1).is_some());
+        assert!(shared.idle.retire(SeatId(1)));
+        shared.idle.give_back(SeatId(0));
+        let (asks, asked) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                asked.recv().expect("the test asks");
+                shared.idle.leave(SeatId(1), false, 0);
+            });
+            asks.send(()).expect("it listens");
+            let rest = shared.rest();
+            assert!(rest.has_thread, "a thread was started: {rest:?}");
+        });
     }
 }

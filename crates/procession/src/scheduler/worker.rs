@@ -35,13 +35,14 @@
 //! # Balance
 //!
 //! Idle workers steal. A busy worker does so as well, once in a millisecond at most, if fewer processes are
-//! ready here than with another by two or more: it takes half of the difference, at most 16, from the
-//! other's continued ring. So n equal processes on w workers get equal shares if n is a multiple of w;
+//! ready here than with another by two or more, the one in the other's step included. It takes half of the
+//! difference, at most 16, from the other's continued ring. So n equal processes on w workers get equal shares if n is a multiple of w;
 //! otherwise those of one worker get up to `ceil(n / w) / floor(n / w)` times what those of another get.
 //!
-//! A seat without a permit may have something in its queues: its step lasts long and the watchdog took the
-//! permit, or its thread is in a blocking section, or it found no permit afterwards and parked. The workers
-//! that have permits take all of it, at the first service that is a millisecond after the last time.
+//! A seat without a permit may have something in its queues. Its step lasts long and the watchdog took the
+//! permit; or its thread is in a blocking section, found no permit afterwards and parked, or has left the
+//! seat, as a caller of `block_on` does. The workers that have permits take all of it, at the first service
+//! that is a millisecond after the last time.
 //!
 //! # Bounds
 //!
@@ -93,7 +94,7 @@ use std::sync::Arc;
 use std::task::Context as TaskContext;
 
 use procession_coroutine::{Stack, StackCache, StackError};
-use procession_queue::Steal;
+use procession_queue::{Global, Steal};
 use procession_sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use procession_sync::hint;
 
@@ -107,8 +108,9 @@ use crate::scheduler::core::{Core, STACKS_CACHED};
 use crate::scheduler::current;
 use crate::scheduler::current::{Counter, Entered, Here};
 use crate::scheduler::idle::TakenBack;
+use crate::scheduler::lane::Lane;
 use crate::scheduler::local::{BUDGET, Local, Seen};
-use crate::scheduler::pace::{SERVE_EVERY, Turn};
+use crate::scheduler::pace::{Look, SERVE_EVERY, Turn};
 use crate::scheduler::root::Root;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
@@ -123,10 +125,16 @@ const NEXT_IN_A_ROW: u32 = 3;
 /// The same while steps are slow: each run delays what is owed by a whole step.
 const NEXT_IN_A_ROW_SLOW: u32 = 1;
 
-/// Services with short steps of which one takes a share of the global queue; the others take one process.
-/// What overflows a deque waits there, too: the roots of whole trees of processes, each of which makes
-/// it overflow again. With a share at every service, `skynet` takes a third longer.
+/// Services with short steps of which one takes a share of what has overflowed deques; the others take one process.
+/// That is the roots of whole trees of processes, each of which makes a deque overflow again. With a share
+/// at every service, `skynet` takes a third longer.
 const SHARE_EVERY: u32 = 4;
+/// Such a share.
+const SHARE: usize = 17;
+
+/// Services in a row that do not read the clock, if seats without permits may depend on it. Each comes 250 us after
+/// the one before it at the latest, as far as the worker knows.
+const TIMELESS: u32 = 4;
 
 /// Nanoseconds for which a service with slow steps goes on while timers or descriptors bring more.
 const SERVE_FOR: u64 = 100_000;
@@ -258,14 +266,14 @@ impl Local {
 
     /// Puts an entry into the deque, and wakes a worker for it.
     pub(crate) fn push(&self, ready: Ready) {
-        self.core.deque.push_overflowing(ready, &self.shared.global);
+        self.core.deque.push_overflowing(ready, &self.shared.overflow);
         self.shared.announce();
     }
 
     /// As `push`, for a new process. One that is alone in the deque runs after this step, and wakes nobody while somebody naps.
     pub(crate) fn push_newborn(&self, ready: Ready) {
         let is_alone = self.core.deque.is_empty() && !self.shared.idle.is_revoked(self.seat);
-        self.core.deque.push_overflowing(ready, &self.shared.global);
+        self.core.deque.push_overflowing(ready, &self.shared.overflow);
         if is_alone { self.shared.announce_only() } else { self.shared.announce() }
     }
 
@@ -293,7 +301,7 @@ impl Local {
         match ready.slot().bound_to() {
             Some(seat) => self.push_bound(seat, ready),
             None => {
-                self.core.woken.push_overflowing(ready, &self.shared.global);
+                self.core.woken.push(ready, &self.shared.global);
                 self.unannounced.set(true);
             }
         }
@@ -306,7 +314,7 @@ impl Local {
             Some(seat) if seat == self.seat => self.push_bound_continued(ready),
             Some(seat) => self.shared.enqueue_bound(seat, ready),
             None => {
-                self.core.continued.push_overflowing(ready, &self.shared.global);
+                self.core.continued.push(ready, &self.shared.overflow);
                 self.unannounced.set(true);
             }
         }
@@ -433,24 +441,33 @@ impl Local {
     fn look(&self, beacon: u64) {
         let look = self.core.pace.look(beacon, self.shared.is_watched(), || self.shared.world.now());
         if look.serves {
-            self.serve(look.now);
+            self.serve(look);
         }
     }
 
     /// `Serve` of `scheduler/pace.rs`.
-    fn serve(&self, now: Option<u64>) {
+    fn serve(&self, look: Look) {
         let core = &self.core;
+        let now = look.now.or_else(|| self.time_for_others());
+        // What waits in these queues is older than what comes now.
+        self.serve_global(look.dispatches as usize);
+        self.serve_overflow(look.dispatches as usize);
         let (mut has_more, until) = (true, now.map_or(0, |now| now.saturating_add(SERVE_FOR)));
         while has_more {
             has_more = self.fire_due();
-            if core.pace.is_slow() {
+            if now.is_some() {
                 has_more |= self.fire_due_of_others();
             }
             has_more |= self.poll();
             // Only while steps are slow: otherwise the next service comes soon enough.
             has_more &= core.pace.is_slow() && self.shared.world.now() < until;
         }
-        self.serve_global();
+        let compares = now.is_some_and(|now| now.saturating_sub(self.balanced_at.get()) >= BALANCE_EVERY);
+        if compares {
+            self.balanced_at.set(now.unwrap_or_default());
+            // Before it is counted what waits here.
+            self.take_left_behind();
+        }
         let bound = core.bound.borrow().len() + self.shared.seat(self.seat).bound.len();
         let continued = core.continued.len() + core.bound_continued.borrow().len();
         // All of the deque is owed a turn while steps are slow, and one process of it otherwise.
@@ -462,27 +479,22 @@ impl Local {
         } else {
             core.owed.note(woken, continued, spawned);
         }
-        if let Some(now) = now
-            && now.saturating_sub(self.balanced_at.get()) >= BALANCE_EVERY
-        {
-            self.balanced_at.set(now);
-            self.take_left_behind();
-            if continued > 0 {
-                self.balance();
-            }
+        if compares && continued > 0 {
+            self.balance();
         }
     }
 
-    /// Takes over what is queued at seats without a permit. Their workers run nothing until they have one
-    /// again, and workers that always have something to do never steal.
+    /// Takes over what is queued at seats without a permit. Nobody runs it there: the thread blocks, is
+    /// parked, or has left. Workers that always have something to do never steal.
     fn take_left_behind(&self) {
         let shared = &*self.shared;
-        for other in self.others(shared.idle.reach()) {
+        let is_filled = |seat: &SeatId| !shared.seat(*seat).queues.are_empty();
+        let mut filled = self.others(shared.idle.reach()).filter(is_filled).peekable();
+        if filled.peek().is_none() {
+            return;
+        }
+        for other in shared.idle.without_permit(filled) {
             let seat = shared.seat(other);
-            // One that parked while it was awake may have delivered events since then.
-            if seat.queues.are_empty() || !(shared.idle.is_revoked(other) || shared.idle.is_parked(other)) {
-                continue;
-            }
             // As many as there are now: its step may go on, and queue more.
             for _ in 0..seat.queues.len() {
                 if let Some(ready) = seat.queues.woken.steal().success() {
@@ -500,17 +512,46 @@ impl Local {
         }
     }
 
-    /// Takes one process of the global queue into the woken ring, and a share now and then.
-    fn serve_global(&self) {
-        let core = &self.core;
-        if self.shared.global.is_empty() {
-            return;
+    /// Refills the woken ring from the global queue, for as many dispatches as there were since the last service: half of these turns are
+    /// those of woken processes. Half of those belong to the global queue, however many are woken here.
+    fn serve_global(&self, dispatches: usize) {
+        let shared = &*self.shared;
+        if shared.global.is_empty() {
+            return self.core.woken.note_refilled(&shared.global);
+        }
+        let wanted = (dispatches / 2 + 1).saturating_sub(self.core.woken.len()).max(dispatches / 4 + 1);
+        self.refill(&self.core.woken, &shared.global, wanted);
+        // What this worker does not run at once is for others, too.
+        shared.announce();
+    }
+
+    /// Refills the continued ring from the overflow queue: by as many as have continued since the last service, if the ring has overflowed,
+    /// since all of them are there now. Otherwise it is what has overflowed a deque, and has a share now and then.
+    fn serve_overflow(&self, dispatches: usize) {
+        let (core, shared) = (&self.core, &*self.shared);
+        if shared.overflow.is_empty() {
+            return core.continued.note_refilled(&shared.overflow);
         }
         core.services.set(core.services.get().wrapping_add(1));
-        if core.pace.is_slow() || core.services.get().is_multiple_of(SHARE_EVERY) {
-            self.take_share(false);
-        } else if let Some(ready) = self.shared.global.pop() {
-            self.push_woken(ready);
+        let has_share = core.pace.is_slow() || core.services.get().is_multiple_of(SHARE_EVERY);
+        let wanted = match (core.continued.overflows(), has_share) {
+            (true, _) => dispatches + 1,
+            (false, true) => SHARE,
+            (false, false) => 1,
+        };
+        self.refill(&core.continued, &shared.overflow, wanted);
+        shared.announce();
+    }
+
+    /// Takes so many processes of the queue behind a ring into that ring, if there are as many and there is room.
+    fn refill<const CAPACITY: usize>(&self, lane: &Lane<Ready, CAPACITY>, behind: &Global<Ready>, wanted: usize) {
+        let mut left = wanted;
+        loop {
+            let taken = self.take_share(lane, behind, left.min(lane.room()), None);
+            left -= taken;
+            if taken == 0 || left == 0 {
+                return lane.note_refilled(behind);
+            }
         }
     }
 
@@ -522,9 +563,10 @@ impl Local {
             return;
         }
         let own = self.core.deque.len() + self.core.woken.len() + self.core.continued.len();
-        let ready = |seat: &SeatId| shared.seat(*seat).queues.len();
-        let Some(other) = self.others(reach).take(BALANCE_WITH).max_by_key(ready) else { return };
-        let count = (ready(&other).saturating_sub(own) / 2).min(BALANCE_MAX);
+        let queued = |seat: &SeatId| shared.seat(*seat).queues.len();
+        let Some(other) = self.others(reach).take(BALANCE_WITH).max_by_key(queued) else { return };
+        let in_step = shared.seat(other).step.load(Relaxed) % 2 == 1;
+        let count = surplus(own, queued(&other), in_step);
         let stats = &shared.seat(self.seat).stats;
         for _ in 0..count {
             let Some(ready) = shared.seat(other).queues.continued.steal().success() else { return };
@@ -637,10 +679,11 @@ impl Local {
         !self.core.bound.borrow().is_empty() || !self.core.bound_continued.borrow().is_empty()
     }
 
-    /// Whether anything is queued here that thieves can take, except in the LIFO slot.
+    /// Whether anything is queued here that others can take, except in the LIFO slot; or behind a ring of this worker.
     fn has_queued(&self) -> bool {
         let core = &self.core;
-        !core.continued.is_empty() || !core.woken.is_empty() || !core.deque.is_empty()
+        let overflows = core.continued.overflows() || core.woken.overflows();
+        !core.continued.is_empty() || !core.woken.is_empty() || !core.deque.is_empty() || overflows
     }
 
     /// Whether anything is queued here, except in the LIFO slot.
@@ -684,33 +727,42 @@ impl Local {
         self.shared.announce_many(woken.saturating_sub(own));
     }
 
-    /// The oldest of the global queue, to be run. A share of the rest goes into the woken ring.
+    /// The oldest of the global queue, or of the overflow queue, to be run. A share of the rest goes into the ring before it.
     fn pop_global(&self) -> Option<Ready> {
-        if self.shared.global.is_empty() { None } else { self.take_share(true) }
+        let (core, shared) = (&self.core, &*self.shared);
+        self.pop_behind(&core.woken, &shared.global).or_else(|| self.pop_behind(&core.continued, &shared.overflow))
     }
 
-    /// Takes a share of the global queue into the woken ring, except the first if that is to run.
-    fn take_share(&self, runs_first: bool) -> Option<Ready> {
-        let share = self.shared.global.pop_share(self.shared.width());
+    #[inline]
+    fn pop_behind<const CAPACITY: usize>(&self, lane: &Lane<Ready, CAPACITY>, behind: &Global<Ready>) -> Option<Ready> {
+        let mut first = None;
+        if !behind.is_empty() {
+            self.take_share(lane, behind, 1 + lane.room(), Some(&mut first));
+            // What this worker does not run at once is for others, too.
+            if !lane.is_empty() {
+                self.shared.announce();
+            }
+        }
+        lane.note_refilled(behind);
+        first
+    }
+
+    /// Takes a share, of `most` at most, of the queue behind a ring into that ring, except the first if that is asked for. Returns how many
+    /// there were.
+    fn take_share<const CAPACITY: usize>(
+        &self,
+        lane: &Lane<Ready, CAPACITY>,
+        behind: &Global<Ready>,
+        most: usize,
+        first: Option<&mut Option<Ready>>,
+    ) -> usize {
+        let share = behind.pop_share(self.shared.width(), most);
         if self.shared.is_shuffled() {
             let mut batch: Vec<Ready> = share.collect();
             self.core.generator.borrow_mut().shuffle(&mut batch);
-            return self.queue_share(batch.into_iter(), runs_first);
+            return queue_share(lane, batch.into_iter(), first);
         }
-        self.queue_share(share, runs_first)
-    }
-
-    fn queue_share(&self, mut share: impl Iterator<Item = Ready>, runs_first: bool) -> Option<Ready> {
-        let first = if runs_first { share.next() } else { None };
-        for ready in share {
-            ready.prefetch_slot();
-            self.core.woken.push_overflowing(ready, &self.shared.global);
-        }
-        // What this worker does not run at once is for others, too.
-        if !self.core.woken.is_empty() {
-            self.shared.announce();
-        }
-        first
+        queue_share(lane, share, first)
     }
 
     /// Fires what is due here and in the timers of threads that are no workers; says whether anything was.
@@ -720,17 +772,38 @@ impl Local {
         self.fire(&shared.outside) || own
     }
 
-    /// Fires the due timers of workers that may be in a long step.
+    /// Fires due timers of other workers: of all if steps are slow here, since they will be slow there, too; otherwise of those without a
+    /// permit, and of those that have not come to it for as long as lies between two services.
     fn fire_due_of_others(&self) -> bool {
         let shared = &*self.shared;
-        if shared.next_deadline() > shared.world.now() {
+        let now = shared.world.now();
+        if shared.next_deadline() > now {
             return false;
         }
+        let late = now.saturating_sub(SERVE_EVERY);
+        let is_due = |seat: &SeatId| shared.made_seat(*seat).is_some_and(|seat| seat.timers.next() <= now);
+        let due: Vec<_> = (0..shared.idle.reach()).map(SeatId).filter(is_due).collect();
+        let without_permit = shared.idle.without_permit(due.iter().copied());
         let mut fired = false;
-        for seat in shared.all_seats() {
-            fired |= self.fire(&seat.timers);
+        for seat in due {
+            let timers = &shared.seat(seat).timers;
+            if self.core.pace.is_slow() || without_permit.contains(&seat) || timers.next() <= late {
+                fired |= self.fire(timers);
+            }
         }
         fired
+    }
+
+    /// The time, at every fourth service that does not know it, if a seat without a permit may depend on this worker: its steps are so short
+    /// that this is soon enough.
+    fn time_for_others(&self) -> Option<u64> {
+        let timeless = &self.core.timeless;
+        timeless.set(timeless.get() + 1);
+        if timeless.get() < TIMELESS || self.shared.idle.are_all_awake() {
+            return None;
+        }
+        timeless.set(0);
+        Some(self.shared.world.now())
     }
 
     fn fire(&self, timers: &Timers<Action>) -> bool {
@@ -1059,9 +1132,12 @@ impl Local {
         }
         let searches = self.take_back(false);
         self.shared.leave_keeping(self.seat);
+        if !searches {
+            // Without a permit it stays where it is. What it delivers is for others, who look into the global queue.
+            self.core.woken.close();
+        }
         self.deliver(batch, 0);
         if !searches {
-            // Without a permit it stays where it is; what it has delivered is for others.
             self.unannounced.set(false);
             self.shared.announce();
         }
@@ -1143,6 +1219,31 @@ impl Local {
         self.shared.seat(self.seat).running.store(0, Relaxed);
         self.shared.note_end();
     }
+}
+
+/// How many processes a worker takes over that is between two steps and has `own` ready, from one that has so many queued and perhaps another
+/// in its step: half of the difference.
+fn surplus(own: usize, queued: usize, in_step: bool) -> usize {
+    ((queued + usize::from(in_step)).saturating_sub(own) / 2).min(BALANCE_MAX)
+}
+
+/// Puts a share into a ring, except the first if that is asked for. Returns how many there were.
+fn queue_share<const CAPACITY: usize>(
+    lane: &Lane<Ready, CAPACITY>,
+    mut share: impl Iterator<Item = Ready>,
+    first: Option<&mut Option<Ready>>,
+) -> usize {
+    let mut count = 0;
+    if let Some(first) = first {
+        *first = share.next();
+        count += usize::from(first.is_some());
+    }
+    for ready in share {
+        ready.prefetch_slot();
+        lane.refill(ready);
+        count += 1;
+    }
+    count
 }
 
 /// Ends a process whose result is in its body; the caller runs it, and goes on with `note_end`, which may run users' code, when it is nobody's step any more:
@@ -1261,8 +1362,11 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     if seat.0 >= local.shared.first_seats() {
         // Nobody may sit here again at all, and an empty seat need not be looked at.
         let core = &local.core;
-        while let Some(ready) = core.woken.pop().or_else(|| core.continued.pop()).or_else(|| core.deque.pop_oldest()) {
+        while let Some(ready) = core.woken.pop() {
             local.shared.global.push(ready);
+        }
+        while let Some(ready) = core.continued.pop().or_else(|| core.deque.pop_oldest()) {
+            local.shared.overflow.push(ready);
         }
     }
     // Those who sit elsewhere may need them.
@@ -1317,5 +1421,36 @@ impl Core {
         let mut slots = mem::take(&mut *self.slots.borrow_mut());
         // The caller keeps the scheduler itself.
         drop(shared.table().return_free(&mut slots, true));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BALANCE_MAX, surplus};
+
+    /// Two workers with so many processes each, in all of which they run in turn: each compares at a boundary of its own, while the other is
+    /// in a step. Returns how many each has at the end, and how many were moved.
+    fn balanced(mut processes: [usize; 2]) -> ([usize; 2], usize) {
+        let mut moved = 0;
+        for round in 0..200 {
+            let (own, other) = (round % 2, 1 - round % 2);
+            let count = surplus(processes[own], processes[other].saturating_sub(1), processes[other] > 0);
+            processes[own] += count;
+            processes[other] -= count;
+            moved += count;
+        }
+        (processes, moved)
+    }
+
+    #[test]
+    fn a_difference_of_two_is_made_even_and_not_traded() {
+        for few in 1..40 {
+            for more in few..80 {
+                let ([one, other], moved) = balanced([few, more]);
+                assert!(one.abs_diff(other) <= 1, "{few} and {more} become {one} and {other}");
+                assert_eq!(moved, (more - few) / 2, "{few} and {more}: each is moved once");
+            }
+        }
+        assert_eq!(surplus(1, 1000, true), BALANCE_MAX);
     }
 }

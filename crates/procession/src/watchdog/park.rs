@@ -10,7 +10,8 @@
 //! One word: whether the watchdog sleeps, or is about to.
 //!
 //! ## Steps
-//! Watchdog: `Doze` raise the word · fence(SeqCst) · look whether anybody is awake; nobody → sleep until a token comes; lower the word.
+//! Watchdog: `Doze` raise the word · fence(SeqCst) · look whether anybody is awake; nobody → sleep until a token comes, or for some
+//! milliseconds; lower the word.
 //! Worker that became awake, and whoever claims a seat, which may be late: fence(SeqCst) · `Rouse` if the word is raised, lower it and send
 //! a token.
 //!
@@ -58,9 +59,9 @@ impl<const MUTATION: u8> Doze<MUTATION> {
         sleeps
     }
 
-    /// The watchdog is awake again.
-    pub(crate) fn end(&self) {
-        self.0.store(false, Relaxed);
+    /// The watchdog is awake again. Returns whether it was roused.
+    pub(crate) fn end(&self) -> bool {
+        !self.0.swap(false, Relaxed)
     }
 
     /// `Rouse`: says whether a token is to be sent.

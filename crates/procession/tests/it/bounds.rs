@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use procession::{Address, Context, Instant, Pid, Reply, Scheduler, SpawnOptions, channel, sleep, spawn, yield_now};
 use procession_sync::Mutex;
-use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicBool, AtomicU32};
 
-use crate::scene::{driven, soon, threaded};
+use crate::scene::{PATIENCE, driven, soon, threaded};
 
 const MS: Duration = Duration::from_millis(1);
 /// Each of these is below the threshold at which the watchdog calls a step stalled.
@@ -42,7 +42,10 @@ struct Program {
 
 impl Program {
     fn new() -> Self {
-        let scheduler = driven();
+        Self::on(driven())
+    }
+
+    fn on(scheduler: Scheduler) -> Self {
         let end = scheduler.now() + Duration::from_secs(500);
         Self { scheduler, end, over: Arc::default(), turns: Arc::default(), longest: Arc::default() }
     }
@@ -349,6 +352,146 @@ fn pairs_over_rendezvous_channels_get_equal_shares() {
     });
 }
 
+/// How long each of several processes waited, by its number in the order in which they became ready.
+type Waits = Arc<Mutex<Vec<(u32, Duration)>>>;
+
+/// Notes that number `n` became ready at `due` and runs now, and computes.
+fn note_wait(program: &Program, waits: &Waits, n: u32, due: Instant, step: Duration) {
+    waits.lock().expect("nobody panics").push((n, program.scheduler.now() - due));
+    program.scheduler.advance(step);
+}
+
+/// Waits until `count` processes have run, and asserts that each waited only for those before it.
+async fn assert_age_is_kept(waits: Waits, count: u32, step: Duration) {
+    while waits.lock().expect("nobody panics").len() < count as usize {
+        sleep(10 * MS).await;
+    }
+    let waits = waits.lock().expect("nobody panics");
+    let late: Vec<_> = waits.iter().filter(|&&(n, wait)| wait > 2 * step + MS + 2 * step * n).collect();
+    assert!(late.is_empty(), "{} of {count} with steps of {step:?} are late, first {:?}", late.len(), late[0]);
+}
+
+#[test]
+fn many_from_outside_wait_for_none_but_those_before_them() {
+    for step in [Duration::from_micros(10), Duration::from_micros(100), MS, 9 * MS] {
+        for count in [100, 300, 1000, 5000] {
+            let (program, waits) = (Program::new(), Waits::default());
+            let this = program.clone();
+            program.run(async move {
+                (0..2).for_each(|who| drop(spawn(this.hog(who, step))));
+                sleep(200 * MS).await;
+                let spawn = |n| {
+                    let (that, waits, due) = (this.clone(), Arc::clone(&waits), this.scheduler.now());
+                    drop(this.scheduler.spawn(async move { note_wait(&that, &waits, n, due, step) }));
+                };
+                thread::scope(|scope| {
+                    scope.spawn(|| (0..count).for_each(spawn));
+                });
+                assert_age_is_kept(waits, count, step).await;
+            });
+        }
+    }
+}
+
+#[test]
+fn many_sleepers_that_are_due_at_once_wait_for_none_but_those_before_them() {
+    for (step, count) in [(MS, 200), (MS, 1000), (MS, 5000), (Duration::from_micros(100), 5000)] {
+        let (program, waits) = (Program::new(), Waits::default());
+        let this = program.clone();
+        program.run(async move {
+            let (due, armed) = (Instant::now() + 100 * MS, Arc::new(Mutex::new(0)));
+            for _ in 0..count {
+                let (this, waits, armed) = (this.clone(), Arc::clone(&waits), Arc::clone(&armed));
+                drop(spawn(async move {
+                    let n = {
+                        let mut armed = armed.lock().expect("nobody panics");
+                        *armed += 1;
+                        *armed - 1
+                    };
+                    sleep(due - Instant::now()).await;
+                    note_wait(&this, &waits, n, due, step);
+                }));
+            }
+            sleep(50 * MS).await;
+            (0..2).for_each(|who| drop(spawn(this.hog(who, step))));
+            assert_age_is_kept(waits, count, step).await;
+        });
+    }
+}
+
+#[test]
+fn a_message_is_received_in_time_beside_more_that_continue_than_a_ring_holds() {
+    for hogs in [500, 1100, 4000] {
+        for step in [NO_TIME, Duration::from_micros(20)] {
+            let program = Program::new();
+            let (this, made) = (program.clone(), Arc::new(AtomicU32::new(0)));
+            program.run(async move {
+                let (that, counted) = (this.clone(), Arc::clone(&made));
+                let listener = this.scheduler.start(move |mut cx: Context<(Instant, u32)>| async move {
+                    while let Some((due, before)) = cx.receive().await {
+                        that.note_delay(due);
+                        let waited = counted.load(Relaxed) - before;
+                        assert!(waited <= 2 * 61, "it waited for {waited} dispatches beside {hogs}");
+                    }
+                });
+                // It waits for messages from here on.
+                yield_now().await;
+                for _ in 0..hogs {
+                    let (this, made) = (this.clone(), Arc::clone(&made));
+                    drop(spawn(async move {
+                        while this.goes_on() {
+                            made.fetch_add(1, Relaxed);
+                            this.scheduler.advance(step);
+                            yield_now().await;
+                        }
+                    }));
+                }
+                for _ in 0..20 {
+                    let message = (this.scheduler.now(), made.load(Relaxed));
+                    thread::scope(|scope| {
+                        scope.spawn(|| listener.send(message).expect("it listens"));
+                    });
+                    for _ in 0..10 {
+                        yield_now().await;
+                    }
+                }
+                listener.cancel();
+                listener.await.expect("every message came in time");
+            });
+            let longest = *program.longest.lock().expect("nobody panics");
+            assert!(longest <= 2 * step + MS, "beside {hogs} steps of {step:?}: {longest:?}");
+        }
+    }
+}
+
+#[test]
+fn more_that_yield_than_a_ring_holds_get_equal_shares() {
+    for hogs in [1000, 1500, 3000] {
+        for step in [NO_TIME, Duration::from_micros(20)] {
+            let scheduler = driven();
+            let made = Arc::new(AtomicU32::new(0));
+            let turns: Arc<[AtomicU32]> = (0..hogs).map(|_| AtomicU32::new(0)).collect();
+            for who in 0..hogs {
+                let (that, made, turns) = (scheduler.clone(), Arc::clone(&made), Arc::clone(&turns));
+                drop(scheduler.spawn(async move {
+                    let mut before = 0;
+                    // Ten rounds to begin with, and a hundred that count.
+                    while before < 110 * hogs {
+                        before = made.fetch_add(1, Relaxed);
+                        turns[who as usize].fetch_add((before >= 10 * hogs).into(), Relaxed);
+                        that.advance(step);
+                        yield_now().await;
+                    }
+                }));
+            }
+            scheduler.run_until_idle();
+            let turns = turns.iter().map(|turns| turns.load(Relaxed));
+            let (least, most) = (turns.clone().min().expect("there are some"), turns.max().expect("there are some"));
+            assert!(most * 10 <= least * 11 + 40, "{hogs} with steps of {step:?}: from {least} to {most}");
+        }
+    }
+}
+
 /// Goal: a worker that always has something to do takes over what another has more of. Method: two workers
 /// that never park. The one on which a process spawns many more has all of them at first.
 #[test]
@@ -462,4 +605,151 @@ fn what_is_queued_behind_a_blocking_section_runs_beside_a_hog() {
     over.store(true, Relaxed);
     leaves.send(()).expect("it waits");
     blocks.join().expect("it ends");
+}
+
+/// Starts processes that yield for as long as nothing is sent to `over`, and tell each time when they have run on a thread that is not `home`.
+fn yield_away_from(home: thread::ThreadId, count: usize, over: &Arc<AtomicBool>, tells: &mpsc::Sender<usize>) {
+    for who in 0..count {
+        let (over, tells) = (Arc::clone(over), tells.clone());
+        drop(spawn(async move {
+            let mut told = false;
+            while !over.load(Relaxed) {
+                if thread::current().id() != home && !told {
+                    told = true;
+                    tells.send(who).expect("the test listens");
+                }
+                yield_now().await;
+            }
+        }));
+    }
+}
+
+#[test]
+fn what_a_caller_leaves_in_its_seat_has_turns_beside_a_worker_that_is_busy() {
+    const PROCESSES: usize = 10;
+    let scheduler = Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
+    let (over, (tells, told)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
+    let home = thread::current().id();
+    scheduler.block_on(async {
+        yield_away_from(home, PROCESSES, &over, &tells);
+        // Until the other worker has some of them, and the caller has others.
+        while told.try_recv().is_err() {
+            yield_now().await;
+        }
+    });
+    // Of each process the caller or the other has heard: one less is left.
+    let seen: BTreeSet<_> = (1..PROCESSES).map(|_| soon(&told)).collect();
+    assert_eq!(seen.len(), PROCESSES - 1);
+    over.store(true, Relaxed);
+    scheduler.block_on(async {});
+    scheduler.run_until_idle();
+}
+
+/// Goal: the timers of a worker without a permit are fired in time, though the only other worker is never idle.
+#[test]
+fn a_timer_of_a_worker_in_a_blocking_section_is_served_in_time() {
+    for step in STEPS {
+        let builder = Scheduler::builder().width(1).threads_max(2).test_clock();
+        let program = Program::on(builder.build().expect("it starts no thread yet"));
+        let (this, (begins, begun)) = (program.clone(), mpsc::channel());
+        program.run(async move {
+            let (wakes, woken) = mpsc::channel();
+            let that = this.clone();
+            drop(spawn(async move {
+                let due = Instant::now() + 100 * MS;
+                sleep(100 * MS).await;
+                that.note_delay(due);
+                wakes.send(()).expect("it is waited for");
+            }));
+            // It sets its timer here.
+            yield_now().await;
+            let hog = this.hog(0, step);
+            drop(spawn(async move {
+                begins.send(()).expect("it is waited for");
+                hog.await;
+            }));
+            procession::blocking(|| {
+                // Another worker runs the hog from now on.
+                soon(&begun);
+                soon(&woken);
+            });
+        });
+        let longest = *program.longest.lock().expect("nobody panics");
+        assert!(longest <= 2 * step + MS, "beside steps of {step:?}: {longest:?}");
+    }
+}
+
+/// A process that computes until it is told to end.
+#[derive(Default)]
+struct Computes {
+    /// Where it ran last, and how often it has run there in a row.
+    place: Mutex<(Option<thread::ThreadId>, u32)>,
+    ends: AtomicBool,
+}
+
+impl Computes {
+    async fn run(self: Arc<Self>) {
+        while !self.ends.load(Relaxed) {
+            {
+                let mut place = self.place.lock().expect("nobody panics");
+                let (before, here) = (place.0, Some(thread::current().id()));
+                *place = (here, if before == here { place.1 + 1 } else { 1 });
+            }
+            // Nearly all of the time each worker is in a step.
+            let until = Instant::now() + 4 * MS;
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            yield_now().await;
+        }
+    }
+
+    fn place(&self) -> (Option<thread::ThreadId>, u32) {
+        *self.place.lock().expect("nobody panics")
+    }
+}
+
+/// Goal: a difference of two is made even, and nothing is traded to and fro then. Method: two workers that never park, on which processes
+/// compute; all end but `few` of those on the one and `more` on the other.
+#[test]
+fn a_difference_of_two_is_made_even() {
+    const STAYS: u32 = 10;
+    for (few, more) in [(1, 3), (1, 3), (2, 4), (3, 5)] {
+        let scheduler = threaded(2);
+        let until = scheduler.now() + PATIENCE;
+        let all: Vec<_> = (0..2 * (few + more) + 8).map(|_| Arc::new(Computes::default())).collect();
+        all.iter().for_each(|process| drop(scheduler.spawn(Arc::clone(process).run())));
+        let on_first =
+            |all: &[Arc<Computes>]| all.iter().filter(|process| process.place().0 == all[0].place().0).count();
+        let is_even = |all: &[Arc<Computes>]| {
+            all.iter().all(|process| process.place().1 >= STAYS)
+                && on_first(all).abs_diff(all.len() - on_first(all)) <= 1
+        };
+        while !is_even(&all) {
+            assert!(scheduler.now() < until, "{} of {} are on one worker", on_first(&all), all.len());
+            thread::yield_now();
+        }
+        let (first, mut left, mut kept) = (all[0].place().0, [few, more], Vec::new());
+        for process in all {
+            let left = &mut left[usize::from(process.place().0 != first)];
+            if *left > 0 {
+                *left -= 1;
+                kept.push(process);
+            } else {
+                process.ends.store(true, Relaxed);
+            }
+        }
+        assert_eq!(kept.len(), few + more);
+        while !is_even(&kept) {
+            assert!(
+                scheduler.now() < until,
+                "{few} and {more}: {} of {} are on one worker",
+                on_first(&kept),
+                kept.len()
+            );
+            thread::yield_now();
+        }
+        kept.iter().for_each(|process| process.ends.store(true, Relaxed));
+        scheduler.run_until_idle();
+    }
 }

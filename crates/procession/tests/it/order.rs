@@ -26,25 +26,25 @@ macro_rules! programs {
 }
 
 programs! {
-    barriers: 0x89c5_cce8_053e_310d,
+    barriers: 0xc93a_8072_1b91_40a1,
     bounded_mailboxes: 0xd2dd_b8f8_142b_2698,
     calls: 0xa017_1fb9_5511_d4de,
     channels: 0xd4c5_80ac_0e73_0512,
-    coroutines: 0x5ee7_124a_ce50_a8bb,
+    coroutines: 0x4aaf_9af6_929e_4b2b,
     exits: 0x976b_2ef8_62ef_913f,
     intervals: 0xa52f_caaf_e1aa_c09d,
     locks: 0x6554_e022_9f96_a2e4,
-    mixture: 0x4aaf_ca5c_5867_5555,
-    monitors: 0xbb4e_0de7_c03e_66e7,
+    mixture: 0x33be_c8e2_3462_e6ab,
+    monitors: 0xe2e7_c7bd_0d3a_49ed,
     pairs: 0xae36_8fc6_e498_c904,
-    pools: 0x3d81_90fd_08da_9aff,
+    pools: 0x1d44_703b_4c45_747e,
     rendezvous: 0xee67_3ca0_8d67_89d8,
     ring: 0xe6ec_9329_0669_5bb1,
     selects: 0x43b0_8568_94c9_2245,
     semaphores: 0x1555_a8c8_2432_8e01,
     skynet: 0x5fba_2e5a_5f91_607c,
     sleeps: 0x8903_2a48_0368_06d7,
-    supervisors: 0xcbd3_084f_c550_a8cb,
+    supervisors: 0x6eef_343f_3116_cd6d,
     yields: 0x4722_8851_632e_1d39,
 }
 
