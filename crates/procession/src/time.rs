@@ -293,11 +293,11 @@ impl Sleep {
     pub fn reset(self: StdPin<&mut Self>, deadline: Instant) {
         let sleep = self.get_mut();
         (sleep.deadline, sleep.since) = (deadline.0, Since::Zero);
-        if let Some((shared, armed)) = timer_of(&sleep.whose, &mut sleep.armed) {
-            if !armed.timer.reset(&shared, deadline.0) {
-                // It has fired: set anew at the next poll.
-                sleep.forget();
-            }
+        if let Some((shared, armed)) = timer_of(&sleep.whose, &mut sleep.armed)
+            && !armed.timer.reset(&shared, deadline.0)
+        {
+            // It has fired: set anew at the next poll.
+            sleep.forget();
         }
     }
 
