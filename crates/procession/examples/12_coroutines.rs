@@ -17,7 +17,8 @@ fn count_words(stream: impl Read) -> io::Result<usize> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // SAFETY: no code in these coroutines holds a frame-scoped thread-local pointer across a wait.
+    // SAFETY: the coroutines keep the residual rule: no thread-local refers to their frames, no
+    // frame refers to a thread-local, and every frame can be unwound.
     let scheduler = unsafe { Scheduler::builder().width(1).enable_coroutines() }.build()?;
     let total = scheduler.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -140,7 +140,8 @@ impl std::fmt::Debug for PollFd {
 /// use procession::net::{PollFd, PollFlags, poll};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// // SAFETY: the coroutine holds no frame-scoped thread-local pointer across a suspension.
+/// // SAFETY: the coroutine keeps the residual rule: no thread-local refers to its frames, no frame
+/// // refers to a thread-local, and every frame can be unwound.
 /// let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
 /// let (mut writer, reader) = UnixStream::pair()?;
 /// let (_silent, other) = UnixStream::pair()?;

@@ -49,9 +49,9 @@
 //! `models::touch_against_touch`, the first two also without asymmetric fences, and their canaries;
 //! under load by `tests::threads_exclude_each_other`.
 //!
-//! In models the light fence is a full one. The proof needs no order between two light fences, since
-//! `held` puts their holders one after the other. The store of `Free` comes before the light fence,
-//! so models do find a missing Release in it (`canary_free_relaxed`).
+//! In models the light fence is a full one. The proof needs no order between two light fences,
+//! since `held` puts their holders one after the other. The store of `Free` comes before the light
+//! fence, so models do find a missing Release in it (`canary_free_relaxed`).
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -8,12 +8,12 @@
 //!
 //! # In models
 //! loom has no fence that is free on one side, so in models both are fence(SeqCst). Such a light
-//! fence does more than the real one: it releases and acquires, and it orders the accesses around it
-//! for every thread that passes a fence, even for one that passes only a light fence. A model
-//! therefore finds neither a proof that relies on an order between two light fences nor a missing
+//! fence does more than the real one: it releases and acquires, and it orders the accesses around
+//! it for every thread that passes a fence, even for one that passes only a light fence. A model
+//! therefore does not reveal a proof that relies on an order between two light fences, or a missing
 //! Release beside one. The modules that use these fences (`util/biased_lock.rs`,
-//! `scheduler/lifo_slot.rs`, `scheduler/shutdown.rs`) state under *Checked by* that their proofs set
-//! a light fence against heavy ones only, and name what their models cannot see.
+//! `scheduler/lifo_slot.rs`, `scheduler/shutdown.rs`) state under *Checked by* that their proofs
+//! set a light fence against heavy ones only, and name what their models cannot see.
 
 #[cfg(not(procession_loom))]
 pub(crate) use real::{are_there, heavy, heavy_at_leisure, light};
