@@ -1,6 +1,7 @@
 //! How a supervisor brings its children nearer to what they are to be: those in `to_stop` are stopped, those in `to_start` started, as far as
 //! the order allows.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::description::{Report, Request};
@@ -14,14 +15,17 @@ use crate::{Context, Exit};
 /// How many children are started between two looks at the mailbox. Starting one costs less than a microsecond.
 const STARTS_IN_A_ROW: u32 = 64;
 
+/// Takes out the first child whose moment has come.
+fn due(moments: &mut BTreeSet<(u64, u64)>, now: u64) -> Option<u64> {
+    moments.first().filter(|&&(moment, _)| moment <= now)?;
+    moments.pop_first().map(|(_, key)| key)
+}
+
 impl Tree {
     /// Brings the children nearer to what they are to be; says whether it could do more at once.
     pub(super) fn go_on(&mut self, cx: &mut Context<Request>) -> bool {
         let now = cx.slot().shared().world.now();
-        while let Some(&(moment, key)) = self.deadlines.first()
-            && moment <= now
-        {
-            self.deadlines.pop_first();
+        while let Some(key) = due(&mut self.agenda.deadlines, now) {
             if let Some(Process::Stopping { pid, deadline }) =
                 self.children.get_mut(&key).map(|child| &mut child.process)
             {
@@ -31,27 +35,41 @@ impl Tree {
                 }
             }
         }
-        while let Some(&(moment, key)) = self.delayed.first()
-            && moment <= now
-        {
-            self.delayed.pop_first();
+        while let Some(key) = due(&mut self.agenda.delayed, now) {
             if let Some(child) = self.children.get_mut(&key) {
                 child.process = Process::None;
-                self.to_start.insert(key);
+                self.agenda.to_start.insert(key);
             }
         }
-        while self.is_dynamic() || self.stopping.is_empty() {
-            let Some(key) = self.to_stop.pop_last() else { break };
+        while self.is_dynamic() || self.agenda.stopping.is_empty() {
+            let Some(key) = self.agenda.to_stop.pop_last() else { break };
             self.begin_stop(cx, key, now);
         }
+        if self.start_some(now) {
+            return true;
+        }
+        if self.ending.is_none()
+            && self.started.is_none()
+            && self.agenda.to_start.is_empty()
+            && self.agenda.starting.is_empty()
+        {
+            self.started = Some(Ok(()));
+            self.answer_start();
+        }
+        // What failed to start at the beginning is followed by stops.
+        self.ending.is_some() && self.agenda.stopping.is_empty() && !self.agenda.to_stop.is_empty()
+    }
+
+    /// Starts children, as far as the order allows; says whether it stopped because they were many.
+    fn start_some(&mut self, now: u64) -> bool {
         let mut starts = 0;
         while self.ending.is_none()
-            && let Some(&key) = self.to_start.first()
+            && let Some(&key) = self.agenda.to_start.first()
         {
-            let alone = self.to_stop.is_empty()
-                && self.stopping.is_empty()
-                && self.starting.is_empty()
-                && self.delayed.is_empty();
+            let alone = self.agenda.to_stop.is_empty()
+                && self.agenda.stopping.is_empty()
+                && self.agenda.starting.is_empty()
+                && self.agenda.delayed.is_empty();
             if self.in_order() && !alone {
                 break;
             }
@@ -59,18 +77,13 @@ impl Tree {
                 return true;
             }
             starts += 1;
-            self.to_start.pop_first();
+            self.agenda.to_start.pop_first();
             self.begin_start(key, now);
         }
-        if self.ending.is_none() && self.started.is_none() && self.to_start.is_empty() && self.starting.is_empty() {
-            self.started = Some(Ok(()));
-            self.answer_start();
-        }
-        // What failed to start at the beginning is followed by stops.
-        self.ending.is_some() && self.stopping.is_empty() && !self.to_stop.is_empty()
+        false
     }
 
-    pub(super) fn begin_start(&mut self, key: u64, now: u64) {
+    fn begin_start(&mut self, key: u64, now: u64) {
         let Some(child) = self.children.get_mut(&key) else { return };
         self.last_incarnation += 1;
         child.incarnation = self.last_incarnation;
@@ -80,9 +93,9 @@ impl Tree {
             Ok((pid, monitor)) => {
                 self.pids.insert(pid, key);
                 self.significant += usize::from(child.spec.significant);
-                if child.spec.says_so() {
+                if child.spec.make.says_so {
                     child.process = Process::Starting(pid, monitor);
-                    self.starting.insert(key);
+                    self.agenda.starting.insert(key);
                 } else {
                     self.note_start(key, pid, monitor, now);
                 }
@@ -91,10 +104,10 @@ impl Tree {
         }
     }
 
-    pub(super) fn begin_stop(&mut self, cx: &mut Context<Request>, key: u64, now: u64) {
+    fn begin_stop(&mut self, cx: &mut Context<Request>, key: u64, now: u64) {
         let Some(child) = self.children.get_mut(&key) else { return };
         let (Process::Starting(pid, monitor) | Process::Runs(pid, monitor, _)) = child.process else { return };
-        self.starting.remove(&key);
+        self.agenda.starting.remove(&key);
         let mut deadline = None;
         // If it has ended, its down is on its way.
         if let Some(slot) = find(pid) {
@@ -121,9 +134,9 @@ impl Tree {
             }
         }
         child.process = Process::Stopping { pid, deadline };
-        self.stopping.insert(key);
+        self.agenda.stopping.insert(key);
         if let Some(deadline) = deadline {
-            self.deadlines.insert((deadline, key));
+            self.agenda.deadlines.insert((deadline, key));
         }
     }
 }

@@ -5,10 +5,11 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::description::{ChildSpec, Make, Started};
+use super::description::{ChildSpec, Make, Report, Spawned, Started};
 use super::policy::{Restart, Stop};
 use crate::coroutine;
 use crate::process::unwind::guarded;
+use crate::scheduler::owner;
 use crate::{Context, Process, SpawnOptions, Value};
 
 /// How long a worker has to end.
@@ -43,7 +44,7 @@ impl ChildSpec {
             let child = options.try_start(move |cx| process(cx)).map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(crate::scheduler::owner::caller(), Make::Worker(Arc::new(factory), false))
+        Self::made(owner::caller(), factory, false)
     }
 
     /// As [`new`](Self::new), but the child has started only when it says so, or fails to: OTP's `init`. Children behind it, and the supervisor's start,
@@ -76,7 +77,7 @@ impl ChildSpec {
                 options.try_start(move |cx| process(cx, started)).map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(crate::scheduler::owner::caller(), Make::Worker(Arc::new(factory), true)).id(id)
+        Self::made(owner::caller(), factory, true).id(id)
     }
 
     /// A [coroutine](crate::coroutine): straight-line blocking code. `function` is called for each start, in the first step. Asked to end, it is unwound at its next
@@ -96,7 +97,7 @@ impl ChildSpec {
                 options.spawn_coroutine(move |cx| function(cx)).map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(crate::scheduler::owner::caller(), Make::Worker(Arc::new(factory), false)).id(id)
+        Self::made(owner::caller(), factory, false).id(id)
     }
 
     /// A state machine, started by the entry point `method` with what `input` makes. Both closures are called for each start, in the supervisor; a panic, and a
@@ -121,10 +122,17 @@ impl ChildSpec {
             })?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        Self::made(crate::scheduler::owner::caller(), Make::Worker(Arc::new(factory), false)).id(id)
+        Self::made(owner::caller(), factory, false).id(id)
     }
 
-    pub(super) fn made(location: &'static Location<'static>, make: Make) -> Self {
+    fn made<F>(location: &'static Location<'static>, factory: F, says_so: bool) -> Self
+    where
+        F: Fn(SpawnOptions, Started) -> Result<Spawned, Arc<str>> + Send + Sync + 'static,
+    {
+        Self::of(location, Make { factory: Arc::new(factory), says_so, nested: None })
+    }
+
+    pub(super) fn of(location: &'static Location<'static>, make: Make) -> Self {
         Self {
             id: None,
             make,
@@ -142,5 +150,23 @@ impl ChildSpec {
     pub(super) fn id(mut self, id: impl Into<Arc<str>>) -> Self {
         self.id = Some(id.into());
         self
+    }
+
+    /// Starts it, as a child of the running process.
+    pub(super) fn spawn(&self, report: Report) -> Result<Spawned, Arc<str>> {
+        let mut options = SpawnOptions::new().link().monitor().supervised().called_at(self.location);
+        if let Some(label) = self.label.as_ref().or(self.id.as_ref()) {
+            options = options.label(&**label);
+        }
+        if let Some(name) = &self.name {
+            options = options.name(Arc::clone(name));
+        }
+        if let Some((capacity, when_full)) = self.mailbox {
+            options = options.mailbox(capacity, when_full);
+        }
+        if let Some(worker) = self.affinity {
+            options = options.affinity(worker);
+        }
+        (self.make.factory)(options, Started::new(report))
     }
 }

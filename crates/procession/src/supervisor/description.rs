@@ -130,12 +130,12 @@ impl Supervisor {
         if child.significant && child.restart == Restart::Permanent {
             return Err(SpecError::SignificantPermanent(id()));
         }
-        match (&child.mailbox, &child.make) {
+        match (&child.mailbox, &child.make.nested) {
             (Some((0, _)), _) => return Err(SpecError::Mailbox(id())),
-            (Some(_), Make::Supervisor(_)) => return Err(SpecError::SupervisorMailbox(id())),
+            (Some(_), Some(_)) => return Err(SpecError::SupervisorMailbox(id())),
             _ => {}
         }
-        if let Make::Supervisor(nested) = &child.make {
+        if let Some(nested) = &child.make.nested {
             nested.check().map_err(|error| SpecError::Nested { child: id(), error: Box::new(error) })?;
         }
         Ok(())
@@ -147,11 +147,14 @@ pub(super) type Spawned = (Pid, MonitorRef);
 
 pub(super) type Factory = dyn Fn(SpawnOptions, Started) -> Result<Spawned, Arc<str>> + Send + Sync;
 
+/// How a child is made.
 #[derive(Clone)]
-pub(super) enum Make {
-    /// Says by itself that it has started, if `true`.
-    Worker(Arc<Factory>, bool),
-    Supervisor(Arc<Supervisor>),
+pub(super) struct Make {
+    pub(super) factory: Arc<Factory>,
+    /// The child says by itself that it has started.
+    pub(super) says_so: bool,
+    /// Its description, if it is a supervisor.
+    pub(super) nested: Option<Arc<Supervisor>>,
 }
 
 /// The description of a child: how to start it, again and again, and what to do when it ends.
@@ -214,12 +217,7 @@ impl ChildSpec {
     }
 
     pub(super) fn is_supervisor(&self) -> bool {
-        matches!(self.make, Make::Supervisor(_))
-    }
-
-    /// Whether it says by itself that it has started.
-    pub(super) fn says_so(&self) -> bool {
-        matches!(self.make, Make::Worker(_, true) | Make::Supervisor(_))
+        self.make.nested.is_some()
     }
 }
 
@@ -237,9 +235,13 @@ impl fmt::Debug for ChildSpec {
 /// The right of a child to say that it has started. Dropped, it says that it has not.
 #[derive(Debug)]
 #[must_use = "dropping it says that the start failed"]
-pub struct Started(pub(super) Option<Report>);
+pub struct Started(Option<Report>);
 
 impl Started {
+    pub(super) fn new(report: Report) -> Self {
+        Self(Some(report))
+    }
+
     /// The child has started.
     pub fn ready(mut self) {
         if let Some(report) = self.0.take() {
@@ -255,8 +257,13 @@ impl Started {
     }
 
     /// The child has started when it is there.
-    pub(super) fn forget(mut self) {
-        self.0 = None;
+    pub(super) fn forget(self) {
+        drop(self.into_report());
+    }
+
+    /// For a child that says by other means that it has not started.
+    pub(super) fn into_report(mut self) -> Option<Report> {
+        self.0.take()
     }
 }
 

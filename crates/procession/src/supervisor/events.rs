@@ -43,18 +43,18 @@ impl Tree {
     pub(super) fn note_end(&mut self, cx: &mut Context<Request>, pid: Pid, exit: &Exit) {
         let Some(key) = self.pids.remove(&pid) else { return };
         let now = cx.slot().shared().world.now();
-        self.starting.remove(&key);
+        self.agenda.starting.remove(&key);
         let Some(child) = self.children.get_mut(&key) else { return };
         self.significant -= usize::from(child.spec.significant);
         let before = std::mem::replace(&mut child.process, Process::None);
         if let Process::Stopping { deadline, .. } = before {
-            self.stopping.remove(&key);
+            self.agenda.stopping.remove(&key);
             if let Some(deadline) = deadline {
-                self.deadlines.remove(&(deadline, key));
+                self.agenda.deadlines.remove(&(deadline, key));
             }
             return self.note_stop(key);
         }
-        if self.to_stop.remove(&key) {
+        if self.agenda.to_stop.remove(&key) {
             // It ended before its turn.
             return self.note_stop(key);
         }
@@ -96,7 +96,7 @@ impl Tree {
         }
         let temporary = child.spec.restart == Restart::Temporary;
         if child.comes_back && self.ending.is_none() && !temporary {
-            self.to_start.insert(key);
+            self.agenda.to_start.insert(key);
             return;
         }
         if let Some(started) = child.started.take() {
@@ -108,7 +108,7 @@ impl Tree {
     }
 
     /// A child has ended that is to be started again, after it ran for `ran`; or could not be started.
-    pub(super) fn restart(&mut self, key: u64, ran: u64, now: u64) {
+    fn restart(&mut self, key: u64, ran: u64, now: u64) {
         if self.ending.is_some() {
             return;
         }
@@ -130,12 +130,12 @@ impl Tree {
             // Even without a wait it is the next event, not a loop here: a start may fail at once.
             let until = now.saturating_add(wait);
             child.process = Process::Delayed { until };
-            self.delayed.insert((until, key));
+            self.agenda.delayed.insert((until, key));
         }
     }
 
     /// How long a child waits for its restart.
-    pub(super) fn draw_wait(&mut self, key: u64, ran: u64) -> u64 {
+    fn draw_wait(&mut self, key: u64, ran: u64) -> u64 {
         let (Some(back_off), Some(child)) = (self.description.back_off, self.children.get_mut(&key)) else { return 0 };
         let (first, most) = (nanoseconds(back_off.first), nanoseconds(back_off.most));
         if ran > most {
@@ -148,12 +148,12 @@ impl Tree {
     }
 
     /// Stops all children from `from` on but one, and starts them again.
-    pub(super) fn recycle(&mut self, from: u64, but: u64) {
+    fn recycle(&mut self, from: u64, but: u64) {
         for (&key, child) in self.children.range_mut(from..).filter(|&(&key, _)| key != but) {
             child.comes_back = true;
             match child.process {
-                Process::Starting(..) | Process::Runs(..) => drop(self.to_stop.insert(key)),
-                Process::None => drop(self.to_start.insert(key)),
+                Process::Starting(..) | Process::Runs(..) => drop(self.agenda.to_stop.insert(key)),
+                Process::None => drop(self.agenda.to_start.insert(key)),
                 Process::Stopping { .. } | Process::Delayed { .. } => {}
             }
         }
@@ -166,12 +166,12 @@ impl Tree {
         }
         self.ending = Some(exit);
         self.started.get_or_insert(Err(StartError::Ended));
-        self.to_start.clear();
-        self.delayed.clear();
+        self.agenda.to_start.clear();
+        self.agenda.delayed.clear();
         for (&key, child) in &mut self.children {
             child.comes_back = false;
             match child.process {
-                Process::Starting(..) | Process::Runs(..) => drop(self.to_stop.insert(key)),
+                Process::Starting(..) | Process::Runs(..) => drop(self.agenda.to_stop.insert(key)),
                 Process::Delayed { .. } => child.process = Process::None,
                 Process::None | Process::Stopping { .. } => {}
             }

@@ -47,7 +47,7 @@ impl Tree {
                 Ok(key) => {
                     if let Some(child) = self.children.get_mut(&key) {
                         child.started = Some(reply);
-                        self.to_start.insert(key);
+                        self.agenda.to_start.insert(key);
                     }
                 }
                 Err(error) => reply.send(Err(error)),
@@ -64,7 +64,7 @@ impl Tree {
         let Process::Starting(pid, monitor) = child.process else { return };
         match result {
             Ok(()) => {
-                self.starting.remove(&key);
+                self.agenda.starting.remove(&key);
                 let now = nanoseconds(Instant::now().saturating_duration_since(Instant::from_nanoseconds(0)));
                 self.note_start(key, pid, monitor, now);
             }
@@ -104,15 +104,15 @@ impl Tree {
         match child.process {
             Process::Starting(..) | Process::Runs(..) => {
                 child.stopped.push(reply);
-                self.to_stop.insert(key);
+                self.agenda.to_stop.insert(key);
             }
             Process::Stopping { .. } => child.stopped.push(reply),
             Process::None | Process::Delayed { .. } => {
                 if let Process::Delayed { until } = child.process {
-                    self.delayed.remove(&(until, key));
+                    self.agenda.delayed.remove(&(until, key));
                 }
                 child.stopped.push(reply);
-                self.to_start.remove(&key);
+                self.agenda.to_start.remove(&key);
                 self.note_stop(key);
             }
         }
@@ -125,7 +125,7 @@ impl Tree {
         }
         let key = self.find(child)?;
         match self.children[&key].process {
-            Process::None if !self.to_start.contains(&key) => Ok(key),
+            Process::None if !self.agenda.to_start.contains(&key) => Ok(key),
             Process::None | Process::Delayed { .. } => Err(ChildError::Restarting),
             other => Err(other.pid().map_or(ChildError::NotFound, ChildError::Running)),
         }

@@ -3,12 +3,13 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use super::description::{ChildSpec, Make, Report, Request, Spawned, Started, Supervisor};
+use super::description::{ChildSpec, Make, Request, Started, Supervisor};
 use super::error::StartError;
 use super::policy::Stop;
 use super::reference::{Running, SupervisorRef};
 use super::supervise::supervise;
 use crate::mailbox::call::pair;
+use crate::scheduler::owner;
 use crate::{Context, SpawnOptions, Waiting};
 
 impl Supervisor {
@@ -34,7 +35,7 @@ impl Supervisor {
     /// As for [`start`](Self::start).
     #[track_caller]
     pub fn start_with(self, options: SpawnOptions) -> impl Future<Output = Result<Running, StartError>> + Send {
-        let options = options.called_at(crate::scheduler::owner::caller());
+        let options = options.called_at(owner::caller());
         async move {
             // Here, so that the scheduler is that of who awaits this.
             self.check().map_err(StartError::Spec)?;
@@ -54,35 +55,18 @@ impl ChildSpec {
     /// A supervisor, with children of its own. It has started when they have.
     #[track_caller]
     pub fn supervisor(id: impl Into<Arc<str>>, supervisor: Supervisor) -> Self {
-        let mut child = Self::made(crate::scheduler::owner::caller(), Make::Supervisor(Arc::new(supervisor))).id(id);
+        let nested = Arc::new(supervisor);
+        let description = Arc::clone(&nested);
+        let factory = move |options: SpawnOptions, started: Started| {
+            let (description, report) = (Arc::clone(&description), started.into_report());
+            let child = options
+                .try_start(move |cx: Context<Request>| supervise(cx, description, report, None))
+                .map_err(|error| Arc::from(error.to_string()))?;
+            Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
+        };
+        let make = Make { factory: Arc::new(factory), says_so: true, nested: Some(nested) };
+        let mut child = Self::of(owner::caller(), make).id(id);
         child.stop = Stop::Wait;
         child
-    }
-
-    /// Starts it, as a child of the running process.
-    pub(super) fn spawn(&self, report: Report) -> Result<Spawned, Arc<str>> {
-        let mut options = SpawnOptions::new().link().monitor().supervised().called_at(self.location);
-        if let Some(label) = self.label.as_ref().or(self.id.as_ref()) {
-            options = options.label(&**label);
-        }
-        if let Some(name) = &self.name {
-            options = options.name(Arc::clone(name));
-        }
-        if let Some((capacity, when_full)) = self.mailbox {
-            options = options.mailbox(capacity, when_full);
-        }
-        if let Some(worker) = self.affinity {
-            options = options.affinity(worker);
-        }
-        match &self.make {
-            Make::Worker(factory, _) => factory(options, Started(Some(report))),
-            Make::Supervisor(nested) => {
-                let nested = Arc::clone(nested);
-                let child = options
-                    .try_start(move |cx: Context<Request>| supervise(cx, nested, Some(report), None))
-                    .map_err(|error| Arc::from(error.to_string()))?;
-                Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
-            }
-        }
     }
 }

@@ -49,6 +49,19 @@ pub(super) struct Child {
     pub(super) stopped: Vec<Asked<()>>,
 }
 
+/// What is to be done with which children, by their keys.
+#[derive(Default)]
+pub(super) struct Agenda {
+    pub(super) to_stop: BTreeSet<u64>,
+    pub(super) stopping: BTreeSet<u64>,
+    pub(super) to_start: BTreeSet<u64>,
+    pub(super) starting: BTreeSet<u64>,
+    /// Who is to be started, and when.
+    pub(super) delayed: BTreeSet<(u64, u64)>,
+    /// Who is to be terminated, and when.
+    pub(super) deadlines: BTreeSet<(u64, u64)>,
+}
+
 pub(super) struct Tree {
     pub(super) own: Address<Request>,
     pub(super) description: Arc<Supervisor>,
@@ -59,14 +72,7 @@ pub(super) struct Tree {
     pub(super) pids: BTreeMap<Pid, u64>,
     pub(super) last_key: u64,
     pub(super) last_incarnation: u64,
-    pub(super) to_stop: BTreeSet<u64>,
-    pub(super) stopping: BTreeSet<u64>,
-    pub(super) to_start: BTreeSet<u64>,
-    pub(super) starting: BTreeSet<u64>,
-    /// Who is to be started, and when.
-    pub(super) delayed: BTreeSet<(u64, u64)>,
-    /// Who is to be terminated, and when.
-    pub(super) deadlines: BTreeSet<(u64, u64)>,
+    pub(super) agenda: Agenda,
     /// When children were restarted, within the last period.
     pub(super) restarts: VecDeque<u64>,
     /// Processes of significant children.
@@ -93,12 +99,7 @@ impl Tree {
             pids: BTreeMap::new(),
             last_key: 0,
             last_incarnation: 0,
-            to_stop: BTreeSet::new(),
-            stopping: BTreeSet::new(),
-            to_start: BTreeSet::new(),
-            starting: BTreeSet::new(),
-            delayed: BTreeSet::new(),
-            deadlines: BTreeSet::new(),
+            agenda: Agenda::default(),
             restarts: VecDeque::new(),
             significant: 0,
             started: None,
@@ -140,7 +141,7 @@ impl Tree {
             stopped: Vec::new(),
         };
         self.children.insert(key, child);
-        self.to_start.insert(key);
+        self.agenda.to_start.insert(key);
     }
 
     pub(super) fn forget(&mut self, key: u64) {
@@ -149,13 +150,13 @@ impl Tree {
         {
             self.ids.remove(id);
         }
-        self.to_start.remove(&key);
+        self.agenda.to_start.remove(&key);
     }
 
     /// The earliest moment at which there is something to do.
     pub(super) fn next_moment(&self) -> Option<u64> {
         let first = |moments: &BTreeSet<(u64, u64)>| moments.first().map(|&(moment, _)| moment);
-        first(&self.delayed).into_iter().chain(first(&self.deadlines)).min()
+        first(&self.agenda.delayed).into_iter().chain(first(&self.agenda.deadlines)).min()
     }
 
     /// How the supervisor is to end, if it is time.
@@ -173,7 +174,7 @@ impl Tree {
 
     pub(super) fn status(&self, key: u64, child: &Child) -> ChildStatus {
         match child.process {
-            Process::None if self.to_start.contains(&key) => ChildStatus::Waiting(Instant::from_nanoseconds(0)),
+            Process::None if self.agenda.to_start.contains(&key) => ChildStatus::Waiting(Instant::from_nanoseconds(0)),
             Process::None => ChildStatus::Stopped,
             Process::Delayed { until } => ChildStatus::Waiting(Instant::from_nanoseconds(until)),
             Process::Starting(pid, _) => ChildStatus::Starting(pid),
