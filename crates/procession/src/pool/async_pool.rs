@@ -25,7 +25,7 @@ pub(super) struct Job(Box<dyn AsyncJob>);
 const _: () = assert!(size_of::<JobWorker<Job>>() <= 24);
 
 /// A job in the box that becomes the body of its process, so that it is allocated once, and not looked for when it goes on.
-pub(super) trait AsyncJob: Send {
+trait AsyncJob: Send {
     fn launch(self: Box<Self>, reservation: Reservation<'_>, worker: JobWorker<Job>);
 
     /// Runs it in the process of another job.
@@ -44,7 +44,7 @@ impl Future for Nested {
 }
 
 /// Has the next job run nested. A type and no pointer to a function, which would take room in the box of each job.
-pub(super) struct Nest;
+struct Nest;
 
 impl<F> Succeed<Job, OwnOr<F, Nested>> for Nest {
     fn succeed(&self, mut place: Pin<&mut OwnOr<F, Nested>>, job: Job) {

@@ -163,7 +163,7 @@ pub(super) struct PlaceWait<'a, J: Send + 'static> {
 }
 
 impl<J: Send + 'static> PlaceWait<'_, J> {
-    pub(super) fn poll_place(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<u64, Why>> {
+    fn poll_place(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<u64, Why>> {
         let mut another = Another::of(task.waker());
         another.prepare();
         if self.place.is_some() {
@@ -199,7 +199,7 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
     }
 
     /// Puts a job into the pool as soon as there is a place; its ticket. The content is taken if the job is.
-    pub(super) fn poll_enter<C>(
+    fn poll_enter<C>(
         &mut self,
         task: &mut TaskContext<'_>,
         content: &mut Option<C>,

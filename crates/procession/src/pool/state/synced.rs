@@ -66,13 +66,13 @@ impl<J> Synced<J> {
         self.live - self.idle.workers.len()
     }
 
-    pub(super) fn has_place(&self) -> bool {
+    fn has_place(&self) -> bool {
         let used = self.busy() + self.queue.jobs + self.places.reserved;
         used < self.limits.capacity.saturating_add(self.limits.queue)
     }
 
     /// `Claim`: writes an order to a worker that is off the stack.
-    pub(super) fn hand(seat: &Seat<J>, order: Order<J>, wakes: &mut Wakes<J>) {
+    fn hand(seat: &Seat<J>, order: Order<J>, wakes: &mut Wakes<J>) {
         seat.change(|mail| {
             mail.order = Some(order);
             mail.waker.take().into_iter().for_each(|waker| wakes.wakers.push(waker));
@@ -111,7 +111,7 @@ impl<J> Synced<J> {
     }
 
     /// The worker that became idle last, if it waits for an order.
-    pub(super) fn pop_parked(&mut self) -> Option<Arc<Seat<J>>> {
+    fn pop_parked(&mut self) -> Option<Arc<Seat<J>>> {
         if self.limits.rests {
             return None;
         }
@@ -126,7 +126,7 @@ impl<J> Synced<J> {
         self.busy() == 0 && (self.limits.rests || self.idle.workers.is_empty())
     }
 
-    pub(super) fn can_start(&self) -> bool {
+    fn can_start(&self) -> bool {
         self.live < self.limits.capacity || self.limits.rests && !self.idle.workers.is_empty()
     }
 
@@ -170,7 +170,7 @@ impl<J> Synced<J> {
     }
 
     /// Where workers rest, none of them comes to the queue by himself.
-    pub(super) fn starve(&mut self, wakes: &mut Wakes<J>) {
+    fn starve(&mut self, wakes: &mut Wakes<J>) {
         wakes.starved |= self.limits.rests && !std::mem::replace(&mut self.retries, true);
     }
 
