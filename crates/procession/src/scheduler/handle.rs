@@ -158,8 +158,8 @@ impl Builder {
         self
     }
 
-    /// From when on a step is stalled; at least 5 ms, which is what a shorter time is taken for. It is noticed up to 2.5 ms later.
-    /// Default: 10 ms.
+    /// From when on a step is stalled; at least 5 ms, which is what a shorter time is taken for. It is noticed up to 2.5 ms
+    /// later, or 5 ms if this is no multiple of 2.5 ms, and later still if the system keeps the watchdog's thread waiting. Default: 10 ms.
     pub fn stall_after(mut self, patience: Duration) -> Self {
         self.stall_after = patience;
         self
