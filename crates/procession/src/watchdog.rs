@@ -44,9 +44,10 @@
 //! It counts as the first.
 //!
 //! ## Allowed
-//! - A stall is noticed one look late, so after 10 to 12.5 ms. If nobody ran at the last look, and the watchdog does not sleep yet, the
-//!   next look comes up to 10 ms after the step has begun: then it is 10 to 22.5 ms.
-//! - What only `Nudge` helps waits for up to three looks: 7.5 ms, and 15 ms if nobody ran before.
+//! - A stall is noticed one look late: with a `stall_after` of 10 ms, 10 to 12.5 ms after the step began. The watchdog
+//!   is a thread like others: what the system keeps it waiting at each of these five looks is added.
+//! - While anybody runs it wakes 400 times a second, and up to 800 times if workers park and wake again all the time.
+//! - What only `Nudge` helps waits for up to three looks: 7.5 ms.
 //! - Functions of timers that this thread fires hold up the watchdog, if they block, which they must not.
 //! - Without the state of a thread, one that the system lets wait for all of `stall_after` counts as blocked: one thread more may run
 //!   than the scheduler is wide. `StallSnapshot::guessed` counts these.

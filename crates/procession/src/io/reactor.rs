@@ -1,6 +1,6 @@
 //! The poller of a scheduler: opened with the first descriptor, asked by whichever worker looks for work, and waited in by the keeper.
 //!
-//! Who asks: a worker that found nothing of its own, before it looks at others; each worker once in 61 dispatches; the parked worker that keeps
+//! Who asks: a worker that found nothing of its own, before it looks at others; each worker at each of its services (`scheduler/pace.rs`); the parked worker that keeps
 //! the time (`scheduler/driver.rs`), for as long as it is parked; and the watchdog, if nobody else comes to it. While one is at
 //! it, the others leave it to him. What a poll finds is queued at once, where others can steal it, and the worker leaves the keeper's office
 //! and wakes another before it runs any of it.

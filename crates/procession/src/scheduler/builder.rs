@@ -148,8 +148,10 @@ impl Builder {
         self
     }
 
-    /// From when on a step is stalled; at least 5 ms, which is what a shorter time is taken for. It is noticed up to 2.5 ms later.
-    /// Default: 10 ms.
+    /// Sets the duration after which a step counts as stalled. A value below 5 ms counts as 5 ms. Default: 10 ms.
+    ///
+    /// The watchdog notices a stall up to 2.5 ms later, or 5 ms if the value is not a multiple of 2.5 ms, and later still if the
+    /// system keeps the watchdog's thread waiting.
     pub fn stall_after(mut self, patience: Duration) -> Self {
         self.stall_after = patience;
         self

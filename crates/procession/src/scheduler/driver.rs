@@ -16,7 +16,7 @@
 //! does, until `Earliest`; another does, but until later → nudge that one, whose parker wakes, and which starts again at `Earliest`;
 //! park until what was agreed, or for ever. A worker that leaves its parking lot leaves the office, too.
 //! `Resign`, a keeper that wakes for what is due, and gets no permit (`scheduler/idle.rs`): leave the office · start again at `Earliest`. One that is not
-//! in office parks, since others are awake, and whoever of them parks keeps.
+//! in office parks, since others are awake: they fire the timers of seats without a permit at their services, and whoever of them parks keeps.
 //! Worker whose step blocks, or whose thread leaves, if nobody is awake then: `Attend` read the next deadline of every heap, and do as a
 //! thread that has set it.
 //! A thread that is no worker sets a timer, then looks: a keeper until later is nudged; with no keeper, a worker is woken,

@@ -96,8 +96,8 @@
 //!   then goes on with a process from elsewhere, else without. Until then the entry waits for this worker, or for the watchdog's `Nudge`.
 //! - The only entry of a deque waits for the rest of a nap, at most 200 us and the system's wake-up, if its worker's step lasts so long, also
 //!   if others are parked for good meanwhile.
-//! - A worker may be late for up to a look of the watchdog, 2.5 ms, or 10 ms if nobody ran before, until others are woken in its place;
-//!   for a thread that is no worker 100 us. If its claimer was interrupted before waking it, the time counts from the first look that finds it so. Without a
+//! - A worker may be late for up to 100 us and a look of the watchdog, 2.5 ms, until others are woken in its place; for a thread that is no
+//!   worker 100 us. If its claimer was interrupted before waking it, the time counts from the first look that finds it so. Without a
 //!   watchdog, workers rely on it for as long as it takes.
 //! - A seat that is claimed, comes, and is claimed again while the first claimer is interrupted may be written off early: one is woken
 //!   too many.

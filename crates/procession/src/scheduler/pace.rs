@@ -20,7 +20,7 @@
 //! mean. `every` is at least 1, at most [`FAIRNESS`], and at most twice what it was. At the maximum, with
 //! an unchanged beacon, `Look` does not read the clock: it counts the dispatches only.
 //! `Serve`, when a look finds that [`FAIRNESS`] dispatches or [`SERVE_EVERY`] have passed since the last
-//! service: fire due timers, poll descriptors, take a share of the global queue, and note how many woken
+//! service: take shares of the queues behind the rings, fire due timers, poll descriptors, and note how many woken
 //! and how many continued processes wait. So many turns are *owed*: until they were had, woken processes,
 //! continued ones and the usual order of the search alternate (`scheduler/worker.rs`).
 //!
@@ -36,7 +36,7 @@
 //! ## Allowed
 //! - The first service after such a change is late by up to 2.5 ms plus the delay with which the system
 //!   wakes the watchdog.
-//! - Without a watchdog (`Builder::no_watchdog`, the test clock) nobody writes the beacon. The worker then
+//! - Without a watchdog (`Builder::watchdog(false)`, `Builder::threads_max(1)`, the test clock) nobody writes the beacon. The worker then
 //!   looks, with a read of the clock, after at most [`UNWATCHED`] dispatches.
 //!
 //! ## Rejected
@@ -48,7 +48,7 @@
 //! - `CLOCK_MONOTONIC_COARSE`: 5 ns, but it advances once in 4 ms on most kernels.
 //!
 //! ## Checked by
-//! `tests::*` below, and `it::bounds` on the test clock.
+//! `tests::*` below, with a scripted beacon; `it::bounds` on the test clock, without one.
 
 use std::cell::Cell;
 

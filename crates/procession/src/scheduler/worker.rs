@@ -15,18 +15,29 @@
 //! 3. processes that are bound to it and were woken, at every other dispatch;
 //! 4. its deque, newest first; 5. its woken ring; 6. its continued ring, among which the bound processes
 //!    that continue have one turn a round each;
-//! 7. the global queue: one to run, and a share of the rest into the woken ring;
+//! 7. the global queue: one to run, and a share of the rest into the woken ring; then the overflow queue, with the
+//!    continued ring;
 //! 8. due timers, and descriptors that have become ready (`io/reactor.rs`);
 //! 9. the other workers: half of a ring or of a deque, in random order; in the last rounds also their LIFO
 //!    slots, if they are old, and their due timers.
 //!
+//! A ring has a queue behind it, which takes what the ring has no room for (`scheduler/lane.rs`): the woken ring the
+//! global queue, in which also waits what comes from outside, and the continued ring the overflow queue, in
+//! which also waits the oldest half of each deque that was full.
+//!
 //! Then it parks (`scheduler/idle.rs`); before that, if it has run a process that is bound to it, it looks for some microseconds whether there is another, or the
 //! same again: two coroutines of different workers that answer each other need 0.5 us for each message, and 25 without (`co_apart`).
 //!
-//! A *service* fires due timers, polls descriptors, and takes a share of the global queue into the woken
-//! ring: one process of it, and 17 or more in every fourth service, or in every one if steps are slow. It comes after 61 dispatches at the latest, and at the first step boundary that is more than 1 ms
-//! after the last one. If its steps are slow (61 of them take more than 1 ms), a worker also fires the due
-//! timers of all others, and goes on until nothing is left or 100 us have passed.
+//! A *service* refills both rings, fires due timers and polls descriptors. It comes after 61 dispatches at the latest, and
+//! at the first step boundary that is more than 1 ms after the last one.
+//! - The woken ring gets as many of the global queue as have turns until the next service, if that takes as long as
+//!   the last: one for every two dispatches, less what is in the ring, and at least one for every four.
+//! - The continued ring gets one for every dispatch of the overflow queue if it was full itself. Otherwise only deques
+//!   have overflowed, and it gets one process, and 17 in every fourth service, or in every one if steps are slow.
+//! - A service that knows the time also fires the timers of seats without a permit, and those that their own
+//!   workers have not come to for 750 us. If its steps are slow (61 of them take more than 750 us), a worker fires the
+//!   due timers of all others, and goes on until nothing is left or 100 us have passed. While some seat has no permit, one of
+//!   four services reads the clock for this, also if steps are short.
 //!
 //! A process that was in the LIFO slot for its turns, and is woken by such a turn again, goes to the tail
 //! of the continued ring: two processes that wake each other have four turns in a round. One that another
@@ -40,26 +51,32 @@
 //! otherwise those of one worker get up to `ceil(n / w) / floor(n / w)` times what those of another get.
 //!
 //! A seat without a permit may have something in its queues. Its step lasts long and the watchdog took the
-//! permit; or its thread is in a blocking section, found no permit afterwards and parked, or has left the
-//! seat, as a caller of `block_on` does. The workers that have permits take all of it, at the first service
-//! that is a millisecond after the last time.
+//! permit; its thread is in a blocking section, found no permit afterwards and parked, was woken and is late; or
+//! no thread is there: it has retired, or was that of a caller of `block_on`. The workers that have permits take
+//! all of it, at the first service that is a millisecond after the last time and knows the time.
 //!
 //! # Bounds
 //!
 //! Steps last t, w workers have permits, and nothing else runs on their processors.
-//! - A woken process waits for at most 2 t + 1 ms, plus 2 t / w for each woken process before it. It is
-//!   noticed at the first step boundary of any worker that comes 1 ms after that worker's last service, and
-//!   woken processes have every other turn from then on; a LIFO slot may come between.
+//! - A woken process waits for at most 2 t + 1 ms, plus 2 t for each woken process before it on the worker that runs it;
+//!   those of the global queue are spread over all w workers. Each worker looks at its own timers, those of threads that are no
+//!   workers, those of seats without a permit, descriptors, and the global queue. The timers of a worker that is in a step
+//!   are noticed by others 750 us later, or at once if their steps are slow, too.
+//! - Woken processes have every other turn from then on. A turn that wakes another process may be followed by one
+//!   out of the LIFO slot, or by three while steps are short: if each does so, what comes after it waits for
+//!   two or four times as long.
 //! - A continued process waits for at most k t / w + 2 t + 1 ms, if k others continue. Woken processes that
 //!   are always there take every other turn: then it is twice that. If new processes never end either, it
 //!   is four times that, since they have every other turn of those that are left.
-//! - In dispatches: a service comes after at most 61. Then a process with k others before it in its ring
-//!   runs within 2 (k + 1) dispatches of this worker if it is woken, and within 4 (k + 1) if it continues. The oldest of the
-//!   deque runs within 4 dispatches after a service, so with k older ones within 61 (k + 1) + 4. What waits
-//!   in the global queue comes at 20 or more in four services of each worker.
-//! - The rings hold 1024 (continued) and 256 (woken) processes, the deque 256. If one of them is full, its oldest
-//!   half moves to the tail of the global queue.
-//! - When steps turn from short to long, the first service is late by up to 2.5 ms more (`scheduler/pace.rs`).
+//! - In dispatches, those out of the LIFO slot not counted: a service comes after at most 61. Then a process with k
+//!   others before it in its ring runs within 2 (k + 1) dispatches of this worker if it is woken, and within 4 (k + 1) if it continues.
+//!   The oldest of the deque runs within 4 dispatches after a service, so with k older ones within 61 (k + 1) + 4.
+//! - What waits in the global queue, with k before it, comes into a ring within 4 (k + 1) dispatches of the w workers together
+//!   and one service, if there is room. There is no room while 256 woken processes are in the ring before it.
+//! - The rings hold 1024 (continued) and 256 (woken) processes, the deque 256. What a ring has no room for keeps its
+//!   place in the order. The oldest half of a full deque continues: it goes to the tail of the overflow queue.
+//! - When steps turn from short to long, the first service is late by up to 2.5 ms more, and by what the system
+//!   keeps the watchdog waiting (`scheduler/pace.rs`).
 //!
 //! A dispatch lasts one step. Every operation of the runtime charges the step's budget; those that are
 //! awaited end it when the budget is spent. A step that only sends, or never calls the runtime, is not
@@ -68,8 +85,7 @@
 //! If a step lasts long, other workers take what is queued behind it, at once if they are awake or were woken for it. The next slot they
 //! take when it has not changed for 100 us; one that is about to park and sees it full looks again after 100 us, then at growing
 //! intervals up to 10 ms. One that had parked before it was filled does not, since setting it wakes nobody: the watchdog (`watchdog.rs`)
-//! wakes one at its third look at the step, and replaces workers whose steps last for more than 10 ms, if nobody else is there to do so.
-//! Three looks take up to 7.5 ms, or 15 ms if no worker ran when the step began.
+//! wakes one, after 7.5 ms at most, and replaces workers whose steps last for more than 10 ms, if nobody else is there to do so.
 //!
 //! # Rejected
 //! - Dispatch counts alone: with two steps of 9 ms on two workers, a tick of 1 ms came 534 ms late (61
@@ -78,8 +94,10 @@
 //!   equal pairs one got as much as all others together.
 //! - A batch of the global queue, or a stolen half, in the deque with its oldest on top: whatever is
 //!   spawned later lies above, and the oldest of the batch runs last (966 dispatches of a bound of 61).
-//! - A continued ring of 256, which 1000 yielding processes overflow: what was put off came back at 5 of 61
-//!   dispatches, and a process had its turns in bursts of 12.
+//! - A continued ring of 256, which 1000 yielding processes overflow: each of their turns would take the lock of the
+//!   overflow queue.
+//! - One queue behind all rings and deques: a message from outside waited for 8306 dispatches beside 1100 processes
+//!   that yield.
 //! - Twelve more rounds of a search, in which the thread yields: they took up to a whole CPU beside a worker that does alone what comes
 //!   (`timers_fire`: 10 % more CPU time in all), and with naps nothing is gained by them.
 //! - Waking for each timer of a million in a second: a third of the CPU time (`timers_fire_cpu` 2.2 us; 1.58 with 20 us between, 1.29 with 100, 1.17

@@ -127,6 +127,53 @@ fn what_waits_wakes_nobody_for_ten_seconds() {
     });
 }
 
+/// Goal: no kind of work leaves a scheduler restless. Method: 40 schedulers, each of which has had more threads than it keeps, a step that
+/// stalled, sleepers, and a caller; then the wake-ups of all their threads are counted, those of the watchdogs included.
+#[test]
+fn forty_schedulers_are_silent_after_work_of_every_kind() {
+    const ALL: usize = 40;
+    let schedulers: Vec<_> = (0..ALL)
+        .map(|n| {
+            let builder = Scheduler::builder().name(format!("forty{n}")).width(1 + n % 3);
+            builder.keep_alive(Duration::from_millis(10)).build().expect("the system has threads")
+        })
+        .collect();
+    for scheduler in &schedulers {
+        let (opens, gate) = mpsc::channel::<()>();
+        let gate = std::sync::Arc::new(procession_sync::Mutex::new(gate));
+        let blocked: Vec<_> = (0..4)
+            .map(|_| {
+                let gate = std::sync::Arc::clone(&gate);
+                scheduler.spawn(async move {
+                    // The gate opens when its other side is dropped.
+                    let opened = procession::blocking(|| gate.lock().expect("nobody panics").recv());
+                    opened.expect_err("nothing is sent");
+                })
+            })
+            .collect();
+        let (found, finds) = mpsc::channel();
+        let stalls = scheduler.spawn(async move {
+            drop(spawn(async move { found.send(()) }));
+            // Only another worker runs what tells it.
+            soon(&finds);
+        });
+        stir(scheduler);
+        scheduler.block_on(sleep(Duration::from_millis(1)));
+        drop(opens);
+        stalls.join().expect("it ends");
+        blocked.into_iter().for_each(|process| process.join().expect("it ends"));
+        scheduler.run_until_idle();
+    }
+    let switches = || [threads_of("forty"), threads_of("watch-forty")];
+    let (_silent, silence) = mpsc::channel::<()>();
+    // Threads retire, and the watchdogs doze.
+    assert!(silence.recv_timeout(Duration::from_secs(3)).is_err());
+    let before = (wake_ups(&schedulers), switches());
+    assert!(silence.recv_timeout(Duration::from_secs(5)).is_err());
+    assert_eq!((wake_ups(&schedulers), switches()), before);
+    assert_eq!(before.1[1].len(), ALL, "each has its watchdog");
+}
+
 fn parks(scheduler: &Scheduler) -> u64 {
     scheduler.run_until_idle();
     scheduler.snapshot().workers.iter().map(|worker| worker.parks).sum()
