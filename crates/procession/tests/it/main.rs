@@ -25,6 +25,7 @@ mod hostile;
 mod http;
 mod idle;
 mod key_value;
+mod layers;
 mod machines;
 mod messages;
 mod net;
