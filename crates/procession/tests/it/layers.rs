@@ -182,3 +182,45 @@ fn the_reader_of_imports_knows_groups() {
     assert_eq!(paths("a::b::C;"), ["a::b::C"]);
     assert_eq!(paths("a::{b, c::{D, self}, e};"), ["a::b", "a::c::D", "a::c::self", "a::e"]);
 }
+
+/// The modules with unsafe code. `ARCHITECTURE.md` names them by room.
+const ISLANDS: &[&str] = &[
+    "coroutine",
+    "coroutine::frame",
+    "mailbox::context",
+    "net::several",
+    "net::traits",
+    "pool::scope",
+    "process::async_body",
+    "process::join_waker",
+    "process::kind",
+    "process::life",
+    "process::pin",
+    "process::slot",
+    "process::table",
+    "process::wake",
+    "process::waker",
+    "scheduler::builder",
+    "scheduler::core",
+    "scheduler::current",
+    "scheduler::worker",
+    "spawn::options",
+    "sync::locks",
+    "sys::thread_clock",
+    "time",
+    "time::timers::slot",
+    "util::biased_lock",
+    "util::prefetch",
+];
+
+#[test]
+fn unsafe_code_is_in_the_islands_and_nowhere_else() {
+    let is_unsafe = |code: &str| ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|begin| code.contains(begin));
+    let found: Vec<_> = modules().into_iter().filter(|(_, code)| is_unsafe(code)).map(|(module, _)| module).collect();
+    assert_eq!(found, ISLANDS, "the modules with unsafe code, and the list");
+    let architecture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ARCHITECTURE.md");
+    let text = fs::read_to_string(architecture).expect("the document is here");
+    let unnamed: Vec<_> =
+        ISLANDS.iter().filter(|island| !text.contains(&format!("`{}`", island.replace("::", "/")))).collect();
+    assert!(unnamed.is_empty(), "ARCHITECTURE.md does not name {unnamed:?}");
+}
