@@ -700,8 +700,8 @@ impl Local {
     /// Whether anything is queued here that others can take, except in the LIFO slot; or behind a ring of this worker.
     fn has_queued(&self) -> bool {
         let core = &self.core;
-        let overflows = core.continued.overflows() || core.woken.overflows();
-        !core.continued.is_empty() || !core.woken.is_empty() || !core.deque.is_empty() || overflows
+        let is_any = !core.continued.is_empty() || !core.woken.is_empty() || !core.deque.is_empty();
+        is_any || core.continued.overflows() || core.woken.overflows()
     }
 
     /// Whether anything is queued here, except in the LIFO slot.
