@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::description::{Report, Request};
+use super::description::{Request, StartReport};
 use super::policy::Stop;
-use super::tree::{Process, Tree};
+use super::tree::{ChildState, Tree};
 use crate::relations::{self, Cause};
 use crate::scheduler::reach::find;
 use crate::sys::nanoseconds;
@@ -23,11 +23,11 @@ fn due(moments: &mut BTreeSet<(u64, u64)>, now: u64) -> Option<u64> {
 
 impl Tree {
     /// Brings the children nearer to what they are to be; says whether it could do more at once.
-    pub(super) fn go_on(&mut self, cx: &mut Context<Request>) -> bool {
+    pub(super) fn advance(&mut self, cx: &mut Context<Request>) -> bool {
         let now = cx.slot().shared().world.now();
         while let Some(key) = due(&mut self.agenda.deadlines, now) {
-            if let Some(Process::Stopping { pid, deadline }) =
-                self.children.get_mut(&key).map(|child| &mut child.process)
+            if let Some(ChildState::Stopping { pid, deadline }) =
+                self.children.get_mut(&key).map(|child| &mut child.state)
             {
                 *deadline = None;
                 if let Some(slot) = find(*pid) {
@@ -37,7 +37,7 @@ impl Tree {
         }
         while let Some(key) = due(&mut self.agenda.delayed, now) {
             if let Some(child) = self.children.get_mut(&key) {
-                child.process = Process::None;
+                child.state = ChildState::None;
                 self.agenda.to_start.insert(key);
             }
         }
@@ -88,13 +88,13 @@ impl Tree {
         self.last_incarnation += 1;
         child.incarnation = self.last_incarnation;
         child.failure = None;
-        let report = Report { supervisor: self.own.clone(), key, incarnation: child.incarnation };
+        let report = StartReport { supervisor: self.own.clone(), key, incarnation: child.incarnation };
         match child.spec.spawn(report) {
             Ok((pid, monitor)) => {
                 self.pids.insert(pid, key);
                 self.significant += usize::from(child.spec.significant);
-                if child.spec.make.says_so {
-                    child.process = Process::Starting(pid, monitor);
+                if child.spec.make.reports_start {
+                    child.state = ChildState::Starting(pid, monitor);
                     self.agenda.starting.insert(key);
                 } else {
                     self.note_start(key, pid, monitor, now);
@@ -106,7 +106,7 @@ impl Tree {
 
     fn begin_stop(&mut self, cx: &mut Context<Request>, key: u64, now: u64) {
         let Some(child) = self.children.get_mut(&key) else { return };
-        let (Process::Starting(pid, monitor) | Process::Runs(pid, monitor, _)) = child.process else { return };
+        let (ChildState::Starting(pid, monitor) | ChildState::Running(pid, monitor, _)) = child.state else { return };
         self.agenda.starting.remove(&key);
         let mut deadline = None;
         // If it has ended, its down is on its way.
@@ -133,7 +133,7 @@ impl Tree {
                 }
             }
         }
-        child.process = Process::Stopping { pid, deadline };
+        child.state = ChildState::Stopping { pid, deadline };
         self.agenda.stopping.insert(key);
         if let Some(deadline) = deadline {
             self.agenda.deadlines.insert((deadline, key));

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::description::{ChildSpec, Make, Report, Spawned, Started};
+use super::description::{ChildSpec, Make, Spawned, StartReport, Started};
 use super::policy::{Restart, Stop};
 use crate::coroutine;
 use crate::process::unwind::guarded;
@@ -125,11 +125,11 @@ impl ChildSpec {
         Self::made(owner::caller(), factory, false).id(id)
     }
 
-    fn made<F>(location: &'static Location<'static>, factory: F, says_so: bool) -> Self
+    fn made<F>(location: &'static Location<'static>, factory: F, reports_start: bool) -> Self
     where
         F: Fn(SpawnOptions, Started) -> Result<Spawned, Arc<str>> + Send + Sync + 'static,
     {
-        Self::of(location, Make { factory: Arc::new(factory), says_so, nested: None })
+        Self::of(location, Make { factory: Arc::new(factory), reports_start, nested: None })
     }
 
     pub(super) fn of(location: &'static Location<'static>, make: Make) -> Self {
@@ -153,7 +153,7 @@ impl ChildSpec {
     }
 
     /// Starts it, as a child of the running process.
-    pub(super) fn spawn(&self, report: Report) -> Result<Spawned, Arc<str>> {
+    pub(super) fn spawn(&self, report: StartReport) -> Result<Spawned, Arc<str>> {
         let mut options = SpawnOptions::new().link().monitor().supervised().called_at(self.location);
         if let Some(label) = self.label.as_ref().or(self.id.as_ref()) {
             options = options.label(&**label);

@@ -152,7 +152,7 @@ pub(super) type Factory = dyn Fn(SpawnOptions, Started) -> Result<Spawned, Arc<s
 pub(super) struct Make {
     pub(super) factory: Arc<Factory>,
     /// The child says by itself that it has started.
-    pub(super) says_so: bool,
+    pub(super) reports_start: bool,
     /// Its description, if it is a supervisor.
     pub(super) nested: Option<Arc<Supervisor>>,
 }
@@ -235,10 +235,10 @@ impl fmt::Debug for ChildSpec {
 /// The right of a child to say that it has started. Dropped, it says that it has not.
 #[derive(Debug)]
 #[must_use = "dropping it says that the start failed"]
-pub struct Started(Option<Report>);
+pub struct Started(Option<StartReport>);
 
 impl Started {
-    pub(super) fn new(report: Report) -> Self {
+    pub(super) fn new(report: StartReport) -> Self {
         Self(Some(report))
     }
 
@@ -262,7 +262,7 @@ impl Started {
     }
 
     /// For a child that says by other means that it has not started.
-    pub(super) fn into_report(mut self) -> Option<Report> {
+    pub(super) fn into_report(mut self) -> Option<StartReport> {
         self.0.take()
     }
 }
@@ -295,13 +295,13 @@ pub(super) enum Request {
 
 /// Where a child says that it has started.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct StartReport {
     pub(super) supervisor: Address<Request>,
     pub(super) key: u64,
     pub(super) incarnation: u64,
 }
 
-impl Report {
+impl StartReport {
     pub(super) fn send(self, result: Result<(), Arc<str>>) {
         // Ignored: a supervisor that has ended has no children.
         drop(self.supervisor.send(Request::Started { key: self.key, incarnation: self.incarnation, result }));

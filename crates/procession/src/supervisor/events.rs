@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::description::Request;
 use super::error::{ChildError, StartError};
 use super::policy::{AutoShutdown, Restart, Strategy};
-use super::tree::{Process, Tree};
+use super::tree::{ChildState, Tree};
 use crate::sys::nanoseconds;
 use crate::{Context, Exit, MonitorRef, Pid};
 
 impl Tree {
     pub(super) fn note_start(&mut self, key: u64, pid: Pid, monitor: MonitorRef, now: u64) {
         if let Some(child) = self.children.get_mut(&key) {
-            child.process = Process::Runs(pid, monitor, now);
+            child.state = ChildState::Running(pid, monitor, now);
             child.is_new = false;
             if let Some(started) = child.started.take() {
                 started.send(Ok(pid));
@@ -46,8 +46,8 @@ impl Tree {
         self.agenda.starting.remove(&key);
         let Some(child) = self.children.get_mut(&key) else { return };
         self.significant -= usize::from(child.spec.significant);
-        let before = std::mem::replace(&mut child.process, Process::None);
-        if let Process::Stopping { deadline, .. } = before {
+        let before = std::mem::replace(&mut child.state, ChildState::None);
+        if let ChildState::Stopping { deadline, .. } = before {
             self.agenda.stopping.remove(&key);
             if let Some(deadline) = deadline {
                 self.agenda.deadlines.remove(&(deadline, key));
@@ -59,18 +59,18 @@ impl Tree {
             return self.note_stop(key);
         }
         let ran = match before {
-            Process::Runs(_, _, since) => now - since,
+            ChildState::Running(_, _, since) => now - since,
             _ => {
                 let reason = child.failure.take().unwrap_or_else(|| exit.to_string().into());
                 return self.fail_start(key, reason, now);
             }
         };
-        let comes_back = match child.spec.restart {
+        let starts_again = match child.spec.restart {
             Restart::Permanent => true,
             Restart::Transient => !matches!(exit, Exit::Normal | Exit::Shutdown),
             Restart::Temporary => false,
         };
-        if comes_back {
+        if starts_again {
             return self.restart(key, ran, now);
         }
         let (significant, temporary) = (child.spec.significant, child.spec.restart == Restart::Temporary);
@@ -90,12 +90,12 @@ impl Tree {
     /// A child has ended that was to be stopped.
     pub(super) fn note_stop(&mut self, key: u64) {
         let Some(child) = self.children.get_mut(&key) else { return };
-        child.process = Process::None;
+        child.state = ChildState::None;
         for stopped in child.stopped.drain(..) {
             stopped.send(Ok(()));
         }
         let temporary = child.spec.restart == Restart::Temporary;
-        if child.comes_back && self.ending.is_none() && !temporary {
+        if child.starts_again && self.ending.is_none() && !temporary {
             self.agenda.to_start.insert(key);
             return;
         }
@@ -129,7 +129,7 @@ impl Tree {
         if let Some(child) = self.children.get_mut(&key) {
             // Even without a wait it is the next event, not a loop here: a start may fail at once.
             let until = now.saturating_add(wait);
-            child.process = Process::Delayed { until };
+            child.state = ChildState::Delayed { until };
             self.agenda.delayed.insert((until, key));
         }
     }
@@ -150,11 +150,11 @@ impl Tree {
     /// Stops all children from `from` on but one, and starts them again.
     fn recycle(&mut self, from: u64, but: u64) {
         for (&key, child) in self.children.range_mut(from..).filter(|&(&key, _)| key != but) {
-            child.comes_back = true;
-            match child.process {
-                Process::Starting(..) | Process::Runs(..) => drop(self.agenda.to_stop.insert(key)),
-                Process::None => drop(self.agenda.to_start.insert(key)),
-                Process::Stopping { .. } | Process::Delayed { .. } => {}
+            child.starts_again = true;
+            match child.state {
+                ChildState::Starting(..) | ChildState::Running(..) => drop(self.agenda.to_stop.insert(key)),
+                ChildState::None => drop(self.agenda.to_start.insert(key)),
+                ChildState::Stopping { .. } | ChildState::Delayed { .. } => {}
             }
         }
     }
@@ -169,11 +169,11 @@ impl Tree {
         self.agenda.to_start.clear();
         self.agenda.delayed.clear();
         for (&key, child) in &mut self.children {
-            child.comes_back = false;
-            match child.process {
-                Process::Starting(..) | Process::Runs(..) => drop(self.agenda.to_stop.insert(key)),
-                Process::Delayed { .. } => child.process = Process::None,
-                Process::None | Process::Stopping { .. } => {}
+            child.starts_again = false;
+            match child.state {
+                ChildState::Starting(..) | ChildState::Running(..) => drop(self.agenda.to_stop.insert(key)),
+                ChildState::Delayed { .. } => child.state = ChildState::None,
+                ChildState::None | ChildState::Stopping { .. } => {}
             }
             if let Some(started) = child.started.take() {
                 started.send(Err(ChildError::Ended));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::description::{Asked, ChildSpec, Request};
 use super::error::ChildError;
 use super::status::{ChildInfo, ChildKey, Counts};
-use super::tree::{Child, Process, Tree};
+use super::tree::{Child, ChildState, Tree};
 use crate::scheduler::reach::find;
 use crate::sys::nanoseconds;
 use crate::{Instant, Pid};
@@ -13,7 +13,7 @@ use crate::{Instant, Pid};
 impl Tree {
     pub(super) fn serve(&mut self, request: Request) {
         match request {
-            Request::Started { key, incarnation, result } => self.note_said(key, incarnation, result),
+            Request::Started { key, incarnation, result } => self.note_report(key, incarnation, result),
             Request::Which(reply) => {
                 let info = |(&key, child): (&u64, &Child)| ChildInfo {
                     id: child.spec.id.clone(),
@@ -27,7 +27,7 @@ impl Tree {
                 let count = |wanted: fn(&Child) -> bool| self.children.values().filter(|&child| wanted(child)).count();
                 reply.send(Counts {
                     children: self.children.len(),
-                    running: count(|child| matches!(child.process, Process::Runs(..))),
+                    running: count(|child| matches!(child.state, ChildState::Running(..))),
                     supervisors: count(|child| child.spec.is_supervisor()),
                 });
             }
@@ -59,9 +59,9 @@ impl Tree {
     }
 
     /// A child says whether it has started.
-    fn note_said(&mut self, key: u64, incarnation: u64, result: Result<(), Arc<str>>) {
+    fn note_report(&mut self, key: u64, incarnation: u64, result: Result<(), Arc<str>>) {
         let Some(child) = self.children.get_mut(&key).filter(|child| child.incarnation == incarnation) else { return };
-        let Process::Starting(pid, monitor) = child.process else { return };
+        let ChildState::Starting(pid, monitor) = child.state else { return };
         match result {
             Ok(()) => {
                 self.agenda.starting.remove(&key);
@@ -86,7 +86,7 @@ impl Tree {
         } else if let Err(error) = self.description.check_child(&spec) {
             Err(ChildError::Spec(error))
         } else {
-            match spec.id.as_ref().and_then(|id| self.ids.get(id)).map(|key| self.children[key].process.pid()) {
+            match spec.id.as_ref().and_then(|id| self.ids.get(id)).map(|key| self.children[key].state.pid()) {
                 Some(Some(pid)) => Err(ChildError::AlreadyStarted(pid)),
                 Some(None) => Err(ChildError::AlreadyPresent),
                 None => Ok(()),
@@ -100,15 +100,15 @@ impl Tree {
 
     fn terminate_child(&mut self, key: u64, reply: Asked<()>) {
         let Some(child) = self.children.get_mut(&key) else { return };
-        child.comes_back = false;
-        match child.process {
-            Process::Starting(..) | Process::Runs(..) => {
+        child.starts_again = false;
+        match child.state {
+            ChildState::Starting(..) | ChildState::Running(..) => {
                 child.stopped.push(reply);
                 self.agenda.to_stop.insert(key);
             }
-            Process::Stopping { .. } => child.stopped.push(reply),
-            Process::None | Process::Delayed { .. } => {
-                if let Process::Delayed { until } = child.process {
+            ChildState::Stopping { .. } => child.stopped.push(reply),
+            ChildState::None | ChildState::Delayed { .. } => {
+                if let ChildState::Delayed { until } = child.state {
                     self.agenda.delayed.remove(&(until, key));
                 }
                 child.stopped.push(reply);
@@ -124,9 +124,9 @@ impl Tree {
             return Err(ChildError::Ended);
         }
         let key = self.find(child)?;
-        match self.children[&key].process {
-            Process::None if !self.agenda.to_start.contains(&key) => Ok(key),
-            Process::None | Process::Delayed { .. } => Err(ChildError::Restarting),
+        match self.children[&key].state {
+            ChildState::None if !self.agenda.to_start.contains(&key) => Ok(key),
+            ChildState::None | ChildState::Delayed { .. } => Err(ChildError::Restarting),
             other => Err(other.pid().map_or(ChildError::NotFound, ChildError::Running)),
         }
     }

@@ -64,7 +64,7 @@ impl ChildSpec {
                 .map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
-        let make = Make { factory: Arc::new(factory), says_so: true, nested: Some(nested) };
+        let make = Make { factory: Arc::new(factory), reports_start: true, nested: Some(nested) };
         let mut child = Self::of(owner::caller(), make).id(id);
         child.stop = Stop::Wait;
         child

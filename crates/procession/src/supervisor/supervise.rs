@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::description::{Report, Request, Supervisor};
+use super::description::{Request, StartReport, Supervisor};
 use super::error::StartError;
 use super::tree::Tree;
 use crate::relations;
@@ -25,7 +25,7 @@ const GENERATORS: u64 = 1 << 40;
 pub(super) async fn supervise(
     mut cx: Context<Request>,
     description: Arc<Supervisor>,
-    report: Option<Report>,
+    report: Option<StartReport>,
     awaited: Option<Reply<Result<(), StartError>>>,
 ) -> Infallible {
     cx.trap_exits(true);
@@ -39,7 +39,7 @@ pub(super) async fn supervise(
     let mut tree = Tree::new(cx.address(), description, generator, awaited);
     let mut report = report;
     let exit = loop {
-        let more = tree.go_on(&mut cx);
+        let more = tree.advance(&mut cx);
         if let Some(exit) = tree.ended() {
             break exit;
         }

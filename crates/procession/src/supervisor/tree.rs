@@ -10,7 +10,7 @@ use super::status::{ChildKey, ChildStatus};
 use crate::{Address, Exit, Instant, MonitorRef, Pid, Reply};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Process {
+pub(super) enum ChildState {
     /// There is none; perhaps it is in `to_start`.
     None,
     /// There is none; it is in `delayed`.
@@ -18,25 +18,25 @@ pub(super) enum Process {
     /// It has not said that it has started.
     Starting(Pid, MonitorRef),
     /// Since when.
-    Runs(Pid, MonitorRef, u64),
+    Running(Pid, MonitorRef, u64),
     /// If there is a deadline, it is in `deadlines`.
     Stopping { pid: Pid, deadline: Option<u64> },
 }
 
-impl Process {
+impl ChildState {
     pub(super) fn pid(self) -> Option<Pid> {
         match self {
             Self::None | Self::Delayed { .. } => None,
-            Self::Starting(pid, _) | Self::Runs(pid, ..) | Self::Stopping { pid, .. } => Some(pid),
+            Self::Starting(pid, _) | Self::Running(pid, ..) | Self::Stopping { pid, .. } => Some(pid),
         }
     }
 }
 
 pub(super) struct Child {
     pub(super) spec: ChildSpec,
-    pub(super) process: Process,
+    pub(super) state: ChildState,
     /// Whether it is started again when it has been stopped.
-    pub(super) comes_back: bool,
+    pub(super) starts_again: bool,
     /// Tells what is said by this process from what was said by one before.
     pub(super) incarnation: u64,
     /// Restarts since it last ran for long.
@@ -131,8 +131,8 @@ impl Tree {
         }
         let child = Child {
             spec,
-            process: Process::None,
-            comes_back: false,
+            state: ChildState::None,
+            starts_again: false,
             incarnation: 0,
             restarts: 0,
             failure: None,
@@ -173,13 +173,15 @@ impl Tree {
     }
 
     pub(super) fn status(&self, key: u64, child: &Child) -> ChildStatus {
-        match child.process {
-            Process::None if self.agenda.to_start.contains(&key) => ChildStatus::Waiting(Instant::from_nanoseconds(0)),
-            Process::None => ChildStatus::Stopped,
-            Process::Delayed { until } => ChildStatus::Waiting(Instant::from_nanoseconds(until)),
-            Process::Starting(pid, _) => ChildStatus::Starting(pid),
-            Process::Runs(pid, ..) => ChildStatus::Running(pid),
-            Process::Stopping { pid, .. } => ChildStatus::Stopping(pid),
+        match child.state {
+            ChildState::None if self.agenda.to_start.contains(&key) => {
+                ChildStatus::Waiting(Instant::from_nanoseconds(0))
+            }
+            ChildState::None => ChildStatus::Stopped,
+            ChildState::Delayed { until } => ChildStatus::Waiting(Instant::from_nanoseconds(until)),
+            ChildState::Starting(pid, _) => ChildStatus::Starting(pid),
+            ChildState::Running(pid, ..) => ChildStatus::Running(pid),
+            ChildState::Stopping { pid, .. } => ChildStatus::Stopping(pid),
         }
     }
 }
