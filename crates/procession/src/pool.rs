@@ -12,6 +12,7 @@ mod engine;
 mod error;
 mod function;
 mod hooks;
+mod job;
 mod job_handle;
 mod lifecycle;
 mod multi;
@@ -24,7 +25,6 @@ mod scope;
 pub(crate) mod state;
 mod stats;
 mod submit;
-mod task;
 mod thread_pool;
 mod threads;
 

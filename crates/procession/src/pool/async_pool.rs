@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::builder::Builder;
 use super::error::{PoolError, SubmitError};
+use super::job::{Promise, Settled};
 use super::job_handle::JobHandle;
 use super::operations::{Entrance, Permit, Pooling, operations};
 use super::processes::{JobWorker, Processes, Succeed, Work, Working};
-use super::submit::Patience;
-use super::task::{Promise, Settled};
+use super::submit::FullPolicy;
 use crate::Scheduler;
 use crate::process::async_body::{AsyncBody, Guarded, OwnOr};
 use crate::scheduler::shared::Shared;
@@ -153,14 +153,14 @@ impl Builder {
 }
 
 impl AsyncPool {
-    async fn put_task<F>(&self, future: F, patience: Patience) -> Result<JobHandle<F::Output>, SubmitError<F>>
+    async fn put_with_handle<F>(&self, future: F, policy: FullPolicy) -> Result<JobHandle<F::Output>, SubmitError<F>>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
         let (promise, cell) = Promise::new(None);
         let job = prepared(future, Some(promise));
-        let ticket = self.inner().put_async(job, patience, into_job).await.map_err(refused)?;
+        let ticket = self.inner().put_async(job, policy, into_job).await.map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
@@ -175,7 +175,7 @@ impl AsyncPool {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.inner().put_async(prepared(future, None), self.0.patience(), into_job).await.map(drop).map_err(refused)
+        self.inner().put_async(prepared(future, None), self.0.policy(), into_job).await.map(drop).map_err(refused)
     }
 
     /// As [`execute`](Self::execute), with a handle to the result.
@@ -190,7 +190,7 @@ impl AsyncPool {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.put_task(future, self.0.patience()).await
+        self.put_with_handle(future, self.0.policy()).await
     }
 
     /// As [`submit`](Self::submit), but waits for a place for at most `patience`.
@@ -200,12 +200,12 @@ impl AsyncPool {
     ///
     /// # Cancellation
     /// As [`execute`](Self::execute).
-    pub async fn submit_timeout<F>(&self, future: F, patience: Duration) -> Result<JobHandle<F::Output>, SubmitError<F>>
+    pub async fn submit_timeout<F>(&self, future: F, timeout: Duration) -> Result<JobHandle<F::Output>, SubmitError<F>>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.put_task(future, Patience::For(Some(patience))).await
+        self.put_with_handle(future, FullPolicy::Wait(Some(timeout))).await
     }
 
     /// As [`execute`](Self::execute), but refuses if the pool is full.

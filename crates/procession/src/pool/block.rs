@@ -15,9 +15,9 @@ pub(super) fn world() -> &'static World {
 
 /// Wakes a thread.
 #[derive(Default)]
-pub(super) struct Signal(Parker);
+pub(super) struct ThreadWaker(Parker);
 
-impl Wake for Signal {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
@@ -27,22 +27,22 @@ impl Wake for Signal {
     }
 }
 
-impl Signal {
+impl ThreadWaker {
     pub(super) fn park_until(&self, deadline: u64) {
         world().park(&self.0, deadline);
     }
 }
 
 /// When a wait is over that begins now.
-pub(super) fn deadline_after(patience: Option<Duration>) -> u64 {
-    patience.map_or(NEVER, |patience| world().now().saturating_add(nanoseconds(patience)))
+pub(super) fn deadline_after(timeout: Option<Duration>) -> u64 {
+    timeout.map_or(NEVER, |timeout| world().now().saturating_add(nanoseconds(timeout)))
 }
 
 /// Polls on this thread until there is a result, or the time is over.
-pub(super) fn block<T>(patience: Option<Duration>, mut poll: impl FnMut(&mut TaskContext<'_>) -> Poll<T>) -> Option<T> {
-    let deadline = deadline_after(patience);
-    let signal = Arc::new(Signal::default());
-    let waker = Waker::from(Arc::clone(&signal));
+pub(super) fn block<T>(timeout: Option<Duration>, mut poll: impl FnMut(&mut TaskContext<'_>) -> Poll<T>) -> Option<T> {
+    let deadline = deadline_after(timeout);
+    let thread = Arc::new(ThreadWaker::default());
+    let waker = Waker::from(Arc::clone(&thread));
     let mut task = TaskContext::from_waker(&waker);
     loop {
         if let Poll::Ready(result) = poll(&mut task) {
@@ -55,6 +55,6 @@ pub(super) fn block<T>(patience: Option<Duration>, mut poll: impl FnMut(&mut Tas
                 Poll::Pending => None,
             };
         }
-        signal.park_until(deadline);
+        thread.park_until(deadline);
     }
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use super::builder::Builder;
 use super::error::{PoolError, SubmitError};
+use super::job::{Caught, Promise, Settled, caught};
 use super::job_handle::JobHandle;
 use super::operations::{Entrance, Permit, Pooling, operations};
 use super::processes::{Processes, Worker};
 use super::state::outcome::Next;
 use super::state::seat::Order;
-use super::submit::Patience;
-use super::task::{Caught, Promise, Settled, caught};
+use super::submit::FullPolicy;
 use crate::coroutine;
 use crate::process::async_body::Settle;
 use crate::scheduler::shared::Shared;
@@ -69,7 +69,7 @@ fn work<J: Send + 'static>(mut worker: Worker<J>, shared: &Arc<Shared>, run: imp
 }
 
 /// As [`caught`], but the end of the coroutine goes on.
-pub(super) fn caught_here<T>(closure: impl FnOnce() -> T) -> Caught<T> {
+pub(super) fn caught_in_coroutine<T>(closure: impl FnOnce() -> T) -> Caught<T> {
     caught(closure)
         .or_else(|payload| if coroutine::is_unwinding(&*payload) { resume_unwind(payload) } else { Err(payload) })
 }
@@ -83,7 +83,7 @@ struct Closure<F, T> {
 impl<F: FnOnce() -> T + Send, T: Send> Runs for Closure<F, T> {
     fn run(self: Box<Self>) -> Settled {
         let Self { closure, promise } = *self;
-        promise.settle(caught_here(closure))
+        promise.settle(caught_in_coroutine(closure))
     }
 }
 
@@ -166,14 +166,14 @@ impl Builder {
 }
 
 impl CoPool {
-    async fn put_task<F, T>(&self, closure: F, patience: Patience) -> Result<JobHandle<T>, SubmitError<F>>
+    async fn put_with_handle<F, T>(&self, closure: F, policy: FullPolicy) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
         let (promise, cell) = Promise::new(None);
         let job = boxed(closure, Some(promise));
-        let ticket = self.inner().put_async(job, patience, into_job).await.map_err(refused)?;
+        let ticket = self.inner().put_async(job, policy, into_job).await.map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
@@ -185,7 +185,7 @@ impl CoPool {
     /// # Cancellation
     /// Dropped while it waits, it leaves the queue, and drops the closure.
     pub async fn execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
-        self.inner().put_async(boxed(closure, None), self.0.patience(), into_job).await.map(drop).map_err(refused)
+        self.inner().put_async(boxed(closure, None), self.0.policy(), into_job).await.map(drop).map_err(refused)
     }
 
     /// As [`execute`](Self::execute), with a handle to the result.
@@ -200,7 +200,7 @@ impl CoPool {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.put_task(closure, self.0.patience()).await
+        self.put_with_handle(closure, self.0.policy()).await
     }
 
     /// As [`submit`](Self::submit), but waits for a place for at most `patience`.
@@ -210,12 +210,12 @@ impl CoPool {
     ///
     /// # Cancellation
     /// As [`execute`](Self::execute).
-    pub async fn submit_timeout<F, T>(&self, closure: F, patience: Duration) -> Result<JobHandle<T>, SubmitError<F>>
+    pub async fn submit_timeout<F, T>(&self, closure: F, timeout: Duration) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.put_task(closure, Patience::For(Some(patience))).await
+        self.put_with_handle(closure, FullPolicy::Wait(Some(timeout))).await
     }
 
     /// As [`execute`](Self::execute), but refuses if the pool is full.

@@ -8,11 +8,11 @@ use std::sync::Arc;
 /// Why a job was not taken; it holds what was to be run: the closure, the future, or the argument of a function pool.
 pub struct SubmitError<F> {
     pub(super) content: F,
-    pub(super) kind: Why,
+    pub(super) kind: SubmitErrorKind,
 }
 
 #[derive(Debug)]
-pub(super) enum Why {
+pub(super) enum SubmitErrorKind {
     Full,
     TooManyWaiting,
     Closed,
@@ -34,28 +34,28 @@ impl<F> SubmitError<F> {
 
     /// The pool was full, and the call was not to wait, or as many waited as may.
     pub fn is_full(&self) -> bool {
-        matches!(self.kind, Why::Full | Why::TooManyWaiting)
+        matches!(self.kind, SubmitErrorKind::Full | SubmitErrorKind::TooManyWaiting)
     }
 
     /// The pool is closed.
     pub fn is_closed(&self) -> bool {
-        matches!(self.kind, Why::Closed)
+        matches!(self.kind, SubmitErrorKind::Closed)
     }
 
     /// The pool was full for as long as the call was to wait.
     pub fn is_timeout(&self) -> bool {
-        matches!(self.kind, Why::TimedOut)
+        matches!(self.kind, SubmitErrorKind::TimedOut)
     }
 
     /// A job of the pool submitted to its own full pool, and all others wait for the same already: none could ever end.
     pub fn is_deadlock(&self) -> bool {
-        matches!(self.kind, Why::WouldDeadlock)
+        matches!(self.kind, SubmitErrorKind::WouldDeadlock)
     }
 
     /// No worker could be started for the job, and none was busy that would have come to it: the system refused a thread, or the scheduler a
     /// process, since it has reached its limit or has ended.
     pub fn is_no_worker(&self) -> bool {
-        matches!(self.kind, Why::Worker(_))
+        matches!(self.kind, SubmitErrorKind::Worker(_))
     }
 }
 
@@ -69,12 +69,12 @@ impl<F> fmt::Display for SubmitError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("cannot submit to the pool: ")?;
         f.write_str(match &self.kind {
-            Why::Full => "it is full",
-            Why::TooManyWaiting => "it is full, and as many submitters wait as may",
-            Why::Closed => "it is closed",
-            Why::TimedOut => "it was full for too long",
-            Why::WouldDeadlock => "it is full of jobs that wait for it",
-            Why::Worker(_) => "it has no worker, and none could be started",
+            SubmitErrorKind::Full => "it is full",
+            SubmitErrorKind::TooManyWaiting => "it is full, and as many submitters wait as may",
+            SubmitErrorKind::Closed => "it is closed",
+            SubmitErrorKind::TimedOut => "it was full for too long",
+            SubmitErrorKind::WouldDeadlock => "it is full of jobs that wait for it",
+            SubmitErrorKind::Worker(_) => "it has no worker, and none could be started",
         })
     }
 }
@@ -82,7 +82,7 @@ impl<F> fmt::Display for SubmitError<F> {
 impl<F> Error for SubmitError<F> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.kind {
-            Why::Worker(error) => Some(error),
+            SubmitErrorKind::Worker(error) => Some(error),
             _ => None,
         }
     }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::Builder;
-use super::coroutines::{caught_here, coroutines};
+use super::coroutines::{caught_in_coroutine, coroutines};
 use super::engine::Inner;
 use super::error::{PoolError, SubmitError};
+use super::job::{Caught, Outstanding, Promise, ResultCell, Settled, caught};
 use super::job_handle::JobHandle;
 use super::operations::{Entrance, Permit, Pooling, operations, thread_operations};
 use super::processes::{Processes, Work, Working};
 use super::state::outcome::Ended;
-use super::submit::Patience;
-use super::task::{Caught, Cell, Outstanding, Promise, Settled, caught};
+use super::submit::FullPolicy;
 use super::threads::Threads;
 use crate::Scheduler;
 use crate::process::async_body::{AsyncBody, Guarded, Settle};
@@ -39,23 +39,23 @@ impl<A, T> Call<A, T> {
 }
 
 /// A call whose result nobody wants, on a thread.
-fn call<A, T>(argument: A) -> Call<A, T> {
-    Call { argument, promise: None, outstanding: Outstanding::here() }
+fn detached_call<A, T>(argument: A) -> Call<A, T> {
+    Call { argument, promise: None, outstanding: Outstanding::current() }
 }
 
 /// A call on a thread, and where its result goes.
-fn task<A, T>(argument: A) -> (Call<A, T>, Arc<Cell<T>>) {
-    let (promise, cell) = Promise::new(Outstanding::here());
+fn call_with_handle<A, T>(argument: A) -> (Call<A, T>, Arc<ResultCell<T>>) {
+    let (promise, cell) = Promise::new(Outstanding::current());
     (Call { argument, promise: Some(promise), outstanding: None }, cell)
 }
 
 /// As [`call`], in a process.
-fn async_call<A, T>(argument: A) -> Call<A, T> {
+fn async_detached_call<A, T>(argument: A) -> Call<A, T> {
     Call { argument, promise: None, outstanding: None }
 }
 
 /// As [`task`], in a process.
-fn async_task<A, T>(argument: A) -> (Call<A, T>, Arc<Cell<T>>) {
+fn async_call_with_handle<A, T>(argument: A) -> (Call<A, T>, Arc<ResultCell<T>>) {
     let (promise, cell) = Promise::new(None);
     (Call { argument, promise: Some(promise), outstanding: None }, cell)
 }
@@ -230,7 +230,7 @@ impl Builder {
         T: Send + 'static,
     {
         let function = Arc::new(function);
-        let run = move |call: Call<A, T>| call.run(|argument| caught_here(|| function(argument)));
+        let run = move |call: Call<A, T>| call.run(|argument| caught_in_coroutine(|| function(argument)));
         let engine = coroutines(&self, shared, run)?;
         Entrance::open(&self, engine).map(AsyncFnPool)
     }
@@ -241,13 +241,13 @@ thread_operations!([A: Send + 'static, T: Send + 'static] FnPool<A, T>);
 operations!([A: Send + 'static, T: Send + 'static] AsyncFnPool<A, T>, Call<A, T>);
 
 impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
-    fn put_call(&self, argument: A, patience: Patience) -> Result<(), SubmitError<A>> {
-        self.inner().put(call(argument), patience, |call| call).map(drop).map_err(refused)
+    fn put_detached(&self, argument: A, policy: FullPolicy) -> Result<(), SubmitError<A>> {
+        self.inner().put(detached_call(argument), policy, |call| call).map(drop).map_err(refused)
     }
 
-    fn put_task(&self, argument: A, patience: Patience) -> Result<JobHandle<T>, SubmitError<A>> {
-        let (call, cell) = task(argument);
-        let ticket = self.inner().put(call, patience, |call| call).map_err(refused)?;
+    fn put_with_handle(&self, argument: A, policy: FullPolicy) -> Result<JobHandle<T>, SubmitError<A>> {
+        let (call, cell) = call_with_handle(argument);
+        let ticket = self.inner().put(call, policy, |call| call).map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
@@ -256,7 +256,7 @@ impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
     /// # Errors
     /// [`SubmitError`], with the argument in it.
     pub fn execute(&self, argument: A) -> Result<(), SubmitError<A>> {
-        self.put_call(argument, self.0.patience())
+        self.put_detached(argument, self.0.policy())
     }
 
     /// Calls the function. See [`Pool::submit`](super::Pool::submit).
@@ -264,7 +264,7 @@ impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
     /// # Errors
     /// [`SubmitError`], with the argument in it.
     pub fn submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
-        self.put_task(argument, self.0.patience())
+        self.put_with_handle(argument, self.0.policy())
     }
 
     /// As [`execute`](Self::execute), but refuses if the pool is full.
@@ -272,7 +272,7 @@ impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
     /// # Errors
     /// [`SubmitError`], with the argument in it.
     pub fn try_execute(&self, argument: A) -> Result<(), SubmitError<A>> {
-        self.put_call(argument, Patience::Refuse)
+        self.put_detached(argument, FullPolicy::Refuse)
     }
 
     /// As [`submit`](Self::submit), but refuses if the pool is full.
@@ -280,7 +280,7 @@ impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
     /// # Errors
     /// [`SubmitError`], with the argument in it.
     pub fn try_submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
-        self.put_task(argument, Patience::Refuse)
+        self.put_with_handle(argument, FullPolicy::Refuse)
     }
 
     /// As [`submit`](Self::submit), but waits for a place for at most `patience`.
@@ -290,15 +290,15 @@ impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
     ///
     /// # Blocking
     /// Blocks the thread while it waits for a place.
-    pub fn submit_timeout(&self, argument: A, patience: Duration) -> Result<JobHandle<T>, SubmitError<A>> {
-        self.put_task(argument, Patience::For(Some(patience)))
+    pub fn submit_timeout(&self, argument: A, timeout: Duration) -> Result<JobHandle<T>, SubmitError<A>> {
+        self.put_with_handle(argument, FullPolicy::Wait(Some(timeout)))
     }
 }
 
 impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
-    async fn put_task(&self, argument: A, patience: Patience) -> Result<JobHandle<T>, SubmitError<A>> {
-        let (call, cell) = async_task(argument);
-        let ticket = self.inner().put_async(call, patience, |call| call).await.map_err(refused)?;
+    async fn put_with_handle(&self, argument: A, policy: FullPolicy) -> Result<JobHandle<T>, SubmitError<A>> {
+        let (call, cell) = async_call_with_handle(argument);
+        let ticket = self.inner().put_async(call, policy, |call| call).await.map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
@@ -310,7 +310,7 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     /// # Cancellation
     /// Dropped while it waits, it leaves the queue, and drops the argument.
     pub async fn execute(&self, argument: A) -> Result<(), SubmitError<A>> {
-        let put = self.inner().put_async(async_call(argument), self.0.patience(), |call| call);
+        let put = self.inner().put_async(async_detached_call(argument), self.0.policy(), |call| call);
         put.await.map(drop).map_err(refused)
     }
 
@@ -322,7 +322,7 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     /// # Cancellation
     /// As [`execute`](Self::execute).
     pub async fn submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
-        self.put_task(argument, self.0.patience()).await
+        self.put_with_handle(argument, self.0.policy()).await
     }
 
     /// As [`submit`](Self::submit), but waits for a place for at most `patience`.
@@ -332,8 +332,8 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     ///
     /// # Cancellation
     /// As [`execute`](Self::execute).
-    pub async fn submit_timeout(&self, argument: A, patience: Duration) -> Result<JobHandle<T>, SubmitError<A>> {
-        self.put_task(argument, Patience::For(Some(patience))).await
+    pub async fn submit_timeout(&self, argument: A, timeout: Duration) -> Result<JobHandle<T>, SubmitError<A>> {
+        self.put_with_handle(argument, FullPolicy::Wait(Some(timeout))).await
     }
 
     /// As [`execute`](Self::execute), but refuses if the pool is full.
@@ -342,7 +342,7 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     /// [`SubmitError`], with the argument in it.
     pub fn try_execute(&self, argument: A) -> Result<(), SubmitError<A>> {
         crate::scheduler::budget::spend();
-        self.inner().put_now(async_call(argument), |call| call).map(drop).map_err(refused)
+        self.inner().put_now(async_detached_call(argument), |call| call).map(drop).map_err(refused)
     }
 
     /// As [`submit`](Self::submit), but refuses if the pool is full.
@@ -351,7 +351,7 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     /// [`SubmitError`], with the argument in it.
     pub fn try_submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
         crate::scheduler::budget::spend();
-        let (call, cell) = async_task(argument);
+        let (call, cell) = async_call_with_handle(argument);
         let ticket = self.inner().put_now(call, |call| call).map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
@@ -363,7 +363,7 @@ impl<A: Send + 'static, T: Send + 'static> Permit<'_, FnPool<A, T>> {
     /// # Errors
     /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
     pub fn execute(self, argument: A) -> Result<(), SubmitError<A>> {
-        self.enter(call(argument), |call| call).map(drop).map_err(refused)
+        self.enter(detached_call(argument), |call| call).map(drop).map_err(refused)
     }
 
     /// As [`FnPool::submit`], without waiting.
@@ -372,7 +372,7 @@ impl<A: Send + 'static, T: Send + 'static> Permit<'_, FnPool<A, T>> {
     /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
     pub fn submit(self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
         let pool = self.pool;
-        let (call, cell) = task(argument);
+        let (call, cell) = call_with_handle(argument);
         let ticket = self.enter(call, |call| call).map_err(refused)?;
         Ok(JobHandle::new(pool.inner(), cell, ticket))
     }
@@ -384,7 +384,7 @@ impl<A: Send + 'static, T: Send + 'static> Permit<'_, AsyncFnPool<A, T>> {
     /// # Errors
     /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
     pub fn execute(self, argument: A) -> Result<(), SubmitError<A>> {
-        self.enter(async_call(argument), |call| call).map(drop).map_err(refused)
+        self.enter(async_detached_call(argument), |call| call).map(drop).map_err(refused)
     }
 
     /// As [`AsyncFnPool::submit`], without waiting.
@@ -393,7 +393,7 @@ impl<A: Send + 'static, T: Send + 'static> Permit<'_, AsyncFnPool<A, T>> {
     /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
     pub fn submit(self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
         let pool = self.pool;
-        let (call, cell) = async_task(argument);
+        let (call, cell) = async_call_with_handle(argument);
         let ticket = self.enter(call, |call| call).map_err(refused)?;
         Ok(JobHandle::new(pool.inner(), cell, ticket))
     }

@@ -4,8 +4,8 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use super::job::{Settled, caught};
 use super::state::outcome::Ended;
-use super::task::{Settled, caught};
 use crate::process::unwind::{drop_guarded, guarded};
 
 type Hook = Arc<dyn Fn() + Send + Sync>;

@@ -19,7 +19,7 @@ pub(super) struct Outstanding(Arc<Shared>);
 
 impl Outstanding {
     /// For a job that is submitted where a test clock counts.
-    pub(super) fn here() -> Option<Self> {
+    pub(super) fn current() -> Option<Self> {
         let shared = current::here().filter(|shared| shared.world.is_test())?;
         shared.begin_outstanding();
         Some(Self(Arc::clone(&shared)))
@@ -39,9 +39,9 @@ enum Stage<T> {
 }
 
 /// Where the result of a job goes.
-pub(super) struct Cell<T>(Mutex<Stage<T>>);
+pub(super) struct ResultCell<T>(Mutex<Stage<T>>);
 
-impl<T> Cell<T> {
+impl<T> ResultCell<T> {
     pub(super) fn new(outstanding: Option<Outstanding>) -> Self {
         Self(Mutex::new(Stage::Pending { waker: None, outstanding }))
     }
@@ -90,22 +90,22 @@ impl<T> Cell<T> {
 
 /// What a handle sees of its job.
 pub(super) trait Outcome<T>: Send + Sync {
-    fn cell(&self) -> &Cell<T>;
+    fn cell(&self) -> &ResultCell<T>;
 }
 
-impl<T: Send> Outcome<T> for Cell<T> {
-    fn cell(&self) -> &Cell<T> {
+impl<T: Send> Outcome<T> for ResultCell<T> {
+    fn cell(&self) -> &ResultCell<T> {
         self
     }
 }
 
 /// The duty to resolve a cell; dropped, it says that the job was cancelled.
-pub(super) struct Promise<T>(Option<Arc<Cell<T>>>);
+pub(super) struct Promise<T>(Option<Arc<ResultCell<T>>>);
 
 impl<T> Promise<T> {
     /// With its cell, for the handle.
-    pub(super) fn new(outstanding: Option<Outstanding>) -> (Self, Arc<Cell<T>>) {
-        let cell = Arc::new(Cell::new(outstanding));
+    pub(super) fn new(outstanding: Option<Outstanding>) -> (Self, Arc<ResultCell<T>>) {
+        let cell = Arc::new(ResultCell::new(outstanding));
         (Self(Some(Arc::clone(&cell))), cell)
     }
 
@@ -174,9 +174,9 @@ impl<T> Settle<T> for Option<Promise<T>> {
 }
 
 /// A closure and where its result goes, in one allocation.
-pub(super) struct Task<F, T> {
+pub(super) struct ClosureJob<F, T> {
     closure: Mutex<Option<F>>,
-    cell: Cell<T>,
+    cell: ResultCell<T>,
 }
 
 /// What a worker sees of a task.
@@ -185,13 +185,13 @@ pub(super) trait Runnable: Send + Sync {
     fn cancel(&self);
 }
 
-impl<F, T> Task<F, T>
+impl<F, T> ClosureJob<F, T>
 where
     F: FnOnce() -> T + Send,
     T: Send,
 {
     pub(super) fn new(closure: F, outstanding: Option<Outstanding>) -> Self {
-        Self { closure: Mutex::new(Some(closure)), cell: Cell::new(outstanding) }
+        Self { closure: Mutex::new(Some(closure)), cell: ResultCell::new(outstanding) }
     }
 
     pub(super) fn take(&self) -> Option<F> {
@@ -199,17 +199,17 @@ where
     }
 }
 
-impl<F, T> Outcome<T> for Task<F, T>
+impl<F, T> Outcome<T> for ClosureJob<F, T>
 where
     F: Send,
     T: Send,
 {
-    fn cell(&self) -> &Cell<T> {
+    fn cell(&self) -> &ResultCell<T> {
         &self.cell
     }
 }
 
-impl<F, T> Runnable for Task<F, T>
+impl<F, T> Runnable for ClosureJob<F, T>
 where
     F: FnOnce() -> T + Send,
     T: Send,

@@ -11,13 +11,13 @@ use std::time::Duration;
 use super::block::block;
 use super::engine::Inner;
 use super::error::JobError;
-use super::task::Outcome;
+use super::job::Outcome;
 use crate::Waiting;
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::block_on;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
-use crate::time::timeout;
+use crate::time;
 
 /// Jobs that run inside of others that wait for them: each needs room on the same stack.
 const HELP_DEPTH_MAX: usize = 32;
@@ -27,7 +27,7 @@ thread_local! {
 }
 
 /// What handles and watchers need to know of a pool, whatever its jobs are.
-pub(super) trait Jobs: Send + Sync {
+pub(super) trait AnyPool: Send + Sync {
     fn cancel(&self, ticket: u64) -> bool;
     /// Runs a queued job, if the caller is a worker of the pool.
     fn help(&self, ticket: u64);
@@ -35,7 +35,7 @@ pub(super) trait Jobs: Send + Sync {
     fn scheduler(&self) -> Option<Arc<Shared>>;
 }
 
-impl<J: Send + 'static> Jobs for Inner<J> {
+impl<J: Send + 'static> AnyPool for Inner<J> {
     fn cancel(&self, ticket: u64) -> bool {
         let job = self.woken(self.core.withdraw(ticket));
         let cancelled = job.is_some();
@@ -73,7 +73,7 @@ pub struct JobHandle<T>(Option<Taken<T>>);
 /// A job that was taken by a pool.
 struct Taken<T> {
     job: Arc<dyn Outcome<T>>,
-    pool: Arc<dyn Jobs>,
+    pool: Arc<dyn AnyPool>,
     ticket: u64,
 }
 
@@ -129,13 +129,13 @@ impl<T> JobHandle<T> {
     ///
     /// # Errors
     /// The handle itself, if the time is over first.
-    pub fn join_timeout(mut self, patience: Duration) -> Result<Result<T, JobError>, Self> {
+    pub fn join_timeout(mut self, timeout: Duration) -> Result<Result<T, JobError>, Self> {
         let Some(taken) = &self.0 else {
             return Ok(Err(JobError::Refused));
         };
         let result = match taken.pool.scheduler() {
-            Some(shared) => block_on::block_on(&shared, async { timeout(patience, &mut self).await.ok() }),
-            None => block(Some(patience), |task| self.poll_result(task.waker())),
+            Some(shared) => block_on::block_on(&shared, async { time::timeout(timeout, &mut self).await.ok() }),
+            None => block(Some(timeout), |task| self.poll_result(task.waker())),
         };
         result.ok_or(self)
     }

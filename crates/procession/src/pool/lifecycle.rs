@@ -10,7 +10,7 @@ use super::block::block;
 use super::builder::{check_capacity, keep_alive_nanoseconds};
 use super::engine::Inner;
 use super::error::{PoolError, WaitError};
-use super::state::outcome::Calm;
+use super::state::outcome::Quiescence;
 use crate::Waiting;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current;
@@ -45,46 +45,46 @@ impl<J> Inner<J> {
 }
 
 impl<J: Send + 'static> Inner<J> {
-    fn watch(&self, calm: Calm) -> Watch<'_, J> {
-        Watch { inner: self, calm, number: self.last_watch.fetch_add(1, Relaxed) }
+    fn watch(&self, quiescence: Quiescence) -> Watch<'_, J> {
+        Watch { inner: self, quiescence, number: self.last_watch.fetch_add(1, Relaxed) }
     }
 
-    pub(super) fn wait(&self, patience: Option<Duration>) -> Result<(), WaitError> {
+    pub(super) fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
         if !self.is_closed() {
             return Err(WaitError::Open);
         }
-        self.wait_for(Calm::Drained, patience)
+        self.wait_for(Quiescence::Drained, timeout)
     }
 
-    pub(super) fn wait_idle(&self, patience: Option<Duration>) -> Result<(), WaitError> {
-        self.wait_for(Calm::Idle, patience)
+    pub(super) fn wait_idle(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
+        self.wait_for(Quiescence::Idle, timeout)
     }
 
-    fn wait_for(&self, calm: Calm, patience: Option<Duration>) -> Result<(), WaitError> {
+    fn wait_for(&self, quiescence: Quiescence, timeout: Option<Duration>) -> Result<(), WaitError> {
         if self.is_inside() {
             return Err(WaitError::Inside);
         }
-        let watch = self.watch(calm);
-        block(patience, |task| watch.poll_calm(task)).ok_or(WaitError::TimedOut)
+        let watch = self.watch(quiescence);
+        block(timeout, |task| watch.poll_quiescence(task)).ok_or(WaitError::TimedOut)
     }
 
     pub(super) async fn drained(&self) -> Result<(), WaitError> {
         if !self.is_closed() {
             return Err(WaitError::Open);
         }
-        self.until(Calm::Drained).await
+        self.until(Quiescence::Drained).await
     }
 
     pub(super) async fn idle(&self) -> Result<(), WaitError> {
-        self.until(Calm::Idle).await
+        self.until(Quiescence::Idle).await
     }
 
-    async fn until(&self, calm: Calm) -> Result<(), WaitError> {
+    async fn until(&self, quiescence: Quiescence) -> Result<(), WaitError> {
         if self.is_inside() {
             return Err(WaitError::Inside);
         }
-        let watch = self.watch(calm);
-        std::future::poll_fn(|task| watch.poll_calm(task)).await;
+        let watch = self.watch(quiescence);
+        std::future::poll_fn(|task| watch.poll_quiescence(task)).await;
         Ok(())
     }
 }
@@ -92,13 +92,13 @@ impl<J: Send + 'static> Inner<J> {
 /// Somebody who waits for a calm; forgotten when he goes.
 struct Watch<'a, J: Send + 'static> {
     inner: &'a Inner<J>,
-    calm: Calm,
+    quiescence: Quiescence,
     number: u64,
 }
 
 impl<J: Send + 'static> Watch<'_, J> {
-    fn poll_calm(&self, task: &mut TaskContext<'_>) -> Poll<()> {
-        let (is_calm, waker) = self.inner.core.watch(self.number, self.calm, task.waker().clone());
+    fn poll_quiescence(&self, task: &mut TaskContext<'_>) -> Poll<()> {
+        let (is_calm, waker) = self.inner.core.watch(self.number, self.quiescence, task.waker().clone());
         drop(waker);
         if is_calm {
             return Poll::Ready(());

@@ -104,7 +104,7 @@ impl Builder {
 }
 
 /// A job that none of several pools has room for now, and the pool that was chosen for it.
-type Left<'a, P, C> = (&'a P, SubmitError<C>);
+type Unplaced<'a, P, C> = (&'a P, SubmitError<C>);
 
 #[expect(private_bounds, reason = "only pools of this module can be members")]
 impl<P: Pooling> MultiPool<P> {
@@ -176,10 +176,10 @@ impl<P: Pooling> MultiPool<P> {
     }
 
     /// Waits until all pools have ended, for at most `patience` altogether.
-    fn wait_for_all(&self, patience: Option<Duration>) -> Result<(), WaitError> {
-        let deadline = deadline_after(patience);
+    fn wait_for_all(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
+        let deadline = deadline_after(timeout);
         self.members.iter().try_for_each(|member| {
-            let left = patience.map(|_| Duration::from_nanos(deadline.saturating_sub(world().now())));
+            let left = timeout.map(|_| Duration::from_nanos(deadline.saturating_sub(world().now())));
             member.inner().wait(left)
         })
     }
@@ -189,7 +189,7 @@ impl<P: Pooling> MultiPool<P> {
         &self,
         content: C,
         mut offer: impl FnMut(&P, C) -> Result<R, SubmitError<C>>,
-    ) -> Result<R, Left<'_, P, C>> {
+    ) -> Result<R, Unplaced<'_, P, C>> {
         let chosen = self.pick();
         let second = match offer(chosen, content) {
             Err(error) if error.is_full() => offer(self.least_loaded(), error.into_inner()),
@@ -199,7 +199,7 @@ impl<P: Pooling> MultiPool<P> {
     }
 
     /// What was left, and is to wait for the chosen pool, or to be run here.
-    fn insist<'a, C>(&self, (chosen, error): Left<'a, P, C>) -> Result<(&'a P, C), SubmitError<C>> {
+    fn insist<'a, C>(&self, (chosen, error): Unplaced<'a, P, C>) -> Result<(&'a P, C), SubmitError<C>> {
         if error.is_full() && self.on_full != OnFull::Refuse { Ok((chosen, error.into_inner())) } else { Err(error) }
     }
 }
@@ -244,8 +244,8 @@ impl MultiPool {
     ///
     /// # Blocking
     /// Blocks the thread; in async code, await [`ended`](Self::ended).
-    pub fn wait(&self, patience: Option<Duration>) -> Result<(), WaitError> {
-        self.wait_for_all(patience)
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
+        self.wait_for_all(timeout)
     }
 }
 
@@ -285,8 +285,8 @@ impl<A: Send + 'static, T: Send + 'static> MultiPool<FnPool<A, T>> {
     ///
     /// # Blocking
     /// Blocks the thread; in async code, await [`ended`](Self::ended).
-    pub fn wait(&self, patience: Option<Duration>) -> Result<(), WaitError> {
-        self.wait_for_all(patience)
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
+        self.wait_for_all(timeout)
     }
 }
 

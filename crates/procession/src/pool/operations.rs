@@ -8,10 +8,10 @@ use std::task::{Context as TaskContext, Poll};
 
 use super::builder::{Builder, OnFull, check_capacity};
 use super::engine::{Engine, Inner};
-use super::error::{PoolError, SubmitError, Why};
+use super::error::{PoolError, SubmitError, SubmitErrorKind};
 use super::lifecycle::Owner;
 use super::state::picture::Limits;
-use super::submit::{Patience, PlaceWait};
+use super::submit::{FullPolicy, PlaceWait};
 
 /// A pool, by its state.
 pub(super) trait Pooling {
@@ -46,7 +46,7 @@ impl<J> Entrance<J> {
     }
 
     /// For how long a submitter waits who does not say it.
-    pub(super) fn patience(&self) -> Patience {
+    pub(super) fn policy(&self) -> FullPolicy {
         self.on_full.into()
     }
 }
@@ -180,8 +180,8 @@ macro_rules! thread_operations {
             ///
             /// # Blocking
             /// Blocks the thread; in async code, await [`ended`](Self::ended).
-            pub fn wait(&self, patience: Option<::std::time::Duration>) -> Result<(), $crate::pool::error::WaitError> {
-                self.0.inner().wait(patience)
+            pub fn wait(&self, timeout: Option<::std::time::Duration>) -> Result<(), $crate::pool::error::WaitError> {
+                self.0.inner().wait(timeout)
             }
 
             /// Waits until no job is queued and none runs, open or closed; for at most `patience`, if that is given.
@@ -191,8 +191,8 @@ macro_rules! thread_operations {
             ///
             /// # Blocking
             /// Blocks the thread; in async code, await [`idle`](Self::idle).
-            pub fn wait_idle(&self, patience: Option<::std::time::Duration>) -> Result<(), $crate::pool::error::WaitError> {
-                self.0.inner().wait_idle(patience)
+            pub fn wait_idle(&self, timeout: Option<::std::time::Duration>) -> Result<(), $crate::pool::error::WaitError> {
+                self.0.inner().wait_idle(timeout)
             }
         }
     };
@@ -259,7 +259,7 @@ impl<'a, P: Pooling> Permit<'a, P> {
         Self::of(pool, pool.inner().try_reserve())
     }
 
-    fn of(pool: &'a P, placed: Result<u64, Why>) -> Result<Self, SubmitError<()>> {
+    fn of(pool: &'a P, placed: Result<u64, SubmitErrorKind>) -> Result<Self, SubmitError<()>> {
         match placed {
             Ok(generation) => Ok(Self { pool, generation: Some(generation) }),
             Err(kind) => Err(SubmitError { content: (), kind }),

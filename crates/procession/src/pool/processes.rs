@@ -10,12 +10,12 @@ use procession_sync::atomic::Ordering::{AcqRel, Acquire};
 
 use super::builder::Builder;
 use super::engine::{Engine, Inner};
+use super::job::Settled;
 use super::state::busy::Busy;
 use super::state::idle::Idle;
 use super::state::outcome::{Ended, Expired, Next};
 use super::state::seat::{Order, Seat};
 use super::state::wakes::Launch;
-use super::task::Settled;
 use crate::SpawnOptions;
 use crate::process::async_body::Beside;
 use crate::scheduler::seat_id::NEVER;

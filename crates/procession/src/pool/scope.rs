@@ -20,11 +20,11 @@ use procession_sync::Mutex;
 use super::block::block;
 use super::engine::Inner;
 use super::error::{JobError, SubmitError, WaitError};
-use super::job_handle::Jobs;
+use super::job::{Promise, ResultCell, caught};
+use super::job_handle::AnyPool;
 use super::operations::Pooling;
 use super::state::outcome::Ended;
-use super::submit::Patience;
-use super::task::{Cell, Promise, caught};
+use super::submit::FullPolicy;
 use super::thread_pool::{Job, Pool, Scoped};
 use crate::Waiting;
 use crate::process::async_body::Settle;
@@ -165,7 +165,7 @@ impl<'scope> Scope<'scope, '_> {
                 ended
             })
         };
-        self.pool.inner().put(closure, self.patience(), make).map(drop)
+        self.pool.inner().put(closure, self.policy(), make).map(drop)
     }
 
     /// As [`Pool::submit`].
@@ -192,12 +192,12 @@ impl<'scope> Scope<'scope, '_> {
                 ended
             })
         };
-        let ticket = self.pool.inner().put(closure, self.patience(), make)?;
+        let ticket = self.pool.inner().put(closure, self.policy(), make)?;
         Ok(ScopedHandle { cell, pool: Arc::clone(self.pool.inner()) as _, ticket, scope: PhantomData })
     }
 
-    fn patience(&self) -> Patience {
-        self.pool.patience()
+    fn policy(&self) -> FullPolicy {
+        self.pool.policy()
     }
 }
 
@@ -212,8 +212,8 @@ impl fmt::Debug for Scope<'_, '_> {
 /// Dropping it detaches the job; the scope waits for it nevertheless.
 #[must_use = "dropping a handle detaches the job; write `drop(handle)` to say so"]
 pub struct ScopedHandle<'scope, T> {
-    cell: Arc<Cell<T>>,
-    pool: Arc<dyn Jobs>,
+    cell: Arc<ResultCell<T>>,
+    pool: Arc<dyn AnyPool>,
     ticket: u64,
     scope: PhantomData<&'scope ()>,
 }

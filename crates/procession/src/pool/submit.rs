@@ -9,42 +9,44 @@ use std::time::Duration;
 use super::block::block;
 use super::builder::OnFull;
 use super::engine::Inner;
-use super::error::{SubmitError, Why};
+use super::error::{SubmitError, SubmitErrorKind};
 use super::state::busy::Busy;
-use super::state::outcome::{Entry, Refused, Verdict};
+use super::state::outcome::{Admission, EnterError, Verdict};
 use crate::Waiting;
 use crate::scheduler::current;
 use crate::sync::wait_list::{Another, Place};
-use crate::time::timeout;
+use crate::time;
 
 /// For how long a submitter waits for a place.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Patience {
+pub(super) enum FullPolicy {
     Refuse,
-    For(Option<Duration>),
+    Wait(Option<Duration>),
     RunHere,
 }
 
-impl From<OnFull> for Patience {
+impl From<OnFull> for FullPolicy {
     fn from(on_full: OnFull) -> Self {
         match on_full {
-            OnFull::Wait => Self::For(None),
+            OnFull::Wait => Self::Wait(None),
             OnFull::Refuse => Self::Refuse,
             OnFull::CallerRuns => Self::RunHere,
         }
     }
 }
 
-fn why(refused: Refused) -> Why {
-    match refused {
-        Refused::Full => Why::Full,
-        Refused::Closed => Why::Closed,
-        Refused::Worker(error) => Why::Worker(error),
+impl From<EnterError> for SubmitErrorKind {
+    fn from(error: EnterError) -> Self {
+        match error {
+            EnterError::Full => Self::Full,
+            EnterError::Closed => Self::Closed,
+            EnterError::Worker(error) => Self::Worker(error),
+        }
     }
 }
 
-fn refused<C>((content, refused): (C, Refused)) -> SubmitError<C> {
-    SubmitError { content, kind: why(refused) }
+fn submit_error<C>((content, error): (C, EnterError)) -> SubmitError<C> {
+    SubmitError { content, kind: error.into() }
 }
 
 impl<J> Inner<J> {
@@ -52,14 +54,14 @@ impl<J> Inner<J> {
         self.woken(((), self.core.release(generation)));
     }
 
-    pub(super) fn try_reserve(&self) -> Result<u64, Why> {
-        self.core.try_reserve().map_err(|kind| {
+    pub(super) fn try_reserve(&self) -> Result<u64, SubmitErrorKind> {
+        self.core.try_reserve().map_err(|error| {
             self.core.count_refused();
-            why(kind)
+            error.into()
         })
     }
     pub(super) fn enter<C>(self: &Arc<Self>, content: C, make: impl FnOnce(C) -> J) -> Result<u64, SubmitError<C>> {
-        self.step(|core, start| core.enter(content, make, start)).map_err(refused)
+        self.step(|core, start| core.enter(content, make, start)).map_err(submit_error)
     }
 
     /// With a place that was reserved.
@@ -69,7 +71,7 @@ impl<J> Inner<J> {
         content: C,
         make: impl FnOnce(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
-        self.step(|core, start| core.enter_reserved(generation, content, make, start)).map_err(refused)
+        self.step(|core, start| core.enter_reserved(generation, content, make, start)).map_err(submit_error)
     }
 }
 
@@ -82,26 +84,26 @@ impl<J: Send + 'static> Inner<J> {
     pub(super) fn put<C>(
         self: &Arc<Self>,
         content: C,
-        patience: Patience,
+        policy: FullPolicy,
         mut make: impl FnMut(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
         let entered = match self.enter(content, &mut make) {
-            Err(SubmitError { content, kind: Why::Full }) => match patience {
-                Patience::Refuse => Err(SubmitError { content, kind: Why::Full }),
-                Patience::For(patience) => {
-                    let mut place = self.place(patience.is_some());
-                    match block(patience, |task| place.poll_place(task)).unwrap_or(Err(Why::TimedOut)) {
+            Err(SubmitError { content, kind: SubmitErrorKind::Full }) => match policy {
+                FullPolicy::Refuse => Err(SubmitError { content, kind: SubmitErrorKind::Full }),
+                FullPolicy::Wait(timeout) => {
+                    let mut place = self.place(timeout.is_some());
+                    match block(timeout, |task| place.poll_place(task)).unwrap_or(Err(SubmitErrorKind::TimedOut)) {
                         Ok(generation) => self.enter_reserved(generation, content, make),
                         Err(kind) => Err(SubmitError { content, kind }),
                     }
                 }
-                Patience::RunHere => match self.core.begin_inline() {
+                FullPolicy::RunHere => match self.core.begin_inline() {
                     Some(ticket) => {
                         let job = make(content);
                         self.run_inline(ticket, job);
                         Ok(ticket)
                     }
-                    None => Err(SubmitError { content, kind: Why::Closed }),
+                    None => Err(SubmitError { content, kind: SubmitErrorKind::Closed }),
                 },
             },
             entered => entered,
@@ -120,21 +122,21 @@ impl<J: Send + 'static> Inner<J> {
     pub(super) async fn put_async<C>(
         self: &Arc<Self>,
         content: C,
-        patience: Patience,
+        policy: FullPolicy,
         mut make: impl FnMut(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
         poll_fn(|task| if crate::scheduler::budget::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
-        let patience = match patience {
-            Patience::Refuse => return self.put_now(content, make),
-            Patience::For(patience) => patience,
+        let timeout = match policy {
+            FullPolicy::Refuse => return self.put_now(content, make),
+            FullPolicy::Wait(timeout) => timeout,
             // What is not polled by a worker of the pool cannot be its job.
-            Patience::RunHere => None,
+            FullPolicy::RunHere => None,
         };
-        let mut place = self.place(patience.is_some());
+        let mut place = self.place(timeout.is_some());
         let mut content = Some(content);
         let entering = poll_fn(|task| place.poll_enter(task, &mut content, &mut make));
-        let entered = match patience {
-            Some(patience) => timeout(patience, entering).await.unwrap_or(Err(Why::TimedOut)),
+        let entered = match timeout {
+            Some(timeout) => time::timeout(timeout, entering).await.unwrap_or(Err(SubmitErrorKind::TimedOut)),
             None => entering.await,
         };
         drop(place);
@@ -163,18 +165,18 @@ pub(super) struct PlaceWait<'a, J: Send + 'static> {
 }
 
 impl<J: Send + 'static> PlaceWait<'_, J> {
-    fn poll_place(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<u64, Why>> {
+    fn poll_place(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<u64, SubmitErrorKind>> {
         let mut another = Another::of(task.waker());
         another.prepare();
         if self.place.is_some() {
             return match self.inner.core.poll_wait(&mut self.place, &mut another) {
                 Some(Verdict::Granted(generation)) => Poll::Ready(Ok(generation)),
-                Some(Verdict::Closed) => Poll::Ready(Err(Why::Closed)),
+                Some(Verdict::Closed) => Poll::Ready(Err(SubmitErrorKind::Closed)),
                 None => Poll::Pending,
             };
         }
         match self.inner.core.wait(&mut another, self.own_worker()) {
-            Entry::Granted(generation) => Poll::Ready(Ok(generation)),
+            Admission::Granted(generation) => Poll::Ready(Ok(generation)),
             entry => self.note(entry).map(Err),
         }
     }
@@ -185,16 +187,16 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
     }
 
     /// Keeps the place of somebody who waits, or says why he does not.
-    fn note(&mut self, entry: Entry) -> Poll<Why> {
+    fn note(&mut self, entry: Admission) -> Poll<SubmitErrorKind> {
         Poll::Ready(match entry {
-            Entry::Waits(place) => {
+            Admission::Waits(place) => {
                 self.place = Some(place);
                 return Poll::Pending;
             }
-            Entry::Closed => Why::Closed,
-            Entry::TooManyWaiting => Why::TooManyWaiting,
-            Entry::WouldDeadlock => Why::WouldDeadlock,
-            Entry::Granted(_) | Entry::Taken(_) => unreachable!("whoever asked for it has taken it"),
+            Admission::Closed => SubmitErrorKind::Closed,
+            Admission::TooManyWaiting => SubmitErrorKind::TooManyWaiting,
+            Admission::WouldDeadlock => SubmitErrorKind::WouldDeadlock,
+            Admission::Granted(_) | Admission::Taken(_) => unreachable!("whoever asked for it has taken it"),
         })
     }
 
@@ -204,22 +206,22 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
         task: &mut TaskContext<'_>,
         content: &mut Option<C>,
         make: &mut impl FnMut(C) -> J,
-    ) -> Poll<Result<u64, Why>> {
+    ) -> Poll<Result<u64, SubmitErrorKind>> {
         let inner = self.inner;
         let mut another = Another::of(task.waker());
         another.prepare();
         let polled = if self.place.is_some() {
             let place = &mut self.place;
             match inner.step(|core, start| core.enter_served(place, content, make, start, &mut another)) {
-                Some(entered) => Poll::Ready(entered.map_err(why)),
+                Some(entered) => Poll::Ready(entered.map_err(Into::into)),
                 None => Poll::Pending,
             }
         } else {
             let own = self.own_worker();
             match inner.step(|core, start| core.enter_or_wait(content, make, start, &mut another, own)) {
-                Ok(Entry::Taken(ticket)) => Poll::Ready(Ok(ticket)),
+                Ok(Admission::Taken(ticket)) => Poll::Ready(Ok(ticket)),
                 Ok(entry) => self.note(entry).map(Err),
-                Err(refused) => Poll::Ready(Err(why(refused))),
+                Err(error) => Poll::Ready(Err(error.into())),
             }
         };
         if polled.is_pending() {
@@ -234,7 +236,7 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
 }
 
 impl<J: Send + 'static> Future for PlaceWait<'_, J> {
-    type Output = Result<u64, Why>;
+    type Output = Result<u64, SubmitErrorKind>;
 
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         if !crate::scheduler::budget::charge(task) {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::builder::{Builder, Queue};
 use super::engine::Inner;
 use super::error::{PoolError, SubmitError};
+use super::job::{ClosureJob, Outstanding, Runnable, caught};
 use super::job_handle::JobHandle;
 use super::operations::{Entrance, Permit, Pooling, operations, thread_operations};
 use super::state::outcome::Ended;
-use super::submit::Patience;
-use super::task::{Outstanding, Runnable, Task, caught};
+use super::submit::FullPolicy;
 use super::threads::Threads;
 use crate::process::unwind::drop_guarded;
 
@@ -28,24 +28,24 @@ pub(super) type Scoped<'a> = Box<dyn FnOnce(&Inner<Job>) -> Ended + Send + 'a>;
 
 pub(super) enum Job {
     /// Of `execute`.
-    Call(Box<dyn FnOnce() + Send>, Option<Outstanding>),
+    Detached(Box<dyn FnOnce() + Send>, Option<Outstanding>),
     /// Of `submit`.
-    Task(Held),
+    WithHandle(Held),
     /// Of a scope.
     Scoped(Scoped<'static>),
 }
 
 fn run(inner: &Inner<Job>, job: Job) -> Ended {
     match job {
-        Job::Call(closure, outstanding) => {
+        Job::Detached(closure, outstanding) => {
             let ended = inner.hooks.ended(caught(closure).map_err(Some));
             drop(outstanding);
             ended
         }
-        Job::Task(task) => {
-            let ended = task.0.run();
+        Job::WithHandle(job) => {
+            let ended = job.0.run();
             // The result goes with it, if the handle is gone.
-            drop_guarded(task);
+            drop_guarded(job);
             ended
         }
         Job::Scoped(run) => run(inner),
@@ -53,15 +53,15 @@ fn run(inner: &Inner<Job>, job: Job) -> Ended {
 }
 
 /// A closure whose result nobody wants, boxed before the pool is locked.
-struct Call<F>(Box<F>, Option<Outstanding>);
+struct Detached<F>(Box<F>, Option<Outstanding>);
 
-impl<F: FnOnce() + Send + 'static> Call<F> {
+impl<F: FnOnce() + Send + 'static> Detached<F> {
     fn new(closure: F) -> Self {
-        Self(Box::new(closure), Outstanding::here())
+        Self(Box::new(closure), Outstanding::current())
     }
 
     fn into_job(self) -> Job {
-        Job::Call(self.0, self.1)
+        Job::Detached(self.0, self.1)
     }
 
     fn refused(error: SubmitError<Self>) -> SubmitError<F> {
@@ -69,28 +69,28 @@ impl<F: FnOnce() + Send + 'static> Call<F> {
     }
 }
 
-fn task<F, T>(closure: F) -> Arc<Task<F, T>>
+fn with_handle<F, T>(closure: F) -> Arc<ClosureJob<F, T>>
 where
     F: FnOnce() -> T + Send,
     T: Send,
 {
-    Arc::new(Task::new(closure, Outstanding::here()))
+    Arc::new(ClosureJob::new(closure, Outstanding::current()))
 }
 
-fn task_job<F, T>(task: &Arc<Task<F, T>>) -> Job
+fn handle_job<F, T>(job: &Arc<ClosureJob<F, T>>) -> Job
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    Job::Task(Held(Arc::clone(task) as _))
+    Job::WithHandle(Held(Arc::clone(job) as _))
 }
 
-fn refused_task<F, T>(error: SubmitError<&Arc<Task<F, T>>>) -> SubmitError<F>
+fn refused_closure<F, T>(error: SubmitError<&Arc<ClosureJob<F, T>>>) -> SubmitError<F>
 where
     F: FnOnce() -> T + Send,
     T: Send,
 {
-    SubmitError::of(error, |task| task.take().expect("it was not run"))
+    SubmitError::of(error, |job| job.take().expect("it was not run"))
 }
 
 /// A pool of threads that run closures.
@@ -146,22 +146,22 @@ impl Pool {
     }
 
     /// For how long a submitter waits who does not say it.
-    pub(super) fn patience(&self) -> Patience {
-        self.0.patience()
+    pub(super) fn policy(&self) -> FullPolicy {
+        self.0.policy()
     }
 
-    fn put_call<F: FnOnce() + Send + 'static>(&self, closure: F, patience: Patience) -> Result<(), SubmitError<F>> {
-        self.inner().put(Call::new(closure), patience, Call::into_job).map(drop).map_err(Call::refused)
+    fn put_detached<F: FnOnce() + Send + 'static>(&self, closure: F, policy: FullPolicy) -> Result<(), SubmitError<F>> {
+        self.inner().put(Detached::new(closure), policy, Detached::into_job).map(drop).map_err(Detached::refused)
     }
 
-    fn put_task<F, T>(&self, closure: F, patience: Patience) -> Result<JobHandle<T>, SubmitError<F>>
+    fn put_with_handle<F, T>(&self, closure: F, policy: FullPolicy) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let task = task(closure);
-        let ticket = self.inner().put(&task, patience, task_job).map_err(refused_task)?;
-        Ok(JobHandle::new(self.inner(), task, ticket))
+        let job = with_handle(closure);
+        let ticket = self.inner().put(&job, policy, handle_job).map_err(refused_closure)?;
+        Ok(JobHandle::new(self.inner(), job, ticket))
     }
 
     /// Runs a closure whose result nobody wants. If the pool is full, this does what [`Builder::on_full`] says.
@@ -172,7 +172,7 @@ impl Pool {
     /// # Blocking
     /// Blocks the thread while it waits for a place. In async code, [`reserve`](Self::reserve) one instead.
     pub fn execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
-        self.put_call(closure, self.patience())
+        self.put_detached(closure, self.policy())
     }
 
     /// As [`execute`](Self::execute), with a handle to the result.
@@ -187,7 +187,7 @@ impl Pool {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.put_task(closure, self.patience())
+        self.put_with_handle(closure, self.policy())
     }
 
     /// As [`execute`](Self::execute), but refuses if the pool is full.
@@ -195,7 +195,7 @@ impl Pool {
     /// # Errors
     /// [`SubmitError`], with the closure in it.
     pub fn try_execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
-        self.put_call(closure, Patience::Refuse)
+        self.put_detached(closure, FullPolicy::Refuse)
     }
 
     /// As [`submit`](Self::submit), but refuses if the pool is full.
@@ -207,7 +207,7 @@ impl Pool {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.put_task(closure, Patience::Refuse)
+        self.put_with_handle(closure, FullPolicy::Refuse)
     }
 
     /// As [`execute`](Self::execute), but waits for a place for at most `patience`.
@@ -217,11 +217,11 @@ impl Pool {
     ///
     /// # Blocking
     /// Blocks the thread while it waits for a place.
-    pub fn execute_timeout<F>(&self, closure: F, patience: Duration) -> Result<(), SubmitError<F>>
+    pub fn execute_timeout<F>(&self, closure: F, timeout: Duration) -> Result<(), SubmitError<F>>
     where
         F: FnOnce() + Send + 'static,
     {
-        self.put_call(closure, Patience::For(Some(patience)))
+        self.put_detached(closure, FullPolicy::Wait(Some(timeout)))
     }
 
     /// As [`submit`](Self::submit), but waits for a place for at most `patience`.
@@ -231,12 +231,12 @@ impl Pool {
     ///
     /// # Blocking
     /// Blocks the thread while it waits for a place.
-    pub fn submit_timeout<F, T>(&self, closure: F, patience: Duration) -> Result<JobHandle<T>, SubmitError<F>>
+    pub fn submit_timeout<F, T>(&self, closure: F, timeout: Duration) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.put_task(closure, Patience::For(Some(patience)))
+        self.put_with_handle(closure, FullPolicy::Wait(Some(timeout)))
     }
 }
 
@@ -249,7 +249,7 @@ impl Permit<'_, Pool> {
     /// # Errors
     /// [`SubmitError`], with the closure in it: the pool is closed, or could start no worker.
     pub fn execute<F: FnOnce() + Send + 'static>(self, closure: F) -> Result<(), SubmitError<F>> {
-        self.enter(Call::new(closure), Call::into_job).map(drop).map_err(Call::refused)
+        self.enter(Detached::new(closure), Detached::into_job).map(drop).map_err(Detached::refused)
     }
 
     /// As [`Pool::submit`], without waiting.
@@ -262,9 +262,9 @@ impl Permit<'_, Pool> {
         T: Send + 'static,
     {
         let pool = self.pool;
-        let task = task(closure);
-        let ticket = self.enter(&task, task_job).map_err(refused_task)?;
-        Ok(JobHandle::new(pool.inner(), task, ticket))
+        let job = with_handle(closure);
+        let ticket = self.enter(&job, handle_job).map_err(refused_closure)?;
+        Ok(JobHandle::new(pool.inner(), job, ticket))
     }
 }
 

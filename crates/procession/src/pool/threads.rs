@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::block::{Signal, world};
+use super::block::{ThreadWaker, world};
 use super::engine::{Engine, Inner};
 use super::state::busy::Busy;
 use super::state::idle::Idle;
@@ -42,14 +42,14 @@ impl<J: Send + 'static> Inner<J> {
     fn work(self: Arc<Self>, seat: Arc<Seat<J>>) {
         let marked = self.mark(Busy::in_seat(&seat));
         self.hooks.run_start();
-        let signal = Arc::new(Signal::default());
-        let waker = Waker::from(Arc::clone(&signal));
-        let mut order = self.await_order(&seat, &signal, &waker);
+        let thread = Arc::new(ThreadWaker::default());
+        let waker = Waker::from(Arc::clone(&thread));
+        let mut order = self.await_order(&seat, &thread, &waker);
         while let Order::Run(ticket, job) = order {
             let ended = self.engine.run(&self, job);
             order = match self.finish(|| Idle::Parked(Arc::clone(&seat)), ticket, ended) {
                 Next::Run(ticket, job) => Order::Run(ticket, job),
-                Next::Park => self.await_order(&seat, &signal, &waker),
+                Next::Park => self.await_order(&seat, &thread, &waker),
                 Next::Leave => Order::Leave,
                 Next::Rest(_) => unreachable!("a thread parks"),
             };
@@ -59,7 +59,7 @@ impl<J: Send + 'static> Inner<J> {
         self.left();
     }
 
-    fn await_order(&self, seat: &Arc<Seat<J>>, signal: &Signal, waker: &Waker) -> Order<J> {
+    fn await_order(&self, seat: &Arc<Seat<J>>, thread: &ThreadWaker, waker: &Waker) -> Order<J> {
         let mut deadline = None;
         loop {
             if let Some(order) = seat.take_order(waker) {
@@ -74,7 +74,7 @@ impl<J: Send + 'static> Inner<J> {
                     Expired::Claimed => {}
                 }
             }
-            signal.park_until(deadline.unwrap_or(until));
+            thread.park_until(deadline.unwrap_or(until));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::task::Waker;
 use super::core::Core;
 use super::idle::Idle;
 use super::mutation;
-use super::outcome::{Calm, Ended, Verdict};
+use super::outcome::{Ended, Quiescence, Verdict};
 use super::picture::Picture;
 use super::synced::Start;
 use super::wakes::Wakes;
@@ -77,19 +77,19 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// Takes jobs again; only a pool that is closed and has no worker left does.
     pub(crate) fn reopen(&self) -> bool {
         self.look(|state| {
-            let drained = state.is(Calm::Drained);
+            let drained = state.is(Quiescence::Drained);
             state.places.open |= drained;
             drained
         })
     }
 
     /// Whether the pool is as calm as that; else `waker` is woken when it is. Gives back a waker to drop.
-    pub(crate) fn watch(&self, number: u64, calm: Calm, waker: Waker) -> (bool, Option<Waker>) {
+    pub(crate) fn watch(&self, number: u64, quiescence: Quiescence, waker: Waker) -> (bool, Option<Waker>) {
         self.look(|state| {
-            if state.is(calm) {
+            if state.is(quiescence) {
                 return (true, Some(waker));
             }
-            (false, state.watchers.insert(number, (calm, waker)).map(|watcher| watcher.1))
+            (false, state.watchers.insert(number, (quiescence, waker)).map(|watcher| watcher.1))
         })
     }
 

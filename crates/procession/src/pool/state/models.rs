@@ -7,7 +7,7 @@ use crate::sync::wait_list::Another;
 use super::core::Core;
 use super::idle::Idle;
 use super::mutation;
-use super::outcome::{Ended, Entry, Expired, Next, Verdict};
+use super::outcome::{Admission, Ended, Expired, Next, Verdict};
 use super::picture::Limits;
 use super::seat::{Order, Seat};
 
@@ -223,8 +223,10 @@ fn wait_against_resize<const MUTATION: u8>() {
         let entry = core.wait(&mut Another::none(), None);
         resizer.join().expect("it does not panic");
         let granted = match entry {
-            Entry::Granted(0) => true,
-            Entry::Waits(place) => core.poll_wait(&mut Some(place), &mut Another::none()) == Some(Verdict::Granted(0)),
+            Admission::Granted(0) => true,
+            Admission::Waits(place) => {
+                core.poll_wait(&mut Some(place), &mut Another::none()) == Some(Verdict::Granted(0))
+            }
             _ => false,
         };
         assert!(granted, "somebody waits for a place that is free");
@@ -362,7 +364,7 @@ fn canary_withdraw_in_two() {
 fn leave_against_finish() {
     explore(|| {
         let (core, seat) = with_a_busy_worker::<{ mutation::SOUND }>(0);
-        let Entry::Waits(place) = core.wait(&mut Another::none(), None) else {
+        let Admission::Waits(place) = core.wait(&mut Another::none(), None) else {
             panic!("the pool is full");
         };
         let worker = {

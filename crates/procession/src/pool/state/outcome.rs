@@ -37,7 +37,7 @@ pub(crate) enum Expired {
 
 /// Why a job was not taken.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub(crate) enum EnterError {
     Full,
     Closed,
     /// The system refused to start a worker, and there is none.
@@ -46,7 +46,7 @@ pub(crate) enum Refused {
 
 /// What somebody may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Calm {
+pub(crate) enum Quiescence {
     /// Nothing runs, and nothing is queued.
     Idle,
     /// The pool is closed, and its last worker has left.
@@ -55,7 +55,7 @@ pub(crate) enum Calm {
 
 /// How a wait for a place began.
 #[derive(Debug)]
-pub(crate) enum Entry {
+pub(crate) enum Admission {
     /// There was one, which is reserved now.
     Granted(u64),
     /// There was one, and the job of this ticket is in it.

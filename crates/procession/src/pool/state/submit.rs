@@ -3,7 +3,7 @@
 use super::busy::Busy;
 use super::core::Core;
 use super::mutation;
-use super::outcome::{Entry, Refused, Verdict};
+use super::outcome::{Admission, EnterError, Verdict};
 use super::synced::{Start, Synced};
 use super::wakes::Wakes;
 use crate::sync::wait_list::{Another, Place};
@@ -15,7 +15,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         content: C,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
-    ) -> (Result<u64, (C, Refused)>, Wakes<J>) {
+    ) -> (Result<u64, (C, EnterError)>, Wakes<J>) {
         if MUTATION == mutation::START_IN_TWO && self.look(|state| state.live < state.limits.capacity) {
             return self.change(|state, wakes| {
                 let worker = state.start(start).expect("the models refuse no worker");
@@ -29,10 +29,10 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         let in_two = MUTATION == mutation::ENTER_IN_TWO && self.look(|state| state.places.open);
         self.change(|state, wakes| {
             if !state.places.open && !in_two {
-                return Err((content, Refused::Closed));
+                return Err((content, EnterError::Closed));
             }
             if !state.has_free_place() {
-                return Err((content, Refused::Full));
+                return Err((content, EnterError::Full));
             }
             state.dispatch(content, make, start, wakes)
         })
@@ -45,10 +45,10 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         content: C,
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
-    ) -> (Result<u64, (C, Refused)>, Wakes<J>) {
+    ) -> (Result<u64, (C, EnterError)>, Wakes<J>) {
         self.change(|state, wakes| {
             if !state.places.unreserve(generation) {
-                return Err((content, Refused::Closed));
+                return Err((content, EnterError::Closed));
             }
             let entered = state.dispatch(content, make, start, wakes);
             // If no worker could be started, the place is free again.
@@ -63,23 +63,23 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// Reserves a place without waiting.
-    pub(crate) fn try_reserve(&self) -> Result<u64, Refused> {
+    pub(crate) fn try_reserve(&self) -> Result<u64, EnterError> {
         self.look(|state| {
             if !state.places.open {
-                return Err(Refused::Closed);
+                return Err(EnterError::Closed);
             }
             if !state.has_free_place() {
-                return Err(Refused::Full);
+                return Err(EnterError::Full);
             }
             Ok(state.places.reserve())
         })
     }
 
     /// `Wait`, with a waker that is prepared. `own` is the worker on which a job of this pool calls, if it waits without a limit of time.
-    pub(crate) fn wait(&self, another: &mut Another<'_>, own: Option<Busy>) -> Entry {
+    pub(crate) fn wait(&self, another: &mut Another<'_>, own: Option<Busy>) -> Admission {
         self.look(|state| {
             if state.places.open && state.has_free_place() {
-                return Entry::Granted(state.places.reserve());
+                return Admission::Granted(state.places.reserve());
             }
             state.wait(another, own)
         })
@@ -93,10 +93,10 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         start: Start<'_, J>,
         another: &mut Another<'_>,
         own: Option<Busy>,
-    ) -> (Result<Entry, Refused>, Wakes<J>) {
+    ) -> (Result<Admission, EnterError>, Wakes<J>) {
         self.change(|state, wakes| {
             if state.places.open && state.has_free_place() {
-                state.dispatch_out_of(content, make, start, wakes).map(Entry::Taken)
+                state.dispatch_out_of(content, make, start, wakes).map(Admission::Taken)
             } else {
                 Ok(state.wait(another, own))
             }
@@ -112,7 +112,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
         another: &mut Another<'_>,
-    ) -> (Option<Result<u64, Refused>>, Wakes<J>) {
+    ) -> (Option<Result<u64, EnterError>>, Wakes<J>) {
         self.change(|state, wakes| {
             Some(match state.places.served(place, another)? {
                 Verdict::Granted(generation) if state.places.unreserve(generation) => {
@@ -120,7 +120,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
                     state.settle(wakes);
                     entered
                 }
-                _ => Err(Refused::Closed),
+                _ => Err(EnterError::Closed),
             })
         })
     }

@@ -8,7 +8,7 @@ use procession_sync::Arc;
 
 use super::busy::{Blocked, Busy};
 use super::idle::{Idle, IdleStack};
-use super::outcome::{Calm, Ended, Entry, Refused, Verdict};
+use super::outcome::{Admission, Ended, EnterError, Quiescence, Verdict};
 use super::picture::{Limits, Totals};
 use super::places::Places;
 use super::queue::Queue;
@@ -36,7 +36,7 @@ pub(super) struct Synced<J> {
     pub(super) places: Places,
     pub(super) blocked: Blocked,
     /// Who waits for a calm, by number.
-    pub(super) watchers: BTreeMap<u64, (Calm, Waker)>,
+    pub(super) watchers: BTreeMap<u64, (Quiescence, Waker)>,
     pub(super) totals: Totals,
 }
 
@@ -137,7 +137,7 @@ impl<J> Synced<J> {
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
         wakes: &mut Wakes<J>,
-    ) -> Result<u64, (C, Refused)> {
+    ) -> Result<u64, (C, EnterError)> {
         let idle = self.pop_parked();
         let fresh = if idle.is_none() && self.can_start() { Some(self.start(start)) } else { None };
         if let Some(Err(_)) = &fresh
@@ -145,7 +145,7 @@ impl<J> Synced<J> {
         {
             let error = fresh.and_then(Result::err).expect("it was just looked at");
             self.totals.refused += 1;
-            return Err((content, Refused::Worker(error)));
+            return Err((content, EnterError::Worker(error)));
         }
         self.last_ticket += 1;
         let ticket = self.last_ticket;
@@ -192,7 +192,7 @@ impl<J> Synced<J> {
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
         wakes: &mut Wakes<J>,
-    ) -> Result<u64, Refused> {
+    ) -> Result<u64, EnterError> {
         let taken = content.take().expect("a job is put into the pool once");
         self.dispatch(taken, make, start, wakes).map_err(|(refused, why)| {
             *content = Some(refused);
@@ -205,21 +205,21 @@ impl<J> Synced<J> {
         !self.places.are_awaited() && self.has_place()
     }
 
-    pub(super) fn wait(&mut self, another: &mut Another<'_>, own: Option<Busy>) -> Entry {
+    pub(super) fn wait(&mut self, another: &mut Another<'_>, own: Option<Busy>) -> Admission {
         if !self.places.open {
-            return Entry::Closed;
+            return Admission::Closed;
         }
         if self.places.waiting >= self.limits.waiting {
-            return Entry::TooManyWaiting;
+            return Admission::TooManyWaiting;
         }
         if own.is_some_and(|busy| self.would_deadlock(busy)) {
-            return Entry::WouldDeadlock;
+            return Admission::WouldDeadlock;
         }
         if let Some(busy) = own {
             self.blocked.block(busy);
         }
         let waker = another.take().expect("it was prepared");
-        Entry::Waits(self.places.enlist(waker, own))
+        Admission::Waits(self.places.enlist(waker, own))
     }
 
     /// Whether nobody is left who could free a place, once the job of this worker waits, too.
@@ -258,9 +258,9 @@ impl<J> Synced<J> {
             self.dismiss(idle, wakes);
         }
         if !self.watchers.is_empty() {
-            let (idle, drained) = (self.is(Calm::Idle), self.is(Calm::Drained));
-            let reached = |calm: &Calm| if *calm == Calm::Idle { idle } else { drained };
-            for (_, (_, waker)) in self.watchers.extract_if(.., |_, (calm, _)| reached(calm)) {
+            let (idle, drained) = (self.is(Quiescence::Idle), self.is(Quiescence::Drained));
+            let reached = |quiescence: &Quiescence| if *quiescence == Quiescence::Idle { idle } else { drained };
+            for (_, (_, waker)) in self.watchers.extract_if(.., |_, (quiescence, _)| reached(quiescence)) {
                 wakes.wakers.push(waker);
             }
         }
@@ -282,11 +282,11 @@ impl<J> Synced<J> {
         self.totals.retired += 1;
     }
 
-    pub(super) fn is(&self, calm: Calm) -> bool {
+    pub(super) fn is(&self, quiescence: Quiescence) -> bool {
         let nothing_queued = self.queue.jobs == 0 && self.inline == 0;
-        match calm {
-            Calm::Idle => nothing_queued && self.busy() == 0,
-            Calm::Drained => nothing_queued && !self.places.open && self.live == 0 && self.leaving == 0,
+        match quiescence {
+            Quiescence::Idle => nothing_queued && self.busy() == 0,
+            Quiescence::Drained => nothing_queued && !self.places.open && self.live == 0 && self.leaving == 0,
         }
     }
 

@@ -6,7 +6,7 @@ use crate::sync::wait_list::Another;
 use super::busy::Busy;
 use super::core::Core;
 use super::idle::Idle;
-use super::outcome::{Ended, Entry, Next, Refused, Verdict};
+use super::outcome::{Admission, Ended, EnterError, Next, Verdict};
 use super::picture::Limits;
 use super::queue::HOLES_MAX;
 use super::seat::{Order, Seat};
@@ -73,7 +73,7 @@ fn without_any_worker_the_job_comes_back() {
     let core = core(1, 1);
     let (content, refused) = core.enter(1, |job| job, &mut refuse).0.expect_err("there is no worker");
     assert_eq!(content, 1);
-    assert!(matches!(refused, Refused::Worker(_)));
+    assert!(matches!(refused, EnterError::Worker(_)));
     assert_eq!((core.picture().live, core.picture().queued, core.picture().totals.submitted), (0, 0, 0));
     let generation = core.try_reserve().expect("there is a place");
     assert!(core.enter_reserved(generation, 1, |job| job, &mut refuse).0.is_err());
@@ -114,7 +114,7 @@ fn a_worker_that_cannot_be_started_again_rests_on_and_its_job_comes_back() {
     let core = resting(2, 0);
     let (content, refused) = core.enter(3, |job| job, &mut refuse).0.expect_err("nobody is busy");
     assert_eq!(content, 3);
-    assert!(matches!(refused, Refused::Worker(_)));
+    assert!(matches!(refused, EnterError::Worker(_)));
     assert_eq!((core.picture().live, core.picture().idle), (2, 2));
     let (entered, mut wakes) = core.enter(4, |job| job, &mut start_resting);
     let ticket = entered.expect("it starts");
@@ -157,7 +157,7 @@ fn a_retry_is_asked_for_once_and_again_when_nobody_will() {
 }
 
 /// Three jobs of which two run; the first of these waits for a place, behind somebody else. `end` ends it.
-fn deadlock_after(end: impl FnOnce(&Core<u32>, u64)) -> (Entry, Entry) {
+fn deadlock_after(end: impl FnOnce(&Core<u32>, u64)) -> (Admission, Admission) {
     let core = resting(2, 0);
     let tickets = [5, 6, 7].map(|job| core.enter(job, |job| job, &mut start_resting).0.expect("there is a place"));
     let wait = |own| {
@@ -166,7 +166,7 @@ fn deadlock_after(end: impl FnOnce(&Core<u32>, u64)) -> (Entry, Entry) {
         core.wait(&mut another, own)
     };
     let wait_in = |ticket| wait(Some(Busy::with_job(ticket)));
-    let (Entry::Waits(first), Entry::Waits(_)) = (wait(None), wait_in(tickets[0])) else {
+    let (Admission::Waits(first), Admission::Waits(_)) = (wait(None), wait_in(tickets[0])) else {
         panic!("the pool is full");
     };
     end(&core, tickets[0]);
@@ -183,7 +183,10 @@ fn a_wait_that_outlives_its_job_blocks_nobody() {
     let waits = deadlock_after(|core, ticket| {
         assert!(matches!(core.finish(|| rests(9, true), ticket, Ended::Completed).0, Next::Run(_, 7)));
     });
-    assert!(matches!(waits, (Entry::Waits(_), Entry::WouldDeadlock)), "both of those that run wait then: {waits:?}");
+    assert!(
+        matches!(waits, (Admission::Waits(_), Admission::WouldDeadlock)),
+        "both of those that run wait then: {waits:?}"
+    );
 }
 
 #[test]
@@ -192,7 +195,10 @@ fn so_does_that_of_a_worker_that_is_killed() {
         let (lost, wakes) = core.died(None, Some(ticket), &mut start_resting);
         assert_eq!((lost.len(), wakes.starved), (0, false));
     });
-    assert!(matches!(waits, (Entry::Waits(_), Entry::WouldDeadlock)), "both of those that run wait then: {waits:?}");
+    assert!(
+        matches!(waits, (Admission::Waits(_), Admission::WouldDeadlock)),
+        "both of those that run wait then: {waits:?}"
+    );
 }
 
 #[test]
