@@ -12,9 +12,10 @@ pub use crate::machine::process::{Events, InitError, Process, Status, WaitingFor
 pub use crate::machine::registry::Handler;
 pub use crate::machine::value::CommandId;
 pub use crate::machine::value::{CommandError, CommandResult, Value};
+pub use crate::mailbox::address::{Address, SendError, SendWait, send};
 pub use crate::mailbox::bounded::{MailboxSnapshot, WhenFull};
 pub use crate::mailbox::call::{CallError, call_all};
-pub use crate::mailbox::context::{Address, Context, Receive, SendError, SendWait, send};
+pub use crate::mailbox::context::{Context, Receive};
 pub use crate::mailbox::dead_letter::{DeadCause, DeadLetter};
 pub use crate::mailbox::event::Event;
 pub use crate::mailbox::parcel::{Parcel, Relay};
@@ -48,7 +49,6 @@ pub use crate::coroutine as co;
 pub use crate::sync::channel;
 pub use crate::wait::{Wait, wait};
 
-use crate::coroutine;
 use crate::scheduler::current;
 
 /// Runs `future` on this thread until it is complete, beside the processes of the default scheduler. See [`Scheduler::block_on`].
@@ -102,7 +102,7 @@ where
     SpawnOptions::new().start(process)
 }
 
-/// Starts a coroutine: a process whose code is straight-line and blocks, on a stack of its own. `function` gets its [`coroutine::Context`], with a mailbox;
+/// Starts a coroutine: a process whose code is straight-line and blocks, on a stack of its own. `function` gets its [`crate::coroutine::context::Context`], with a mailbox;
 /// what is returned is its address and its handle in one.
 ///
 /// See [`co`] for an example, where it runs, and how it ends.
@@ -114,7 +114,7 @@ where
 pub fn spawn_coroutine<M, F, T>(function: F) -> Result<Child<M, T>, SpawnError<F>>
 where
     M: Send + 'static,
-    F: FnOnce(coroutine::Context<M>) -> T + Send + 'static,
+    F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
     T: Send + 'static,
 {
     SpawnOptions::new().spawn_coroutine(function)

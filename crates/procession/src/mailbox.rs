@@ -1,5 +1,6 @@
 //! Messages: addresses and contexts, bounded mailboxes, calls and their replies, dead letters, relays.
 
+pub(crate) mod address;
 pub(crate) mod answer;
 pub(crate) mod bounded;
 pub(crate) mod call;

@@ -9,8 +9,8 @@ use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
 use crate::Waiting;
+use crate::mailbox::address::{Address, SendError, SendWait};
 use crate::mailbox::answer::{Answer, Looked};
-use crate::mailbox::context::{Address, SendError, SendWait};
 use crate::mailbox::reply::Reply;
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::current;

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use procession_sync::Mutex;
 
-use crate::mailbox::context::{Address, Context};
+use crate::mailbox::address::Address;
+use crate::mailbox::context::Context;
 use crate::scheduler::block_on;
 use crate::scheduler::owner::Scheduler;
 use crate::time::timeout;

@@ -46,7 +46,7 @@ where
     R: Fn(J) -> Settled + Send + 'static,
 {
     // A cancel leaves the jobs alone, as it does those of async processes: who ends the pool is who closes it.
-    let runs = move |_: coroutine::Context<()>| coroutine::shield(|| work(worker, &shared, run));
+    let runs = move |_: crate::coroutine::context::Context<()>| coroutine::shield(|| work(worker, &shared, run));
     options.spawn_coroutine(runs).map(drop).map_err(|refused| io::Error::other(refused.to_string()))
 }
 

@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::mailbox::address::{Address, SendError};
 use crate::mailbox::call::CallError;
-use crate::mailbox::context::{Address, SendError};
 use crate::mailbox::reply::Reply;
 use crate::process::slot::Slot;
 use crate::relations::name_table::Names;

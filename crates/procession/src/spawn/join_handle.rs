@@ -9,7 +9,7 @@ use std::pin::Pin as StdPin;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use crate::mailbox::context::Address;
+use crate::mailbox::address::Address;
 use crate::process::life::HandleShare;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::block_on;

@@ -11,11 +11,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::Exit;
-use crate::coroutine::{self, CoBody};
+use crate::coroutine::body::CoBody;
 use crate::machine::process::{InitError, MachineBody, Process};
 use crate::machine::value::Value;
+use crate::mailbox::address::Address;
 use crate::mailbox::bounded::WhenFull;
-use crate::mailbox::context::{Address, Context};
+use crate::mailbox::context::Context;
 use crate::process::async_body::AsyncBody;
 use crate::process::body::Body;
 use crate::process::life::{HandleShare, Newborn};
@@ -336,7 +337,7 @@ impl SpawnOptions {
     pub fn spawn_coroutine<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>
     where
         M: Send + 'static,
-        F: FnOnce(coroutine::Context<M>) -> T + Send + 'static,
+        F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
         T: Send + 'static,
     {
         self.launch_coroutine(crate::scheduler::owner::caller(), function, true)
@@ -357,7 +358,7 @@ impl SpawnOptions {
     pub unsafe fn spawn_migratable<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>
     where
         M: Send + 'static,
-        F: FnOnce(coroutine::Context<M>) -> T + Send + 'static,
+        F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
         T: Send + 'static,
     {
         self.launch_coroutine(crate::scheduler::owner::caller(), function, false)
@@ -371,14 +372,14 @@ impl SpawnOptions {
     ) -> Result<Child<M, T>, SpawnError<F>>
     where
         M: Send + 'static,
-        F: FnOnce(coroutine::Context<M>) -> T + Send + 'static,
+        F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
         T: Send + 'static,
     {
         let bytes = self.rest.as_ref().and_then(|rest| rest.stack_bytes);
         let mut address = None;
         self.launch(&Kinds::<M>::COROUTINE, location, 2, function, |function, newborn| {
             address = Some(Address::new(newborn.pin()));
-            let context = coroutine::Context::new(Context::new(newborn.pin()));
+            let context = crate::coroutine::context::Context::new(Context::new(newborn.pin()));
             let bytes = bytes.unwrap_or(newborn.shared().stack_bytes);
             // SAFETY: promised by who spawns it, if it is not pinned.
             #[expect(unsafe_code, reason = "a promise about code that no type can check")]

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::description::{ChildSpec, Make, Spawned, StartReport, Started};
 use super::policy::{Restart, Stop};
-use crate::coroutine;
 use crate::process::unwind::guarded;
 use crate::scheduler::owner;
 use crate::{Context, Process, SpawnOptions, Value};
@@ -86,7 +85,7 @@ impl ChildSpec {
     pub fn coroutine<M, F, T>(id: impl Into<Arc<str>>, function: F) -> Self
     where
         M: Send + 'static,
-        F: Fn(coroutine::Context<M>) -> T + Send + Sync + 'static,
+        F: Fn(crate::coroutine::context::Context<M>) -> T + Send + Sync + 'static,
         T: Send + 'static,
     {
         let function = Arc::new(function);

@@ -1,0 +1,119 @@
+//! Functions that block, on a thread beside the workers.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use procession_sync::{Mutex, thread};
+
+use crate::Waiting;
+use crate::coroutine::frame::{Counted, frame};
+use crate::coroutine::helpers::Job;
+use crate::process::unwind::drop_guarded;
+use crate::scheduler::shared::Shared;
+use crate::scheduler::{block_on, current};
+
+/// Calls `function`, which may block, on another thread, while the coroutine is suspended and its worker runs others. The function may borrow from the
+/// coroutine's stack, so nothing unwinds the coroutine meanwhile: a cancel, and even a terminate, waits until the function has returned. Where the
+/// coroutine cannot be suspended, and outside of coroutines, it is called here.
+///
+/// # Errors
+/// The function, if the system refuses a thread for it.
+///
+/// # Panics
+/// With what the function panics with.
+pub fn blocking<F, R>(function: F) -> Result<R, F>
+where
+    F: FnOnce() -> R + Send,
+    R: Send,
+{
+    let Some(frame) = frame().filter(|frame| frame.may_suspend()) else { return Ok(function()) };
+    let job = Arc::new(Lent(Mutex::new(Loan { function: Some(function), result: None, waker: None })));
+    let runs: Arc<dyn Job + '_> = Arc::clone(&job) as Arc<dyn Job + '_>;
+    // SAFETY: [lent] what the function borrows stays borrowed: from here on this is left, by return or unwinding, only when the function was run,
+    // or was refused. What the helper keeps after that holds neither the function nor its result.
+    let runs: Arc<dyn Job + 'static> = unsafe { std::mem::transmute(runs) };
+    let shared = frame.slot().shared();
+    shared.begin_outstanding();
+    if shared.helpers.run(&shared.world, shared.name(), runs).is_err() {
+        shared.end_outstanding();
+        let function = job.change(|loan| loan.function.take());
+        return Err(function.expect("a job that was refused was not run"));
+    }
+    let until = Until(&job, shared);
+    let _shield = Counted::up(&frame.shields);
+    frame.wait(pin!(std::future::poll_fn(|task: &mut TaskContext<'_>| job.poll(task))));
+    drop(until);
+    match job.change(|loan| loan.result.take()).expect("it was run") {
+        Ok(result) => Ok(result),
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+/// A function that is lent to a helper.
+///
+/// ## Invariants
+/// - `[lent]` it is dropped by who runs it before there is a result, and the result is taken by who lent it. So whoever drops the last share, and
+///   when, drops nothing of the borrower's.
+struct Lent<F, R>(Mutex<Loan<F, R>>);
+
+struct Loan<F, R> {
+    function: Option<F>,
+    result: Option<std::thread::Result<R>>,
+    waker: Option<Waker>,
+}
+
+impl<F, R> Lent<F, R> {
+    fn change<A>(&self, change: impl FnOnce(&mut Loan<F, R>) -> A) -> A {
+        change(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+    }
+
+    fn poll(&self, task: &TaskContext<'_>) -> Poll<()> {
+        let new = task.waker().clone();
+        let (done, old) = self.change(|loan| (loan.result.is_some(), loan.waker.replace(new)));
+        drop_guarded(old);
+        if done {
+            return Poll::Ready(());
+        }
+        current::note_waiting(Waiting::COMPLETION);
+        Poll::Pending
+    }
+}
+
+impl<F, R> Job for Lent<F, R>
+where
+    F: FnOnce() -> R + Send,
+    R: Send,
+{
+    fn run(&self) {
+        let Some(function) = self.change(|loan| loan.function.take()) else { return };
+        let result = catch_unwind(AssertUnwindSafe(function));
+        let waker = self.change(|loan| {
+            loan.result = Some(result);
+            loan.waker.take()
+        });
+        if let Some(waker) = waker {
+            // The lender may be gone by now.
+            drop(crate::process::unwind::guarded(|| waker.wake()));
+        }
+    }
+}
+
+/// Left only when the function was run: who is unwound meanwhile, because it is terminated, blocks its thread until then.
+struct Until<'a, F: FnOnce() -> R + Send, R: Send>(&'a Lent<F, R>, &'a Shared);
+
+impl<F: FnOnce() -> R + Send, R: Send> Drop for Until<'_, F, R> {
+    fn drop(&mut self) {
+        if self.0.change(|loan| loan.result.is_none()) {
+            block_on::block_thread_on(
+                &self.1.arc(),
+                std::future::poll_fn(|task: &mut TaskContext<'_>| self.0.poll(task)),
+            );
+        }
+        self.1.end_outstanding();
+        if thread::panicking() {
+            drop_guarded(self.0.change(|loan| loan.result.take()));
+        }
+    }
+}

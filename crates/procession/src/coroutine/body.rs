@@ -1,0 +1,277 @@
+//! The body of a coroutine: how it begins, is resumed, unwound and ended.
+
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::task::Context as TaskContext;
+use std::{fmt, ptr};
+
+use procession_coroutine::{Coroutine, Resumed, Suspender, UnwindError};
+
+use crate::coroutine::frame::{Frame, NOTHING, Out, Resuming, set_current};
+use crate::process::body::{Body, Step};
+use crate::process::slot::Slot;
+use crate::process::unwind::drop_guarded;
+use crate::process::waker;
+use crate::scheduler::current;
+use crate::scheduler::seat_id::SeatId;
+use crate::{Exit, Waiting};
+
+/// The end of a coroutine's function, by return or panic: its locals go while it still is what runs.
+struct Root<'a>(&'a Frame);
+
+/// Rounds in which the destructors of locals may make new ones; then those are leaked with what they hold.
+const LOCAL_ROUNDS: usize = 5;
+
+impl Drop for Root<'_> {
+    fn drop(&mut self) {
+        for _ in 0..LOCAL_ROUNDS {
+            drop_locals(&self.0.locals);
+        }
+        std::mem::forget(self.0.locals.take());
+        set_current(NOTHING);
+    }
+}
+
+fn drop_locals(locals: &RefCell<Vec<(usize, Rc<dyn Any>)>>) {
+    for local in locals.take() {
+        drop_guarded(local);
+    }
+}
+
+/// A coroutine in its slot.
+pub(crate) struct CoBody<F, T: 'static> {
+    stage: Stage<F, T>,
+    bytes: usize,
+    pinned: bool,
+    /// The thread that it stays on, once it has begun.
+    thread: u64,
+    /// The seat that it is counted for: once it is to begin there.
+    seat: Option<SeatId>,
+    /// How often it could have begun.
+    put_off: u8,
+}
+
+/// How often a new coroutine is put off in favour of workers with less to do. Once more each time all that is ready has had a turn, so it begins soon even
+/// where nobody comes; enough for others to wake up and take it meanwhile.
+const PUT_OFF_MAX: u8 = 16;
+
+enum Stage<F, T: 'static> {
+    Fresh(F),
+    Runs(Coroutine<(), Out, T>),
+    Ended(Result<T, Exit>),
+    Taken,
+}
+
+// SAFETY: [own thread]; a function that has not begun, and a result, are Send.
+unsafe impl<F: Send, T: Send> Send for CoBody<F, T> {}
+
+/// Describes a process to the overflow report.
+///
+/// # Safety
+/// `slot` is that of a process that runs.
+unsafe fn tell(slot: *const (), to: &mut dyn fmt::Write) -> fmt::Result {
+    // SAFETY: by the caller.
+    let slot = unsafe { &*slot.cast::<Slot>() };
+    write!(to, "process {}", slot.pid())?;
+    match slot.extra().and_then(|extra| extra.label.as_deref()) {
+        Some(label) => write!(to, " {label:?}"),
+        None => Ok(()),
+    }
+}
+
+/// What became of the attempt to begin.
+enum Begun {
+    Runs,
+    /// It is bound to another worker now.
+    Elsewhere,
+    /// It is left to any worker, and behind all others.
+    PutOff,
+    /// There is no stack at present.
+    Waits,
+    /// There never will be one.
+    Refused(Exit),
+}
+
+impl<F, T> CoBody<F, T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    /// # Safety
+    /// If it is not `pinned`, what [`spawn_migratable`](crate::SpawnOptions::spawn_migratable) asks for.
+    pub(crate) unsafe fn new(function: F, bytes: usize, pinned: bool) -> Self {
+        Self { stage: Stage::Fresh(function), bytes, pinned, thread: 0, seat: None, put_off: 0 }
+    }
+
+    #[cold]
+    fn begin(&mut self, slot: &Slot, task: &TaskContext<'_>) -> Begun {
+        current::with_local(|local| {
+            let local = local.expect("[seat] processes run on workers");
+            let shared = slot.shared();
+            if self.pinned
+                && slot.bound_to().is_none()
+                && let Some(other) = local.seat_for_coroutine()
+            {
+                slot.bind(other);
+                // At once: until it has begun there, others would be sent after it.
+                self.seat = Some(other);
+                shared.count_coroutine(self.seat);
+                return Begun::Elsewhere;
+            }
+            if self.pinned && slot.bound_to().is_none() && self.put_off < PUT_OFF_MAX && local.puts_coroutines_off() {
+                self.put_off += 1;
+                return Begun::PutOff;
+            }
+            let stack = match local.take_stack(self.bytes) {
+                Ok(stack) => stack,
+                Err(error) if error.is_limit() || error.is_exhausted() && shared.has_coroutines() => {
+                    shared.wait_for_stack(task.waker().clone());
+                    // Once more, for one that came back before this waker was there.
+                    match local.take_stack(self.bytes) {
+                        Ok(stack) => stack,
+                        Err(_) => return Begun::Waits,
+                    }
+                }
+                Err(error) => return Begun::Refused(Exit::failed(error.to_string())),
+            };
+            let Stage::Fresh(function) = std::mem::replace(&mut self.stage, Stage::Taken) else {
+                unreachable!("only what is fresh begins")
+            };
+            let pin = NonNull::from(slot);
+            let entry = move |suspender: &Suspender<'_, (), Out>, ()| {
+                let frame = Frame {
+                    suspender: ptr::from_ref(suspender).cast(),
+                    slot: pin,
+                    quiet: Cell::new(0),
+                    shields: Cell::new(0),
+                    polls: Cell::new(false),
+                    unwound: Cell::new(0),
+                    locals: RefCell::new(Vec::new()),
+                    sleeper: OnceCell::new(),
+                };
+                frame.enter();
+                let _root = Root(&frame);
+                function()
+            };
+            // SAFETY: [residual] promised by who enabled coroutines.
+            let mut coroutine = unsafe { Coroutine::spawned_at(stack, slot.location(), entry) };
+            // SAFETY: the slot is there as long as its process; `tell` only formats numbers and copies text.
+            unsafe { coroutine.describe_with(ptr::from_ref(slot).cast(), tell) };
+            let was_counted = self.seat.is_some();
+            if self.pinned {
+                slot.bind(local.seat);
+                self.thread = current::thread_number();
+                self.seat = Some(local.seat);
+            } else {
+                // SAFETY: by who spawned it.
+                unsafe { coroutine.let_migrate() };
+            }
+            if !was_counted {
+                shared.count_coroutine(self.seat);
+            }
+            self.stage = Stage::Runs(coroutine);
+            Begun::Runs
+        })
+    }
+
+    /// Takes the coroutine out, and puts its result in. Only after it has ended, or if it never will.
+    fn finish(&mut self, slot: &Slot, result: Result<T, Exit>) {
+        let before = std::mem::replace(&mut self.stage, Stage::Ended(result));
+        let Stage::Runs(coroutine) = before else {
+            // It was sent elsewhere, and did not begin there.
+            if self.seat.is_some() {
+                slot.shared().uncount_coroutine(self.seat);
+            }
+            return drop_guarded(before);
+        };
+        match coroutine.into_stack() {
+            Ok(stack) => {
+                current::with_local(|local| match local {
+                    Some(local) => local.put_stack(stack),
+                    None => drop(stack),
+                });
+                slot.shared().note_stack_room();
+            }
+            Err(stuck) => stuck.leak(),
+        }
+        slot.shared().uncount_coroutine(self.seat);
+    }
+
+    /// Before anything on the coroutine's stack runs.
+    fn assert_own_thread(&self) {
+        if self.pinned && self.thread != current::thread_number() {
+            // [own thread] is broken: nothing that could be done here is sound.
+            std::process::abort();
+        }
+    }
+}
+
+impl<F, T> Body for CoBody<F, T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
+        if let Stage::Fresh(_) = self.stage {
+            match self.begin(slot, task) {
+                Begun::Runs => {}
+                Begun::Elsewhere | Begun::PutOff => return Step::GoesOn,
+                Begun::Waits => {
+                    slot.note_waiting(Waiting::STACK);
+                    return Step::Waits(slot.waiting().wait_for());
+                }
+                Begun::Refused(exit) => {
+                    self.finish(slot, Err(exit.clone()));
+                    return Step::ended(exit);
+                }
+            }
+        }
+        self.assert_own_thread();
+        let Stage::Runs(coroutine) = &mut self.stage else {
+            return Step::Ended(None);
+        };
+        let resuming = Resuming::begin(task);
+        let resumed = coroutine.resume(());
+        drop(resuming);
+        match resumed {
+            Resumed::Suspended(Out::Waits) => Step::Waits(slot.waiting().wait_for()),
+            Resumed::Suspended(Out::Stuck) => {
+                self.end(slot, Exit::Killed);
+                Step::ended(Exit::Killed)
+            }
+            Resumed::Returned(value) => {
+                self.finish(slot, Ok(value));
+                Step::Ended(None)
+            }
+        }
+    }
+
+    fn end(&mut self, slot: &Slot, exit: Exit) {
+        let suspended = matches!(&self.stage, Stage::Runs(coroutine) if !coroutine.is_done());
+        if suspended {
+            self.assert_own_thread();
+        }
+        if suspended && let Stage::Runs(coroutine) = &mut self.stage {
+            let waker = waker::borrowed(slot);
+            let mut task = TaskContext::from_waker(&waker);
+            let resuming = Resuming::begin(&mut task);
+            let unwound = coroutine.unwind();
+            drop(resuming);
+            if let Err(UnwindError::Panicked(payload)) = unwound {
+                // The first exit stands.
+                drop_guarded(payload);
+            }
+        }
+        self.finish(slot, Err(exit));
+    }
+
+    fn take_result(&mut self, result: &mut dyn Any) {
+        if let Stage::Ended(ended) = std::mem::replace(&mut self.stage, Stage::Taken)
+            && let Some(result) = result.downcast_mut::<Option<Result<T, Exit>>>()
+        {
+            *result = Some(ended);
+        }
+    }
+}

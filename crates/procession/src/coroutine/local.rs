@@ -1,0 +1,81 @@
+//! Locals of a coroutine.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::{fmt, ptr};
+
+use crate::coroutine::frame::frame;
+use crate::variance::Typed;
+
+thread_local! {
+    static LOCALS: RefCell<Vec<(usize, Rc<dyn Any>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A value of each coroutine's own; in threads that run none, of each thread's own. It is made when first asked for, and dropped when the
+/// coroutine ends, on its stack.
+///
+/// ```
+/// # let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
+/// use std::cell::Cell;
+/// use procession::{co, spawn_coroutine};
+///
+/// static DEPTH: co::Local<Cell<u32>> = co::Local::new(|| Cell::new(0));
+///
+/// scheduler.block_on(async {
+///     for _ in 0..2 {
+///         let child = spawn_coroutine(|_: co::Context<()>| {
+///             co::yield_now();
+///             DEPTH.with(|depth| depth.replace(depth.get() + 1))
+///         });
+///         assert_eq!(child.expect("they are enabled").await, Ok(0));
+///     }
+/// });
+/// # Ok::<(), procession::BuildError>(())
+/// ```
+pub struct Local<T: 'static> {
+    make: fn() -> T,
+    value: Typed<T>,
+}
+
+impl<T: 'static> Local<T> {
+    /// `make` makes the value. Put it into a `static`: it is told from others by its address.
+    pub const fn new(make: fn() -> T) -> Self {
+        Self { make, value: PhantomData }
+    }
+
+    /// Calls `function` with the value of the coroutine, or thread, that runs here.
+    pub fn with<R>(&'static self, function: impl FnOnce(&T) -> R) -> R {
+        let key = ptr::from_ref(self).addr();
+        let value = match frame() {
+            Some(frame) => self.find(key, &frame.locals),
+            None => LOCALS.with(|locals| self.find(key, locals)),
+        };
+        function(&value)
+    }
+
+    fn find(&self, key: usize, locals: &RefCell<Vec<(usize, Rc<dyn Any>)>>) -> Rc<T> {
+        let of_key = |locals: &RefCell<Vec<(usize, Rc<dyn Any>)>>| {
+            let locals = locals.borrow();
+            let (_, value) = locals.iter().find(|(other, _)| *other == key)?;
+            Rc::clone(value).downcast().ok()
+        };
+        if let Some(value) = of_key(locals) {
+            return value;
+        }
+        // The user's code: it may ask for others, or for this.
+        let made: Rc<T> = Rc::new((self.make)());
+        if let Some(value) = of_key(locals) {
+            return value;
+        }
+        locals.borrow_mut().push((key, Rc::<T>::clone(&made)));
+        made
+    }
+}
+
+impl<T> fmt::Debug for Local<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Local(..)")
+    }
+}
