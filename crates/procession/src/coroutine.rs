@@ -90,10 +90,10 @@ pub(crate) mod helpers;
 pub(crate) mod local;
 pub(crate) mod suspend;
 
-pub use self::blocking::blocking;
-pub use self::context::Context;
-pub use self::local::Local;
-pub use self::suspend::{NoCoroutine, Token, suspend, token};
+pub use blocking::blocking;
+pub use context::Context;
+pub use local::Local;
+pub use suspend::{NoCoroutine, Token, suspend, token};
 
 use std::any::Any;
 use std::future::Future;

@@ -20,14 +20,18 @@ pub(crate) mod lifo_slot;
 pub(crate) mod local;
 pub(crate) mod owner;
 pub(crate) mod pace;
+mod park;
 pub(crate) mod reach;
 pub(crate) mod root;
+#[expect(unsafe_code, reason = "a worker runs bodies, which the state protocol hands to it")]
+pub(crate) mod run;
+mod search;
 pub(crate) mod seat;
 pub(crate) mod seat_id;
+mod service;
 pub(crate) mod shared;
 pub(crate) mod shutdown;
 pub(crate) mod stats;
 mod threads;
 pub(crate) mod wait_cycle;
-#[expect(unsafe_code, reason = "a worker runs bodies, which the state protocol hands to it")]
 pub(crate) mod worker;

@@ -9,9 +9,10 @@ use crate::coroutine::frame::{Resuming, Running, suspendable};
 use crate::scheduler::current;
 use crate::scheduler::current::{Entered, Here, Section};
 use crate::scheduler::error::BlockOnError;
+use crate::scheduler::local::Stay;
 use crate::scheduler::root::{Root, RootHold};
 use crate::scheduler::shared::Shared;
-use crate::scheduler::worker::{Stay, sit};
+use crate::scheduler::worker::sit;
 use crate::sys::LentThread;
 
 /// A caller that waits for the seat: when it goes, it is forgotten.

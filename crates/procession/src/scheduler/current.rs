@@ -18,7 +18,7 @@ use crate::coroutine::frame::Quiet;
 use crate::machine::value::CommandResult;
 use crate::mailbox::parcel::Relay;
 use crate::process::slot;
-use crate::process::slot::{Pin, Ready, Slot};
+use crate::process::slot::{Parent, Pin, Ready, Slot};
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::local::Local;
 use crate::scheduler::root::Root;
@@ -437,4 +437,13 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
             shared.announce_from_outside();
         }
     });
+}
+
+impl Local {
+    /// The process whose step runs, as the parent of a new one.
+    #[inline]
+    pub(crate) fn current_as_parent(&self) -> Option<Parent> {
+        // SAFETY: [running] a process in its step has its life pin.
+        unsafe { self.current.get()?.as_ref() }.as_parent()
+    }
 }

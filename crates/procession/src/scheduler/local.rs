@@ -8,8 +8,21 @@ use crate::io::poller::Batch;
 use crate::machine::value::CommandResult;
 use crate::process::slot::Slot;
 use crate::scheduler::core::Core;
+use crate::scheduler::root::Root;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
+
+/// What a step may spend: tokio's number, which at some 50 ns for each operation is a slice of some microseconds.
+pub(crate) const BUDGET: u32 = 128;
+
+/// Rounds over the other workers, before a worker parks. After a search that found nothing, the next is half as long.
+pub(crate) const ROUNDS: u32 = 4;
+
+/// How old an entry in a next slot must be before another worker takes it: Kotlin's number.
+pub(crate) const NEXT_AGE: u64 = 100_000;
+
+/// How long a parking worker waits at most to look at the next slots again, once they keep changing.
+pub(crate) const NEXT_AGE_MAX: u64 = 10_000_000;
 
 /// A thread's seat.
 pub(crate) struct Local {
@@ -81,5 +94,12 @@ impl Default for Seen {
     }
 }
 
-/// What a step may spend: tokio's number, which at some 50 ns for each operation is a slice of some microseconds.
-pub(crate) const BUDGET: u32 = 128;
+/// What a thread in a seat is there for.
+pub(crate) enum Stay<'a> {
+    /// To run processes until the scheduler has ended.
+    Always,
+    /// To run processes until this future is complete.
+    Root(&'a Root, &'a mut dyn FnMut() -> bool),
+    /// To run processes until none can run.
+    Idle,
+}

@@ -29,7 +29,6 @@ use crate::scheduler::end::Newcomer;
 use crate::scheduler::local::Local;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
-use crate::scheduler::worker;
 use crate::spawn::join_handle::{Child, Handle};
 
 /// What a process without a mailbox receives: nothing.
@@ -465,7 +464,7 @@ fn queue(shared: &Hold, share: &HandleShare, inside: bool) {
     let ready = unsafe { Ready::new(share.slot()) };
     match shared.after_publishing(share.slot(), inside) {
         Newcomer::Runs => current::enqueue_newborn(shared, ready),
-        Newcomer::Ends => worker::end_unqueued(shared, ready),
+        Newcomer::Ends => crate::scheduler::run::end_unqueued(shared, ready),
     }
 }
 

@@ -1,0 +1,256 @@
+//! How a worker that has found nothing waits.
+
+use std::sync::Arc;
+
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::hint;
+
+use crate::io::poller::Batch;
+use crate::scheduler::idle::TakenBack;
+use crate::scheduler::local::Local;
+use crate::scheduler::local::Stay;
+use crate::scheduler::local::{NEXT_AGE, NEXT_AGE_MAX};
+use crate::scheduler::seat_id::NEVER;
+use crate::sys::epoll::Kernel;
+use crate::sys::nanoseconds;
+
+/// What became of a thread that found no work.
+pub(crate) enum Parked {
+    Woken,
+    /// Nothing can run in the whole scheduler, unless time passes or the outside acts.
+    AllIdle,
+    /// There are more threads than can be used, and this one has not been for long.
+    Retired,
+}
+
+/// How long a worker naps whose searches found nothing, at first; then twice as long each time, and then it parks for good.
+const NAP: u64 = 50_000;
+
+const NAPS: u32 = 3;
+
+/// How often a worker that has run a process bound to it looks for another before it parks, with the processor's pause each time: 6 us where this was
+/// measured.
+const LOOKS: u32 = 200;
+
+/// Likewise, when it has done so in vain for one time less than `LONG_LOOK_EVERY`: longer than the system needs to wake the worker that answers, so that
+/// both look again from then on (`co_apart` 0.53 us, and 0.6 to 1.1 without).
+const LOOKS_LONG: u32 = 2000;
+
+const LONG_LOOK_EVERY: u32 = 16;
+
+/// After how many nanoseconds a thread tries again to retire that was not allowed to, however short the keep-alive.
+const RETIRE_AGAIN: u64 = 100_000_000;
+
+impl Local {
+    /// How long to park at most because a running worker's next slot is full, so that it is looked at again.
+    fn next_slots_until(&self) -> u64 {
+        let full = self.shared.all_seats().any(|seat| !seat.next.look().is_null());
+        if !full || self.shared.world.is_test() || self.shared.idle.counts().0 > 0 {
+            self.patience.set(NEXT_AGE);
+            return NEVER;
+        }
+        let patience = self.patience.get();
+        self.patience.set((patience * 2).min(NEXT_AGE_MAX));
+        self.shared.world.now().saturating_add(patience)
+    }
+
+    /// How long this worker naps, if it is to: while others run, and if it has found nothing since it was woken.
+    fn nap(&self) -> Option<u64> {
+        let shared = &*self.shared;
+        let naps = self.naps.get();
+        let in_vain = !self.useful.replace(false) && self.rounds.get() == 1;
+        if !in_vain || naps == NAPS || shared.world.is_test() || !shared.idle.is_another_awake() {
+            self.naps.set(0);
+            return None;
+        }
+        self.naps.set(naps + 1);
+        Some(NAP << naps)
+    }
+
+    /// Looks for a while for a process that only this worker can run, if it has run one: another that runs elsewhere may be about to answer it, and
+    /// for each to park and be woken takes fifty times as long. Says whether there is one, or something else to do.
+    pub(crate) fn await_bound(&self) -> bool {
+        let shared = &*self.shared;
+        if !self.had_bound.replace(false) || shared.first_seats() == 1 || shared.world.is_test() {
+            return false;
+        }
+        let bound = &shared.seat(self.seat).bound;
+        let in_vain = self.looked_in_vain.get();
+        let looks = if in_vain % LONG_LOOK_EVERY == LONG_LOOK_EVERY - 1 { LOOKS_LONG } else { LOOKS };
+        for look in 0..looks {
+            if !bound.is_empty() {
+                self.looked_in_vain.set(0);
+                return true;
+            }
+            // It may still count as searching, so that nobody else is woken for what is queued now.
+            if look % 16 == 0 && shared.has_queued() {
+                return true;
+            }
+            hint::spin_loop();
+        }
+        self.looked_in_vain.set(in_vain.wrapping_add(1));
+        false
+    }
+
+    /// Parks until there is something to do (`scheduler/idle.rs`).
+    pub(crate) fn park(&self, stay: &Stay<'_>) -> Parked {
+        let shared = &*self.shared;
+        let seat = shared.seat(self.seat);
+        seat.stats.parks.add(1);
+        let nap = self.nap();
+        let mut napping = nap.map(|_| shared.idle.nap());
+        // What others left in the heap is put right while there is nothing else to do.
+        seat.timers.adjust();
+        seat.timers.clean();
+        if self.seat.0 >= shared.first_seats() {
+            // An extra worker may be gone for long, and a limit on processes counts the slots that it holds.
+            self.core.return_slots(shared);
+        }
+        if shared.idle.announce(self.seat, self.searching.replace(false)) {
+            shared.tell_all_idle();
+        }
+        shared.note_end_at_leisure();
+        let nap_until = nap.map_or(NEVER, |nap| shared.world.now().saturating_add(nap));
+        let mut look_again = nap_until.min(self.next_slots_until());
+        let mut retire_at = self.retire_at(stay);
+        let not_before = self.not_before();
+        loop {
+            let deadline = shared.next_deadline();
+            let due = deadline <= shared.world.now();
+            let must_run = !seat.bound.is_empty() || self.has_bound() || self.is_over(stay);
+            if (due || shared.has_queued() || must_run) && self.take_back(must_run) {
+                break;
+            }
+            if matches!(stay, Stay::Idle) && self.poll_while_parked() {
+                break;
+            }
+            let may_leave = matches!(stay, Stay::Idle) && shared.outstanding() == 0;
+            let may_advance = shared.may_advance() && deadline != NEVER;
+            if (may_leave || may_advance)
+                && let Some(awakenings) = shared.idle.take_back_if_all_parked(self.seat)
+            {
+                self.searching.set(true);
+                // Only now nobody else runs: what was read before may be old.
+                let idle = shared.outstanding() == 0 && !shared.has_work();
+                let deadline = shared.next_deadline();
+                let may_advance = may_advance && shared.may_advance();
+                let idle = idle && shared.idle.is_alone_since(awakenings);
+                if idle && may_leave && deadline > shared.world.now() {
+                    self.stop_searching();
+                    // It may have kept the time while another ran; whoever sets a timer must not rely on it any more.
+                    shared.leave_keeping(self.seat);
+                    return Parked::AllIdle;
+                }
+                if idle && may_advance && deadline != NEVER {
+                    shared.world.advance_to(deadline);
+                }
+                break;
+            }
+            // Due, but without a permit: those who are awake come to it, and when one of them parks it keeps the time, since this one does not.
+            if due && shared.resign_keeping(self.seat) {
+                continue;
+            }
+            let keeps = if due { None } else { shared.keep_time(self.seat, deadline) };
+            // Who relies on this one for the deadline finds it as late as the system might have been.
+            let keeps = keeps.map(|until| until.max(not_before));
+            let until_then = look_again.min(retire_at);
+            match (keeps, shared.poller.kernel()) {
+                (Some(until), Some(kernel)) => {
+                    if self.wait_in_kernel(kernel, until.min(until_then)) {
+                        break;
+                    }
+                }
+                (until, _) => shared.world.park(&seat.parker, until.unwrap_or(NEVER).min(until_then)),
+            }
+            if shared.idle.come(self.seat) {
+                // A waker took it off.
+                self.searching.set(true);
+                break;
+            }
+            let now = shared.world.now();
+            if now >= retire_at {
+                if shared.idle.retire(self.seat) {
+                    shared.leave_keeping(self.seat);
+                    return Parked::Retired;
+                }
+                // It is the last beside those that block.
+                retire_at = self.retire_at(stay).max(now.saturating_add(RETIRE_AGAIN));
+            }
+            if now >= look_again {
+                if self.take_back(false) {
+                    break;
+                }
+                // Without a permit, this is for those who are awake. Nobody relies on this one from here on, and it looks once more.
+                napping = None;
+                look_again = NEVER;
+            }
+        }
+        drop(napping);
+        self.core.pace.resume();
+        shared.leave_keeping(self.seat);
+        shared.rouse_watchdog();
+        Parked::Woken
+    }
+
+    /// Takes the announcement back, unless there is no permit; says whether this worker searches now.
+    fn take_back(&self, force: bool) -> bool {
+        let searches = match self.shared.idle.take_back(self.seat, force) {
+            // The waker's token wakes once too often.
+            TakenBack::Yes | TakenBack::ByWaker => true,
+            TakenBack::NoPermit => false,
+        };
+        self.searching.set(searches);
+        searches
+    }
+
+    /// When this thread leaves, if it is not used until then, and there are more than can be.
+    fn retire_at(&self, stay: &Stay<'_>) -> u64 {
+        let shared = &*self.shared;
+        // Coroutines that have begun here stay on this thread.
+        let keeps = shared.seat(self.seat).coroutines.load(Relaxed) > 0;
+        if !matches!(stay, Stay::Always) || keeps || !shared.idle.has_surplus() {
+            return NEVER;
+        }
+        shared.world.now().saturating_add(nanoseconds(shared.threads.keep_alive))
+    }
+
+    /// Parks as the keeper, until something happens to a descriptor, too; then this worker is parked no longer.
+    fn wait_in_kernel(&self, kernel: &Arc<Kernel>, until: u64) -> bool {
+        let shared = &*self.shared;
+        let mut batch = self.batch.take();
+        let asking = shared.begin_waiting();
+        shared.world.park_in_kernel(&shared.seat(self.seat).parker, kernel, until, &mut batch.events);
+        drop(asking);
+        let found = self.found_while_parked(&mut batch);
+        self.batch.replace(batch);
+        found
+    }
+
+    /// Looks once, before this worker is called idle.
+    fn poll_while_parked(&self) -> bool {
+        let mut batch = self.batch.take();
+        self.shared.poll(&mut batch);
+        let found = self.found_while_parked(&mut batch);
+        self.batch.replace(batch);
+        found
+    }
+
+    /// Delivers what a parked worker has polled. It is parked no longer, then, and leaves the office, so that who is woken can take it.
+    fn found_while_parked(&self, batch: &mut Batch) -> bool {
+        if batch.events.is_empty() {
+            return false;
+        }
+        let searches = self.take_back(false);
+        self.shared.leave_keeping(self.seat);
+        if !searches {
+            // Without a permit it stays where it is. What it delivers is for others, who look into the global queue.
+            self.core.woken.close();
+        }
+        self.deliver(batch, 0);
+        if !searches {
+            self.unannounced.set(false);
+            self.shared.announce();
+        }
+        searches
+    }
+}

@@ -1,0 +1,146 @@
+//! One step of a process, and its end.
+
+use std::task::Context as TaskContext;
+
+use procession_sync::atomic::Ordering::{Relaxed, Release};
+
+use crate::process::body::Step;
+use crate::process::slot::Ready;
+use crate::process::state::Wait;
+use crate::process::unwind::{drop_guarded, guarded};
+use crate::process::waker;
+use crate::scheduler::current;
+use crate::scheduler::local::{BUDGET, Local};
+use crate::scheduler::shared::Shared;
+use crate::{Exit, Waiting, relations};
+
+impl Local {
+    /// Runs one step of a process.
+    pub(crate) fn run(&self, ready: Ready) {
+        let slot = ready.slot();
+        let seat = self.shared.seat(self.seat);
+        // Before its step begins: these wakers wake it, which must not count as news.
+        for waker in slot.take_foreign_wakers() {
+            drop(guarded(|| waker.wake()));
+        }
+        let seen = slot.state.start();
+        // Only this worker writes these, so no read-modify-writes.
+        seat.running.store(slot.index() + 1, Relaxed);
+        // Ordering: Release pairs with the Acquire of `in_steps`: who finds the step finds whose it is.
+        seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Release);
+        slot.steps.store(slot.steps.load(Relaxed).wrapping_add(1), Relaxed);
+        if !self.inherits.take() {
+            self.budget.set(BUDGET);
+        }
+        self.gives_way.set(false);
+        self.current.set(Some(ready.as_raw()));
+        slot.clear_waiting();
+        let step = if seen.is_terminated() {
+            Err(relations::doom(slot))
+        } else {
+            let waker = waker::borrowed(slot);
+            let mut task = TaskContext::from_waker(&waker);
+            // SAFETY: [running] this worker took the entry.
+            guarded(|| unsafe {
+                slot.with_body(|body| body.as_mut().map_or(Step::Ended(None), |body| body.step(slot, &mut task)))
+            })
+        };
+        match step {
+            Ok(Step::Waits(wait_for)) if !self.gives_way.get() => {
+                self.current.set(None);
+                if slot.state.wait(wait_for) == Wait::Enqueue {
+                    self.push_continued(ready);
+                }
+            }
+            Ok(Step::Waits(_) | Step::GoesOn) => {
+                self.current.set(None);
+                slot.state.give_way();
+                self.push_continued(ready);
+            }
+            Ok(Step::Ended(exit)) => self.end(ready, exit.as_deref().unwrap_or(&Exit::Normal)),
+            Err(exit) => {
+                if exit.is_panic() {
+                    seat.stats.panics.add(1);
+                }
+                // SAFETY: [running] as above.
+                let ended = guarded(|| unsafe {
+                    slot.with_body(|body| body.as_mut().map(|body| body.end(slot, exit.clone())))
+                });
+                // A second panic, of a `Drop`: the state is gone all the same, and the first exit stands.
+                drop(ended);
+                self.end(ready, &exit);
+            }
+        }
+        seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// The step has ended its process: the slot may be another's before this returns, so the worker names it no longer when users' code runs.
+    fn end(&self, ready: Ready, exit: &Exit) {
+        complete(&self.shared, ready, exit);
+        self.current.set(None);
+        self.shared.seat(self.seat).running.store(0, Relaxed);
+        self.shared.note_end();
+    }
+}
+
+/// Ends a process whose result is in its body; the caller runs it, and goes on with `note_end`, which may run users' code, when it is nobody's step any more:
+/// the slot may be another's by then.
+fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
+    let slot = ready.slot();
+    slot.drop_foreign_wakers();
+    let counter = current::counter(shared);
+    counter.add(|stats| &stats.received, slot.received().into());
+    if slot.is_alone() {
+        // A result whose `Drop` does not return is that of a process that still runs.
+        // SAFETY: [running] the handle is gone, so the body is the caller's until the end.
+        drop_guarded(unsafe { slot.with_body(Option::take) });
+        if slot.seal() {
+            // SAFETY: just sealed, and nothing is left of it.
+            unsafe { crate::process::life::free_sealed(ready) };
+            counter.add(|stats| &stats.ended, 1);
+            return;
+        }
+    }
+    counter.add(|stats| &stats.discarded, slot.close_mailbox().into());
+    // Whoever gets the result finds it counted. What nobody waits for has ended when its result is dropped.
+    let counted = slot.state.see().has_handle();
+    if counted {
+        counter.add(|stats| &stats.ended, 1);
+    }
+    if slot.state.see().is_related() {
+        relations::release_name(slot);
+    }
+    let seen = slot.state.complete();
+    if seen.is_related() {
+        relations::settle(slot, exit);
+    }
+    let detached = !seen.has_handle();
+    if detached {
+        slot.note_waiting(Waiting::DROP);
+        // SAFETY: [running] the handle was gone, so the body is still the caller's.
+        drop_guarded(unsafe { slot.with_body(Option::take) });
+        slot.forget_waiting(Waiting::DROP);
+    } else if seen.has_waiter()
+        // SAFETY: [cell] `complete` has found it.
+        && let Some(waiter) = unsafe { slot.take_waiter() }
+    {
+        drop(guarded(|| waiter.wake()));
+    }
+    // Code of the user's has run since the first look, and may have polled a context: nobody wakes what it left.
+    slot.drop_foreign_wakers();
+    // SAFETY: completed above, by who ran it.
+    unsafe { crate::process::life::let_go(ready, detached) };
+    if !counted {
+        counter.add(|stats| &stats.ended, 1);
+    }
+}
+
+/// Ends a process that was never queued: its maker holds its entry.
+pub(crate) fn end_unqueued(shared: &Shared, ready: Ready) {
+    let slot = ready.slot();
+    let _ = slot.state.start();
+    // SAFETY: [running] the entry is the caller's.
+    drop(guarded(|| unsafe { slot.with_body(|body| body.as_mut().map(|body| body.end(slot, Exit::Killed))) }));
+    complete(shared, ready, &Exit::Killed);
+    shared.note_end();
+}

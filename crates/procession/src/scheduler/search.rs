@@ -1,0 +1,293 @@
+//! The order in which a worker looks for the next process.
+
+use procession_queue::{Global, Steal};
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::hint;
+
+use crate::process::slot::Ready;
+use crate::scheduler::lane::Lane;
+use crate::scheduler::local::{Local, NEXT_AGE, ROUNDS, Seen};
+use crate::scheduler::pace::Turn;
+use crate::scheduler::seat_id::SeatId;
+use crate::scheduler::worker::queue_share;
+
+/// Runs in a row out of the next slot while other local work waits; tokio's number.
+const NEXT_IN_A_ROW: u32 = 3;
+
+/// The same while steps are slow: each run delays what is owed by a whole step.
+const NEXT_IN_A_ROW_SLOW: u32 = 1;
+
+impl Local {
+    /// How long a chain of wake-ups may be while other local work waits.
+    pub(crate) fn chain_max(&self) -> u32 {
+        if self.core.pace.is_slow() { NEXT_IN_A_ROW_SLOW } else { NEXT_IN_A_ROW }
+    }
+
+    #[inline]
+    pub(crate) fn find_local(&self) -> Option<Ready> {
+        if let Some(next) = self.take_next() {
+            if self.chain.get() < self.chain_max() || !self.has_local() {
+                self.chain.set(self.chain.get().saturating_add(1));
+                self.inherits.set(true);
+                self.announce_queued();
+                return Some(next);
+            }
+            // It has had its turns.
+            self.push_continued(next);
+        }
+        self.chain.set(0);
+        let owed = if self.core.owed.is_any() { self.find_owed() } else { None };
+        let found = owed.or_else(|| self.find_woken_bound()).or_else(|| self.core.deque.pop());
+        if found.is_some() {
+            self.announce_queued();
+            return found;
+        }
+        let found = self.core.woken.pop().or_else(|| self.pop_continued()).or_else(|| self.pop_bound());
+        if self.unannounced.take() && self.has_queued() {
+            self.shared.announce_in_sight();
+        }
+        found
+    }
+
+    /// Whose turn is owed since the last service.
+    fn find_owed(&self) -> Option<Ready> {
+        let core = &self.core;
+        let turn = core.owed.next();
+        let found = match turn {
+            // Bound processes and others have every other of these turns.
+            Turn::Woken => self.find_woken_bound().or_else(|| core.woken.pop()).or_else(|| self.pop_bound()),
+            Turn::Continued => self.pop_continued(),
+            Turn::Spawned => core.deque.pop_oldest(),
+            Turn::Any => return None,
+        };
+        if found.is_none() {
+            core.owed.none_left(turn);
+        }
+        found
+    }
+
+    /// Before something else runs: what was pushed onto a ring since the last time is for others, too.
+    #[inline]
+    fn announce_queued(&self) {
+        if self.unannounced.take() && self.has_queued() {
+            self.shared.announce();
+        }
+    }
+
+    /// A woken process that is bound to this worker, at every other call.
+    #[inline]
+    fn find_woken_bound(&self) -> Option<Ready> {
+        let bound_turn = !self.ran_bound.replace(false);
+        if bound_turn { self.pop_bound() } else { None }
+    }
+
+    /// The oldest continued process; a bound one, if as many others have had their turn as were before it.
+    #[inline]
+    fn pop_continued(&self) -> Option<Ready> {
+        let core = &self.core;
+        let taken = core.rounds_taken.get();
+        let mut bound = core.bound_continued.borrow_mut();
+        let is_due = |(_, due): &(Ready, u32)| taken.wrapping_sub(*due).cast_signed() >= 0;
+        if !bound.front().is_some_and(is_due)
+            && let Some(ready) = core.continued.pop()
+        {
+            core.rounds_taken.set(taken.wrapping_add(1));
+            return Some(ready);
+        }
+        let (ready, _) = bound.pop_front()?;
+        self.had_bound.set(true);
+        Some(ready)
+    }
+
+    #[inline]
+    fn pop_bound(&self) -> Option<Ready> {
+        let seat = &self.shared.seat(self.seat).bound;
+        let has_own = !self.core.bound.borrow().is_empty();
+        if seat.is_empty() && !has_own {
+            return None;
+        }
+        // What others have queued has every other turn.
+        let others_turn = self.bound_turn.replace(!self.bound_turn.get()) && !seat.is_empty();
+        let own = || self.core.bound.borrow_mut().pop_front();
+        let of_others = || Some((seat.pop()?, 0));
+        let (ready, chain) = if others_turn { of_others().or_else(own) } else { own().or_else(of_others) }?;
+        self.chain.set(chain);
+        self.ran_bound.set(true);
+        self.had_bound.set(true);
+        Some(ready)
+    }
+
+    pub(crate) fn has_bound(&self) -> bool {
+        !self.core.bound.borrow().is_empty() || !self.core.bound_continued.borrow().is_empty()
+    }
+
+    /// Whether anything is queued here that others can take, except in the LIFO slot; or behind a ring of this worker.
+    fn has_queued(&self) -> bool {
+        let core = &self.core;
+        let is_any = !core.continued.is_empty() || !core.woken.is_empty() || !core.deque.is_empty();
+        is_any || core.continued.overflows() || core.woken.overflows()
+    }
+
+    /// Whether anything is queued here, except in the LIFO slot.
+    fn has_local(&self) -> bool {
+        self.has_queued() || self.has_bound() || !self.shared.seat(self.seat).bound.is_empty()
+    }
+
+    #[inline]
+    fn take_next(&self) -> Option<Ready> {
+        Some(Ready::from_raw(self.shared.seat(self.seat).next.take()?))
+    }
+
+    /// Global queue, timers, descriptors, other workers.
+    pub(crate) fn find_shared(&self) -> Option<Ready> {
+        let come_up = || if self.fire_due() | self.poll() { self.find_local() } else { None };
+        self.pop_global().or_else(come_up).or_else(|| self.search())
+    }
+
+    /// The oldest of the global queue, or of the overflow queue, to be run. A share of the rest goes into the ring before it.
+    fn pop_global(&self) -> Option<Ready> {
+        let (core, shared) = (&self.core, &*self.shared);
+        self.pop_behind(&core.woken, &shared.global).or_else(|| self.pop_behind(&core.continued, &shared.overflow))
+    }
+
+    #[inline]
+    fn pop_behind<const CAPACITY: usize>(&self, lane: &Lane<Ready, CAPACITY>, behind: &Global<Ready>) -> Option<Ready> {
+        let mut first = None;
+        if !behind.is_empty() {
+            self.take_share(lane, behind, 1 + lane.room(), Some(&mut first));
+            // What this worker does not run at once is for others, too.
+            if !lane.is_empty() {
+                self.shared.announce();
+            }
+        }
+        lane.note_refilled(behind);
+        first
+    }
+
+    /// Takes a share, of `most` at most, of the queue behind a ring into that ring, except the first if that is asked for. Returns how many
+    /// there were.
+    pub(crate) fn take_share<const CAPACITY: usize>(
+        &self,
+        lane: &Lane<Ready, CAPACITY>,
+        behind: &Global<Ready>,
+        most: usize,
+        first: Option<&mut Option<Ready>>,
+    ) -> usize {
+        let share = behind.pop_share(self.shared.width(), most);
+        if self.shared.is_shuffled() {
+            let mut batch: Vec<Ready> = share.collect();
+            self.core.generator.borrow_mut().shuffle(&mut batch);
+            return queue_share(lane, batch.into_iter(), first);
+        }
+        queue_share(lane, share, first)
+    }
+
+    /// Looks at the other workers, unless enough others do.
+    fn search(&self) -> Option<Ready> {
+        let shared = &*self.shared;
+        let reach = shared.idle.reach();
+        if reach == 1 {
+            return None;
+        }
+        if !self.searching.get() {
+            if !shared.idle.start_searching() {
+                return None;
+            }
+            self.searching.set(true);
+        }
+        let stats = &shared.seat(self.seat).stats;
+        stats.searches.add(1);
+        let rounds = self.rounds.get();
+        for round in 0..rounds {
+            let last = round + 1 == rounds || shared.world.is_test();
+            let mut lost = false;
+            for victim in self.others(reach) {
+                let found = match self.steal(victim, &mut lost) {
+                    None if last => self.steal_late(victim),
+                    found => found,
+                };
+                if found.is_some() {
+                    self.rounds.set(ROUNDS);
+                    stats.steals.add(1);
+                    shared.seat(victim).stats.stolen.add_shared(1);
+                    return found;
+                }
+            }
+            if let Some(ready) = self.pop_global() {
+                return Some(ready);
+            }
+            if last && !lost {
+                break;
+            }
+            hint::spin_loop();
+        }
+        self.rounds.set((rounds / 2).max(1));
+        None
+    }
+
+    /// The other seats, in random order. With extra seats in use, in the order of their numbers, from a random one on.
+    pub(crate) fn others(&self, seats: u32) -> impl Iterator<Item = SeatId> + use<> {
+        let (start, stride) = {
+            let mut generator = self.core.generator.borrow_mut();
+            let strides = self.shared.strides();
+            let stride =
+                if seats == self.shared.first_seats() { strides[generator.usize(0..strides.len())] } else { 1 };
+            (generator.u32(0..seats), stride)
+        };
+        let own = self.seat;
+        // A stride that is coprime to their number visits each once.
+        (0..seats)
+            .map(move |i| SeatId(((u64::from(start) + u64::from(i) * u64::from(stride)) % u64::from(seats)) as u32))
+            .filter(move |&seat| seat != own)
+    }
+
+    fn steal(&self, victim: SeatId, lost: &mut bool) -> Option<Ready> {
+        let victim = self.shared.seat(victim);
+        // An empty queue is told by two loads, without a read-modify-write.
+        let (core, queues) = (&self.core, &victim.queues);
+        let mut taken = |stolen: Steal<Ready>| {
+            *lost |= stolen.is_retry();
+            stolen.success()
+        };
+        let ready = taken(core.woken.steal_half(&queues.woken))
+            .or_else(|| taken(core.continued.steal_half(&queues.deque)))
+            .or_else(|| taken(core.continued.steal_half(&queues.continued)))?;
+        if self.has_queued() {
+            self.shared.announce();
+        }
+        Some(ready)
+    }
+
+    /// What is taken from another worker only when nothing else is left: its next slot, if that is old, and its due timers.
+    fn steal_late(&self, victim: SeatId) -> Option<Ready> {
+        let shared = &*self.shared;
+        let seat = shared.seat(victim);
+        if self.fire(&seat.timers)
+            && let Some(ready) = self.find_local()
+        {
+            return Some(ready);
+        }
+        let mut seen = self.seen_next.borrow_mut();
+        let victim = victim.0 as usize;
+        if seen.len() <= victim {
+            seen.resize(victim + 1, Seen::default());
+        }
+        let seen = &mut seen[victim];
+        let entry = seat.next.look();
+        let step = seat.step.load(Relaxed);
+        if entry.is_null() {
+            *seen = Seen::default();
+            return None;
+        }
+        let now = shared.world.now();
+        if (seen.entry, seen.step) != (entry, step) {
+            *seen = Seen { entry, step, since: now };
+            return None;
+        }
+        if now - seen.since < NEXT_AGE {
+            return None;
+        }
+        *seen = Seen::default();
+        seat.next.steal(entry).map(Ready::from_raw)
+    }
+}

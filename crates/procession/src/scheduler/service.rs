@@ -1,0 +1,305 @@
+//! The services of a worker: timers, descriptors, the global queue, and a balance with others.
+
+use procession_queue::Global;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::io::poller::Batch;
+use crate::process::slot::Ready;
+use crate::scheduler::lane::Lane;
+use crate::scheduler::local::Local;
+use crate::scheduler::pace::{Look, SERVE_EVERY};
+use crate::scheduler::seat_id::SeatId;
+use crate::time::action::Action;
+use crate::time::timers::Timers;
+
+/// Services with short steps of which one takes a share of what has overflowed deques; the others take one process.
+/// That is the roots of whole trees of processes, each of which makes a deque overflow again. With a share
+/// at every service, `skynet` takes a third longer.
+const SHARE_EVERY: u32 = 4;
+
+/// Such a share.
+const SHARE: usize = 17;
+
+/// Services in a row that do not read the clock, if seats without permits may depend on it. Each comes 250 us after
+/// the one before it at the latest, as far as the worker knows.
+const TIMELESS: u32 = 4;
+
+/// Nanoseconds for which a service with slow steps goes on while timers or descriptors bring more.
+const SERVE_FOR: u64 = 100_000;
+
+/// Nanoseconds between two comparisons with the rings of other workers.
+const BALANCE_EVERY: u64 = SERVE_EVERY;
+
+/// Processes that one comparison moves at most.
+const BALANCE_MAX: usize = 16;
+
+/// Workers that are compared with at most, drawn by chance: enough to find one of two that has more.
+const BALANCE_WITH: usize = 4;
+
+/// How far apart a worker wakes for timers at least: what the system needs to wake it is not much less.
+const APART: u64 = 20_000;
+
+/// Likewise, if they come more often than that, so that most of its time would go into waking.
+const APART_DENSE: u64 = 200_000;
+
+impl Local {
+    /// `Look` of `scheduler/pace.rs`, and a service if it is time for one.
+    #[inline(never)]
+    pub(crate) fn look(&self, beacon: u64) {
+        let look = self.core.pace.look(beacon, self.shared.is_watched(), || self.shared.world.now());
+        if look.serves {
+            self.serve(look);
+        }
+    }
+
+    /// `Serve` of `scheduler/pace.rs`.
+    fn serve(&self, look: Look) {
+        let core = &self.core;
+        let now = look.now.or_else(|| self.time_for_others());
+        // What waits in these queues is older than what comes now.
+        self.serve_global(look.dispatches as usize);
+        self.serve_overflow(look.dispatches as usize);
+        let (mut has_more, until) = (true, now.map_or(0, |now| now.saturating_add(SERVE_FOR)));
+        while has_more {
+            has_more = self.fire_due();
+            if now.is_some() {
+                has_more |= self.fire_due_of_others();
+            }
+            has_more |= self.poll();
+            // Only while steps are slow: otherwise the next service comes soon enough.
+            has_more &= core.pace.is_slow() && self.shared.world.now() < until;
+        }
+        let compares = now.is_some_and(|now| now.saturating_sub(self.balanced_at.get()) >= BALANCE_EVERY);
+        if compares {
+            self.balanced_at.set(now.unwrap_or_default());
+            // Before it is counted what waits here.
+            self.take_left_behind();
+        }
+        let bound = core.bound.borrow().len() + self.shared.seat(self.seat).bound.len();
+        let continued = core.continued.len() + core.bound_continued.borrow().len();
+        // All of the deque is owed a turn while steps are slow, and one process of it otherwise.
+        let spawned = core.deque.len().min(if core.pace.is_slow() { usize::MAX } else { 1 });
+        let woken = core.woken.len() + bound;
+        if spawned == 0 && (woken == 0 || continued == 0) {
+            // Only one class waits, in a ring: the usual order serves it.
+            core.owed.note(0, 0, 0);
+        } else {
+            core.owed.note(woken, continued, spawned);
+        }
+        if compares && continued > 0 {
+            self.balance();
+        }
+    }
+
+    /// Takes over what is queued at seats without a permit. Nobody runs it there: the thread blocks, is
+    /// parked, or has left. Workers that always have something to do never steal.
+    fn take_left_behind(&self) {
+        let shared = &*self.shared;
+        let is_filled = |seat: &SeatId| !shared.seat(*seat).queues.are_empty();
+        let mut filled = self.others(shared.idle.reach()).filter(is_filled).peekable();
+        if filled.peek().is_none() {
+            return;
+        }
+        for other in shared.idle.without_permit(filled) {
+            let seat = shared.seat(other);
+            // As many as there are now: its step may go on, and queue more.
+            for _ in 0..seat.queues.len() {
+                if let Some(ready) = seat.queues.woken.steal().success() {
+                    self.push_woken(ready);
+                } else if let Some(ready) = seat.queues.deque.steal().success() {
+                    self.push_continued(ready);
+                } else if let Some(ready) = seat.queues.continued.steal().success() {
+                    self.push_continued(ready);
+                } else {
+                    break;
+                }
+                shared.seat(self.seat).stats.steals.add(1);
+                seat.stats.stolen.add_shared(1);
+            }
+        }
+    }
+
+    /// Refills the woken ring from the global queue, for as many dispatches as there were since the last service: half of these turns are
+    /// those of woken processes. Half of those belong to the global queue, however many are woken here.
+    fn serve_global(&self, dispatches: usize) {
+        let shared = &*self.shared;
+        if shared.global.is_empty() {
+            return self.core.woken.note_refilled(&shared.global);
+        }
+        let wanted = (dispatches / 2 + 1).saturating_sub(self.core.woken.len()).max(dispatches / 4 + 1);
+        self.refill(&self.core.woken, &shared.global, wanted);
+        // What this worker does not run at once is for others, too.
+        shared.announce();
+    }
+
+    /// Refills the continued ring from the overflow queue: by as many as have continued since the last service, if the ring has overflowed,
+    /// since all of them are there now. Otherwise it is what has overflowed a deque, and has a share now and then.
+    fn serve_overflow(&self, dispatches: usize) {
+        let (core, shared) = (&self.core, &*self.shared);
+        if shared.overflow.is_empty() {
+            return core.continued.note_refilled(&shared.overflow);
+        }
+        core.services.set(core.services.get().wrapping_add(1));
+        let has_share = core.pace.is_slow() || core.services.get().is_multiple_of(SHARE_EVERY);
+        let wanted = match (core.continued.overflows(), has_share) {
+            (true, _) => dispatches + 1,
+            (false, true) => SHARE,
+            (false, false) => 1,
+        };
+        self.refill(&core.continued, &shared.overflow, wanted);
+        shared.announce();
+    }
+
+    /// Takes so many processes of the queue behind a ring into that ring, if there are as many and there is room.
+    fn refill<const CAPACITY: usize>(&self, lane: &Lane<Ready, CAPACITY>, behind: &Global<Ready>, wanted: usize) {
+        let mut left = wanted;
+        loop {
+            let taken = self.take_share(lane, behind, left.min(lane.room()), None);
+            left -= taken;
+            if taken == 0 || left == 0 {
+                return lane.note_refilled(behind);
+            }
+        }
+    }
+
+    /// Takes over a part of the continued processes of a worker that has more to do.
+    fn balance(&self) {
+        let shared = &*self.shared;
+        let reach = shared.idle.reach();
+        if reach == 1 {
+            return;
+        }
+        let own = self.core.deque.len() + self.core.woken.len() + self.core.continued.len();
+        let queued = |seat: &SeatId| shared.seat(*seat).queues.len();
+        let Some(other) = self.others(reach).take(BALANCE_WITH).max_by_key(queued) else { return };
+        let in_step = shared.seat(other).step.load(Relaxed) % 2 == 1;
+        let count = surplus(own, queued(&other), in_step);
+        let stats = &shared.seat(self.seat).stats;
+        for _ in 0..count {
+            let Some(ready) = shared.seat(other).queues.continued.steal().success() else { return };
+            stats.steals.add(1);
+            shared.seat(other).stats.stolen.add_shared(1);
+            self.push_continued(ready);
+        }
+    }
+
+    /// Queues who waits for what has happened to descriptors; says whether there was anything.
+    #[inline]
+    pub(crate) fn poll(&self) -> bool {
+        self.shared.poller.kernel().is_some() && self.poll_kernel()
+    }
+
+    #[cold]
+    fn poll_kernel(&self) -> bool {
+        let mut batch = self.batch.take();
+        let found = self.shared.poll(&mut batch);
+        if found {
+            // This worker runs one itself.
+            self.deliver(&mut batch, 1);
+        }
+        self.batch.replace(batch);
+        found
+    }
+
+    /// Queues them, where others can take them; but for `own` of them, each is worth a worker.
+    pub(crate) fn deliver(&self, batch: &mut Batch, own: usize) {
+        let woken = self.shared.deliver(batch);
+        // Some of them this worker has announced already, and threads that are no workers wake themselves: at worst a few look in vain.
+        self.shared.announce_many(woken.saturating_sub(own));
+    }
+
+    /// Fires what is due here and in the timers of threads that are no workers; says whether anything was.
+    pub(crate) fn fire_due(&self) -> bool {
+        let shared = &*self.shared;
+        let own = self.fire(&shared.seat(self.seat).timers);
+        self.fire(&shared.outside) || own
+    }
+
+    /// Fires due timers of other workers: of all if steps are slow here, since they will be slow there, too; otherwise of those without a
+    /// permit, and of those that have not come to it for as long as lies between two services.
+    fn fire_due_of_others(&self) -> bool {
+        let shared = &*self.shared;
+        let now = shared.world.now();
+        if shared.next_deadline() > now {
+            return false;
+        }
+        let late = now.saturating_sub(SERVE_EVERY);
+        let is_due = |seat: &SeatId| shared.made_seat(*seat).is_some_and(|seat| seat.timers.next() <= now);
+        let due: Vec<_> = (0..shared.idle.reach()).map(SeatId).filter(is_due).collect();
+        let without_permit = shared.idle.without_permit(due.iter().copied());
+        let mut fired = false;
+        for seat in due {
+            let timers = &shared.seat(seat).timers;
+            if self.core.pace.is_slow() || without_permit.contains(&seat) || timers.next() <= late {
+                fired |= self.fire(timers);
+            }
+        }
+        fired
+    }
+
+    /// The time, at every fourth service that does not know it, if a seat without a permit may depend on this worker: its steps are so short
+    /// that this is soon enough.
+    fn time_for_others(&self) -> Option<u64> {
+        let timeless = &self.core.timeless;
+        timeless.set(timeless.get() + 1);
+        if timeless.get() < TIMELESS || self.shared.idle.are_all_awake() {
+            return None;
+        }
+        timeless.set(0);
+        Some(self.shared.world.now())
+    }
+
+    pub(crate) fn fire(&self, timers: &Timers<Action>) -> bool {
+        let fired = self.shared.fire(timers);
+        if fired > 0 && !self.shared.world.is_test() {
+            self.fired_at.set(self.shared.world.now());
+            self.fired.set(self.fired.get().saturating_add(fired));
+        }
+        fired > 0
+    }
+
+    /// Until when a worker that parks now does not wake for timers. Asked once each time.
+    pub(crate) fn not_before(&self) -> u64 {
+        let at = self.fired_at.get();
+        let span = at - self.fired_before.replace(at);
+        let is_dense = u64::from(self.fired.take()) * APART > span;
+        at + if is_dense { APART_DENSE } else { APART }
+    }
+}
+
+/// How many processes a worker takes over that is between two steps and has `own` ready, from one that has so many queued and perhaps another
+/// in its step: half of the difference.
+fn surplus(own: usize, queued: usize, in_step: bool) -> usize {
+    ((queued + usize::from(in_step)).saturating_sub(own) / 2).min(BALANCE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BALANCE_MAX, surplus};
+
+    /// Two workers with so many processes each, in all of which they run in turn: each compares at a boundary of its own, while the other is
+    /// in a step. Returns how many each has at the end, and how many were moved.
+    fn balanced(mut processes: [usize; 2]) -> ([usize; 2], usize) {
+        let mut moved = 0;
+        for round in 0..200 {
+            let (own, other) = (round % 2, 1 - round % 2);
+            let count = surplus(processes[own], processes[other].saturating_sub(1), processes[other] > 0);
+            processes[own] += count;
+            processes[other] -= count;
+            moved += count;
+        }
+        (processes, moved)
+    }
+
+    #[test]
+    fn a_difference_of_two_is_made_even_and_not_traded() {
+        for few in 1..40 {
+            for more in few..80 {
+                let ([one, other], moved) = balanced([few, more]);
+                assert!(one.abs_diff(other) <= 1, "{few} and {more} become {one} and {other}");
+                assert_eq!(moved, (more - few) / 2, "{few} and {more}: each is moved once");
+            }
+        }
+        assert_eq!(surplus(1, 1000, true), BALANCE_MAX);
+    }
+}
