@@ -56,11 +56,11 @@
 //! | what happens | what becomes of the coroutine |
 //! |---|---|
 //! | it returns | its result, as of every process |
-//! | it panics | its stack is unwound, [`Exit::Panicked`] |
+//! | it panics | its stack is unwound, [`Exit::Panicked`](crate::Exit::Panicked) |
 //! | it is cancelled or terminated below a frame that cannot be unwound, as one of C | the program aborts: keep such frames in [`no_suspend`] |
-//! | it is cancelled | [`receive`](Context::receive) answers `None` once the mailbox is empty; where it waits for anything else, or comes to, its stack is unwound, on its worker: [`Exit::Shutdown`]. Inside [`shield`] it is not |
-//! | it is terminated, also by the end of a shutdown's patience or because its scheduler was dropped | its stack is unwound, on its worker, whatever it waits for but [`blocking`]: [`Exit::Killed`] |
-//! | it catches the unwinding and waits again | it is unwound again, a hundred times; then its stack is leaked and its worker's thread never ends: [`Exit::Killed`] |
+//! | it is cancelled | [`receive`](Context::receive) answers `None` once the mailbox is empty; where it waits for anything else, or comes to, its stack is unwound, on its worker: [`Exit::Shutdown`](crate::Exit::Shutdown). Inside [`shield`] it is not |
+//! | it is terminated, also by the end of a shutdown's patience or because its scheduler was dropped | its stack is unwound, on its worker, whatever it waits for but [`blocking`]: [`Exit::Killed`](crate::Exit::Killed) |
+//! | it catches the unwinding and waits again | it is unwound again, a hundred times; then its stack is leaked and its worker's thread never ends: [`Exit::Killed`](crate::Exit::Killed) |
 //! | it is unwound in a program that aborts on panics | likewise leaked, when terminated; when cancelled, it goes on until it returns or is terminated (`examples/aborting`) |
 //! | it overflows its stack | a report names it and where it was spawned, and the program aborts |
 //!
@@ -193,7 +193,7 @@ pub fn shield<R>(function: impl FnOnce() -> R) -> R {
 }
 
 /// Whether a panic payload is no error but the unwinding of a process that ends: it should go on
-/// ([`resume_unwind`]).
+/// ([`resume_unwind`](std::panic::resume_unwind)).
 pub fn is_unwinding(payload: &(dyn Any + Send)) -> bool {
     payload.is::<Exiting>() || payload.is::<Unwinding>()
 }
