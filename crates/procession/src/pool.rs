@@ -1,7 +1,49 @@
-//! Pools that give work back and shrink.
+//! Pools of workers, and a pool of objects.
 //!
-//! A [`Pool`] runs closures on threads of its own, as many as its capacity allows and no more than there is work for. What it does
-//! when it is full is a choice ([`Queue`], [`OnFull`]); what it refuses comes back.
+//! A pool bounds how much work runs at once, keeps its workers for the next job, and lets them go
+//! when there is no more work. A refused job comes back in the error, and every handle resolves.
+//!
+//! ```
+//! use procession::pool::{OnFull, Pool, Queue};
+//!
+//! let builder = Pool::builder().capacity(2).queue(Queue::Bounded(10));
+//! let pool = builder.on_full(OnFull::Refuse).build()?;
+//! let sum = pool.submit(|| (1..=1000_u64).sum::<u64>())?;
+//! assert_eq!(sum.join()?, 500_500);
+//!
+//! pool.close();
+//! let refused = pool.submit(|| "still mine").unwrap_err();
+//! assert_eq!(refused.into_inner()(), "still mine");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! All kinds of pool are built by one [`Builder`]:
+//!
+//! | pool | its workers | its jobs | built by |
+//! |---|---|---|---|
+//! | [`Pool`] | threads | closures | [`build`] |
+//! | [`AsyncPool`] | async processes | futures | [`build_async`] |
+//! | [`CoPool`] | coroutines | closures that may wait | [`build_coroutines`] |
+//! | [`FnPool`] | threads | arguments of one function | [`build_function`] |
+//! | [`AsyncFnPool`] | async processes | arguments of one function | [`build_async_function`] |
+//! | [`AsyncFnPool`] | coroutines | arguments of one function | [`build_coroutine_function`] |
+//! | [`MultiPool`] | those of its members | those of its members | [`build_multi_of`] |
+//!
+//! A pool starts a worker only for a job, unless the builder says otherwise
+//! ([`Builder::prestart`]), and never more than its capacity. The worker that became idle last
+//! takes the next job, so a pool shrinks to what a trickle of jobs needs. If all workers are busy,
+//! a job is queued or its submitter waits, as the builder says ([`Queue`], [`OnFull`]).
+//!
+//! An [`ObjectPool`] is something else: it keeps objects that are expensive to make, to be used
+//! again.
+//!
+//! [`build`]: Builder::build
+//! [`build_async`]: Builder::build_async
+//! [`build_coroutines`]: Builder::build_coroutines
+//! [`build_function`]: Builder::build_function
+//! [`build_async_function`]: Builder::build_async_function
+//! [`build_coroutine_function`]: Builder::build_coroutine_function
+//! [`build_multi_of`]: Builder::build_multi_of
 
 mod async_pool;
 mod block;
@@ -20,7 +62,7 @@ mod object;
 mod operations;
 mod processes;
 mod reaper;
-#[expect(unsafe_code, reason = "a scope waits for what borrows from it")]
+#[expect(unsafe_code, reason = "a scope erases the lifetime of jobs that borrow")]
 mod scope;
 pub(crate) mod state;
 mod stats;

@@ -1,4 +1,4 @@
-//! Pools whose workers are async processes.
+//! Pools of async processes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,21 +18,22 @@ use crate::process::async_body::{AsyncBody, Guarded, OwnOr};
 use crate::scheduler::shared::Shared;
 use crate::spawn::options::Reservation;
 
-/// What a worker runs. Dropped before its end, it is cancelled.
+/// A job of a pool of async processes. If it is dropped before its end, it is cancelled.
 pub(super) struct Job(Box<dyn AsyncJob>);
 
 // It takes room in the box of each job.
 const _: () = assert!(size_of::<JobWorker<Job>>() <= 24);
 
-/// A job in the box that becomes the body of its process, so that it is allocated once, and not looked for when it goes on.
+/// A job in the box that becomes the body of its process. It is allocated only once, and its memory
+/// is in the cache when the process goes on.
 trait AsyncJob: Send {
     fn launch(self: Box<Self>, reservation: Reservation<'_>, worker: JobWorker<Job>);
 
-    /// Runs it in the process of another job.
+    /// Polls the job in the process of another job.
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Settled>;
 }
 
-/// A job that runs in the process of another.
+/// A job that runs in the process of another job.
 struct Nested(Pin<Box<dyn AsyncJob>>);
 
 impl Future for Nested {
@@ -43,7 +44,8 @@ impl Future for Nested {
     }
 }
 
-/// Has the next job run nested. A type and no pointer to a function, which would take room in the box of each job.
+/// Runs the next job nested. This is a type instead of a function pointer, which would take room in
+/// the box of each job.
 struct Nest;
 
 impl<F> Succeed<Job, OwnOr<F, Nested>> for Nest {
@@ -54,7 +56,7 @@ impl<F> Succeed<Job, OwnOr<F, Nested>> for Nest {
 
 type OwnOrNested<F> = OwnOr<Guarded<F, Option<Promise<<F as Future>::Output>>>, Nested>;
 
-/// A future as a job.
+/// A future, boxed as a job.
 type Prepared<F> = AsyncBody<Work<Job, Nest, OwnOrNested<F>>>;
 
 impl<F> AsyncJob for Prepared<F>
@@ -67,7 +69,7 @@ where
     }
 
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Settled> {
-        self.pinned().expect("it is no process").split().1.poll(task)
+        self.pinned().expect("a nested job has no process of its own").split().1.poll(task)
     }
 }
 
@@ -86,16 +88,20 @@ where
 fn refused<F: Future>(error: SubmitError<Box<Prepared<F>>>) -> SubmitError<F> {
     SubmitError::of(error, |prepared| match prepared.into_future().map(|work| work.future) {
         Some(OwnOr::Own(future)) => future.into_future(),
-        _ => unreachable!("what was refused did not run"),
+        _ => unreachable!("a refused job did not run"),
     })
 }
 
-/// A pool of processes that run futures: at most as many at once as its capacity.
+/// A pool of async processes that run futures, at most as many at once as its capacity.
 ///
-/// The workers are processes of one scheduler, started as they are needed. One that is idle has no process, and waits as a number only; it
-/// leaves when it has been idle for the keep-alive, on the scheduler's clock. Its hooks run in processes of their own. What a
-/// [`Pool`](super::Pool) does, this does; only who waits for a place, or for the end, awaits. A plain thread waits by
-/// [`Wait`](crate::Wait), or in [`Scheduler::block_on`]. [`OnFull::CallerRuns`](super::OnFull::CallerRuns) waits here.
+/// It behaves like a [`Pool`](super::Pool), except that its methods are awaited instead of blocking
+/// the thread. A plain thread can call them through [`Wait`](crate::Wait), or in
+/// [`Scheduler::block_on`].
+///
+/// The workers are processes of one scheduler, started as jobs need them. An idle worker has no
+/// process, only an entry in a list. It leaves when it has been idle for the keep-alive, by the
+/// scheduler's clock. Its stop hook then runs in a process of its own.
+/// [`OnFull::CallerRuns`](super::OnFull::CallerRuns) waits here.
 ///
 /// ```
 /// use procession::pool::Pool;
@@ -117,28 +123,33 @@ fn refused<F: Future>(error: SubmitError<Box<Prepared<F>>>) -> SubmitError<F> {
 /// ```
 ///
 /// # When the scheduler ends
-/// Its workers are terminated, their jobs and what is queued are cancelled, and what is submitted then comes back. Idle workers, which have no
-/// process, are counted until the pool is closed.
+/// The workers are terminated. Their jobs and the queued jobs are cancelled, and later jobs are
+/// refused. Idle workers, which have no process, are counted until the pool is closed.
 ///
-/// # Jobs of a pool that use it
-/// A job that submits to its own full pool gets an error if all others wait for the same already ([`SubmitError::is_deadlock`]), also if it would have
-/// given up after a while. What else jobs await, also the handle of another job, is not seen.
+/// # Jobs that use their own pool
+/// If a job submits to its own full pool while all others wait for the same already, it gets an
+/// error ([`SubmitError::is_deadlock`]). The pool cannot know that the job would give up later,
+/// because of a [`timeout`](crate::timeout()) around the call, for example. Waits of
+/// [`submit_timeout`](Self::submit_timeout) are not counted. Nor is anything else that a job
+/// awaits, such as the handle of another job.
 #[derive(Clone)]
 pub struct AsyncPool(Entrance<Job>);
 
 impl Builder {
-    /// Builds a pool of processes, of the scheduler of the calling process or thread; outside of all, of the default one.
+    /// Builds a pool of async processes, of the scheduler that the calling process or thread
+    /// belongs to. Any other caller gets the default scheduler.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`]: a value out of its range.
+    /// [`PoolError::Invalid`]: a value is out of its range.
     pub fn build_async(self) -> Result<AsyncPool, PoolError> {
         self.build_async_in(Arc::clone(&crate::scheduler::owner::here()))
     }
 
-    /// As [`build_async`](Self::build_async), on this scheduler. The pool does not keep the scheduler from being dropped.
+    /// Builds a pool of async processes of this scheduler. The pool does not keep the scheduler
+    /// from being dropped.
     ///
     /// # Errors
-    /// As [`build_async`](Self::build_async).
+    /// Like [`build_async`](Self::build_async).
     pub fn build_async_on(self, scheduler: &Scheduler) -> Result<AsyncPool, PoolError> {
         self.build_async_in(Arc::clone(scheduler.shared()))
     }
@@ -164,13 +175,14 @@ impl AsyncPool {
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
-    /// Runs a future whose result nobody wants. If the pool is full, this waits, or refuses if [the builder](Builder::on_full) said so.
+    /// Runs a future without a handle. If the pool is full, it waits for a place, or refuses if the
+    /// [builder](Builder::on_full) said so.
     ///
     /// # Errors
-    /// [`SubmitError`], with the future in it.
+    /// [`SubmitError`], which holds the future.
     ///
     /// # Cancellation
-    /// Dropped while it waits, it leaves the queue, and drops the future.
+    /// If it is dropped while it waits, it leaves the wait list and drops the future.
     pub async fn execute<F>(&self, future: F) -> Result<(), SubmitError<F>>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -178,13 +190,14 @@ impl AsyncPool {
         self.inner().put_async(prepared(future, None), self.0.policy(), into_job).await.map(drop).map_err(refused)
     }
 
-    /// As [`execute`](Self::execute), with a handle to the result.
+    /// Runs a future, and returns a handle to the result. If the pool is full, does what
+    /// [`execute`](Self::execute) does.
     ///
     /// # Errors
-    /// [`SubmitError`], with the future in it.
+    /// [`SubmitError`], which holds the future.
     ///
     /// # Cancellation
-    /// As [`execute`](Self::execute).
+    /// Like [`execute`](Self::execute).
     pub async fn submit<F>(&self, future: F) -> Result<JobHandle<F::Output>, SubmitError<F>>
     where
         F: Future + Send + 'static,
@@ -193,13 +206,14 @@ impl AsyncPool {
         self.put_with_handle(future, self.0.policy()).await
     }
 
-    /// As [`submit`](Self::submit), but waits for a place for at most `patience`.
+    /// Runs a future, and returns a handle to the result. If the pool is full, waits for a place,
+    /// at most for `timeout`.
     ///
     /// # Errors
-    /// [`SubmitError`], with the future in it.
+    /// [`SubmitError`], which holds the future.
     ///
     /// # Cancellation
-    /// As [`execute`](Self::execute).
+    /// Like [`execute`](Self::execute).
     pub async fn submit_timeout<F>(&self, future: F, timeout: Duration) -> Result<JobHandle<F::Output>, SubmitError<F>>
     where
         F: Future + Send + 'static,
@@ -208,10 +222,10 @@ impl AsyncPool {
         self.put_with_handle(future, FullPolicy::Wait(Some(timeout))).await
     }
 
-    /// As [`execute`](Self::execute), but refuses if the pool is full.
+    /// Runs a future without a handle, if the pool is not full.
     ///
     /// # Errors
-    /// [`SubmitError`], with the future in it.
+    /// [`SubmitError`], which holds the future.
     pub fn try_execute<F>(&self, future: F) -> Result<(), SubmitError<F>>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -220,10 +234,10 @@ impl AsyncPool {
         self.inner().put_now(prepared(future, None), into_job).map(drop).map_err(refused)
     }
 
-    /// As [`submit`](Self::submit), but refuses if the pool is full.
+    /// Runs a future, and returns a handle to the result, if the pool is not full.
     ///
     /// # Errors
-    /// [`SubmitError`], with the future in it.
+    /// [`SubmitError`], which holds the future.
     pub fn try_submit<F>(&self, future: F) -> Result<JobHandle<F::Output>, SubmitError<F>>
     where
         F: Future + Send + 'static,
@@ -240,10 +254,10 @@ impl AsyncPool {
 operations!([] AsyncPool, Job);
 
 impl Permit<'_, AsyncPool> {
-    /// As [`AsyncPool::execute`], without waiting.
+    /// Runs a future in the reserved place, without a handle.
     ///
     /// # Errors
-    /// [`SubmitError`], with the future in it: the pool is closed, or could start no worker.
+    /// [`SubmitError`], which holds the future: the pool is closed, or could start no worker.
     pub fn execute<F>(self, future: F) -> Result<(), SubmitError<F>>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -251,10 +265,10 @@ impl Permit<'_, AsyncPool> {
         self.enter(prepared(future, None), into_job).map(drop).map_err(refused)
     }
 
-    /// As [`AsyncPool::submit`], without waiting.
+    /// Runs a future in the reserved place, and returns a handle to the result.
     ///
     /// # Errors
-    /// [`SubmitError`], with the future in it: the pool is closed, or could start no worker.
+    /// [`SubmitError`], which holds the future: the pool is closed, or could start no worker.
     pub fn submit<F>(self, future: F) -> Result<JobHandle<F::Output>, SubmitError<F>>
     where
         F: Future + Send + 'static,

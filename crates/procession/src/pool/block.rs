@@ -7,13 +7,13 @@ use std::time::Duration;
 use crate::scheduler::seat_id::NEVER;
 use crate::sys::{Parker, World, nanoseconds};
 
-/// The clock and the threads of pools that belong to no scheduler.
+/// Returns the clock and the threads of pools that belong to no scheduler.
 pub(super) fn world() -> &'static World {
     static WORLD: OnceLock<World> = OnceLock::new();
     WORLD.get_or_init(|| World::real(None))
 }
 
-/// Wakes a thread.
+/// The waker of a parked thread.
 #[derive(Default)]
 pub(super) struct ThreadWaker(Parker);
 
@@ -33,12 +33,12 @@ impl ThreadWaker {
     }
 }
 
-/// When a wait is over that begins now.
+/// Returns the deadline of a wait that begins now.
 pub(super) fn deadline_after(timeout: Option<Duration>) -> u64 {
     timeout.map_or(NEVER, |timeout| world().now().saturating_add(nanoseconds(timeout)))
 }
 
-/// Polls on this thread until there is a result, or the time is over.
+/// Polls on this thread until there is a result. Returns `None` after the timeout.
 pub(super) fn block<T>(timeout: Option<Duration>, mut poll: impl FnMut(&mut TaskContext<'_>) -> Poll<T>) -> Option<T> {
     let deadline = deadline_after(timeout);
     let thread = Arc::new(ThreadWaker::default());
@@ -49,7 +49,7 @@ pub(super) fn block<T>(timeout: Option<Duration>, mut poll: impl FnMut(&mut Task
             return Some(result);
         }
         if deadline != NEVER && world().now() >= deadline {
-            // Once more: the result may have come since.
+            // Polls once more, because the result may have come since.
             return match poll(&mut task) {
                 Poll::Ready(result) => Some(result),
                 Poll::Pending => None,

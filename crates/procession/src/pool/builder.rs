@@ -1,4 +1,4 @@
-//! What a pool is to be like.
+//! The description of a pool.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -10,39 +10,40 @@ use super::state::picture::Limits;
 use crate::scheduler::seat_id::NEVER;
 use crate::sys::nanoseconds;
 
-/// Workers at once, unless the builder says otherwise: what other runtimes allow their blocking threads.
+/// The default capacity. Other runtimes allow as many blocking threads.
 const CAPACITY_DEFAULT: usize = 512;
-/// How long a worker stays idle, unless the builder says otherwise.
+/// The default keep-alive.
 const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(10);
 
-/// A capacity that is no limit.
+/// A capacity without a limit.
 pub const UNLIMITED: usize = usize::MAX;
 
-/// How many jobs may wait for a worker.
+/// The limit of jobs that wait for a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queue {
-    /// None: a job is handed to a worker, or its submitter waits.
+    /// No job waits. A job is handed to a worker, or its submitter waits.
     #[default]
     HandOff,
-    /// So many.
+    /// At most this many jobs wait.
     Bounded(usize),
-    /// Any number. The queue then has no bound but memory.
+    /// Any number of jobs may wait. Only memory bounds the queue.
     Unbounded,
 }
 
-/// What a submitter does when the pool is full.
+/// What a submit call does if the pool is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFull {
-    /// It waits for a place, behind all who came before it.
+    /// Waits for a place, behind all earlier waiters.
     #[default]
     Wait,
-    /// It gets the job back.
+    /// Returns the job in the error.
     Refuse,
-    /// It runs the job itself. If it holds a lock that the job needs, that is a deadlock. In a pool of processes it waits instead.
+    /// Runs the job in the calling thread. If the caller holds a lock that the job needs, they
+    /// deadlock. In a pool of processes, the call waits instead.
     CallerRuns,
 }
 
-/// What a pool is to be like: one description for all kinds of pool.
+/// Describes a pool of any kind, and builds it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -92,19 +93,20 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The name of the pool, and the beginning of its threads' names. Default: `pool`.
+    /// Sets the name of the pool, with which the names of its threads begin. Default: `pool`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// How many workers there may be at once, at least 1; [`UNLIMITED`](super::UNLIMITED) for any number. Default: 512.
+    /// Sets the most workers at once, at least 1. [`UNLIMITED`](super::UNLIMITED) allows any
+    /// number. Default: 512.
     pub fn capacity(mut self, workers: usize) -> Self {
         self.limits.capacity = workers;
         self
     }
 
-    /// How many jobs may wait for a worker. Default: [`Queue::HandOff`].
+    /// Sets how many jobs may wait for a worker. Default: [`Queue::HandOff`].
     pub fn queue(mut self, queue: Queue) -> Self {
         self.limits.queue = match queue {
             Queue::HandOff => 0,
@@ -114,61 +116,70 @@ impl Builder {
         self
     }
 
-    /// What a submitter does when the pool is full. Default: [`OnFull::Wait`].
+    /// Sets what a submit call does if the pool is full. Default: [`OnFull::Wait`].
     pub fn on_full(mut self, on_full: OnFull) -> Self {
         self.on_full = on_full;
         self
     }
 
-    /// How many submitters may wait at once; the next is refused. Default: any number.
+    /// Sets how many submitters may wait at once. The next one is refused. Default: any number.
     pub fn waiting(mut self, submitters: usize) -> Self {
         self.limits.waiting = submitters;
         self
     }
 
-    /// How long a worker stays that has nothing to do; [`Duration::MAX`] for ever. Default: 10 s.
+    /// Sets how long an idle worker stays. [`Duration::MAX`] keeps it forever. Default: 10 s.
     ///
-    /// The worker that became idle last is given the next job, so a pool shrinks to what a trickle of jobs needs.
+    /// The worker that became idle last is given the next job, so a pool shrinks to what a trickle
+    /// of jobs needs.
     pub fn keep_alive(mut self, idle: Duration) -> Self {
         self.keep_alive = keep_alive_nanoseconds(idle);
         self
     }
 
-    /// How many workers stay, however long they have nothing to do. Default: 0. Idle async workers have no process, which may be refused to them later.
+    /// Sets how many workers stay, however long they are idle. Default: 0. An idle async worker has
+    /// no process, so its scheduler may later refuse it one.
     pub fn keep(mut self, workers: usize) -> Self {
         self.limits.kept = workers;
         self
     }
 
-    /// How many workers are started at once, at most the capacity. Default: 0. In pools of async processes, whose idle workers have no
-    /// process, they count as started, and begin with their first job.
+    /// Sets how many workers are started with the pool, at most its capacity. Default: 0. An idle
+    /// async worker has no process. It counts as started, and begins with its first job.
     pub fn prestart(mut self, workers: usize) -> Self {
         self.prestart = workers;
         self
     }
 
-    /// The size of a thread's stack in bytes, default the system's; or of a coroutine's, default the scheduler's. Pools of async processes
-    /// ignore it.
+    /// Sets the size of each worker's stack in bytes. Threads default to the size of the system,
+    /// coroutines to that of the scheduler. Pools of async processes ignore it.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// Is called by each worker before its first job. A panic of it ends there.
+    /// Sets a function that each worker calls before its first job. A panic of the function ends
+    /// there.
     pub fn on_worker_start(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.start = Some(Arc::new(hook));
         self
     }
 
-    /// Is called by each worker after its last job. A panic of it ends there. Where workers are processes, one that is terminated does not call it; an
-    /// idle async worker calls it in a process of its own, or on the thread that has it leave.
+    /// Sets a function that each worker calls after its last job. A panic of the function ends
+    /// there.
+    ///
+    /// If the workers are processes, a terminated one does not call it. For an idle async worker,
+    /// it is called in a process of its own, or on the thread that makes the worker leave.
     pub fn on_worker_stop(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.stop = Some(Arc::new(hook));
         self
     }
 
-    /// Is given what a job without a handle panicked with, on the worker, before the job counts as ended. A panic of it ends there. Default: the payload
-    /// is dropped, after the panic hook of the program has printed its message, and the panic is counted.
+    /// Sets a function that receives the panic payload of each job without a handle. It is called
+    /// on the worker, before the job counts as ended. A panic of the function ends there.
+    ///
+    /// Default: the payload is dropped. The panic hook of the program has printed its message
+    /// before, and the pool counts the panic.
     pub fn on_panic(mut self, handler: impl Fn(Box<dyn Any + Send>) + Send + Sync + 'static) -> Self {
         self.hooks.panic = Some(Arc::new(handler));
         self

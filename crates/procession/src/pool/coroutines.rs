@@ -1,4 +1,4 @@
-//! Pools whose workers are coroutines.
+//! Pools of coroutines.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -19,15 +19,15 @@ use crate::process::async_body::Settle;
 use crate::scheduler::shared::Shared;
 use crate::{Scheduler, SpawnOptions};
 
-/// What a worker runs. Dropped before its end, it is cancelled.
+/// A job of a pool of coroutines. If it is dropped before its end, it is cancelled.
 type Job = Box<dyn Runs>;
 
-/// What a coroutine can run, once.
+/// A job, as a coroutine runs it.
 pub(super) trait Runs: Send {
     fn run(self: Box<Self>) -> Settled;
 }
 
-/// Coroutines, in which `run` runs a job.
+/// Returns an engine of coroutines that run their jobs by `run`.
 pub(super) fn coroutines<J, R>(builder: &Builder, shared: Arc<Shared>, run: R) -> Result<Processes<J>, PoolError>
 where
     J: Send + 'static,
@@ -45,12 +45,13 @@ where
     J: Send + 'static,
     R: Fn(J) -> Settled + Send + 'static,
 {
-    // A cancel leaves the jobs alone, as it does those of async processes: who ends the pool is who closes it.
-    let runs = move |_: crate::coroutine::context::Context<()>| coroutine::shield(|| work(worker, &shared, run));
+    // A cancel of the worker leaves its jobs alone, as for async processes. The pool ends only when
+    // it is closed.
+    let runs = move |_: coroutine::Context<()>| coroutine::shield(|| work(worker, &shared, run));
     options.spawn_coroutine(runs).map(drop).map_err(|refused| io::Error::other(refused.to_string()))
 }
 
-/// As the work of an async process; but a closure runs outside of polls, so that it can be suspended.
+/// The main function of a worker. A closure runs outside of polls, so that it can be suspended.
 fn work<J: Send + 'static>(mut worker: Worker<J>, shared: &Arc<Shared>, run: impl Fn(J) -> Settled) {
     worker.inner.hooks.run_start();
     let mut idle = None;
@@ -68,13 +69,13 @@ fn work<J: Send + 'static>(mut worker: Worker<J>, shared: &Arc<Shared>, run: imp
     worker.leave();
 }
 
-/// As [`caught`], but the end of the coroutine goes on.
+/// Runs user code like [`caught`], but lets the unwinding of the coroutine itself go on.
 pub(super) fn caught_in_coroutine<T>(closure: impl FnOnce() -> T) -> Caught<T> {
     caught(closure)
         .or_else(|payload| if coroutine::is_unwinding(&*payload) { resume_unwind(payload) } else { Err(payload) })
 }
 
-/// A closure, and where its result goes, if anybody wants it.
+/// A closure, and the promise of its result, if the job has a handle.
 struct Closure<F, T> {
     closure: F,
     promise: Option<Promise<T>>,
@@ -103,17 +104,19 @@ fn refused<F, T>(error: SubmitError<Box<Closure<F, T>>>) -> SubmitError<F> {
     SubmitError::of(error, |boxed| boxed.closure)
 }
 
-/// A pool of coroutines that run closures, which may [wait](crate::coroutine): at most as many at once as its capacity.
+/// A pool of coroutines that run closures, which may [wait](crate::coroutine). It runs at most as
+/// many at once as its capacity.
 ///
-/// What an [`AsyncPool`](super::AsyncPool) does, this does. A worker keeps its stack while it is idle. A job that submits to its own full pool
-/// and waits is not seen as a deadlock.
+/// It behaves like an [`AsyncPool`](super::AsyncPool), with two exceptions. A worker keeps its
+/// process and its stack while it is idle. If a job submits to its own full pool and waits, the
+/// deadlock is not detected.
 ///
 /// ```
 /// use std::time::Duration;
 /// use procession::pool::Pool;
 /// use procession::{Scheduler, co};
 ///
-/// // SAFETY: none of the coroutines holds a thread-local pointer that is scoped to a frame across a suspension.
+/// // SAFETY: no coroutine holds a thread-local pointer scoped to a frame across a suspension.
 /// let scheduler = unsafe { Scheduler::builder().enable_coroutines() }.build()?;
 /// let pool = Pool::builder().capacity(100).build_coroutines_on(&scheduler)?;
 /// let sum = scheduler.block_on(async {
@@ -136,25 +139,28 @@ fn refused<F, T>(error: SubmitError<Box<Closure<F, T>>>) -> SubmitError<F> {
 /// ```
 ///
 /// # When the scheduler ends
-/// As for an [`AsyncPool`](super::AsyncPool); the stacks of jobs that run are unwound.
+/// The same happens as for an [`AsyncPool`](super::AsyncPool). The stacks of running jobs are
+/// unwound.
 #[derive(Clone)]
 pub struct CoPool(Entrance<Job>);
 
 impl Builder {
-    /// Builds a pool of coroutines, of the scheduler of the calling process or thread; outside of all, of the default one.
+    /// Builds a pool of coroutines, of the scheduler that the calling process or thread belongs to.
+    /// Any other caller gets the default scheduler.
     ///
     /// # Errors
-    /// [`PoolError`]: a value out of its range; the scheduler was built without
-    /// [`enable_coroutines`](crate::Builder::enable_coroutines); or it refused one of the workers that were to be
-    /// [started](Self::prestart) at once.
+    /// [`PoolError`]: a value is out of its range, the scheduler was built without
+    /// [`enable_coroutines`](crate::Builder::enable_coroutines), or it refused one of the workers
+    /// that [start with the pool](Self::prestart).
     pub fn build_coroutines(self) -> Result<CoPool, PoolError> {
         self.build_coroutines_in(Arc::clone(&crate::scheduler::owner::here()))
     }
 
-    /// As [`build_coroutines`](Self::build_coroutines), on this scheduler. The pool does not keep the scheduler from being dropped.
+    /// Builds a pool of coroutines of this scheduler. The pool does not keep the scheduler from
+    /// being dropped.
     ///
     /// # Errors
-    /// As [`build_coroutines`](Self::build_coroutines).
+    /// Like [`build_coroutines`](Self::build_coroutines).
     pub fn build_coroutines_on(self, scheduler: &Scheduler) -> Result<CoPool, PoolError> {
         self.build_coroutines_in(Arc::clone(scheduler.shared()))
     }
@@ -177,24 +183,26 @@ impl CoPool {
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
-    /// Runs a closure whose result nobody wants. If the pool is full, this waits, or refuses if [the builder](Builder::on_full) said so.
+    /// Runs a closure without a handle. If the pool is full, it waits for a place, or refuses if
+    /// the [builder](Builder::on_full) said so.
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     ///
     /// # Cancellation
-    /// Dropped while it waits, it leaves the queue, and drops the closure.
+    /// If it is dropped while it waits, it leaves the wait list and drops the closure.
     pub async fn execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
         self.inner().put_async(boxed(closure, None), self.0.policy(), into_job).await.map(drop).map_err(refused)
     }
 
-    /// As [`execute`](Self::execute), with a handle to the result.
+    /// Runs a closure, and returns a handle to the result. If the pool is full, does what
+    /// [`execute`](Self::execute) does.
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     ///
     /// # Cancellation
-    /// As [`execute`](Self::execute).
+    /// Like [`execute`](Self::execute).
     pub async fn submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -203,13 +211,14 @@ impl CoPool {
         self.put_with_handle(closure, self.0.policy()).await
     }
 
-    /// As [`submit`](Self::submit), but waits for a place for at most `patience`.
+    /// Runs a closure, and returns a handle to the result. If the pool is full, waits for a place,
+    /// at most for `timeout`.
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     ///
     /// # Cancellation
-    /// As [`execute`](Self::execute).
+    /// Like [`execute`](Self::execute).
     pub async fn submit_timeout<F, T>(&self, closure: F, timeout: Duration) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -218,19 +227,19 @@ impl CoPool {
         self.put_with_handle(closure, FullPolicy::Wait(Some(timeout))).await
     }
 
-    /// As [`execute`](Self::execute), but refuses if the pool is full.
+    /// Runs a closure without a handle, if the pool is not full.
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     pub fn try_execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
         crate::scheduler::budget::spend();
         self.inner().put_now(boxed(closure, None), into_job).map(drop).map_err(refused)
     }
 
-    /// As [`submit`](Self::submit), but refuses if the pool is full.
+    /// Runs a closure, and returns a handle to the result, if the pool is not full.
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     pub fn try_submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -247,18 +256,18 @@ impl CoPool {
 operations!([] CoPool, Job);
 
 impl Permit<'_, CoPool> {
-    /// As [`CoPool::execute`], without waiting.
+    /// Runs a closure in the reserved place, without a handle.
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it: the pool is closed, or could start no worker.
+    /// [`SubmitError`], which holds the closure: the pool is closed, or could start no worker.
     pub fn execute<F: FnOnce() + Send + 'static>(self, closure: F) -> Result<(), SubmitError<F>> {
         self.enter(boxed(closure, None), into_job).map(drop).map_err(refused)
     }
 
-    /// As [`CoPool::submit`], without waiting.
+    /// Runs a closure in the reserved place, and returns a handle to the result.
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it: the pool is closed, or could start no worker.
+    /// [`SubmitError`], which holds the closure: the pool is closed, or could start no worker.
     pub fn submit<F, T>(self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,

@@ -1,10 +1,10 @@
-//! The worker whose job runs on this thread.
+//! The worker of a pool that runs a job on this thread.
 
 use std::cell::Cell;
 
 use super::state::busy::Busy;
 
-/// The worker whose job runs on this thread.
+/// The worker that runs a job on this thread, and the id of its pool.
 #[derive(Clone, Copy)]
 struct Current {
     pool: u64,
@@ -15,8 +15,8 @@ thread_local! {
     static CURRENT: Cell<Option<Current>> = const { Cell::new(None) };
 }
 
-/// The thread works for a pool until this goes.
-#[must_use = "dropped, it ends"]
+/// Marks a thread as a worker of a pool. Restores the previous mark when it is dropped.
+#[must_use = "dropping it removes the mark"]
 pub(super) struct Marked(Option<Current>);
 
 impl Drop for Marked {
@@ -25,12 +25,12 @@ impl Drop for Marked {
     }
 }
 
-/// Marks the thread as that of a worker of the pool.
+/// Marks this thread as a worker of the pool.
 pub(super) fn mark(pool: u64, worker: Busy) -> Marked {
     Marked(CURRENT.replace(Some(Current { pool, worker })))
 }
 
-/// The worker of the pool whose job runs on this thread.
+/// Returns the worker of this pool that runs a job on this thread.
 pub(super) fn worker_of(pool: u64) -> Option<Busy> {
     CURRENT.get().filter(|current| current.pool == pool).map(|current| current.worker)
 }

@@ -1,4 +1,4 @@
-//! What all pools have in common: jobs of one type, workers, and those who wait.
+//! The part that all kinds of pool have in common, and the interface of their workers.
 
 use std::fmt;
 use std::io;
@@ -26,43 +26,44 @@ use crate::spawn::options::Reservation;
 use crate::time::armed::Armed;
 use crate::util::small_vec::Few;
 
-/// How workers are started.
+/// The interface of a kind of workers.
 pub(super) trait Engine<J>: Send + Sync {
-    /// Starts a worker, which takes its order from its seat.
+    /// Starts a worker, which takes its first order from its seat.
     fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<Seat<J>>) -> io::Result<()>;
 
-    /// Starts a worker that rests with a job, as the process for which there is a reservation.
+    /// Starts a resting worker with a job, as the process of the reservation.
     fn launch(&self, _: &Arc<Inner<J>>, _: Launch<J>, _: Reservation<'_>) {
-        unreachable!("only workers that rest are started so")
+        unreachable!("only a resting worker is launched")
     }
 
-    /// Runs a job on the calling thread; only engines whose jobs can be run so have any called.
+    /// Runs a job on the calling thread. Called only if the workers are threads.
     fn run(&self, inner: &Inner<J>, job: J) -> Ended;
 
-    /// The scheduler of the workers, if they are processes.
+    /// Returns the scheduler of the workers, if they are processes.
     fn scheduler(&self) -> Option<&Arc<Shared>>;
 
-    /// Whether idle workers rest: they have no process then.
+    /// Returns `true` if idle workers rest, and have no process then.
     fn rests(&self) -> bool {
         false
     }
 
-    /// Has the hooks of so many workers run that leave out of their rest, and the workers counted as gone.
+    /// Runs the stop hooks of this number of resting workers that leave, and counts the workers as
+    /// gone.
     fn dismiss(&self, _: &Arc<Inner<J>>, _: usize) {
-        unreachable!("only those leave so that have rested")
+        unreachable!("only resting workers are dismissed")
     }
 
-    /// Has the pool [retry](Inner::retry) after a while.
+    /// Arranges a [retry](Inner::retry) of the pool.
     fn retry(&self, _: &Arc<Inner<J>>) {
-        unreachable!("only jobs of workers that rest wait so")
+        unreachable!("only pools of resting workers retry")
     }
 }
 
-/// The processes that a step may start: most often one.
+/// The processes that a step may start. Most often this is one.
 #[derive(Default)]
 struct Reservations<'a> {
     granted: Few<Reservation<'a>>,
-    /// For which there is no room. Kept, to be dropped outside the lock.
+    /// Reservations for which there was no room. They are dropped outside the lock.
     refused: Few<Reservation<'a>>,
 }
 
@@ -84,12 +85,12 @@ pub(super) struct Inner<J> {
     pub(super) core: Core<J>,
     pub(super) engine: Box<dyn Engine<J>>,
     pub(super) name: String,
-    /// Nanoseconds that a worker stays idle.
+    /// The nanoseconds that a worker stays idle, or `NEVER`.
     pub(super) keep_alive: AtomicU64,
     pub(super) hooks: Hooks,
     pub(super) last_watch: AtomicU64,
     last_worker: AtomicU64,
-    /// The timer that reaps those that rest, and when.
+    /// The timer of the next reap, and its time.
     pub(super) reaper: Mutex<Option<(u64, Armed)>>,
 }
 
@@ -110,7 +111,7 @@ impl<J> Inner<J> {
         static LAST_ID: AtomicU64 = AtomicU64::new(0);
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            // Relaxed: only that they differ.
+            // Relaxed: the ids only have to differ.
             id: LAST_ID.fetch_add(1, Relaxed),
             core: Core::new(limits),
             engine,
@@ -135,20 +136,22 @@ impl<J> Inner<J> {
         self.core.picture().closed
     }
 
-    /// A step that may start workers, and what it leaves to be done outside the lock.
+    /// Runs a step that may start workers, and does what the step leaves to be done outside the
+    /// lock.
     pub(super) fn step<R>(self: &Arc<Self>, step: impl FnOnce(&Core<J>, Start<'_, J>) -> (R, Wakes<J>)) -> R {
         let Some(shared) = self.engine.scheduler().filter(|_| self.engine.rests()) else {
             return self.woken(step(&self.core, &mut || self.start()));
         };
         let held = current::hold(shared);
-        // Who waited for the reserved processes to end would wait while the clock moved on.
+        // The test clock stands still until the reserved processes have started. Otherwise it could
+        // move on while a caller waits for one of them.
         let stopped = shared.stop_clock();
         let mut reservations = Reservations::default();
         let (result, mut wakes) = step(&self.core, &mut || reservations.add(&held).map(|()| Idle::new_resting()));
         for (launch, reservation) in wakes.launches.drain().zip(reservations.granted.drain()) {
             self.engine.launch(self, launch, reservation);
         }
-        // Before user code is called, which may wait, or leave this thread.
+        // Before the wake-ups, which run user code: that may wait, or leave this thread.
         drop(reservations);
         drop(stopped);
         drop(held);
@@ -175,7 +178,7 @@ impl<J> Inner<J> {
     }
 
     fn arc(&self) -> Arc<Self> {
-        self.me.upgrade().expect("whoever calls a method has the pool")
+        self.me.upgrade().expect("the caller of a method holds the pool")
     }
     pub(super) fn finish(&self, idle: impl FnOnce() -> Idle<J>, ticket: u64, ended: Ended) -> Next<J> {
         self.woken(self.core.finish(idle, ticket, ended))
@@ -189,28 +192,28 @@ impl<J> Inner<J> {
         self.woken(((), self.core.left()));
     }
 
-    /// A worker is gone that has not left: its process was killed.
+    /// Notes that a worker is gone without having left, because its process was killed.
     pub(super) fn died(self: &Arc<Self>, seat: Option<&Arc<Seat<J>>>, ticket: Option<u64>) {
         let lost = self.step(|core, start| core.died(seat, ticket, start));
         lost.into_iter().for_each(drop_guarded);
     }
 
-    /// When a worker that becomes idle on this thread leaves.
+    /// Returns the keep-alive in nanoseconds, or `NEVER`.
     pub(super) fn keep_alive(&self) -> u64 {
         self.keep_alive.load(Relaxed)
     }
 
-    /// Marks the thread as that of a worker.
+    /// Marks this thread as a worker of this pool.
     pub(super) fn mark(&self, worker: Busy) -> Marked {
         mark(self.id, worker)
     }
 
-    /// The worker of this pool whose job runs on this thread.
+    /// Returns the worker of this pool that runs a job on this thread.
     pub(super) fn own_worker(&self) -> Option<Busy> {
         worker_of(self.id)
     }
 
-    /// Whether a job of this pool runs on this thread.
+    /// Returns `true` if a job of this pool runs on this thread.
     pub(super) fn is_inside(&self) -> bool {
         self.own_worker().is_some()
     }

@@ -1,11 +1,14 @@
-//! What can go wrong with jobs and pools.
+//! The errors of jobs and pools.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// Why a job was not taken; it holds what was to be run: the closure, the future, or the argument of a function pool.
+/// A job that was not taken, and why.
+///
+/// It holds what was to be run: the closure, the future, or the argument of a function pool.
+/// [`into_inner`](Self::into_inner) returns it.
 pub struct SubmitError<F> {
     pub(super) content: F,
     pub(super) kind: SubmitErrorKind,
@@ -22,38 +25,41 @@ pub(super) enum SubmitErrorKind {
 }
 
 impl<F> SubmitError<F> {
-    /// Of what was made into a job in vain.
+    /// Takes a refused job apart again, into what the caller gave.
     pub(super) fn of<C>(refused: SubmitError<C>, take_apart: impl FnOnce(C) -> F) -> Self {
         Self { content: take_apart(refused.content), kind: refused.kind }
     }
 
-    /// What was refused.
+    /// Returns what was refused.
     pub fn into_inner(self) -> F {
         self.content
     }
 
-    /// The pool was full, and the call was not to wait, or as many waited as may.
+    /// Returns `true` if the pool was full and the call did not wait: by its own choice, or because
+    /// the limit of waiting submitters was reached.
     pub fn is_full(&self) -> bool {
         matches!(self.kind, SubmitErrorKind::Full | SubmitErrorKind::TooManyWaiting)
     }
 
-    /// The pool is closed.
+    /// Returns `true` if the pool is closed.
     pub fn is_closed(&self) -> bool {
         matches!(self.kind, SubmitErrorKind::Closed)
     }
 
-    /// The pool was full for as long as the call was to wait.
+    /// Returns `true` if the pool was full until the timeout of the call.
     pub fn is_timeout(&self) -> bool {
         matches!(self.kind, SubmitErrorKind::TimedOut)
     }
 
-    /// A job of the pool submitted to its own full pool, and all others wait for the same already: none could ever end.
+    /// Returns `true` if a job submitted to its own full pool while all others waited for the same
+    /// already. None of them could ever end.
     pub fn is_deadlock(&self) -> bool {
         matches!(self.kind, SubmitErrorKind::WouldDeadlock)
     }
 
-    /// No worker could be started for the job, and none was busy that would have come to it: the system refused a thread, or the scheduler a
-    /// process, since it has reached its limit or has ended.
+    /// Returns `true` if no worker could be started for the job, and no busy one would have come to
+    /// it. The system refused a thread, or the scheduler refused a process, because it had reached
+    /// its limit or had ended.
     pub fn is_no_worker(&self) -> bool {
         matches!(self.kind, SubmitErrorKind::Worker(_))
     }
@@ -70,10 +76,10 @@ impl<F> fmt::Display for SubmitError<F> {
         f.write_str("cannot submit to the pool: ")?;
         f.write_str(match &self.kind {
             SubmitErrorKind::Full => "it is full",
-            SubmitErrorKind::TooManyWaiting => "it is full, and as many submitters wait as may",
+            SubmitErrorKind::TooManyWaiting => "it is full, and the limit of waiting submitters is reached",
             SubmitErrorKind::Closed => "it is closed",
-            SubmitErrorKind::TimedOut => "it was full for too long",
-            SubmitErrorKind::WouldDeadlock => "it is full of jobs that wait for it",
+            SubmitErrorKind::TimedOut => "it was full until the timeout",
+            SubmitErrorKind::WouldDeadlock => "all its jobs wait for a place in it",
             SubmitErrorKind::Worker(_) => "it has no worker, and none could be started",
         })
     }
@@ -92,15 +98,17 @@ impl<F> Error for SubmitError<F> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JobError {
-    /// It panicked; the text is that of the panic.
+    /// The job panicked, with this message.
     Panicked(Arc<str>),
-    /// It did not run, or not to its end: it was cancelled, or its pool or the scheduler of its pool was shut down.
+    /// The job did not run, or not to its end. It was cancelled, or its pool or the scheduler of
+    /// its pool was shut down.
     Cancelled,
-    /// It was never taken: the pool that runs it could start no worker.
+    /// The job was never taken, because its pool could start no worker.
     Refused,
-    /// The caller is a job of the same pool, and all others wait for jobs of it already: none could ever end.
+    /// The caller is a job of the same pool, and all others wait for jobs of the pool already. None
+    /// of them could ever end.
     WouldDeadlock,
-    /// The result was taken before.
+    /// The result was taken already.
     Taken,
 }
 
@@ -110,32 +118,32 @@ impl fmt::Display for JobError {
             Self::Panicked(text) => write!(f, "the job panicked: {text}"),
             Self::Cancelled => f.write_str("the job was cancelled"),
             Self::Refused => f.write_str("the job was refused: no worker could be started for it"),
-            Self::WouldDeadlock => f.write_str("cannot wait for the job: all jobs of its pool wait for each other"),
-            Self::Taken => f.write_str("the result of the job was taken before"),
+            Self::WouldDeadlock => f.write_str("cannot wait for the job: all jobs of its pool wait for one another"),
+            Self::Taken => f.write_str("the result of the job was taken already"),
         }
     }
 }
 
 impl Error for JobError {}
 
-/// Why a pool could not be built, or not be changed as wanted.
+/// Why a pool could not be built or changed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// A value is out of its range; the text names both.
+    /// A value is out of its range. The text names both.
     Invalid(String),
-    /// The system refused one of the workers that were to be there from the start.
+    /// The system refused one of the workers that start with the pool.
     Worker(io::Error),
-    /// Only a pool that is closed and has no worker left can be opened again.
+    /// The pool is open, or not all of its jobs and workers have ended.
     NotDrained,
 }
 
 impl fmt::Display for PoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Invalid(text) => write!(f, "cannot make such a pool: {text}"),
-            Self::Worker(_) => f.write_str("cannot build a pool: one of its first workers was refused"),
-            Self::NotDrained => f.write_str("cannot reopen the pool: it is open, or has not ended yet"),
+            Self::Invalid(text) => write!(f, "cannot build or resize the pool: {text}"),
+            Self::Worker(_) => f.write_str("cannot build the pool: one of its first workers could not be started"),
+            Self::NotDrained => f.write_str("cannot reopen the pool: it is open, or still has jobs or workers"),
         }
     }
 }
@@ -149,24 +157,24 @@ impl Error for PoolError {
     }
 }
 
-/// Why a wait for the end of a pool ended without it. It can be repeated.
+/// Why a wait for a pool ended early. It can be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The time was over first.
+    /// The timeout was reached.
     TimedOut,
-    /// The pool is open: it does not end.
+    /// The pool is open, so it does not end.
     Open,
-    /// The caller is a job of the pool, which cannot end before it.
+    /// The caller is a job of the pool, which cannot end before the job does.
     Inside,
 }
 
 impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::TimedOut => "the pool has not come to rest in time",
-            Self::Open => "cannot wait for the end of a pool that is open",
-            Self::Inside => "cannot wait for a pool in one of its own jobs",
+            Self::TimedOut => "the pool did not finish before the timeout",
+            Self::Open => "cannot wait for the end of the pool: it is open",
+            Self::Inside => "cannot wait for the pool: the caller is one of its jobs",
         })
     }
 }

@@ -21,11 +21,11 @@ use crate::process::async_body::{AsyncBody, Guarded, Settle};
 use crate::scheduler::shared::Shared;
 use crate::spawn::options::Reservation;
 
-/// An argument, and where the result goes, if anybody wants it.
+/// An argument, and the promise of the result, if the call has a handle.
 pub(super) struct Call<A, T> {
     argument: A,
     promise: Option<Promise<T>>,
-    /// Of calls without a promise.
+    /// Set only for calls without a promise.
     outstanding: Option<Outstanding>,
 }
 
@@ -38,34 +38,36 @@ impl<A, T> Call<A, T> {
     }
 }
 
-/// A call whose result nobody wants, on a thread.
+/// Returns a call without a handle, on a thread.
 fn detached_call<A, T>(argument: A) -> Call<A, T> {
     Call { argument, promise: None, outstanding: Outstanding::current() }
 }
 
-/// A call on a thread, and where its result goes.
+/// Returns a call on a thread, and the cell of its result.
 fn call_with_handle<A, T>(argument: A) -> (Call<A, T>, Arc<ResultCell<T>>) {
     let (promise, cell) = Promise::new(Outstanding::current());
     (Call { argument, promise: Some(promise), outstanding: None }, cell)
 }
 
-/// As [`call`], in a process.
+/// Returns a call without a handle, in a process.
 fn async_detached_call<A, T>(argument: A) -> Call<A, T> {
     Call { argument, promise: None, outstanding: None }
 }
 
-/// As [`task`], in a process.
+/// Returns a call in a process, and the cell of its result.
 fn async_call_with_handle<A, T>(argument: A) -> (Call<A, T>, Arc<ResultCell<T>>) {
     let (promise, cell) = Promise::new(None);
     (Call { argument, promise: Some(promise), outstanding: None }, cell)
 }
 
-/// Gives the argument of a call back.
+/// Takes a refused call apart, into its argument.
 fn refused<A, T>(error: SubmitError<Call<A, T>>) -> SubmitError<A> {
     SubmitError::of(error, |call| call.argument)
 }
 
-/// A pool of threads that run one function: a job is an argument of it, and needs no closure and no allocation of its own.
+/// A pool of threads that run one function.
+///
+/// A job is an argument of the function. It needs no closure, and no allocation of its own.
 ///
 /// ```
 /// use procession::pool::Pool;
@@ -78,24 +80,28 @@ fn refused<A, T>(error: SubmitError<Call<A, T>>) -> SubmitError<A> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// It is closed with the last of its handles, as a [`Pool`](super::Pool) is.
+/// Otherwise it behaves like a [`Pool`](super::Pool). When its last handle is dropped, it is
+/// closed.
 pub struct FnPool<A: Send + 'static, T: Send + 'static>(Entrance<Call<A, T>>);
 
-/// A pool of processes that run one function: a job is an argument of it, and needs no allocation of its own; it runs in its worker. The workers are
-/// async processes, or coroutines.
+/// A pool of processes that run one function.
+///
+/// A job is an argument of the function. It needs no allocation of its own, and runs in its worker.
+/// The workers are async processes or coroutines.
 ///
 /// ```
 /// use procession::pool::Pool;
 ///
 /// let length = procession::run(async {
-///     let lengths = Pool::builder().capacity(2).build_async_function(|text: String| async move { text.len() })?;
+///     let length = |text: String| async move { text.len() };
+///     let lengths = Pool::builder().capacity(2).build_async_function(length)?;
 ///     Ok::<usize, Box<dyn std::error::Error>>(lengths.submit(String::from("four")).await?.await?)
 /// })?;
 /// assert_eq!(length, 4);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// What an [`AsyncPool`](super::AsyncPool) does, this does, also when the scheduler ends.
+/// Otherwise it behaves like an [`AsyncPool`](super::AsyncPool), also when the scheduler ends.
 pub struct AsyncFnPool<A: Send + 'static, T: Send + 'static>(Entrance<Call<A, T>>);
 
 impl<A: Send + 'static, T: Send + 'static> Clone for FnPool<A, T> {
@@ -114,7 +120,7 @@ impl Builder {
     /// Builds a pool of threads that run `function`.
     ///
     /// # Errors
-    /// As [`build`](Self::build).
+    /// Like [`build`](Self::build).
     pub fn build_function<A, T>(
         self,
         function: impl Fn(A) -> T + Send + Sync + 'static,
@@ -130,11 +136,11 @@ impl Builder {
         Entrance::open(&self, Threads { run: Box::new(run), stack_size: self.stack_size }).map(FnPool)
     }
 
-    /// Builds a pool of processes that run `function`, of the scheduler of the calling process or thread; outside of all, of the default
-    /// one.
+    /// Builds a pool of async processes that run `function`, of the scheduler that the calling
+    /// process or thread belongs to. Any other caller gets the default scheduler.
     ///
     /// # Errors
-    /// As [`build_async`](Self::build_async).
+    /// Like [`build_async`](Self::build_async).
     pub fn build_async_function<A, F>(
         self,
         function: impl Fn(A) -> F + Send + Sync + 'static,
@@ -146,10 +152,10 @@ impl Builder {
         self.build_async_function_in(Arc::clone(&crate::scheduler::owner::here()), function)
     }
 
-    /// As [`build_async_function`](Self::build_async_function), on this scheduler.
+    /// Builds a pool of async processes of this scheduler that run `function`.
     ///
     /// # Errors
-    /// As [`build_async`](Self::build_async).
+    /// Like [`build_async`](Self::build_async).
     pub fn build_async_function_on<A, F>(
         self,
         scheduler: &Scheduler,
@@ -175,7 +181,7 @@ impl Builder {
         let run = move |call: Call<A, F::Output>| {
             let Call { argument, promise, outstanding: _ } = call;
             let function = Arc::clone(&function);
-            // Called in a poll, as it is the user's code.
+            // Called in a poll, because it is user code.
             Guarded::new(async move { function(argument).await }, promise)
         };
         let launch = move |reservation: Reservation<'_>, worker, call| {
@@ -188,11 +194,12 @@ impl Builder {
         Entrance::open(&self, Processes::resting(shared, launch)).map(AsyncFnPool)
     }
 
-    /// Builds a pool of coroutines that run `function`, which may [wait](crate::coroutine); of the scheduler of the calling process or thread;
-    /// outside of all, of the default one.
+    /// Builds a pool of coroutines that run `function`, which may [wait](crate::coroutine). They
+    /// are of the scheduler that the calling process or thread belongs to. Any other caller gets
+    /// the default scheduler.
     ///
     /// # Errors
-    /// As [`build_coroutines`](Self::build_coroutines).
+    /// Like [`build_coroutines`](Self::build_coroutines).
     pub fn build_coroutine_function<A, T>(
         self,
         function: impl Fn(A) -> T + Send + Sync + 'static,
@@ -204,10 +211,10 @@ impl Builder {
         self.build_coroutine_function_in(Arc::clone(&crate::scheduler::owner::here()), function)
     }
 
-    /// As [`build_coroutine_function`](Self::build_coroutine_function), on this scheduler.
+    /// Builds a pool of coroutines of this scheduler that run `function`.
     ///
     /// # Errors
-    /// As [`build_coroutines`](Self::build_coroutines).
+    /// Like [`build_coroutines`](Self::build_coroutines).
     pub fn build_coroutine_function_on<A, T>(
         self,
         scheduler: &Scheduler,
@@ -251,42 +258,50 @@ impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
-    /// Calls the function; its result is dropped. See [`Pool::execute`](super::Pool::execute).
+    /// Calls the function, and drops its result. See [`Pool::execute`](super::Pool::execute).
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it.
+    /// [`SubmitError`], which holds the argument.
+    ///
+    /// # Blocking
+    /// Blocks the thread while it waits for a place.
     pub fn execute(&self, argument: A) -> Result<(), SubmitError<A>> {
         self.put_detached(argument, self.0.policy())
     }
 
-    /// Calls the function. See [`Pool::submit`](super::Pool::submit).
+    /// Calls the function, and returns a handle to its result. See
+    /// [`Pool::submit`](super::Pool::submit).
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it.
+    /// [`SubmitError`], which holds the argument.
+    ///
+    /// # Blocking
+    /// Blocks the thread while it waits for a place.
     pub fn submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
         self.put_with_handle(argument, self.0.policy())
     }
 
-    /// As [`execute`](Self::execute), but refuses if the pool is full.
+    /// Calls the function, and drops its result, if the pool is not full.
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it.
+    /// [`SubmitError`], which holds the argument.
     pub fn try_execute(&self, argument: A) -> Result<(), SubmitError<A>> {
         self.put_detached(argument, FullPolicy::Refuse)
     }
 
-    /// As [`submit`](Self::submit), but refuses if the pool is full.
+    /// Calls the function, and returns a handle to its result, if the pool is not full.
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it.
+    /// [`SubmitError`], which holds the argument.
     pub fn try_submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
         self.put_with_handle(argument, FullPolicy::Refuse)
     }
 
-    /// As [`submit`](Self::submit), but waits for a place for at most `patience`.
+    /// Calls the function, and returns a handle to its result. If the pool is full, waits for a
+    /// place, at most for `timeout`.
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it.
+    /// [`SubmitError`], which holds the argument.
     ///
     /// # Blocking
     /// Blocks the thread while it waits for a place.
@@ -302,53 +317,56 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
         Ok(JobHandle::new(self.inner(), cell, ticket))
     }
 
-    /// Calls the function; its result is dropped. See [`AsyncPool::execute`](super::AsyncPool::execute).
+    /// Calls the function, and drops its result. See
+    /// [`AsyncPool::execute`](super::AsyncPool::execute).
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it.
+    /// [`SubmitError`], which holds the argument.
     ///
     /// # Cancellation
-    /// Dropped while it waits, it leaves the queue, and drops the argument.
+    /// If it is dropped while it waits, it leaves the wait list and drops the argument.
     pub async fn execute(&self, argument: A) -> Result<(), SubmitError<A>> {
         let put = self.inner().put_async(async_detached_call(argument), self.0.policy(), |call| call);
         put.await.map(drop).map_err(refused)
     }
 
-    /// Calls the function. See [`AsyncPool::submit`](super::AsyncPool::submit).
+    /// Calls the function, and returns a handle to its result. See
+    /// [`AsyncPool::submit`](super::AsyncPool::submit).
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it.
+    /// [`SubmitError`], which holds the argument.
     ///
     /// # Cancellation
-    /// As [`execute`](Self::execute).
+    /// Like [`execute`](Self::execute).
     pub async fn submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
         self.put_with_handle(argument, self.0.policy()).await
     }
 
-    /// As [`submit`](Self::submit), but waits for a place for at most `patience`.
+    /// Calls the function, and returns a handle to its result. If the pool is full, waits for a
+    /// place, at most for `timeout`.
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it.
+    /// [`SubmitError`], which holds the argument.
     ///
     /// # Cancellation
-    /// As [`execute`](Self::execute).
+    /// Like [`execute`](Self::execute).
     pub async fn submit_timeout(&self, argument: A, timeout: Duration) -> Result<JobHandle<T>, SubmitError<A>> {
         self.put_with_handle(argument, FullPolicy::Wait(Some(timeout))).await
     }
 
-    /// As [`execute`](Self::execute), but refuses if the pool is full.
+    /// Calls the function, and drops its result, if the pool is not full.
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it.
+    /// [`SubmitError`], which holds the argument.
     pub fn try_execute(&self, argument: A) -> Result<(), SubmitError<A>> {
         crate::scheduler::budget::spend();
         self.inner().put_now(async_detached_call(argument), |call| call).map(drop).map_err(refused)
     }
 
-    /// As [`submit`](Self::submit), but refuses if the pool is full.
+    /// Calls the function, and returns a handle to its result, if the pool is not full.
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it.
+    /// [`SubmitError`], which holds the argument.
     pub fn try_submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
         crate::scheduler::budget::spend();
         let (call, cell) = async_call_with_handle(argument);
@@ -358,18 +376,18 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
 }
 
 impl<A: Send + 'static, T: Send + 'static> Permit<'_, FnPool<A, T>> {
-    /// As [`FnPool::execute`], without waiting.
+    /// Calls the function in the reserved place, and drops its result.
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
+    /// [`SubmitError`], which holds the argument: the pool is closed, or could start no worker.
     pub fn execute(self, argument: A) -> Result<(), SubmitError<A>> {
         self.enter(detached_call(argument), |call| call).map(drop).map_err(refused)
     }
 
-    /// As [`FnPool::submit`], without waiting.
+    /// Calls the function in the reserved place, and returns a handle to its result.
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
+    /// [`SubmitError`], which holds the argument: the pool is closed, or could start no worker.
     pub fn submit(self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
         let pool = self.pool;
         let (call, cell) = call_with_handle(argument);
@@ -379,18 +397,18 @@ impl<A: Send + 'static, T: Send + 'static> Permit<'_, FnPool<A, T>> {
 }
 
 impl<A: Send + 'static, T: Send + 'static> Permit<'_, AsyncFnPool<A, T>> {
-    /// As [`AsyncFnPool::execute`], without waiting.
+    /// Calls the function in the reserved place, and drops its result.
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
+    /// [`SubmitError`], which holds the argument: the pool is closed, or could start no worker.
     pub fn execute(self, argument: A) -> Result<(), SubmitError<A>> {
         self.enter(async_detached_call(argument), |call| call).map(drop).map_err(refused)
     }
 
-    /// As [`AsyncFnPool::submit`], without waiting.
+    /// Calls the function in the reserved place, and returns a handle to its result.
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it: the pool is closed, or could start no worker.
+    /// [`SubmitError`], which holds the argument: the pool is closed, or could start no worker.
     pub fn submit(self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
         let pool = self.pool;
         let (call, cell) = async_call_with_handle(argument);

@@ -1,4 +1,4 @@
-//! The user's functions that a pool calls.
+//! The functions of the user that a pool calls.
 
 use std::any::Any;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::process::unwind::{drop_guarded, guarded};
 type Hook = Arc<dyn Fn() + Send + Sync>;
 type PanicHandler = Arc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
 
-/// The user's functions.
+/// The functions of the user that a pool calls.
 #[derive(Clone, Default)]
 pub(super) struct Hooks {
     pub(super) start: Option<Hook>,
@@ -22,12 +22,12 @@ pub(super) struct Hooks {
 impl Hooks {
     fn run(hook: Option<&Hook>) {
         if let Some(hook) = hook {
-            // Ignored: a hook that panics has run; its message was printed.
+            // Ignored: a hook that panics has run, and its message was printed.
             drop(guarded(|| hook()));
         }
     }
 
-    /// Whether anything is to be called when a worker begins or leaves.
+    /// Returns `true` if a hook must run when a worker begins or leaves.
     pub(super) fn has_life(&self) -> bool {
         self.start.is_some() || self.stop.is_some()
     }
@@ -40,7 +40,7 @@ impl Hooks {
         Self::run(self.stop.as_ref());
     }
 
-    /// A job has ended: with the payload of a panic that no handle was told of.
+    /// Turns the outcome of a job into its end, and reports a panic that no handle receives.
     pub(super) fn ended(&self, outcome: Settled) -> Ended {
         match outcome {
             Ok(()) => Ended::Completed,

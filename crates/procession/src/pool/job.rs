@@ -1,4 +1,4 @@
-//! A job that has a handle, and where its result goes.
+//! The result of a job, on its way from the worker to the handle.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,11 +14,12 @@ use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 
-/// Keeps the test clock of a scheduler still while a job runs on a thread that the scheduler does not know.
+/// Keeps the test clock of a scheduler still while a job runs on a thread that the scheduler does
+/// not know.
 pub(super) struct Outstanding(Arc<Shared>);
 
 impl Outstanding {
-    /// For a job that is submitted where a test clock counts.
+    /// Returns a guard if the job is submitted in a scheduler on the test clock.
     pub(super) fn current() -> Option<Self> {
         let shared = current::here().filter(|shared| shared.world.is_test())?;
         shared.begin_outstanding();
@@ -38,7 +39,7 @@ enum Stage<T> {
     Taken,
 }
 
-/// Where the result of a job goes.
+/// The cell that the worker puts the result into and the handle takes it from.
 pub(super) struct ResultCell<T>(Mutex<Stage<T>>);
 
 impl<T> ResultCell<T> {
@@ -55,7 +56,7 @@ impl<T> ResultCell<T> {
     }
 
     pub(super) fn poll_result(&self, waker: &Waker) -> Poll<Result<T, JobError>> {
-        // Cloned and dropped outside the lock: both are the user's code.
+        // A waker is cloned and dropped outside the lock, since both run user code.
         let new = waker.clone();
         let (result, old) = self.change(|stage| match stage {
             Stage::Pending { waker, .. } => (None, waker.replace(new)),
@@ -68,7 +69,7 @@ impl<T> ResultCell<T> {
         result.map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// The first result counts.
+    /// Stores a result and wakes the handle. Only the first result counts.
     fn resolve(&self, result: Result<T, JobError>) {
         let before = self.change(|stage| match stage {
             Stage::Pending { .. } => Ok(std::mem::replace(stage, Stage::Ended(result))),
@@ -79,7 +80,7 @@ impl<T> ResultCell<T> {
                 if let Some(waker) = waker {
                     drop(guarded(|| waker.wake()));
                 }
-                // After the wake-up: until then the clock stands still.
+                // After the wake-up, so that the clock stands still until then.
                 drop(outstanding);
             }
             Ok(_) => {}
@@ -88,7 +89,7 @@ impl<T> ResultCell<T> {
     }
 }
 
-/// What a handle sees of its job.
+/// A job, as its handle sees it.
 pub(super) trait Outcome<T>: Send + Sync {
     fn cell(&self) -> &ResultCell<T>;
 }
@@ -99,11 +100,11 @@ impl<T: Send> Outcome<T> for ResultCell<T> {
     }
 }
 
-/// The duty to resolve a cell; dropped, it says that the job was cancelled.
+/// The duty to resolve a cell. Dropping it resolves the cell as cancelled.
 pub(super) struct Promise<T>(Option<Arc<ResultCell<T>>>);
 
 impl<T> Promise<T> {
-    /// With its cell, for the handle.
+    /// Returns a promise, and its cell for the handle.
     pub(super) fn new(outstanding: Option<Outstanding>) -> (Self, Arc<ResultCell<T>>) {
         let cell = Arc::new(ResultCell::new(outstanding));
         (Self(Some(Arc::clone(&cell))), cell)
@@ -125,7 +126,7 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-/// The error of a job that panicked, made from what the panic carried.
+/// Turns the payload of a panic into the error of the job.
 pub(super) fn panicked(payload: Box<dyn Any + Send>) -> JobError {
     let text: Arc<str> = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(text), _) => Arc::from(*text),
@@ -136,24 +137,24 @@ pub(super) fn panicked(payload: Box<dyn Any + Send>) -> JobError {
     JobError::Panicked(text)
 }
 
-/// What user code gave, or panicked with.
+/// The result of user code, or the payload of its panic.
 pub(super) type Caught<T> = Result<T, Box<dyn Any + Send>>;
 
-/// Runs user code, and gives a panic back.
+/// Runs user code, and catches a panic.
 pub(super) fn caught<R>(user_code: impl FnOnce() -> R) -> Caught<R> {
     catch_unwind(AssertUnwindSafe(user_code))
 }
 
-/// What a job panicked with; nothing, if its handle was told.
+/// The payload of a job's panic, unless the handle received the panic.
 pub(super) type Panic = Option<Box<dyn Any + Send>>;
 
-/// What remains of a job: a panic of which no handle is told.
+/// What remains of a job after its end: a panic that no handle receives.
 pub(super) type Settled = Result<(), Panic>;
 
 impl<T> Settle<T> for Option<Promise<T>> {
     type Settled = Settled;
 
-    /// Keeps the promise of a job, or drops a result that nobody wants.
+    /// Resolves the promise of a job. Drops the result of a job without one.
     fn settle(self, outcome: Caught<T>) -> Settled {
         match (self, outcome) {
             (Some(promise), Ok(result)) => {
@@ -173,13 +174,13 @@ impl<T> Settle<T> for Option<Promise<T>> {
     }
 }
 
-/// A closure and where its result goes, in one allocation.
+/// A closure and the cell of its result, in one allocation.
 pub(super) struct ClosureJob<F, T> {
     closure: Mutex<Option<F>>,
     cell: ResultCell<T>,
 }
 
-/// What a worker sees of a task.
+/// A job with a handle, as its worker sees it.
 pub(super) trait Runnable: Send + Sync {
     fn run(&self) -> Ended;
     fn cancel(&self);

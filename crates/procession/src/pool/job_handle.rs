@@ -19,17 +19,17 @@ use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::time;
 
-/// Jobs that run inside of others that wait for them: each needs room on the same stack.
+/// The depth of jobs that run inside jobs that wait for them. Each needs room on the same stack.
 const HELP_DEPTH_MAX: usize = 32;
 
 thread_local! {
     static HELP_DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What handles and watchers need to know of a pool, whatever its jobs are.
+/// The pool of a handle, whatever the type of its jobs.
 pub(super) trait AnyPool: Send + Sync {
     fn cancel(&self, ticket: u64) -> bool;
-    /// Runs a queued job, if the caller is a worker of the pool.
+    /// Runs a queued job on this thread, if the caller is a worker of the pool.
     fn help(&self, ticket: u64);
     fn begin_join(&self, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool;
     fn scheduler(&self) -> Option<Arc<Shared>>;
@@ -64,13 +64,14 @@ impl<J: Send + 'static> AnyPool for Inner<J> {
     }
 }
 
-/// A handle to the result of a job: a future of it, which threads can [`join`](Self::join).
+/// Awaits the result of a job.
 ///
-/// Dropping the handle detaches the job, which runs nevertheless. It resolves in any case: with the result, or a [`JobError`].
+/// It is a future of the result; plain threads [`join`](Self::join) it. It always resolves, either
+/// to the result or to a [`JobError`]. Dropping the handle detaches the job, which still runs.
 #[must_use = "dropping a handle detaches the job; write `drop(handle)` to say so"]
 pub struct JobHandle<T>(Option<Taken<T>>);
 
-/// A job that was taken by a pool.
+/// A job that a pool has taken.
 struct Taken<T> {
     job: Arc<dyn Outcome<T>>,
     pool: Arc<dyn AnyPool>,
@@ -78,7 +79,7 @@ struct Taken<T> {
 }
 
 impl<T> JobHandle<T> {
-    /// Of a job that was taken.
+    /// Returns the handle of a job that a pool has taken.
     pub(super) fn new<J, O>(pool: &Arc<Inner<J>>, job: Arc<O>, ticket: u64) -> Self
     where
         J: Send + 'static,
@@ -91,26 +92,28 @@ impl<T> JobHandle<T> {
         Self(None)
     }
 
-    /// Whether the result is there.
+    /// Returns `true` if the result is there.
     pub fn is_finished(&self) -> bool {
         self.0.as_ref().is_none_or(Taken::has_ended)
     }
 
-    /// Cancels the job, if it does not run yet. Says whether it did: then it never runs, and the handle answers
+    /// Cancels the job, if it does not run yet.
+    ///
+    /// Returns `true` if it was cancelled. It never runs then, and the handle resolves to
     /// [`JobError::Cancelled`].
     pub fn cancel(&self) -> bool {
         self.0.as_ref().is_some_and(|taken| taken.pool.cancel(taken.ticket))
     }
 
-    /// Waits for the result on a thread. If the caller is a job of the same thread pool, and the job that it waits for is still queued, it
-    /// runs it here.
+    /// Waits for the result on a thread. If the caller is a job of the same thread pool and the job
+    /// is still queued, runs the job on this thread.
     ///
     /// # Errors
-    /// The [`JobError`] of a job that has no result; [`JobError::WouldDeadlock`] if the caller is a job of the same thread pool, and
-    /// all others wait for jobs of it already.
+    /// The [`JobError`] of a job without a result. If the caller is a job of the same thread pool
+    /// and all others wait for jobs of the pool already, [`JobError::WouldDeadlock`].
     ///
     /// # Blocking
-    /// Blocks the thread; in a process, await the handle instead.
+    /// Blocks the thread. In a process, await the handle instead.
     pub fn join(mut self) -> Result<T, JobError> {
         let Some(taken) = &self.0 else {
             return Err(JobError::Refused);
@@ -125,10 +128,11 @@ impl<T> JobHandle<T> {
         block(None, |task| self.poll_result(task.waker())).unwrap_or(Err(JobError::Cancelled))
     }
 
-    /// As [`join`](Self::join), for at most `patience`; it runs no job here.
+    /// Waits for the result like [`join`](Self::join), but at most for `timeout`. It never runs a
+    /// queued job on this thread.
     ///
     /// # Errors
-    /// The handle itself, if the time is over first.
+    /// After the timeout, the handle itself.
     pub fn join_timeout(mut self, timeout: Duration) -> Result<Result<T, JobError>, Self> {
         let Some(taken) = &self.0 else {
             return Ok(Err(JobError::Refused));
@@ -158,7 +162,7 @@ impl<T> Future for JobHandle<T> {
     type Output = Result<T, JobError>;
 
     /// # Panics
-    /// Never. Polled again after the result was taken, it answers [`JobError::Taken`].
+    /// Never. After the result was taken, it returns [`JobError::Taken`].
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;

@@ -1,4 +1,4 @@
-//! What the owner of a pool does with it, and waits for its calm.
+//! Closing, reopening and resizing a pool, and waiting for it.
 
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -17,7 +17,7 @@ use crate::scheduler::current;
 
 impl<J> Inner<J> {
     pub(super) fn close(&self) -> bool {
-        // Before the close: afterwards it may be that of a pool that was opened again.
+        // Before the close, because afterwards the timer may belong to a pool that was reopened.
         self.stop_reaper();
         self.woken(self.core.close())
     }
@@ -25,7 +25,7 @@ impl<J> Inner<J> {
     pub(super) fn shutdown_now(&self) -> usize {
         let jobs = self.woken(self.core.clear());
         let count = jobs.len();
-        // One by one: a panic of one must not keep the others from being resolved.
+        // One by one: a panic of one drop must not keep the other jobs from being resolved.
         jobs.into_iter().for_each(drop_guarded);
         count
     }
@@ -89,7 +89,7 @@ impl<J: Send + 'static> Inner<J> {
     }
 }
 
-/// Somebody who waits for a calm; forgotten when he goes.
+/// A waiter for a quiescent pool. Dropping it ends the wait.
 struct Watch<'a, J: Send + 'static> {
     inner: &'a Inner<J>,
     quiescence: Quiescence,
@@ -114,7 +114,7 @@ impl<J: Send + 'static> Drop for Watch<'_, J> {
     }
 }
 
-/// What the handles of a pool share: with the last of them the pool is closed.
+/// Shared by the handles of a pool. When the last handle is dropped, the pool is closed.
 pub(super) struct Owner<J>(pub(super) Arc<Inner<J>>);
 
 impl<J> Drop for Owner<J> {

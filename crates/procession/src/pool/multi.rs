@@ -1,4 +1,4 @@
-//! Several pools as one.
+//! Several pools that act as one.
 
 use std::fmt;
 use std::future::Future;
@@ -19,16 +19,17 @@ use super::operations::Pooling;
 use super::stats::PoolStats;
 use super::thread_pool::Pool;
 
-/// Pools in one: each is looked at to find the least loaded.
+/// The most members. Each of them is asked for its load to find the least loaded one.
 const MEMBERS_MAX: usize = 1024;
 
-/// Which of several pools is given the next job.
+/// The choice of the member that gets the next job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// One after the other.
+    /// The members take turns.
     #[default]
     RoundRobin,
-    /// The one with the fewest jobs, running, queued and waiting to be taken. Idle workers are no load.
+    /// The member with the fewest jobs: running, queued, reserved and waiting for a place. Idle
+    /// workers are no load.
     LeastLoaded,
 }
 
@@ -36,10 +37,11 @@ fn load(stats: &PoolStats) -> usize {
     stats.busy + stats.queued + stats.reserved + stats.waiting
 }
 
-/// Several pools that share the work, each with a lock, a capacity and a queue of its own.
+/// Several pools that share the work, each with its own lock, capacity and queue.
 ///
-/// A job goes to the pool that [`Balance`] chooses. If that one is full, it is offered to the least loaded before it is treated as the
-/// builder says ([`Builder::on_full`]) by the chosen one.
+/// A job goes to the member that [`Balance`] chooses. If that one is full, the job is offered to
+/// the least loaded member. If that one is full as well, the chosen member does what
+/// [`Builder::on_full`] says.
 ///
 /// ```
 /// use procession::pool::{Balance, Pool};
@@ -68,12 +70,13 @@ impl Builder {
     /// Builds `count` such pools of threads, 1 to 1024, as one.
     ///
     /// # Errors
-    /// As [`build`](Self::build); or the number is out of its range.
+    /// Like [`build`](Self::build). Also [`PoolError::Invalid`], if `count` is out of its range.
     pub fn build_multi(self, count: usize, balance: Balance) -> Result<MultiPool, PoolError> {
         self.build_multi_of(count, balance, Self::build)
     }
 
-    /// Builds `count` pools of any kind, 1 to 1024, as one. `build` builds each from what this builder describes.
+    /// Builds `count` pools of any kind, 1 to 1024, as one. `build` is called for each of them,
+    /// with a clone of this builder.
     ///
     /// ```
     /// use procession::pool::{Balance, Pool};
@@ -87,7 +90,7 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// That of `build`; or the number is out of its range.
+    /// The error of `build`. Also [`PoolError::Invalid`], if `count` is out of its range.
     pub fn build_multi_of<P>(
         self,
         count: usize,
@@ -103,39 +106,42 @@ impl Builder {
     }
 }
 
-/// A job that none of several pools has room for now, and the pool that was chosen for it.
+/// A job that no member has room for now, and the member that was chosen for it.
 type Unplaced<'a, P, C> = (&'a P, SubmitError<C>);
 
 #[expect(private_bounds, reason = "only pools of this module can be members")]
 impl<P: Pooling> MultiPool<P> {
-    /// The pools, to be looked at, resized or used by themselves.
+    /// Returns the members, which can be observed, resized and used on their own.
     pub fn members(&self) -> &[P] {
         &self.members
     }
 
-    /// The pool that the next job goes to.
+    /// Returns the member that gets the next job.
     pub fn pick(&self) -> &P {
         match self.balance {
-            // Relaxed: only that the numbers differ.
+            // Relaxed: the numbers only have to differ.
             Balance::RoundRobin => &self.members[self.next.fetch_add(1, Relaxed) % self.members.len()],
             Balance::LeastLoaded => self.least_loaded(),
         }
     }
 
     fn least_loaded(&self) -> &P {
-        // Among equals not always the first: who looks at the same time would find the same.
+        // Among equals, the choice rotates. Otherwise all threads that look at the same time would
+        // choose the same member.
         let offset = self.next.fetch_add(1, Relaxed) % self.members.len();
         let (after, before) = (&self.members[offset..], &self.members[..offset]);
         let least = after.iter().chain(before).min_by_key(|member| load(&member.inner().stats()));
         least.expect("there is at least one")
     }
 
-    /// The sums over all pools, each at one moment of its own. `closed` if all are; `capacity` is at most [`UNLIMITED`](super::UNLIMITED).
+    /// Returns the sums over all members, each taken at a moment of its own. `closed` is true if
+    /// all members are closed. `capacity` is at most [`UNLIMITED`](super::UNLIMITED).
     pub fn stats(&self) -> PoolStats {
         let all = self.members.iter().map(|member| member.inner().stats());
         all.reduce(PoolStats::plus).expect("there is at least one")
     }
-    /// Changes the capacity of each pool.
+
+    /// Changes the capacity of each member.
     ///
     /// # Errors
     /// [`PoolError::Invalid`]: the capacity is 0.
@@ -143,23 +149,24 @@ impl<P: Pooling> MultiPool<P> {
         self.members.iter().try_for_each(|member| member.inner().resize(capacity).map(drop))
     }
 
-    /// Closes all pools.
+    /// Closes all members.
     pub fn close(&self) {
         for member in &*self.members {
             member.inner().close();
         }
     }
 
-    /// See [`Pool::shutdown_now`]. All are closed before any is cleared.
+    /// Closes all members, and cancels their queued jobs. See [`Pool::shutdown_now`]. All members
+    /// are closed before the first queue is emptied.
     pub fn shutdown_now(&self) -> usize {
         self.close();
         self.members.iter().map(|member| member.inner().shutdown_now()).sum()
     }
 
-    /// Waits until all pools have ended. See [`Pool::ended`].
+    /// Waits until all members have ended. See [`Pool::ended`].
     ///
     /// # Errors
-    /// [`WaitError`] of the first that is open, or whose job calls.
+    /// The [`WaitError`] of the first member that is open, or has the caller as a job.
     pub async fn ended(&self) -> Result<(), WaitError> {
         for member in &*self.members {
             member.inner().drained().await?;
@@ -167,7 +174,7 @@ impl<P: Pooling> MultiPool<P> {
         Ok(())
     }
 
-    /// Opens all pools again. If one has not ended, those before it are open.
+    /// Opens all members again. If one has not ended, the members before it stay open.
     ///
     /// # Errors
     /// [`PoolError::NotDrained`].
@@ -175,7 +182,7 @@ impl<P: Pooling> MultiPool<P> {
         self.members.iter().try_for_each(|member| member.inner().reopen())
     }
 
-    /// Waits until all pools have ended, for at most `patience` altogether.
+    /// Waits until all members have ended, at most for `timeout` in total.
     fn wait_for_all(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
         let deadline = deadline_after(timeout);
         self.members.iter().try_for_each(|member| {
@@ -184,7 +191,7 @@ impl<P: Pooling> MultiPool<P> {
         })
     }
 
-    /// Offers a job to the chosen pool, and then to the least loaded.
+    /// Offers a job to the chosen member, and then to the least loaded one.
     fn offer<C, R>(
         &self,
         content: C,
@@ -198,17 +205,18 @@ impl<P: Pooling> MultiPool<P> {
         second.map_err(|error| (chosen, error))
     }
 
-    /// What was left, and is to wait for the chosen pool, or to be run here.
+    /// Returns a job that must wait for its chosen member or run here, unless the policy is to
+    /// refuse.
     fn insist<'a, C>(&self, (chosen, error): Unplaced<'a, P, C>) -> Result<(&'a P, C), SubmitError<C>> {
         if error.is_full() && self.on_full != OnFull::Refuse { Ok((chosen, error.into_inner())) } else { Err(error) }
     }
 }
 
 impl MultiPool {
-    /// See [`Pool::execute`].
+    /// Runs a closure in one of the members, without a handle. See [`Pool::execute`].
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     ///
     /// # Blocking
     /// Blocks the thread while it waits for a place.
@@ -219,10 +227,11 @@ impl MultiPool {
         })
     }
 
-    /// See [`Pool::submit`].
+    /// Runs a closure in one of the members, and returns a handle to the result. See
+    /// [`Pool::submit`].
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     ///
     /// # Blocking
     /// Blocks the thread while it waits for a place.
@@ -237,23 +246,23 @@ impl MultiPool {
         })
     }
 
-    /// See [`Pool::wait`]. The time is that of all pools together.
+    /// Waits until all members have ended, at most for `timeout` in total. See [`Pool::wait`].
     ///
     /// # Errors
-    /// [`WaitError`] of the first that has not ended.
+    /// The [`WaitError`] of the first member that has not ended.
     ///
     /// # Blocking
-    /// Blocks the thread; in async code, await [`ended`](Self::ended).
+    /// Blocks the thread. In async code, await [`ended`](Self::ended).
     pub fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
         self.wait_for_all(timeout)
     }
 }
 
 impl<A: Send + 'static, T: Send + 'static> MultiPool<FnPool<A, T>> {
-    /// See [`FnPool::execute`].
+    /// Calls the function in one of the members, without a handle. See [`FnPool::execute`].
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it.
+    /// [`SubmitError`], which holds the argument.
     ///
     /// # Blocking
     /// Blocks the thread while it waits for a place.
@@ -264,10 +273,11 @@ impl<A: Send + 'static, T: Send + 'static> MultiPool<FnPool<A, T>> {
         })
     }
 
-    /// See [`FnPool::submit`].
+    /// Calls the function in one of the members, and returns a handle to the result. See
+    /// [`FnPool::submit`].
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it.
+    /// [`SubmitError`], which holds the argument.
     ///
     /// # Blocking
     /// Blocks the thread while it waits for a place.
@@ -278,23 +288,23 @@ impl<A: Send + 'static, T: Send + 'static> MultiPool<FnPool<A, T>> {
         })
     }
 
-    /// See [`FnPool::wait`]. The time is that of all pools together.
+    /// Waits until all members have ended, at most for `timeout` in total. See [`FnPool::wait`].
     ///
     /// # Errors
-    /// [`WaitError`] of the first that has not ended.
+    /// The [`WaitError`] of the first member that has not ended.
     ///
     /// # Blocking
-    /// Blocks the thread; in async code, await [`ended`](Self::ended).
+    /// Blocks the thread. In async code, await [`ended`](Self::ended).
     pub fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
         self.wait_for_all(timeout)
     }
 }
 
 impl MultiPool<AsyncPool> {
-    /// See [`AsyncPool::execute`].
+    /// Runs a future in one of the members, without a handle. See [`AsyncPool::execute`].
     ///
     /// # Errors
-    /// [`SubmitError`], with the future in it.
+    /// [`SubmitError`], which holds the future.
     pub async fn execute<F: Future<Output = ()> + Send + 'static>(&self, future: F) -> Result<(), SubmitError<F>> {
         match self.offer(future, AsyncPool::try_execute) {
             Ok(()) => Ok(()),
@@ -305,10 +315,11 @@ impl MultiPool<AsyncPool> {
         }
     }
 
-    /// See [`AsyncPool::submit`].
+    /// Runs a future in one of the members, and returns a handle to the result. See
+    /// [`AsyncPool::submit`].
     ///
     /// # Errors
-    /// [`SubmitError`], with the future in it.
+    /// [`SubmitError`], which holds the future.
     pub async fn submit<F>(&self, future: F) -> Result<JobHandle<F::Output>, SubmitError<F>>
     where
         F: Future + Send + 'static,
@@ -325,10 +336,10 @@ impl MultiPool<AsyncPool> {
 }
 
 impl MultiPool<CoPool> {
-    /// See [`CoPool::execute`].
+    /// Runs a closure in one of the members, without a handle. See [`CoPool::execute`].
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     pub async fn execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
         match self.offer(closure, CoPool::try_execute) {
             Ok(()) => Ok(()),
@@ -339,10 +350,11 @@ impl MultiPool<CoPool> {
         }
     }
 
-    /// See [`CoPool::submit`].
+    /// Runs a closure in one of the members, and returns a handle to the result. See
+    /// [`CoPool::submit`].
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     pub async fn submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -359,10 +371,10 @@ impl MultiPool<CoPool> {
 }
 
 impl<A: Send + 'static, T: Send + 'static> MultiPool<AsyncFnPool<A, T>> {
-    /// See [`AsyncFnPool::execute`].
+    /// Calls the function in one of the members, without a handle. See [`AsyncFnPool::execute`].
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it.
+    /// [`SubmitError`], which holds the argument.
     pub async fn execute(&self, argument: A) -> Result<(), SubmitError<A>> {
         match self.offer(argument, AsyncFnPool::try_execute) {
             Ok(()) => Ok(()),
@@ -373,10 +385,11 @@ impl<A: Send + 'static, T: Send + 'static> MultiPool<AsyncFnPool<A, T>> {
         }
     }
 
-    /// See [`AsyncFnPool::submit`].
+    /// Calls the function in one of the members, and returns a handle to the result. See
+    /// [`AsyncFnPool::submit`].
     ///
     /// # Errors
-    /// [`SubmitError`], with the argument in it.
+    /// [`SubmitError`], which holds the argument.
     pub async fn submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
         match self.offer(argument, AsyncFnPool::try_submit) {
             Ok(handle) => Ok(handle),

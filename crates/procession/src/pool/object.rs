@@ -1,4 +1,4 @@
-//! Objects that are dear to make, kept to be used again.
+//! A pool of objects that are expensive to make.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -13,19 +13,22 @@ use super::block::world;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::sys::nanoseconds;
 
-/// Objects that each shard keeps, unless the builder says otherwise: enough for those that one worker uses by turns.
+/// The default number of objects that each shard keeps. It suffices for the objects that one worker
+/// uses by turns.
 const LOCAL_DEFAULT: usize = 16;
-/// Objects in the tier that all share, unless the builder says otherwise.
+/// The default number of objects in the tier that all threads share.
 const SHARED_DEFAULT: usize = 1024;
-/// Returns of a shard between two looks at the clock, which costs as much as the rest of a return.
+/// The returns to a shard between two reads of the clock. A read costs as much as the rest of a
+/// return.
 const RETURNS_BETWEEN_LOOKS: usize = 64;
-/// How long an object that nobody uses stays, at least, unless the builder says otherwise; at most twice as long while others come and go.
+/// The default time that an unused object stays at least. It stays at most twice as long while
+/// other objects come and go.
 const EXPIRY_DEFAULT: Duration = Duration::from_secs(60);
 
-/// One tier of kept objects; those in use come from its end.
+/// One tier of kept objects. The next one to be used is at the end.
 struct Tier<T> {
     objects: Vec<T>,
-    /// Those that nobody has used since the last rotation.
+    /// Objects that were not used since the last rotation.
     victims: Vec<T>,
     returns: usize,
 }
@@ -36,7 +39,7 @@ impl<T> Tier<T> {
     }
 }
 
-/// Shards do not share cache lines, also not by prefetching pairs.
+/// Aligned so that no two shards share a cache line, nor a pair of lines that is prefetched.
 #[repr(align(128))]
 struct Shard<T>(Mutex<Tier<T>>);
 
@@ -60,11 +63,11 @@ struct Inner<T> {
     expiry: u64,
     shards: Box<[Shard<T>]>,
     shared: Shard<T>,
-    /// When the tiers are rotated next.
+    /// The time of the next rotation.
     next_rotation: AtomicU64,
 }
 
-/// What an [`ObjectPool`] is to be like.
+/// Describes an [`ObjectPool`], and builds it.
 #[must_use]
 pub struct ObjectPoolBuilder<T> {
     make: Box<dyn Fn() -> T + Send + Sync>,
@@ -75,27 +78,29 @@ pub struct ObjectPoolBuilder<T> {
 }
 
 impl<T: Send + 'static> ObjectPoolBuilder<T> {
-    /// Is called with each object that comes back, and says whether it is worth keeping: a buffer that has grown too large is not. If
-    /// it panics, the object is dropped. Default: nothing is done, and all are.
+    /// Sets a function that is called with each object that comes back. It returns `true` if the
+    /// object is worth keeping. A buffer that has grown too large is not, for example. If the
+    /// function panics, the object is dropped. Default: every object is kept as it is.
     pub fn reset(mut self, reset: impl Fn(&mut T) -> bool + Send + Sync + 'static) -> Self {
         self.reset = Box::new(reset);
         self
     }
 
-    /// How many objects each shard keeps; there is one for each CPU. Default: 16.
+    /// Sets how many objects each shard keeps. There is one shard for each CPU. Default: 16.
     pub fn local(mut self, objects: usize) -> Self {
         self.local = objects;
         self
     }
 
-    /// How many objects are kept beyond those, for all. Default: 1024.
+    /// Sets how many objects are kept beyond those of the shards, for all threads. Default: 1024.
     pub fn shared(mut self, objects: usize) -> Self {
         self.shared = objects;
         self
     }
 
-    /// How long an object that nobody uses is kept: at least so long, and at most about twice, as long as other objects come and go. When none do,
-    /// call [`ObjectPool::expire`]. Default: a minute.
+    /// Sets how long an unused object is kept at least. It is kept at most about twice as long
+    /// while other objects come and go. If none do, call [`ObjectPool::expire`]. Default: one
+    /// minute.
     pub fn expiry(mut self, unused: Duration) -> Self {
         self.expiry = unused;
         self
@@ -128,7 +133,7 @@ impl<T> fmt::Debug for ObjectPoolBuilder<T> {
     }
 }
 
-/// The number of the calling thread, among those that use object pools.
+/// Returns the number of the calling thread among those that use object pools.
 fn thread_number() -> usize {
     static LAST: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -138,13 +143,19 @@ fn thread_number() -> usize {
     NUMBER.try_with(|number| *number).unwrap_or(0)
 }
 
-/// Keeps objects that are dear to make, to be used again: stacks, large buffers, contexts of compressors. It does not pay for plain
-/// memory, which a good allocator gives faster.
+/// Keeps objects that are expensive to make, to be used again.
 ///
-/// Each thread uses one of as many *shards* as there are CPUs, last in, first out, so that what it gets is still in its cache; what a shard has no
-/// room for goes to a tier that all share. Who finds neither takes an object from another shard; only if all are empty is one
-/// made. An object that nobody has used for a while becomes a *victim*, which is used only when there is no other, and dropped
-/// if it is still there after as long again. This is a handle; clones are of the same pool.
+/// Such objects are stacks, large buffers, or the contexts of compressors. Plain memory is not
+/// worth it, since a good allocator returns it faster.
+///
+/// There are as many *shards* as CPUs, and each thread uses one of them. A shard is last in, first
+/// out, so its objects are still in the cache. An object that finds no room in its shard goes to a
+/// tier that all threads share. If both are empty, `get` takes an object from another shard, and
+/// makes a new one only if all shards are empty.
+///
+/// An object that was not used for a while becomes a *victim*. Victims are used only if there is no
+/// other object, and are dropped if they are still there after the same time again. This is a
+/// handle, and its clones stand for the same pool.
 ///
 /// ```
 /// use procession::pool::ObjectPool;
@@ -171,7 +182,7 @@ impl<T: Send + 'static> Clone for ObjectPool<T> {
 }
 
 impl<T: Send + 'static> ObjectPool<T> {
-    /// Starts to describe a pool whose objects are made by `make`.
+    /// Returns the builder of a pool with objects made by `make`.
     pub fn builder(make: impl Fn() -> T + Send + Sync + 'static) -> ObjectPoolBuilder<T> {
         ObjectPoolBuilder {
             make: Box::new(make),
@@ -186,13 +197,16 @@ impl<T: Send + 'static> ObjectPool<T> {
         thread_number() % self.0.shards.len()
     }
 
-    /// An object, kept or made. If making it panics, so does this.
+    /// Returns an object, kept or new.
+    ///
+    /// # Panics
+    /// If making a new object panics.
     pub fn get(&self) -> Pooled<'_, T> {
         let object = self.kept().unwrap_or_else(|| (self.0.make)());
         Pooled { pool: self, object: Some(object) }
     }
 
-    /// An object, if one is kept.
+    /// Returns an object, if one is kept.
     pub fn try_get(&self) -> Option<Pooled<'_, T>> {
         Some(Pooled { pool: self, object: Some(self.kept()?) })
     }
@@ -202,7 +216,8 @@ impl<T: Send + 'static> ObjectPool<T> {
         let pool = &*self.0;
         let in_own = pool.shards[own].lock().objects.pop();
         let in_shared = || pool.shared.lock().objects.pop();
-        // Objects before victims, so that those can grow old; then those of others, nearest first.
+        // Objects come before victims, so that victims can age. Then come the shards of other
+        // threads, nearest first.
         let elsewhere =
             || (0..pool.shards.len()).find_map(|step| pool.shards[(own + step) % pool.shards.len()].lock().take());
         in_own.or_else(in_shared).or_else(elsewhere).or_else(|| pool.shared.lock().take())
@@ -210,7 +225,7 @@ impl<T: Send + 'static> ObjectPool<T> {
 
     fn put(&self, mut object: T) {
         let pool = &*self.0;
-        // A panic in it is printed, and the object is worth nothing.
+        // If the reset panics, the message is printed and the object is dropped.
         if !guarded(|| (pool.reset)(&mut object)).unwrap_or(false) {
             return drop_guarded(object);
         }
@@ -238,13 +253,14 @@ impl<T: Send + 'static> ObjectPool<T> {
         }
     }
 
-    /// Drops what nobody has used for long enough. A pool that is in use does so by itself; one that is not may be told to, say by a
-    /// timer ([`run_every`](crate::run_every)). Says how many were dropped.
+    /// Drops the objects that were not used for long enough, and returns how many there were. A
+    /// pool in use does this on its own. For a pool that may be unused, call it from a timer such
+    /// as [`run_every`](crate::run_every).
     pub fn expire(&self) -> usize {
         let pool = &*self.0;
         let now = world().now();
         let due = pool.next_rotation.load(Relaxed);
-        // One thread rotates; Relaxed: the tiers are locked.
+        // Only one thread rotates. Relaxed: the tiers have locks.
         if now < due
             || pool.next_rotation.compare_exchange(due, now.saturating_add(pool.expiry), Relaxed, Relaxed).is_err()
         {
@@ -253,7 +269,7 @@ impl<T: Send + 'static> ObjectPool<T> {
         self.rotate()
     }
 
-    /// Drops all that is kept. Says how many.
+    /// Drops all kept objects, and returns how many there were.
     pub fn clear(&self) -> usize {
         self.rotate() + self.rotate()
     }
@@ -266,13 +282,13 @@ impl<T: Send + 'static> ObjectPool<T> {
             let old = std::mem::replace(&mut tier.victims, objects);
             drop(tier);
             dropped += old.len();
-            // Outside the lock: it is the user's code.
+            // Outside the lock, because a drop is user code.
             old.into_iter().for_each(drop_guarded);
         }
         dropped
     }
 
-    /// How many objects are kept: in use before, and victims.
+    /// Returns the number of kept objects: those that are not victims, and victims.
     pub fn kept_objects(&self) -> (usize, usize) {
         let tiers = self.0.shards.iter().chain([&self.0.shared]);
         tiers.fold((0, 0), |(objects, victims), shard| {
@@ -289,7 +305,8 @@ impl<T: Send + 'static> fmt::Debug for ObjectPool<T> {
     }
 }
 
-/// An object of an [`ObjectPool`]; dropped, it is reset and goes back.
+/// An object of an [`ObjectPool`]. When it is dropped, the object is reset and goes back to the
+/// pool.
 pub struct Pooled<'a, T: Send + 'static> {
     pool: &'a ObjectPool<T>,
     object: Option<T>,
@@ -298,7 +315,7 @@ pub struct Pooled<'a, T: Send + 'static> {
 impl<T: Send + 'static> Pooled<'_, T> {
     /// Takes the object out of the pool for good.
     pub fn into_inner(mut self) -> T {
-        self.object.take().expect("it is there until it is dropped")
+        self.object.take().expect("the object is there until the drop")
     }
 }
 
@@ -306,13 +323,13 @@ impl<T: Send + 'static> Deref for Pooled<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.object.as_ref().expect("it is there until it is dropped")
+        self.object.as_ref().expect("the object is there until the drop")
     }
 }
 
 impl<T: Send + 'static> DerefMut for Pooled<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.object.as_mut().expect("it is there until it is dropped")
+        self.object.as_mut().expect("the object is there until the drop")
     }
 }
 

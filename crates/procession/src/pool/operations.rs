@@ -1,4 +1,4 @@
-//! What can be done with every pool, whoever its workers are and whatever its jobs; and the places that are reserved in it.
+//! The operations of all kinds of pool, and places reserved in one.
 
 use std::fmt;
 use std::future::Future;
@@ -13,14 +13,14 @@ use super::lifecycle::Owner;
 use super::state::picture::Limits;
 use super::submit::{FullPolicy, PlaceWait};
 
-/// A pool, by its state.
+/// A pool, whatever its workers and its jobs are.
 pub(super) trait Pooling {
     type Job: Send + 'static;
 
     fn inner(&self) -> &Arc<Inner<Self::Job>>;
 }
 
-/// What every handle to a pool holds.
+/// The content of every handle to a pool.
 pub(super) struct Entrance<J> {
     owner: Arc<Owner<J>>,
     on_full: OnFull,
@@ -45,7 +45,7 @@ impl<J> Entrance<J> {
         &self.owner.0
     }
 
-    /// For how long a submitter waits who does not say it.
+    /// Returns what a submit call does by default if the pool is full.
     pub(super) fn policy(&self) -> FullPolicy {
         self.on_full.into()
     }
@@ -65,7 +65,7 @@ fn make<J: Send + 'static>(builder: &Builder, engine: Box<dyn Engine<J>>) -> Res
     Ok(inner)
 }
 
-/// The operations that all pools have, as methods of each.
+/// Implements the methods that all pools have.
 macro_rules! operations {
     ([$($generics:tt)*] $pool:ty, $job:ty) => {
         impl<$($generics)*> $crate::pool::operations::Pooling for $pool {
@@ -77,40 +77,43 @@ macro_rules! operations {
         }
 
         impl<$($generics)*> $pool {
-            /// Waits for a place in the pool, behind all who came before, and reserves it: this is how async code is slowed down to
-            /// what the pool can do. Whether or not the pool is to be waited for ([`Builder::on_full`](crate::pool::Builder::on_full)),
-            /// this waits.
+            /// Waits for a place in the pool, behind all earlier waiters, and reserves it. Async
+            /// code that submits through it is slowed down to the pace of the pool. It waits
+            /// whatever [`Builder::on_full`](crate::pool::Builder::on_full) says.
             ///
             /// # Errors
-            /// [`SubmitError`](crate::pool::SubmitError): the pool is closed, or as many wait as may, or the caller is a job of the pool
-            /// that would wait for ever.
+            /// [`SubmitError`](crate::pool::SubmitError): the pool is closed, the limit of waiting
+            /// submitters is reached, or the caller is a job of the pool that would wait forever.
             ///
             /// # Cancellation
-            /// Dropped while it waits, it leaves the queue; a place that it was given meanwhile goes to the next.
+            /// If it is dropped while it waits, it leaves the wait list. A place that it was
+            /// granted meanwhile goes to the next waiter.
             pub fn reserve(&self) -> $crate::pool::operations::Reserve<'_, Self> {
                 $crate::pool::operations::Reserve::new(self)
             }
 
-            /// As [`reserve`](Self::reserve), if there is a place.
+            /// Reserves a place, if there is one.
             ///
             /// # Errors
-            /// [`SubmitError`](crate::pool::SubmitError): the pool is full, or closed.
+            /// [`SubmitError`](crate::pool::SubmitError): the pool is full or closed.
             pub fn try_reserve(&self) -> Result<$crate::pool::operations::Permit<'_, Self>, $crate::pool::error::SubmitError<()>> {
                 $crate::pool::operations::Permit::try_new(self)
             }
 
-            /// How the pool is doing, at one moment.
+            /// Returns the numbers of the pool, all taken at the same moment.
             pub fn stats(&self) -> $crate::pool::stats::PoolStats {
                 self.0.inner().stats()
             }
 
-            /// Whether the pool was closed.
+            /// Returns `true` if the pool is closed.
             pub fn is_closed(&self) -> bool {
                 self.0.inner().is_closed()
             }
 
-            /// Changes the capacity, at any time; gives back what it was. More: those who wait go on at once. Fewer: idle workers that
-            /// are too many leave at once, busy ones after their job.
+            /// Changes the capacity, and returns the old one.
+            ///
+            /// If it grows, waiters go on at once. If it shrinks, surplus idle workers leave at
+            /// once, and surplus busy ones after their job.
             ///
             /// # Errors
             /// [`PoolError::Invalid`](crate::pool::PoolError::Invalid): the capacity is 0.
@@ -118,32 +121,37 @@ macro_rules! operations {
                 self.0.inner().resize(capacity)
             }
 
-            /// Changes how long workers stay that have nothing to do, from the next time on that one becomes idle.
+            /// Changes how long an idle worker stays. It applies to workers that become idle later.
             pub fn set_keep_alive(&self, idle: ::std::time::Duration) {
                 self.0.inner().set_keep_alive(idle);
             }
 
-            /// Takes no more jobs. Who waits for a place gets his job back; what is queued still runs. Says whether the pool was open.
+            /// Closes the pool, and returns `true` if it was open.
             ///
-            /// When this has returned, no job is taken any more. It waits for nothing, and a job may call it.
+            /// Once this has returned, no job is taken any more. Submitters that wait for a place
+            /// get their jobs back, and queued jobs still run. The call waits for nothing, and a
+            /// job may make it.
             pub fn close(&self) -> bool {
                 self.0.inner().close()
             }
 
-            /// Closes the pool and cancels what is queued; says how many jobs. What runs goes on. Every handle resolves.
+            /// Closes the pool, cancels the queued jobs and returns how many there were. Running
+            /// jobs go on. Every handle resolves.
             pub fn shutdown_now(&self) -> usize {
                 self.0.inner().shutdown_now()
             }
 
-            /// Waits until a closed pool has run all its jobs, and its workers their hooks. It may be called again.
+            /// Waits until a closed pool has run all its jobs, and its workers have run their
+            /// hooks. It can be repeated.
             ///
             /// # Errors
-            /// [`WaitError`](crate::pool::WaitError): the pool is open, or the caller is one of its jobs.
+            /// [`WaitError`](crate::pool::WaitError): the pool is open, or the caller is one of its
+            /// jobs.
             pub async fn ended(&self) -> Result<(), $crate::pool::error::WaitError> {
                 self.0.inner().drained().await
             }
 
-            /// Waits until no job is queued and none runs, open or closed.
+            /// Waits until no job is queued and none runs, whether the pool is open or closed.
             ///
             /// # Errors
             /// [`WaitError`](crate::pool::WaitError): the caller is one of its jobs.
@@ -151,10 +159,12 @@ macro_rules! operations {
                 self.0.inner().idle().await
             }
 
-            /// Opens a closed pool again, as soon as its last worker has left. Places that were reserved before stay void.
+            /// Opens a closed pool again, once its last worker has left. Places that were reserved
+            /// before stay void.
             ///
             /// # Errors
-            /// [`PoolError::NotDrained`](crate::pool::PoolError::NotDrained): it is open, or not all of its jobs and workers have ended.
+            /// [`PoolError::NotDrained`](crate::pool::PoolError::NotDrained): the pool is open, or
+            /// not all of its jobs and workers have ended.
             pub fn reopen(&self) -> Result<(), $crate::pool::error::PoolError> {
                 self.0.inner().reopen()
             }
@@ -168,29 +178,32 @@ macro_rules! operations {
     };
 }
 
-/// The operations that block their thread, of pools whose workers are threads.
+/// Implements the blocking methods of pools of threads.
 macro_rules! thread_operations {
     ([$($generics:tt)*] $pool:ty) => {
         impl<$($generics)*> $pool {
-            /// Waits until a closed pool has run all its jobs, and its workers their hooks; for at most `patience`, if that is given. It
-            /// may be called again.
+            /// Waits until a closed pool has run all its jobs, and its workers have run their
+            /// hooks. It waits at most for `timeout`, if there is one, and can be repeated.
             ///
             /// # Errors
-            /// [`WaitError`](crate::pool::WaitError): the time is over, the pool is open, or the caller is one of its jobs.
+            /// [`WaitError`](crate::pool::WaitError): the timeout was reached, the pool is open, or
+            /// the caller is one of its jobs.
             ///
             /// # Blocking
-            /// Blocks the thread; in async code, await [`ended`](Self::ended).
+            /// Blocks the thread. In async code, await [`ended`](Self::ended).
             pub fn wait(&self, timeout: Option<::std::time::Duration>) -> Result<(), $crate::pool::error::WaitError> {
                 self.0.inner().wait(timeout)
             }
 
-            /// Waits until no job is queued and none runs, open or closed; for at most `patience`, if that is given.
+            /// Waits until no job is queued and none runs, whether the pool is open or closed. It
+            /// waits at most for `timeout`, if there is one.
             ///
             /// # Errors
-            /// [`WaitError`](crate::pool::WaitError): the time is over, or the caller is one of its jobs.
+            /// [`WaitError`](crate::pool::WaitError): the timeout was reached, or the caller is one
+            /// of its jobs.
             ///
             /// # Blocking
-            /// Blocks the thread; in async code, await [`idle`](Self::idle).
+            /// Blocks the thread. In async code, await [`idle`](Self::idle).
             pub fn wait_idle(&self, timeout: Option<::std::time::Duration>) -> Result<(), $crate::pool::error::WaitError> {
                 self.0.inner().wait_idle(timeout)
             }
@@ -200,7 +213,7 @@ macro_rules! thread_operations {
 
 pub(super) use {operations, thread_operations};
 
-/// Waits for a place in a pool; what its `reserve` gives.
+/// The future of a place in a pool, returned by the `reserve` method of the pool.
 #[must_use = "futures do nothing unless awaited"]
 #[expect(private_bounds, reason = "only pools of this module have places")]
 pub struct Reserve<'a, P: Pooling> {
@@ -230,7 +243,8 @@ impl<P: Pooling> fmt::Debug for Reserve<'_, P> {
     }
 }
 
-/// A place in a pool, for one job. Dropped, it goes to the next who waits. If the pool is closed meanwhile, it is void.
+/// A reserved place in a pool, for one job. If it is dropped, the place goes to the next waiter. If
+/// the pool is closed meanwhile, the reservation is void.
 ///
 /// ```
 /// use procession::pool::Pool;
@@ -246,7 +260,7 @@ impl<P: Pooling> fmt::Debug for Reserve<'_, P> {
 /// assert_eq!(sum, 6);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropped, the place is given back"]
+#[must_use = "dropping it gives the place back"]
 #[expect(private_bounds, reason = "only pools of this module have places")]
 pub struct Permit<'a, P: Pooling> {
     pub(super) pool: &'a P,
@@ -266,7 +280,7 @@ impl<'a, P: Pooling> Permit<'a, P> {
         }
     }
 
-    /// Puts a job into the place.
+    /// Enters a job into the place.
     pub(super) fn enter<C>(mut self, content: C, make: impl FnOnce(C) -> P::Job) -> Result<u64, SubmitError<C>> {
         let generation = self.generation.take().expect("a permit is used once");
         let inner = self.pool.inner();

@@ -1,4 +1,5 @@
-//! Workers that are processes: async ones, or coroutines.
+//! Workers that are processes: coroutines, which park while they are idle, and async ones, which
+//! rest.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -24,19 +25,19 @@ use crate::spawn::options::Reservation;
 use crate::time::action::Action;
 use crate::time::{Instant, Sleep, arm, sleep_on};
 
-/// Starts a worker that stays while it is idle.
+/// Starts a worker that parks.
 type Start<J> = dyn Fn(SpawnOptions, Worker<J>, Arc<Shared>) -> io::Result<()> + Send + Sync;
 
 /// Starts a worker with a job.
 type Launcher<J> = dyn Fn(Reservation<'_>, JobWorker<J>, J) + Send + Sync;
 
-/// How workers are started as processes.
+/// The way in which idle workers wait.
 enum Kind<J: Send + 'static> {
     Parking(Box<Start<J>>),
     Resting(Box<Launcher<J>>),
 }
 
-/// Workers that are processes.
+/// The engine of pools of processes.
 pub(super) struct Processes<J: Send + 'static> {
     shared: Arc<Shared>,
     kind: Kind<J>,
@@ -44,7 +45,7 @@ pub(super) struct Processes<J: Send + 'static> {
 }
 
 impl<J: Send + 'static> Processes<J> {
-    /// Processes that stay while they are idle.
+    /// Returns an engine of processes that park while they are idle.
     pub(super) fn parking(
         builder: &Builder,
         shared: Arc<Shared>,
@@ -53,7 +54,8 @@ impl<J: Send + 'static> Processes<J> {
         Self { shared, kind: Kind::Parking(Box::new(start)), stack_size: builder.stack_size }
     }
 
-    /// Async processes, which `launch` starts with a job, as [`Work`]. They end when there is none.
+    /// Returns an engine of async processes that rest while they are idle. `launch` starts one with
+    /// a job, as [`Work`]. It ends when no job is queued.
     pub(super) fn resting(
         shared: Arc<Shared>,
         launch: impl Fn(Reservation<'_>, JobWorker<J>, J) + Send + Sync + 'static,
@@ -69,16 +71,16 @@ impl<J: Send + 'static> Processes<J> {
 /// How far the start of a worker has come.
 mod launch {
     pub(super) const STARTING: u8 = 0;
-    /// The pool counts on it.
+    /// The pool counts the worker.
     pub(super) const STARTED: u8 = 1;
-    /// It was ended before that: the pool is told that it was refused.
+    /// The worker was ended before that. The pool is told that its start was refused.
     pub(super) const ENDED: u8 = 2;
 }
 
 impl<J: Send + 'static> Engine<J> for Processes<J> {
     fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<Seat<J>>) -> io::Result<()> {
         let Kind::Parking(start) = &self.kind else {
-            unreachable!("those that rest are launched");
+            unreachable!("a resting worker is launched");
         };
         let worker = Worker { inner: Arc::clone(inner), seat: Arc::clone(seat), runs: None, is_done: false };
         let mut options = self.options();
@@ -86,7 +88,8 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
             options = options.stack_size(bytes);
         }
         let refused = start(options, worker, Arc::clone(&self.shared)).err();
-        // Ordering: AcqRel pairs with the exchange in the worker's `Drop`: one of the two is first.
+        // Ordering: AcqRel pairs with the exchange in the worker's `Drop`. One of the two comes
+        // first.
         match seat.launch.swap(launch::STARTED, AcqRel) {
             launch::ENDED => Err(refused.unwrap_or_else(|| io::Error::other("the scheduler is shutting down"))),
             _ => Ok(()),
@@ -95,7 +98,7 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
 
     fn launch(&self, inner: &Arc<Inner<J>>, launch: Launch<J>, reservation: Reservation<'_>) {
         let Kind::Resting(launcher) = &self.kind else {
-            unreachable!("those that park are started");
+            unreachable!("a parking worker is started");
         };
         let Launch { ticket, job, has_begun } = launch;
         let begins = !has_begun && inner.hooks.has_life();
@@ -103,7 +106,7 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
     }
 
     fn run(&self, _: &Inner<J>, _: J) -> Ended {
-        unreachable!("the jobs of processes are polled by them, and submitters wait")
+        unreachable!("a process polls its own job")
     }
 
     fn scheduler(&self) -> Option<&Arc<Shared>> {
@@ -118,7 +121,8 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
         let mut leavers = Leavers { inner: Arc::clone(inner), count };
         let run = async move { leavers.run() };
         if let Err(refused) = self.options().try_spawn(run) {
-            // Here, then. It waits for nothing, so one poll is all.
+            // Runs the hooks on this thread instead. The future waits for nothing, so one poll
+            // suffices.
             let mut run = pin!(refused.refused);
             let _ = run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
         }
@@ -133,16 +137,17 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
             }
         };
         if arm(&self.shared, when, None, Action::Call(Arc::new(retry))).is_err() {
-            // The job is left to the next that ends or comes.
+            // The job is left to the next worker that finishes, or to the next submit.
             inner.forget_retry();
         }
     }
 }
 
-/// After how many nanoseconds a worker is started for a job for which the scheduler had no room.
+/// The nanoseconds after which the pool tries again to start a worker, if the scheduler had no
+/// room.
 const RETRY: u64 = 10_000_000;
 
-/// Workers that leave out of their rest; dropped, they have left.
+/// Resting workers that leave. Once they are dropped, all of them have left.
 struct Leavers<J: Send + 'static> {
     inner: Arc<Inner<J>>,
     count: usize,
@@ -160,20 +165,21 @@ impl<J: Send + 'static> Leavers<J> {
 
 impl<J: Send + 'static> Drop for Leavers<J> {
     fn drop(&mut self) {
-        // Terminated before: without their hooks.
+        // The process was terminated, so the remaining hooks do not run.
         for _ in 0..self.count {
             self.inner.left();
         }
     }
 }
 
-/// A worker that stays while it is idle, from its start until it has left; dropped before that, it was killed.
+/// A worker that parks while it is idle. It exists from the start of its process until it has left.
+/// If it is dropped earlier, its process was killed.
 pub(super) struct Worker<J: Send + 'static> {
     pub(super) inner: Arc<Inner<J>>,
     seat: Arc<Seat<J>>,
-    /// The job that runs.
+    /// The ticket of the job that runs.
     pub(super) runs: Option<u64>,
-    /// The pool does not count on it any more.
+    /// Whether the worker has left the pool.
     is_done: bool,
 }
 
@@ -182,7 +188,7 @@ impl<J: Send + 'static> Drop for Worker<J> {
         if self.is_done {
             return;
         }
-        // While it is being started, its pool is locked, and does not count on it yet.
+        // While the worker is being started, its pool is locked and does not count it yet.
         // Ordering: AcqRel, as in `start`.
         if self.seat.launch.compare_exchange(launch::STARTING, launch::ENDED, AcqRel, Acquire).is_err() {
             self.inner.died(Some(&self.seat), self.runs);
@@ -191,7 +197,7 @@ impl<J: Send + 'static> Drop for Worker<J> {
 }
 
 impl<J: Send + 'static> Worker<J> {
-    /// Tells the pool that a job has ended; says what comes next.
+    /// Tells the pool that a job has ended, and returns what to do next.
     pub(super) fn finish(&mut self, ticket: u64, outcome: Settled) -> Next<J> {
         let ended = self.inner.hooks.ended(outcome);
         self.runs = None;
@@ -211,7 +217,8 @@ impl<J: Send + 'static> Worker<J> {
                 if let Some(order) = self.seat.take_order(task.waker()) {
                     return Poll::Ready(order);
                 }
-                // Set by those only that have to wait. A sleep that is put off is not set anew.
+                // Set only if the worker has to wait. A sleep that is moved to a later time does
+                // not set a new timer.
                 let until = *deadline.get_or_insert_with(|| {
                     let until = shared.world.now().saturating_add(self.inner.keep_alive());
                     match idle {
@@ -232,7 +239,7 @@ impl<J: Send + 'static> Worker<J> {
                         deadline = Some(NEVER);
                         *idle = None;
                     }
-                    // The order is there.
+                    // The order has been written.
                     Expired::Claimed => {}
                 }
             }
@@ -241,14 +248,15 @@ impl<J: Send + 'static> Worker<J> {
     }
 }
 
-/// A worker that rests while it has no job, from its start with one until it rests again or has left; dropped before that, it was killed.
+/// A worker that rests while it is idle. It exists from its launch with a job until it rests again
+/// or has left. If it is dropped earlier, its process was killed.
 pub(super) struct JobWorker<J: Send + 'static> {
     inner: Arc<Inner<J>>,
-    /// Of the job that runs, or ran last.
+    /// The ticket of the current job, or of the last one.
     ticket: u64,
-    /// The pool counts on it.
+    /// Whether the pool counts the worker as busy.
     is_busy: bool,
-    /// Its hook is to be called.
+    /// Whether the start hook must still be called.
     begins: bool,
 }
 impl<J: Send + 'static> Drop for JobWorker<J> {
@@ -266,7 +274,8 @@ impl<J: Send + 'static> JobWorker<J> {
         }
     }
 
-    /// Tells the pool that the job has ended. The next one, if there is one; else the worker rests, or has left.
+    /// Tells the pool that the job has ended. Returns the next job, or `None` if the worker rests
+    /// or has left.
     fn finish(&mut self, outcome: Settled) -> Option<J> {
         let ended = self.inner.hooks.ended(outcome);
         let idle = Idle::Rests { until: self.inner.rest_until(), has_begun: self.inner.hooks.has_life() };
@@ -287,17 +296,18 @@ impl<J: Send + 'static> JobWorker<J> {
     }
 }
 
-/// What the process of a worker runs that rests: a job, and those that are queued then, which `next` puts in its place, as futures that do not
-/// panic. It does so itself, since what it returned would take as much of the stack as the first job's future.
+/// What the process of a resting worker runs: its first job, and then the queued jobs, which `next`
+/// puts in its place. All are futures that do not panic. `next` replaces the future in place,
+/// because returning one would take as much of the stack as the future of the first job.
 pub(super) type Work<J, N, F> = Beside<Working<J, N>, F>;
 
 pub(super) struct Working<J: Send + 'static, N> {
-    /// There when it is launched.
+    /// Set when the job is launched.
     pub(super) worker: Option<JobWorker<J>>,
     pub(super) next: N,
 }
 
-/// How the next job takes the place of the one before.
+/// The way in which the next job takes the place of the previous one.
 pub(super) trait Succeed<J, F> {
     fn succeed(&self, place: Pin<&mut F>, job: J);
 }
@@ -318,7 +328,7 @@ where
 
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<()> {
         let (working, mut future) = self.split();
-        let worker = working.worker.as_mut().expect("only what was launched is polled");
+        let worker = working.worker.as_mut().expect("only a launched job is polled");
         worker.begin();
         loop {
             let polled = {

@@ -1,4 +1,4 @@
-//! What a pool whose workers rest does later: it reaps, and retries.
+//! The timers of a pool with resting workers: reaping and retrying.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -37,20 +37,20 @@ impl<J: Send + 'static> Inner<J> {
         Ok(())
     }
 
-    /// When a worker leaves that rests from now on.
+    /// Returns the time until which a worker rests that begins to rest now.
     pub(super) fn rest_until(&self) -> u64 {
-        // Threads and coroutines look at the clock when they park.
+        // Threads and coroutines read the clock when they park.
         let Some(shared) = self.engine.scheduler().filter(|_| self.engine.rests()) else {
             return NEVER;
         };
-        // Relaxed: a change counts from about now on.
+        // Relaxed: a change takes effect from about now on.
         match self.keep_alive.load(Relaxed) {
             NEVER => NEVER,
             idle => shared.world.now().saturating_add(idle),
         }
     }
 
-    /// Has those reaped who rest too long, at that time.
+    /// Sets a timer that reaps resting workers at the time `when`.
     pub(super) fn reap_at(&self, when: Option<u64>) {
         let (Some(when), Some(shared)) = (when, self.engine.scheduler()) else {
             return;
@@ -64,20 +64,20 @@ impl<J: Send + 'static> Inner<J> {
         let now = shared.world.now();
         let replaced = self.change_reaper(|reaper| {
             if reaper.is_some_and(|(before, _)| now < before && before <= when) {
-                // Another has agreed on less meanwhile, and was faster.
+                // Another worker has arranged an earlier reap meanwhile, and was faster.
                 return Some(None);
             }
             let armed = arm(shared, when, None, Action::Call(Arc::new(reap))).ok()?;
             Some(reaper.replace((when, armed)))
         });
         match replaced {
-            // Outside the lock: who waits for a timer is woken.
+            // Outside the lock, because deleting a timer may wake the process that waits for it.
             Some(before) => self.delete(before),
             None => self.reap_later(shared, when),
         }
     }
 
-    /// As `reap_at`, without a timer, of which there are none left at present: a process waits for one.
+    /// Like `reap_at`, if no timer is left at present. A process waits for one.
     #[cold]
     fn reap_later(&self, shared: &Arc<Shared>, when: u64) {
         let me = Weak::clone(&self.me);
@@ -89,7 +89,7 @@ impl<J: Send + 'static> Inner<J> {
             }
         });
         if reaper.is_err() {
-            // The next that rests tries again.
+            // The next worker that rests tries again.
             self.core.forget_reaper();
         }
     }
@@ -98,7 +98,7 @@ impl<J: Send + 'static> Inner<J> {
         self.core.forget_retry();
     }
 
-    /// Starts workers for jobs that are queued because none could be started.
+    /// Starts workers for queued jobs for which none could be started before.
     pub(super) fn retry(self: &Arc<Self>) {
         self.step(|core, start| ((), core.retry(start)));
     }

@@ -1,10 +1,13 @@
-//! Jobs that borrow from who waits for them.
+//! Jobs that borrow from the thread that waits for them.
 //!
 //! # Invariants
-//! - `[waited]`: what borrows for `'scope` is in the job of a scope, or in the cell of its result. The job holds a [`Guard`], which goes after
-//!   all else in it, whether it ran, panicked or was dropped. [`Pool::scope`] does not return, and does not unwind, while one exists.
-//! - `[inside]`: who can add a job has a `&'scope Scope`: the body of the scope, which has not returned, or a job, whose guard exists. So
-//!   the count does not rise again once it was found to be 0.
+//! - `[waited]`: everything that borrows for `'scope` is in the job of a scope, or in the cell of
+//!   its result. The job holds a [`Guard`], which is dropped after everything else in it, whether
+//!   the job ran, panicked or was dropped. [`Pool::scope`] neither returns nor unwinds while a
+//!   guard exists.
+//! - `[inside]`: adding a job needs a `&'scope Scope`. Only the body of the scope and its jobs have
+//!   one. The body has not returned, and each job has a guard. So once the count is 0, it does not
+//!   rise again.
 
 use std::any::Any;
 use std::fmt;
@@ -30,7 +33,8 @@ use crate::Waiting;
 use crate::process::async_body::Settle;
 use crate::scheduler::current;
 
-/// How many jobs of a scope have not ended, and who waits for them.
+/// The number of jobs of a scope that have not ended, and the waker of the thread that waits for
+/// them.
 struct Latch(Mutex<(usize, Option<Waker>)>);
 
 impl Latch {
@@ -44,7 +48,7 @@ impl Latch {
     }
 
     fn poll_ended(&self, waker: &Waker) -> Poll<()> {
-        // Only `Pool::scope` waits, on a thread: its waker is not the user's code.
+        // Only `Pool::scope` waits, on a thread. So its waker is no user code.
         self.change(|(pending, waiting)| match *pending {
             0 => Poll::Ready(()),
             _ => {
@@ -55,7 +59,7 @@ impl Latch {
     }
 }
 
-/// A job of a scope that has not ended.
+/// Counts a job of a scope until the job has ended.
 struct Guard(Arc<Latch>);
 
 impl Drop for Guard {
@@ -70,7 +74,7 @@ impl Drop for Guard {
     }
 }
 
-/// A job of a scope. Fields are dropped in their order: the guard last.
+/// A job of a scope. Its fields are dropped in their order, the guard last.
 struct Borrowing<F, P> {
     closure: F,
     promise: P,
@@ -79,21 +83,23 @@ struct Borrowing<F, P> {
 
 fn job<'scope>(run: impl FnOnce(&Inner<Job>) -> Ended + Send + 'scope) -> Job {
     let boxed: Scoped<'scope> = Box::new(run);
-    // SAFETY: [waited] what it borrows lives until its guard is gone, which it holds itself. The types differ in this lifetime only.
+    // SAFETY: [waited] what the job borrows lives until the guard is gone that the job itself
+    // holds. The types differ in this lifetime only.
     Job::Scoped(unsafe { std::mem::transmute::<Scoped<'scope>, Scoped<'static>>(boxed) })
 }
 
-/// Adds jobs that may borrow from outside of [`Pool::scope`].
+/// Adds jobs to a [`Pool::scope`], which may borrow from outside of it.
 pub struct Scope<'scope, 'env: 'scope> {
     pool: &'env Pool,
     latch: Arc<Latch>,
-    /// Neither lifetime may be shortened or lengthened by who has the scope.
+    /// Makes the scope invariant, so that no caller can shorten or lengthen either lifetime.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
 impl Pool {
-    /// Runs `body`, which may add jobs that borrow from here, and waits until all of them have ended, also if it panics.
+    /// Runs `body`, which may add jobs that borrow from the caller, and waits until all of them
+    /// have ended. It also waits if `body` panics.
     ///
     /// ```
     /// use procession::pool::Pool;
@@ -110,7 +116,7 @@ impl Pool {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// A job cannot borrow what goes before it ends:
+    /// A job cannot borrow a value that is dropped before the job ends:
     ///
     /// ```compile_fail,E0597
     /// # let pool = procession::pool::Pool::builder().build().unwrap();
@@ -121,14 +127,18 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::Inside`]: the caller is a job of this pool, whose place the jobs of the scope might need. `body` is not run then. In a
-    /// job, [`submit`](Self::submit), and [`join`](super::JobHandle::join), which runs here what is still queued.
+    /// [`WaitError::Inside`]: the caller is a job of this pool, and the jobs of the scope might
+    /// need its place. `body` is not run then. In a job, use [`submit`](Self::submit) and
+    /// [`join`](super::JobHandle::join) instead, which runs a queued job on the thread of its
+    /// waiter.
     ///
     /// # Panics
-    /// If `body` does, with its payload. A job that panics harms only its handle, or is reported to the pool's handler.
+    /// If `body` panics, with the same payload. The panic of a job goes to its handle, or to the
+    /// handler of the pool.
     ///
     /// # Blocking
-    /// Blocks the thread until the jobs have ended. In a process, call it in [`blocking`](crate::blocking).
+    /// Blocks the thread until the jobs have ended. In a process, call it in
+    /// [`blocking`](crate::blocking).
     pub fn scope<'env, R>(
         &'env self,
         body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
@@ -147,18 +157,19 @@ impl Pool {
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// As [`Pool::execute`].
+    /// Runs a closure without a handle, like [`Pool::execute`].
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     ///
     /// # Blocking
-    /// As [`Pool::execute`].
+    /// Like [`Pool::execute`].
     pub fn execute<F: FnOnce() + Send + 'scope>(&'scope self, closure: F) -> Result<(), SubmitError<F>> {
         let make = |closure| {
             let borrowing = Borrowing { closure, promise: (), guard: self.latch.guard() };
             job(move |inner: &Inner<Job>| {
-                // Whole, so that an unrun job drops its fields in their order.
+                // Moved in one piece, so that a job that never runs drops its fields in their
+                // order.
                 let Borrowing { closure, promise: (), guard } = { borrowing };
                 let ended = inner.hooks.ended(caught(closure).map_err(Some));
                 drop(guard);
@@ -168,13 +179,13 @@ impl<'scope> Scope<'scope, '_> {
         self.pool.inner().put(closure, self.policy(), make).map(drop)
     }
 
-    /// As [`Pool::submit`].
+    /// Runs a closure, and returns a handle to its result, like [`Pool::submit`].
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     ///
     /// # Blocking
-    /// As [`Pool::submit`].
+    /// Like [`Pool::submit`].
     pub fn submit<F, T>(&'scope self, closure: F) -> Result<ScopedHandle<'scope, T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'scope,
@@ -207,9 +218,10 @@ impl fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// A handle to the result of a job of a [`Scope`]: a future of it, which threads can [`join`](Self::join).
+/// Awaits the result of a job of a [`Scope`].
 ///
-/// Dropping it detaches the job; the scope waits for it nevertheless.
+/// It is a future of the result; plain threads [`join`](Self::join) it. Dropping the handle
+/// detaches the job, but the scope still waits for it.
 #[must_use = "dropping a handle detaches the job; write `drop(handle)` to say so"]
 pub struct ScopedHandle<'scope, T> {
     cell: Arc<ResultCell<T>>,
@@ -219,21 +231,21 @@ pub struct ScopedHandle<'scope, T> {
 }
 
 impl<T> ScopedHandle<'_, T> {
-    /// Whether the result is there.
+    /// Returns `true` if the result is there.
     pub fn is_finished(&self) -> bool {
         self.cell.has_ended()
     }
 
-    /// Cancels the job, if it does not run yet. Says whether it did.
+    /// Cancels the job, if it does not run yet. Returns `true` if it was cancelled.
     pub fn cancel(&self) -> bool {
         self.pool.cancel(self.ticket)
     }
 
-    /// Waits for the result on a thread, as [`JobHandle::join`](super::JobHandle::join) does.
+    /// Waits for the result on a thread, like [`JobHandle::join`](super::JobHandle::join).
     ///
     /// # Errors
-    /// The [`JobError`] of a job that has no result; [`JobError::WouldDeadlock`] if the caller is a job of the same pool, and all others wait
-    /// for jobs of it already.
+    /// The [`JobError`] of a job without a result. If the caller is a job of the same pool and all
+    /// others wait for jobs of the pool already, [`JobError::WouldDeadlock`].
     ///
     /// # Blocking
     /// Blocks the thread.
@@ -250,7 +262,7 @@ impl<T> Future for ScopedHandle<'_, T> {
     type Output = Result<T, JobError>;
 
     /// # Panics
-    /// Never. Polled again after the result was taken, it answers [`JobError::Taken`].
+    /// Never. After the result was taken, it returns [`JobError::Taken`].
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;

@@ -1,75 +1,127 @@
-//! The state of a pool: who works, who is idle, what is queued, who waits to submit.
+//! The state of a pool: its workers, its queue, and the submitters that wait for a place.
 //!
 //! # Pool protocol
 //!
 //! ## Problem
-//! A submitter finds all workers busy and queues its job; the last busy worker has just looked into the queue and becomes idle: the job
-//! waits for nothing. A worker's keep-alive is over while a submitter hands it a job: the job goes with the worker. Two submitters see
-//! room for one more worker, and both start one: the pool exceeds its capacity. A submitter looks, finds the pool open, and
-//! submits after `close` has returned. Counters of idle workers that are changed apart from the workers' list say so for ever.
+//! - A submitter finds all workers busy and queues its job. The last busy worker has just checked
+//!   the queue, and becomes idle. The job waits although a worker is free.
+//! - The keep-alive of a worker ends while a submitter hands it a job. The job is lost with the
+//!   worker.
+//! - Two submitters see room for one more worker, and both start one. The pool exceeds its
+//!   capacity.
+//! - A submitter finds the pool open, and enters its job after `close` has returned.
+//! - A counter of idle workers is changed apart from their list. Once they disagree, they disagree
+//!   forever.
 //!
 //! ## States
-//! Everything is under one lock, and every step is one critical section. *Live* workers are *idle*, which are on the stack, or *busy*,
-//! which is the difference, so that it cannot disagree. A worker that leaves is not live from the moment of the decision. A job is in
-//! the queue, or in the order or the launch of one worker, or run. A *place* is what a job needs to be taken: busy workers, queued jobs and
-//! reservations use one each, and there are as many as the capacity and the queue's limit together. The *generation* counts how often
-//! the pool was closed; a reservation of an earlier one is void.
+//! One lock guards everything, and every step is one critical section.
+//!
+//! A *live* worker is *idle* or *busy*. The idle ones are on a stack, and the number of busy ones
+//! is the difference, so the counts cannot disagree. A worker stops being live at the moment at
+//! which it is decided that it leaves. An idle worker *parks* or *rests*, depending on the kind of
+//! the pool: a parked one waits in its seat for an order, a resting one has no process and is only
+//! an entry of the stack.
+//!
+//! A job is in the queue, in the order or the launch of one worker, or running. A *place* is what a
+//! job needs to be taken. Each busy worker, queued job and reservation uses one, and there are as
+//! many as the capacity and the limit of the queue together. The *generation* counts how often the
+//! pool was closed. A reservation of an earlier generation is void.
 //!
 //! ## Steps
-//! Submitter: `Enter`, if there is a place and nobody waits for one: `Claim` the worker that became idle last and write the job
-//! into its order, or start a worker with it while fewer live than the capacity, or queue it. Else it may `Wait` in the list.
-//! Worker: `Finish` a job: take the next from the queue; or leave, if there are too many or the pool is closed; or `Park`, by a push to the idle.
-//! Parked, it waits for an order. Its keep-alive over, it `Expire`s: if it is still idle, it leaves; else its order has been written.
-//! Or the worker `Rest`s: pushed to the idle, it ends, and is no more than its place on the stack. `Claim` writes no order then, but has it launched
-//! with its job, as a new worker is; a timer of the pool `Reap`s those whose keep-alive is over.
+//! Submitter:
+//! - `Enter`, if there is a place and no submitter waits: `Claim` the worker that became idle last
+//!   and write the job into its order. If no worker is idle and fewer are live than the capacity,
+//!   start one with the job. Otherwise queue the job.
+//! - `Wait` in the list, if `Enter` is not possible.
+//!
+//! Worker:
+//! - `Finish` a job. If too many workers are live, leave. Otherwise take the next job from the
+//!   queue. If the queue is empty, leave a closed pool, and `Park` or `Rest` in an open one. Both
+//!   push the worker to the stack of idle workers.
+//! - `Expire` after the keep-alive, if it is parked. A worker that is still idle leaves; any other
+//!   finds an order.
+//!
+//! The pool, where workers rest:
+//! - `Claim` writes no order. The worker is launched with its job, as a new one is.
+//! - `Reap` from a timer: the workers leave that have rested until now.
+//! - `Retry` from a timer, if a job was queued because no worker could be started for it.
+//!
 //! Handle: `Withdraw` a job that is still queued, by its ticket.
-//! If no worker could be started for a job that is queued, and its pool's workers rest, somebody `Retries` after a while.
-//! After each step `Settle`: queued jobs go to parked workers, free places to those who wait, in their order, and idle workers leave from the bottom of
-//! the stack while too many are live or the pool is closed.
+//!
+//! Each step ends with `Settle`, as far as the step can cause it. Queued jobs go to parked workers,
+//! and free places to waiters, in their order. While too many workers are live or the pool is
+//! closed, idle ones leave from the bottom of the stack.
 //!
 //! ## Why it works
-//! `Finish` looks into the queue and parks in one step, and `Enter` looks for idle workers and queues in one: whichever comes second
-//! sees the first. `Claim` and `Expire` both take the worker off the stack, so one of them does. The capacity is compared, the worker started, or allowed to, and counted in
-//! one step. `close` is one step: what entered before it is queued or runs, what comes after sees it closed. A withdrawn job is out of the
-//! queue, so nobody runs it, and one that a worker has taken is not there to be withdrawn.
-//! A job is queued only while a worker is live, or, where they rest, busy; and a worker parks, rests or leaves only when nothing is queued, or another
-//! stays: so what is queued is run, also if the system starts no more workers.
+//! - `Finish` checks the queue and pushes the worker in one step. `Enter` checks the stack and
+//!   queues the job in one step. Whichever comes second sees the first.
+//! - `Claim` and `Expire` both take the worker off the stack, so only one of them does.
+//! - The capacity is compared, and the worker is started and counted, in one step.
+//! - `close` is one step. What entered before it is queued or runs; what comes after it finds the
+//!   pool closed.
+//! - A withdrawn job is out of the queue, so no worker runs it. A job that a worker has taken is
+//!   not in the queue, so it cannot be withdrawn.
+//! - A job is queued only while a worker is live, or busy if workers rest. A worker parks, rests or
+//!   leaves only if the queue is empty or another worker stays. So every queued job is run, even if
+//!   the system starts no more workers.
 //!
 //! ## Details that look wrong and are not
-//! Workers are started under the lock: else a job could be queued behind a start that the system then refuses. Of those that rest only what can be
-//! refused is done there, the reservation of a process; it is started, with its job, when the lock is free again.
-//! While one that rests is started again, it may not have come to its end: from its push on it touches nothing that is the worker's.
-//! Who is served has its place already, and it is counted as reserved until he uses it: a newcomer cannot take it from him.
+//! Workers are started under the lock. Otherwise a job could be queued behind a start that the
+//! system then refuses. For resting workers, only the part that can be refused happens under the
+//! lock: the reservation of a process. The process starts with its job after the lock is free.
+//!
+//! A resting worker that is started again may not have ended its last process yet. From its push
+//! on, that process touches nothing that belongs to the worker.
+//!
+//! A waiter that was served has its place already. The place counts as reserved until the waiter
+//! uses it, so a newcomer cannot take it.
 //!
 //! ## Allowed
-//! After the capacity was lowered, more workers may be busy than it says, until they finish. A worker that leaves may
-//! still run its hook while another starts. A worker that is started again may count twice, for a moment, among the processes of its scheduler; at
-//! its limit, a job can be refused that would have had room a moment later. Of two jobs that are launched at once, the later ticket may begin first.
-//! Who waits for a place does so for the job that began to: if that hands its wait to another job, and ends, the other is not known to wait.
-//! What the first job of a process was made of is freed with the process, after the jobs that it found queued.
+//! - After the capacity was lowered, more workers may be busy than it allows, until they finish.
+//! - A worker that leaves may still run its hook while another one starts.
+//! - A worker that is started again may count twice for a moment among the processes of its
+//!   scheduler. At the process limit, a job can be refused that would have had room a moment later.
+//! - Of two jobs that are launched at once, the one with the later ticket may begin first.
+//! - A waiter is counted as blocked for the job that began the wait. If that job passes its wait on
+//!   to another job and ends, the other job is not known to wait.
+//! - The allocation of the first job of a process is freed with the process, after the queued jobs
+//!   that the process also ran.
 //!
 //! ## Rejected
-//! - One atomic word of packed counts: the queue, the stack and the list of those who wait then have locks of their own, and each pair of them is
-//!   a race to be argued. A lock is taken twice for each job, and held for some ten nanoseconds.
-//! - Waking idle workers in the order in which they came, as condition variables do: a trickle of jobs keeps all of them alive.
-//! - Async workers that wait as processes while they are idle, each with a timer for its keep-alive: to wake one touches twice as many cold cache
-//!   lines as to start another in memory that was just freed (`pool` on one processor: 1690 ns for each job, now 690; on two, 1810 and 1320 ns of CPU).
-//! - To start the processes of workers that rest under the lock: `pool` takes 1.3 times as long.
-//! - A seat on the heap for each worker that rests, too: with 200 000 workers `pool_large_many` had a peak of 109 MiB, and has one of 87, in as much time.
-//! - Spinning longer for the lock than `std` does: 2 % of `pool_many`. Backing off (`lock_with_backoff`) where workers are processes:
-//!   `pool_many` takes 1.3 times as long, `pool_co` 1.1. Threads, which come more often, back off: `pool_threads` takes 0.7 of the time.
-//! - To box a job under the lock, when it is certain to be taken (those of scopes are, which borrow): `pool_threads` is as slow as without
-//!   backing off, `pool` takes 1.05 times as long. Boxing before costs who is refused an allocation.
-//! - A box for the future beside that of the process that runs it: `pool` takes 1.4 times as long, `pool_many` 1.1, since one more line is in
-//!   no cache when the job goes on. A job is boxed with room for its worker instead (`processes.rs`, `AsyncJob`).
-//! - To look for an order four times before a thread parks, and let others run in between: on one CPU, where the thread that is woken for an
-//!   empty job interrupts its submitter, `pool_threads` takes 0.65 of the time; but beside four threads that compute, on two, a tenth of the
-//!   jobs begin 4 ms late and not 15 us: who gives way waits for the others' slices, who is woken does not.
-//! - Tombstones in the queue for jobs that were cancelled: they use up places. Here one is left only to keep the order, and is not counted.
+//! - One atomic word of packed counts. The queue, the stack and the wait list then have locks of
+//!   their own, and every pair of them is a race that needs an argument. A lock is taken twice for
+//!   each job and held for some ten nanoseconds.
+//! - Waking idle workers in the order in which they became idle, as condition variables do. A
+//!   trickle of jobs then keeps all of them alive.
+//! - Idle async workers that wait as processes, each with a timer for its keep-alive. Waking one
+//!   touches twice as many cold cache lines as starting another in memory that was just freed.
+//!   `pool` on one processor: 1690 ns per job, against 690 ns now; on two processors: 1810 ns of
+//!   CPU time, against 1320 ns.
+//! - Starting the processes of resting workers under the lock: `pool` takes 1.3 times as long.
+//! - A seat on the heap for each resting worker. With 200,000 workers, `pool_large_many` had a peak
+//!   of 109 MiB, against 87 MiB now, in the same time.
+//! - Spinning longer for the lock than std does: 2 % of `pool_many`.
+//! - Backing off from the lock (`lock_with_backoff`) where workers are processes: `pool_many` takes
+//!   1.3 times as long, `pool_co` 1.1 times. Threads contend more often and do back off:
+//!   `pool_threads` takes 0.7 of the time.
+//! - Boxing a job under the lock, once it is certain to be taken. `pool_threads` is then as slow as
+//!   without backing off, and `pool` takes 1.05 times as long. Boxing earlier costs a refused
+//!   submitter one allocation. The jobs of scopes, which borrow, are boxed under the lock.
+//! - A box for the future beside that of its process. One more cache line is cold when the job goes
+//!   on: `pool` takes 1.4 times as long, `pool_many` 1.1 times. A job is boxed with room for its
+//!   worker instead (`AsyncJob` in `async_pool.rs`).
+//! - Looking for an order four times, and yielding in between, before a thread parks. On one CPU,
+//!   where a thread that is woken for an empty job interrupts its submitter, `pool_threads` takes
+//!   0.65 of the time. But on two CPUs, beside four threads that compute, a tenth of the jobs begin
+//!   4 ms late instead of 15 us: a thread that yields waits for the time slices of the others, and
+//!   a thread that is woken does not.
+//! - Counting the tombstones of withdrawn jobs in the queue: they use up places. Here a tombstone
+//!   only keeps the order of the tickets, and is not counted.
 //!
 //! ## Checked by
-//! `models::*`: claim against park, rest, expire, reap, close; submit against resize; withdraw against run and help. And `tests/it/pool/model.rs`:
-//! the whole interface of every kind of pool against a sequential model.
+//! `models::*`: claim against park, rest, expire, reap and close; submit against resize; withdraw
+//! against run and help. `tests/it/pool/model.rs` compares the whole interface of every kind of
+//! pool with a sequential model.
 
 pub(crate) mod busy;
 mod control;

@@ -1,21 +1,25 @@
-//! How a pool is doing.
+//! The numbers of a pool.
 
 use super::state::picture::Picture;
 
-/// How a pool is doing, all at one moment: `live` is `busy` and `idle`, and `submitted` is `completed`, `panicked`, `cancelled`, `queued`,
-/// `busy` and `inline`, always.
+/// The numbers of a pool, all taken at the same moment.
+///
+/// Two equations always hold:
+/// - `live == busy + idle`
+/// - `submitted == completed + panicked + cancelled + queued + busy + inline`
+// These are more than 15 fields. They are flat, so that a caller reads each number by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// How many workers there may be.
+    /// The most workers that there may be at once.
     pub capacity: usize,
-    /// Workers there are.
+    /// Workers that there are.
     pub live: usize,
-    /// Of these, with a job.
+    /// Live workers that have a job.
     pub busy: usize,
-    /// Of these, without.
+    /// Live workers that have no job.
     pub idle: usize,
-    /// Jobs that could be taken and have a worker at once.
+    /// Jobs that would be taken now and get a worker at once.
     pub free: usize,
     /// Jobs that wait for a worker.
     pub queued: usize,
@@ -23,9 +27,9 @@ pub struct PoolStats {
     pub reserved: usize,
     /// Submitters that wait for a place.
     pub waiting: usize,
-    /// Jobs that run outside of the workers' count: in their submitter, or in a job that waits for them.
+    /// Jobs that no worker runs: they run in their submitter, or in a job that waits for them.
     pub inline: usize,
-    /// Whether the pool takes no more jobs.
+    /// Whether the pool is closed.
     pub closed: bool,
     /// Jobs taken so far.
     pub submitted: u64,
@@ -43,7 +47,7 @@ pub struct PoolStats {
     pub workers_retired: u64,
     /// Workers that the system refused.
     pub workers_refused: u64,
-    /// The most workers there were at once.
+    /// The most workers that there were at once.
     pub peak: usize,
 }
 

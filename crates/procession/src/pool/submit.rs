@@ -1,4 +1,4 @@
-//! How a job gets into a pool: at once, after a wait for a place, or in its submitter.
+//! The ways of a job into a pool: at once, after a wait for a place, or in its submitter.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::scheduler::current;
 use crate::sync::wait_list::{Another, Place};
 use crate::time;
 
-/// For how long a submitter waits for a place.
+/// What one submit call does if the pool is full.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FullPolicy {
     Refuse,
@@ -64,7 +64,7 @@ impl<J> Inner<J> {
         self.step(|core, start| core.enter(content, make, start)).map_err(submit_error)
     }
 
-    /// With a place that was reserved.
+    /// Enters a job into a reserved place.
     pub(super) fn enter_reserved<C>(
         self: &Arc<Self>,
         generation: u64,
@@ -80,7 +80,7 @@ impl<J: Send + 'static> Inner<J> {
         PlaceWait { inner: self, place: None, timed }
     }
 
-    /// Puts a job into the pool, or waits, or runs it here.
+    /// Enters a job. If the pool is full, waits on this thread, refuses, or runs the job here.
     pub(super) fn put<C>(
         self: &Arc<Self>,
         content: C,
@@ -118,7 +118,7 @@ impl<J: Send + 'static> Inner<J> {
             self.core.count_refused();
         }
     }
-    /// Puts a job into the pool, or waits for a place as async code does.
+    /// Enters a job. If the pool is full, waits as async code does, or refuses.
     pub(super) async fn put_async<C>(
         self: &Arc<Self>,
         content: C,
@@ -129,7 +129,7 @@ impl<J: Send + 'static> Inner<J> {
         let timeout = match policy {
             FullPolicy::Refuse => return self.put_now(content, make),
             FullPolicy::Wait(timeout) => timeout,
-            // What is not polled by a worker of the pool cannot be its job.
+            // An async submitter cannot run the job: only a worker of the pool polls it.
             FullPolicy::RunHere => None,
         };
         let mut place = self.place(timeout.is_some());
@@ -141,14 +141,14 @@ impl<J: Send + 'static> Inner<J> {
         };
         drop(place);
         let entered = entered.map_err(|kind| {
-            let content = content.take().expect("what was not taken is here");
+            let content = content.take().expect("a job that was not taken is still here");
             SubmitError { content, kind }
         });
         self.count_if_refused(&entered);
         entered
     }
 
-    /// Puts a job into the pool, if there is a place.
+    /// Enters a job if there is a place.
     pub(super) fn put_now<C>(self: &Arc<Self>, content: C, make: impl FnOnce(C) -> J) -> Result<u64, SubmitError<C>> {
         let entered = self.enter(content, make);
         self.count_if_refused(&entered);
@@ -156,11 +156,11 @@ impl<J: Send + 'static> Inner<J> {
     }
 }
 
-/// Waits for a place in a pool, which is reserved then. Dropped, it gives back what it was given.
+/// Waits for a place in a pool, which is then reserved. Dropping it gives the place back.
 pub(super) struct PlaceWait<'a, J: Send + 'static> {
     inner: &'a Arc<Inner<J>>,
     place: Option<Place>,
-    /// Whether the caller goes on some day without a place.
+    /// Whether the wait has a timeout.
     timed: bool,
 }
 
@@ -181,12 +181,12 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
         }
     }
 
-    /// The worker whose job waits, if it waits without a limit of time.
+    /// Returns the worker of the waiting job, if the wait has no timeout.
     fn own_worker(&self) -> Option<Busy> {
         if self.timed { None } else { self.inner.own_worker() }
     }
 
-    /// Keeps the place of somebody who waits, or says why he does not.
+    /// Stores the place in the list of a waiter, or returns why it does not wait.
     fn note(&mut self, entry: Admission) -> Poll<SubmitErrorKind> {
         Poll::Ready(match entry {
             Admission::Waits(place) => {
@@ -196,11 +196,12 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
             Admission::Closed => SubmitErrorKind::Closed,
             Admission::TooManyWaiting => SubmitErrorKind::TooManyWaiting,
             Admission::WouldDeadlock => SubmitErrorKind::WouldDeadlock,
-            Admission::Granted(_) | Admission::Taken(_) => unreachable!("whoever asked for it has taken it"),
+            Admission::Granted(_) | Admission::Taken(_) => unreachable!("the caller has matched it"),
         })
     }
 
-    /// Puts a job into the pool as soon as there is a place; its ticket. The content is taken if the job is.
+    /// Enters a job as soon as there is a place, and returns its ticket. Takes the content only if
+    /// it takes the job.
     fn poll_enter<C>(
         &mut self,
         task: &mut TaskContext<'_>,

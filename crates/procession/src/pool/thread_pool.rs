@@ -1,4 +1,4 @@
-//! Pools whose workers are threads.
+//! Pools of threads.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::submit::FullPolicy;
 use super::threads::Threads;
 use crate::process::unwind::drop_guarded;
 
-/// A job with a handle; dropped before it was run, it is cancelled.
+/// A job with a handle. If it is dropped before it runs, it is cancelled.
 pub(super) struct Held(Arc<dyn Runnable>);
 
 impl Drop for Held {
@@ -27,11 +27,11 @@ impl Drop for Held {
 pub(super) type Scoped<'a> = Box<dyn FnOnce(&Inner<Job>) -> Ended + Send + 'a>;
 
 pub(super) enum Job {
-    /// Of `execute`.
+    /// A job without a handle.
     Detached(Box<dyn FnOnce() + Send>, Option<Outstanding>),
-    /// Of `submit`.
+    /// A job with a handle.
     WithHandle(Held),
-    /// Of a scope.
+    /// A job of a scope.
     Scoped(Scoped<'static>),
 }
 
@@ -44,7 +44,7 @@ fn run(inner: &Inner<Job>, job: Job) -> Ended {
         }
         Job::WithHandle(job) => {
             let ended = job.0.run();
-            // The result goes with it, if the handle is gone.
+            // The result is dropped with it if the handle is gone.
             drop_guarded(job);
             ended
         }
@@ -52,7 +52,7 @@ fn run(inner: &Inner<Job>, job: Job) -> Ended {
     }
 }
 
-/// A closure whose result nobody wants, boxed before the pool is locked.
+/// A closure without a handle, boxed before the pool is locked.
 struct Detached<F>(Box<F>, Option<Outstanding>);
 
 impl<F: FnOnce() + Send + 'static> Detached<F> {
@@ -90,17 +90,17 @@ where
     F: FnOnce() -> T + Send,
     T: Send,
 {
-    SubmitError::of(error, |job| job.take().expect("it was not run"))
+    SubmitError::of(error, |job| job.take().expect("a refused job did not run"))
 }
 
 /// A pool of threads that run closures.
 ///
-/// It starts a thread for a job if none is idle and fewer live than its capacity, and lets one go that has been idle for the keep-alive. A
-/// panic goes to the job's handle, or to the handler of the pool, and the worker goes on. Everything that is refused comes back in the
-/// error.
+/// If no thread is idle and fewer are live than the capacity, it starts one for a job. A thread
+/// that was idle for the keep-alive ends. A panic goes to the handle of the job, or to the handler
+/// of the pool, and the worker goes on. Every refused closure comes back in the error.
 ///
-/// This is a handle; clones are of the same pool. When the last one is dropped, the pool is closed: what is queued still runs, and
-/// then its threads end. The drop waits for nothing.
+/// This is a handle, and its clones stand for the same pool. When the last one is dropped, the pool
+/// is closed: queued jobs still run, and then the threads end. The drop waits for nothing.
 ///
 /// ```
 /// use procession::pool::Pool;
@@ -121,10 +121,11 @@ where
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # Jobs of a pool that use it
-/// A job may submit to its own pool. If it would have to wait for a place, and all other workers wait for the same already, none of them
-/// could ever go on: then it gets an error ([`SubmitError::is_deadlock`]). Waits with a limit of time do not count, nor does what else a job
-/// may wait for, such as locks.
+/// # Jobs that use their own pool
+/// A job may submit to its own pool. If it would have to wait for a place while all other workers
+/// wait for the same already, none of them could ever go on. It then gets an error
+/// ([`SubmitError::is_deadlock`]). Waits with a timeout are not counted, nor is anything else that
+/// a job may wait for, such as a lock.
 #[derive(Clone)]
 pub struct Pool(Entrance<Job>);
 
@@ -132,7 +133,8 @@ impl Builder {
     /// Builds a pool of threads.
     ///
     /// # Errors
-    /// [`PoolError`]: a value out of its range, or the system refused one of the threads that were to be [started](Self::prestart) at once.
+    /// [`PoolError`]: a value is out of its range, or the system refused one of the threads that
+    /// [start with the pool](Self::prestart).
     pub fn build(self) -> Result<Pool, PoolError> {
         let engine = Threads { run: Box::new(run), stack_size: self.stack_size };
         Entrance::open(&self, engine).map(Pool)
@@ -140,12 +142,12 @@ impl Builder {
 }
 
 impl Pool {
-    /// Starts to describe a pool.
+    /// Returns a builder with the default values.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// For how long a submitter waits who does not say it.
+    /// Returns what a submit call does by default if the pool is full.
     pub(super) fn policy(&self) -> FullPolicy {
         self.0.policy()
     }
@@ -164,24 +166,26 @@ impl Pool {
         Ok(JobHandle::new(self.inner(), job, ticket))
     }
 
-    /// Runs a closure whose result nobody wants. If the pool is full, this does what [`Builder::on_full`] says.
+    /// Runs a closure without a handle. If the pool is full, does what [`Builder::on_full`] says.
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     ///
     /// # Blocking
-    /// Blocks the thread while it waits for a place. In async code, [`reserve`](Self::reserve) one instead.
+    /// Blocks the thread while it waits for a place. In async code, [`reserve`](Self::reserve) a
+    /// place instead.
     pub fn execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
         self.put_detached(closure, self.policy())
     }
 
-    /// As [`execute`](Self::execute), with a handle to the result.
+    /// Runs a closure, and returns a handle to its result. If the pool is full, does what
+    /// [`Builder::on_full`] says.
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     ///
     /// # Blocking
-    /// As [`execute`](Self::execute).
+    /// Like [`execute`](Self::execute).
     pub fn submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -190,18 +194,18 @@ impl Pool {
         self.put_with_handle(closure, self.policy())
     }
 
-    /// As [`execute`](Self::execute), but refuses if the pool is full.
+    /// Runs a closure without a handle, if the pool is not full.
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     pub fn try_execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
         self.put_detached(closure, FullPolicy::Refuse)
     }
 
-    /// As [`submit`](Self::submit), but refuses if the pool is full.
+    /// Runs a closure, and returns a handle to its result, if the pool is not full.
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     pub fn try_submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -210,10 +214,11 @@ impl Pool {
         self.put_with_handle(closure, FullPolicy::Refuse)
     }
 
-    /// As [`execute`](Self::execute), but waits for a place for at most `patience`.
+    /// Runs a closure without a handle. If the pool is full, waits for a place, at most for
+    /// `timeout`.
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     ///
     /// # Blocking
     /// Blocks the thread while it waits for a place.
@@ -224,10 +229,11 @@ impl Pool {
         self.put_detached(closure, FullPolicy::Wait(Some(timeout)))
     }
 
-    /// As [`submit`](Self::submit), but waits for a place for at most `patience`.
+    /// Runs a closure, and returns a handle to its result. If the pool is full, waits for a place,
+    /// at most for `timeout`.
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it.
+    /// [`SubmitError`], which holds the closure.
     ///
     /// # Blocking
     /// Blocks the thread while it waits for a place.
@@ -244,18 +250,18 @@ operations!([] Pool, Job);
 thread_operations!([] Pool);
 
 impl Permit<'_, Pool> {
-    /// As [`Pool::execute`], without waiting.
+    /// Runs a closure in the reserved place, without a handle.
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it: the pool is closed, or could start no worker.
+    /// [`SubmitError`], which holds the closure: the pool is closed, or could start no worker.
     pub fn execute<F: FnOnce() + Send + 'static>(self, closure: F) -> Result<(), SubmitError<F>> {
         self.enter(Detached::new(closure), Detached::into_job).map(drop).map_err(Detached::refused)
     }
 
-    /// As [`Pool::submit`], without waiting.
+    /// Runs a closure in the reserved place, and returns a handle to its result.
     ///
     /// # Errors
-    /// [`SubmitError`], with the closure in it: the pool is closed, or could start no worker.
+    /// [`SubmitError`], which holds the closure: the pool is closed, or could start no worker.
     pub fn submit<F, T>(self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -268,19 +274,22 @@ impl Permit<'_, Pool> {
     }
 }
 
-/// Runs a closure that blocks, or computes for long, on a thread of its own, while processes go on.
+/// Runs a closure that blocks or computes for long on a thread of its own, while processes go on.
 ///
-/// The threads are those of one pool of this program: as many as 512, started as they are needed, and each goes after 10 s without
-/// work; what comes beyond them is queued, without a bound. For more say in this, make a [`Pool`].
+/// The threads belong to one pool of the program. It has at most 512 threads, started as jobs need
+/// them, and each ends after 10 s without work. If all are busy, closures wait in a queue without a
+/// bound. For other limits, build a [`Pool`].
 ///
 /// ```
-/// let text = procession::run(async { procession::spawn_blocking(|| std::fs::read_to_string("Cargo.toml")).await })?;
+/// let read = || std::fs::read_to_string("Cargo.toml");
+/// let text = procession::run(async { procession::spawn_blocking(read).await })?;
 /// assert!(text?.contains("[package]"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// If the system gives no thread at all, the closure is dropped, and the handle answers [`JobError::Refused`](super::JobError::Refused). A test clock
-/// stands still until the closure has returned.
+/// If the system gives no thread at all, the closure is dropped, and the handle resolves to
+/// [`JobError::Refused`](super::JobError::Refused). A test clock stands still until the closure has
+/// returned.
 pub fn spawn_blocking<F, T>(closure: F) -> JobHandle<T>
 where
     F: FnOnce() -> T + Send + 'static,

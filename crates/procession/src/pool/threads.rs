@@ -13,10 +13,10 @@ use super::state::seat::{Order, Seat};
 use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
 
-/// How workers run a job.
+/// The function by which workers run a job.
 type Run<J> = Box<dyn Fn(&Inner<J>, J) -> Ended + Send + Sync>;
 
-/// Workers that are threads.
+/// The engine of pools of threads.
 pub(super) struct Threads<J> {
     pub(super) run: Run<J>,
     pub(super) stack_size: Option<usize>,
@@ -38,7 +38,7 @@ impl<J: Send + 'static> Engine<J> for Threads<J> {
 }
 
 impl<J: Send + 'static> Inner<J> {
-    /// What a thread does that works for the pool.
+    /// The main function of a worker thread.
     fn work(self: Arc<Self>, seat: Arc<Seat<J>>) {
         let marked = self.mark(Busy::in_seat(&seat));
         self.hooks.run_start();
@@ -65,7 +65,7 @@ impl<J: Send + 'static> Inner<J> {
             if let Some(order) = seat.take_order(waker) {
                 return order;
             }
-            // Read only by those that have to wait.
+            // Read only if the worker has to wait.
             let until = *deadline.get_or_insert_with(|| world().now().saturating_add(self.keep_alive()));
             if until != NEVER && world().now() >= until {
                 match self.expire(seat) {

@@ -1,4 +1,4 @@
-//! Busy workers, as those are known that wait in their jobs.
+//! Busy workers, and those that are blocked on their own pool.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,34 @@ use procession_sync::Arc;
 
 use super::seat::Seat;
 
-/// A busy worker. Of those that park, a later one may have the same, when this one has left: what its jobs left waiting elsewhere then counts as
-/// if that one's waited, as it did for this one.
+/// Identifies a busy worker.
+///
+/// A worker that parks is identified by the address of its seat. Once it has left, a later worker
+/// may get the same address. Waits that its jobs have left behind elsewhere then count for the
+/// later worker, as they counted for this one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Busy(u64);
 
 impl Busy {
-    /// Of the workers that park, the one in this seat.
+    /// The busy worker of this seat, if workers park.
     pub(crate) fn in_seat<J>(seat: &Arc<Seat<J>>) -> Self {
         Self(Arc::as_ptr(seat).addr() as u64)
     }
 
-    /// Of those that rest, the one that has this job.
+    /// The busy worker that runs the job of this ticket, if workers rest.
     pub(crate) fn with_job(ticket: u64) -> Self {
         Self(ticket)
     }
 }
 
-/// The workers whose jobs wait for their own pool.
+/// The workers that are blocked on their own pool.
 #[derive(Debug)]
 pub(super) struct Blocked {
-    /// Busy workers whose job can go on only when another of this pool has ended, and how often it waits.
+    /// The busy workers that can go on only once another job of the pool has ended, each with the
+    /// number of its waits.
     workers: BTreeMap<Busy, u32>,
-    /// Jobs that a job of this pool waits for, by ticket, and the worker of that one.
+    /// The tickets of jobs that other jobs of the pool wait for, each with the worker of the
+    /// waiting job.
     joins: Vec<(u64, Busy)>,
 }
 
@@ -41,7 +46,7 @@ impl Blocked {
         *self.workers.entry(busy).or_default() += 1;
     }
 
-    /// A worker that rests is not found if the job has ended.
+    /// Removes one wait of a worker. Does nothing if workers rest and the job has ended.
     pub(super) fn unblock(&mut self, busy: Busy) {
         if let Some(waits) = self.workers.get_mut(&busy) {
             *waits -= 1;
@@ -51,13 +56,13 @@ impl Blocked {
         }
     }
 
-    /// The job of this worker waits for the job of this ticket.
+    /// Notes that the job of this worker waits for the job of this ticket.
     pub(super) fn join(&mut self, ticket: u64, busy: Busy) {
         self.block(busy);
         self.joins.push((ticket, busy));
     }
 
-    /// The job of this ticket has ended: those that wait for it go on.
+    /// Removes the waits for the job of this ticket, which has ended.
     pub(super) fn end_joins(&mut self, ticket: u64) {
         while let Some(place) = self.joins.iter().position(|join| join.0 == ticket) {
             let (_, busy) = self.joins.swap_remove(place);
@@ -65,12 +70,13 @@ impl Blocked {
         }
     }
 
-    /// The worker has left its job: what that made may still wait, elsewhere.
+    /// Removes all waits of a worker that has left its job. What the job made may still wait
+    /// elsewhere.
     pub(super) fn forget(&mut self, busy: Busy) {
         self.workers.remove(&busy);
     }
 
-    /// How many workers are blocked, once the job of this one waits, too.
+    /// Returns how many workers are blocked once the job of this one waits as well.
     pub(super) fn count_with(&self, busy: Busy) -> usize {
         self.workers.len() + usize::from(!self.workers.contains_key(&busy))
     }

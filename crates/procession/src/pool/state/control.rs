@@ -1,4 +1,4 @@
-//! The steps of the pool's owner, and of those who wait for it to be calm.
+//! The steps of the pool's owner, and of waiters for a quiescent pool.
 
 use std::io;
 use std::task::Waker;
@@ -13,8 +13,9 @@ use super::wakes::Wakes;
 use crate::scheduler::seat_id::NEVER;
 
 impl<J, const MUTATION: u8> Core<J, MUTATION> {
-    /// Starts workers that wait for jobs, as long as fewer than `wanted` live and the capacity allows it; or that rest, until then. When somebody
-    /// is to reap, if nobody is to do so before.
+    /// Starts idle workers while fewer than `wanted` are live and the capacity allows it. Workers
+    /// that rest do so until `until`. Returns the time of a reap that the caller must arrange, if
+    /// none is arranged before that time.
     pub(crate) fn prestart(&self, wanted: usize, until: u64, start: Start<'_, J>) -> io::Result<Option<u64>> {
         self.look(|state| {
             while state.places.open && state.live < wanted.min(state.limits.capacity) {
@@ -30,7 +31,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// Changes the capacity; gives back what it was.
+    /// Changes the capacity, and returns the old one.
     pub(crate) fn resize(&self, capacity: usize, start: Start<'_, J>) -> (usize, Wakes<J>) {
         self.change(|state, wakes| {
             let before = std::mem::replace(&mut state.limits.capacity, capacity);
@@ -42,7 +43,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// Takes no more jobs. Says whether it did until now.
+    /// Closes the pool. Returns `true` if it was open.
     pub(crate) fn close(&self) -> (bool, Wakes<J>) {
         self.change(|state, wakes| {
             let was_open = state.places.close();
@@ -55,7 +56,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// Closes, and takes what is queued out.
+    /// Closes the pool, and removes the queued jobs.
     pub(crate) fn clear(&self) -> (Vec<J>, Wakes<J>) {
         let (_, mut wakes) = self.close();
         let (jobs, mut more) = self.change(|state, wakes| {
@@ -68,13 +69,13 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
             jobs
         });
         more.wakers.drain().for_each(|waker| wakes.wakers.push(waker));
-        debug_assert!(more.launches.is_empty(), "nobody is started to be cancelled");
+        debug_assert!(more.launches.is_empty(), "a cancelled job starts no worker");
         wakes.leavers += more.leavers;
         wakes.starved |= more.starved;
         (jobs, wakes)
     }
 
-    /// Takes jobs again; only a pool that is closed and has no worker left does.
+    /// Opens a closed pool that has no worker left. Returns `false` for any other.
     pub(crate) fn reopen(&self) -> bool {
         self.look(|state| {
             let drained = state.is(Quiescence::Drained);
@@ -83,7 +84,8 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// Whether the pool is as calm as that; else `waker` is woken when it is. Gives back a waker to drop.
+    /// Returns `true` if the pool has reached the quiescent state; otherwise stores `waker`, to be
+    /// woken when it does. Also returns a waker to drop outside the lock.
     pub(crate) fn watch(&self, number: u64, quiescence: Quiescence, waker: Waker) -> (bool, Option<Waker>) {
         self.look(|state| {
             if state.is(quiescence) {

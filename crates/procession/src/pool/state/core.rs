@@ -1,4 +1,4 @@
-//! The state of a pool under its lock.
+//! The lock of a pool, and the way into it.
 
 use procession_sync::{Mutex, lock_with_backoff};
 
@@ -7,12 +7,13 @@ use super::picture::Limits;
 use super::synced::Synced;
 use super::wakes::Wakes;
 
-/// On cache lines of its own: beside it, its pool is counted by each worker that starts.
+/// The state of a pool. It is aligned to cache lines of its own, because its neighbours in memory
+/// are the reference counts of the pool, which every starting worker changes.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Core<J, const MUTATION: u8 = { mutation::SOUND }> {
     state: Mutex<Synced<J>>,
-    /// Whether who finds the state locked looks away for a while.
+    /// Whether a thread that finds the lock held backs off.
     backs_off: bool,
 }
 

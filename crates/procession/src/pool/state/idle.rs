@@ -1,4 +1,4 @@
-//! Workers that have no job.
+//! The stack of idle workers.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,15 @@ use crate::scheduler::seat_id::NEVER;
 /// A worker that has no job.
 #[derive(Debug)]
 pub(crate) enum Idle<J> {
-    /// It waits for an order.
+    /// It waits in its seat for an order.
     Parked(Arc<Seat<J>>),
-    /// It has no process, and leaves at that time.
+    /// It has no process, and leaves at the time `until`. `has_begun` is set once its start hook
+    /// was called.
     Rests { until: u64, has_begun: bool },
 }
 
 impl<J> Idle<J> {
-    /// One that rests, and has not begun.
+    /// Returns a resting worker that has not begun.
     pub(crate) fn new_resting() -> Self {
         Self::Rests { until: NEVER, has_begun: false }
     }
@@ -34,12 +35,13 @@ impl<J> Idle<J> {
     }
 }
 
-/// The workers that have no job.
+/// The workers that have no job. The one that became idle last is on top.
 #[derive(Debug)]
 pub(super) struct IdleStack<J> {
-    /// The worker that became idle last is at the back.
+    /// The top of the stack is at the back.
     pub(super) workers: VecDeque<Idle<J>>,
-    /// Some that rest may leave before others that began to rest before them, since the keep-alive was changed.
+    /// Set when the keep-alive was changed. A resting worker may then leave before one that is
+    /// below it.
     pub(super) uneven: bool,
 }
 
@@ -53,20 +55,21 @@ impl<J> IdleStack<J> {
         if let Idle::Rests { until, .. } = &mut idle
             && let Some(last) = self.workers.back().filter(|_| !self.uneven)
         {
-            // Two that end their jobs at once have not read the clock in the order in which they come here.
+            // Two workers that end their jobs at once may come here in another order than that in
+            // which they read the clock.
             *until = last.until().max(*until);
         }
         self.workers.push_back(idle);
     }
 
-    /// Takes out the worker that parks in this seat, if it is there.
+    /// Removes the worker that parks in this seat, if it is on the stack.
     pub(super) fn remove(&mut self, seat: &Arc<Seat<J>>) {
         if let Some(place) = self.position(seat) {
             self.workers.remove(place);
         }
     }
 
-    /// Where the worker is that parks in this seat, from the bottom.
+    /// Returns the position, counted from the bottom, of the worker that parks in this seat.
     pub(super) fn position(&self, seat: &Arc<Seat<J>>) -> Option<usize> {
         self.workers.iter().position(|idle| idle.is(seat))
     }

@@ -11,7 +11,7 @@ use super::outcome::{Admission, Ended, Expired, Next, Verdict};
 use super::picture::Limits;
 use super::seat::{Order, Seat};
 
-/// A pool with one worker that has job 1.
+/// A pool with one worker, which has job 1.
 fn with_a_busy_worker<const MUTATION: u8>(queue: usize) -> (Arc<Core<u32, MUTATION>>, Arc<Seat<u32>>) {
     let core = Core::new(Limits { capacity: 1, queue, waiting: 1, kept: 0, rests: false, threads: true });
     let seat = Seat::new();
@@ -22,7 +22,7 @@ fn with_a_busy_worker<const MUTATION: u8>(queue: usize) -> (Arc<Core<u32, MUTATI
     (Arc::new(core), seat)
 }
 
-/// Likewise, but it rests when it is idle.
+/// A pool with one worker, which has job 1 and rests when it is idle.
 fn with_a_launched_worker<const MUTATION: u8>() -> Arc<Core<u32, MUTATION>> {
     let core = Core::new(Limits { capacity: 1, queue: 0, waiting: 1, kept: 0, rests: true, threads: false });
     let (entered, mut wakes) = core.enter(1, |job| job, &mut || Ok(Idle::new_resting()));
@@ -38,7 +38,7 @@ fn parked(seat: &Arc<Seat<u32>>) -> impl FnOnce() -> Idle<u32> {
     || Idle::Parked(seat)
 }
 
-/// Submits job 2: whether it was taken, and how many workers were started for it.
+/// Submits job 2. Returns whether it was taken, and how many workers were started for it.
 fn submit<const MUTATION: u8>(core: &Core<u32, MUTATION>) -> (bool, u32) {
     let rests = core.look(|state| state.limits.rests);
     let mut started = 0;
@@ -68,7 +68,7 @@ fn claim_against_park<const MUTATION: u8>() {
         let (taken, started) = submitter.join().expect("it does not panic");
         assert!(taken && started == 0, "the worker is there, and the queue has room");
         let runs = matches!(next, Next::Run(2, 2)) || has_order(&seat);
-        assert!(runs, "a job waits for nothing");
+        assert!(runs, "a job waits although a worker is idle");
     });
 }
 
@@ -78,7 +78,7 @@ fn a_job_that_comes_as_the_worker_parks_is_run() {
 }
 
 #[test]
-#[should_panic(expected = "a job waits for nothing")]
+#[should_panic(expected = "a job waits although a worker is idle")]
 fn canary_park_in_two() {
     claim_against_park::<{ mutation::PARK_IN_TWO }>();
 }
@@ -115,13 +115,13 @@ fn canary_expire_blindly() {
     claim_against_expire::<{ mutation::EXPIRE_BLINDLY }>();
 }
 
-/// A worker rests, a job comes, and the time of those that rest is over.
+/// A job comes for a resting worker just as its rest ends.
 fn claim_against_reap<const MUTATION: u8>() {
     explore(|| {
         let core = with_a_launched_worker::<MUTATION>();
         let (next, wakes) = core.finish(|| Idle::Rests { until: 1, has_begun: false }, 1, Ended::Completed);
         wakes.wake();
-        assert!(matches!(next, Next::Rest(Some(1))), "nobody reaps yet");
+        assert!(matches!(next, Next::Rest(Some(1))), "no reap is arranged yet");
         let submitter = {
             let core = Arc::clone(&core);
             thread::spawn(move || submit(&core))
@@ -157,7 +157,7 @@ fn submit_against_close<const MUTATION: u8>() {
         let then = core.picture().totals.submitted;
         let taken = submitter.join().expect("it does not panic");
         assert_eq!(core.picture().totals.submitted, then, "a job was taken after the pool was closed");
-        // What was taken before runs.
+        // A job that was taken before the close runs.
         let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
         wakes.wake();
         assert_eq!(matches!(next, Next::Run(2, 2)), taken);
@@ -194,7 +194,7 @@ fn claim_park_expire_and_close() {
                     Next::Park => {
                         let (expired, wakes) = core.expire(&seat);
                         wakes.wake();
-                        // One that is claimed finds its order.
+                        // A claimed worker finds its order.
                         expired == Expired::Leave || seat.take_order(Waker::noop()).is_some()
                     }
                     Next::Leave => true,
@@ -207,7 +207,7 @@ fn claim_park_expire_and_close() {
         assert!(worker.join().expect("it does not panic"), "a worker is told what to do");
         let picture = core.picture();
         assert!(taken || started == 0);
-        assert_eq!(picture.live, usize::from(taken), "who lives has the second job");
+        assert_eq!(picture.live, usize::from(taken), "a live worker has the second job");
         assert_eq!((picture.idle, picture.queued), (0, 0));
         assert_eq!(picture.totals.submitted, 1 + u64::from(taken));
     });
@@ -229,18 +229,18 @@ fn wait_against_resize<const MUTATION: u8>() {
             }
             _ => false,
         };
-        assert!(granted, "somebody waits for a place that is free");
+        assert!(granted, "a waiter waits for a place that is free");
         assert_eq!((core.picture().reserved, core.picture().waiting), (1, 0));
     });
 }
 
 #[test]
-fn who_waits_is_let_in_by_a_larger_capacity() {
+fn a_larger_capacity_lets_a_waiter_in() {
     wait_against_resize::<{ mutation::SOUND }>();
 }
 
 #[test]
-#[should_panic(expected = "somebody waits for a place that is free")]
+#[should_panic(expected = "a waiter waits for a place that is free")]
 fn canary_resize_silently() {
     wait_against_resize::<{ mutation::RESIZE_SILENTLY }>();
 }
@@ -258,7 +258,7 @@ fn submit_against_resize<const MUTATION: u8>() {
         let (taken, started) = submitter.join().expect("it does not panic");
         assert!(taken, "there is a worker for it, or room in the queue");
         assert_eq!(core.picture().live, then, "a worker was started beyond the capacity");
-        // Either there are too many workers, or the job is queued for this one.
+        // Either too many workers are live, or the job is queued for this one.
         let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
         wakes.wake();
         assert_eq!(matches!(next, Next::Leave), started == 1);
@@ -277,7 +277,8 @@ fn canary_start_in_two() {
     submit_against_resize::<{ mutation::START_IN_TWO }>();
 }
 
-/// A job that waits for a queued one runs it, its handle cancels it, and the worker takes it, all at once.
+/// A queued job is run by a job that waits for it, withdrawn by its handle, and taken by the
+/// worker, all at once.
 fn help_against_withdraw_against_run<const MUTATION: u8>() {
     explore(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(1);
@@ -305,11 +306,7 @@ fn help_against_withdraw_against_run<const MUTATION: u8>() {
         let ran = worker.join().expect("it does not panic");
         assert_eq!([helped, cancelled, ran].into_iter().filter(|it| *it).count(), 1, "one of them has the job");
         let picture = core.picture();
-        assert_eq!(
-            picture.totals.cancelled,
-            u64::from(cancelled),
-            "who has not cancelled a job counts it as cancelled"
-        );
+        assert_eq!(picture.totals.cancelled, u64::from(cancelled), "a job that ran is counted as cancelled");
         assert_eq!((picture.inline, picture.queued), (usize::from(helped), 0));
     });
 }
@@ -320,7 +317,7 @@ fn a_job_is_helped_cancelled_or_run() {
 }
 
 #[test]
-#[should_panic(expected = "who has not cancelled a job counts it as cancelled")]
+#[should_panic(expected = "a job that ran is counted as cancelled")]
 fn canary_withdraw_in_two_with_help() {
     help_against_withdraw_against_run::<{ mutation::WITHDRAW_IN_TWO }>();
 }
@@ -359,7 +356,7 @@ fn canary_withdraw_in_two() {
     withdraw_against_run::<{ mutation::WITHDRAW_IN_TWO }>();
 }
 
-/// A place that is granted to somebody who leaves goes to the next.
+/// A place that was granted to a waiter that gives up goes to the next one.
 #[test]
 fn leave_against_finish() {
     explore(|| {

@@ -1,4 +1,4 @@
-//! What comes of the steps.
+//! The results of the steps.
 
 use std::io;
 
@@ -12,24 +12,25 @@ pub(crate) enum Ended {
     Cancelled,
 }
 
-/// What a worker does after a job.
+/// What a worker must do after a job.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Next<J> {
     Run(u64, J),
     /// Wait for an order.
     Park,
-    /// End; the next job starts the worker again. Somebody is to [reap](Core::reap) at that time, if it says one.
+    /// End its process. The next job launches the worker again. If a time is given, the caller must
+    /// arrange a [reap](super::core::Core::reap) at that time.
     Rest(Option<u64>),
     Leave,
 }
 
-/// What becomes of a worker whose keep-alive is over.
+/// What becomes of a worker at the end of its keep-alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Expired {
     Leave,
-    /// One of those that are kept: it waits for an order, however long.
+    /// It is one of the workers that the pool keeps, and waits for an order without a timeout.
     Kept,
     /// Its order has been written.
     Claimed,
@@ -40,25 +41,25 @@ pub(crate) enum Expired {
 pub(crate) enum EnterError {
     Full,
     Closed,
-    /// The system refused to start a worker, and there is none.
+    /// The system refused to start a worker, and no other will come to the queue.
     Worker(io::Error),
 }
 
-/// What somebody may wait for.
+/// A state of the pool that can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quiescence {
-    /// Nothing runs, and nothing is queued.
+    /// No job runs, and none is queued.
     Idle,
     /// The pool is closed, and its last worker has left.
     Drained,
 }
 
-/// How a wait for a place began.
+/// How an attempt to get a place began.
 #[derive(Debug)]
 pub(crate) enum Admission {
-    /// There was one, which is reserved now.
+    /// A place was free. It is reserved now, in this generation.
     Granted(u64),
-    /// There was one, and the job of this ticket is in it.
+    /// A place was free. The job was taken, with this ticket.
     Taken(u64),
     Waits(Place),
     Closed,
@@ -66,7 +67,7 @@ pub(crate) enum Admission {
     WouldDeadlock,
 }
 
-/// What came of a wait.
+/// The result of a wait for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// A place is reserved, in this generation.

@@ -1,22 +1,22 @@
-//! What a pool is like, and how it does.
+//! The limits of a pool, and its numbers.
 
-/// What a pool is to be like.
+/// The limits and the kind of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) capacity: usize,
-    /// Jobs that may be queued.
+    /// The most jobs that may be queued.
     pub(crate) queue: usize,
-    /// Submitters that may wait.
+    /// The most submitters that may wait.
     pub(crate) waiting: usize,
-    /// Workers that do not expire.
+    /// The number of workers that do not expire.
     pub(crate) kept: usize,
-    /// Idle workers rest, instead of parking.
+    /// Whether idle workers rest; otherwise they park.
     pub(crate) rests: bool,
-    /// Workers are threads.
+    /// Whether the workers are threads.
     pub(crate) threads: bool,
 }
 
-/// What a pool has counted since it was made.
+/// The numbers that a pool has counted since it was built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) submitted: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Totals {
     pub(crate) peak: usize,
 }
 
-/// What a pool looks like at one moment.
+/// The state of a pool at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Picture {
     pub(crate) capacity: usize,

@@ -1,4 +1,4 @@
-//! Places that are reserved, and those who wait for one.
+//! Reserved places, and the submitters that wait for one.
 
 use std::task::Waker;
 
@@ -6,15 +6,15 @@ use super::busy::Busy;
 use super::outcome::Verdict;
 use crate::sync::wait_list::{Another, Place, Waiters, Who};
 
-/// Somebody who waits for a place.
+/// What is known of a submitter that waits for a place.
 #[derive(Debug)]
 pub(super) struct Wish {
     pub(super) verdict: Option<Verdict>,
-    /// The worker whose job waits, if it waits without a limit of time.
+    /// The worker of the waiting job, if it waits without a timeout.
     pub(super) own: Option<Busy>,
 }
 
-/// The places of a pool that are spoken for.
+/// The places of a pool that are reserved or waited for.
 #[derive(Debug)]
 pub(super) struct Places {
     pub(super) open: bool,
@@ -29,18 +29,18 @@ impl Places {
         Self { open: true, generation: 0, reserved: 0, waiters: Waiters::new(), waiting: 0 }
     }
 
-    /// Whether the next place is for somebody who waits.
+    /// Returns `true` if a submitter waits, so that the next place is not for a newcomer.
     pub(super) fn are_awaited(&self) -> bool {
         !self.waiters.is_empty()
     }
 
-    /// Reserves a place; its generation.
+    /// Reserves a place, and returns its generation.
     pub(super) fn reserve(&mut self) -> u64 {
         self.reserved += 1;
         self.generation
     }
 
-    /// Uses a reserved place, or gives it back; says whether it was valid.
+    /// Uses or gives back a reserved place. Returns `false` if the reservation was void.
     pub(super) fn unreserve(&mut self, generation: u64) -> bool {
         let valid = self.open && generation == self.generation;
         self.reserved -= usize::from(valid);
@@ -52,7 +52,7 @@ impl Places {
         self.waiters.push(Who::Alone(waker), Wish { verdict: None, own })
     }
 
-    /// Whether who waits was served; if so, frees his place in the list.
+    /// Returns the verdict on a waiter that was served, and frees its place in the list.
     pub(super) fn served(&mut self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Verdict> {
         let waiting = place.take()?;
         if self.waiters.is_served(&waiting) {
@@ -63,7 +63,7 @@ impl Places {
         None
     }
 
-    /// Serves the first who waits: his waker, and the worker whose job waits.
+    /// Serves the first waiter. Returns it, and the worker of the job that waited.
     pub(super) fn serve(&mut self, verdict: Verdict) -> Option<(Who, Option<Busy>)> {
         let served = self.waiters.serve(|wish| {
             wish.verdict = Some(verdict);
@@ -73,14 +73,14 @@ impl Places {
         Some(served)
     }
 
-    /// Takes somebody out of the list.
+    /// Removes a waiter from the list.
     pub(super) fn remove(&mut self, place: Place) -> (Wish, Option<Who>) {
-        let (wish, who) = self.waiters.remove(place);
+        let (wish, waiter) = self.waiters.remove(place);
         self.waiting -= usize::from(wish.verdict.is_none());
-        (wish, who)
+        (wish, waiter)
     }
 
-    /// Takes no more jobs, and makes reservations void. Says whether it did until now.
+    /// Closes the pool, and makes reservations void. Returns `true` if the pool was open.
     pub(super) fn close(&mut self) -> bool {
         let was_open = std::mem::replace(&mut self.open, false);
         if was_open {

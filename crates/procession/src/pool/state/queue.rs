@@ -1,14 +1,14 @@
-//! Jobs that wait for a worker.
+//! The jobs that wait for a worker.
 
 use std::collections::VecDeque;
 
-/// Holes in the queue, beyond as many as there are jobs, at which it is compacted.
+/// The number of holes, beyond the number of jobs, at which the queue is compacted.
 pub(super) const HOLES_MAX: usize = 64;
 
 /// Jobs in the order of their tickets.
 #[derive(Debug)]
 pub(super) struct Queue<J> {
-    /// A withdrawn job leaves a hole.
+    /// A withdrawn job leaves a hole, so that the others keep their order.
     pub(super) entries: VecDeque<(u64, Option<J>)>,
     pub(super) jobs: usize,
 }

@@ -1,14 +1,14 @@
-//! A worker that parks, and what it is told.
+//! The seat of a worker that parks, and the orders that it gets there.
 
 use std::task::Waker;
 
 use procession_sync::atomic::AtomicU8;
 use procession_sync::{Arc, Mutex};
 
-/// What a worker is told.
+/// What a worker is told to do.
 #[derive(Debug)]
 pub(crate) enum Order<J> {
-    /// To run the job with this ticket.
+    /// Run the job of this ticket.
     Run(u64, J),
     Leave,
 }
@@ -23,7 +23,7 @@ pub(super) struct Mail<J> {
 #[derive(Debug)]
 pub(crate) struct Seat<J> {
     mail: Mutex<Mail<J>>,
-    /// How far its start has come, as its engine counts.
+    /// How far the start of the worker has come. Its engine defines the values.
     pub(crate) launch: AtomicU8,
 }
 
@@ -41,7 +41,7 @@ impl<J> Seat<J> {
         if let Some(order) = self.change(|mail| mail.order.take()) {
             return Some(order);
         }
-        // Cloned and dropped outside the lock: both are the user's code.
+        // A waker is cloned and dropped outside the lock, since both run user code.
         let new = waker.clone();
         let (order, old) = self.change(|mail| match mail.order.take() {
             Some(order) => (Some(order), Some(new)),

@@ -9,7 +9,8 @@ use super::wakes::Wakes;
 use crate::sync::wait_list::{Another, Place};
 
 impl<J, const MUTATION: u8> Core<J, MUTATION> {
-    /// `Enter`: the ticket of the job, if it is taken. `start` starts a worker, and may refuse.
+    /// `Enter`. Returns the ticket of the job if it is taken. `start` starts a worker, and may
+    /// refuse.
     pub(crate) fn enter<C>(
         &self,
         content: C,
@@ -38,7 +39,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// `Enter` with a place that was reserved.
+    /// `Enter`, with a reserved place.
     pub(crate) fn enter_reserved<C>(
         &self,
         generation: u64,
@@ -57,7 +58,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// Counts a job that was refused in the end.
+    /// Counts a job that was refused for good.
     pub(crate) fn count_refused(&self) {
         self.look(|state| state.totals.refused += 1);
     }
@@ -75,7 +76,8 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// `Wait`, with a waker that is prepared. `own` is the worker on which a job of this pool calls, if it waits without a limit of time.
+    /// `Wait`, with a prepared waker. `own` is the worker of the calling job, if the caller is a
+    /// job of this pool and waits without a timeout.
     pub(crate) fn wait(&self, another: &mut Another<'_>, own: Option<Busy>) -> Admission {
         self.look(|state| {
             if state.places.open && state.has_free_place() {
@@ -85,7 +87,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// `Enter`, or `Wait`, in one step. The content is taken if the job is.
+    /// `Enter` or `Wait`, in one step. Takes the content only if it takes the job.
     pub(crate) fn enter_or_wait<C>(
         &self,
         content: &mut Option<C>,
@@ -103,8 +105,8 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// Looks whether who waits was served; if so, frees his place in the list, and puts the job into the pool, all in one step. The content is taken
-    /// if the job is.
+    /// If the waiter was served, frees its place in the list and enters the job, in one step. Takes
+    /// the content only if it takes the job.
     pub(crate) fn enter_served<C>(
         &self,
         place: &mut Option<Place>,
@@ -125,15 +127,15 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// Looks whether who waits was served; if so, frees his place in the list.
+    /// Returns the verdict on a waiter that was served, and frees its place in the list.
     pub(crate) fn poll_wait(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Verdict> {
         self.look(|state| state.places.served(place, another))
     }
 
-    /// Somebody waits no longer.
+    /// Removes a waiter that gives up.
     pub(crate) fn leave_wait(&self, place: Place) -> Wakes<J> {
         let (own_waker, wakes) = self.change(|state, wakes| {
-            let (wish, who) = state.places.remove(place);
+            let (wish, waiter) = state.places.remove(place);
             match wish.verdict {
                 Some(Verdict::Granted(generation)) => {
                     state.places.unreserve(generation);
@@ -146,7 +148,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
                 }
             }
             state.settle(wakes);
-            who
+            waiter
         });
         drop(own_waker);
         wakes

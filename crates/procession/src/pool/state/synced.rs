@@ -1,4 +1,4 @@
-//! What the lock of a pool guards, and the parts that its steps share.
+//! The state that the lock of a pool guards, and the operations that its steps share.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,30 +17,31 @@ use super::wakes::{Launch, Wakes};
 use crate::scheduler::seat_id::NEVER;
 use crate::sync::wait_list::Another;
 
-/// What the lock of a pool guards.
+/// The state that the lock of a pool guards.
 #[derive(Debug)]
 pub(super) struct Synced<J> {
     pub(super) limits: Limits,
     pub(super) live: usize,
-    /// Workers that have left the count, and run their hooks.
+    /// Workers that are not live any more, but still run their hooks.
     pub(super) leaving: usize,
-    /// Jobs that run on other threads than those of workers, or inside of another job.
+    /// Jobs that run on the thread of their submitter, or inside a job that waits for them.
     pub(super) inline: usize,
     pub(super) idle: IdleStack<J>,
-    /// Somebody is to retry.
+    /// Set while a retry is arranged.
     pub(super) retries: bool,
-    /// When somebody reaps.
+    /// The time of the next reap that is arranged, or `NEVER`.
     pub(super) reap_at: u64,
     pub(super) queue: Queue<J>,
     pub(super) last_ticket: u64,
     pub(super) places: Places,
     pub(super) blocked: Blocked,
-    /// Who waits for a calm, by number.
+    /// The waiters for a quiescent pool, by number.
     pub(super) watchers: BTreeMap<u64, (Quiescence, Waker)>,
     pub(super) totals: Totals,
 }
 
-/// Starts a worker that parks; of one that rests, only says that it may be started, which is done outside the lock.
+/// Starts a worker that parks. For a worker that rests, only obtains the permission; the worker is
+/// launched outside the lock.
 pub(crate) type Start<'a, J> = &'a mut dyn FnMut() -> io::Result<Idle<J>>;
 
 impl<J> Synced<J> {
@@ -71,7 +72,7 @@ impl<J> Synced<J> {
         used < self.limits.capacity.saturating_add(self.limits.queue)
     }
 
-    /// `Claim`: writes an order to a worker that is off the stack.
+    /// `Claim`: writes an order into the seat of a worker that is off the stack.
     fn hand(seat: &Seat<J>, order: Order<J>, wakes: &mut Wakes<J>) {
         seat.change(|mail| {
             mail.order = Some(order);
@@ -93,7 +94,7 @@ impl<J> Synced<J> {
         self.totals.peak = self.totals.peak.max(self.live);
     }
 
-    /// Has a new worker start, or the one start again that rests since the shortest time.
+    /// Starts a new worker, or the resting worker on top of the stack again.
     pub(super) fn start(&mut self, start: Start<'_, J>) -> io::Result<Idle<J>> {
         let rests = if self.limits.rests { self.idle.workers.pop_back() } else { None };
         match (start(), rests) {
@@ -110,7 +111,7 @@ impl<J> Synced<J> {
         }
     }
 
-    /// The worker that became idle last, if it waits for an order.
+    /// Takes the parked worker on top of the stack, if workers park.
     fn pop_parked(&mut self) -> Option<Arc<Seat<J>>> {
         if self.limits.rests {
             return None;
@@ -121,8 +122,8 @@ impl<J> Synced<J> {
         }
     }
 
-    /// Whether nobody is there who comes to the queue by himself.
-    pub(super) fn has_nobody(&self) -> bool {
+    /// Returns `true` if no worker will come to the queue unless one is started.
+    pub(super) fn needs_start(&self) -> bool {
         self.busy() == 0 && (self.limits.rests || self.idle.workers.is_empty())
     }
 
@@ -130,7 +131,8 @@ impl<J> Synced<J> {
         self.live < self.limits.capacity || self.limits.rests && !self.idle.workers.is_empty()
     }
 
-    /// Finds a worker for a job that has a place. The job is made of its content, which comes back otherwise, when it is certain to be taken.
+    /// Finds a worker for a job that has a place. The job is made of its content once it is certain
+    /// to be taken; otherwise the content is returned.
     pub(super) fn dispatch<C>(
         &mut self,
         content: C,
@@ -141,9 +143,9 @@ impl<J> Synced<J> {
         let idle = self.pop_parked();
         let fresh = if idle.is_none() && self.can_start() { Some(self.start(start)) } else { None };
         if let Some(Err(_)) = &fresh
-            && self.has_nobody()
+            && self.needs_start()
         {
-            let error = fresh.and_then(Result::err).expect("it was just looked at");
+            let error = fresh.and_then(Result::err).expect("the start was refused");
             self.totals.refused += 1;
             return Err((content, EnterError::Worker(error)));
         }
@@ -154,7 +156,8 @@ impl<J> Synced<J> {
         match (idle, fresh) {
             (Some(seat), _) => Self::hand(&seat, Order::Run(ticket, job), wakes),
             (None, Some(Ok(worker))) => {
-                // First come, first served: there is a queue here only if a start was refused before.
+                // The order is first come, first served. The queue has jobs here only if a start
+                // was refused earlier.
                 self.queue.push(ticket, job);
                 let (ticket, job) = self.queue.pop().expect("a job was just pushed");
                 Self::set_to_work(worker, ticket, job, wakes);
@@ -169,15 +172,16 @@ impl<J> Synced<J> {
         Ok(ticket)
     }
 
-    /// Where workers rest, none of them comes to the queue by himself.
+    /// Asks for a retry, unless one is arranged. Only resting workers need it, because none of them
+    /// comes to the queue unless it is launched.
     fn starve(&mut self, wakes: &mut Wakes<J>) {
         wakes.starved |= self.limits.rests && !std::mem::replace(&mut self.retries, true);
     }
 
-    /// Starts workers for what is queued.
+    /// Starts workers for queued jobs.
     pub(super) fn employ(&mut self, start: Start<'_, J>, wakes: &mut Wakes<J>) {
         while self.can_start() && self.queue.jobs > 0 {
-            // A refused worker leaves the jobs to those there are.
+            // If a worker is refused, the jobs are left to the live workers.
             let Ok(worker) = self.start(start) else {
                 return self.starve(wakes);
             };
@@ -200,7 +204,7 @@ impl<J> Synced<J> {
         })
     }
 
-    /// Whether there is a place, and nobody waits for it.
+    /// Returns `true` if there is a place for a newcomer.
     pub(super) fn has_free_place(&self) -> bool {
         !self.places.are_awaited() && self.has_place()
     }
@@ -218,11 +222,12 @@ impl<J> Synced<J> {
         if let Some(busy) = own {
             self.blocked.block(busy);
         }
-        let waker = another.take().expect("it was prepared");
+        let waker = another.take().expect("the waker is prepared");
         Admission::Waits(self.places.enlist(waker, own))
     }
 
-    /// Whether nobody is left who could free a place, once the job of this worker waits, too.
+    /// Returns `true` if no job could free a place any more, once the job of this worker waits as
+    /// well.
     pub(super) fn would_deadlock(&self, busy: Busy) -> bool {
         self.idle.workers.is_empty()
             && self.live >= self.limits.capacity
@@ -231,13 +236,13 @@ impl<J> Synced<J> {
     }
 
     pub(super) fn serve(&mut self, verdict: Verdict, wakes: &mut Wakes<J>) -> bool {
-        let Some((who, own)) = self.places.serve(verdict) else {
+        let Some((waiter, own)) = self.places.serve(verdict) else {
             return false;
         };
         if let Some(busy) = own {
             self.blocked.unblock(busy);
         }
-        who.into_waker().into_iter().for_each(|waker| wakes.wakers.push(waker));
+        waiter.into_waker().into_iter().for_each(|waker| wakes.wakers.push(waker));
         true
     }
 
@@ -266,7 +271,7 @@ impl<J> Synced<J> {
         }
     }
 
-    /// Has an idle worker leave, which is off the stack.
+    /// Makes an idle worker leave that is off the stack.
     pub(super) fn dismiss(&mut self, idle: Idle<J>, wakes: &mut Wakes<J>) {
         self.count_leave();
         match idle {
@@ -302,7 +307,8 @@ impl<J> Synced<J> {
         }
     }
 
-    /// Whether somebody is to reap at that time, since nobody does so before.
+    /// Returns `until` if the caller must arrange a reap at that time, because none is arranged
+    /// before.
     pub(super) fn reap_before(&mut self, until: u64) -> Option<u64> {
         let is_first = until < self.reap_at && self.live > self.limits.kept;
         is_first.then(|| {

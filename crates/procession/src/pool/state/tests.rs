@@ -30,7 +30,7 @@ fn refuse() -> Started {
     Err(io::Error::other("no more"))
 }
 
-/// Starts a worker whose seat is kept.
+/// Starts a worker and keeps its seat.
 fn start_in(kept: &mut Option<Arc<Seat<u32>>>) -> Started {
     let seat = kept.insert(Seat::new());
     Ok(Idle::Parked(Arc::clone(seat)))
@@ -96,7 +96,8 @@ fn rests(until: u64, has_begun: bool) -> Idle<u32> {
     Idle::Rests { until, has_begun }
 }
 
-/// As `core`, of workers that rest; with as many as the capacity, which rest until their numbers, from 1. Only the last one's hook was called.
+/// Returns a pool of resting workers, as many as its capacity. They rest until the times 1, 2 and
+/// so on. Only the start hook of the last one was called.
 fn resting(capacity: usize, kept: usize) -> Core<u32> {
     let core = Core::new(Limits { capacity, queue: 1, waiting: 9, kept, rests: true, threads: false });
     for job in 1..=capacity as u32 {
@@ -112,7 +113,7 @@ fn resting(capacity: usize, kept: usize) -> Core<u32> {
 #[test]
 fn a_worker_that_cannot_be_started_again_rests_on_and_its_job_comes_back() {
     let core = resting(2, 0);
-    let (content, refused) = core.enter(3, |job| job, &mut refuse).0.expect_err("nobody is busy");
+    let (content, refused) = core.enter(3, |job| job, &mut refuse).0.expect_err("no worker is busy");
     assert_eq!(content, 3);
     assert!(matches!(refused, EnterError::Worker(_)));
     assert_eq!((core.picture().live, core.picture().idle), (2, 2));
@@ -126,12 +127,13 @@ fn a_worker_that_cannot_be_started_again_rests_on_and_its_job_comes_back() {
 }
 
 #[test]
-fn those_who_have_rested_too_long_leave_and_the_next_is_known() {
+fn workers_that_have_rested_too_long_leave_and_the_next_reap_is_known() {
     let core = resting(4, 1);
     assert_eq!(core.reap(1).0, Some(2));
     assert_eq!(core.reap(2).0, Some(3));
     assert_eq!((core.picture().live, core.picture().totals.retired), (2, 2));
-    // The keep-alive was lowered: who begins to rest now leaves before the other.
+    // After the keep-alive was lowered, a worker that begins to rest now leaves before the other
+    // one.
     core.expect_uneven();
     let ticket = core.enter(6, |job| job, &mut start_resting).0.expect("it starts");
     assert!(matches!(core.finish(|| rests(2, true), ticket, Ended::Completed).0, Next::Rest(Some(2))));
@@ -142,13 +144,13 @@ fn those_who_have_rested_too_long_leave_and_the_next_is_known() {
 }
 
 #[test]
-fn a_retry_is_asked_for_once_and_again_when_nobody_will() {
+fn a_retry_is_asked_for_once_and_again_after_it_was_forgotten() {
     let core = resting(2, 0);
     core.enter(3, |job| job, &mut start_resting).0.expect("it starts");
     let starved = |wakes: Wakes<u32>| wakes.starved;
     let (entered, wakes) = core.enter(4, |job| job, &mut refuse);
     assert!(entered.is_ok() && starved(wakes), "one is busy, and another could be");
-    assert!(!starved(core.resize(3, &mut refuse).1), "somebody retries already");
+    assert!(!starved(core.resize(3, &mut refuse).1), "a retry is arranged already");
     core.forget_retry();
     assert!(starved(core.resize(2, &mut refuse).1));
     assert!(starved(core.retry(&mut refuse)), "there is still no room");
@@ -156,7 +158,8 @@ fn a_retry_is_asked_for_once_and_again_when_nobody_will() {
     assert_eq!((core.picture().queued, core.picture().idle), (0, 0));
 }
 
-/// Three jobs of which two run; the first of these waits for a place, behind somebody else. `end` ends it.
+/// Enters three jobs, of which two run. The first of these waits for a place, behind another
+/// waiter. `end` ends it.
 fn deadlock_after(end: impl FnOnce(&Core<u32>, u64)) -> (Admission, Admission) {
     let core = resting(2, 0);
     let tickets = [5, 6, 7].map(|job| core.enter(job, |job| job, &mut start_resting).0.expect("there is a place"));
@@ -170,7 +173,7 @@ fn deadlock_after(end: impl FnOnce(&Core<u32>, u64)) -> (Admission, Admission) {
         panic!("the pool is full");
     };
     end(&core, tickets[0]);
-    // The queued job runs in its place, and who waits first has that one's.
+    // The queued job runs in its place, and the first waiter has the place of the queued job.
     let Some(Verdict::Granted(generation)) = core.poll_wait(&mut Some(first), &mut Another::none()) else {
         panic!("there was a place for the first");
     };
@@ -190,7 +193,7 @@ fn a_wait_that_outlives_its_job_blocks_nobody() {
 }
 
 #[test]
-fn so_does_that_of_a_worker_that_is_killed() {
+fn a_wait_that_outlives_a_killed_worker_blocks_nobody() {
     let waits = deadlock_after(|core, ticket| {
         let (lost, wakes) = core.died(None, Some(ticket), &mut start_resting);
         assert_eq!((lost.len(), wakes.starved), (0, false));

@@ -4,25 +4,26 @@ use std::task::Waker;
 
 use crate::util::small_vec::Few;
 
-/// A worker that rests or is new, to be started with a job.
+/// A resting or new worker, to be started with a job.
 #[derive(Debug)]
 pub(crate) struct Launch<J> {
     pub(crate) ticket: u64,
     pub(crate) job: J,
-    /// Its hook was called.
+    /// Whether its start hook was called before.
     pub(crate) has_begun: bool,
 }
 
-/// Who is to be woken or started, outside the lock: most often one.
+/// The waiters to wake and the workers to start, outside the lock. Most often this is one.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Wakes<J> {
     pub(super) wakers: Few<Waker>,
-    /// In the order in which they were allowed.
+    /// In the order in which the starts were permitted.
     pub(crate) launches: Few<Launch<J>>,
-    /// Workers that have left out of their rest, and whose hooks are to be run.
+    /// The number of resting workers that leave and have a hook to run.
     pub(crate) leavers: usize,
-    /// Jobs are queued for which no worker could be started, though there may be more: somebody is to [retry](Core::retry) after a while.
+    /// Set if jobs are queued because no worker could be started. The caller must arrange a
+    /// [retry](super::core::Core::retry).
     pub(crate) starved: bool,
 }
 
@@ -33,9 +34,9 @@ impl<J> Default for Wakes<J> {
 }
 
 impl<J> Wakes<J> {
-    /// Wakes them. It is the user's code.
+    /// Wakes the waiters. Wakers are user code.
     pub(crate) fn wake(mut self) {
-        debug_assert!(self.launches.is_empty(), "who is to be started was started before");
+        debug_assert!(self.launches.is_empty(), "launches come before wake-ups");
         self.wakers.drain().for_each(|waker| {
             #[cfg(not(procession_loom))]
             drop(crate::process::unwind::guarded(|| waker.wake()));

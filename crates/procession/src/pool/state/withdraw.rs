@@ -1,4 +1,4 @@
-//! The steps of handles, `Withdraw` first, and of jobs that run outside of workers.
+//! The steps of handles, `Withdraw` above all, and of jobs that no worker runs.
 
 use super::busy::Busy;
 use super::core::Core;
@@ -7,7 +7,7 @@ use super::outcome::Ended;
 use super::wakes::Wakes;
 
 impl<J, const MUTATION: u8> Core<J, MUTATION> {
-    /// `Withdraw`: the job, if it was still queued.
+    /// `Withdraw`. Returns the job if it was still queued.
     pub(crate) fn withdraw(&self, ticket: u64) -> (Option<J>, Wakes<J>) {
         if MUTATION == mutation::WITHDRAW_IN_TWO {
             self.look(|state| {
@@ -25,7 +25,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// `Withdraw`, in order to run it here.
+    /// `Withdraw`, to run the job on the calling thread.
     pub(crate) fn take_inline(&self, ticket: u64) -> (Option<J>, Wakes<J>) {
         self.change(|state, wakes| {
             let job = state.queue.withdraw(ticket)?;
@@ -35,7 +35,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// A job is to be run by its submitter: its ticket, unless the pool is closed.
+    /// Begins a job that its submitter runs. Returns its ticket, or `None` if the pool is closed.
     pub(crate) fn begin_inline(&self) -> Option<u64> {
         self.look(|state| {
             if !state.places.open {
@@ -57,10 +57,12 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         .1
     }
 
-    /// The job of this worker waits for another of this pool, as long as that takes. `false` if it could only wait for ever.
+    /// Notes that the job of this worker waits for another one of the same pool, without a timeout.
+    /// Returns `false` if it could only wait forever.
     pub(crate) fn join(&self, busy: Busy, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
         self.look(|state| {
-            // A job publishes its result before its end is counted: one that has not published it is not counted yet.
+            // A job publishes its result before its end is counted. So a job without a result has
+            // not been counted yet.
             if has_ended() {
                 return true;
             }

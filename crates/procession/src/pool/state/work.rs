@@ -1,4 +1,5 @@
-//! The steps of workers, and what is done in their place: `Finish`, `Expire`, `Reap`, `Retry`.
+//! The steps of workers, and those that are taken on their behalf: `Finish`, `Expire`, `Reap`,
+//! `Retry`.
 
 use procession_sync::Arc;
 
@@ -12,7 +13,7 @@ use super::wakes::Wakes;
 use crate::scheduler::seat_id::NEVER;
 
 impl<J, const MUTATION: u8> Core<J, MUTATION> {
-    /// `Finish`. `idle` is asked what a worker is that parks or rests then.
+    /// `Finish`. Calls `idle` only if the worker parks or rests now.
     pub(crate) fn finish(&self, idle: impl FnOnce() -> Idle<J>, ticket: u64, ended: Ended) -> (Next<J>, Wakes<J>) {
         if MUTATION == mutation::PARK_IN_TWO {
             let next = self.look(|state| {
@@ -51,7 +52,8 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// `Reap`: those leave that have rested until `now`. When somebody is to do so again, if that is known.
+    /// `Reap`: removes the workers that were to rest until `now` at most. Returns the time of the
+    /// next reap that the caller must arrange.
     pub(crate) fn reap(&self, now: u64) -> (Option<u64>, Wakes<J>) {
         if MUTATION == mutation::REAP_IN_TWO {
             let due = self.look(|state| state.idle.workers.iter().filter(|idle| idle.until() <= now).count());
@@ -81,22 +83,23 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// Nobody will reap at the time that was agreed.
+    /// Notes that the arranged reap will not happen.
     pub(crate) fn forget_reaper(&self) {
         self.look(|state| state.reap_at = NEVER);
     }
 
-    /// The keep-alive was changed.
+    /// Notes that the keep-alive was changed.
     pub(crate) fn expect_uneven(&self) {
         self.look(|state| state.idle.uneven = true);
     }
 
-    /// Nobody will retry: the next who is refused a worker asks for it anew.
+    /// Notes that the arranged retry will not happen. The next job without a worker asks for
+    /// another one.
     pub(crate) fn forget_retry(&self) {
         self.look(|state| state.retries = false);
     }
 
-    /// Starts workers for jobs that are queued, now that it may be possible.
+    /// Starts workers for queued jobs, now that it may be possible.
     pub(crate) fn retry(&self, start: Start<'_, J>) -> Wakes<J> {
         self.change(|state, wakes| {
             state.retries = false;
@@ -108,7 +111,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// `Expire`.
     pub(crate) fn expire(&self, seat: &Arc<Seat<J>>) -> (Expired, Wakes<J>) {
         self.change(|state, wakes| {
-            // From the bottom, where those are that have been idle longest.
+            // Searches from the bottom, where the workers are that have been idle the longest.
             let place = state.idle.position(seat);
             if MUTATION == mutation::EXPIRE_BLINDLY {
                 state.count_leave();
@@ -130,7 +133,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         })
     }
 
-    /// A worker that has left has run its hook.
+    /// Notes that a worker that left has run its hook.
     pub(crate) fn left(&self) -> Wakes<J> {
         self.change(|state, wakes| {
             state.leaving -= 1;
@@ -139,7 +142,9 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         .1
     }
 
-    /// A worker was killed: with a job, if `ticket` says so, else parked or with an order that it has not taken. Gives back the jobs that nobody is left to run.
+    /// Notes that a worker was killed. With a `ticket`, it was running that job. Without one, it
+    /// was parked, or had an order that it did not take. Returns the jobs that no worker is left to
+    /// run.
     pub(crate) fn died(
         &self,
         seat: Option<&Arc<Seat<J>>>,
@@ -171,7 +176,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
                 state.live -= 1;
                 state.totals.retired += 1;
             }
-            while state.has_nobody() && state.queue.jobs > 0 {
+            while state.needs_start() && state.queue.jobs > 0 {
                 match state.start(start) {
                     Ok(successor) => {
                         let (ticket, job) = state.queue.pop().expect("jobs are counted");
