@@ -1,8 +1,14 @@
-//! Supervisors: processes that start others, watch them, start them again when they fail, and end them in order. The semantics are
-//! those of Erlang/OTP's `supervisor`; what differs is at the end.
+//! Supervisors: processes that start others, watch them, restart them when they fail, and end them
+//! in order.
 //!
-//! A [`Supervisor`] describes a tree: a [`Strategy`], limits, and a [`ChildSpec`] for each child, which may be a supervisor itself. It is a
-//! value; [`Supervisor::start`] makes it run, and answers a [`Running`], which dereferences to a [`SupervisorRef`].
+//! A process that fails loses its state. Most failures are transient, so a fresh process from a
+//! known state is a good remedy, if another process notices the end and starts it. That is the task
+//! of a supervisor. The semantics are those of Erlang/OTP's `supervisor`; [the last
+//! section](#differences-from-otp) lists the differences.
+//!
+//! A [`Supervisor`] is a value that describes a tree: a [`Strategy`], limits, and a [`ChildSpec`]
+//! for each child. A child may be a supervisor itself. [`Supervisor::start`] runs the tree and
+//! returns a [`Running`], which dereferences to a [`SupervisorRef`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -27,16 +33,16 @@
 //!     });
 //!     let tree = Supervisor::one_for_one().child(counter.name("counter")).start().await?;
 //!     let address = Named::new("counter");
-//!     let patience = Duration::from_secs(1);
-//!     assert_eq!(address.call(Count::Next, patience).await?, 1);
-//!     assert_eq!(address.call(Count::Next, patience).await?, 2);
+//!     let timeout = Duration::from_secs(1);
+//!     assert_eq!(address.call(Count::Next, timeout).await?, 1);
+//!     assert_eq!(address.call(Count::Next, timeout).await?, 2);
 //!     address.send(Count::Break)?;
-//!     // The call is behind that message, so it is not answered; the next one finds the name with the restarted child.
-//!     assert!(address.call(Count::Next, patience).await.is_err());
+//!     // This call is behind the message in the old mailbox, so it gets no answer.
+//!     assert!(address.call(Count::Next, timeout).await.is_err());
 //!     while tree.count().await?.running == 0 || address.pid().is_none() {
 //!         procession::yield_now().await;
 //!     }
-//!     assert_eq!(address.call(Count::Next, patience).await?, 1);
+//!     assert_eq!(address.call(Count::Next, timeout).await?, 1);
 //!     tree.cancel();
 //!     assert_eq!(tree.await, procession::Exit::Shutdown);
 //!     Ok::<(), Box<dyn std::error::Error>>(())
@@ -48,74 +54,115 @@
 //!
 //! | what | default | for a supervisor as child |
 //! |---|---|---|
-//! | [`intensity`](Supervisor::intensity) | 1 restart in 5 s | |
-//! | [`auto_shutdown`](Supervisor::auto_shutdown) | [`Never`](AutoShutdown::Never) | |
-//! | [`back_off`](Supervisor::back_off) | none: a restart is tried at once | |
-//! | [`restart`](ChildSpec::restart) | [`Permanent`](Restart::Permanent) | likewise |
-//! | [`stop`](ChildSpec::stop) | [`Within`](Stop::Within) 5 s | [`Wait`](Stop::Wait) |
-//! | [`significant`](ChildSpec::significant) | no | likewise |
-//! | [`name`](ChildSpec::name), bounded mailbox, worker | none | a name |
-//! | [`label`](ChildSpec::label) | the id | likewise |
+//! | [`intensity`] | 1 restart in 5 s | |
+//! | [`auto_shutdown`] | [`Never`](AutoShutdown::Never) | |
+//! | [`back_off`] | none: a restart is tried at once | |
+//! | [`restart`] | [`Permanent`](Restart::Permanent) | the same |
+//! | [`stop`] | [`Within`](Stop::Within) 5 s | [`Wait`](Stop::Wait) |
+//! | [`significant`] | no | the same |
+//! | [`name`], bounded mailbox, worker | none | a name |
+//! | [`label`] | the id | the same |
+//!
+//! [`intensity`]: Supervisor::intensity
+//! [`auto_shutdown`]: Supervisor::auto_shutdown
+//! [`back_off`]: Supervisor::back_off
+//! [`restart`]: ChildSpec::restart
+//! [`stop`]: ChildSpec::stop
+//! [`significant`]: ChildSpec::significant
+//! [`name`]: ChildSpec::name
+//! [`label`]: ChildSpec::label
 //!
 //! # Restarts
 //!
 //! | the child ended | permanent | transient | temporary |
 //! |---|---|---|---|
-//! | with [`Exit::Normal`] or [`Exit::Shutdown`] | restarts | stays, stopped | is forgotten |
-//! | otherwise | restarts | restarts | is forgotten |
-//! | because the strategy ends it with another | restarts | restarts | is forgotten |
-//! | by [`terminate_child`](SupervisorRef::terminate_child) | stays, stopped | stays, stopped | is forgotten |
+//! | with [`Exit::Normal`] or [`Exit::Shutdown`] | restarts | is stopped | is forgotten |
+//! | with any other exit | restarts | restarts | is forgotten |
+//! | because the strategy ended it with another child | restarts | restarts | is forgotten |
+//! | by [`terminate_child`] | is stopped | is stopped | is forgotten |
 //!
-//! In a [dynamic](Strategy::Dynamic) supervisor a child that stays is forgotten, too. A restart of one for all and of rest for one starts those
-//! that were stopped as well. A restarted child is a new process with a new PID and an empty mailbox: what was in the old one's is discarded, as
-//! at every end. Others reach it by its [name](ChildSpec::name) ([`Named`](crate::Named)).
+//! [`terminate_child`]: SupervisorRef::terminate_child
 //!
-//! Each restart counts, also one whose start fails. If there are more than `intensity` within the last `period`, the supervisor gives up: it stops
-//! its children and ends with [`Exit::Shutdown`], and its own supervisor decides. The window slides on the scheduler's clock:
-//! a restart counts until exactly `period` after it.
+//! A stopped child stays known to its supervisor and can be started again. A
+//! [dynamic](Strategy::Dynamic) supervisor forgets stopped children. A restart of one for all or of
+//! rest for one also starts the stopped children that it covers.
+//!
+//! A restarted child is a new process, with a new PID and an empty mailbox. The messages in the old
+//! mailbox are discarded, as at every end. Other processes reach the child by its
+//! [name](ChildSpec::name), through [`Named`](crate::Named).
+//!
+//! Each restart counts, even if the start fails. If there are more than `intensity` restarts within
+//! the last `period`, the supervisor gives up. It stops its children and ends with
+//! [`Exit::Shutdown`], and its own supervisor decides what to do. The window slides with the
+//! scheduler's clock: a restart counts until exactly `period` after it.
 //!
 //! # Order
 //!
-//! Children start in the order in which they were given, each when the one before has started; they stop in reverse, each when the one behind has ended.
-//! Those of a dynamic supervisor stop all at once. A child has started as soon as it is a process that is linked to its supervisor, and registered; a child
-//! made by [`ChildSpec::with_init`] when it says so. Of others the first steps run in any order: what a child needs of one before it is to be said by that one.
+//! Children start in the order in which they were given. Each starts once the one before it has
+//! started. They stop in reverse, each once the one behind it has ended. A dynamic supervisor stops
+//! all its children at once.
 //!
-//! If a start fails in [`Supervisor::start`], the children before are stopped in reverse, and the error names the child. If it fails in a restart, that
-//! counts as one more restart, and is tried again as the [back-off](Supervisor::back_off) says. Meanwhile the supervisor answers: to wait for a child,
-//! for its deadline, or for the next attempt, is to wait for events.
+//! A child has started as soon as its process is linked to the supervisor and registered by its
+//! name. A child made by [`ChildSpec::with_init`] has started when it reports that. The first steps
+//! of other children run in any order, so a child that others depend on should report its start.
+//!
+//! If a start fails in [`Supervisor::start`], the children before it are stopped in reverse, and
+//! the error names the child. If a restart fails, that counts as one more restart, and is tried
+//! again after the [back-off](Supervisor::back_off). The supervisor answers requests meanwhile: it
+//! never blocks on a child, a deadline or the next attempt, but waits for their events.
 //!
 //! # Stopping
 //!
-//! [`Stop::Within`] cancels the child, which is cooperative: its `receive` ends, and it does what it has to do. What has not ended after the time is terminated.
-//! A child that never looks whether it is cancelled uses all of its time; [`Stop::Signal`] ends such a child at once, as OTP does.
+//! [`Stop::Within`] cancels the child, which is cooperative: its `receive` ends, and the child can
+//! clean up. If the child has not ended after the given time, it is terminated. A child that never
+//! looks whether it is cancelled uses all of that time. [`Stop::Signal`] ends such a child at once,
+//! as OTP does.
 //!
-//! [`Scheduler::shutdown`](crate::Scheduler::shutdown) goes through the trees: it cancels supervisors, and leaves their children to them. If it is called by a
-//! supervised process, that one is released by its supervisor. A supervisor that is terminated takes its children with it by their links; children that trap exits
-//! must look after themselves.
+//! [`Scheduler::shutdown`](crate::Scheduler::shutdown) works through the trees: it cancels the
+//! supervisors and leaves their children to them. If a supervised process calls it, the supervisor
+//! releases that process. A supervisor that is terminated takes its children with it by their
+//! links, except for children that trap exits.
 //!
 //! # Invalid combinations
 //!
-//! They are errors of the start ([`SpecError`]), which name the child: two children with one id or one name; a child without an id in a supervisor that is not
-//! dynamic; a template in one that is not dynamic; a significant child that is permanent, or whose supervisor's `auto_shutdown` is `Never`; a period or a back-off of
-//! zero, or a back-off that begins above its end; a mailbox for no message; a bounded mailbox for a supervisor. A nested supervisor is checked with the tree.
+//! They are errors of the start ([`SpecError`]), which name the child:
+//! - two children with one id or one name
+//! - a child without an id, or a template, in a supervisor that is not dynamic
+//! - a significant child that is permanent
+//! - a significant child of a supervisor with [`AutoShutdown::Never`]
+//! - a period of zero, a back-off of zero, or a back-off that begins above its end
+//! - a mailbox without room for a message
+//! - a bounded mailbox for a supervisor
 //!
-//! # Mistakes in tuning
+//! A nested supervisor is checked with the tree.
 //!
-//! * *An intensity for each child.* The limit is for the whole supervisor. A burst of restarts that is fine for one child among ten is fine for ten among a
-//!   hundred only with ten times the intensity, or a [dynamic](Strategy::Dynamic) supervisor for each group.
-//! * *A long period.* With intensity 10 and an hour, a child that fails every ten minutes never escalates, and one with ten failures at midnight escalates at the
-//!   next one. What is meant is most often a rate: a small number in a few seconds.
-//! * *Nested limits multiply.* A tree of three levels with intensity 2 tries (2 + 1)³ times before the root gives up.
-//! * *A back-off longer than the period.* If fewer than `intensity` retries fit into a period, a child that never starts is tried for ever, and nobody is told.
-//!   That may be wanted, for what depends on something far away; then watch [`ChildStatus::Waiting`].
-//! * *[`Stop::Wait`] for a worker.* It is allowed, and one worker that does not end keeps the whole tree, up to the deadline of the scheduler's shutdown. Anything
-//!   else than `Wait` for a supervisor cuts the orderly end of its children short: they are killed by their links.
-//! * *Permanent children that end normally.* They are restarted, and soon the supervisor gives up; use transient.
+//! # Common mistakes in tuning
 //!
-//! # What differs from OTP
+//! - *An intensity for each child.* The limit is for the whole supervisor. A burst of restarts that
+//!   is fine for one child among ten is fine for ten among a hundred only with ten times the
+//!   intensity, or with a supervisor for each group.
+//! - *A long period.* With an intensity of 10 and a period of an hour, a child that fails every ten
+//!   minutes never escalates. A child with ten failures at midnight escalates at the next one. A
+//!   small number in a few seconds is closer to the rate that is usually meant.
+//! - *Nested limits multiply.* A tree of three levels with intensity 2 tries (2 + 1)³ times before
+//!   the root gives up.
+//! - *A back-off longer than the period.* If fewer than `intensity` retries fit into a period, a
+//!   child that never starts is tried forever, and no supervisor above learns of it. If the child
+//!   depends on something remote, that may be intended. Watch for [`ChildStatus::Waiting`] then.
+//! - *[`Stop::Wait`] for a worker.* One worker that does not end holds up the whole tree, up to the
+//!   deadline of the scheduler's shutdown. For a supervisor, any other policy than `Wait` cuts the
+//!   orderly end of its children short: their links kill them.
+//! - *Permanent children that end normally.* They are restarted until the supervisor gives up. Use
+//!   [`Restart::Transient`].
 //!
-//! Ids are strings. A stop is a cancel first ([`Stop::Signal`] is OTP's). The window is exact, where OTP's is coarse. A supervisor answers while a child starts or
-//! stops. Back-off is an extra. There is no change of code.
+//! # Differences from OTP
+//!
+//! - Ids are strings.
+//! - A stop begins with a cancel. [`Stop::Signal`] is OTP's way.
+//! - The window of the intensity is exact. OTP's is coarse.
+//! - A supervisor answers requests while a child starts or stops.
+//! - Back-off is an addition.
+//! - Code cannot be changed at run time.
 
 mod advance;
 mod child;

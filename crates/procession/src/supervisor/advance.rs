@@ -1,5 +1,5 @@
-//! How a supervisor brings its children nearer to what they are to be: those in `to_stop` are stopped, those in `to_start` started, as far as
-//! the order allows.
+//! The part of a supervisor that starts and stops children. It stops those in `to_stop` and starts
+//! those in `to_start`, as far as the order allows.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,17 +12,19 @@ use crate::scheduler::reach::find;
 use crate::sys::nanoseconds;
 use crate::{Context, Exit};
 
-/// How many children are started between two looks at the mailbox. Starting one costs less than a microsecond.
+/// The most children that are started between two looks at the mailbox. Starting one takes less
+/// than a microsecond.
 const STARTS_IN_A_ROW: u32 = 64;
 
-/// Takes out the first child whose moment has come.
+/// Removes the first child with a time that has come.
 fn due(moments: &mut BTreeSet<(u64, u64)>, now: u64) -> Option<u64> {
     moments.first().filter(|&&(moment, _)| moment <= now)?;
     moments.pop_first().map(|(_, key)| key)
 }
 
 impl Tree {
-    /// Brings the children nearer to what they are to be; says whether it could do more at once.
+    /// Starts and stops children, as far as the order allows. Returns `true` if it could do more at
+    /// once.
     pub(super) fn advance(&mut self, cx: &mut Context<Request>) -> bool {
         let now = cx.slot().shared().world.now();
         while let Some(key) = due(&mut self.agenda.deadlines, now) {
@@ -56,11 +58,12 @@ impl Tree {
             self.started = Some(Ok(()));
             self.answer_start();
         }
-        // What failed to start at the beginning is followed by stops.
+        // A failed start of the tree is followed by stops.
         self.ending.is_some() && self.agenda.stopping.is_empty() && !self.agenda.to_stop.is_empty()
     }
 
-    /// Starts children, as far as the order allows; says whether it stopped because they were many.
+    /// Starts children, as far as the order allows. Returns `true` if it paused because they are
+    /// many.
     fn start_some(&mut self, now: u64) -> bool {
         let mut starts = 0;
         while self.ending.is_none()
@@ -109,10 +112,10 @@ impl Tree {
         let (ChildState::Starting(pid, monitor) | ChildState::Running(pid, monitor, _)) = child.state else { return };
         self.agenda.starting.remove(&key);
         let mut deadline = None;
-        // If it has ended, its down is on its way.
+        // If the process has ended, its down is on the way.
         if let Some(slot) = find(pid) {
             if relations::supervisor(&slot) != Some(cx.pid()) {
-                // It was released: it shuts the scheduler down.
+                // The process was released, because it shuts the scheduler down.
                 cx.unlink(pid);
                 cx.demonitor(monitor);
                 self.pids.remove(&pid);

@@ -1,4 +1,4 @@
-//! How the process of each kind of child is made.
+//! The kinds of children, and how each is started.
 
 use std::future::Future;
 use std::panic::Location;
@@ -11,11 +11,12 @@ use crate::process::unwind::guarded;
 use crate::scheduler::owner;
 use crate::{Context, Process, SpawnOptions, Value};
 
-/// How long a worker has to end.
+/// The default time that a child has to end.
 const STOP_DEFAULT: Duration = Duration::from_secs(5);
 
 impl ChildSpec {
-    /// A process with a mailbox. `process` is called for each start, in the first step of the new process; a panic of it is that process's.
+    /// Describes an async process with a mailbox. `process` is called for each start, in the first
+    /// step of the new process. If it panics, that process ends.
     #[track_caller]
     pub fn new<M, F, P>(id: impl Into<Arc<str>>, process: F) -> Self
     where
@@ -27,7 +28,8 @@ impl ChildSpec {
         Self::anonymous(process).id(id)
     }
 
-    /// As [`new`](Self::new), without an id, for [dynamic](super::Strategy::Dynamic) supervisors.
+    /// Describes a child like [`new`](Self::new), but without an id. It is meant for
+    /// [dynamic](super::Strategy::Dynamic) supervisors.
     #[track_caller]
     pub fn anonymous<M, F, P>(process: F) -> Self
     where
@@ -46,8 +48,8 @@ impl ChildSpec {
         Self::made(owner::caller(), factory, false)
     }
 
-    /// As [`new`](Self::new), but the child has started only when it says so, or fails to: OTP's `init`. Children behind it, and the supervisor's start,
-    /// wait for that.
+    /// Describes a child like [`new`](Self::new) that reports whether it has started, as OTP's
+    /// `init` does. The children behind it, and the start of the supervisor, wait for the report.
     ///
     /// ```
     /// use procession::Context;
@@ -58,7 +60,8 @@ impl ChildSpec {
     ///         started.fail("no such device");
     ///     });
     ///     let error = Supervisor::one_for_one().child(disk).start().await.unwrap_err();
-    ///     assert_eq!(error.to_string(), "cannot start the supervisor: child \"disk\" did not start: no such device");
+    ///     let text = "cannot start the supervisor: child \"disk\" did not start: no such device";
+    ///     assert_eq!(error.to_string(), text);
     /// });
     /// ```
     #[track_caller]
@@ -79,8 +82,12 @@ impl ChildSpec {
         Self::made(owner::caller(), factory, true).id(id)
     }
 
-    /// A [coroutine](crate::coroutine): straight-line blocking code. `function` is called for each start, in the first step. Asked to end, it is unwound at its next
-    /// suspension. On a scheduler that has no coroutines ([`Builder::enable_coroutines`](crate::Builder::enable_coroutines)), a start fails.
+    /// Describes a [coroutine](crate::coroutine), which is straight-line blocking code. `function`
+    /// is called for each start, in the first step. When the child is asked to end, its stack is
+    /// unwound at the next suspension.
+    ///
+    /// On a scheduler without coroutines
+    /// ([`Builder::enable_coroutines`](crate::Builder::enable_coroutines)), the start fails.
     #[track_caller]
     pub fn coroutine<M, F, T>(id: impl Into<Arc<str>>, function: F) -> Self
     where
@@ -99,8 +106,9 @@ impl ChildSpec {
         Self::made(owner::caller(), factory, false).id(id)
     }
 
-    /// A state machine, started by the entry point `method` with what `input` makes. Both closures are called for each start, in the supervisor; a panic, and a
-    /// refusal of `init`, is a failed start.
+    /// Describes a state machine. It is started by its entry point `method`, with the value that
+    /// `input` makes. Both closures are called for each start, in the supervisor. If one of them
+    /// panics or `init` refuses, the start has failed.
     #[track_caller]
     pub fn machine<P: Process>(
         id: impl Into<Arc<str>>,
@@ -151,7 +159,7 @@ impl ChildSpec {
         self
     }
 
-    /// Starts it, as a child of the running process.
+    /// Starts the child, as a child of the running process.
     pub(super) fn spawn(&self, report: StartReport) -> Result<Spawned, Arc<str>> {
         let mut options = SpawnOptions::new().link().monitor().supervised().called_at(self.location);
         if let Some(label) = self.label.as_ref().or(self.id.as_ref()) {

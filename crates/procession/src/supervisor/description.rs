@@ -1,4 +1,4 @@
-//! What a supervisor and its children are to be like.
+//! The descriptions of supervisors and children, and the requests to a running supervisor.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::policy::{AutoShutdown, BackOff, Restart, Stop, Strategy};
 use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
 use crate::{Address, MonitorRef, Pid, Reply, SpawnOptions, WhenFull};
 
-/// One restart in this time is fine.
+/// The default period of the intensity.
 const PERIOD_DEFAULT: Duration = Duration::from_secs(5);
 
 /// The description of a supervisor. See the [module](super).
@@ -28,7 +28,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// A supervisor without children.
+    /// Describes a supervisor without children.
     pub fn new(strategy: Strategy) -> Self {
         Self {
             strategy,
@@ -41,60 +41,64 @@ impl Supervisor {
         }
     }
 
-    /// See [`Strategy::OneForOne`].
+    /// Describes a supervisor with [`Strategy::OneForOne`].
     pub fn one_for_one() -> Self {
         Self::new(Strategy::OneForOne)
     }
 
-    /// See [`Strategy::OneForAll`].
+    /// Describes a supervisor with [`Strategy::OneForAll`].
     pub fn one_for_all() -> Self {
         Self::new(Strategy::OneForAll)
     }
 
-    /// See [`Strategy::RestForOne`].
+    /// Describes a supervisor with [`Strategy::RestForOne`].
     pub fn rest_for_one() -> Self {
         Self::new(Strategy::RestForOne)
     }
 
-    /// See [`Strategy::Dynamic`].
+    /// Describes a supervisor with [`Strategy::Dynamic`].
     pub fn dynamic() -> Self {
         Self::new(Strategy::Dynamic)
     }
 
-    /// How many restarts are fine within any `period`; with one more, the supervisor gives up. 0 allows none. Default: 1 in 5 s.
+    /// Sets how many restarts are tolerated within any `period`. With one more, the supervisor
+    /// gives up. 0 tolerates none. Default: 1 in 5 s.
     pub fn intensity(mut self, restarts: u32, period: Duration) -> Self {
         (self.intensity, self.period) = (restarts, period);
         self
     }
 
-    /// When the supervisor ends by itself.
+    /// Sets whether the supervisor ends when significant children have ended. Default:
+    /// [`AutoShutdown::Never`].
     pub fn auto_shutdown(mut self, auto_shutdown: AutoShutdown) -> Self {
         self.auto_shutdown = auto_shutdown;
         self
     }
 
-    /// Waits before restarts, from `first` up to `most`. See [`BackOff`]. Default: none.
+    /// Makes the supervisor wait before restarts, from `first` up to `most`. See [`BackOff`].
+    /// Default: no wait.
     pub fn back_off(mut self, first: Duration, most: Duration) -> Self {
         self.back_off = Some(BackOff { first, most });
         self
     }
 
-    /// Adds a child, which starts after those added before.
+    /// Adds a child, which starts after those that were added before.
     pub fn child(mut self, child: ChildSpec) -> Self {
         self.children.push(child);
         self
     }
 
-    /// What [`SupervisorRef::start_another`](super::SupervisorRef::start_another) starts. For dynamic supervisors.
+    /// Sets the child that [`SupervisorRef::start_another`](super::SupervisorRef::start_another)
+    /// starts. Only dynamic supervisors have a template.
     pub fn template(mut self, child: ChildSpec) -> Self {
         self.template = Some(child);
         self
     }
 
-    /// Whether this can be started.
+    /// Checks whether the supervisor can be started.
     ///
     /// # Errors
-    /// [`SpecError`]: what is wrong.
+    /// [`SpecError`]: the first mistake in the description.
     pub fn check(&self) -> Result<(), SpecError> {
         if self.period.is_zero() {
             return Err(SpecError::ZeroPeriod);
@@ -142,22 +146,22 @@ impl Supervisor {
     }
 }
 
-/// The process of a child that was just made, and the supervisor's monitor of it.
+/// The process of a child that was just started, and the supervisor's monitor of it.
 pub(super) type Spawned = (Pid, MonitorRef);
 
 pub(super) type Factory = dyn Fn(SpawnOptions, Started) -> Result<Spawned, Arc<str>> + Send + Sync;
 
-/// How a child is made.
+/// The way in which a child is started.
 #[derive(Clone)]
 pub(super) struct Make {
     pub(super) factory: Arc<Factory>,
-    /// The child says by itself that it has started.
+    /// Whether the child reports that it has started.
     pub(super) reports_start: bool,
-    /// Its description, if it is a supervisor.
+    /// The description of the child, if it is a supervisor.
     pub(super) nested: Option<Arc<Supervisor>>,
 }
 
-/// The description of a child: how to start it, again and again, and what to do when it ends.
+/// The description of a child: how to start it, as often as necessary, and what to do when it ends.
 #[derive(Clone)]
 #[must_use = "a description does nothing; give it to a supervisor"]
 pub struct ChildSpec {
@@ -174,31 +178,32 @@ pub struct ChildSpec {
 }
 
 impl ChildSpec {
-    /// When it is restarted.
+    /// Sets when the child is restarted. Default: [`Restart::Permanent`].
     pub fn restart(mut self, restart: Restart) -> Self {
         self.restart = restart;
         self
     }
 
-    /// How it is ended.
+    /// Sets how the child is stopped. Default: [`Stop::Within`] 5 s, and [`Stop::Wait`] for a
+    /// supervisor.
     pub fn stop(mut self, stop: Stop) -> Self {
         self.stop = stop;
         self
     }
 
-    /// Whether its end counts for [`AutoShutdown`].
+    /// Makes the end of the child count for [`AutoShutdown`].
     pub fn significant(mut self) -> Self {
         self.significant = true;
         self
     }
 
-    /// The name that each process of this child is registered by, before it runs.
+    /// Sets the name under which each process of this child is registered before it runs.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// A name for people. See [`SpawnOptions::label`].
+    /// Sets a label for people. See [`SpawnOptions::label`]. Default: the id.
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.label = Some(label.into());
         self
@@ -210,7 +215,7 @@ impl ChildSpec {
         self
     }
 
-    /// Binds it to a worker. See [`SpawnOptions::affinity`].
+    /// Binds the child to a worker. See [`SpawnOptions::affinity`].
     pub fn affinity(mut self, worker: u32) -> Self {
         self.affinity = Some(worker);
         self
@@ -232,9 +237,9 @@ impl fmt::Debug for ChildSpec {
     }
 }
 
-/// The right of a child to say that it has started. Dropped, it says that it has not.
+/// The right of a child to report that it has started. Dropping it reports that the start failed.
 #[derive(Debug)]
-#[must_use = "dropping it says that the start failed"]
+#[must_use = "dropping it reports that the start failed"]
 pub struct Started(Option<StartReport>);
 
 impl Started {
@@ -242,26 +247,26 @@ impl Started {
         Self(Some(report))
     }
 
-    /// The child has started.
+    /// Reports that the child has started.
     pub fn ready(mut self) {
         if let Some(report) = self.0.take() {
             report.send(Ok(()));
         }
     }
 
-    /// The child cannot start; it is ended.
+    /// Reports that the child cannot start. The child is then ended.
     pub fn fail(mut self, reason: impl Into<Arc<str>>) {
         if let Some(report) = self.0.take() {
             report.send(Err(reason.into()));
         }
     }
 
-    /// The child has started when it is there.
+    /// Drops the report of a child that has started as soon as its process exists.
     pub(super) fn forget(self) {
         drop(self.into_report());
     }
 
-    /// For a child that says by other means that it has not started.
+    /// Returns the bare report. Dropping that reports no failure.
     pub(super) fn into_report(mut self) -> Option<StartReport> {
         self.0.take()
     }
@@ -269,18 +274,18 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // The end of a process that panics says more.
+        // If the process panics, its end says more.
         if let Some(report) = self.0.take()
             && !std::thread::panicking()
         {
-            report.send(Err(Arc::from("it did not say that it is ready")));
+            report.send(Err(Arc::from("it did not report that it is ready")));
         }
     }
 }
 
 pub(super) type Asked<T> = Reply<Result<T, ChildError>>;
 
-/// What a supervisor is told and asked.
+/// A request to a supervisor, or a report from a child.
 pub(super) enum Request {
     Started { key: u64, incarnation: u64, result: Result<(), Arc<str>> },
     Which(Reply<Vec<ChildInfo>>),
@@ -293,7 +298,7 @@ pub(super) enum Request {
     Delete(ChildKey, Asked<()>),
 }
 
-/// Where a child says that it has started.
+/// The report of one process of a child, once it has started or failed to.
 #[derive(Debug)]
 pub(super) struct StartReport {
     pub(super) supervisor: Address<Request>,

@@ -1,4 +1,4 @@
-//! What can be wrong with a supervisor, its start, and what is asked of it.
+//! The errors of descriptions, starts and requests.
 
 use std::error::Error;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Pid;
 
-/// What is wrong with the description of a supervisor.
+/// The mistake in the description of a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpecError {
@@ -14,27 +14,27 @@ pub enum SpecError {
     DuplicateId(Arc<str>),
     /// Two children have this name.
     DuplicateName(Arc<str>),
-    /// A child has no id, and the supervisor is not dynamic; counted from 0.
+    /// The child with this number, counted from 0, has no id, but the supervisor is not dynamic.
     NoId(usize),
-    /// There is a template, and the supervisor is not dynamic.
+    /// The supervisor has a template, but is not dynamic.
     Template,
     /// This child is significant, but `auto_shutdown` is `Never`.
     SignificantForNothing(Arc<str>),
-    /// This child is significant, but permanent: it never ends for good.
+    /// This child is significant, but permanent, so it never ends for good.
     SignificantPermanent(Arc<str>),
     /// The period of the intensity is zero.
     ZeroPeriod,
-    /// The back-off begins with nothing, or above its end.
+    /// The back-off begins at zero, or above its end.
     BackOff,
-    /// The mailbox of this child has room for no message.
+    /// The mailbox of this child has no room for a message.
     Mailbox(Arc<str>),
-    /// This child is a supervisor, whose mailbox is not to be bounded.
+    /// This child is a supervisor, but its mailbox is bounded.
     SupervisorMailbox(Arc<str>),
-    /// This child is a supervisor, and its description is wrong.
+    /// This child is a supervisor with a mistake in its description.
     Nested {
         /// The child.
         child: Arc<str>,
-        /// What is wrong.
+        /// The mistake.
         error: Box<Self>,
     },
 }
@@ -44,7 +44,7 @@ impl fmt::Display for SpecError {
         match self {
             Self::DuplicateId(id) => write!(f, "two children have the id {id:?}"),
             Self::DuplicateName(name) => write!(f, "two children have the name {name:?}"),
-            Self::NoId(place) => write!(f, "child number {place} has no id, and the supervisor is not dynamic"),
+            Self::NoId(place) => write!(f, "child number {place} has no id, but the supervisor is not dynamic"),
             Self::Template => f.write_str("there is a template, but the supervisor is not dynamic"),
             Self::SignificantForNothing(id) => {
                 write!(f, "child {id:?} is significant, but auto_shutdown is never")
@@ -52,11 +52,11 @@ impl fmt::Display for SpecError {
             Self::SignificantPermanent(id) => {
                 write!(f, "child {id:?} is significant, but permanent, so it never ends for good")
             }
-            Self::ZeroPeriod => f.write_str("the period is 0, but must be more"),
-            Self::BackOff => f.write_str("the back-off begins with 0, or above its end"),
+            Self::ZeroPeriod => f.write_str("the period is 0, but must be longer"),
+            Self::BackOff => f.write_str("the back-off begins at 0, or above its end"),
             Self::Mailbox(id) => write!(f, "the capacity of the mailbox of child {id:?} is 0, but must be at least 1"),
             Self::SupervisorMailbox(id) => {
-                write!(f, "the mailbox of child {id:?} is bounded, but that is a supervisor")
+                write!(f, "child {id:?} is a supervisor, but its mailbox is bounded")
             }
             Self::Nested { child, error } => write!(f, "in child {child:?}: {error}"),
         }
@@ -69,15 +69,15 @@ impl Error for SpecError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Its description is wrong.
+    /// There is a mistake in its description.
     Spec(SpecError),
-    /// It could not be made a process; the text says why.
+    /// Its process was refused, for this reason.
     Refused(Arc<str>),
-    /// A child did not start. Those before it have been stopped.
+    /// A child did not start. The children before it have been stopped.
     Child {
-        /// The child; `#` and a number if it has no id.
+        /// The id of the child, or `#` and a number if it has none.
         id: Arc<str>,
-        /// Why.
+        /// The reason.
         reason: Arc<str>,
     },
     /// The supervisor was ended before all its children had started.
@@ -91,7 +91,7 @@ impl fmt::Display for StartError {
             Self::Spec(error) => error.fmt(f),
             Self::Refused(reason) => f.write_str(reason),
             Self::Child { id, reason } => write!(f, "child {id:?} did not start: {reason}"),
-            Self::Ended => f.write_str("it was ended"),
+            Self::Ended => f.write_str("it was ended before all its children had started"),
         }
     }
 }
@@ -110,25 +110,25 @@ impl fmt::Display for SupervisorGone {
 
 impl Error for SupervisorGone {}
 
-/// Why a supervisor did not do what it was asked.
+/// Why a supervisor did not fulfil a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChildError {
-    /// It has no such child.
+    /// The supervisor has no such child.
     NotFound,
-    /// A child of this id is there already, as this process.
+    /// There is a child with this id already. This is its process.
     AlreadyStarted(Pid),
-    /// A child of this id is there already, stopped.
+    /// There is a child with this id already. It is stopped.
     AlreadyPresent,
-    /// The child runs, starts or stops.
+    /// The child runs, starts or stops. This is its process.
     Running(Pid),
     /// The child waits for its restart.
     Restarting,
-    /// The child did not start; the text says why. It is not kept, if it was to be a new one.
+    /// The child did not start, for this reason. A new child is not kept then.
     Start(Arc<str>),
-    /// The description of the child is wrong.
+    /// There is a mistake in the description of the child.
     Spec(SpecError),
-    /// There is no template.
+    /// The supervisor has no template.
     NoTemplate,
     /// The supervisor is ending, or has ended.
     Ended,
@@ -138,8 +138,8 @@ impl fmt::Display for ChildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound => f.write_str("there is no such child"),
-            Self::AlreadyStarted(pid) => write!(f, "there is a child of this id already: {pid}"),
-            Self::AlreadyPresent => f.write_str("there is a child of this id already, which is stopped"),
+            Self::AlreadyStarted(pid) => write!(f, "there is already a child with this id: {pid}"),
+            Self::AlreadyPresent => f.write_str("there is already a child with this id, which is stopped"),
             Self::Running(pid) => write!(f, "the child runs: {pid}"),
             Self::Restarting => f.write_str("the child waits for its restart"),
             Self::Start(reason) => write!(f, "the child did not start: {reason}"),

@@ -1,4 +1,4 @@
-//! What a supervisor does when something has happened to a child.
+//! The reactions of a supervisor to what happens to its children.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl Tree {
         }
     }
 
-    /// A child that has no process did not start.
+    /// Notes that the start of a child failed. The child has no process now.
     pub(super) fn fail_start(&mut self, key: u64, reason: Arc<str>, now: u64) {
         let Some(child) = self.children.get_mut(&key) else { return };
         if self.started.is_none() {
@@ -39,7 +39,7 @@ impl Tree {
         }
         self.restart(key, 0, now);
     }
-    /// A process has ended that was a child's.
+    /// Notes that a process has ended, and restarts its child if necessary.
     pub(super) fn note_end(&mut self, cx: &mut Context<Request>, pid: Pid, exit: &Exit) {
         let Some(key) = self.pids.remove(&pid) else { return };
         let now = cx.slot().shared().world.now();
@@ -55,7 +55,7 @@ impl Tree {
             return self.note_stop(key);
         }
         if self.agenda.to_stop.remove(&key) {
-            // It ended before its turn.
+            // The child ended before its turn to be stopped.
             return self.note_stop(key);
         }
         let ran = match before {
@@ -87,7 +87,7 @@ impl Tree {
         }
     }
 
-    /// A child has ended that was to be stopped.
+    /// Notes that a child has stopped, as it was told to.
     pub(super) fn note_stop(&mut self, key: u64) {
         let Some(child) = self.children.get_mut(&key) else { return };
         child.state = ChildState::None;
@@ -107,7 +107,7 @@ impl Tree {
         }
     }
 
-    /// A child has ended that is to be started again, after it ran for `ran`; or could not be started.
+    /// Arranges the restart of a child that ran for the time `ran`, or failed to start.
     fn restart(&mut self, key: u64, ran: u64, now: u64) {
         if self.ending.is_some() {
             return;
@@ -127,14 +127,15 @@ impl Tree {
             Strategy::RestForOne => self.recycle(key + 1, key),
         }
         if let Some(child) = self.children.get_mut(&key) {
-            // Even without a wait it is the next event, not a loop here: a start may fail at once.
+            // Even without a wait, the restart is the next event and not a loop here, because a
+            // start may fail at once.
             let until = now.saturating_add(wait);
             child.state = ChildState::Delayed { until };
             self.agenda.delayed.insert((until, key));
         }
     }
 
-    /// How long a child waits for its restart.
+    /// Draws the time that a child waits for its restart.
     fn draw_wait(&mut self, key: u64, ran: u64) -> u64 {
         let (Some(back_off), Some(child)) = (self.description.back_off, self.children.get_mut(&key)) else { return 0 };
         let (first, most) = (nanoseconds(back_off.first), nanoseconds(back_off.most));
@@ -147,7 +148,7 @@ impl Tree {
         self.generator.u64(wait / 2..=wait)
     }
 
-    /// Stops all children from `from` on but one, and starts them again.
+    /// Stops all children from the key `from` on, except `but`, and has them started again.
     fn recycle(&mut self, from: u64, but: u64) {
         for (&key, child) in self.children.range_mut(from..).filter(|&(&key, _)| key != but) {
             child.starts_again = true;
@@ -159,7 +160,7 @@ impl Tree {
         }
     }
 
-    /// The supervisor is to end: first all children.
+    /// Makes the supervisor end with this exit, once all children have ended.
     pub(super) fn end(&mut self, exit: Exit) {
         if self.ending.is_some() {
             return;

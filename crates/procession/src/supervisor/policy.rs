@@ -1,17 +1,18 @@
-//! How a supervisor treats its children: when it restarts, stops and waits.
+//! The policies by which a supervisor treats its children.
 
 use std::time::Duration;
 
-/// What happens to the others when a child is restarted.
+/// What happens to the other children when one is restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// Nothing.
+    /// Nothing happens to them.
     OneForOne,
-    /// They are stopped, in reverse, and all are started again.
+    /// They are stopped in reverse order, and all children are started again.
     OneForAll,
-    /// Those that were started after it are stopped, in reverse, and started again.
+    /// Those that were started after it are stopped in reverse order, and started again.
     RestForOne,
-    /// Nothing. Children are added and removed at run time, any number, with or without ids, in no order.
+    /// Nothing happens to them. Any number of children can be added and removed at run time, with
+    /// or without ids. They have no order.
     Dynamic,
 }
 
@@ -21,41 +22,44 @@ pub enum Restart {
     /// Always.
     #[default]
     Permanent,
-    /// When it failed.
+    /// If it failed.
     Transient,
     /// Never.
     Temporary,
 }
 
-/// How a child is ended by its supervisor. See [Stopping](super#stopping).
+/// How a supervisor stops a child. See [Stopping](super#stopping).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stop {
-    /// It is terminated at once: OTP's `brutal_kill`.
+    /// Terminates the child at once, as OTP's `brutal_kill`.
     Kill,
-    /// It is cancelled, and terminated if it has not ended after this time.
+    /// Cancels the child, and terminates it if it has not ended after this time.
     Within(Duration),
-    /// It is sent [`Exit::Shutdown`](crate::Exit::Shutdown), which ends it at once unless it traps exits, and terminated if it has not ended after this time.
+    /// Sends the child [`Exit::Shutdown`](crate::Exit::Shutdown), which ends it at once unless it
+    /// traps exits. Terminates it if it has not ended after this time.
     Signal(Duration),
-    /// It is cancelled, and waited for as long as it takes. Meant for supervisors.
+    /// Cancels the child, and waits until it has ended. Meant for supervisors.
     Wait,
 }
 
-/// Whether a supervisor ends when significant children have ended by themselves, and are not restarted.
+/// Whether a supervisor ends once significant children have ended on their own and are not
+/// restarted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AutoShutdown {
-    /// No.
+    /// It does not end.
     #[default]
     Never,
-    /// When any of them has.
+    /// It ends when any of them has ended.
     AnySignificant,
-    /// When the last of them has.
+    /// It ends when the last of them has ended.
     AllSignificant,
 }
 
-/// How long a supervisor waits before it restarts a child, if that fails again and again.
+/// How long a supervisor waits before it restarts a child that fails repeatedly.
 ///
-/// The first restart waits for about `first`, each further one for twice as long as the one before, up to `most`. Each wait is drawn between a half and all of that,
-/// by the scheduler's seed. A child that has run for longer than `most` begins anew.
+/// The first wait is about `first`. Each further one is twice as long as the one before, up to
+/// `most`. The actual time is drawn between half of the wait and all of it, from the scheduler's
+/// seed. After a child has run for longer than `most`, its waits begin at `first` again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackOff {
     /// The first wait.

@@ -1,4 +1,4 @@
-//! What others have of a running supervisor.
+//! The references to a running supervisor.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -13,10 +13,13 @@ use super::error::{ChildError, SupervisorGone};
 use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
 use crate::scheduler::reach::find;
 use crate::{Address, Exit, Handle, Pid, Reply};
-/// A reference to a running supervisor; clones are of the same one. It does not keep it alive.
+/// A reference to a running supervisor. Clones refer to the same supervisor, and do not keep it
+/// alive.
 ///
-/// What is asked is answered in order, as soon as it is done. A call ends when the supervisor does; it is not limited in time otherwise, since how long a child may
-/// take to start or stop is said by its description ([`timeout`](crate::timeout()) limits it, and leaves what was asked to be done).
+/// Requests are handled in order, and each is answered as soon as it is fulfilled. A call ends at
+/// the latest when the supervisor does. It has no timeout of its own, because the description of a
+/// child determines how long it may take to start or stop. A [`timeout`](crate::timeout()) around
+/// the call ends the wait, and the request is still fulfilled.
 #[derive(Clone)]
 pub struct SupervisorRef(Address<Request>);
 
@@ -25,17 +28,18 @@ impl SupervisorRef {
         Self(address)
     }
 
-    /// The supervisor that is this process; `None` if it has ended, or is no supervisor. Finds a nested one by what [`which`](Self::which) says.
+    /// Returns the supervisor that is this process, or `None` if the process has ended or is no
+    /// supervisor. Together with [`which`](Self::which), it finds nested supervisors.
     pub fn of(pid: Pid) -> Option<Self> {
         find(pid).and_then(Address::of).map(Self)
     }
 
-    /// The process.
+    /// Returns the PID of the supervisor.
     pub fn pid(&self) -> Pid {
         self.0.pid()
     }
 
-    /// Whether it has not ended, as far as this thread can see.
+    /// Returns `true` if the supervisor has not ended, as far as this thread can see.
     pub fn is_alive(&self) -> bool {
         self.0.is_alive()
     }
@@ -51,23 +55,24 @@ impl SupervisorRef {
         self.0.call(request, Duration::MAX).await.map_err(|_| SupervisorGone)
     }
 
-    /// All children, in the order of their starts. Answered at once, whatever the supervisor waits for.
+    /// Returns all children, in the order of their starts. Answered at once, whatever the
+    /// supervisor waits for.
     ///
     /// # Errors
-    /// [`SupervisorGone`].
+    /// [`SupervisorGone`]: the supervisor has ended.
     pub async fn which(&self) -> Result<Vec<ChildInfo>, SupervisorGone> {
         self.ask(Request::Which).await
     }
 
-    /// How many children there are. Answered at once.
+    /// Returns the numbers of children. Answered at once.
     ///
     /// # Errors
-    /// [`SupervisorGone`].
+    /// [`SupervisorGone`]: the supervisor has ended.
     pub async fn count(&self) -> Result<Counts, SupervisorGone> {
         self.ask(Request::Count).await
     }
 
-    /// What a child is doing. Answered at once.
+    /// Returns the status of a child. Answered at once.
     ///
     /// # Errors
     /// [`ChildError`]: there is no such child, or the supervisor has ended.
@@ -79,7 +84,8 @@ impl SupervisorRef {
     /// Adds a child behind all others, and starts it.
     ///
     /// # Errors
-    /// [`ChildError`]: its id is taken, its description is wrong, or it did not start; then it was not added.
+    /// [`ChildError`]: the id is taken, there is a mistake in the description, or the child did not
+    /// start. The child is not added then.
     pub async fn start_child(&self, child: ChildSpec) -> Result<Pid, ChildError> {
         self.ask(|reply| Request::Start(Box::new(child), reply)).await?
     }
@@ -92,8 +98,10 @@ impl SupervisorRef {
         self.ask(Request::StartAnother).await?
     }
 
-    /// Stops a child, as its description says, and returns when it has ended. It stays, stopped; if it is temporary, or the supervisor dynamic, it is forgotten.
-    /// If it is stopped already, nothing happens.
+    /// Stops a child by its stop policy, and returns when it has ended.
+    ///
+    /// The child stays known, as a stopped one. If it is temporary or the supervisor is dynamic, it
+    /// is forgotten. Nothing happens to a child that is stopped already.
     ///
     /// # Errors
     /// [`ChildError`]: there is no such child.
@@ -102,7 +110,7 @@ impl SupervisorRef {
         self.ask(|reply| Request::Terminate(child, reply)).await?
     }
 
-    /// Starts a stopped child. If the start fails, it stays stopped.
+    /// Starts a stopped child. If the start fails, the child stays stopped.
     ///
     /// # Errors
     /// [`ChildError`]: there is no such child, it is not stopped, or it did not start.
@@ -127,7 +135,10 @@ impl fmt::Debug for SupervisorRef {
     }
 }
 
-/// A supervisor, as its starter has it: a [`SupervisorRef`], to which this dereferences, and a future of how it ended. Dropping it leaves the supervisor running.
+/// A running supervisor, as [`Supervisor::start`](super::Supervisor::start) returns it.
+///
+/// It dereferences to a [`SupervisorRef`], and is a future of the exit of the supervisor. Dropping
+/// it leaves the supervisor running.
 #[derive(Debug)]
 #[must_use = "dropping it detaches the supervisor; write `drop(running)` to say so"]
 pub struct Running {
@@ -140,15 +151,15 @@ impl Running {
         Self { supervisor, handle }
     }
 
-    /// The reference, to be cloned and kept.
+    /// Returns the reference, which can be cloned and kept.
     pub fn reference(&self) -> &SupervisorRef {
         &self.supervisor
     }
 
-    /// Waits for the end on a plain thread. See [`Handle::join`].
+    /// Waits for the end of the supervisor on a plain thread. See [`Handle::join`].
     ///
     /// # Blocking
-    /// Blocks the thread; in a process, await this instead.
+    /// Blocks the thread. In a process, await this instead.
     pub fn join(self) -> Exit {
         match self.handle.join() {
             Ok(never) => match never {},

@@ -1,4 +1,4 @@
-//! What a supervisor is asked.
+//! The requests that a supervisor serves.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl Tree {
         }
     }
 
-    /// A child says whether it has started.
+    /// Notes the report of a child that has started or failed to.
     fn note_report(&mut self, key: u64, incarnation: u64, result: Result<(), Arc<str>>) {
         let Some(child) = self.children.get_mut(&key).filter(|child| child.incarnation == incarnation) else { return };
         let ChildState::Starting(pid, monitor) = child.state else { return };
@@ -69,7 +69,8 @@ impl Tree {
                 self.note_start(key, pid, monitor, now);
             }
             Err(reason) => {
-                // A supervisor ends by itself, after its children. The start has failed when the process has ended.
+                // A supervisor ends on its own, after its children. The start has failed once its
+                // process has ended.
                 child.failure = Some(reason);
                 if !child.spec.is_supervisor()
                     && let Some(slot) = find(pid)
@@ -118,7 +119,7 @@ impl Tree {
         }
     }
 
-    /// A child without a process, which is not to get one.
+    /// Returns the key of a child that has no process and is not about to get one.
     fn find_stopped(&self, child: &ChildKey) -> Result<u64, ChildError> {
         if self.ending.is_some() {
             return Err(ChildError::Ended);

@@ -1,4 +1,4 @@
-//! How supervisors start: by themselves, and as children.
+//! The start of supervisors, on their own and as children.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,31 +13,36 @@ use crate::scheduler::owner;
 use crate::{Context, SpawnOptions, Waiting};
 
 impl Supervisor {
-    /// Starts the supervisor, and returns once all its children have started. It is not linked to the caller.
+    /// Starts the supervisor, and returns once all its children have started. The supervisor is not
+    /// linked to the caller.
     ///
     /// # Errors
-    /// [`StartError`]: the description is wrong, a child did not start, or the scheduler takes no more processes.
+    /// [`StartError`]: there is a mistake in the description, a child did not start, or the
+    /// scheduler takes no more processes.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it leaves the supervisor to start and run by itself.
+    /// If it is dropped before it completes, the supervisor still starts and runs.
     #[track_caller]
     pub fn start(self) -> impl Future<Output = Result<Running, StartError>> + Send {
         self.start_with(SpawnOptions::new().label("supervisor"))
     }
 
-    /// As [`start`](Self::start), as a process with these options: of another scheduler, [linked](SpawnOptions::link) to the caller (OTP's
-    /// `start_link`), with a name. When its parent ends it by the link, it stops its children first.
+    /// Starts the supervisor like [`start`](Self::start), as a process with these options. It can
+    /// belong to another scheduler, have a name, or be [linked](SpawnOptions::link) to the caller,
+    /// as with OTP's `start_link`. If the parent ends it through the link, the supervisor stops its
+    /// children first.
     ///
     /// # Errors
-    /// As for [`start`](Self::start).
+    /// Like [`start`](Self::start).
     ///
     /// # Cancellation
-    /// As for [`start`](Self::start).
+    /// Like [`start`](Self::start).
     #[track_caller]
     pub fn start_with(self, options: SpawnOptions) -> impl Future<Output = Result<Running, StartError>> + Send {
         let options = options.called_at(owner::caller());
         async move {
-            // Here, so that the scheduler is that of who awaits this.
+            // Checked and started at the first poll, so that the scheduler is that of the awaiting
+            // process.
             self.check().map_err(StartError::Spec)?;
             let description = Arc::new(self);
             let (reply, caller) = pair();
@@ -52,7 +57,8 @@ impl Supervisor {
 }
 
 impl ChildSpec {
-    /// A supervisor, with children of its own. It has started when they have.
+    /// Describes a supervisor with children of its own. It has started once all of them have
+    /// started.
     #[track_caller]
     pub fn supervisor(id: impl Into<Arc<str>>, supervisor: Supervisor) -> Self {
         let nested = Arc::new(supervisor);

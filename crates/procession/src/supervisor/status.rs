@@ -1,16 +1,16 @@
-//! What a supervisor says of its children.
+//! The answers of a supervisor about its children.
 
 use std::sync::Arc;
 
 use super::policy::Restart;
 use crate::{Instant, Pid};
 
-/// Which child: by its id, or by its process.
+/// Names a child, by its id or by its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChildKey {
-    /// By its id.
+    /// The id of the child.
     Id(Arc<str>),
-    /// By its process, if it has one.
+    /// The process of the child, if it has one.
     Pid(Pid),
 }
 
@@ -32,24 +32,24 @@ impl From<Pid> for ChildKey {
     }
 }
 
-/// What a child is doing.
+/// The status of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChildStatus {
-    /// It runs.
+    /// The child runs.
     Running(Pid),
-    /// It has not said yet that it has started.
+    /// The child has not reported yet that it has started.
     Starting(Pid),
-    /// It is being stopped.
+    /// The child is being stopped.
     Stopping(Pid),
-    /// It is to be started: at once after others, or at this moment.
+    /// The child will be started: at this time, or as soon as the order allows.
     Waiting(Instant),
-    /// It was stopped, or has ended.
+    /// The child was stopped, or has ended for good.
     Stopped,
 }
 
 impl ChildStatus {
-    /// Its process, if it has one.
+    /// Returns the process of the child, if it has one.
     pub fn pid(self) -> Option<Pid> {
         match self {
             Self::Running(pid) | Self::Starting(pid) | Self::Stopping(pid) => Some(pid),
@@ -62,24 +62,24 @@ impl ChildStatus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChildInfo {
-    /// Its id, if it has one.
+    /// The id of the child, if it has one.
     pub id: Option<Arc<str>>,
-    /// What it is doing.
+    /// The status of the child.
     pub status: ChildStatus,
-    /// When it is restarted.
+    /// When the child is restarted.
     pub restart: Restart,
-    /// Whether it is a supervisor.
+    /// Whether the child is a supervisor.
     pub is_supervisor: bool,
 }
 
-/// How many children there are.
+/// The numbers of children of a supervisor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// All of them.
+    /// All children.
     pub children: usize,
-    /// Those that run.
+    /// The children that run.
     pub running: usize,
-    /// Those that are supervisors, running or not.
+    /// The children that are supervisors, running or not.
     pub supervisors: usize,
 }

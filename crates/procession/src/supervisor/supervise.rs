@@ -1,7 +1,8 @@
 //! The process of a supervisor.
 //!
-//! The process waits in one place, for the next event: a request, the end of a child, a moment, its cancel. Between two events it brings the children nearer to
-//! what they are to be: those in `to_stop` are stopped, those in `to_start` started, as far as the order allows. So it answers at any time.
+//! The process waits in one place for the next event: a request, the end of a child, a time, or its
+//! own cancel. Between two events it starts and stops children, as far as the order allows. So it
+//! can answer requests at any time.
 
 use std::convert::Infallible;
 use std::future::{Future, pending, poll_fn};
@@ -18,10 +19,10 @@ use crate::scheduler::shutdown;
 use crate::time::sleep_until;
 use crate::{Context, Event, Exit, Instant, Reply, yield_now};
 
-/// The generator of a supervisor is told from those of workers by this.
+/// Distinguishes the random generators of supervisors from those of workers.
 const GENERATORS: u64 = 1 << 40;
 
-/// The process of a supervisor. It never returns: it ends itself, with an exit.
+/// The main function of a supervisor. It never returns, but ends its own process with an exit.
 pub(super) async fn supervise(
     mut cx: Context<Request>,
     description: Arc<Supervisor>,
@@ -29,8 +30,9 @@ pub(super) async fn supervise(
     awaited: Option<Reply<Result<(), StartError>>>,
 ) -> Infallible {
     cx.trap_exits(true);
-    // A shutdown asks what is there when it begins. A supervisor that is started while processes clean
-    // up would never be asked, and never ends by itself. One that is a child is stopped by its parent.
+    // A shutdown cancels the supervisors that exist when it begins. One that is started later,
+    // while processes clean up, would never be cancelled and never end. A nested supervisor is
+    // stopped by its parent.
     let is_late = cx.slot().shared().closing.phase() != shutdown::OPEN
         && relations::supervisor(cx.slot()).and_then(find).is_none();
     let parent = cx.parent();
@@ -54,7 +56,7 @@ pub(super) async fn supervise(
             continue;
         }
         if more {
-            // Others may run, and what came meanwhile is looked at.
+            // Lets other processes run. New events are then looked at first.
             yield_now().await;
         }
         let deadline = if more { Some(0) } else { tree.next_moment() };
@@ -62,7 +64,8 @@ pub(super) async fn supervise(
             Turn::Cancelled => tree.end(Exit::Shutdown),
             Turn::Event(Event::Message(request)) => tree.serve(request),
             Turn::Event(Event::Down(down)) => tree.note_end(&mut cx, down.pid, &down.exit),
-            // The ends of children come as downs, too. Whoever else is linked does not matter, as in OTP.
+            // The ends of children arrive as downs as well. Exits of other linked processes are
+            // ignored, as in OTP.
             Turn::Event(Event::Exit(signal)) if signal.from.is_some() && signal.from == parent => {
                 tree.end(Exit::Shutdown);
             }
@@ -84,7 +87,7 @@ enum Turn {
     Time,
 }
 
-/// Waits for whatever happens next.
+/// Waits for the next event.
 async fn next(cx: &mut Context<Request>, moment: Option<u64>, is_ending: bool) -> Turn {
     let slot = cx.slot().clone();
     let mut event = pin!(cx.receive_event_to_the_end());

@@ -1,4 +1,4 @@
-//! What a supervisor knows of its children.
+//! The knowledge of a supervisor about its children.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::{Address, Exit, Instant, MonitorRef, Pid, Reply};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChildState {
-    /// There is none; perhaps it is in `to_start`.
+    /// No process. The child may be in `to_start`.
     None,
-    /// There is none; it is in `delayed`.
+    /// No process. The child is in `delayed`.
     Delayed { until: u64 },
-    /// It has not said that it has started.
+    /// The process has not reported yet that it has started.
     Starting(Pid, MonitorRef),
-    /// Since when.
+    /// The process runs since this time.
     Running(Pid, MonitorRef, u64),
-    /// If there is a deadline, it is in `deadlines`.
+    /// The process is being stopped. If there is a deadline, it is in `deadlines`.
     Stopping { pid: Pid, deadline: Option<u64> },
 }
 
@@ -35,30 +35,30 @@ impl ChildState {
 pub(super) struct Child {
     pub(super) spec: ChildSpec,
     pub(super) state: ChildState,
-    /// Whether it is started again when it has been stopped.
+    /// Whether the child is started again once it has stopped.
     pub(super) starts_again: bool,
-    /// Tells what is said by this process from what was said by one before.
+    /// Distinguishes reports of this process from those of an earlier one.
     pub(super) incarnation: u64,
-    /// Restarts since it last ran for long.
+    /// The restarts since the child last ran for long.
     pub(super) restarts: u32,
-    /// Why its start failed, if it said so.
+    /// The reason for a failed start, if the child reported one.
     pub(super) failure: Option<Arc<str>>,
-    /// Whether it has never been started; then it is forgotten if that fails.
+    /// Whether the child has never started. If its first start fails, it is forgotten.
     pub(super) is_new: bool,
     pub(super) started: Option<Asked<Pid>>,
     pub(super) stopped: Vec<Asked<()>>,
 }
 
-/// What is to be done with which children, by their keys.
+/// What must be done with which children, by their keys.
 #[derive(Default)]
 pub(super) struct Agenda {
     pub(super) to_stop: BTreeSet<u64>,
     pub(super) stopping: BTreeSet<u64>,
     pub(super) to_start: BTreeSet<u64>,
     pub(super) starting: BTreeSet<u64>,
-    /// Who is to be started, and when.
+    /// The children to start at a time.
     pub(super) delayed: BTreeSet<(u64, u64)>,
-    /// Who is to be terminated, and when.
+    /// The children to terminate at a time.
     pub(super) deadlines: BTreeSet<(u64, u64)>,
 }
 
@@ -73,14 +73,14 @@ pub(super) struct Tree {
     pub(super) last_key: u64,
     pub(super) last_incarnation: u64,
     pub(super) agenda: Agenda,
-    /// When children were restarted, within the last period.
+    /// The times of the restarts within the last period.
     pub(super) restarts: VecDeque<u64>,
-    /// Processes of significant children.
+    /// The number of processes of significant children.
     pub(super) significant: usize,
-    /// What came of the first start of all.
+    /// The result of the start of the tree.
     pub(super) started: Option<Result<(), StartError>>,
     pub(super) awaited: Option<Reply<Result<(), StartError>>>,
-    /// How the supervisor is to end, once no child is left.
+    /// The exit with which the supervisor ends once no child is left.
     pub(super) ending: Option<Exit>,
 }
 
@@ -117,7 +117,7 @@ impl Tree {
         self.description.strategy == Strategy::Dynamic
     }
 
-    /// Whether children start one after the other, now.
+    /// Returns `true` if children start one after the other at present.
     pub(super) fn in_order(&self) -> bool {
         let grouped = matches!(self.description.strategy, Strategy::OneForAll | Strategy::RestForOne);
         grouped || self.started.is_none()
@@ -153,13 +153,13 @@ impl Tree {
         self.agenda.to_start.remove(&key);
     }
 
-    /// The earliest moment at which there is something to do.
+    /// Returns the earliest time at which there is something to do.
     pub(super) fn next_moment(&self) -> Option<u64> {
         let first = |moments: &BTreeSet<(u64, u64)>| moments.first().map(|&(moment, _)| moment);
         first(&self.agenda.delayed).into_iter().chain(first(&self.agenda.deadlines)).min()
     }
 
-    /// How the supervisor is to end, if it is time.
+    /// Returns the exit of the supervisor, if it is time to end.
     pub(super) fn ended(&self) -> Option<Exit> {
         self.ending.clone().filter(|_| self.pids.is_empty())
     }

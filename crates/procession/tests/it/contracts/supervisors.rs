@@ -262,7 +262,7 @@ fn every_way_not_to_start_is_told() {
         (machine(|| Refuses(false)), "cannot start a process: it has no method \"go\""),
         (machine(|| panic_quietly("factory")), "the process panicked: factory"),
         (taken(), "cannot start a process: cannot register \"taken\": it is the name of "),
-        (ChildSpec::with_init("f", |_: Context<()>, _started| async {}), "it did not say that it is ready"),
+        (ChildSpec::with_init("f", |_: Context<()>, _started| async {}), "it did not report that it is ready"),
         (
             ChildSpec::with_init("f", |_: Context<()>, started| async move {
                 let _started = started;
