@@ -677,6 +677,42 @@ impl<M, S> Batch<M, S> {
         }
         self.length += newer.length;
     }
+
+    /// The oldest item, if it is of the system.
+    pub fn peek_system(&mut self) -> Option<&mut S> {
+        if self.oldest & SYSTEM == 0 {
+            return None;
+        }
+        // SAFETY: [detached] it is this batch's alone; [kind]
+        Some(unsafe { &mut (*node(self.oldest).cast::<Node<S>>()).item })
+    }
+
+    /// Moves the oldest item behind another batch. Returns `false` if there is none.
+    ///
+    /// ```
+    /// use procession_queue::{Entry, Event, EventQueue};
+    ///
+    /// let queue = EventQueue::with_system();
+    /// assert!(queue.push("a").is_ok() && queue.push_system(Entry::new(1)).is_ok() && queue.push("b").is_ok());
+    /// let (mut seen, mut rest) = (Default::default(), queue.take());
+    /// assert_eq!(rest.peek_system(), None);
+    /// assert!(rest.move_oldest_to(&mut seen));
+    /// assert_eq!(rest.peek_system(), Some(&mut 1));
+    /// assert!(rest.next().is_some_and(|event| matches!(event, Event::System(_))));
+    /// seen.append(rest);
+    /// assert!(seen.eq([Event::Message("a"), Event::Message("b")]));
+    /// ```
+    pub fn move_oldest_to(&mut self, other: &mut Self) -> bool {
+        let oldest = self.oldest;
+        if oldest == NONE {
+            return false;
+        }
+        // SAFETY: [detached] it is this batch's alone, and then the other's.
+        self.oldest = unsafe { std::mem::replace(&mut (*node(oldest)).next, NONE) };
+        self.length -= 1;
+        other.append(Self { oldest, newest: oldest, length: 1, items: PhantomData });
+        true
+    }
 }
 
 impl<M, S> Iterator for Batch<M, S> {

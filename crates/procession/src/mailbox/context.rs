@@ -8,7 +8,7 @@ use std::pin::Pin as StdPin;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use procession_queue::{Batch, Entry};
+use procession_queue::{Batch, Entry, EventQueue};
 
 use crate::mailbox::address::Address;
 use crate::mailbox::dead_letter;
@@ -42,11 +42,47 @@ struct Aside<M> {
     messages: VecDeque<(u64, M)>,
     signals: VecDeque<(u64, Signal)>,
     last: u64,
+    marked: Option<Marked<M>>,
 }
 
 impl<M> Default for Aside<M> {
     fn default() -> Self {
-        Self { messages: VecDeque::new(), signals: VecDeque::new(), last: 0 }
+        Self { messages: VecDeque::new(), signals: VecDeque::new(), last: 0, marked: None }
+    }
+}
+
+impl<M> Aside<M> {
+    fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.signals.is_empty() && self.marked.is_none()
+    }
+}
+
+/// A mailbox shorter than this is looked through from its beginning. A mark takes memory, and a look at one message some
+/// nanoseconds.
+const WORTH_A_MARK: u32 = 64;
+
+/// What came after a monitor was made, while much was in the mailbox: `Context::taken` is older. The answer of this monitor, or of a
+/// later one, can only be here, or still in the queue.
+struct Marked<M> {
+    since: MonitorRef,
+    /// The process does not wait for the answer of that monitor any more, so the next one may set the mark anew.
+    is_answered: bool,
+    /// Looked through in the search for the answer of this monitor; older than the rest.
+    looked: Batch<M, System>,
+    looked_for: MonitorRef,
+    rest: Batch<M, System>,
+}
+
+impl<M> Marked<M> {
+    fn new(since: MonitorRef) -> Self {
+        Self { since, is_answered: false, looked: Batch::new(), looked_for: since, rest: Batch::new() }
+    }
+
+    /// Everything, oldest first.
+    fn into_batch(self) -> Batch<M, System> {
+        let mut all = self.looked;
+        all.append(self.rest);
+        all
     }
 }
 
@@ -109,26 +145,126 @@ impl<M: Send + 'static> Context<M> {
     /// Receives the answer of one monitor; whatever else comes stays. `None` only after this process was cancelled, once the answer is not
     /// in the mailbox. A monitor that is not pending is never answered.
     ///
+    /// Messages that were in an unbounded mailbox when the monitor was made are not looked at, as on the BEAM. If several monitors
+    /// are pending, that holds for the messages that came before the first of them.
+    ///
     /// # Cancellation
     /// Dropped before it is complete, it has taken nothing.
     pub async fn down(&mut self, monitor: MonitorRef) -> Option<Down> {
+        self.pass_mark();
         let is_it = |signal: &Signal| matches!(signal, Signal::Down(down) if down.monitor == monitor);
         if let Some(aside) = &mut self.aside
             && let Some(place) = aside.signals.iter().position(|(_, signal)| is_it(signal))
             && let Some((_, Signal::Down(down))) = aside.signals.remove(place)
         {
+            self.note_answered(monitor);
             return Some(down);
         }
-        let pick = |context: &mut Self| {
-            while let Some(event) = context.take_charged() {
-                match event {
-                    Event::Down(down) if down.monitor == monitor => return Some(down),
-                    other => context.put_aside(other),
-                }
+        self.receive().first(false, |context| context.pick_down(monitor)).await
+    }
+
+    fn pick_down(&mut self, monitor: MonitorRef) -> Option<Down> {
+        if self.marked().is_some_and(|marked| marked.since <= monitor) {
+            return self.pick_down_behind_mark(monitor);
+        }
+        while let Some(event) = self.take_charged() {
+            match event {
+                Event::Down(down) if down.monitor == monitor => return Some(down),
+                other => self.put_aside(other),
             }
-            None
-        };
-        self.receive().first(false, pick).await
+        }
+        None
+    }
+
+    /// As `pick_down`, and leaves what it looks at where it is. Each entry is charged, as there.
+    fn pick_down_behind_mark(&mut self, monitor: MonitorRef) -> Option<Down> {
+        loop {
+            let marked = self.marked()?;
+            if marked.looked_for != monitor {
+                let mut all = std::mem::take(&mut marked.looked);
+                all.append(std::mem::take(&mut marked.rest));
+                (marked.looked_for, marked.rest) = (monitor, all);
+            }
+            while marked.rest.len() > 0 {
+                if crate::scheduler::budget::is_spent() {
+                    return None;
+                }
+                crate::scheduler::budget::spend();
+                let is_it = |system: &mut System| matches!(system, System::Signal(Signal::Down(down)) if down.monitor == monitor);
+                if !marked.rest.peek_system().is_some_and(is_it) {
+                    marked.rest.move_oldest_to(&mut marked.looked);
+                    continue;
+                }
+                let found = marked.rest.next();
+                self.note_answered(monitor);
+                if let Some(Queued::System(entry)) = found
+                    && let Some(Signal::Down(down)) = self.accept(entry)
+                {
+                    return Some(down);
+                }
+                // The process has given this monitor up.
+                return None;
+            }
+            let more = self.take_queued()?;
+            self.marked()?.rest.append(more);
+        }
+    }
+
+    fn marked(&mut self) -> Option<&mut Marked<M>> {
+        self.aside.as_mut()?.marked.as_mut()
+    }
+
+    /// The process does not wait for the answer of this monitor any more.
+    fn note_answered(&mut self, monitor: MonitorRef) {
+        if let Some(marked) = self.marked() {
+            marked.is_answered |= marked.since == monitor;
+        }
+    }
+
+    /// Returns `true` if the mailbox is unbounded, and has so much in it that a mark is worth while.
+    fn is_mailbox_long(&self) -> bool {
+        // SAFETY: [typed] a context is made for a process of this message type.
+        #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
+        let mailbox = unsafe { self.slot.mailbox::<M>() };
+        matches!(mailbox, Mailbox::Unbounded(_)) && self.slot.mailbox_length() >= WORTH_A_MARK
+    }
+
+    /// Takes what is in the mailbox, to be received later; with it goes what a mark stands before, unless that is still of use.
+    #[cold]
+    fn gather(&mut self) {
+        if let Some(aside) = &mut self.aside
+            && let Some(marked) = aside.marked.take_if(|marked| marked.is_answered)
+        {
+            self.taken.append(marked.into_batch());
+        }
+        if self.marked().is_none()
+            && let Some(more) = self.take_queued()
+        {
+            self.taken.append(more);
+        }
+    }
+
+    /// Has the answer of this monitor looked for behind what was gathered only.
+    #[cold]
+    fn set_mark(&mut self, monitor: MonitorRef) {
+        if self.taken.len() > 0 {
+            self.aside.get_or_insert_default().marked.get_or_insert_with(|| Marked::new(monitor));
+        }
+    }
+
+    /// What is older than the mark has been taken: there is none any more. To be called before the mailbox is looked into, if
+    /// anything has been put aside.
+    #[cold]
+    fn pass_mark(&mut self) {
+        if self.taken.len() == 0
+            && let Some(aside) = &mut self.aside
+            && let Some(marked) = aside.marked.take()
+        {
+            self.taken = marked.into_batch();
+            if aside.is_empty() {
+                self.aside = None;
+            }
+        }
     }
 
     /// Receives the oldest message that `wanted` accepts. The others stay, in their order, for later receives; each is looked at once.
@@ -137,6 +273,7 @@ impl<M: Send + 'static> Context<M> {
     /// # Cancellation
     /// Dropped before it is complete, it has taken no message.
     pub async fn receive_matching(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<M> {
+        self.pass_mark();
         if let Some(aside) = &mut self.aside
             && let Some(place) = aside.messages.iter().position(|(_, message)| wanted(message))
             && let Some((_, found)) = aside.messages.remove(place)
@@ -182,12 +319,20 @@ impl<M: Send + 'static> Context<M> {
     /// ```
     pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
         crate::scheduler::budget::spend();
-        crate::relations::monitor(&self.slot, pid)
+        if !self.is_mailbox_long() {
+            return crate::relations::monitor(&self.slot, pid);
+        }
+        // Before the monitor is there: its answer may come at once.
+        self.gather();
+        let monitor = crate::relations::monitor(&self.slot, pid);
+        self.set_mark(monitor);
+        monitor
     }
 
     /// Ends a monitor. Says whether it had not been answered yet; then it never is, even if the answer is on its way.
     pub fn demonitor(&mut self, monitor: MonitorRef) -> bool {
         crate::scheduler::budget::spend();
+        self.note_answered(monitor);
         if let Some(aside) = &mut self.aside {
             // Accepted from the mailbox, but not seen by the process.
             let before = aside.signals.len();
@@ -258,6 +403,7 @@ impl<M: Send + 'static> Context<M> {
             Event::Exit(exit) => aside.signals.push_back((aside.last, Signal::Exit(exit))),
             Event::Completion { .. } | Event::Cancel => unreachable!("a state machine is told these"),
         }
+        self.pass_mark();
     }
 
     /// The process waits for messages no longer, so none may wake it.
@@ -290,10 +436,13 @@ impl<M: Send + 'static> Context<M> {
     fn take_message_aside(&mut self) -> Option<M> {
         let aside = self.aside.as_mut()?;
         let message = aside.messages.pop_front();
-        if aside.messages.is_empty() && aside.signals.is_empty() {
+        if aside.is_empty() {
             self.aside = None;
         }
-        let (_, message) = message?;
+        let Some((_, message)) = message else {
+            self.pass_mark();
+            return None;
+        };
         self.slot.count_received(1);
         Some(message)
     }
@@ -333,15 +482,7 @@ impl<M: Send + 'static> Context<M> {
                 #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
                 None => match unsafe { self.slot.mailbox::<M>() } {
                     Mailbox::Unbounded(queue) => {
-                        let (more, terminated) = self.slot.state.take_for_step(|| queue.take());
-                        if more.len() == 0 {
-                            return None;
-                        }
-                        if terminated {
-                            self.discard(more);
-                            return None;
-                        }
-                        self.slot.note_length();
+                        let more = self.take_batch(queue)?;
                         self.taken.append(more);
                         continue;
                     }
@@ -365,6 +506,7 @@ impl<M: Send + 'static> Context<M> {
                     if let Some(signal) = self.accept(entry) {
                         return Some(signal.into());
                     }
+                    self.pass_mark();
                     // As in `take_message`.
                     crate::scheduler::budget::spend();
                     if crate::scheduler::budget::is_spent() {
@@ -372,6 +514,31 @@ impl<M: Send + 'static> Context<M> {
                     }
                 }
             }
+        }
+    }
+
+    /// What is in the mailbox, if it is unbounded. `None` as well if this process has been terminated.
+    #[inline]
+    fn take_batch(&self, queue: &EventQueue<M, System>) -> Option<Batch<M, System>> {
+        let (more, terminated) = self.slot.state.take_for_step(|| queue.take());
+        if more.len() == 0 {
+            return None;
+        }
+        if terminated {
+            self.discard(more);
+            return None;
+        }
+        self.slot.note_length();
+        Some(more)
+    }
+
+    /// As `take_batch`, for who does not know whether the mailbox is unbounded.
+    fn take_queued(&self) -> Option<Batch<M, System>> {
+        // SAFETY: [typed] a context is made for a process of this message type.
+        #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
+        match unsafe { self.slot.mailbox::<M>() } {
+            Mailbox::Unbounded(queue) => self.take_batch(queue),
+            Mailbox::Bounded(_) => None,
         }
     }
 
@@ -406,10 +573,13 @@ impl<M: Send + 'static> Context<M> {
 
 impl<M: Send + 'static> Drop for Context<M> {
     fn drop(&mut self) {
+        let mut taken = std::mem::take(&mut self.taken);
         if let Some(aside) = self.aside.take() {
             self.discard(aside.messages.into_iter().map(|(_, message)| Queued::Message(message)));
+            if let Some(marked) = aside.marked {
+                taken.append(marked.into_batch());
+            }
         }
-        let taken = std::mem::take(&mut self.taken);
         if taken.len() > 0 {
             self.discard(taken);
         }

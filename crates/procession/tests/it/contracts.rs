@@ -4,6 +4,7 @@ mod calls;
 mod commands;
 mod links;
 mod mailboxes;
+mod marks;
 mod monitors;
 mod names;
 mod relays;
