@@ -1,4 +1,5 @@
-//! The program around a peer's workloads: its arguments, its rounds, and what it prints. The same for all peers written in Rust.
+//! The program around a peer's workloads: its arguments, its rounds, and what it prints. The same
+//! for all peers written in Rust.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -38,9 +39,16 @@ struct Options<P: 'static> {
 }
 
 /// What the arguments ask for; `None` is a call for help.
-fn parse<P: Peer>(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options<P>>, String> {
-    let mut options =
-        Options { rounds: workload::ROUNDS, json: false, scale: Scale::Full, here: None, workloads: Vec::new() };
+fn parse<P: Peer>(
+    mut arguments: impl Iterator<Item = String>,
+) -> Result<Option<Options<P>>, String> {
+    let mut options = Options {
+        rounds: workload::ROUNDS,
+        json: false,
+        scale: Scale::Full,
+        here: None,
+        workloads: Vec::new(),
+    };
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--help" | "-h" => return Ok(None),
@@ -51,11 +59,15 @@ fn parse<P: Peer>(mut arguments: impl Iterator<Item = String>) -> Result<Option<
             "--rounds" => {
                 let rounds = arguments.next().and_then(|text| text.parse().ok());
                 let rounds = rounds.filter(|rounds| (1..=workload::ROUNDS_MAX).contains(rounds));
-                options.rounds = rounds.ok_or(format!("--rounds wants a number from 1 to {}", workload::ROUNDS_MAX))?;
+                options.rounds = rounds
+                    .ok_or(format!("--rounds wants a number from 1 to {}", workload::ROUNDS_MAX))?;
             }
             name => {
-                let workload = P::WORKLOADS.iter().find(|workload| workload.definition.name == name);
-                options.workloads.push(workload.ok_or(format!("unknown workload or option {name}"))?);
+                let workload =
+                    P::WORKLOADS.iter().find(|workload| workload.definition.name == name);
+                options
+                    .workloads
+                    .push(workload.ok_or(format!("unknown workload or option {name}"))?);
             }
         }
     }
@@ -74,7 +86,8 @@ fn run<P: Peer>(options: &Options<P>, out: &mut impl Write) -> Result<(), Box<dy
     let report = Report { runtime: P::NAME, json: options.json };
     for workload in &options.workloads {
         let failure = |failed| format!("cannot measure {}: {failed}", workload.definition.name);
-        let spreads = workload.measure(&P::start()?, options.rounds, options.scale).map_err(failure)?;
+        let spreads =
+            workload.measure(&P::start()?, options.rounds, options.scale).map_err(failure)?;
         report.print(workload.definition, &spreads, out)?;
     }
     Ok(())

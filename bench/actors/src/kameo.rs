@@ -13,8 +13,8 @@ use crate::latch::Latch;
 use crate::meter::{self, now, resident};
 use crate::peer::Peer;
 use crate::workload::{
-    self, FANIN_MESSAGES, FANIN_SENDERS, IDLE_MEM_PROCESSES, Outcome, PINGPONG_ROUND_TRIPS, RING_HOPS, RING_PROCESSES,
-    SPAWN_COUNT, Scale, Workload, check, each,
+    self, FANIN_MESSAGES, FANIN_SENDERS, IDLE_MEM_PROCESSES, Outcome, PINGPONG_ROUND_TRIPS,
+    RING_HOPS, RING_PROCESSES, SPAWN_COUNT, Scale, Workload, check, each,
 };
 use crate::{Told, inside, refused};
 
@@ -26,10 +26,19 @@ impl Peer for Kameo {
     const NAME: &'static str = NAME;
 
     const WORKLOADS: &'static [Workload<Self>] = &[
-        Workload { definition: &workload::SPAWN, run: |kameo, scale| inside(&kameo.0, spawn(scale)) },
-        Workload { definition: &workload::PINGPONG, run: |kameo, scale| inside(&kameo.0, pingpong(scale)) },
+        Workload {
+            definition: &workload::SPAWN,
+            run: |kameo, scale| inside(&kameo.0, spawn(scale)),
+        },
+        Workload {
+            definition: &workload::PINGPONG,
+            run: |kameo, scale| inside(&kameo.0, pingpong(scale)),
+        },
         Workload { definition: &workload::RING, run: |kameo, scale| inside(&kameo.0, ring(scale)) },
-        Workload { definition: &workload::FANIN, run: |kameo, scale| inside(&kameo.0, fanin(scale)) },
+        Workload {
+            definition: &workload::FANIN,
+            run: |kameo, scale| inside(&kameo.0, fanin(scale)),
+        },
         Workload {
             definition: &workload::IDLE_MEM,
             run: |_, scale| meter::in_fresh_program(&crate::memory_arguments(NAME, scale)),
@@ -58,7 +67,11 @@ impl Actor for Empty {
         Ok(empty)
     }
 
-    async fn on_stop(&mut self, _: WeakActorRef<Self>, _: ActorStopReason) -> Result<(), Infallible> {
+    async fn on_stop(
+        &mut self,
+        _: WeakActorRef<Self>,
+        _: ActorStopReason,
+    ) -> Result<(), Infallible> {
         ENDED.count_down();
         Ok(())
     }
@@ -147,7 +160,8 @@ impl Message<Number> for Link {
     type Reply = ();
 
     async fn handle(&mut self, Number(number): Number, cx: &mut Context<Self, ()>) {
-        let sent = self.next.as_ref().map(|next| next.tell(Number(number.saturating_sub(1))).try_send());
+        let sent =
+            self.next.as_ref().map(|next| next.tell(Number(number.saturating_sub(1))).try_send());
         if number == 0 || !matches!(sent, Some(Ok(()))) {
             self.done.tell(self.passed);
             cx.stop();
@@ -164,7 +178,10 @@ async fn ring(scale: Scale) -> Outcome {
     for _ in 0..RING_PROCESSES {
         let (done, told) = Told::new();
         all.push(told);
-        links.push(Link::spawn_with_mailbox(Link { next: None, passed: 0, done }, mailbox::unbounded()));
+        links.push(Link::spawn_with_mailbox(
+            Link { next: None, passed: 0, done },
+            mailbox::unbounded(),
+        ));
     }
     for (link, next) in links.iter().zip(links.iter().cycle().skip(1)) {
         link.ask(Join(next.clone())).await.map_err(refused)?;
@@ -215,8 +232,8 @@ impl Message<Begin> for Sender {
 
     async fn handle(&mut self, Begin: Begin, cx: &mut Context<Self, ()>) {
         // Ignored: the receiver, which has failed, is missed.
-        let _ =
-            (self.first..self.first + self.share).try_for_each(|number| self.receiver.tell(Number(number)).try_send());
+        let _ = (self.first..self.first + self.share)
+            .try_for_each(|number| self.receiver.tell(Number(number)).try_send());
         cx.stop();
     }
 }
@@ -225,7 +242,8 @@ async fn fanin(scale: Scale) -> Outcome {
     let messages = scale.of(FANIN_MESSAGES);
     let share = messages / FANIN_SENDERS;
     let (done, told) = Told::new();
-    let receiver = Sum::spawn_with_mailbox(Sum { sum: 0, left: messages, done }, mailbox::unbounded());
+    let receiver =
+        Sum::spawn_with_mailbox(Sum { sum: 0, left: messages, done }, mailbox::unbounded());
     let start = now();
     for sender in 0..FANIN_SENDERS {
         let sender = Sender { receiver: receiver.clone(), first: sender * share, share };
@@ -264,7 +282,8 @@ async fn idle(scale: Scale) -> Outcome {
     let count = scale.of(IDLE_MEM_PROCESSES);
     LEFT.set(count);
     let before = resident()?;
-    let addresses: Vec<_> = (0..count).map(|_| Idle::spawn_with_mailbox(Idle, mailbox::unbounded())).collect();
+    let addresses: Vec<_> =
+        (0..count).map(|_| Idle::spawn_with_mailbox(Idle, mailbox::unbounded())).collect();
     LEFT.wait().await;
     let after = resident()?;
     // They were all there, waiting.

@@ -39,7 +39,8 @@ fn main() -> ExitCode {
         Some(ractor::NAME) => peer::main::<ractor::Ractor>(arguments),
         _ => {
             // Ignored: with standard error closed, the exit code must do.
-            let _ = writeln!(io::stderr(), "usage: actors-bench kameo|ractor [OPTIONS] [WORKLOAD]...");
+            let _ =
+                writeln!(io::stderr(), "usage: actors-bench kameo|ractor [OPTIONS] [WORKLOAD]...");
             ExitCode::from(2)
         }
     }
@@ -62,7 +63,8 @@ fn memory_arguments(library: &'static str, scale: Scale) -> Vec<&'static str> {
 fn inside(runtime: &Runtime, workload: impl Future<Output = Outcome> + Send + 'static) -> Outcome {
     let (to_here, outcome) = mpsc::sync_channel(1);
     let task = runtime.spawn(async move { to_here.send(workload.await) });
-    peer::awaited(&outcome).unwrap_or_else(|| Err(runtime.block_on(task).expect_err("it has sent nothing").into()))
+    peer::awaited(&outcome)
+        .unwrap_or_else(|| Err(runtime.block_on(task).expect_err("it has sent nothing").into()))
 }
 
 /// A result that an actor gives away once.
@@ -92,7 +94,8 @@ impl From<RecvError> for Failed {
     }
 }
 
-/// What a library says of a message that it does not take. Its type names the message, which need not be of use to anybody.
+/// What a library says of a message that it does not take. Its type names the message, which need
+/// not be of use to anybody.
 fn refused(error: impl Error) -> Failed {
     Failed::error(io::Error::other(error.to_string()))
 }

@@ -7,8 +7,8 @@ use crate::latch::Latch;
 use crate::meter::{self, now, resident};
 use crate::peer::Peer;
 use crate::workload::{
-    self, FANIN_MESSAGES, FANIN_SENDERS, Failed, IDLE_MEM_PROCESSES, Outcome, PINGPONG_ROUND_TRIPS, RING_HOPS,
-    RING_PROCESSES, SPAWN_COUNT, Scale, Workload, check, each,
+    self, FANIN_MESSAGES, FANIN_SENDERS, Failed, IDLE_MEM_PROCESSES, Outcome, PINGPONG_ROUND_TRIPS,
+    RING_HOPS, RING_PROCESSES, SPAWN_COUNT, Scale, Workload, check, each,
 };
 use crate::{Told, inside, refused};
 
@@ -20,10 +20,22 @@ impl Peer for Ractor {
     const NAME: &'static str = NAME;
 
     const WORKLOADS: &'static [Workload<Self>] = &[
-        Workload { definition: &workload::SPAWN, run: |ractor, scale| inside(&ractor.0, spawn(scale)) },
-        Workload { definition: &workload::PINGPONG, run: |ractor, scale| inside(&ractor.0, pingpong(scale)) },
-        Workload { definition: &workload::RING, run: |ractor, scale| inside(&ractor.0, ring(scale)) },
-        Workload { definition: &workload::FANIN, run: |ractor, scale| inside(&ractor.0, fanin(scale)) },
+        Workload {
+            definition: &workload::SPAWN,
+            run: |ractor, scale| inside(&ractor.0, spawn(scale)),
+        },
+        Workload {
+            definition: &workload::PINGPONG,
+            run: |ractor, scale| inside(&ractor.0, pingpong(scale)),
+        },
+        Workload {
+            definition: &workload::RING,
+            run: |ractor, scale| inside(&ractor.0, ring(scale)),
+        },
+        Workload {
+            definition: &workload::FANIN,
+            run: |ractor, scale| inside(&ractor.0, fanin(scale)),
+        },
         Workload {
             definition: &workload::IDLE_MEM,
             run: |_, scale| meter::in_fresh_program(&crate::memory_arguments(NAME, scale)),
@@ -96,11 +108,20 @@ impl Actor for Ping {
     type State = Told<u64>;
     type Arguments = Told<u64>;
 
-    async fn pre_start(&self, _: ActorRef<u64>, done: Told<u64>) -> Result<Told<u64>, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        _: ActorRef<u64>,
+        done: Told<u64>,
+    ) -> Result<Told<u64>, ActorProcessingErr> {
         Ok(done)
     }
 
-    async fn handle(&self, myself: ActorRef<u64>, number: u64, done: &mut Told<u64>) -> Result<(), ActorProcessingErr> {
+    async fn handle(
+        &self,
+        myself: ActorRef<u64>,
+        number: u64,
+        done: &mut Told<u64>,
+    ) -> Result<(), ActorProcessingErr> {
         if number == self.round_trips {
             done.tell(number);
             myself.stop(None);
@@ -162,7 +183,11 @@ impl Actor for Link {
     type State = Passing;
     type Arguments = Told<u64>;
 
-    async fn pre_start(&self, _: ActorRef<Linked>, done: Told<u64>) -> Result<Passing, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        _: ActorRef<Linked>,
+        done: Told<u64>,
+    ) -> Result<Passing, ActorProcessingErr> {
         Ok(Passing { next: None, passed: 0, done })
     }
 
@@ -178,7 +203,10 @@ impl Actor for Link {
                 joined.send(())?;
             }
             Linked::Number(number) => {
-                let sent = state.next.as_ref().map(|next| next.cast(Linked::Number(number.saturating_sub(1))));
+                let sent = state
+                    .next
+                    .as_ref()
+                    .map(|next| next.cast(Linked::Number(number.saturating_sub(1))));
                 if number == 0 || !matches!(sent, Some(Ok(()))) {
                     state.done.tell(state.passed);
                     myself.stop(None);
@@ -228,11 +256,20 @@ impl Actor for Sum {
     type State = Adding;
     type Arguments = Adding;
 
-    async fn pre_start(&self, _: ActorRef<u64>, adding: Adding) -> Result<Adding, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        _: ActorRef<u64>,
+        adding: Adding,
+    ) -> Result<Adding, ActorProcessingErr> {
         Ok(adding)
     }
 
-    async fn handle(&self, myself: ActorRef<u64>, number: u64, state: &mut Adding) -> Result<(), ActorProcessingErr> {
+    async fn handle(
+        &self,
+        myself: ActorRef<u64>,
+        number: u64,
+        state: &mut Adding,
+    ) -> Result<(), ActorProcessingErr> {
         state.sum += number;
         state.left -= 1;
         if state.left == 0 {
@@ -258,9 +295,15 @@ impl Actor for Sender {
         Ok(())
     }
 
-    async fn handle(&self, myself: ActorRef<()>, (): (), (): &mut ()) -> Result<(), ActorProcessingErr> {
+    async fn handle(
+        &self,
+        myself: ActorRef<()>,
+        (): (),
+        (): &mut (),
+    ) -> Result<(), ActorProcessingErr> {
         myself.stop(None);
-        Ok((self.first..self.first + self.share).try_for_each(|number| self.receiver.cast(number))?)
+        Ok((self.first..self.first + self.share)
+            .try_for_each(|number| self.receiver.cast(number))?)
     }
 }
 

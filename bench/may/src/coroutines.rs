@@ -8,8 +8,8 @@ use may::sync::mpsc;
 use crate::latch::Latch;
 use crate::meter::{now, resident};
 use crate::workload::{
-    CO_ALIVE_COROUTINES, CO_SKEW_COROUTINES, CO_SKEW_WORK, CO_SPAWN_COUNT, CO_SWITCH_COUNT, CO_YIELD_COUNT, Failed,
-    Outcome, Scale, YIELD_COUNT, YIELD_PROCESSES, check, each,
+    CO_ALIVE_COROUTINES, CO_SKEW_COROUTINES, CO_SKEW_WORK, CO_SPAWN_COUNT, CO_SWITCH_COUNT,
+    CO_YIELD_COUNT, Failed, Outcome, Scale, YIELD_COUNT, YIELD_PROCESSES, check, each,
 };
 use crate::{join, peer, spawn, wait};
 
@@ -76,7 +76,10 @@ pub(crate) fn yields(scale: Scale) -> Outcome {
 
 pub(crate) fn co_yields(scale: Scale) -> Outcome {
     let count = scale.of(CO_YIELD_COUNT);
-    [1, 1000].map(|coroutines| give_way(coroutines, (count / coroutines).max(1))).into_iter().collect()
+    [1, 1000]
+        .map(|coroutines| give_way(coroutines, (count / coroutines).max(1)))
+        .into_iter()
+        .collect()
 }
 
 pub(crate) fn spawns(scale: Scale) -> Outcome {
@@ -97,7 +100,8 @@ pub(crate) fn spawns(scale: Scale) -> Outcome {
     Ok(vec![each(start, count)])
 }
 
-/// Each has a mapping and a guard of its own. Beyond about 32 k of them the system gives no more, and the program dies.
+/// Each has a mapping and a guard of its own. Beyond about 32 k of them the system gives no more,
+/// and the program dies.
 const ALIVE_MAX: u64 = 30_000;
 
 /// What a fresh program is started with, to do [`alive`].
@@ -147,7 +151,9 @@ fn page_tables() -> Result<u64, Failed> {
 
 pub(crate) fn skew(scale: Scale) -> Outcome {
     let unit = scale.of(CO_SKEW_WORK);
-    let work = |rounds: u64| (0..rounds).fold(1_u64, |x, n| std::hint::black_box(x.wrapping_mul(31).wrapping_add(n)));
+    let work = |rounds: u64| {
+        (0..rounds).fold(1_u64, |x, n| std::hint::black_box(x.wrapping_mul(31).wrapping_add(n)))
+    };
     let rounds = move |number: u64| (number + 1) * unit;
     let start = now();
     for number in 0..CO_SKEW_COROUTINES {

@@ -1,4 +1,5 @@
-//! The workloads of `procession bench`, on may, and the switch alone on corosensei. `README.md` says how to run it.
+//! The workloads of `procession bench`, on may, and the switch alone on corosensei. `README.md`
+//! says how to run it.
 
 mod coroutines;
 mod messages;
@@ -69,7 +70,8 @@ fn wait<F: Future>(future: F) -> F::Output {
 fn inside(scale: Scale, workload: fn(Scale) -> Outcome) -> Outcome {
     let (to_here, outcome) = mpsc::sync_channel(1);
     drop(spawn(move || to_here.send(workload(scale))));
-    peer::awaited(&outcome).unwrap_or_else(|| Err(Failed::Runtime("the workload has panicked".into())))
+    peer::awaited(&outcome)
+        .unwrap_or_else(|| Err(Failed::Runtime("the workload has panicked".into())))
 }
 
 struct May;
@@ -78,19 +80,40 @@ impl Peer for May {
     const NAME: &'static str = "may";
 
     const WORKLOADS: &'static [Workload<Self>] = &[
-        Workload { definition: &workload::PINGPONG, run: |_, scale| inside(scale, messages::pingpong) },
+        Workload {
+            definition: &workload::PINGPONG,
+            run: |_, scale| inside(scale, messages::pingpong),
+        },
         Workload { definition: &workload::RING, run: |_, scale| inside(scale, messages::ring) },
         Workload { definition: &workload::FANIN, run: |_, scale| inside(scale, messages::fanin) },
-        Workload { definition: &workload::YIELD, run: |_, scale| inside(scale, coroutines::yields) },
-        Workload { definition: &workload::CO_SWITCH, run: |_, scale| coroutines::switch_of_generator(scale) },
-        Workload { definition: &workload::CO_YIELD, run: |_, scale| inside(scale, coroutines::co_yields) },
-        Workload { definition: &workload::CO_CHANNEL, run: |_, scale| inside(scale, messages::channels) },
-        Workload { definition: &workload::CO_SPAWN, run: |_, scale| inside(scale, coroutines::spawns) },
+        Workload {
+            definition: &workload::YIELD,
+            run: |_, scale| inside(scale, coroutines::yields),
+        },
+        Workload {
+            definition: &workload::CO_SWITCH,
+            run: |_, scale| coroutines::switch_of_generator(scale),
+        },
+        Workload {
+            definition: &workload::CO_YIELD,
+            run: |_, scale| inside(scale, coroutines::co_yields),
+        },
+        Workload {
+            definition: &workload::CO_CHANNEL,
+            run: |_, scale| inside(scale, messages::channels),
+        },
+        Workload {
+            definition: &workload::CO_SPAWN,
+            run: |_, scale| inside(scale, coroutines::spawns),
+        },
         Workload {
             definition: &workload::CO_ALIVE,
             run: |_, scale| meter::in_fresh_program(&coroutines::alive_arguments(scale)),
         },
-        Workload { definition: &workload::CO_SKEW, run: |_, scale| inside(scale, coroutines::skew) },
+        Workload {
+            definition: &workload::CO_SKEW,
+            run: |_, scale| inside(scale, coroutines::skew),
+        },
     ];
 
     fn start() -> io::Result<Self> {
@@ -110,8 +133,10 @@ struct Corosensei;
 impl Peer for Corosensei {
     const NAME: &'static str = "corosensei";
 
-    const WORKLOADS: &'static [Workload<Self>] =
-        &[Workload { definition: &workload::CO_SWITCH, run: |_, scale| coroutines::switch_of_corosensei(scale) }];
+    const WORKLOADS: &'static [Workload<Self>] = &[Workload {
+        definition: &workload::CO_SWITCH,
+        run: |_, scale| coroutines::switch_of_corosensei(scale),
+    }];
 
     fn start() -> io::Result<Self> {
         Ok(Self)

@@ -7,8 +7,8 @@ use may::sync::mpsc::{self, Receiver, Sender};
 
 use crate::meter::now;
 use crate::workload::{
-    CO_CHANNEL_ITEMS, FANIN_MESSAGES, FANIN_SENDERS, Failed, Outcome, PINGPONG_ROUND_TRIPS, RING_HOPS, RING_PROCESSES,
-    Scale, check, each,
+    CO_CHANNEL_ITEMS, FANIN_MESSAGES, FANIN_SENDERS, Failed, Outcome, PINGPONG_ROUND_TRIPS,
+    RING_HOPS, RING_PROCESSES, Scale, check, each,
 };
 use crate::{join, spawn};
 
@@ -102,7 +102,8 @@ pub(crate) fn fanin(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// may's channels have no bound: a semaphore holds the sender back, until there is room, or, with none, until the item has been taken.
+/// may's channels have no bound: a semaphore holds the sender back, until there is room, or, with
+/// none, until the item has been taken.
 pub(crate) fn channels(scale: Scale) -> Outcome {
     let items = scale.of(CO_CHANNEL_ITEMS);
     let mut outcome = Vec::new();

@@ -1,4 +1,5 @@
-//! The workload `pool_threads` of `procession bench`, on other pools of threads. Which one is the first argument.
+//! The workload `pool_threads` of `procession bench`, on other pools of threads. Which one is the
+//! first argument.
 
 #[expect(dead_code, reason = "one workload needs little of it")]
 #[path = "../../../crates/procession-cli/src/bench/meter.rs"]
@@ -21,7 +22,9 @@ use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use meter::{compute, now};
 use peer::Peer;
-use workload::{Failed, Outcome, POOL_THREADS, POOL_THREADS_JOBS, POOL_TINY, Scale, Workload, check, each};
+use workload::{
+    Failed, Outcome, POOL_THREADS, POOL_THREADS_JOBS, POOL_TINY, Scale, Workload, check, each,
+};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -40,8 +43,10 @@ struct Measured<P>(P);
 impl<P: Pool> Peer for Measured<P> {
     const NAME: &'static str = P::NAME;
 
-    const WORKLOADS: &'static [Workload<Self>] =
-        &[Workload { definition: &workload::POOL_THREADS_EMPTY, run: |pool, scale| jobs(&pool.0, scale) }];
+    const WORKLOADS: &'static [Workload<Self>] = &[Workload {
+        definition: &workload::POOL_THREADS_EMPTY,
+        run: |pool, scale| jobs(&pool.0, scale),
+    }];
 
     fn start() -> io::Result<Self> {
         P::start().map(Self)

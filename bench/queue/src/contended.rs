@@ -27,7 +27,9 @@ pub(crate) fn families() -> [Family; 2] {
                 "push/contended/event/P",
                 "P threads push as fast as they can to the event queue, one thread takes until it has everything.",
             )],
-            scenarios: PRODUCERS.map(|producers| scenario("event", producers, [event, seg_queue, mpsc])).into(),
+            scenarios: PRODUCERS
+                .map(|producers| scenario("event", producers, [event, seg_queue, mpsc]))
+                .into(),
         },
         Family {
             rivals: &["procession", "crossbeam Injector", "Mutex<VecDeque>"],
@@ -35,7 +37,9 @@ pub(crate) fn families() -> [Family; 2] {
                 "push/contended/global/P",
                 "P threads push as fast as they can to the global queue, one thread pops until it has everything.",
             )],
-            scenarios: PRODUCERS.map(|producers| scenario("global", producers, [global, injector, locked])).into(),
+            scenarios: PRODUCERS
+                .map(|producers| scenario("global", producers, [global, injector, locked]))
+                .into(),
         },
     ]
 }
@@ -72,7 +76,12 @@ fn seg_queue(producers: usize, scale: Scale) -> Vec<f64> {
 
 fn mpsc(producers: usize, scale: Scale) -> Vec<f64> {
     let (sender, receiver) = mpsc::channel();
-    contend(producers, scale, |item| sender.send(item).expect("the receiver lives"), || receiver.try_recv().ok())
+    contend(
+        producers,
+        scale,
+        |item| sender.send(item).expect("the receiver lives"),
+        || receiver.try_recv().ok(),
+    )
 }
 
 fn global(producers: usize, scale: Scale) -> Vec<f64> {
@@ -98,7 +107,8 @@ fn locked(producers: usize, scale: Scale) -> Vec<f64> {
     contend(producers, scale, |item| lock().push_back(item), || lock().pop_front())
 }
 
-/// Lets threads `push`, and this one `pop` until everything has come; it yields its turn when there is nothing.
+/// Lets threads `push`, and this one `pop` until everything has come; it yields its turn when there
+/// is nothing.
 fn contend(
     producers: usize,
     scale: Scale,
@@ -117,7 +127,8 @@ fn contend(
                 for item in producer * share..(producer + 1) * share {
                     push(black_box(item));
                 }
-                // Ordering: Release pairs with the Acquire of the consumer; its last look sees all pushes.
+                // Ordering: Release pairs with the Acquire of the consumer; its last look sees all
+                // pushes.
                 pushing.fetch_sub(1, Release);
                 // The allocator treats the memory of a thread that has ended differently.
                 together.wait();

@@ -17,8 +17,8 @@ pub(crate) trait Deque: Default + Send {
 
     fn pop(&self) -> Option<usize>;
 
-    /// Takes half of `victim`, rounded up, as far as the queue's design allows: one item is returned, the others come
-    /// here.
+    /// Takes half of `victim`, rounded up, as far as the queue's design allows: one item is
+    /// returned, the others come here.
     fn steal_half(&self, victim: &Self::Stealer) -> Steal<usize>;
 }
 

@@ -1,4 +1,5 @@
-//! Measures the queues of `procession-queue` beside their peers. `README.md` says what each scenario is.
+//! Measures the queues of `procession-queue` beside their peers. `README.md` says what each
+//! scenario is.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program of the command line")]
 
 mod contended;
@@ -38,19 +39,24 @@ struct Options {
 /// What the arguments ask for; `None` is a call for help.
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
     let mut rounds = None;
-    let mut options = Options { rounds: ROUNDS, scale: Scale::Full, markdown: None, words: Vec::new() };
+    let mut options =
+        Options { rounds: ROUNDS, scale: Scale::Full, markdown: None, words: Vec::new() };
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--help" | "-h" => return Ok(None),
             "--tiny" => options.scale = Scale::Tiny,
             "--rounds" => rounds = Some(arguments.next().ok_or("--rounds wants a number")?),
-            "--markdown" => options.markdown = Some(arguments.next().ok_or("--markdown wants a file")?),
+            "--markdown" => {
+                options.markdown = Some(arguments.next().ok_or("--markdown wants a file")?)
+            }
             _ if argument.starts_with('-') => return Err(format!("unknown option {argument}")),
             _ => options.words.push(argument),
         }
     }
     options.rounds = match rounds {
-        Some(text) => text.parse().ok().filter(|n| *n > 0).ok_or("--rounds wants a number above 0")?,
+        Some(text) => {
+            text.parse().ok().filter(|n| *n > 0).ok_or("--rounds wants a number above 0")?
+        }
         None if options.scale == Scale::Tiny => ROUNDS_TINY,
         None => ROUNDS,
     };
@@ -62,12 +68,16 @@ fn selected(words: &[String]) -> Result<Vec<Family>, String> {
     let mut families = vec![owner::family(), steal_half::family(), one_thief::family()];
     families.extend(contended::families());
     for family in &mut families {
-        family
-            .scenarios
-            .retain(|scenario| words.is_empty() || words.iter().any(|word| scenario.name.contains(word.as_str())));
+        family.scenarios.retain(|scenario| {
+            words.is_empty() || words.iter().any(|word| scenario.name.contains(word.as_str()))
+        });
     }
     families.retain(|family| !family.scenarios.is_empty());
-    if families.is_empty() { Err(format!("no scenario is called {}", words.join(" or "))) } else { Ok(families) }
+    if families.is_empty() {
+        Err(format!("no scenario is called {}", words.join(" or ")))
+    } else {
+        Ok(families)
+    }
 }
 
 fn run(options: &Options) -> Result<(), String> {

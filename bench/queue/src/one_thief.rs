@@ -8,7 +8,9 @@ use procession_queue::Steal;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::{Acquire, Release};
 
-use crate::deques::{CrossbeamFifo, CrossbeamLifo, Deque, ProcessionFifo, ProcessionLifo, St3Fifo, St3Lifo};
+use crate::deques::{
+    CrossbeamFifo, CrossbeamLifo, Deque, ProcessionFifo, ProcessionLifo, St3Fifo, St3Lifo,
+};
 use crate::scenario::{Apart, Family, Run, Scale, Scenario, Tally, Unit, timed};
 
 /// As many as crossbeam's queue holds before it grows.
@@ -28,8 +30,14 @@ pub(crate) fn family() -> Family {
             ("one_thief/fifo", "The same with queues whose owners pop oldest first."),
         ],
         scenarios: vec![
-            scenario("one_thief/lifo", [one_thief::<ProcessionLifo>, one_thief::<CrossbeamLifo>, one_thief::<St3Lifo>]),
-            scenario("one_thief/fifo", [one_thief::<ProcessionFifo>, one_thief::<CrossbeamFifo>, one_thief::<St3Fifo>]),
+            scenario(
+                "one_thief/lifo",
+                [one_thief::<ProcessionLifo>, one_thief::<CrossbeamLifo>, one_thief::<St3Lifo>],
+            ),
+            scenario(
+                "one_thief/fifo",
+                [one_thief::<ProcessionFifo>, one_thief::<CrossbeamFifo>, one_thief::<St3Fifo>],
+            ),
         ],
     }
 }
@@ -57,7 +65,8 @@ fn rob<D: Deque>(stealer: &D::Stealer, finished: &AtomicBool) -> Loot {
     let thief = D::default();
     let mut loot = Loot { tally: Tally::default(), steals: 0 };
     loop {
-        // Ordering: Acquire pairs with the Release of the owner; a queue that is found empty afterwards stays empty.
+        // Ordering: Acquire pairs with the Release of the owner; a queue that is found empty
+        // afterwards stays empty.
         let last = finished.load(Acquire);
         match thief.steal_half(stealer) {
             Steal::Success(item) => {
@@ -73,7 +82,8 @@ fn rob<D: Deque>(stealer: &D::Stealer, finished: &AtomicBool) -> Loot {
     }
 }
 
-/// Pushes and pops all bursts. Returns what was popped, and how often a push found no room and was tried again.
+/// Pushes and pops all bursts. Returns what was popped, and how often a push found no room and was
+/// tried again.
 fn own<D: Deque>(queue: &D, bursts: usize) -> (Tally, usize) {
     let mut popped = Tally::default();
     let mut refused = 0;

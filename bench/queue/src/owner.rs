@@ -2,7 +2,9 @@
 
 use std::hint::black_box;
 
-use crate::deques::{CrossbeamFifo, CrossbeamLifo, Deque, ProcessionFifo, ProcessionLifo, St3Fifo, St3Lifo};
+use crate::deques::{
+    CrossbeamFifo, CrossbeamLifo, Deque, ProcessionFifo, ProcessionLifo, St3Fifo, St3Lifo,
+};
 use crate::scenario::{Family, Run, Scale, Scenario, Tally, Unit, timed};
 
 /// As many as crossbeam's queue holds before it grows.
@@ -17,11 +19,20 @@ pub(crate) fn family() -> Family {
                 "owner/push_pop",
                 "The owner pushes 64 items and pops 64, newest first; all could be stolen, nobody does.",
             ),
-            ("owner/fifo", "The owner pushes 64 items and pops 64, oldest first; all could be stolen, nobody does."),
+            (
+                "owner/fifo",
+                "The owner pushes 64 items and pops 64, oldest first; all could be stolen, nobody does.",
+            ),
         ],
         scenarios: vec![
-            scenario("owner/push_pop", [push_pop::<ProcessionLifo>, push_pop::<CrossbeamLifo>, push_pop::<St3Lifo>]),
-            scenario("owner/fifo", [push_pop::<ProcessionFifo>, push_pop::<CrossbeamFifo>, push_pop::<St3Fifo>]),
+            scenario(
+                "owner/push_pop",
+                [push_pop::<ProcessionLifo>, push_pop::<CrossbeamLifo>, push_pop::<St3Lifo>],
+            ),
+            scenario(
+                "owner/fifo",
+                [push_pop::<ProcessionFifo>, push_pop::<CrossbeamFifo>, push_pop::<St3Fifo>],
+            ),
         ],
     }
 }

@@ -7,7 +7,9 @@ use std::{fs, thread};
 use crate::scenario::{Family, Scale, Spread, Unit};
 
 pub(crate) fn legend(rounds: usize) -> String {
-    format!("Cells: median [minimum–maximum] of {rounds} rounds. Ratio: procession to its best peer, less is better.")
+    format!(
+        "Cells: median [minimum–maximum] of {rounds} rounds. Ratio: procession to its best peer, less is better."
+    )
 }
 
 /// What the tables below it were measured on, and what their scenarios are.
@@ -19,7 +21,10 @@ pub(crate) fn head(families: &[Family], rounds: usize) -> String {
         machine(),
         kernel(),
         output("rustc", &["--version"]),
-        output("git", &["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty", "--exclude=*"]),
+        output(
+            "git",
+            &["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty", "--exclude=*"]
+        ),
         output("date", &["-u", "+%F"]),
         legend(rounds),
     );
@@ -70,8 +75,10 @@ fn ratio(rivals: &[&str], spreads: &[Spread]) -> String {
 
 fn machine() -> String {
     let description = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = description.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
-    let cores = thread::available_parallelism().map_or("unknown".to_owned(), |cores| cores.to_string());
+    let model =
+        description.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let cores =
+        thread::available_parallelism().map_or("unknown".to_owned(), |cores| cores.to_string());
     let kind = if description.contains(" hypervisor") { " of a virtual machine" } else { "" };
     format!("{}, {cores} cores{kind}", model.unwrap_or("unknown"))
 }
@@ -83,6 +90,12 @@ fn kernel() -> String {
 
 /// What a command prints, or "unknown": a table without its compiler is still worth having.
 fn output(program: &str, arguments: &[&str]) -> String {
-    let printed = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success());
-    printed.map_or("unknown".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let printed = Command::new(program)
+        .args(arguments)
+        .output()
+        .ok()
+        .filter(|output| output.status.success());
+    printed.map_or("unknown".to_owned(), |output| {
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    })
 }

@@ -66,11 +66,16 @@ impl Tally {
     /// If what was added cannot have been the numbers below `count`, each once.
     pub(crate) fn assert_each_below(self, count: usize) {
         assert_eq!(self.count, count, "as many items come out as went in");
-        assert_eq!(self.sum, count * count.saturating_sub(1) / 2, "the items that come out are those that went in");
+        assert_eq!(
+            self.sum,
+            count * count.saturating_sub(1) / 2,
+            "the items that come out are those that went in"
+        );
     }
 }
 
-/// Cache lines of its own for what one thread writes while another uses its neighbours on the stack.
+/// Cache lines of its own for what one thread writes while another uses its neighbours on the
+/// stack.
 #[repr(align(128))]
 pub(crate) struct Apart<T>(pub(crate) T);
 
@@ -96,15 +101,19 @@ impl Spread {
     pub(crate) fn of(mut samples: Vec<f64>) -> Self {
         samples.sort_by(f64::total_cmp);
         let middle = samples.len() / 2;
-        let median =
-            if samples.len() % 2 == 1 { samples[middle] } else { samples[middle - 1].midpoint(samples[middle]) };
+        let median = if samples.len() % 2 == 1 {
+            samples[middle]
+        } else {
+            samples[middle - 1].midpoint(samples[middle])
+        };
         Self { min: samples[0], median, max: samples[samples.len() - 1] }
     }
 }
 
 impl Scenario {
-    /// Runs all rivals in each round, so that what disturbs the machine meets all of them; each round starts with
-    /// another one. A first round is not counted. Returns the spreads of each unit, rival by rival.
+    /// Runs all rivals in each round, so that what disturbs the machine meets all of them; each
+    /// round starts with another one. A first round is not counted. Returns the spreads of each
+    /// unit, rival by rival.
     pub(crate) fn measure(&self, rounds: usize, scale: Scale) -> Vec<Vec<Spread>> {
         let rivals = self.runs.len();
         let mut samples = vec![vec![Vec::with_capacity(rounds); rivals]; self.units.len()];
@@ -112,7 +121,11 @@ impl Scenario {
             for turn in 0..rivals {
                 let rival = (round + turn) % rivals;
                 let values = self.runs[rival](scale);
-                assert_eq!(values.len(), self.units.len(), "a run returns one number for each unit");
+                assert_eq!(
+                    values.len(),
+                    self.units.len(),
+                    "a run returns one number for each unit"
+                );
                 for (unit, value) in values.into_iter().enumerate().filter(|_| round > 0) {
                     samples[unit][rival].push(value);
                 }

@@ -1,20 +1,23 @@
 //! What stealing half of a queue costs while nothing else happens to it.
 //!
-//! One thread does everything, so what is stolen is in its own first-level cache: this measures the instructions and
-//! atomic operations of a steal, not the travel of cache lines, which `one_thief` adds.
+//! One thread does everything, so what is stolen is in its own first-level cache: this measures the
+//! instructions and atomic operations of a steal, not the travel of cache lines, which `one_thief`
+//! adds.
 
 use std::array;
 use std::hint::black_box;
 
 use procession_queue::Steal;
 
-use crate::deques::{CrossbeamFifo, CrossbeamLifo, Deque, ProcessionFifo, ProcessionLifo, St3Fifo, St3Lifo};
+use crate::deques::{
+    CrossbeamFifo, CrossbeamLifo, Deque, ProcessionFifo, ProcessionLifo, St3Fifo, St3Lifo,
+};
 use crate::scenario::{Family, Run, Scale, Scenario, Spread, Tally, Unit, timed};
 
 const LENGTHS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/// How many steals share one reading of the clock. More would blur less, but the slots of eight victims of 256 and of
-/// their thieves are all that a first-level cache holds.
+/// How many steals share one reading of the clock. More would blur less, but the slots of eight
+/// victims of 256 and of their thieves are all that a first-level cache holds.
 const VICTIMS: usize = 8;
 
 /// Items that are pushed in a run, if that is not too few or too many steals.
@@ -26,7 +29,14 @@ const CLOCK_READINGS: usize = 1001;
 
 pub(crate) fn family() -> Family {
     Family {
-        rivals: &["procession", "procession fifo", "crossbeam lifo", "crossbeam fifo", "st3 lifo", "st3 fifo"],
+        rivals: &[
+            "procession",
+            "procession fifo",
+            "crossbeam lifo",
+            "crossbeam fifo",
+            "st3 lifo",
+            "st3 fifo",
+        ],
         definitions: &[(
             "steal_half/N",
             "A thief with an empty queue steals half of a victim of N items, rounded up (crossbeam: at most 32 items), \
@@ -67,7 +77,10 @@ impl<D: Deque> Pair<D> {
 
     #[inline]
     fn steal(&self) -> usize {
-        self.thief.steal_half(&self.stealer).success().expect("the victim holds something, and nobody else steals")
+        self.thief
+            .steal_half(&self.stealer)
+            .success()
+            .expect("the victim holds something, and nobody else steals")
     }
 
     /// Empties the thief's queue.
@@ -77,8 +90,8 @@ impl<D: Deque> Pair<D> {
         }
     }
 
-    /// Empties the victim by more stealing: if its owner popped, crossbeam's buffer would shrink, and the garbage would
-    /// be freed during the next steals.
+    /// Empties the victim by more stealing: if its owner popped, crossbeam's buffer would shrink,
+    /// and the garbage would be freed during the next steals.
     fn drain_victim(&self, tally: &mut Tally) {
         while let Steal::Success(item) = self.thief.steal_half(&self.stealer) {
             tally.add(item);
@@ -104,7 +117,8 @@ fn steal_half<D: Deque>(length: usize, scale: Scale) -> Vec<f64> {
                 assert!(pair.victim.push(black_box(item)), "every victim has room for the longest");
             }
         }
-        let (ns, firsts) = timed(|| black_box(array::from_fn::<_, VICTIMS, _>(|i| pairs[i].steal())));
+        let (ns, firsts) =
+            timed(|| black_box(array::from_fn::<_, VICTIMS, _>(|i| pairs[i].steal())));
         spent_ns += ns;
         for (pair, first) in pairs.iter().zip(firsts) {
             stolen.add(first);

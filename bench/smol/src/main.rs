@@ -33,7 +33,8 @@ use workload::{Failed, Outcome, Scale, Workload};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The executor for the whole program, as `smol::spawn` has one, with as many threads as the other runtimes have workers.
+/// The executor for the whole program, as `smol::spawn` has one, with as many threads as the other
+/// runtimes have workers.
 static EXECUTOR: smol::Executor<'static> = smol::Executor::new();
 
 fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> Task<T> {
@@ -47,8 +48,14 @@ impl Peer for Smol {
 
     const WORKLOADS: &'static [Workload<Self>] = &[
         Workload { definition: &workload::SPAWN, run: |_, scale| inside(processes::spawn(scale)) },
-        Workload { definition: &workload::SKYNET, run: |_, scale| inside(processes::skynet(scale)) },
-        Workload { definition: &workload::PINGPONG, run: |_, scale| inside(messages::pingpong(scale)) },
+        Workload {
+            definition: &workload::SKYNET,
+            run: |_, scale| inside(processes::skynet(scale)),
+        },
+        Workload {
+            definition: &workload::PINGPONG,
+            run: |_, scale| inside(messages::pingpong(scale)),
+        },
         Workload { definition: &workload::RING, run: |_, scale| inside(messages::ring(scale)) },
         Workload { definition: &workload::FANIN, run: |_, scale| inside(messages::fanin(scale)) },
         Workload { definition: &workload::YIELD, run: |_, scale| inside(processes::yields(scale)) },
@@ -57,8 +64,14 @@ impl Peer for Smol {
             definition: &workload::IDLE_MEM,
             run: |_, scale| meter::in_fresh_program(&memory::arguments(scale)),
         },
-        Workload { definition: &workload::TIMERS_FIRE, run: |_, scale| inside(timers::fire(scale)) },
-        Workload { definition: &workload::SLEEP_50US, run: |_, scale| inside(timers::sleep_50us(scale)) },
+        Workload {
+            definition: &workload::TIMERS_FIRE,
+            run: |_, scale| inside(timers::fire(scale)),
+        },
+        Workload {
+            definition: &workload::SLEEP_50US,
+            run: |_, scale| inside(timers::sleep_50us(scale)),
+        },
     ];
 
     fn start() -> io::Result<Self> {

@@ -4,7 +4,8 @@ use smol::channel::{self, Receiver, Sender};
 
 use crate::meter::now;
 use crate::workload::{
-    FANIN_MESSAGES, FANIN_SENDERS, Failed, Outcome, PINGPONG_ROUND_TRIPS, RING_HOPS, RING_PROCESSES, Scale, check, each,
+    FANIN_MESSAGES, FANIN_SENDERS, Failed, Outcome, PINGPONG_ROUND_TRIPS, RING_HOPS,
+    RING_PROCESSES, Scale, check, each,
 };
 
 pub(crate) async fn pingpong(scale: Scale) -> Outcome {

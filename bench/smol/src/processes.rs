@@ -8,7 +8,8 @@ use smol::future::yield_now;
 use crate::latch::Latch;
 use crate::meter::now;
 use crate::workload::{
-    Outcome, SKYNET_CHILDREN, SKYNET_LEAVES, SPAWN_COUNT, STEP_COUNT, Scale, YIELD_COUNT, YIELD_PROCESSES, check, each,
+    Outcome, SKYNET_CHILDREN, SKYNET_LEAVES, SPAWN_COUNT, STEP_COUNT, Scale, YIELD_COUNT,
+    YIELD_PROCESSES, check, each,
 };
 
 pub(crate) async fn spawn(scale: Scale) -> Outcome {
@@ -38,7 +39,8 @@ fn node(first: u64, leaves: u64) -> Task<u64> {
     }
     crate::spawn(async move {
         let below = leaves / SKYNET_CHILDREN as u64;
-        let children: [_; SKYNET_CHILDREN] = array::from_fn(|child| node(first + child as u64 * below, below));
+        let children: [_; SKYNET_CHILDREN] =
+            array::from_fn(|child| node(first + child as u64 * below, below));
         let mut sum = 0;
         for child in children {
             sum += child.await;

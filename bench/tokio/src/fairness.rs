@@ -16,9 +16,10 @@ use crate::inside;
 use crate::meter::{block, compute, now, wake_ups_of_others};
 use crate::peer::width;
 use crate::workload::{
-    Failed, IDLE_AFTER_BYTES, IDLE_AFTER_KEEP_ALIVE, IDLE_AFTER_PAUSE, IDLE_AFTER_PROCESSES, IDLE_AFTER_REST_US,
-    IDLE_AFTER_SLEEP_US, IDLE_AFTER_SLEEPERS, IDLE_AFTER_STEP_US, IDLE_AFTER_STEPS, IDLE_AFTER_WATCHED_US, Outcome,
-    SHARES_AMONG, SHARES_TIME_US, Scale, TICK_PERIOD, TICK_TIME_US, most_and_each, most_to_least, tick_cells,
+    Failed, IDLE_AFTER_BYTES, IDLE_AFTER_KEEP_ALIVE, IDLE_AFTER_PAUSE, IDLE_AFTER_PROCESSES,
+    IDLE_AFTER_REST_US, IDLE_AFTER_SLEEP_US, IDLE_AFTER_SLEEPERS, IDLE_AFTER_STEP_US,
+    IDLE_AFTER_STEPS, IDLE_AFTER_WATCHED_US, Outcome, SHARES_AMONG, SHARES_TIME_US, Scale,
+    TICK_PERIOD, TICK_TIME_US, most_and_each, most_to_least, tick_cells,
 };
 
 pub(crate) async fn tick_beside_steps(scale: Scale) -> Outcome {
@@ -27,7 +28,8 @@ pub(crate) async fn tick_beside_steps(scale: Scale) -> Outcome {
     for (computes, step, processes) in tick_cells(scale) {
         let stop = Arc::new(AtomicBool::new(false));
         let hog = |stop: Arc<AtomicBool>| async move {
-            // Relaxed, as all uses of these flags: they publish nothing, and may be seen a little later.
+            // Relaxed, as all uses of these flags: they publish nothing, and may be seen a little
+            // later.
             while !stop.load(Relaxed) {
                 if computes {
                     compute(step)
@@ -60,7 +62,8 @@ pub(crate) async fn tick_beside_steps(scale: Scale) -> Outcome {
 pub(crate) fn shares(scale: Scale) -> Outcome {
     let mut figures = Vec::new();
     for (workers, among) in SHARES_AMONG {
-        let builder = runtime::Builder::new_multi_thread().worker_threads(workers).enable_time().build();
+        let builder =
+            runtime::Builder::new_multi_thread().worker_threads(workers).enable_time().build();
         figures.extend(inside(&builder.map_err(Failed::error)?, shares_among(among, scale))?);
     }
     Ok(figures)
@@ -152,7 +155,9 @@ enum Load {
 pub(crate) fn idle_after(scale: Scale) -> Outcome {
     let mut figures = Vec::new();
     let watched = Duration::from_micros(scale.of(IDLE_AFTER_WATCHED_US));
-    for load in [Load::Nothing, Load::Blocks, Load::Computes, Load::Declared, Load::Sockets, Load::Timers] {
+    for load in
+        [Load::Nothing, Load::Blocks, Load::Computes, Load::Declared, Load::Sockets, Load::Timers]
+    {
         let mut builder = runtime::Builder::new_multi_thread();
         builder.worker_threads(width()).thread_keep_alive(IDLE_AFTER_KEEP_ALIVE).enable_all();
         let runtime = builder.build().map_err(Failed::error)?;
@@ -186,13 +191,17 @@ async fn loaded(load: Load, scale: Scale) -> Result<Vec<TcpStream>, Failed> {
         }
         Load::Timers => {
             let sleep = |number| scale.of(IDLE_AFTER_SLEEP_US) * number / IDLE_AFTER_SLEEPERS;
-            let sleeps = (0..IDLE_AFTER_SLEEPERS).map(|number| Duration::from_micros(sleep(number)));
+            let sleeps =
+                (0..IDLE_AFTER_SLEEPERS).map(|number| Duration::from_micros(sleep(number)));
             ended(sleeps.map(time::sleep)).await?;
         }
         Load::Sockets => {
             for _ in 0..IDLE_AFTER_PROCESSES {
                 let connection = connected(scale).await;
-                connections.push(connection.map_err(|cause| Failed::System { act: "talk over a socket", cause })?);
+                connections.push(
+                    connection
+                        .map_err(|cause| Failed::System { act: "talk over a socket", cause })?,
+                );
             }
         }
     }
@@ -200,7 +209,9 @@ async fn loaded(load: Load, scale: Scale) -> Result<Vec<TcpStream>, Failed> {
 }
 
 /// Runs each as a task, and waits until all have ended.
-async fn ended(all: impl Iterator<Item = impl Future<Output = ()> + Send + 'static>) -> Result<(), Failed> {
+async fn ended(
+    all: impl Iterator<Item = impl Future<Output = ()> + Send + 'static>,
+) -> Result<(), Failed> {
     let all: Vec<_> = all.map(tokio::spawn).collect();
     for one in all {
         one.await?;

@@ -7,7 +7,9 @@ use tokio::sync::mpsc;
 
 use crate::meter::{block, compute, now};
 use crate::pauses::Pauses;
-use crate::workload::{LOAD_PAUSES, LOAD_REQUEST, LOAD_REQUESTS, Outcome, Scale, WAKE_COUNT, WAKE_PAUSE, percentiles};
+use crate::workload::{
+    LOAD_PAUSES, LOAD_REQUEST, LOAD_REQUESTS, Outcome, Scale, WAKE_COUNT, WAKE_PAUSE, percentiles,
+};
 
 pub(crate) fn wake(runtime: &Runtime, scale: Scale) -> Outcome {
     let count = scale.of(WAKE_COUNT);

@@ -33,7 +33,9 @@ use tokio::runtime::{self, Runtime};
 use tokio::task::JoinError;
 
 use peer::Peer;
-use workload::{Failed, Outcome, POOL_CAPACITY, POOL_CAPACITY_LARGE, POOL_SUBMITTERS, Scale, Workload};
+use workload::{
+    Failed, Outcome, POOL_CAPACITY, POOL_CAPACITY_LARGE, POOL_SUBMITTERS, Scale, Workload,
+};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -42,19 +44,46 @@ impl Peer for Runtime {
     const NAME: &'static str = "tokio";
 
     const WORKLOADS: &'static [Workload<Self>] = &[
-        Workload { definition: &workload::SPAWN, run: |runtime, scale| inside(runtime, processes::spawn(scale)) },
-        Workload { definition: &workload::SKYNET, run: |runtime, scale| inside(runtime, processes::skynet(scale)) },
-        Workload { definition: &workload::PINGPONG, run: |runtime, scale| inside(runtime, messages::pingpong(scale)) },
-        Workload { definition: &workload::RING, run: |runtime, scale| inside(runtime, messages::ring(scale)) },
-        Workload { definition: &workload::FANIN, run: |runtime, scale| inside(runtime, messages::fanin(scale)) },
-        Workload { definition: &workload::YIELD, run: |runtime, scale| inside(runtime, processes::yields(scale)) },
-        Workload { definition: &workload::STEP, run: |runtime, scale| inside(runtime, processes::step(scale)) },
+        Workload {
+            definition: &workload::SPAWN,
+            run: |runtime, scale| inside(runtime, processes::spawn(scale)),
+        },
+        Workload {
+            definition: &workload::SKYNET,
+            run: |runtime, scale| inside(runtime, processes::skynet(scale)),
+        },
+        Workload {
+            definition: &workload::PINGPONG,
+            run: |runtime, scale| inside(runtime, messages::pingpong(scale)),
+        },
+        Workload {
+            definition: &workload::RING,
+            run: |runtime, scale| inside(runtime, messages::ring(scale)),
+        },
+        Workload {
+            definition: &workload::FANIN,
+            run: |runtime, scale| inside(runtime, messages::fanin(scale)),
+        },
+        Workload {
+            definition: &workload::YIELD,
+            run: |runtime, scale| inside(runtime, processes::yields(scale)),
+        },
+        Workload {
+            definition: &workload::STEP,
+            run: |runtime, scale| inside(runtime, processes::step(scale)),
+        },
         Workload {
             definition: &workload::IDLE_MEM,
             run: |_, scale| meter::in_fresh_program(&memory::arguments(scale)),
         },
-        Workload { definition: &workload::TIMERS_CANCEL, run: |runtime, scale| inside(runtime, timers::cancel(scale)) },
-        Workload { definition: &workload::TIMERS_FIRE, run: |runtime, scale| inside(runtime, timers::fire(scale)) },
+        Workload {
+            definition: &workload::TIMERS_CANCEL,
+            run: |runtime, scale| inside(runtime, timers::cancel(scale)),
+        },
+        Workload {
+            definition: &workload::TIMERS_FIRE,
+            run: |runtime, scale| inside(runtime, timers::fire(scale)),
+        },
         Workload {
             definition: &workload::SLEEP_50US,
             run: |runtime, scale| inside(runtime, timers::sleep_50us(scale)),
@@ -63,11 +92,23 @@ impl Peer for Runtime {
             definition: &workload::TIMER_BEHIND_HOG,
             run: |runtime, scale| inside(runtime, timers::behind_hog(scale)),
         },
-        Workload { definition: &workload::ECHO, run: |runtime, scale| inside(runtime, network::echo(scale)) },
-        Workload { definition: &workload::HTTP, run: |runtime, scale| inside(runtime, network::http(scale)) },
-        Workload { definition: &workload::TIMERS_RESET, run: |runtime, scale| inside(runtime, timers::reset(scale)) },
+        Workload {
+            definition: &workload::ECHO,
+            run: |runtime, scale| inside(runtime, network::echo(scale)),
+        },
+        Workload {
+            definition: &workload::HTTP,
+            run: |runtime, scale| inside(runtime, network::http(scale)),
+        },
+        Workload {
+            definition: &workload::TIMERS_RESET,
+            run: |runtime, scale| inside(runtime, timers::reset(scale)),
+        },
         Workload { definition: &workload::RESCUE, run: |_, scale| rescue::rescue(scale) },
-        Workload { definition: &workload::MIXED, run: |runtime, scale| inside(runtime, rescue::mixed(scale)) },
+        Workload {
+            definition: &workload::MIXED,
+            run: |runtime, scale| inside(runtime, rescue::mixed(scale)),
+        },
         Workload { definition: &workload::IDLE_WAKES, run: |_, scale| rescue::idle_wakes(scale) },
         Workload {
             definition: &workload::TICK_BESIDE_STEPS,
@@ -79,7 +120,9 @@ impl Peer for Runtime {
         Workload { definition: &workload::LOAD, run: latency::load },
         Workload {
             definition: &workload::POPULATION,
-            run: |_, scale| meter::in_fresh_program(&memory::arguments_for("--population-here", scale)),
+            run: |_, scale| {
+                meter::in_fresh_program(&memory::arguments_for("--population-here", scale))
+            },
         },
         Workload {
             definition: &workload::POOL,
@@ -87,7 +130,9 @@ impl Peer for Runtime {
         },
         Workload {
             definition: &workload::POOL_MANY,
-            run: |runtime, scale| inside(runtime, pool::sleepers(scale, POOL_CAPACITY, POOL_SUBMITTERS)),
+            run: |runtime, scale| {
+                inside(runtime, pool::sleepers(scale, POOL_CAPACITY, POOL_SUBMITTERS))
+            },
         },
         Workload {
             definition: &workload::POOL_LARGE,
@@ -95,7 +140,9 @@ impl Peer for Runtime {
         },
         Workload {
             definition: &workload::POOL_LARGE_MANY,
-            run: |runtime, scale| inside(runtime, pool::sleepers(scale, POOL_CAPACITY_LARGE, POOL_SUBMITTERS)),
+            run: |runtime, scale| {
+                inside(runtime, pool::sleepers(scale, POOL_CAPACITY_LARGE, POOL_SUBMITTERS))
+            },
         },
     ];
 
@@ -120,7 +167,8 @@ fn main() -> ExitCode {
 fn inside(runtime: &Runtime, workload: impl Future<Output = Outcome> + Send + 'static) -> Outcome {
     let (to_here, outcome) = mpsc::sync_channel(1);
     let task = runtime.spawn(async move { to_here.send(workload.await) });
-    peer::awaited(&outcome).unwrap_or_else(|| Err(runtime.block_on(task).expect_err("it has sent nothing").into()))
+    peer::awaited(&outcome)
+        .unwrap_or_else(|| Err(runtime.block_on(task).expect_err("it has sent nothing").into()))
 }
 
 impl From<JoinError> for Failed {

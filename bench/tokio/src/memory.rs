@@ -5,8 +5,8 @@ use tokio::sync::mpsc;
 use crate::latch::Latch;
 use crate::meter::{now, resident};
 use crate::workload::{
-    IDLE_MEM_PROCESSES, Outcome, POPULATION_AT_ONCE, POPULATION_LEFT, POPULATION_MESSAGES, POPULATION_PAUSE,
-    POPULATION_SEED, POPULATIONS, Scale, each,
+    IDLE_MEM_PROCESSES, Outcome, POPULATION_AT_ONCE, POPULATION_LEFT, POPULATION_MESSAGES,
+    POPULATION_PAUSE, POPULATION_SEED, POPULATIONS, Scale, each,
 };
 
 /// What a fresh program is started with, to do [`idle`].

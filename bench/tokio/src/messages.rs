@@ -4,7 +4,8 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::meter::now;
 use crate::workload::{
-    FANIN_MESSAGES, FANIN_SENDERS, Failed, Outcome, PINGPONG_ROUND_TRIPS, RING_HOPS, RING_PROCESSES, Scale, check, each,
+    FANIN_MESSAGES, FANIN_SENDERS, Failed, Outcome, PINGPONG_ROUND_TRIPS, RING_HOPS,
+    RING_PROCESSES, Scale, check, each,
 };
 
 pub(crate) async fn pingpong(scale: Scale) -> Outcome {
@@ -65,7 +66,10 @@ pub(crate) async fn ring(scale: Scale) -> Outcome {
 }
 
 /// Passes numbers on until there comes a zero; says how many that were.
-async fn link(mut mailbox: UnboundedReceiver<u64>, next: UnboundedSender<u64>) -> Result<u64, Failed> {
+async fn link(
+    mut mailbox: UnboundedReceiver<u64>,
+    next: UnboundedSender<u64>,
+) -> Result<u64, Failed> {
     let mut passed = 0;
     while let Some(number) = mailbox.recv().await
         && pass_on(number, &next)?

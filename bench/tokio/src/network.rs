@@ -17,13 +17,14 @@ use tokio::task::JoinHandle;
 
 use crate::meter::{cpu_time, more_descriptors, now};
 use crate::workload::{
-    ECHO_BYTES, ECHO_CONNECTIONS, ECHO_ROUND_TRIPS, Failed, HTTP_BODY, HTTP_CONNECTIONS, HTTP_REQUEST, HTTP_REQUESTS,
-    Outcome, Scale, check, each,
+    ECHO_BYTES, ECHO_CONNECTIONS, ECHO_ROUND_TRIPS, Failed, HTTP_BODY, HTTP_CONNECTIONS,
+    HTTP_REQUEST, HTTP_REQUESTS, Outcome, Scale, check, each,
 };
 
 const ANYWHERE: &str = "127.0.0.1:0";
 
-/// Serves as many connections, and waits for their clients; the time, and the CPU time, of each of `count`.
+/// Serves as many connections, and waits for their clients; the time, and the CPU time, of each of
+/// `count`.
 async fn serve<S, C>(
     connections: u64,
     count: u64,
@@ -54,7 +55,8 @@ where
     }
     server.await?.map_err(failed)?;
     let (start, cpu): (Instant, _) = (now(), cpu_time());
-    let clients: Vec<JoinHandle<_>> = streams.into_iter().map(|stream| tokio::spawn(client(stream))).collect();
+    let clients: Vec<JoinHandle<_>> =
+        streams.into_iter().map(|stream| tokio::spawn(client(stream))).collect();
     let mut done = 0;
     for client in clients {
         done += client.await?.map_err(failed)?;
@@ -111,8 +113,11 @@ pub(crate) async fn http(scale: Scale) -> Outcome {
 }
 
 async fn answer(stream: TcpStream) {
-    let answer = async |_: Request<Incoming>| Ok::<_, Infallible>(Response::new(HTTP_BODY.to_owned()));
+    let answer =
+        async |_: Request<Incoming>| Ok::<_, Infallible>(Response::new(HTTP_BODY.to_owned()));
     // Ignored: whether the client got its answers is checked there.
-    let _ =
-        http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service_fn(answer)).await;
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service_fn(answer))
+        .await;
 }

@@ -1,4 +1,5 @@
-//! As many jobs at once as a semaphore lets through: its documentation has this for a limit of tasks.
+//! As many jobs at once as a semaphore lets through: its documentation has this for a limit of
+//! tasks.
 
 use std::sync::Arc;
 

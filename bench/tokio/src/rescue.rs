@@ -6,13 +6,17 @@ use tokio::runtime;
 
 use crate::meter::{block, compute, now, sleeps_of_others};
 use crate::workload::{
-    BLOCK, Failed, IDLE_WAKES_PROCESSES, IDLE_WAKES_REST, IDLE_WAKES_WATCHED, MIXED_BLOCKS_EVERY, MIXED_CLIENTS,
-    MIXED_REQUESTS, MIXED_SHORT, Outcome, RESCUE_COUNT, Scale, check, microseconds, middle_and_worst, percentiles,
+    BLOCK, Failed, IDLE_WAKES_PROCESSES, IDLE_WAKES_REST, IDLE_WAKES_WATCHED, MIXED_BLOCKS_EVERY,
+    MIXED_CLIENTS, MIXED_REQUESTS, MIXED_SHORT, Outcome, RESCUE_COUNT, Scale, check, microseconds,
+    middle_and_worst, percentiles,
 };
 
 pub(crate) fn rescue(scale: Scale) -> Outcome {
-    let runtime =
-        runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().map_err(Failed::error)?;
+    let runtime = runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_time()
+        .build()
+        .map_err(Failed::error)?;
     let mut figures = Vec::new();
     for declared in [false, true] {
         let mut waits = Vec::new();
@@ -39,7 +43,8 @@ pub(crate) async fn mixed(scale: Scale) -> Outcome {
         for request in 0..each {
             let start = now();
             let blocks = (client + request) % MIXED_BLOCKS_EVERY == 0;
-            tokio::spawn(async move { if blocks { block(BLOCK) } else { compute(MIXED_SHORT) } }).await?;
+            tokio::spawn(async move { if blocks { block(BLOCK) } else { compute(MIXED_SHORT) } })
+                .await?;
             if !blocks {
                 waits.push(start.elapsed());
             }
@@ -56,11 +61,16 @@ pub(crate) async fn mixed(scale: Scale) -> Outcome {
 }
 
 pub(crate) fn idle_wakes(scale: Scale) -> Outcome {
-    let runtime =
-        runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().map_err(Failed::error)?;
+    let runtime = runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .map_err(Failed::error)?;
     let count = scale.of(IDLE_WAKES_PROCESSES);
     for _ in 0..count {
-        drop(runtime.spawn(async { tokio::time::sleep(std::time::Duration::from_secs(3600)).await }));
+        drop(
+            runtime.spawn(async { tokio::time::sleep(std::time::Duration::from_secs(3600)).await }),
+        );
     }
     block(IDLE_WAKES_REST);
     let before = sleeps_of_others()?;

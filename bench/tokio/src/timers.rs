@@ -17,9 +17,9 @@ use crate::latch::Latch;
 use crate::meter::{cpu_time, now};
 use crate::workload::{
     Failed, Outcome, SLEEP_50US_COUNT, Scale, TIMER_BEHIND_HOG_COMPUTES, TIMER_BEHIND_HOG_PERIOD,
-    TIMER_BEHIND_HOG_TICKS, TIMERS_BETWEEN_YIELDS, TIMERS_CANCEL_AFTER_MS, TIMERS_CANCEL_COUNT, TIMERS_CANCEL_DELAYED,
-    TIMERS_CANCEL_LIVE, TIMERS_CANCEL_PROCESSES, TIMERS_FIRE_COUNT, TIMERS_FIRE_WITHIN_US, TIMERS_RESET_AFTER,
-    TIMERS_RESET_COUNT, check, each,
+    TIMER_BEHIND_HOG_TICKS, TIMERS_BETWEEN_YIELDS, TIMERS_CANCEL_AFTER_MS, TIMERS_CANCEL_COUNT,
+    TIMERS_CANCEL_DELAYED, TIMERS_CANCEL_LIVE, TIMERS_CANCEL_PROCESSES, TIMERS_FIRE_COUNT,
+    TIMERS_FIRE_WITHIN_US, TIMERS_RESET_AFTER, TIMERS_RESET_COUNT, check, each,
 };
 
 /// Polls a sleep once, which sets its timer; says whether it is pending.
@@ -36,8 +36,9 @@ async fn arm(rng: &mut Rng) -> Pin<Box<Sleep>> {
 pub(crate) async fn cancel(scale: Scale) -> Outcome {
     static TO_BE_READY: Latch = Latch::new();
     TO_BE_READY.set(TIMERS_CANCEL_PROCESSES);
-    let tasks: Vec<_> =
-        (0..TIMERS_CANCEL_PROCESSES).map(|seed| tokio::spawn(arm_and_cancel(seed, scale, &TO_BE_READY))).collect();
+    let tasks: Vec<_> = (0..TIMERS_CANCEL_PROCESSES)
+        .map(|seed| tokio::spawn(arm_and_cancel(seed, scale, &TO_BE_READY)))
+        .collect();
     let mut sum = 0.0;
     for task in tasks {
         sum += task.await?;
@@ -128,7 +129,10 @@ pub(crate) async fn behind_hog(scale: Scale) -> Outcome {
         }
     });
     let ticks = tokio::spawn(async move {
-        let mut ticks = tokio::time::interval_at(Instant::now() + TIMER_BEHIND_HOG_PERIOD, TIMER_BEHIND_HOG_PERIOD);
+        let mut ticks = tokio::time::interval_at(
+            Instant::now() + TIMER_BEHIND_HOG_PERIOD,
+            TIMER_BEHIND_HOG_PERIOD,
+        );
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut late = Vec::new();
         for _ in 0..scale.of(TIMER_BEHIND_HOG_TICKS) {

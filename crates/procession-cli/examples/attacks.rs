@@ -1,7 +1,8 @@
-//! Measures how long others wait beside processes with long steps, and ends with exit code 1 if that is too long.
+//! Measures how long others wait beside processes with long steps, and ends with exit code 1 if
+//! that is too long.
 //!
-//! Up to four processes repeat a step of a fixed duration and yield, on two workers. Beside them, one of four
-//! activities is timed for a second:
+//! Up to four processes repeat a step of a fixed duration and yield, on two workers. Beside them,
+//! one of four activities is timed for a second:
 //!
 //! | activity | what is timed |
 //! |---|---|
@@ -10,14 +11,17 @@
 //! | message | a message to another process and its answer |
 //! | spawn | a process that is spawned and awaited |
 //!
-//! The program prints a Markdown table. Each cell holds the median, the 99th percentile and the longest time,
-//! in milliseconds. The argument, if there is one, is the time for each cell in milliseconds.
+//! The program prints a Markdown table. Each cell holds the median, the 99th percentile and the
+//! longest time, in milliseconds. The argument, if there is one, is the time for each cell in
+//! milliseconds.
 //!
-//! A cell fails if its median exceeds `2 * (2 t + 1 ms)`, or its longest time `10 * (2 t + 1 ms) + 20 ms`, where t is
-//! the duration of the steps. The scheduler promises `2 t + 1 ms` for each wait of a woken process. The rest is for
-//! round trips, which wait several times, and for other programs on the machine.
+//! A cell fails if its median exceeds `2 * (2 t + 1 ms)`, or its longest time
+//! `10 * (2 t + 1 ms) + 20 ms`, where t is the duration of the steps. The scheduler promises
+//! `2 t + 1 ms` for each wait of a woken process. The rest is for round trips, which wait several
+//! times, and for other programs on the machine.
 //!
-//! A second table has attacks of other kinds, on one worker. Each fails if its median exceeds its bound.
+//! A second table has attacks of other kinds, on one worker. Each fails if its median exceeds its
+//! bound.
 //!
 //! | attack | what is timed |
 //! |---|---|
@@ -87,7 +91,8 @@ type Times = Result<Vec<Duration>, Box<dyn Error>>;
 /// What is timed, for so long.
 type Activity = fn(&Scheduler, Duration) -> Times;
 
-const ACTIVITIES: [(&str, Activity); 4] = [("tick", tick), ("echo", echo), ("message", message), ("spawn", spawn)];
+const ACTIVITIES: [(&str, Activity); 4] =
+    [("tick", tick), ("echo", echo), ("message", message), ("spawn", spawn)];
 
 /// An attack of another kind, for so long.
 type Attack = fn(Duration) -> Times;
@@ -100,20 +105,27 @@ const OTHERS: [(&str, Attack, Duration); 4] = [
 ];
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let time = std::env::args().nth(1).map_or(Ok(1000), |text| text.parse().map(|ms: u64| ms.max(1)))?;
+    let time =
+        std::env::args().nth(1).map_or(Ok(1000), |text| text.parse().map(|ms: u64| ms.max(1)))?;
     let time = Duration::from_millis(time);
     let names = ACTIVITIES.map(|(name, _)| name).join(" | ");
-    println!("| steps | hogs | {names} | bound |\n|---|---:|{}---:|", "---:|".repeat(ACTIVITIES.len()));
+    println!(
+        "| steps | hogs | {names} | bound |\n|---|---:|{}---:|",
+        "---:|".repeat(ACTIVITIES.len())
+    );
     let beside_none = [("none", Steps::Block(Duration::ZERO), 0)];
-    let beside_hogs = STEPS.iter().flat_map(|(name, steps)| (1..=HOGS).map(|hogs| (*name, *steps, hogs)));
+    let beside_hogs =
+        STEPS.iter().flat_map(|(name, steps)| (1..=HOGS).map(|hogs| (*name, *steps, hogs)));
     let mut late = Vec::new();
     for (name, steps, hogs) in beside_none.into_iter().chain(beside_hogs) {
         let wait = 2 * steps.duration() + Duration::from_millis(1);
         let bound = 10 * wait + Duration::from_millis(20);
         let mut cells = Vec::new();
         for (activity, measure) in ACTIVITIES {
-            let [median, rare, longest] = spread(beside(steps, hogs, |scheduler| measure(scheduler, time))?)?;
-            for (what, found, bound) in [("median", median, 2 * wait), ("longest", longest, bound)] {
+            let [median, rare, longest] =
+                spread(beside(steps, hogs, |scheduler| measure(scheduler, time))?)?;
+            for (what, found, bound) in [("median", median, 2 * wait), ("longest", longest, bound)]
+            {
                 if found > bound {
                     late.push(format!(
                         "{activity} beside {hogs} that {name}: {what} {found:.1?}, the bound is {bound:?}"
@@ -291,7 +303,8 @@ fn section(time: Duration) -> Times {
 fn rescue(time: Duration) -> Times {
     let (scheduler, start, mut times) = (one_worker()?, now(), Vec::new());
     while start.elapsed() < time {
-        // Longer than between two looks of the watchdog at an idle scheduler, and never in step with them.
+        // Longer than between two looks of the watchdog at an idle scheduler, and never in step
+        // with them.
         block(Duration::from_micros(20_000 + 977 * (times.len() as u64 % 11)));
         let (tells, told) = mpsc::channel();
         let blocks = scheduler.spawn(async move {
@@ -346,7 +359,9 @@ fn stalls(time: Duration, computing: usize) -> Times {
 }
 
 fn joined(process: Handle<Vec<Duration>>, time: Duration) -> Times {
-    Ok(process.join_timeout(time + TIMEOUT).map_err(|_| "a process waits for longer than 30 s")??)
+    Ok(process
+        .join_timeout(time + TIMEOUT)
+        .map_err(|_| "a process waits for longer than 30 s")??)
 }
 
 #[expect(clippy::disallowed_methods, reason = "real time is what is measured")]

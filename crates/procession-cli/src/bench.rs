@@ -1,7 +1,7 @@
 //! `procession bench`: the table of workloads, and what runs it.
 //!
-//! `workload.rs`, `meter.rs` and `latch.rs` know nothing of the runtime. The peers in `bench/` are built with these very files, so
-//! that all do and count the same.
+//! `workload.rs`, `meter.rs` and `latch.rs` know nothing of the runtime. The peers in `bench/` are
+//! built with these very files, so that all do and count the same.
 
 mod coroutines;
 mod fairness;
@@ -37,24 +37,51 @@ pub(crate) use workload::{Failed, ROUNDS_MAX, Scale};
 
 /// In the order of the help, and of a run of all.
 pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
-    Workload { definition: &workload::SPAWN, run: |scheduler, scale| inside(scheduler, processes::spawn(scale)) },
-    Workload { definition: &workload::SKYNET, run: |scheduler, scale| inside(scheduler, processes::skynet(scale)) },
-    Workload { definition: &workload::PINGPONG, run: |scheduler, scale| inside(scheduler, messages::pingpong(scale)) },
-    Workload { definition: &workload::RING, run: |scheduler, scale| inside(scheduler, messages::ring(scale)) },
-    Workload { definition: &workload::FANIN, run: |scheduler, scale| inside(scheduler, messages::fanin(scale)) },
-    Workload { definition: &workload::YIELD, run: |scheduler, scale| inside(scheduler, processes::yields(scale)) },
-    Workload { definition: &workload::STEP, run: |scheduler, scale| inside(scheduler, processes::step(scale)) },
+    Workload {
+        definition: &workload::SPAWN,
+        run: |scheduler, scale| inside(scheduler, processes::spawn(scale)),
+    },
+    Workload {
+        definition: &workload::SKYNET,
+        run: |scheduler, scale| inside(scheduler, processes::skynet(scale)),
+    },
+    Workload {
+        definition: &workload::PINGPONG,
+        run: |scheduler, scale| inside(scheduler, messages::pingpong(scale)),
+    },
+    Workload {
+        definition: &workload::RING,
+        run: |scheduler, scale| inside(scheduler, messages::ring(scale)),
+    },
+    Workload {
+        definition: &workload::FANIN,
+        run: |scheduler, scale| inside(scheduler, messages::fanin(scale)),
+    },
+    Workload {
+        definition: &workload::YIELD,
+        run: |scheduler, scale| inside(scheduler, processes::yields(scale)),
+    },
+    Workload {
+        definition: &workload::STEP,
+        run: |scheduler, scale| inside(scheduler, processes::step(scale)),
+    },
     Workload {
         definition: &workload::STEP_YIELD,
         run: |scheduler, scale| inside(scheduler, processes::step_yield(scale)),
     },
-    Workload { definition: &workload::IDLE_MEM, run: |_, scale| meter::in_fresh_program(&memory::arguments(scale)) },
+    Workload {
+        definition: &workload::IDLE_MEM,
+        run: |_, scale| meter::in_fresh_program(&memory::arguments(scale)),
+    },
     Workload {
         definition: &workload::DOWNS,
         run: |_, scale| meter::in_fresh_program(&memory::arguments_for("--downs-here", scale)),
     },
     Workload { definition: &workload::TIMERS_CANCEL, run: timers::cancel },
-    Workload { definition: &workload::TIMERS_FIRE, run: |scheduler, scale| inside(scheduler, timers::fire(scale)) },
+    Workload {
+        definition: &workload::TIMERS_FIRE,
+        run: |scheduler, scale| inside(scheduler, timers::fire(scale)),
+    },
     Workload {
         definition: &workload::SLEEP_50US,
         run: |scheduler, scale| inside(scheduler, timers::sleep_50us(scale)),
@@ -63,11 +90,23 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
         definition: &workload::TIMER_BEHIND_HOG,
         run: |scheduler, scale| inside(scheduler, timers::behind_hog(scale)),
     },
-    Workload { definition: &workload::ECHO, run: |scheduler, scale| inside(scheduler, network::echo(scale)) },
-    Workload { definition: &workload::HTTP, run: |scheduler, scale| inside(scheduler, network::http(scale)) },
-    Workload { definition: &workload::TIMERS_RESET, run: |scheduler, scale| inside(scheduler, timers::reset(scale)) },
+    Workload {
+        definition: &workload::ECHO,
+        run: |scheduler, scale| inside(scheduler, network::echo(scale)),
+    },
+    Workload {
+        definition: &workload::HTTP,
+        run: |scheduler, scale| inside(scheduler, network::http(scale)),
+    },
+    Workload {
+        definition: &workload::TIMERS_RESET,
+        run: |scheduler, scale| inside(scheduler, timers::reset(scale)),
+    },
     Workload { definition: &workload::RESCUE, run: |_, scale| rescue::rescue(scale) },
-    Workload { definition: &workload::MIXED, run: |scheduler, scale| inside(scheduler, rescue::mixed(scale)) },
+    Workload {
+        definition: &workload::MIXED,
+        run: |scheduler, scale| inside(scheduler, rescue::mixed(scale)),
+    },
     Workload { definition: &workload::UNWATCHED, run: |_, scale| unwatched(scale) },
     Workload { definition: &workload::IDLE_WAKES, run: |_, scale| rescue::idle_wakes(scale) },
     Workload {
@@ -91,7 +130,10 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     Workload { definition: &workload::POOL_TRICKLE, run: pool::trickle },
     Workload { definition: &workload::OBJECTS, run: pool::objects },
     Workload { definition: &workload::CO_SWITCH, run: |_, scale| coroutines::switch(scale) },
-    Workload { definition: &workload::CO_YIELD, run: |scheduler, scale| inside(scheduler, coroutines::yields(scale)) },
+    Workload {
+        definition: &workload::CO_YIELD,
+        run: |scheduler, scale| inside(scheduler, coroutines::yields(scale)),
+    },
     Workload {
         definition: &workload::CO_CHANNEL,
         run: |scheduler, scale| inside(scheduler, coroutines::channels(scale)),
@@ -100,10 +142,15 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
         definition: &workload::CO_APART,
         run: |scheduler, scale| inside(scheduler, coroutines::apart(scale, width())),
     },
-    Workload { definition: &workload::CO_SPAWN, run: |scheduler, scale| inside(scheduler, coroutines::spawns(scale)) },
+    Workload {
+        definition: &workload::CO_SPAWN,
+        run: |scheduler, scale| inside(scheduler, coroutines::spawns(scale)),
+    },
     Workload {
         definition: &workload::CO_ALIVE,
-        run: |_, scale| meter::in_fresh_program(&memory::arguments_for("--coroutine-memory-here", scale)),
+        run: |_, scale| {
+            meter::in_fresh_program(&memory::arguments_for("--coroutine-memory-here", scale))
+        },
     },
     Workload {
         definition: &workload::CO_SKEW,
@@ -129,7 +176,8 @@ impl Default for BenchArgs {
 /// Measures, and prints each figure as soon as it is known.
 pub(crate) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure> {
     let report = Report { runtime: "procession", json: args.json };
-    let chosen = if args.workloads.is_empty() { WORKLOADS.iter().collect() } else { args.workloads.clone() };
+    let chosen =
+        if args.workloads.is_empty() { WORKLOADS.iter().collect() } else { args.workloads.clone() };
     for workload in chosen {
         let failure = |failed| Failure::Bench(workload.definition.name, failed);
         let scheduler = scheduler().map_err(failure)?;
@@ -192,11 +240,15 @@ fn width() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get).min(WIDTH)
 }
 
-/// How long a workload may take: far more than any does, even on a busy machine. A lost wake-up must be reported, not waited for.
+/// How long a workload may take: far more than any does, even on a busy machine. A lost wake-up
+/// must be reported, not waited for.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs `workload` as a process.
-fn inside(scheduler: &Scheduler, workload: impl Future<Output = Outcome> + Send + 'static) -> Outcome {
+fn inside(
+    scheduler: &Scheduler,
+    workload: impl Future<Output = Outcome> + Send + 'static,
+) -> Outcome {
     // A channel, because a join with a timeout would have the workers look at a timer.
     let (to_here, outcome) = mpsc::sync_channel(1);
     let process = scheduler.spawn(async move { to_here.send(workload.await) });
@@ -204,7 +256,9 @@ fn inside(scheduler: &Scheduler, workload: impl Future<Output = Outcome> + Send 
         Ok(outcome) => outcome,
         Err(RecvTimeoutError::Timeout) => Err(Failed::Late(PATIENCE)),
         // It has panicked.
-        Err(RecvTimeoutError::Disconnected) => Err(process.join().expect_err("it has sent nothing").into()),
+        Err(RecvTimeoutError::Disconnected) => {
+            Err(process.join().expect_err("it has sent nothing").into())
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! What the command line may say: one table of flags, from which it is parsed and its help is written.
+//! What the command line may say: one table of flags, from which it is parsed and its help is
+//! written.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Write};
@@ -52,7 +53,8 @@ const FLAGS: &[Flag] = &[
         help: "serve at ADDR, a host and a port (127.0.0.1:0, which is any free port)",
         of: Some(Command::Trial),
         takes: Takes::Value("ADDR", |parsed, value| {
-            parsed.trial.listen = value.to_str().ok_or_else(|| UsageError::Listen(lossy(value)))?.to_owned();
+            parsed.trial.listen =
+                value.to_str().ok_or_else(|| UsageError::Listen(lossy(value)))?.to_owned();
             Ok(())
         }),
     },
@@ -165,12 +167,18 @@ const COMMANDS: [(&str, Command, &str); 3] = [
 ];
 
 fn seconds(flag: &'static str, value: &OsStr) -> Result<u64, UsageError> {
-    let seconds = value.to_str().and_then(|text| text.parse().ok()).filter(|count| (1..=SECONDS_MAX).contains(count));
+    let seconds = value
+        .to_str()
+        .and_then(|text| text.parse().ok())
+        .filter(|count| (1..=SECONDS_MAX).contains(count));
     seconds.ok_or_else(|| UsageError::Seconds(flag, lossy(value)))
 }
 
 fn set_rounds(parsed: &mut Parsed, value: &OsStr) -> Result<(), UsageError> {
-    let rounds = value.to_str().and_then(|text| text.parse().ok()).filter(|rounds| (1..=ROUNDS_MAX).contains(rounds));
+    let rounds = value
+        .to_str()
+        .and_then(|text| text.parse().ok())
+        .filter(|rounds| (1..=ROUNDS_MAX).contains(rounds));
     parsed.bench.rounds = rounds.ok_or_else(|| UsageError::Rounds(lossy(value)))?;
     Ok(())
 }
@@ -188,7 +196,8 @@ struct Parsed {
     here: Option<Here>,
 }
 
-/// Understands a command line, without the name of the program. A call for help is heard beside any mistake.
+/// Understands a command line, without the name of the program. A call for help is heard beside any
+/// mistake.
 pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs, UsageError> {
     let mut parsed = Parsed::default();
     let mut mistake = None;
@@ -229,20 +238,28 @@ fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageE
         None => return Ok(false),
         // What follows is the program's.
         Some(Arg::Value(word)) if parsed.command == Some(Command::Run) => {
-            parsed.run.program = Some(word.into_string().map_err(|word| UsageError::Word(lossy(&word)))?);
+            parsed.run.program =
+                Some(word.into_string().map_err(|word| UsageError::Word(lossy(&word)))?);
             for argument in parser.raw_args()? {
-                parsed.run.arguments.push(argument.into_string().map_err(|word| UsageError::Word(lossy(&word)))?);
+                parsed
+                    .run
+                    .arguments
+                    .push(argument.into_string().map_err(|word| UsageError::Word(lossy(&word)))?);
             }
             return Ok(false);
         }
         Some(Arg::Value(word)) => return parsed.take_word(&lossy(&word)).map(|()| true),
         Some(Arg::Long(name)) => {
-            let fits = |flag: &&Flag| flag.long == name && flag.of.is_none_or(|of| parsed.command == Some(of));
+            let fits = |flag: &&Flag| {
+                flag.long == name && flag.of.is_none_or(|of| parsed.command == Some(of))
+            };
             // An option of another command is known, and refused later.
             let any = || FLAGS.iter().find(|flag| flag.long == name);
             (FLAGS.iter().find(fits).or_else(any), format!("--{name}"))
         }
-        Some(Arg::Short(name)) => (FLAGS.iter().find(|flag| flag.short == Some(name)), format!("-{name}")),
+        Some(Arg::Short(name)) => {
+            (FLAGS.iter().find(|flag| flag.short == Some(name)), format!("-{name}"))
+        }
     };
     let flag = flag.ok_or(UsageError::UnknownFlag(written))?;
     parsed.used.extend(flag.of.map(|of| (flag.long, of)));
@@ -259,11 +276,14 @@ impl Parsed {
         match self.command {
             None => {
                 let command = COMMANDS.iter().find(|(name, ..)| *name == word);
-                self.command = Some(command.ok_or_else(|| UsageError::UnknownCommand(word.to_owned()))?.1);
+                self.command =
+                    Some(command.ok_or_else(|| UsageError::UnknownCommand(word.to_owned()))?.1);
             }
             Some(Command::Bench) => {
                 let workload = WORKLOADS.iter().find(|workload| workload.definition.name == word);
-                self.bench.workloads.push(workload.ok_or_else(|| UsageError::UnknownWorkload(word.to_owned()))?);
+                self.bench
+                    .workloads
+                    .push(workload.ok_or_else(|| UsageError::UnknownWorkload(word.to_owned()))?);
             }
             Some(Command::Trial | Command::Run) => return Err(UsageError::Word(word.to_owned())),
         }
@@ -305,23 +325,34 @@ impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let commands = COMMANDS.map(|(name, ..)| name).join(", ");
         match self {
-            Self::NoCommand => write!(f, "no command given: the commands are {commands}; see --help"),
+            Self::NoCommand => {
+                write!(f, "no command given: the commands are {commands}; see --help")
+            }
             Self::NoProgram => f.write_str("no program given: see run --help"),
-            Self::UnknownCommand(name) => write!(f, "unknown command '{name}': the commands are {commands}"),
+            Self::UnknownCommand(name) => {
+                write!(f, "unknown command '{name}': the commands are {commands}")
+            }
             Self::UnknownFlag(name) => write!(f, "unknown option '{name}': see --help"),
             Self::UnknownWorkload(name) => {
-                let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.definition.name).collect();
+                let names: Vec<&str> =
+                    WORKLOADS.iter().map(|workload| workload.definition.name).collect();
                 write!(f, "unknown workload '{name}': the workloads are {}", names.join(", "))
             }
-            Self::Rounds(value) => write!(f, "invalid number of rounds '{value}': it must be from 1 to {ROUNDS_MAX}"),
+            Self::Rounds(value) => {
+                write!(f, "invalid number of rounds '{value}': it must be from 1 to {ROUNDS_MAX}")
+            }
             Self::Seconds(flag, value) => {
                 write!(
                     f,
                     "invalid value '{value}' of option '{flag}': it must be a whole number of seconds from 1 to {SECONDS_MAX}"
                 )
             }
-            Self::Listen(value) => write!(f, "invalid address '{value}': it must be a host and a port"),
-            Self::OtherCommand(flag) => write!(f, "the option '--{flag}' belongs to another command: see --help"),
+            Self::Listen(value) => {
+                write!(f, "invalid address '{value}': it must be a host and a port")
+            }
+            Self::OtherCommand(flag) => {
+                write!(f, "the option '--{flag}' belongs to another command: see --help")
+            }
             Self::Word(word) => write!(f, "unexpected word '{word}': see --help"),
             Self::Value(error) => error.fmt(f),
         }
@@ -392,13 +423,18 @@ fn help(of: Option<Command>) -> String {
         None => COMMANDS.iter().for_each(|(name, _, what)| row(&mut text, name, what)),
         Some(Command::Trial | Command::Run) => {}
         Some(Command::Bench) => {
-            WORKLOADS.iter().for_each(|workload| row(&mut text, workload.definition.name, workload.definition.what));
+            WORKLOADS.iter().for_each(|workload| {
+                row(&mut text, workload.definition.name, workload.definition.what)
+            });
         }
     }
     text.push_str("\nOptions:\n");
-    for flag in FLAGS.iter().filter(|flag| !flag.help.is_empty() && (flag.of.is_none() || flag.of == of)) {
+    for flag in
+        FLAGS.iter().filter(|flag| !flag.help.is_empty() && (flag.of.is_none() || flag.of == of))
+    {
         let short = flag.short.map_or(String::from("    "), |short| format!("-{short}, "));
-        let value = if let Takes::Value(name, _) = flag.takes { format!(" {name}") } else { String::new() };
+        let value =
+            if let Takes::Value(name, _) = flag.takes { format!(" {name}") } else { String::new() };
         row(&mut text, &format!("{short}--{}{value}", flag.long), flag.help);
     }
     text + EXIT_CODES
@@ -415,7 +451,8 @@ mod tests {
     #[test]
     fn every_command_line_of_the_readme_makes_sense() {
         let readme = include_str!("../README.md");
-        let lines: Vec<&str> = readme.lines().filter_map(|line| line.strip_prefix("procession ")).collect();
+        let lines: Vec<&str> =
+            readme.lines().filter_map(|line| line.strip_prefix("procession ")).collect();
         for line in &lines {
             let words = line.split('#').next().unwrap_or_default().split_whitespace();
             if let Err(error) = parse(words.map(OsString::from)) {

@@ -1,9 +1,10 @@
 //! The `procession` command. `flags.rs` says what it understands, `run.rs` what it does.
 //!
 //! # Exit codes
-//! 0: all went well, also if whoever read the output went away, or one signal asked for an end in order. 1: a promise was broken, a program failed, a workload
-//! gave a wrong result, something could not run, or the output could not be written. 2: the command line makes no sense. 130, 143: a second
-//! SIGINT or SIGTERM ended the program at once.
+//! 0: all went well, also if whoever read the output went away, or one signal asked for an end in
+//! order. 1: a promise was broken, a program failed, a workload gave a wrong result, something
+//! could not run, or the output could not be written. 2: the command line makes no sense. 130, 143:
+//! a second SIGINT or SIGTERM ended the program at once.
 #![deny(unsafe_code)]
 
 #[cfg(not(procession_loom))]

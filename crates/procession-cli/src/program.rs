@@ -6,7 +6,9 @@ use std::io::{self, IsTerminal as _};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use procession::{BuildError, Exit, Instant, Pid, ProcessSnapshot, Scheduler, Select, Snapshot, SpawnOptions};
+use procession::{
+    BuildError, Exit, Instant, Pid, ProcessSnapshot, Scheduler, Select, Snapshot, SpawnOptions,
+};
 use procession_lua::{Output, Program, Value};
 
 use crate::run::Failure;
@@ -58,7 +60,9 @@ impl fmt::Display for RunError {
             Self::Load(error) => error.fmt(f),
             Self::Scheduler(error) => write!(f, "cannot start a scheduler: {error}"),
             Self::Signals(error) => write!(f, "cannot listen to signals: {error}"),
-            Self::Ended(program, Exit::Failed(text)) => write!(f, "main of {program} failed: {text}"),
+            Self::Ended(program, Exit::Failed(text)) => {
+                write!(f, "main of {program} failed: {text}")
+            }
             Self::Ended(program, exit) => write!(f, "main of {program} ended: {exit}"),
             Self::Unfinished(program, count) => {
                 write!(f, "cannot end {program}: {count} of its processes did not end in time")
@@ -70,7 +74,10 @@ impl fmt::Display for RunError {
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let name = args.program.clone().unwrap_or_default();
     let (out, err) = Output::standard();
-    let program = Program::read(&name).map_err(RunError::Load)?.report_failures().output(out.clone(), err.clone());
+    let program = Program::read(&name)
+        .map_err(RunError::Load)?
+        .report_failures()
+        .output(out.clone(), err.clone());
     let end_asked = EndAsked::listen().map_err(RunError::Signals)?;
     let scheduler = Scheduler::builder().build().map_err(RunError::Scheduler)?;
     let ended = scheduler.block_on(async {
@@ -109,7 +116,8 @@ async fn run_program(
 ) -> Result<Option<Result<Value, Exit>>, RunError> {
     let signals = end_asked.stream().map_err(RunError::Signals)?;
     let arguments: Vec<Value> = args.arguments.iter().map(Value::string).collect();
-    let mut main = program.spawn_with(SpawnOptions::new().on(scheduler), "main", arguments)?.into_parts().1;
+    let mut main =
+        program.spawn_with(SpawnOptions::new().on(scheduler), "main", arguments)?.into_parts().1;
     let mut statistics = args.stats.then(|| Statistics::new(io::stderr().is_terminal()));
     loop {
         let mut signal = [0];
@@ -167,10 +175,15 @@ impl Statistics {
             let label = process.label.as_deref().unwrap_or("-");
             let pid = process.pid.to_string();
             let (steps, mailbox, received) = (since(process), process.mailbox, process.received);
-            writeln!(text, "{pid:<14} {label:<20} {steps:>8} {mailbox:>8} {received:>9}  {:?}", process.state)
-                .expect("a string has room");
+            writeln!(
+                text,
+                "{pid:<14} {label:<20} {steps:>8} {mailbox:>8} {received:>9}  {:?}",
+                process.state
+            )
+            .expect("a string has room");
         }
-        self.steps = snapshot.processes.iter().map(|process| (process.pid, process.steps)).collect();
+        self.steps =
+            snapshot.processes.iter().map(|process| (process.pid, process.steps)).collect();
         let last = std::mem::replace(&mut self.lines, text.lines().count());
         if self.in_place && last > 0 {
             // To the beginning of the line so many lines above, and what is below goes.
@@ -194,9 +207,12 @@ mod tests {
 
     #[test]
     fn a_program_that_waits_has_no_timer_of_the_command() {
-        let scheduler = Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
-        let program = Program::load("test", "function main() process.receive() end").expect("it is Lua");
-        let (end_asked, err) = (EndAsked::listen().expect("signals can be heard"), Output::new(std::io::sink()));
+        let scheduler =
+            Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
+        let program =
+            Program::load("test", "function main() process.receive() end").expect("it is Lua");
+        let (end_asked, err) =
+            (EndAsked::listen().expect("signals can be heard"), Output::new(std::io::sink()));
         for stats in [false, true] {
             let args = RunArgs { stats, ..RunArgs::default() };
             let timers = scheduler.block_on(async {
@@ -210,7 +226,8 @@ mod tests {
 
     #[test]
     fn on_a_terminal_a_table_takes_the_place_of_the_last() {
-        let scheduler = Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
+        let scheduler =
+            Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
         drop(scheduler.spawn(std::future::pending::<()>()));
         let snapshot = scheduler.snapshot();
         let mut statistics = Statistics::new(true);

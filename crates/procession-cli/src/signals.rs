@@ -1,4 +1,5 @@
-//! Signals: the first SIGINT or SIGTERM asks for an end in order, the second ends the program at once.
+//! Signals: the first SIGINT or SIGTERM asks for an end in order, the second ends the program at
+//! once.
 
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream as StdStream;
@@ -15,8 +16,8 @@ use signal_hook::low_level::pipe;
 pub(crate) struct EndAsked(Arc<AtomicBool>);
 
 impl EndAsked {
-    /// From here on signals are heard. With a second one the program exits, in the handler, as one that the signal has ended is reported: with 128
-    /// and its number.
+    /// From here on signals are heard. With a second one the program exits, in the handler, as one
+    /// that the signal has ended is reported: with 128 and its number.
     pub(crate) fn listen() -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
@@ -27,7 +28,8 @@ impl EndAsked {
         Ok(Self(asked))
     }
 
-    /// Returns a stream, of the calling thread's scheduler, that becomes readable with the first signal.
+    /// Returns a stream, of the calling thread's scheduler, that becomes readable with the first
+    /// signal.
     pub(crate) fn stream(&self) -> io::Result<UnixStream> {
         let (reader, mut writer) = StdStream::pair()?;
         for signal in [SIGINT, SIGTERM] {

@@ -1,5 +1,5 @@
-//! `procession trial`: a service, clients, and everything that goes wrong in programs. What is printed is counted or measured; the promises that
-//! are judged are listed in [`Ledger`].
+//! `procession trial`: a service, clients, and everything that goes wrong in programs. What is
+//! printed is counted or measured; the promises that are judged are listed in [`Ledger`].
 
 #[path = "../examples/faults/faults.rs"]
 mod faults;
@@ -29,13 +29,15 @@ use load::Client;
 use service::Service;
 use stage::{STAGES, Stage};
 
-/// Long enough for each stage to show something, short enough for somebody who has just cloned the repository.
+/// Long enough for each stage to show something, short enough for somebody who has just cloned the
+/// repository.
 const SECONDS: u64 = 20;
 pub(crate) const SECONDS_MAX: u64 = 3600;
 const DEADLINE_SECONDS: u64 = 5;
 /// Clients, if there are descriptors for them.
 const CONNECTIONS: u64 = 50;
-/// Descriptors for everything but connections: standard streams, the schedulers' own, the listener, a pipe, files that are read meanwhile.
+/// Descriptors for everything but connections: standard streams, the schedulers' own, the listener,
+/// a pipe, files that are read meanwhile.
 const DESCRIPTORS_KEPT: u64 = 24;
 /// Each client and each slow client has a descriptor at either end.
 const DESCRIPTORS_EACH: u64 = 4;
@@ -44,7 +46,8 @@ const THREADS_SPARE: usize = 64;
 const THREADS_MAX: usize = 4096;
 /// Between two looks at the figures, at the terminal, and at the flag of the signals.
 const TICK: Duration = Duration::from_millis(100);
-/// What clients get beyond the end of a stage and the patience of each: more says that one of them was forgotten.
+/// What clients get beyond the end of a stage and the patience of each: more says that one of them
+/// was forgotten.
 const CLIENTS_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -57,7 +60,11 @@ pub(crate) struct TrialArgs {
 
 impl Default for TrialArgs {
     fn default() -> Self {
-        Self { listen: String::from("127.0.0.1:0"), seconds: SECONDS, deadline: Duration::from_secs(DEADLINE_SECONDS) }
+        Self {
+            listen: String::from("127.0.0.1:0"),
+            seconds: SECONDS,
+            deadline: Duration::from_secs(DEADLINE_SECONDS),
+        }
     }
 }
 
@@ -89,16 +96,20 @@ impl fmt::Display for TrialError {
         match self {
             Self::System { act, cause } => write!(f, "cannot {act}: {cause}"),
             Self::Runtime { act, cause } => write!(f, "cannot {act}: {cause}"),
-            Self::Stuck(stage) => write!(f, "cannot end the stage '{stage}': its clients neither end nor give up"),
-            Self::Broken(count) => write!(f, "the trial was lost: {count} of the promises above were broken"),
+            Self::Stuck(stage) => {
+                write!(f, "cannot end the stage '{stage}': its clients neither end nor give up")
+            }
+            Self::Broken(count) => {
+                write!(f, "the trial was lost: {count} of the promises above were broken")
+            }
         }
     }
 }
 
 /// Holds the trial, and prints each stage as soon as it is over.
 pub(crate) fn run(args: &TrialArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let end_asked =
-        EndAsked::listen().map_err(|cause| TrialError::System { act: "listen to signals".into(), cause })?;
+    let end_asked = EndAsked::listen()
+        .map_err(|cause| TrialError::System { act: "listen to signals".into(), cause })?;
     keep_expected_panics_quiet();
     let mut trial = Trial::begin(args, end_asked)?;
     trial.head(out)?;
@@ -117,7 +128,11 @@ pub(crate) fn run(args: &TrialArgs, out: &mut impl Write) -> Result<(), Failure>
         writeln!(out, "  broken: {} stages in which nothing was answered", trial.silent_stages)?;
     }
     if !shutdown.in_time {
-        writeln!(out, "  broken: the shutdown took {:.1?}, and had {:.1?}", shutdown.took, args.deadline)?;
+        writeln!(
+            out,
+            "  broken: the shutdown took {:.1?}, and had {:.1?}",
+            shutdown.took, args.deadline
+        )?;
     }
     if broken > 0 {
         return Err(TrialError::Broken(broken).into());
@@ -153,8 +168,9 @@ struct Shutdown {
 impl Trial {
     fn begin(args: &TrialArgs, end_asked: EndAsked) -> Result<Self, TrialError> {
         let width = available_parallelism().map_or(1, NonZero::get);
-        let connections =
-            (machine::descriptors().saturating_sub(DESCRIPTORS_KEPT) / DESCRIPTORS_EACH).clamp(1, CONNECTIONS);
+        let connections = (machine::descriptors().saturating_sub(DESCRIPTORS_KEPT)
+            / DESCRIPTORS_EACH)
+            .clamp(1, CONNECTIONS);
         let threads_max = (stage::blocked_threads(width) + width + THREADS_SPARE).min(THREADS_MAX);
         let service = Service::start(&args.listen, threads_max, args.deadline)?;
         // One worker: clients shall measure, not compete.
@@ -162,13 +178,30 @@ impl Trial {
         let clients = clients.map_err(|cause| TrialError::runtime("start a scheduler", cause))?;
         let stage_time = Duration::from_secs(args.seconds) / STAGES.len() as u32;
         let (sums, seconds, deadline) = (Arc::new(Sums::default()), args.seconds, args.deadline);
-        Ok(Self { service, clients, sums, end_asked, connections, stage_time, seconds, deadline, silent_stages: 0 })
+        Ok(Self {
+            service,
+            clients,
+            sums,
+            end_asked,
+            connections,
+            stage_time,
+            seconds,
+            deadline,
+            silent_stages: 0,
+        })
     }
 
     fn head(&self, out: &mut impl Write) -> io::Result<()> {
-        let (width, connections, address) = (self.service.scheduler.width(), self.connections, self.service.address);
-        writeln!(out, "An HTTP service at http://{address}/ (curl it meanwhile), a process for each connection,")?;
-        writeln!(out, "{width} workers; {connections} clients in this program, on a scheduler of their own.\n")?;
+        let (width, connections, address) =
+            (self.service.scheduler.width(), self.connections, self.service.address);
+        writeln!(
+            out,
+            "An HTTP service at http://{address}/ (curl it meanwhile), a process for each connection,"
+        )?;
+        writeln!(
+            out,
+            "{width} workers; {connections} clients in this program, on a scheduler of their own.\n"
+        )?;
         let [rate, p50, p99, longest, threads, rescues] =
             ["requests/s", "p50 ms", "p99 ms", "longest", "threads", "rescues"];
         writeln!(out, "{:<46}{rate:>10}{p50:>8}{p99:>8}{longest:>9}{threads:>9}{rescues:>9}", "")?;
@@ -197,7 +230,8 @@ impl Trial {
             }
         }
         drop(client);
-        let mut line = Line { title: fault.title(self.connections), threads: 0, latencies, ..Line::default() };
+        let mut line =
+            Line { title: fault.title(self.connections), threads: 0, latencies, ..Line::default() };
         let (mut fault, mut shutdown) = (Some(fault), None);
         loop {
             let waited = ended.recv_timeout(TICK);
@@ -229,7 +263,10 @@ impl Trial {
         if let Some(shutdown) = &shutdown {
             let why = if shutdown.was_asked { "asked for by a signal" } else { "amid the load" };
             let (took, finished) = (shutdown.took, shutdown.finished);
-            writeln!(out, "  shutdown, {why}: took {took:.1?}, answered {finished} requests meanwhile")?;
+            writeln!(
+                out,
+                "  shutdown, {why}: took {took:.1?}, answered {finished} requests meanwhile"
+            )?;
         }
         out.flush()?;
         Ok(shutdown)
@@ -260,7 +297,14 @@ struct Line {
 impl Default for Line {
     fn default() -> Self {
         let latencies = Arc::new(Latencies::new());
-        Self { title: String::new(), took: Duration::ZERO, answered: 0, latencies, threads: 0, rescues: 0 }
+        Self {
+            title: String::new(),
+            took: Duration::ZERO,
+            answered: 0,
+            latencies,
+            threads: 0,
+            rescues: 0,
+        }
     }
 }
 
@@ -271,7 +315,10 @@ impl fmt::Display for Line {
         let [p50, p99] = [500, 990].map(|share| milliseconds(self.latencies.permille(share)));
         let longest = milliseconds(self.latencies.longest());
         let Self { title, threads, rescues, .. } = self;
-        write!(f, "{title:<46}{rate:>10.0}{p50:>8.2}{p99:>8.2}{longest:>9.1}{threads:>9}{rescues:>9}")
+        write!(
+            f,
+            "{title:<46}{rate:>10.0}{p50:>8.2}{p99:>8.2}{longest:>9.1}{threads:>9}{rescues:>9}"
+        )
     }
 }
 

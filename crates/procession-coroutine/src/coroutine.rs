@@ -77,7 +77,9 @@ impl fmt::Display for UnwindError {
         f.write_str(match self {
             Self::Panicked(_) => "the coroutine panicked while it was unwound",
             Self::Stuck => "the coroutine catches its unwinding and suspends again",
-            Self::Aborts => "this program aborts on panics, so a suspended coroutine cannot be unwound",
+            Self::Aborts => {
+                "this program aborts on panics, so a suspended coroutine cannot be unwound"
+            }
         })
     }
 }
@@ -118,7 +120,10 @@ impl<I, Y> Suspender<'_, I, Y> {
     // the last calls were made on another stack.
     #[inline(always)]
     pub fn suspend(&self, out: Y) -> I {
-        assert!(self.may_suspend(), "a coroutine cannot be suspended while its thread is panicking");
+        assert!(
+            self.may_suspend(),
+            "a coroutine cannot be suspended while its thread is panicking"
+        );
         match self.0.suspend(out) {
             Input::Resume(input) => input,
             Input::Unwind => unwind_now(),
@@ -224,7 +229,11 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
     ///
     /// # Safety
     /// The conditions of [`new`](Self::new) apply.
-    pub unsafe fn spawned_at<F>(stack: Stack, location: &'static Location<'static>, function: F) -> Self
+    pub unsafe fn spawned_at<F>(
+        stack: Stack,
+        location: &'static Location<'static>,
+        function: F,
+    ) -> Self
     where
         F: FnOnce(&Suspender<'_, I, Y>, I) -> R + 'static,
     {
@@ -255,7 +264,13 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
                 Input::Unwind => unreachable!("a coroutine that was not entered is not unwound"),
             }
         });
-        Self { inner: ManuallyDrop::new(inner), name: None, end, stays: true, own_thread: PhantomData }
+        Self {
+            inner: ManuallyDrop::new(inner),
+            name: None,
+            end,
+            stays: true,
+            own_thread: PhantomData,
+        }
     }
 
     fn header(&self) -> &Header {
@@ -422,6 +437,9 @@ impl<I: 'static, Y: 'static, R: 'static> Drop for Coroutine<I, Y, R> {
 impl<I: 'static, Y: 'static, R: 'static> fmt::Debug for Coroutine<I, Y, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let started = self.is_started();
-        f.debug_struct("Coroutine").field("started", &started).field("done", &self.is_done()).finish_non_exhaustive()
+        f.debug_struct("Coroutine")
+            .field("started", &started)
+            .field("done", &self.is_done())
+            .finish_non_exhaustive()
     }
 }

@@ -80,7 +80,11 @@ pub(crate) fn has_page_table_guards() -> bool {
 ///
 /// # Safety
 /// `[mapped]`, and the range is not in use.
-pub(crate) unsafe fn make(start: NonNull<u8>, length: usize, wanted: Made) -> Result<Made, GuardError> {
+pub(crate) unsafe fn make(
+    start: NonNull<u8>,
+    length: usize,
+    wanted: Made,
+) -> Result<Made, GuardError> {
     // The kernel refuses this guard in a mapping that is locked into memory. `mprotect` still works
     // there.
     if wanted == Made::InPageTables && install(start, length).is_ok() {
@@ -130,11 +134,14 @@ fn install(_: NonNull<u8>, _: usize) -> io::Result<()> {
 /// Maps fresh memory that costs nothing until it is touched, in pages of the normal size.
 pub(crate) fn map(length: usize) -> io::Result<NonNull<u8>> {
     #[cfg(target_os = "linux")]
-    const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
+    const FLAGS: i32 =
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
     #[cfg(not(target_os = "linux"))]
     const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANON;
     // SAFETY: a fresh mapping touches nothing that exists.
-    let start = unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, FLAGS, -1, 0) };
+    let start = unsafe {
+        libc::mmap(ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, FLAGS, -1, 0)
+    };
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }

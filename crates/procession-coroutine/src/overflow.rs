@@ -84,7 +84,9 @@ pub(crate) fn add(start: usize, length: usize, span: usize, guard: usize) -> boo
 /// Removes a mapping.
 pub(crate) fn remove(start: usize) {
     let _changes = CHANGES.lock().expect("nothing that can panic runs under this lock");
-    let found = RANGES.iter().find(|range| range.end.load(Relaxed) != 0 && range.start.load(Relaxed) == start);
+    let found = RANGES
+        .iter()
+        .find(|range| range.end.load(Relaxed) != 0 && range.start.load(Relaxed) == start);
     if let Some(range) = found {
         range.end.store(0, Release);
     }

@@ -111,7 +111,9 @@ impl fmt::Display for StackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no stack of {} bytes: ", self.wanted)?;
         match &self.kind {
-            StackErrorKind::TooLarge => write!(f, "the largest has {} bytes", capacity(SPAN_BITS.end - 1)),
+            StackErrorKind::TooLarge => {
+                write!(f, "the largest has {} bytes", capacity(SPAN_BITS.end - 1))
+            }
             StackErrorKind::Limit(limit) => write!(f, "the limit of {limit} stacks is reached"),
             StackErrorKind::Guards(budget) => {
                 write!(
@@ -191,7 +193,12 @@ impl Builder {
             overflow::install();
         }
         Ok(Stacks(Arc::new(Shared {
-            config: Arc::new(Config { limit: self.limit, guards, lazily: self.lazily, counters: Counters::default() }),
+            config: Arc::new(Config {
+                limit: self.limit,
+                guards,
+                lazily: self.lazily,
+                counters: Counters::default(),
+            }),
             sizes: [const { OnceLock::new() }; SPANS],
         })))
     }
@@ -263,7 +270,9 @@ fn capacity(span_bits: u32) -> usize {
 /// Returns the smallest span that has room for `bytes`.
 #[inline]
 fn span_bits_for(bytes: usize) -> Option<u32> {
-    SPAN_BITS.into_iter().find(|&span_bits| capacity(span_bits) >= bytes.max(corosensei::stack::MIN_STACK_SIZE))
+    SPAN_BITS
+        .into_iter()
+        .find(|&span_bits| capacity(span_bits) >= bytes.max(corosensei::stack::MIN_STACK_SIZE))
 }
 
 fn guard_length(span: usize) -> usize {
@@ -321,7 +330,8 @@ impl Stacks {
     /// Call this once in a period of some seconds, which should be long compared to the program's
     /// bursts. Returns `true` if a later call may find more memory to give back.
     pub fn expire(&self) -> bool {
-        let left = self.0.sizes.iter().filter_map(OnceLock::get).filter(|size| size.expire()).count();
+        let left =
+            self.0.sizes.iter().filter_map(OnceLock::get).filter(|size| size.expire()).count();
         left > 0
     }
 
@@ -454,7 +464,8 @@ impl SizeClass {
             let idle = slots.free_min.min(slots.free.len());
             // Clean slots are already at the bottom, and stay there.
             let clean = slots.free[..idle].iter().take_while(|slot| slot.clean).count();
-            let expired: Vec<Slot> = slots.free.drain(clean..idle.min(clean + EXPIRED_AT_ONCE)).collect();
+            let expired: Vec<Slot> =
+                slots.free.drain(clean..idle.min(clean + EXPIRED_AT_ONCE)).collect();
             (expired, slots.free.iter().any(|slot| !slot.clean))
         });
         for slot in &expired {
@@ -494,7 +505,8 @@ impl Slots {
             return Ok(slot);
         }
         if self.slabs.last().is_none_or(|slab| self.handed_out == slab.count) {
-            let wanted = self.slabs.last().map_or(SLAB_FIRST, |slab| (slab.count * 2).min(SLAB_MAX));
+            let wanted =
+                self.slabs.last().map_or(SLAB_FIRST, |slab| (slab.count * 2).min(SLAB_MAX));
             let count = wanted.min(SLAB_BYTES_MAX / size.span).max(1);
             let start = guard::map(count * size.span).map_err(StackErrorKind::System)?;
             if !overflow::add(start.addr().get(), count * size.span, size.span, size.guard) {
@@ -519,7 +531,8 @@ impl Slots {
 fn register_with_valgrind(bottom: NonNull<u8>, guard: usize, span: usize) {
     // SAFETY: [slab] the span of a stack.
     let usable = unsafe { bottom.add(guard) };
-    let registration = corosensei::stack::valgrind::ValgrindStackRegistration::new(usable.as_ptr(), span - guard);
+    let registration =
+        corosensei::stack::valgrind::ValgrindStackRegistration::new(usable.as_ptr(), span - guard);
     // The registration is permanent. If something else is mapped there later, valgrind is only
     // slightly more lenient about it.
     std::mem::forget(registration);
@@ -576,7 +589,10 @@ impl Drop for Stack {
 
 impl fmt::Debug for Stack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stack").field("bottom", &self.bottom).field("capacity", &self.capacity()).finish()
+        f.debug_struct("Stack")
+            .field("bottom", &self.bottom)
+            .field("capacity", &self.capacity())
+            .finish()
     }
 }
 

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::sync::PoisonError;
 
 use procession_coroutine::{
-    Coroutine, Guards, Resumed, Stack, StackCache, Stacks, Suspender, UNWINDINGS, UnwindError, Unwinding,
+    Coroutine, Guards, Resumed, Stack, StackCache, Stacks, Suspender, UNWINDINGS, UnwindError,
+    Unwinding,
 };
 use procession_sync::Mutex;
 
@@ -25,7 +26,9 @@ where
     unsafe { Coroutine::new(stack, function) }
 }
 
-fn coroutine<I, Y, R>(function: impl FnOnce(&Suspender<'_, I, Y>, I) -> R + 'static) -> Coroutine<I, Y, R> {
+fn coroutine<I, Y, R>(
+    function: impl FnOnce(&Suspender<'_, I, Y>, I) -> R + 'static,
+) -> Coroutine<I, Y, R> {
     made(stacks().take(64 << 10).expect("a stack is available"), function)
 }
 
@@ -65,7 +68,8 @@ fn a_panic_continues_in_the_caller_of_resume() {
         resume_unwind(Box::new("the payload"));
     });
     assert_eq!(fails.resume(()), Resumed::Suspended(()));
-    let payload = catch_unwind(AssertUnwindSafe(|| fails.resume(()))).expect_err("the coroutine panics");
+    let payload =
+        catch_unwind(AssertUnwindSafe(|| fails.resume(()))).expect_err("the coroutine panics");
     assert_eq!(*payload.downcast::<&str>().expect("a text"), "the payload");
     assert_eq!(dropped.get(), 1, "its stack was unwound");
     assert!(fails.is_done());
@@ -76,8 +80,12 @@ fn a_panic_continues_in_the_caller_of_resume() {
 fn resuming_an_ended_coroutine_panics_and_harms_nothing() {
     let mut ends = coroutine(|_: &Suspender<'_, (), ()>, ()| 1);
     assert_eq!(ends.resume(()), Resumed::Returned(1));
-    let panic = catch_unwind(AssertUnwindSafe(|| ends.resume(()))).expect_err("the coroutine panics");
-    assert_eq!(*panic.downcast::<&str>().expect("a text"), "a coroutine that has ended cannot be resumed");
+    let panic =
+        catch_unwind(AssertUnwindSafe(|| ends.resume(()))).expect_err("the coroutine panics");
+    assert_eq!(
+        *panic.downcast::<&str>().expect("a text"),
+        "a coroutine that has ended cannot be resumed"
+    );
 }
 
 #[test]
@@ -153,7 +161,9 @@ fn a_panic_while_unwinding_is_returned() {
         drop(Fails);
     });
     assert_eq!(fails.resume(()), Resumed::Suspended(()));
-    let Err(UnwindError::Panicked(payload)) = fails.unwind() else { panic!("the coroutine must have panicked") };
+    let Err(UnwindError::Panicked(payload)) = fails.unwind() else {
+        panic!("the coroutine must have panicked")
+    };
     assert_eq!(*payload.downcast::<&str>().expect("a text"), "instead");
     fails.unwind().expect("it has ended");
 }
@@ -168,17 +178,20 @@ fn a_coroutine_that_cannot_be_unwound_keeps_its_stack() {
     #[expect(clippy::disallowed_methods, reason = "this crate has no world")]
     let _thread = thread
         .spawn(move || {
-            let mut stuck = made(on_thread.take(1 << 14).expect("a stack is available"), |suspender, ()| {
-                let mut caught = 0;
-                loop {
-                    if catch_unwind(AssertUnwindSafe(|| suspender.suspend(caught))).is_err() {
-                        caught += 1;
+            let mut stuck =
+                made(on_thread.take(1 << 14).expect("a stack is available"), |suspender, ()| {
+                    let mut caught = 0;
+                    loop {
+                        if catch_unwind(AssertUnwindSafe(|| suspender.suspend(caught))).is_err() {
+                            caught += 1;
+                        }
                     }
-                }
-            });
+                });
             assert_eq!(stuck.resume(()), Resumed::Suspended(0));
             assert!(matches!(stuck.unwind(), Err(UnwindError::Stuck)));
-            let Resumed::<u32, ()>::Suspended(caught) = stuck.resume(()) else { panic!("it never ends") };
+            let Resumed::<u32, ()>::Suspended(caught) = stuck.resume(()) else {
+                panic!("it never ends")
+            };
             assert_eq!(caught, UNWINDINGS);
             drop(stuck);
             done.send(()).expect("the test waits");
@@ -234,7 +247,8 @@ fn coroutines_nest_and_interleave() {
         }
     }
     assert!(all.iter().all(Coroutine::is_done));
-    let expected: Vec<_> = (0..3).flat_map(|round| (0..10).map(move |number| number * 10 + round)).collect();
+    let expected: Vec<_> =
+        (0..3).flat_map(|round| (0..10).map(move |number| number * 10 + round)).collect();
     assert_eq!(*trace.borrow(), expected);
 }
 
@@ -247,7 +261,10 @@ fn closures_of_every_size_near_the_largest_fit() {
         let mut coroutine = made::<(), (), T, _>(stack, move |_, ()| captured);
         assert_eq!(coroutine.resume(()), Resumed::Returned(captured), "{} bytes", size_of::<T>());
         // If it is never entered, it is dropped in place.
-        drop(made::<(), (), T, _>(stacks.take(64 << 10).expect("a stack is available"), move |_, ()| captured));
+        drop(made::<(), (), T, _>(
+            stacks.take(64 << 10).expect("a stack is available"),
+            move |_, ()| captured,
+        ));
     }
     fits([7_u8; 1008]);
     fits([7_u8; 1015]);
@@ -277,14 +294,16 @@ fn large_closures_and_aligned_values_fit() {
     assert_eq!(sums.resume(Aligned([2; 64])), Resumed::Returned(((7 * 200) << 10) + 2));
 }
 
-/// Held by tests that take protected guards: one of them uses up the budget, which is the program's.
+/// Held by tests that take protected guards: one of them uses up the budget, which is the
+/// program's.
 static GUARD_BUDGET: Mutex<()> = Mutex::new(());
 
 #[test]
 fn the_stack_that_came_back_last_is_taken_first() {
     let _budget = GUARD_BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
     for guards in [Guards::PageTable, Guards::Protected] {
-        let stacks = Stacks::builder().guards(guards).build().expect("both kinds of guards are available");
+        let stacks =
+            Stacks::builder().guards(guards).build().expect("both kinds of guards are available");
         let first = stacks.take(64 << 10).expect("a stack is available");
         let second = stacks.take(64 << 10).expect("a stack is available");
         let address = format!("{first:?}");
@@ -302,8 +321,10 @@ fn a_cache_gives_stacks_without_the_slab() {
     let stacks = stacks();
     let mut cache = StackCache::new(&stacks, 64);
     for _ in 0..1000 {
-        let mut coroutine =
-            made(cache.take(1 << 16).expect("a stack is available"), |_: &Suspender<'_, (), ()>, ()| ());
+        let mut coroutine = made(
+            cache.take(1 << 16).expect("a stack is available"),
+            |_: &Suspender<'_, (), ()>, ()| (),
+        );
         assert_eq!(coroutine.resume(()), Resumed::Returned(()));
         cache.put(coroutine.into_stack().expect("it has ended"));
     }
@@ -312,7 +333,8 @@ fn a_cache_gives_stacks_without_the_slab() {
     assert!(larger.capacity() >= 1 << 20, "sizes are kept apart");
     cache.put(larger);
     assert!(cache.take(1 << 16).expect("a stack is available").capacity() < 1 << 20);
-    let many: Vec<_> = (0..100).map(|_| cache.take(1 << 16).expect("a stack is available")).collect();
+    let many: Vec<_> =
+        (0..100).map(|_| cache.take(1 << 16).expect("a stack is available")).collect();
     many.into_iter().for_each(|stack| cache.put(stack));
     assert!(stacks.stats().free >= 30, "a cache is bounded");
     cache.clear();
@@ -329,7 +351,10 @@ fn a_limit_is_an_error_that_names_it() {
     drop(two);
     assert!(stacks.take(1 << 14).is_ok());
     let error = stacks.take(usize::MAX).expect_err("nothing is that large");
-    assert!(error.to_string().starts_with("no stack of 18446744073709551615 bytes: the largest has "), "{error}");
+    assert!(
+        error.to_string().starts_with("no stack of 18446744073709551615 bytes: the largest has "),
+        "{error}"
+    );
     assert!(!error.is_limit());
     assert_eq!(stacks.stats().refused, 2);
 }
@@ -337,7 +362,8 @@ fn a_limit_is_an_error_that_names_it() {
 /// Returns the resident bytes of this process, as the system reports them.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has this file");
-    let pages: usize = statm.split(' ').nth(1).expect("the second number").parse().expect("a number");
+    let pages: usize =
+        statm.split(' ').nth(1).expect("the second number").parse().expect("a number");
     pages * 4096
 }
 
@@ -345,7 +371,9 @@ fn resident_bytes() -> usize {
 fn expired_stacks_give_their_memory_back() {
     for lazily in [false, true] {
         let builder = Stacks::builder();
-        let stacks = if lazily { builder.release_lazily() } else { builder }.build().expect("the defaults work");
+        let stacks = if lazily { builder.release_lazily() } else { builder }
+            .build()
+            .expect("the defaults work");
         // 64 MiB, which is enough to stand out from the memory of other tests.
         let deep: Vec<_> = (0..64)
             .map(|_| {
@@ -371,7 +399,11 @@ fn expired_stacks_give_their_memory_back() {
         }
         let stack = stacks.take(2 << 20).expect("a stack is available");
         let mut again = made(stack, |_: &Suspender<'_, (), ()>, ()| 5);
-        assert_eq!(again.resume(()), Resumed::Returned(5), "and its guard and its memory are in order");
+        assert_eq!(
+            again.resume(()),
+            Resumed::Returned(5),
+            "and its guard and its memory are in order"
+        );
     }
 }
 
@@ -381,9 +413,11 @@ fn many_stacks_are_one_mapping_where_guards_are_in_page_tables() {
     if stacks.stats().guards != Guards::PageTable {
         return;
     }
-    let mappings = || std::fs::read_to_string("/proc/self/maps").expect("Linux has this file").lines().count();
+    let mappings =
+        || std::fs::read_to_string("/proc/self/maps").expect("Linux has this file").lines().count();
     let before = mappings();
-    let many: Vec<_> = (0..10_000).map(|_| stacks.take(1 << 14).expect("a stack is available")).collect();
+    let many: Vec<_> =
+        (0..10_000).map(|_| stacks.take(1 << 14).expect("a stack is available")).collect();
     assert!(mappings() < before + 200, "other tests map memory, too, but not thousands of times");
     assert_eq!(stacks.stats().made, many.len());
 }
@@ -391,12 +425,16 @@ fn many_stacks_are_one_mapping_where_guards_are_in_page_tables() {
 #[test]
 fn protected_guards_have_a_budget() {
     let stated = std::fs::read_to_string("/proc/sys/vm/max_map_count");
-    let Some(mappings) = stated.ok().and_then(|text| text.trim().parse::<usize>().ok()).filter(|&most| most < 200_000)
+    let Some(mappings) = stated
+        .ok()
+        .and_then(|text| text.trim().parse::<usize>().ok())
+        .filter(|&most| most < 200_000)
     else {
         return;
     };
     let _budget = GUARD_BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
-    let stacks = Stacks::builder().guards(Guards::Protected).build().expect("it is available everywhere");
+    let stacks =
+        Stacks::builder().guards(Guards::Protected).build().expect("it is available everywhere");
     let mut taken = Vec::new();
     let error = loop {
         match stacks.take(1 << 14) {
@@ -420,7 +458,9 @@ fn stacks_are_handed_between_threads() {
             scope.spawn(move || {
                 for _ in 0..500 {
                     let stack = stacks.take(1 << 14).expect("a stack is available");
-                    let mut adds = made(stack, |suspender: &Suspender<'_, u64, u64>, a| a + suspender.suspend(a));
+                    let mut adds = made(stack, |suspender: &Suspender<'_, u64, u64>, a| {
+                        a + suspender.suspend(a)
+                    });
                     assert_eq!(adds.resume(1), Resumed::Suspended(1));
                     assert_eq!(adds.resume(2), Resumed::Returned(3));
                 }

@@ -13,7 +13,10 @@ const CASE: &str = "PROCESSION_CRASH_CASE";
 fn child(test: &str, case: &str) -> Output {
     let me = std::env::current_exe().expect("the path of the test is known");
     let mut command = Command::new(me);
-    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CASE, case).env("RUST_BACKTRACE", "0");
+    command
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CASE, case)
+        .env("RUST_BACKTRACE", "0");
     command.output().expect("the child starts")
 }
 
@@ -41,7 +44,9 @@ where
 }
 
 fn overflowing(stacks: &Stacks) -> Coroutine<(), (), u64> {
-    made(stacks.take(1 << 16).expect("a stack is available"), |_: &Suspender<'_, (), ()>, ()| overflow(0))
+    made(stacks.take(1 << 16).expect("a stack is available"), |_: &Suspender<'_, (), ()>, ()| {
+        overflow(0)
+    })
 }
 
 #[test]
@@ -56,13 +61,17 @@ fn an_overflow_names_the_coroutine_and_aborts() {
                 let stderr = String::from_utf8_lossy(&output.stderr);
                 let report = "a coroutine (the reader) spawned at crates/procession-coroutine/tests/crash.rs:";
                 assert!(stderr.contains(report), "{stderr}");
-                assert!(stderr.contains(" has overflowed its stack of 96 KiB; aborting"), "{stderr}");
+                assert!(
+                    stderr.contains(" has overflowed its stack of 96 KiB; aborting"),
+                    "{stderr}"
+                );
                 assert_eq!(output.status.signal(), ABORTED, "{stderr}");
             }
             return;
         }
     };
-    let stacks = Stacks::builder().guards(guards).build().expect("both kinds of guards are available");
+    let stacks =
+        Stacks::builder().guards(guards).build().expect("both kinds of guards are available");
     let mut reader = overflowing(&stacks);
     reader.set_name("the reader");
     reader.resume(());
@@ -74,7 +83,10 @@ fn an_overflow_of_a_thread_is_left_to_the_handler_before() {
     if case().is_none() {
         let output = child(TEST, "thread");
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(stderr.contains("has overflowed its stack") && !stderr.contains("a coroutine"), "{stderr}");
+        assert!(
+            stderr.contains("has overflowed its stack") && !stderr.contains("a coroutine"),
+            "{stderr}"
+        );
         assert_eq!(output.status.signal(), ABORTED, "{stderr}");
         return;
     }
@@ -112,7 +124,9 @@ fn a_panic_in_a_destructor_while_panicking_aborts() {
     }
     match case().as_deref() {
         Some("panicking") => {
-            let stack = Stacks::new().and_then(|stacks| stacks.take(1 << 16)).expect("a stack is available");
+            let stack = Stacks::new()
+                .and_then(|stacks| stacks.take(1 << 16))
+                .expect("a stack is available");
             let mut fails = made(stack, |_: &Suspender<'_, (), ()>, ()| {
                 let _fails = Fails;
                 panic!("the first");
@@ -120,7 +134,9 @@ fn a_panic_in_a_destructor_while_panicking_aborts() {
             drop(catch_unwind(AssertUnwindSafe(|| fails.resume(()))));
         }
         Some("unwinding") => {
-            let stack = Stacks::new().and_then(|stacks| stacks.take(1 << 16)).expect("a stack is available");
+            let stack = Stacks::new()
+                .and_then(|stacks| stacks.take(1 << 16))
+                .expect("a stack is available");
             let mut waits = made(stack, |suspender: &Suspender<'_, (), ()>, ()| {
                 let _fails = Fails;
                 suspender.suspend(());
@@ -141,13 +157,17 @@ fn a_panic_in_a_destructor_while_panicking_aborts() {
 
 #[test]
 fn dropping_a_coroutine_while_panicking_is_no_double_panic() {
-    let stack = Stacks::new().and_then(|stacks| stacks.take(1 << 16)).expect("a stack is available");
+    let stack =
+        Stacks::new().and_then(|stacks| stacks.take(1 << 16)).expect("a stack is available");
     let payload = catch_unwind(|| {
         let mut waits = made(stack, |suspender: &Suspender<'_, (), ()>, ()| suspender.suspend(()));
         waits.resume(());
         resume_unwind(Box::new("the first"));
     });
-    assert_eq!(*payload.expect_err("the closure panics").downcast::<&str>().expect("a text"), "the first");
+    assert_eq!(
+        *payload.expect_err("the closure panics").downcast::<&str>().expect("a text"),
+        "the first"
+    );
 }
 
 #[test]
@@ -172,7 +192,8 @@ fn a_thread_with_a_stuck_coroutine_never_ends_but_the_program_does() {
     let (done, is_done) = std::sync::mpsc::channel();
     #[expect(clippy::disallowed_methods, reason = "this crate has no world")]
     let thread = procession_sync::thread::spawn(move || {
-        let stack = Stacks::new().and_then(|stacks| stacks.take(1 << 16)).expect("a stack is available");
+        let stack =
+            Stacks::new().and_then(|stacks| stacks.take(1 << 16)).expect("a stack is available");
         let mut stuck = made(stack, |suspender: &Suspender<'_, (), ()>, ()| {
             LOCAL.with(|_| {
                 loop {

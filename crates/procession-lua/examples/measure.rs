@@ -54,8 +54,11 @@ end
 
 /// Returns the resident memory of this process in bytes.
 fn resident() -> Result<u64, Box<dyn Error>> {
-    let pages: u64 =
-        fs::read_to_string("/proc/self/statm")?.split_whitespace().nth(1).ok_or("statm has two words")?.parse()?;
+    let pages: u64 = fs::read_to_string("/proc/self/statm")?
+        .split_whitespace()
+        .nth(1)
+        .ok_or("statm has two words")?
+        .parse()?;
     Ok(pages * 4096)
 }
 
@@ -84,7 +87,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             started.as_micros() / PROCESSES as u128,
         );
     }
-    for (function, count) in [("pingpong", MESSAGES), ("stream", MESSAGES), ("compute", 10_000_000)] {
+    for (function, count) in [("pingpong", MESSAGES), ("stream", MESSAGES), ("compute", 10_000_000)]
+    {
         for _ in 0..ROUNDS {
             let start = Instant::now();
             program.spawn_with(options(), function, [Value::Integer(count)])?.join()?;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use mlua::{Lua, MultiValue, Thread};
 use procession::{
-    BlockingWork, Command, CommandId, CommandResult, Event, Events, Exit, InitError, Instant, MonitorRef, Pid, Process,
-    SpawnOptions, Status, WaitingFor, Yields,
+    BlockingWork, Command, CommandId, CommandResult, Event, Events, Exit, InitError, Instant,
+    MonitorRef, Pid, Process, SpawnOptions, Status, WaitingFor, Yields,
 };
 
 use crate::library::{self, Arguments, Budget};
@@ -172,13 +172,20 @@ impl Guest {
         let mut found = mlua::Value::Table(lua.globals());
         // A name with a dot refers to a function in a global table.
         for part in method.splitn(2, '.') {
-            let mlua::Value::Table(table) = found else { return Err(InitError::unknown_method(method)) };
+            let mlua::Value::Table(table) = found else {
+                return Err(InitError::unknown_method(method));
+            };
             // Not a raw access, so that it loads a part of the library on first use.
             found = table.get(part).map_err(refused)?;
         }
-        let mlua::Value::Function(function): mlua::Value = found else { return Err(InitError::unknown_method(method)) };
+        let mlua::Value::Function(function): mlua::Value = found else {
+            return Err(InitError::unknown_method(method));
+        };
         let thread = lua.create_thread(function).map_err(refused)?;
-        let given = arguments.iter().map(|argument| value::give(&lua, argument)).collect::<mlua::Result<MultiValue>>();
+        let given = arguments
+            .iter()
+            .map(|argument| value::give(&lua, argument))
+            .collect::<mlua::Result<MultiValue>>();
         let waits = Waits::Ready(given.map_err(refused)?);
         Ok(Running {
             lua,
@@ -203,7 +210,9 @@ impl Process for Guest {
         let arguments = match input.downcast::<Vec<Value>>() {
             Ok(arguments) => *arguments,
             Err(other) if other.is::<()>() => Vec::new(),
-            Err(_) => return Err(InitError::Refused("the input of a guest must be a Vec<Value>".into())),
+            Err(_) => {
+                return Err(InitError::Refused("the input of a guest must be a Vec<Value>".into()));
+            }
         };
         self.method = method.into();
         self.running = Some(self.start(method, &arguments)?);
@@ -224,10 +233,13 @@ impl Process for Guest {
                 Ok(status) => return Ok(status),
             };
             let inner = self.program.inner();
-            let failure = result.as_ref().err().filter(|_| inner.reports && *self.method != *"main");
-            let report = failure.map(|failure| format!("{} {} failed: {failure}\n", yields.pid(), self.method));
+            let failure =
+                result.as_ref().err().filter(|_| inner.reports && *self.method != *"main");
+            let report = failure
+                .map(|failure| format!("{} {} failed: {failure}\n", yields.pid(), self.method));
             let settle = inner.settles && (report.is_some() || running.budget.has_printed());
-            running.ending = Some(Ending { result, report, settle_out: settle, settle_err: settle });
+            running.ending =
+                Some(Ending { result, report, settle_out: settle, settle_err: settle });
             running.waits = Waits::Ready(MultiValue::new());
         }
         running.end(&self.program, yields)
@@ -253,11 +265,19 @@ enum Served {
 }
 
 impl Running {
-    fn handle_events(&mut self, events: &mut Events<Message>, yields: &mut Yields<'_>) -> Result<(), Failure> {
+    fn handle_events(
+        &mut self,
+        events: &mut Events<Message>,
+        yields: &mut Yields<'_>,
+    ) -> Result<(), Failure> {
         events.try_for_each(|event| self.handle_event(event, yields))
     }
 
-    fn handle_event(&mut self, event: Event<Message>, yields: &mut Yields<'_>) -> Result<(), Failure> {
+    fn handle_event(
+        &mut self,
+        event: Event<Message>,
+        yields: &mut Yields<'_>,
+    ) -> Result<(), Failure> {
         match event {
             Event::Message(Message::Plain(value)) => self.inbox.push_back(Received::Message(value)),
             Event::Message(Message::Call { from, tag, value }) => {
@@ -284,7 +304,11 @@ impl Running {
                 Waits::Answer { monitor, .. } if monitor == down.monitor => {
                     self.waits = Waits::Ready(self.given(Err(down.exit.to_string().into()))?);
                 }
-                _ => self.inbox.push_back(Received::Ended(Some(down.pid), down.exit.to_string(), true)),
+                _ => self.inbox.push_back(Received::Ended(
+                    Some(down.pid),
+                    down.exit.to_string(),
+                    true,
+                )),
             },
             Event::Exit(signal) => {
                 self.inbox.push_back(Received::Ended(signal.from, signal.exit.to_string(), false));
@@ -294,7 +318,12 @@ impl Running {
         Ok(())
     }
 
-    fn done(&mut self, tag: u64, result: Result<Value, Box<str>>, yields: &Yields<'_>) -> Result<(), Failure> {
+    fn done(
+        &mut self,
+        tag: u64,
+        result: Result<Value, Box<str>>,
+        yields: &Yields<'_>,
+    ) -> Result<(), Failure> {
         match &self.waits {
             Waits::Done(wanted, ..) | Waits::Output(wanted, _) if *wanted == tag => {
                 self.waits = Waits::Ready(self.given(result)?);
@@ -302,8 +331,9 @@ impl Running {
             Waits::Read { tag: wanted, connection, most, .. } if *wanted == tag => {
                 // Read here the bytes that the wait was for. If a cancel comes before the process
                 // continues, they are not lost.
-                let read = result
-                    .and_then(|_| Ok(connection.try_read(*most).transpose().map_err(|error| error.to_string())?));
+                let read = result.and_then(|_| {
+                    Ok(connection.try_read(*most).transpose().map_err(|error| error.to_string())?)
+                });
                 match read.transpose() {
                     Some(read) => self.waits = Waits::Ready(self.given(read)?),
                     // The wake-up was spurious.
@@ -324,7 +354,11 @@ impl Running {
         Ok(MultiValue::from_iter([mlua::Value::Boolean(ok), value::give(&self.lua, &value)?]))
     }
 
-    fn run(&mut self, program: &Program, yields: &mut Yields<'_>) -> Result<Status<Value>, Failure> {
+    fn run(
+        &mut self,
+        program: &Program,
+        yields: &mut Yields<'_>,
+    ) -> Result<Status<Value>, Failure> {
         self.budget.renew();
         for _ in 0..OPERATIONS_MAX {
             let Some(given) = self.ready(yields)? else {
@@ -333,7 +367,8 @@ impl Running {
             let mut yielded = self.thread.resume::<MultiValue>(given)?;
             if self.thread.is_finished() {
                 let result = yielded.pop_front().unwrap_or(mlua::Value::Nil);
-                let result = value::take(&result).map_err(|error| format!("the result of the process: {error}"))?;
+                let result = value::take(&result)
+                    .map_err(|error| format!("the result of the process: {error}"))?;
                 return Ok(Status::Done(result));
             }
             // The hook yields no value. Inside of a coroutine that becomes `nil`.
@@ -343,7 +378,11 @@ impl Running {
                     return Ok(Status::Continue);
                 }
                 Some(mlua::Value::String(operation)) => operation.as_bytes().to_vec(),
-                Some(_) => return Err("coroutine.yield was called outside of a coroutine of the program".into()),
+                Some(_) => {
+                    return Err(
+                        "coroutine.yield was called outside of a coroutine of the program".into()
+                    );
+                }
             };
             match self.serve(&operation, &Arguments(yielded), program, yields) {
                 Ok(Served::Done(value)) => self.waits = Waits::Ready(self.given(Ok(value))?),
@@ -360,7 +399,11 @@ impl Running {
     }
 
     /// Performs the steps that are left at the end of the process, and ends it.
-    fn end(&mut self, program: &Program, yields: &mut Yields<'_>) -> Result<Status<Value>, Failure> {
+    fn end(
+        &mut self,
+        program: &Program,
+        yields: &mut Yields<'_>,
+    ) -> Result<Status<Value>, Failure> {
         let (out, err) = (&program.inner().out, &program.inner().err);
         while matches!(self.waits, Waits::Ready(_))
             && let Some(ending) = &mut self.ending
@@ -398,30 +441,38 @@ impl Running {
                     None if self.is_ended(Cancel::Ends { limited: until.is_some() }) => {
                         Some(self.nothing("cancelled")?)
                     }
-                    None if until.is_some_and(|until| until <= now) => Some(self.nothing("timeout")?),
+                    None if until.is_some_and(|until| until <= now) => {
+                        Some(self.nothing("timeout")?)
+                    }
                     None => self.wait_until(until, now, yields),
                 }
             }
-            &mut Waits::Sleep(until) => match until <= now || self.is_ended(Cancel::Ends { limited: true }) {
-                true => Some(self.given(Ok(Value::Boolean(until <= now)))?),
-                false => self.wait_until(Some(until), now, yields),
-            },
-            &mut Waits::Answer { until, monitor, .. } => match until.is_some_and(|until| until <= now) {
-                true => {
-                    yields.demonitor(monitor);
-                    Some(self.given(Err("timeout".into()))?)
+            &mut Waits::Sleep(until) => {
+                match until <= now || self.is_ended(Cancel::Ends { limited: true }) {
+                    true => Some(self.given(Ok(Value::Boolean(until <= now)))?),
+                    false => self.wait_until(Some(until), now, yields),
                 }
-                false => self.wait_until(until, now, yields),
-            },
+            }
+            &mut Waits::Answer { until, monitor, .. } => {
+                match until.is_some_and(|until| until <= now) {
+                    true => {
+                        yields.demonitor(monitor);
+                        Some(self.given(Err("timeout".into()))?)
+                    }
+                    false => self.wait_until(until, now, yields),
+                }
+            }
             &mut Waits::Done(_, cancel, _) => match self.is_ended(cancel) {
                 true => Some(self.given(Err("cancelled".into()))?),
                 false => None,
             },
             Waits::Output(..) => None,
-            &mut Waits::Read { until, .. } => match self.is_ended(Cancel::Ends { limited: until.is_some() }) {
-                true => Some(self.given(self.last_read())?),
-                false => None,
-            },
+            &mut Waits::Read { until, .. } => {
+                match self.is_ended(Cancel::Ends { limited: until.is_some() }) {
+                    true => Some(self.given(self.last_read())?),
+                    false => None,
+                }
+            }
         };
         Ok(given)
     }
@@ -448,16 +499,28 @@ impl Running {
     /// Starts to wait until there may be something to read.
     fn watch(&mut self, yields: &Yields<'_>) -> Result<(), String> {
         self.tag += 1;
-        let Waits::Read { tag, connection, until, helper, .. } = &mut self.waits else { return Ok(()) };
+        let Waits::Read { tag, connection, until, helper, .. } = &mut self.waits else {
+            return Ok(());
+        };
         *tag = self.tag;
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
-        *helper = Some(start_helper(yields, *tag, String::new(), Arc::clone(connection).readable(timeout))?);
+        *helper = Some(start_helper(
+            yields,
+            *tag,
+            String::new(),
+            Arc::clone(connection).readable(timeout),
+        )?);
         Ok(())
     }
 
     /// Sets the timer. If the current timer fires earlier, it stays, and the deadline is checked
     /// again then.
-    fn wait_until(&mut self, until: Option<Instant>, now: Instant, yields: &mut Yields<'_>) -> Option<MultiValue> {
+    fn wait_until(
+        &mut self,
+        until: Option<Instant>,
+        now: Instant,
+        yields: &mut Yields<'_>,
+    ) -> Option<MultiValue> {
         if let Some(until) = until
             && self.timer.is_none_or(|(_, fires)| fires > until)
         {
@@ -481,7 +544,10 @@ impl Running {
         let (message, call) = match received {
             Received::Message(message) => (message, None),
             Received::Call(from, tag, message) => {
-                let call = vec![entry("from", from.into()), entry("tag", Value::Integer(tag.cast_signed()))];
+                let call = vec![
+                    entry("from", from.into()),
+                    entry("tag", Value::Integer(tag.cast_signed())),
+                ];
                 (message, Some(Value::Table(call)))
             }
             Received::Ended(pid, reason, is_down) => {
@@ -533,7 +599,9 @@ impl Running {
                 yields.monitor(arguments.target(0)?);
                 Served::Done(Value::Boolean(true))
             }
-            b"trap" => Served::Done(Value::Boolean(yields.trap_exits(arguments.value(0)? == Value::Boolean(true)))),
+            b"trap" => Served::Done(Value::Boolean(
+                yields.trap_exits(arguments.value(0)? == Value::Boolean(true)),
+            )),
             b"print" => self.print(&program.inner().out, arguments, yields)?,
             b"log" => self.print(&program.inner().err, arguments, yields)?,
             b"command" => {
@@ -546,29 +614,45 @@ impl Running {
                 Served::Waits(Waits::Done(self.tag, Cancel::Ignored, None))
             }
             b"fs.read" => {
-                let (path, from, count) = (arguments.text(0)?, arguments.integer(1)?, arguments.integer(2)?);
+                let (path, from, count) =
+                    (arguments.text(0)?, arguments.integer(1)?, arguments.integer(2)?);
                 self.blocking(yields, move || read_file(&path, from, count))
             }
             b"fs.size" => {
                 let path = arguments.text(0)?;
                 self.blocking(yields, move || {
-                    let size = std::fs::metadata(&path).map_err(|error| about("get the size of", &path, &error))?.len();
+                    let size = std::fs::metadata(&path)
+                        .map_err(|error| about("get the size of", &path, &error))?
+                        .len();
                     Ok(Value::Integer(size.cast_signed()))
                 })
             }
             b"connect" => {
                 let (address, timeout) = (arguments.text(0)?, timeout(arguments, 1)?);
                 let ends = Cancel::Ends { limited: timeout.is_some() };
-                self.in_helper(yields, ends, format!("cannot connect to {address}"), net::connect(address, timeout))?
+                self.in_helper(
+                    yields,
+                    ends,
+                    format!("cannot connect to {address}"),
+                    net::connect(address, timeout),
+                )?
             }
             b"listen" => {
                 let address = arguments.text(0)?;
-                self.in_helper(yields, Cancel::Ignored, format!("cannot listen at {address}"), net::listen(address))?
+                self.in_helper(
+                    yields,
+                    Cancel::Ignored,
+                    format!("cannot listen at {address}"),
+                    net::listen(address),
+                )?
             }
             b"accept" => match arguments.socket(0)? {
-                Socket::Listener(listener) => {
-                    self.in_helper(yields, Cancel::Ends { limited: false }, String::new(), listener.accept())?
-                }
+                Socket::Listener(listener) => self.in_helper(
+                    yields,
+                    Cancel::Ends { limited: false },
+                    String::new(),
+                    listener.accept(),
+                )?,
                 Socket::Connection(_) => return Err("argument 1 must be a listener".to_owned()),
             },
             b"read" => {
@@ -579,7 +663,9 @@ impl Running {
                 let until = deadline(arguments, 2)?;
                 match connection.try_read(most) {
                     Some(read) => Served::Done(read.map_err(|error| error.to_string())?),
-                    None if until.is_some_and(|until| until <= Instant::now()) => return Err("timeout".to_owned()),
+                    None if until.is_some_and(|until| until <= Instant::now()) => {
+                        return Err("timeout".to_owned());
+                    }
                     None => {
                         self.waits = Waits::Read { tag: 0, connection, most, until, helper: None };
                         self.watch(yields)?;
@@ -605,11 +691,17 @@ impl Running {
     }
 
     /// Appends a line to an output. If it has no room, the process waits.
-    fn print(&mut self, output: &Output, arguments: &Arguments, yields: &mut Yields<'_>) -> Result<Served, String> {
+    fn print(
+        &mut self,
+        output: &Output,
+        arguments: &Arguments,
+        yields: &mut Yields<'_>,
+    ) -> Result<Served, String> {
         let line = arguments.bytes(0)?;
         self.tag += 1;
         let turn = output.write(&line, || yields.completion(self.tag));
-        Ok(turn.map_or(Served::Done(Value::Nil), |turn| Served::Waits(Waits::Output(self.tag, turn))))
+        Ok(turn
+            .map_or(Served::Done(Value::Nil), |turn| Served::Waits(Waits::Output(self.tag, turn))))
     }
 
     fn blocking(
@@ -622,7 +714,13 @@ impl Running {
         Served::Waits(Waits::Done(self.tag, Cancel::Ignored, None))
     }
 
-    fn in_helper<F>(&mut self, yields: &Yields<'_>, cancel: Cancel, act: String, work: F) -> Result<Served, String>
+    fn in_helper<F>(
+        &mut self,
+        yields: &Yields<'_>,
+        cancel: Cancel,
+        act: String,
+        work: F,
+    ) -> Result<Served, String>
     where
         F: Future<Output = io::Result<Value>> + Send + 'static,
     {
@@ -670,7 +768,9 @@ fn timeout(arguments: &Arguments, index: usize) -> Result<Option<Duration>, Stri
     let milliseconds = match arguments.value(index)? {
         Value::Nil => return Ok(None),
         Value::Integer(count) => Duration::from_millis(u64::try_from(count).unwrap_or(0)),
-        Value::Float(count) => Duration::try_from_secs_f64(count.max(0.0) / 1000.0).unwrap_or(Duration::MAX),
+        Value::Float(count) => {
+            Duration::try_from_secs_f64(count.max(0.0) / 1000.0).unwrap_or(Duration::MAX)
+        }
         _ => return Err(format!("argument {} must be a number of milliseconds", index + 1)),
     };
     Ok(Some(milliseconds))
@@ -695,7 +795,9 @@ fn read_file(path: &str, from: i64, count: i64) -> Result<Value, String> {
     let mut bytes = Vec::new();
     let read = file.take(wanted.min(FILE_BYTES_MAX + 1)).read_to_end(&mut bytes).map_err(failed)?;
     if read as u64 > FILE_BYTES_MAX {
-        return Err(format!("cannot read {path}: it is larger than {FILE_BYTES_MAX} bytes; read parts of it"));
+        return Err(format!(
+            "cannot read {path}: it is larger than {FILE_BYTES_MAX} bytes; read parts of it"
+        ));
     }
     Ok(Value::string(bytes))
 }

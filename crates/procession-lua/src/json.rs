@@ -19,16 +19,19 @@ fn to_json(value: &Value) -> Result<Json, String> {
         Value::Nil => Json::Null,
         Value::Boolean(boolean) => Json::Bool(*boolean),
         Value::Integer(integer) => Json::from(*integer),
-        Value::Float(float) => {
-            Json::Number(Number::from_f64(*float).ok_or_else(|| format!("{float} is not a JSON number"))?)
-        }
+        Value::Float(float) => Json::Number(
+            Number::from_f64(*float).ok_or_else(|| format!("{float} is not a JSON number"))?,
+        ),
         Value::String(bytes) => Json::String(text(bytes)?),
         Value::Pid(pid) => Json::String(pid.to_string()),
         Value::Socket(_) => return Err("a socket has no JSON form".to_owned()),
-        Value::Table(entries) if entries.iter().all(|(key, _)| matches!(key, Value::Integer(_))) => {
+        Value::Table(entries)
+            if entries.iter().all(|(key, _)| matches!(key, Value::Integer(_))) =>
+        {
             let mut items = vec![Json::Null; entries.len()];
             for (key, value) in entries {
-                let index = if let Value::Integer(index) = key { index.checked_sub(1) } else { None };
+                let index =
+                    if let Value::Integer(index) = key { index.checked_sub(1) } else { None };
                 let item = index.and_then(|index| items.get_mut(usize::try_from(index).ok()?));
                 *item.ok_or("a JSON array must have the keys 1 to n")? = to_json(value)?;
             }
@@ -48,7 +51,9 @@ fn to_json(value: &Value) -> Result<Json, String> {
 }
 
 pub(crate) fn decode(text: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(text).map(from_json).map_err(|error| format!("this is not JSON: {error}"))
+    serde_json::from_slice(text)
+        .map(from_json)
+        .map_err(|error| format!("this is not JSON: {error}"))
 }
 
 /// Converts from JSON. `null` becomes `nil`, so an entry with that value does not exist.
@@ -56,13 +61,15 @@ fn from_json(json: Json) -> Value {
     match json {
         Json::Null => Value::Nil,
         Json::Bool(boolean) => Value::Boolean(boolean),
-        Json::Number(number) => {
-            number.as_i64().map_or_else(|| Value::Float(number.as_f64().unwrap_or(f64::NAN)), Value::Integer)
-        }
+        Json::Number(number) => number
+            .as_i64()
+            .map_or_else(|| Value::Float(number.as_f64().unwrap_or(f64::NAN)), Value::Integer),
         Json::String(text) => Value::string(text),
         Json::Array(items) => {
             let kept = (1..).zip(items).filter(|(_, item)| !item.is_null());
-            Value::Table(kept.map(|(index, item)| (Value::Integer(index), from_json(item))).collect())
+            Value::Table(
+                kept.map(|(index, item)| (Value::Integer(index), from_json(item))).collect(),
+            )
         }
         Json::Object(object) => {
             let kept = object.into_iter().filter(|(_, item)| !item.is_null());

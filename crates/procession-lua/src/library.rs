@@ -45,7 +45,8 @@ impl Budget {
 /// Opens a new state, and runs the program in it, so that its functions are defined.
 pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua> {
     let inner = program.inner();
-    let libraries = StdLib::COROUTINE | StdLib::TABLE | StdLib::STRING | StdLib::UTF8 | StdLib::MATH;
+    let libraries =
+        StdLib::COROUTINE | StdLib::TABLE | StdLib::STRING | StdLib::UTF8 | StdLib::MATH;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
     let native = native(&lua, program, budget)?;
     let commands = lua.create_table()?;
@@ -59,13 +60,18 @@ pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua>
     lua.set_named_registry_value(SOCKET_METHODS, methods)?;
     lua.set_memory_limit(inner.memory_bytes)?;
     let spent = Arc::clone(budget);
-    lua.set_global_hook(HookTriggers::new().every_nth_instruction(inner.instructions), move |_, _| {
-        if spent.overruns.fetch_add(1, Relaxed) < OVERRUNS_MAX && !spent.doomed.load(Relaxed) {
-            return Ok(VmState::Yield);
-        }
-        spent.doomed.store(true, Relaxed);
-        Err(mlua::Error::runtime("the process computed for too long where it cannot be suspended"))
-    })?;
+    lua.set_global_hook(
+        HookTriggers::new().every_nth_instruction(inner.instructions),
+        move |_, _| {
+            if spent.overruns.fetch_add(1, Relaxed) < OVERRUNS_MAX && !spent.doomed.load(Relaxed) {
+                return Ok(VmState::Yield);
+            }
+            spent.doomed.store(true, Relaxed);
+            Err(mlua::Error::runtime(
+                "the process computed for too long where it cannot be suspended",
+            ))
+        },
+    )?;
     lua.load(&*inner.code).set_mode(ChunkMode::Binary).exec()?;
     // Everything used only to define the functions is garbage. Many processes would hold it for a
     // long time, since they do little.
@@ -101,7 +107,8 @@ impl Arguments {
     }
 
     pub(crate) fn text(&self, index: usize) -> Result<String, String> {
-        String::from_utf8(self.bytes(index)?.to_vec()).map_err(|_| self.wrong(index, "a string in UTF-8"))
+        String::from_utf8(self.bytes(index)?.to_vec())
+            .map_err(|_| self.wrong(index, "a string in UTF-8"))
     }
 
     pub(crate) fn integer(&self, index: usize) -> Result<i64, String> {
@@ -117,7 +124,8 @@ impl Arguments {
             Value::Pid(pid) => Ok(pid),
             Value::String(name) => {
                 let name = String::from_utf8_lossy(&name).into_owned();
-                procession::whereis(&name).ok_or_else(|| format!("no process has the name {name:?}"))
+                procession::whereis(&name)
+                    .ok_or_else(|| format!("no process has the name {name:?}"))
             }
             _ => Err(self.wrong(index, "a PID or a name")),
         }
@@ -179,10 +187,18 @@ fn serve(
         b"send" => give(lua, send(arguments.target(0)?, Message::Plain(arguments.value(1)?))),
         b"reply" => {
             let call = arguments.value(0)?;
-            let (Some(Value::Pid(from)), Some(Value::Integer(tag))) = (call.get("from"), call.get("tag")) else {
+            let (Some(Value::Pid(from)), Some(Value::Integer(tag))) =
+                (call.get("from"), call.get("tag"))
+            else {
                 return Err("argument 1 must be a call that was received".to_owned());
             };
-            give(lua, send(*from, Message::Answer { tag: tag.cast_unsigned(), value: arguments.value(1)? }))
+            give(
+                lua,
+                send(
+                    *from,
+                    Message::Answer { tag: tag.cast_unsigned(), value: arguments.value(1)? },
+                ),
+            )
         }
         b"self" => give(lua, procession::current_pid().ok_or("the process has not started yet")?),
         b"spawn" => {
@@ -196,10 +212,13 @@ fn serve(
         }
         b"register" => {
             let pid = procession::current_pid().ok_or("the process has not started yet")?;
-            procession::register(arguments.text(0)?, pid).map_err(|error: RegisterError| error.to_string())?;
+            procession::register(arguments.text(0)?, pid)
+                .map_err(|error: RegisterError| error.to_string())?;
             give(lua, true)
         }
-        b"whereis" => procession::whereis(&arguments.text(0)?).map_or(nothing, |pid| give(lua, pid)),
+        b"whereis" => {
+            procession::whereis(&arguments.text(0)?).map_or(nothing, |pid| give(lua, pid))
+        }
         b"exit" => {
             let exit = match &*arguments.text(1)? {
                 "normal" => Exit::Normal,
@@ -225,7 +244,9 @@ fn serve(
             nothing
         }
         b"address" => match arguments.socket(0)? {
-            Socket::Listener(listener) => give(lua, listener.address().map_err(|error| error.to_string())?),
+            Socket::Listener(listener) => {
+                give(lua, listener.address().map_err(|error| error.to_string())?)
+            }
             Socket::Connection(_) => Err("argument 1 must be a listener".to_owned()),
         },
         // Relaxed, as in `renew`.
@@ -244,14 +265,19 @@ fn serve(
 /// Appends a line to an output. If the output has no room and the process can be suspended, returns
 /// `false`.
 fn print(output: &Output, arguments: &Arguments, budget: &Budget) -> Answer {
-    let Some(mlua::Value::String(line)) = arguments.0.front() else { return Err(arguments.wrong(0, "a string")) };
-    let can_wait = arguments.0.get(1).is_some_and(|can_wait| *can_wait == mlua::Value::Boolean(true));
+    let Some(mlua::Value::String(line)) = arguments.0.front() else {
+        return Err(arguments.wrong(0, "a string"));
+    };
+    let can_wait =
+        arguments.0.get(1).is_some_and(|can_wait| *can_wait == mlua::Value::Boolean(true));
     // Relaxed, as in `renew`.
     budget.printed.store(true, Relaxed);
     match can_wait {
         true if output.try_write(&line.as_bytes()) => Ok(mlua::Value::Nil),
         true => Ok(mlua::Value::Boolean(false)),
         false if output.try_write_reserve(&line.as_bytes()) => Ok(mlua::Value::Nil),
-        false => Err("the reader of the output is too slow, and the process cannot wait here".to_owned()),
+        false => {
+            Err("the reader of the output is too slow, and the process cannot wait here".to_owned())
+        }
     }
 }

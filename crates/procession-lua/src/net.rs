@@ -42,10 +42,12 @@ impl Connection {
             /// Kept between reads, since each would otherwise allocate and zero a buffer.
             static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_MAX]);
         }
-        BUFFER.with_borrow_mut(|buffer| match self.0.try_read(&mut buffer[..most.clamp(1, READ_MAX)]) {
-            Ok(count) => Some(Ok(received(&buffer[..count]))),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            Err(error) => Some(Err(error)),
+        BUFFER.with_borrow_mut(|buffer| {
+            match self.0.try_read(&mut buffer[..most.clamp(1, READ_MAX)]) {
+                Ok(count) => Some(Ok(received(&buffer[..count]))),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+                Err(error) => Some(Err(error)),
+            }
         })
     }
 
@@ -84,7 +86,10 @@ fn received(bytes: &[u8]) -> Value {
     if bytes.is_empty() { Value::Nil } else { Value::string(bytes) }
 }
 
-async fn with_timeout<T>(timeout: Option<Duration>, act: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+async fn with_timeout<T>(
+    timeout: Option<Duration>,
+    act: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
     match timeout {
         None => act.await,
         Some(timeout) => match procession::timeout(timeout, act).await {
@@ -101,7 +106,9 @@ pub(crate) async fn connect(address: String, timeout: Option<Duration>) -> io::R
 }
 
 pub(crate) async fn listen(address: String) -> io::Result<Value> {
-    Ok(Value::Socket(Socket::Listener(Arc::new(Listener(TcpListener::bind(address.as_str()).await?)))))
+    Ok(Value::Socket(Socket::Listener(Arc::new(Listener(
+        TcpListener::bind(address.as_str()).await?,
+    )))))
 }
 
 impl Listener {

@@ -167,7 +167,8 @@ impl Output {
             closed: false,
             error: None,
         };
-        let shared = Shared { state: Mutex::new(state), work: Condvar::new(), progress: Condvar::new() };
+        let shared =
+            Shared { state: Mutex::new(state), work: Condvar::new(), progress: Condvar::new() };
         Self(Arc::new(Handle(Arc::new(shared))))
     }
 
@@ -199,7 +200,11 @@ impl Output {
 
     /// Appends `line`. If the buffer has no room, queues the line and calls `completion`. The
     /// completion that this returns is completed once the line has reached the buffer.
-    pub(crate) fn write(&self, line: &[u8], completion: impl FnOnce() -> Completion) -> Option<Turn> {
+    pub(crate) fn write(
+        &self,
+        line: &[u8],
+        completion: impl FnOnce() -> Completion,
+    ) -> Option<Turn> {
         let mut state = self.append(self.shared().lock(), line, true)?;
         let number = state.turn();
         state.queue.insert(number, (line.to_vec(), completion()));
@@ -252,14 +257,20 @@ impl Output {
         let mut state = self.shared().lock();
         let target = state.accepted;
         state.flushing += 1;
-        let waited = self.shared().progress.wait_timeout_while(state, timeout, |state| state.written < target);
+        let waited = self
+            .shared()
+            .progress
+            .wait_timeout_while(state, timeout, |state| state.written < target);
         let (mut state, _) = waited.expect("nothing that can panic runs under this lock");
         state.flushing -= 1;
         let error = state.error.take();
         if state.written < target {
             // Kept for the next call.
             state.error = error;
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "its reader did not take everything in time"));
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "its reader did not take everything in time",
+            ));
         }
         error.map_or(Ok(()), Err)
     }
@@ -278,7 +289,10 @@ impl Output {
         drop(state);
         let shared = Arc::clone(self.shared());
         let builder = thread::Builder::new().name("procession-output".to_owned());
-        #[expect(clippy::disallowed_methods, reason = "the world of a scheduler ends before its output")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the world of a scheduler ends before its output"
+        )]
         let started = builder.spawn(move || shared.write_until_closed());
         if started.is_err() {
             // The slower path: this thread writes. The next line tries to start the thread again.
@@ -294,7 +308,10 @@ impl fmt::Debug for Output {
             let state = self.shared().lock();
             (state.buffer.len(), state.queue.len())
         };
-        f.debug_struct("Output").field("buffered", &buffered).field("suspended", &suspended).finish_non_exhaustive()
+        f.debug_struct("Output")
+            .field("buffered", &buffered)
+            .field("suspended", &suspended)
+            .finish_non_exhaustive()
     }
 }
 
@@ -386,7 +403,9 @@ impl Shared {
             drop(state);
             moved.into_iter().for_each(resume);
 
-            let result = catch_unwind(AssertUnwindSafe(|| sink.write_all(&batch).and_then(|()| sink.flush())));
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                sink.write_all(&batch).and_then(|()| sink.flush())
+            }));
             let mut error = result.unwrap_or_else(|payload| {
                 // Its drop may panic, too.
                 std::mem::forget(payload);

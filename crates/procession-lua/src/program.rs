@@ -54,13 +54,18 @@ impl Program {
             let chunk = lua.load(source).set_mode(mlua::chunk::ChunkMode::Text).set_name(name);
             chunk.into_function().map(|function| function.dump(strip))
         };
-        let failed = |error: mlua::Error| Error::Load { program: name.clone(), cause: error.to_string() };
+        let failed =
+            |error: mlua::Error| Error::Load { program: name.clone(), cause: error.to_string() };
         let code = compile(&format!("@{name}"), without_shebang(&source), false).map_err(failed)?;
         let library = |source: &str| compile("=procession", source.as_bytes(), true);
         let prelude = library(include_str!("prelude.lua")).map_err(failed)?;
+        let parts = [
+            ("fs", include_str!("fs.lua")),
+            ("net", include_str!("net.lua")),
+            ("http", include_str!("http.lua")),
+        ];
         let parts =
-            [("fs", include_str!("fs.lua")), ("net", include_str!("net.lua")), ("http", include_str!("http.lua"))];
-        let parts = parts.into_iter().map(|(name, source)| library(source).map(|code| (name, code)));
+            parts.into_iter().map(|(name, source)| library(source).map(|code| (name, code)));
         let parts = parts.collect::<mlua::Result<_>>().map_err(failed)?;
         let (out, err) = Output::standard();
         Ok(Self(Arc::new(Inner {
@@ -88,7 +93,8 @@ impl Program {
     pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        let source = fs::read(path).map_err(|cause| Error::Read { program: name.clone(), cause })?;
+        let source =
+            fs::read(path).map_err(|cause| Error::Read { program: name.clone(), cause })?;
         Self::load(name, source)
     }
 
@@ -193,7 +199,11 @@ impl Program {
         function: &str,
         arguments: impl IntoIterator<Item = Value>,
     ) -> Result<Child<Message, Value>, Error> {
-        let refused = |cause| Error::Start { program: self.0.name.clone(), function: function.to_owned(), cause };
+        let refused = |cause| Error::Start {
+            program: self.0.name.clone(),
+            function: function.to_owned(),
+            cause,
+        };
         if options.mailbox_capacity().is_some() {
             return Err(refused(
                 "the mailbox of a guest cannot be bounded, since it also receives the answers that the guest waits for"
@@ -201,7 +211,11 @@ impl Program {
             ));
         }
         let arguments: Vec<Value> = arguments.into_iter().collect();
-        let started = options.label(function).spawn_process(Guest::new(self.clone()), function, Box::new(arguments));
+        let started = options.label(function).spawn_process(
+            Guest::new(self.clone()),
+            function,
+            Box::new(arguments),
+        );
         started.map_err(|error| refused(init_cause(&error)))
     }
 
@@ -267,7 +281,9 @@ impl fmt::Display for Error {
         match self {
             Self::Read { program, cause } => write!(f, "cannot read {program}: {cause}"),
             Self::Load { program, cause } => write!(f, "cannot load {program}: {cause}"),
-            Self::Start { program, function, cause } => write!(f, "cannot start {function} of {program}: {cause}"),
+            Self::Start { program, function, cause } => {
+                write!(f, "cannot start {function} of {program}: {cause}")
+            }
             Self::Ended(exit) => exit.fmt(f),
         }
     }

@@ -180,7 +180,9 @@ impl Copying {
         self.tables.push(table.to_pointer());
         let mut entries = Vec::new();
         for pair in table.pairs::<mlua::Value, mlua::Value>() {
-            let Ok((key, value)) = pair else { return self.refuse("too large for the memory of its process") };
+            let Ok((key, value)) = pair else {
+                return self.refuse("too large for the memory of its process");
+            };
             self.path.push(step(&key));
             let key = self.copy(&key)?;
             let value = self.copy(&value)?;
@@ -247,7 +249,9 @@ pub(crate) fn give(lua: &Lua, value: &Value) -> mlua::Result<mlua::Value> {
             mlua::Value::Table(table)
         }
         Value::Pid(pid) => give_pid(lua, *pid)?,
-        Value::Socket(socket) => mlua::Value::UserData(lua.create_userdata(LuaSocket(Some(socket.clone())))?),
+        Value::Socket(socket) => {
+            mlua::Value::UserData(lua.create_userdata(LuaSocket(Some(socket.clone())))?)
+        }
     })
 }
 

@@ -14,7 +14,9 @@ fn scheduler() -> Scheduler {
 }
 
 fn run_on(scheduler: &Scheduler, program: &Program) -> Result<Value, Exit> {
-    let main = program.spawn_with(SpawnOptions::new().on(scheduler), "main", []).expect("the program has main");
+    let main = program
+        .spawn_with(SpawnOptions::new().on(scheduler), "main", [])
+        .expect("the program has main");
     main.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("the program must end"))
 }
 
@@ -32,8 +34,11 @@ fn failure(source: &str) -> String {
 #[test]
 fn the_examples_of_the_reference_hold() {
     let text = include_str!("../../../docs/LUA.md");
-    let examples: Vec<&str> =
-        text.split("```lua\n").skip(1).map(|rest| rest.split("```").next().expect("a part")).collect();
+    let examples: Vec<&str> = text
+        .split("```lua\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().expect("a part"))
+        .collect();
     assert!(examples.len() >= 8, "only {} examples were found", examples.len());
     for example in examples {
         assert_eq!(run(example), Ok(Value::Nil), "{example}");
@@ -42,7 +47,8 @@ fn the_examples_of_the_reference_hold() {
 
 #[test]
 fn values_come_back_as_they_went() {
-    let echo = Program::load("echo", "function echo(v) return v end").expect("the source is valid Lua");
+    let echo =
+        Program::load("echo", "function echo(v) return v end").expect("the source is valid Lua");
     let scheduler = scheduler();
     for value in [
         Value::Nil,
@@ -53,8 +59,9 @@ fn values_come_back_as_they_went() {
         Value::Table(vec![(1.into(), Value::Table(vec![]))]),
         Value::Table(vec![(Value::string("k"), "v".into())]),
     ] {
-        let child =
-            echo.spawn_with(SpawnOptions::new().on(&scheduler), "echo", [value.clone()]).expect("the program has echo");
+        let child = echo
+            .spawn_with(SpawnOptions::new().on(&scheduler), "echo", [value.clone()])
+            .expect("the program has echo");
         assert_eq!(child.join(), Ok(value));
     }
 }
@@ -68,7 +75,8 @@ fn a_failure_has_the_traceback() {
 
 #[test]
 fn a_program_that_is_not_lua_or_lacks_the_function_is_refused_by_name() {
-    let error = Program::load("test", "function").expect_err("the source is not valid Lua").to_string();
+    let error =
+        Program::load("test", "function").expect_err("the source is not valid Lua").to_string();
     assert!(error.starts_with("cannot load test: ") && error.contains("test:1:"), "{error}");
     let program = Program::load("test", "x = 1").expect("the source is valid Lua");
     let error = program.spawn("main", []).expect_err("the program has no main").to_string();
@@ -80,7 +88,8 @@ fn a_program_that_is_not_lua_or_lacks_the_function_is_refused_by_name() {
 
 #[test]
 fn too_much_memory_is_an_error_in_lua() {
-    let program = Program::load("test", "function main() local t = {} for i = 1, 1e9 do t[i] = {} end end");
+    let program =
+        Program::load("test", "function main() local t = {} for i = 1, 1e9 do t[i] = {} end end");
     let program = program.expect("the source is valid Lua").memory_limit(1 << 20);
     let exit = run_on(&scheduler(), &program).expect_err("the program exceeds the limit");
     assert!(exit.to_string().contains("not enough memory"), "{exit}");
@@ -106,7 +115,8 @@ fn endless_loops_yield_wherever_they_are() {
                return process.receive().down == pid
              end"
         );
-        let alone = Scheduler::builder().width(1).threads_max(1).build().expect("the system has threads");
+        let alone =
+            Scheduler::builder().width(1).threads_max(1).build().expect("the system has threads");
         assert_eq!(
             run_on(&alone, &Program::load("test", source).expect("the source is valid Lua")),
             Ok(true.into()),
@@ -122,7 +132,9 @@ fn code_that_cannot_be_suspended_ends_and_cannot_catch_that() {
         "table.sort({2, 1}, function() while true do pcall(function() while true do end end) end end)",
         "string.gsub('a', 'a', function() while true do end end)",
     ] {
-        let text = failure(&format!("function main() while true do pcall(function() {endless} end) end end"));
+        let text = failure(&format!(
+            "function main() while true do pcall(function() {endless} end) end end"
+        ));
         assert!(text.contains("computed for too long where it cannot be suspended"), "{text}");
     }
     let program = Program::load("test", "while true do end").expect("the source is valid Lua");
@@ -131,7 +143,8 @@ fn code_that_cannot_be_suspended_ends_and_cannot_catch_that() {
 
 #[test]
 fn a_cancel_ends_a_wait_and_allows_limited_waits_for_cleaning_up() {
-    let source = "function helper() local asked, call = process.receive() process.reply(call, asked) end
+    let source =
+        "function helper() local asked, call = process.receive() process.reply(call, asked) end
     function main()
       local helper = process.spawn('helper')
       assert(time.sleep(1e9) == false and process.cancelled())
@@ -142,7 +155,9 @@ fn a_cancel_ends_a_wait_and_allows_limited_waits_for_cleaning_up() {
     end";
     let program = Program::load("test", source).expect("the source is valid Lua");
     let scheduler = scheduler();
-    let child = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("the program has main");
+    let child = program
+        .spawn_with(SpawnOptions::new().on(&scheduler), "main", [])
+        .expect("the program has main");
     // A cancel that comes before the first wait ends that wait.
     child.cancel();
     let both = Value::Table(vec![(1.into(), "cancelled".into()), (2.into(), false.into())]);
@@ -159,16 +174,19 @@ fn programs_call_commands_of_rust() {
         };
         completion.complete(Ok(Box::new(doubled)));
     };
-    let scheduler = Scheduler::builder().handler(DOUBLE, double).build().expect("the system has threads");
+    let scheduler =
+        Scheduler::builder().handler(DOUBLE, double).build().expect("the system has threads");
     let source = "function main() local v, cause = command.double('x') return { command.double(21), cause } end";
-    let program = Program::load("test", source).expect("the source is valid Lua").command("double", DOUBLE);
+    let program =
+        Program::load("test", source).expect("the source is valid Lua").command("double", DOUBLE);
     let both = vec![(1.into(), 42.into()), (2.into(), "the handler dropped the completion".into())];
     assert_eq!(run_on(&scheduler, &program), Ok(Value::Table(both)));
 }
 
 #[test]
 fn rust_sends_to_guests() {
-    let program = Program::load("test", "function main() return process.receive() + process.receive() end");
+    let program =
+        Program::load("test", "function main() return process.receive() + process.receive() end");
     let scheduler = scheduler();
     let child = program
         .expect("the source is valid Lua")
@@ -191,9 +209,15 @@ fn waits_of_all_lengths_share_one_timer() {
       end
       process.receive()
     end";
-    let scheduler = Scheduler::builder().width(1).test_clock().build().expect("the test clock needs no threads");
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .test_clock()
+        .build()
+        .expect("the test clock needs no threads");
     let program = Program::load("test", source).expect("the source is valid Lua");
-    let child = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("the program has main");
+    let child = program
+        .spawn_with(SpawnOptions::new().on(&scheduler), "main", [])
+        .expect("the program has main");
     scheduler.run_until_idle();
     assert_eq!(scheduler.snapshot().timers.pending, 1);
     child.cancel();
@@ -204,20 +228,29 @@ fn waits_of_all_lengths_share_one_timer() {
 fn a_bounded_mailbox_is_refused() {
     let program = Program::load("test", "function main() end").expect("the source is valid Lua");
     let options = SpawnOptions::new().mailbox(8, WhenFull::Reject);
-    let error = program.spawn_with(options, "main", []).expect_err("a bounded mailbox is refused").to_string();
-    assert!(error.starts_with("cannot start main of test: the mailbox of a guest cannot be bounded"), "{error}");
+    let error = program
+        .spawn_with(options, "main", [])
+        .expect_err("a bounded mailbox is refused")
+        .to_string();
+    assert!(
+        error.starts_with("cannot start main of test: the mailbox of a guest cannot be bounded"),
+        "{error}"
+    );
 }
 
 #[test]
 fn on_the_test_clock_sleeps_take_no_time() {
-    let scheduler = Scheduler::builder().test_clock().build().expect("the test clock needs no threads");
+    let scheduler =
+        Scheduler::builder().test_clock().build().expect("the test clock needs no threads");
     let source = "function main()
       for _ = 1, 100 do assert(select(2, process.receive(60000)) == 'timeout') end
       time.sleep(3600000)
       return 1
     end";
     let program = Program::load("test", source).expect("the source is valid Lua");
-    let child = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []).expect("the program has main");
+    let child = program
+        .spawn_with(SpawnOptions::new().on(&scheduler), "main", [])
+        .expect("the program has main");
     assert_eq!(scheduler.block_on(child), Ok(1.into()));
 }
 
@@ -232,8 +265,14 @@ fn functions_of_lua_that_loop_by_themselves_are_bounded() {
         ("table.concat({}, 'x', 1, 1 << 60)", "a range of more than"),
         ("table.move({}, 1, 1 << 60, 2)", "a range of more than"),
         ("table.unpack({}, 1, 1 << 60)", "too many results"),
-        ("table.sort(setmetatable({}, { __len = function() return 1 << 60 end }))", "a table of more than"),
-        ("table.insert(setmetatable({}, { __len = function() return 1 << 60 end }), 1, 1)", "a table of more than"),
+        (
+            "table.sort(setmetatable({}, { __len = function() return 1 << 60 end }))",
+            "a table of more than",
+        ),
+        (
+            "table.insert(setmetatable({}, { __len = function() return 1 << 60 end }), 1, 1)",
+            "a table of more than",
+        ),
     ] {
         match run(&format!("function main() local _ = {call} end")) {
             Ok(_) if refused.is_empty() => {}
@@ -245,9 +284,12 @@ fn functions_of_lua_that_loop_by_themselves_are_bounded() {
 
 #[test]
 fn errors_of_the_library_name_the_line_of_the_call() {
-    for call in
-        ["process.send(1, 2)", "process.monitor('unknown')", "time.sleep('long')", "table.move({}, 1, 1 << 40, 2)"]
-    {
+    for call in [
+        "process.send(1, 2)",
+        "process.monitor('unknown')",
+        "time.sleep('long')",
+        "table.move({}, 1, 1 << 40, 2)",
+    ] {
         let text = failure(&format!("function main()\n\n  {call}\n  return 1\nend"));
         assert!(text.starts_with("runtime error: test:3: "), "{text}");
     }

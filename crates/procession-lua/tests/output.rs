@@ -43,7 +43,9 @@ fn unread() -> (Output, PipeReader) {
 }
 
 fn program(source: &str, output: &Output) -> Program {
-    Program::load("test", source).expect("the source is valid Lua").output(output.clone(), output.clone())
+    Program::load("test", source)
+        .expect("the source is valid Lua")
+        .output(output.clone(), output.clone())
 }
 
 fn spawn(
@@ -52,7 +54,9 @@ fn spawn(
     function: &str,
     arguments: impl IntoIterator<Item = Value>,
 ) -> Child<Message, Value> {
-    program.spawn_with(SpawnOptions::new().on(scheduler), function, arguments).expect("the program has this function")
+    program
+        .spawn_with(SpawnOptions::new().on(scheduler), function, arguments)
+        .expect("the program has this function")
 }
 
 fn join(child: Child<Message, Value>) -> Result<Value, Exit> {
@@ -76,7 +80,11 @@ fn read_all(mut reader: PipeReader) -> String {
 /// Returns the numbers of the lines that begin with `name`, in their order.
 fn numbers(text: &str, name: &str) -> Vec<usize> {
     let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
-    lines.map(|line| line.split('\t').next().and_then(|number| number.parse().ok()).expect("a number")).collect()
+    lines
+        .map(|line| {
+            line.split('\t').next().and_then(|number| number.parse().ok()).expect("a number")
+        })
+        .collect()
 }
 
 #[test]
@@ -85,7 +93,9 @@ fn a_reader_that_does_not_read_suspends_only_the_printers() {
     let ((output, reader), scheduler) = (unread(), scheduler());
     let program = program(PRINTERS, &output);
     let names: Vec<String> = (0..PRINTER_COUNT).map(|n| format!("printer {n}")).collect();
-    let printer = |name: &String| spawn(&scheduler, &program, "noisy", [Value::string(name), (LINES as i64).into()]);
+    let printer = |name: &String| {
+        spawn(&scheduler, &program, "noisy", [Value::string(name), (LINES as i64).into()])
+    };
     let printers: Vec<_> = names.iter().map(printer).collect();
     wait_for_suspended(&output, PRINTER_COUNT);
     assert_eq!(join(spawn(&scheduler, &program, "ticker", [1000.into()])), Ok(1000.into()));
@@ -108,7 +118,8 @@ fn a_reader_that_does_not_read_suspends_only_the_printers() {
 fn a_killed_printer_loses_the_line_that_it_waits_with() {
     let ((output, reader), scheduler) = (unread(), scheduler());
     let program = program(PRINTERS, &output);
-    let printer = |name: &str| spawn(&scheduler, &program, "noisy", [name.into(), (LINES as i64).into()]);
+    let printer =
+        |name: &str| spawn(&scheduler, &program, "noisy", [name.into(), (LINES as i64).into()]);
     let (killed, cancelled, other) = (printer("killed"), printer("cancelled"), printer("other"));
     wait_for_suspended(&output, 3);
     scheduler.terminate(killed.pid());
@@ -128,7 +139,10 @@ fn a_killed_printer_loses_the_line_that_it_waits_with() {
         text.join().expect("the reader reads to the end")
     });
     let killed = numbers(&text, "killed");
-    assert!(!killed.is_empty() && killed.len() < LINES && killed.iter().copied().eq(1..=killed.len()), "{killed:?}");
+    assert!(
+        !killed.is_empty() && killed.len() < LINES && killed.iter().copied().eq(1..=killed.len()),
+        "{killed:?}"
+    );
     for name in ["cancelled", "other"] {
         assert!(numbers(&text, name).into_iter().eq(1..=LINES), "of {name}");
     }
@@ -138,7 +152,8 @@ fn a_killed_printer_loses_the_line_that_it_waits_with() {
 fn a_shutdown_keeps_its_deadline_beside_a_reader_that_never_reads() {
     let ((output, _reader), scheduler) = (unread(), scheduler());
     let program = program(PRINTERS, &output);
-    let printers = [1, 2, 3].map(|name| spawn(&scheduler, &program, "noisy", [name.into(), (LINES as i64).into()]));
+    let printers = [1, 2, 3]
+        .map(|name| spawn(&scheduler, &program, "noisy", [name.into(), (LINES as i64).into()]));
     wait_for_suspended(&output, 3);
     let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(2)));
     assert!(unfinished.is_empty(), "{unfinished:?}");
@@ -184,7 +199,8 @@ impl Write for Gate {
 /// Creates a full output. Returns it with the sender of permits and the receiver of the bytes that
 /// the sink takes.
 fn full() -> (Output, mpsc::Sender<()>, mpsc::Receiver<Vec<u8>>) {
-    let ((entered, enters), (permit, permits), (taken, takes)) = (mpsc::channel(), mpsc::channel(), mpsc::channel());
+    let ((entered, enters), (permit, permits), (taken, takes)) =
+        (mpsc::channel(), mpsc::channel(), mpsc::channel());
     let output = Output::new(Gate { entered, permits, taken });
     assert!(output.try_write(b"-\n"));
     enters.recv().expect("the writer has taken the line");
@@ -224,12 +240,20 @@ fn code_that_cannot_be_suspended_still_prints() {
     permit.send(()).expect("the writer waits for a permit");
     let Ok(Value::String(cause)) = join(child) else { panic!("the process must return the cause") };
     let cause = String::from_utf8_lossy(&cause).into_owned();
-    assert!(cause.contains("the reader of the output is too slow, and the process cannot wait here"), "{cause}");
+    assert!(
+        cause.contains("the reader of the output is too slow, and the process cannot wait here"),
+        "{cause}"
+    );
     drop((program, output, permit));
     let printed = lines(&takes);
-    let [first, compared @ .., sorted, large] = &printed[..] else { panic!("too few lines: {printed:?}") };
+    let [first, compared @ .., sorted, large] = &printed[..] else {
+        panic!("too few lines: {printed:?}")
+    };
     assert_eq!((&**first, &**sorted, large.len()), ("first", "sorted", 1 << 20));
-    assert!(!compared.is_empty() && compared.chunks(2).all(|pair| pair == ["comparing", "inside"]), "{compared:?}");
+    assert!(
+        !compared.is_empty() && compared.chunks(2).all(|pair| pair == ["comparing", "inside"]),
+        "{compared:?}"
+    );
 }
 
 #[test]
@@ -246,13 +270,20 @@ fn a_process_that_fails_waits_with_its_report_and_ends_as_it_would() {
     assert!(matches!(join(fails), Err(Exit::Failed(text)) if text.contains("broken")));
     drop((program, output));
     let printed = lines(&takes);
-    assert!(printed[0].starts_with(&format!("{pid} fails failed: ")) && printed[0].contains("broken"), "{printed:?}");
+    assert!(
+        printed[0].starts_with(&format!("{pid} fails failed: ")) && printed[0].contains("broken"),
+        "{printed:?}"
+    );
 }
 
 #[test]
 fn the_test_clock_waits_for_an_output() {
     let (output, reader) = unread();
-    let scheduler = Scheduler::builder().width(1).test_clock().build().expect("the test clock needs no threads");
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .test_clock()
+        .build()
+        .expect("the test clock needs no threads");
     let source = format!(
         "{PRINTERS}
         function prints(parent) noisy('printer', {LINES}) process.send(parent, 'printed') end
@@ -291,7 +322,10 @@ fn a_sink_that_panics_is_an_error_and_no_more() {
     let program = program(PRINTERS, &output);
     let printer = spawn(&scheduler, &program, "noisy", ["printer".into(), (LINES as i64).into()]);
     assert_eq!(join(printer), Ok(Value::Nil));
-    assert_eq!(output.flush(TIMEOUT).expect_err("the sink panics").to_string(), "the sink panicked");
+    assert_eq!(
+        output.flush(TIMEOUT).expect_err("the sink panics").to_string(),
+        "the sink panicked"
+    );
 }
 
 /// Set for the child process of the test below.
@@ -302,7 +336,8 @@ fn a_host_that_exits_after_a_process_loses_nothing_of_it() {
     if std::env::var_os(CHILD).is_some() {
         let program = Program::load("test", PRINTERS).expect("the source is valid Lua");
         let scheduler = scheduler();
-        let printer = spawn(&scheduler, &program, "noisy", ["printer".into(), (LINES as i64).into()]);
+        let printer =
+            spawn(&scheduler, &program, "noisy", ["printer".into(), (LINES as i64).into()]);
         assert_eq!(join(printer), Ok(Value::Nil));
         std::process::exit(0);
     }

@@ -1,7 +1,7 @@
 //! The protocols of the crate `procession`, built for their models under the cfg `procession_loom`.
 //!
-//! These are the same files as in `procession`, without the runtime around them: threads, sockets and
-//! coroutines do not exist under loom. Without the cfg this crate is empty.
+//! These are the same files as in `procession`, without the runtime around them: threads, sockets
+//! and coroutines do not exist under loom. Without the cfg this crate is empty.
 #![cfg(procession_loom)]
 #![expect(dead_code, unreachable_pub, reason = "without the runtime, only the models use them")]
 

@@ -79,10 +79,10 @@
 //! - `[kind]` a link has the bit `SYSTEM` if and only if its node is a `Node<S>`; otherwise the
 //!   node is a `Node<M>`.
 //! - `[exposed]` a link is a number, and leads to the node that is at that address now. Between
-//!   `Load` and `Publish`, a node may be taken and freed, and another node be allocated and pushed at
-//!   the same address. `Publish` then succeeds, and the new node leads to the second one. A loaded
-//!   pointer would have led to the first. So each node exposes its provenance when it is pushed, and
-//!   the thread that follows a link takes the provenance of the node that is there.
+//!   `Load` and `Publish`, a node may be taken and freed, and another node be allocated and pushed
+//!   at the same address. `Publish` then succeeds, and the new node leads to the second one. A
+//!   loaded pointer would have led to the first. So each node exposes its provenance when it is
+//!   pushed, and the thread that follows a link takes the provenance of the node that is there.
 //!
 //! ## Checked by
 //! `models::close_against_push`, `models::item_visible_to_its_taker`, `models::arm_against_push`,
@@ -149,7 +149,8 @@ const CLOSED: usize = 3;
 /// The number of bits of the word that hold the count. On x86-64, addresses leave 16 bits free
 /// unless a program asks for larger ones (5-level paging). On other targets these bits may hold
 /// tags, or do not exist.
-const COUNT_BITS: u32 = if cfg!(all(target_arch = "x86_64", target_pointer_width = "64")) { 16 } else { 0 };
+const COUNT_BITS: u32 =
+    if cfg!(all(target_arch = "x86_64", target_pointer_width = "64")) { 16 } else { 0 };
 
 /// The bits of the word that hold a link, or a value in place of one.
 const LINK: usize = usize::MAX >> COUNT_BITS;
@@ -294,8 +295,13 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
     /// Creates a queue as if `count` messages had been pushed and taken, so that models and tests
     /// reach the point where the count wraps.
     pub(crate) fn counting_from(count: u16) -> Self {
-        let (word, carried) = if COUNT_BITS == 0 { (0, count.into()) } else { (ONE.wrapping_mul(count.into()), 0) };
-        Self { newest: AtomicUsize::new(word), carried: AtomicU32::new(carried), items: PhantomData }
+        let (word, carried) =
+            if COUNT_BITS == 0 { (0, count.into()) } else { (ONE.wrapping_mul(count.into()), 0) };
+        Self {
+            newest: AtomicUsize::new(word),
+            carried: AtomicU32::new(carried),
+            items: PhantomData,
+        }
     }
 
     /// Loads the word. Relaxed: a thread that detaches the list acquires it then.
@@ -333,8 +339,16 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
     /// Pushes `node`. `kind` is `SYSTEM` for an `S`, and 0 for an `M`. `seen` is the word as it was
     /// loaded before, which must not be `CLOSED`; the node must already link to its list.
     #[inline]
-    fn push_node<T>(&self, node: Box<Node<T>>, kind: usize, mut seen: Word) -> Result<Pushed, Box<Node<T>>> {
-        assert!((&raw const *node).addr() <= LINK, "the allocator must not use the address space of 5-level paging");
+    fn push_node<T>(
+        &self,
+        node: Box<Node<T>>,
+        kind: usize,
+        mut seen: Word,
+    ) -> Result<Pushed, Box<Node<T>>> {
+        assert!(
+            (&raw const *node).addr() <= LINK,
+            "the allocator must not use the address space of 5-level paging"
+        );
         let node = Box::into_raw(node);
         // [exposed]
         let link = node.expose_provenance() | kind;
@@ -353,8 +367,11 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
             // visible to the thread that takes it.
             match self.swap_if(seen, word, order) {
                 Ok(()) => {
-                    let carry_of =
-                        if MUTATION == mutation::CARRY_UNCHECKED { first_seen.head(link, one) } else { word };
+                    let carry_of = if MUTATION == mutation::CARRY_UNCHECKED {
+                        first_seen.head(link, one)
+                    } else {
+                        word
+                    };
                     if kind != SYSTEM && carry_of.count() == 0 {
                         // Ordering: Release pairs with the Acquire of `len`, which then sees
                         // `Publish`, too.
@@ -607,7 +624,10 @@ impl<M, S> Default for EventQueue<M, S> {
 
 impl<M, S> fmt::Debug for EventQueue<M, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventQueue").field("is_empty", &self.is_empty()).field("is_closed", &self.is_closed()).finish()
+        f.debug_struct("EventQueue")
+            .field("is_empty", &self.is_empty())
+            .field("is_closed", &self.is_closed())
+            .finish()
     }
 }
 
@@ -804,8 +824,8 @@ mod tests {
 
     use super::{Entry, Event, Head, Node, Stack, mutation};
 
-    /// Goal: a push whose predecessor was replaced by another at the same address leads to that one,
-    /// which Miri checks. Method: the push stands still between its look at the queue and its
+    /// Goal: a push whose predecessor was replaced by another at the same address leads to that
+    /// one, which Miri checks. Method: the push stands still between its look at the queue and its
     /// compare-and-swap. What is replaced is of the system, since a message would change the count.
     #[test]
     fn a_push_leads_to_whatever_is_at_the_address_that_it_saw() {

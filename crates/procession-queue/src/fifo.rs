@@ -87,7 +87,8 @@ impl<T, const CAPACITY: usize> Owner<T, CAPACITY> {
         self.0.steal_half(&victim.0, Arrange::OldestFirst)
     }
 
-    /// Returns the number of items that fit now. Only a push or a steal by the caller makes it smaller.
+    /// Returns the number of items that fit now. Only a push or a steal by the caller makes it
+    /// smaller.
     pub fn room(&self) -> usize {
         self.0.room(CAPACITY)
     }

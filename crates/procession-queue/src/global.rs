@@ -73,7 +73,8 @@ impl<T> Global<T> {
 
     /// Calls `change` on the items, under the lock. `change` must not call user code.
     pub(crate) fn append<R>(&self, change: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
-        let mut items = lock_with_backoff(&self.items).expect("nothing that can panic runs under this lock");
+        let mut items =
+            lock_with_backoff(&self.items).expect("nothing that can panic runs under this lock");
         let result = change(&mut items);
         // Relaxed: the lock publishes the items, and the number is only a hint.
         self.length.store(items.len(), Relaxed);
@@ -98,7 +99,10 @@ impl<T> Global<T> {
         self.take(|items| {
             let count = 1 + (items.len() / workers + 1).min(BATCH_MAX);
             let count = count.min(items.len()).min(most);
-            share.iter_mut().zip(items.drain(..count)).for_each(|(place, item)| *place = Some(item));
+            share
+                .iter_mut()
+                .zip(items.drain(..count))
+                .for_each(|(place, item)| *place = Some(item));
             None
         });
         Share(share.into_iter().flatten())

@@ -58,7 +58,10 @@ fn steal_half<const MUTATION: u8>(victim: &Shared<MUTATION>) -> Vec<u32> {
     first.into_iter().chain(std::iter::from_fn(|| own.pop_newest())).collect()
 }
 
-fn push_all<const MUTATION: u8>(owner: &Owned<u32, CAPACITY, MUTATION>, items: std::ops::Range<u32>) {
+fn push_all<const MUTATION: u8>(
+    owner: &Owned<u32, CAPACITY, MUTATION>,
+    items: std::ops::Range<u32>,
+) {
     for item in items {
         owner.push(item).expect("the model pushes no more than fits");
     }
@@ -247,7 +250,8 @@ fn fifo_against_thief<const MUTATION: u8>() {
         let thief = thread::spawn(move || {
             let own = Owned::<u32, CAPACITY, MUTATION>::new();
             let first = own.steal_half(&victim, Arrange::OldestFirst).success();
-            let taken: Vec<u32> = first.into_iter().chain(std::iter::from_fn(|| own.pop_oldest())).collect();
+            let taken: Vec<u32> =
+                first.into_iter().chain(std::iter::from_fn(|| own.pop_oldest())).collect();
             assert!(taken.is_sorted(), "a FIFO thief keeps the order");
             taken
         });
@@ -327,7 +331,8 @@ fn close_against_pushes<const MUTATION: u8>() {
         let pushers = [0, 2].map(|first| {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
-                let returned = [first, first + 1].map(|item| queue.push(item).err().map(|closed| closed.0));
+                let returned =
+                    [first, first + 1].map(|item| queue.push(item).err().map(|closed| closed.0));
                 returned.into_iter().flatten().collect::<Vec<_>>()
             })
         });
@@ -350,7 +355,8 @@ fn close_against_push() {
 #[should_panic(expected = "an item was lost")]
 fn canary_push_without_check() {
     explore(|| {
-        let queue = Arc::new(Stack::<u32, Infallible, { event::mutation::PUSH_WITHOUT_CHECK }>::new());
+        let queue =
+            Arc::new(Stack::<u32, Infallible, { event::mutation::PUSH_WITHOUT_CHECK }>::new());
         let pusher = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || queue.push(0).err().map(|closed| closed.0))
@@ -404,7 +410,8 @@ fn arm_against_pushes<const MUTATION: u8>() {
             thread::spawn(move || u32::from(queue.push(item) == Ok(Pushed::Wake)))
         });
         let armed = queue.arm();
-        let wakes: u32 = pushers.map(|pusher| pusher.join().expect("the pusher does not panic")).iter().sum();
+        let wakes: u32 =
+            pushers.map(|pusher| pusher.join().expect("the pusher does not panic")).iter().sum();
         assert_eq!(wakes, u32::from(armed), "one pusher wakes a consumer that armed the queue");
         assert_each_once(queue.take().map(Event::into_message).collect(), 2);
     });
@@ -472,7 +479,8 @@ mod chase_lev {
                 return Some(bottom);
             }
             self.bottom.store(bottom + 1, Relaxed);
-            let last = top == bottom && self.top.compare_exchange(top, top + 1, AcqRel, Relaxed).is_ok();
+            let last =
+                top == bottom && self.top.compare_exchange(top, top + 1, AcqRel, Relaxed).is_ok();
             last.then_some(bottom)
         }
 
@@ -499,7 +507,8 @@ mod chase_lev {
 fn chase_lev_half_steal_doubles_an_item() {
     use procession_sync::atomic::AtomicU32;
     explore(|| {
-        let deque = Arc::new(chase_lev::HalfStolen { top: AtomicU32::new(0), bottom: AtomicU32::new(4) });
+        let deque =
+            Arc::new(chase_lev::HalfStolen { top: AtomicU32::new(0), bottom: AtomicU32::new(4) });
         let thief = {
             let deque = Arc::clone(&deque);
             thread::spawn(move || deque.steal_half())

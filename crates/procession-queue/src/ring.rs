@@ -166,9 +166,15 @@ pub(crate) struct Ring<T, const CAPACITY: usize, const MUTATION: u8> {
 }
 
 // SAFETY: [claimed] and [free] let only one thread at a time touch a slot, and items only move.
-unsafe impl<T: Send, const CAPACITY: usize, const MUTATION: u8> Send for Ring<T, CAPACITY, MUTATION> {}
+unsafe impl<T: Send, const CAPACITY: usize, const MUTATION: u8> Send
+    for Ring<T, CAPACITY, MUTATION>
+{
+}
 // SAFETY: as above; a shared reference gives no shared access to an item.
-unsafe impl<T: Send, const CAPACITY: usize, const MUTATION: u8> Sync for Ring<T, CAPACITY, MUTATION> {}
+unsafe impl<T: Send, const CAPACITY: usize, const MUTATION: u8> Sync
+    for Ring<T, CAPACITY, MUTATION>
+{
+}
 
 /// The result of an attempt to claim items at the old end.
 enum Claim {
@@ -349,9 +355,13 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Owned<T, CAPACITY, MUTATION> 
     pub(crate) fn starting_at(head: u32, pops: u32) -> Self {
         const {
             assert!(CAPACITY.is_power_of_two(), "the capacity of a ring must be a power of two");
-            assert!(CAPACITY <= 1 << 30, "the capacity must be at most 2^30, to recognize stale lengths");
+            assert!(
+                CAPACITY <= 1 << 30,
+                "the capacity must be at most 2^30, to recognize stale lengths"
+            );
         }
-        let slots: Box<[Slot<T>]> = (0..CAPACITY).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
+        let slots: Box<[Slot<T>]> =
+            (0..CAPACITY).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
         let Ok(slots) = slots.try_into() else { unreachable!("collected from as many") };
         let pushes = head.wrapping_add(pops);
         let ring = Ring {

@@ -23,7 +23,9 @@
 #![forbid(unsafe_code)]
 
 #[cfg(all(procession_loom, not(feature = "__loom")))]
-compile_error!("models need the private feature `procession-sync/__loom` beside the cfg: run `.ci/run models`");
+compile_error!(
+    "models need the private feature `procession-sync/__loom` beside the cfg: run `.ci/run models`"
+);
 
 /// The example in the README is a test.
 #[cfg(doctest)]
@@ -40,7 +42,10 @@ pub mod atomic {
     #[cfg(not(procession_loom))]
     pub use std::sync::atomic::compiler_fence;
 
-    pub use home::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+    pub use home::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+        fence,
+    };
 }
 
 /// A cell that lets models watch every access.
@@ -65,10 +70,14 @@ pub mod hint {
 /// Threads.
 pub mod thread {
     #[cfg(procession_loom)]
-    pub use loom::thread::{Builder, JoinHandle, Thread, ThreadId, current, park, spawn, yield_now};
+    pub use loom::thread::{
+        Builder, JoinHandle, Thread, ThreadId, current, park, spawn, yield_now,
+    };
     pub use std::thread::panicking;
     #[cfg(not(procession_loom))]
-    pub use std::thread::{Builder, JoinHandle, Thread, ThreadId, current, park, park_timeout, spawn, yield_now};
+    pub use std::thread::{
+        Builder, JoinHandle, Thread, ThreadId, current, park, park_timeout, spawn, yield_now,
+    };
 }
 
 #[cfg(not(procession_loom))]

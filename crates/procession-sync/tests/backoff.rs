@@ -13,7 +13,10 @@ fn critical_sections_exclude_each_other() {
     let counter = Mutex::new(0);
     thread::scope(|scope| {
         for _ in 0..THREADS {
-            scope.spawn(|| (0..TURNS).for_each(|_| *lock_with_backoff(&counter).expect("no holder panics") += 1));
+            scope.spawn(|| {
+                (0..TURNS)
+                    .for_each(|_| *lock_with_backoff(&counter).expect("no holder panics") += 1)
+            });
         }
     });
     assert_eq!(*lock_with_backoff(&counter).expect("no holder panics"), THREADS * TURNS);

@@ -63,6 +63,12 @@ fn primitives_are_named_in_their_home_only() {
 fn a_foreign_name_is_found() {
     assert_eq!(violations("crates/x/src/lib.rs", "use std::sync::atomic::AtomicU8;").len(), 1);
     assert_eq!(violations("crates/x/src/lib.rs", "use std::cell::UnsafeCell;").len(), 1);
-    assert_eq!(violations("crates/x/src/lib.rs", "use procession_sync::cell::UnsafeCell;").len(), 0);
-    assert_eq!(violations("crates/x/src/lib.rs", "// std::sync::atomic is not named here").len(), 0);
+    assert_eq!(
+        violations("crates/x/src/lib.rs", "use procession_sync::cell::UnsafeCell;").len(),
+        0
+    );
+    assert_eq!(
+        violations("crates/x/src/lib.rs", "// std::sync::atomic is not named here").len(),
+        0
+    );
 }

@@ -1,4 +1,5 @@
-//! The paths whose instructions `.ci/instructions` counts: on the test clock and one thread, so that two runs do the same.
+//! The paths whose instructions `.ci/instructions` counts: on the test clock and one thread, so
+//! that two runs do the same.
 //!
 //! Usage: `instructions spawn|send|yield|pingpong|ring|skynet COUNT`
 
@@ -21,7 +22,8 @@ fn main() {
         _ => ["spawn", "1000"],
     };
     let count = count.parse().expect("COUNT is a number");
-    let scheduler = Scheduler::builder().width(1).test_clock().build().expect("the system has threads");
+    let scheduler =
+        Scheduler::builder().width(1).test_clock().build().expect("the system has threads");
     let done = match path {
         "spawn" => scheduler.block_on(async { scheduler.spawn(spawn_and_end(count)).await }),
         "send" => scheduler.block_on(async { scheduler.spawn(send_and_receive(count)).await }),
@@ -68,7 +70,8 @@ async fn yield_in_turn(count: u64) -> u64 {
 fn skynet(leaves: u64) -> Pin<Box<dyn Future<Output = u64> + Send>> {
     Box::pin(async move {
         if leaves >= 10 {
-            let children: Vec<_> = (0..10).map(|_| procession::spawn(skynet(leaves / 10))).collect();
+            let children: Vec<_> =
+                (0..10).map(|_| procession::spawn(skynet(leaves / 10))).collect();
             for child in children {
                 child.await.expect("it ends");
             }

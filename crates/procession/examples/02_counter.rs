@@ -29,7 +29,10 @@ async fn count(mut cx: Context<Count>) -> u64 {
 
 /// Adds numbers from another process. An address can be cloned and passed on, and it does not keep
 /// the counter alive.
-async fn add(counter: Address<Count>, numbers: std::ops::Range<u64>) -> Result<(), SendError<Count>> {
+async fn add(
+    counter: Address<Count>,
+    numbers: std::ops::Range<u64>,
+) -> Result<(), SendError<Count>> {
     for n in numbers {
         counter.send(Count::Add(n))?;
     }
@@ -41,7 +44,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut counter = procession::start(count);
         println!("{} counts", counter.pid());
 
-        let adders = [0..50, 50..100].map(|numbers| procession::spawn(add(counter.address().clone(), numbers)));
+        let adders = [0..50, 50..100]
+            .map(|numbers| procession::spawn(add(counter.address().clone(), numbers)));
         for adder in adders {
             adder.await??;
         }
@@ -59,7 +63,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let error = counter.send(Count::Add(7)).expect_err("it has ended");
         println!("{error}");
         assert!(error.is_ended() && matches!(error.message, Count::Add(7)));
-        let error = counter.call(Count::Get, Duration::from_secs(1)).await.expect_err("it has ended");
+        let error =
+            counter.call(Count::Get, Duration::from_secs(1)).await.expect_err("it has ended");
         assert!(matches!(error, CallError::Refused(error) if error.is_ended()));
         Ok(())
     })

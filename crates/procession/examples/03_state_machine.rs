@@ -11,7 +11,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use procession::{
-    CommandId, Completion, Event, Events, InitError, Process, Scheduler, Status, Value, WaitingFor, Yields,
+    CommandId, Completion, Event, Events, InitError, Process, Scheduler, Status, Value, WaitingFor,
+    Yields,
 };
 
 const SQUARE: CommandId = CommandId::FIRST_FREE;
@@ -30,7 +31,9 @@ impl Process for Sum {
     fn init(&mut self, method: &str, input: Value) -> Result<(), InitError> {
         match (method, input.downcast::<Vec<u64>>()) {
             ("sum of squares", Ok(numbers)) => self.numbers = *numbers,
-            ("sum of squares", Err(_)) => return Err(InitError::Refused("the input must be a Vec<u64>".into())),
+            ("sum of squares", Err(_)) => {
+                return Err(InitError::Refused("the input must be a Vec<u64>".into()));
+            }
             _ => return Err(InitError::unknown_method(method)),
         }
         Ok(())
@@ -57,7 +60,11 @@ impl Process for Sum {
                 _ => {}
             }
         }
-        Ok(if self.outstanding == 0 { Status::Done(self.sum) } else { Status::Wait(WaitingFor::Completions) })
+        Ok(if self.outstanding == 0 {
+            Status::Done(self.sum)
+        } else {
+            Status::Wait(WaitingFor::Completions)
+        })
     }
 }
 
@@ -82,13 +89,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         let scheduler = Scheduler::builder().width(2).handler(SQUARE, square).build()?;
 
-        let sum = scheduler.spawn_process(Sum::default(), "sum of squares", Box::new(vec![1_u64, 2, 3, 4]))?.join()?;
+        let sum = scheduler
+            .spawn_process(Sum::default(), "sum of squares", Box::new(vec![1_u64, 2, 3, 4]))?
+            .join()?;
         println!("together {sum}");
         assert_eq!(sum, 30);
 
-        let refused = scheduler.spawn_process(Sum::default(), "product", Box::new(())).expect_err("it only sums");
+        let refused = scheduler
+            .spawn_process(Sum::default(), "product", Box::new(()))
+            .expect_err("it only sums");
         println!("{refused}");
-        assert!(matches!(refused.init_error(), Some(InitError::UnknownMethod(method)) if &**method == "product"));
+        assert!(
+            matches!(refused.init_error(), Some(InitError::UnknownMethod(method)) if &**method == "product")
+        );
         Ok(())
     })
 }

@@ -11,7 +11,10 @@ use std::future::pending;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use procession::{Context, Elapsed, Exit, Instant, ProcessState, Scheduler, SpawnOptions, interval, sleep, timeout};
+use procession::{
+    Context, Elapsed, Exit, Instant, ProcessState, Scheduler, SpawnOptions, interval, sleep,
+    timeout,
+};
 
 const PERIOD: Duration = Duration::from_millis(5);
 
@@ -53,17 +56,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (release, blocks) = mpsc::channel::<()>();
     let saves = scheduler.start(save_at_the_end);
     let waits = scheduler.spawn(pending::<()>());
-    let stuck = SpawnOptions::new().on(&scheduler).label("stuck").spawn(async move { blocks.recv() });
+    let stuck =
+        SpawnOptions::new().on(&scheduler).label("stuck").spawn(async move { blocks.recv() });
 
     let report = scheduler.block_on(scheduler.shutdown(Duration::from_millis(300)));
     assert_eq!(saves.join(), Ok("saved"));
     assert_eq!(waits.join(), Err(Exit::Killed));
     for process in &report {
         let label = process.label.as_deref().unwrap_or("without a label");
-        println!("{} ({label}) did not stop: {:?}, spawned at {}", process.pid, process.state, process.location);
+        println!(
+            "{} ({label}) did not stop: {:?}, spawned at {}",
+            process.pid, process.state, process.location
+        );
     }
     let [unfinished] = &report[..] else { panic!("all but one have ended") };
-    assert_eq!((unfinished.label.as_deref(), unfinished.state), (Some("stuck"), ProcessState::Running));
+    assert_eq!(
+        (unfinished.label.as_deref(), unfinished.state),
+        (Some("stuck"), ProcessState::Running)
+    );
 
     // The blocking call returns after all, so the step ends, too.
     drop(release);

@@ -9,10 +9,15 @@ use procession::pool::{JobError, OnFull, Pool, Queue};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // A pool of at most two threads. Ten jobs may wait for a thread, and the eleventh comes back.
-    let threads =
-        Pool::builder().name("checks").capacity(2).queue(Queue::Bounded(10)).on_full(OnFull::Refuse).build()?;
+    let threads = Pool::builder()
+        .name("checks")
+        .capacity(2)
+        .queue(Queue::Bounded(10))
+        .on_full(OnFull::Refuse)
+        .build()?;
     let sum = threads.submit(|| (1..=1000_u64).sum::<u64>())?;
-    let unlucky = threads.submit(|| -> u64 { std::panic::resume_unwind(Box::new("out of luck")) })?;
+    let unlucky =
+        threads.submit(|| -> u64 { std::panic::resume_unwind(Box::new("out of luck")) })?;
     assert_eq!(sum.join(), Ok(500_500));
     assert!(matches!(unlucky.join(), Err(JobError::Panicked(text)) if &*text == "out of luck"));
 
@@ -49,7 +54,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Blocking code in a process takes its worker away. On a thread of the default pool it does
     // not.
-    let text = procession::run(async { procession::spawn_blocking(|| String::from("read from a slow disk")).await })?;
+    let text = procession::run(async {
+        procession::spawn_blocking(|| String::from("read from a slow disk")).await
+    })?;
     assert_eq!(text, "read from a slow disk");
     Ok(())
 }

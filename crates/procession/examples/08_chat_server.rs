@@ -67,7 +67,11 @@ async fn write(mut cx: Context<Arc<str>>, mut stream: WriteHalf<Arc<TcpStream>>)
     stream.shutdown().await
 }
 
-async fn read(stream: ReadHalf<Arc<TcpStream>>, writer: Child<Arc<str>, io::Result<()>>, room: Address<Room>) {
+async fn read(
+    stream: ReadHalf<Arc<TcpStream>>,
+    writer: Child<Arc<str>, io::Result<()>>,
+    room: Address<Room>,
+) {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     while let Ok(1..) = (&mut stream).take(LINE_MAX).read_line(&mut line).await {
@@ -93,7 +97,10 @@ async fn serve(listener: TcpListener) -> io::Result<()> {
 }
 
 /// Reads lines until one ends with `end`.
-async fn hear(lines: &mut (impl StreamExt<Item = io::Result<String>> + Unpin), end: &str) -> io::Result<()> {
+async fn hear(
+    lines: &mut (impl StreamExt<Item = io::Result<String>> + Unpin),
+    end: &str,
+) -> io::Result<()> {
     while let Some(line) = lines.next().await {
         if line?.ends_with(end) {
             return Ok(());

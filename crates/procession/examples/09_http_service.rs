@@ -58,7 +58,8 @@ impl Counter {
 impl Service<Request<Incoming>> for Counter {
     type Response = Response<String>;
     type Error = hyper::http::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<String>, hyper::http::Error>> + Send>>;
+    type Future =
+        Pin<Box<dyn Future<Output = Result<Response<String>, hyper::http::Error>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), hyper::http::Error>> {
         Poll::Ready(Ok(()))
@@ -69,7 +70,9 @@ impl Service<Request<Incoming>> for Counter {
         Box::pin(async move {
             match counter.visit(&page).await {
                 Some(number) => Ok(Response::new(format!("visit {number} of {page}\n"))),
-                None => Response::builder().status(StatusCode::SERVICE_UNAVAILABLE).body(String::new()),
+                None => {
+                    Response::builder().status(StatusCode::SERVICE_UNAVAILABLE).body(String::new())
+                }
             }
         })
     }

@@ -9,7 +9,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use procession::{Address, Context, Instant, SendError, SpawnOptions, WhenFull, interval, spawn, yield_now};
+use procession::{
+    Address, Context, Instant, SendError, SpawnOptions, WhenFull, interval, spawn, yield_now,
+};
 
 const BEAT: Duration = Duration::from_millis(2);
 const PRODUCERS: u32 = 4;
@@ -44,7 +46,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     procession::run(async {
         let queue = SpawnOptions::new().label("limited").mailbox(8, WhenFull::Wait).start(limited);
         let begin = Instant::now();
-        let producers: Vec<_> = (0..PRODUCERS).map(|from| spawn(produce(queue.address().clone(), from))).collect();
+        let producers: Vec<_> =
+            (0..PRODUCERS).map(|from| spawn(produce(queue.address().clone(), from))).collect();
 
         // A producer that cannot wait is refused while the others wait.
         let mut impatient = 0;
@@ -65,7 +68,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         assert_eq!(served.len(), (PRODUCERS * EACH + impatient) as usize, "none was lost");
         assert!(took >= BEAT * served.len() as u32, "no faster than the beat");
         for from in 0..PRODUCERS {
-            let numbers = served.iter().filter(|request| request.from == from).map(|request| request.number);
+            let numbers =
+                served.iter().filter(|request| request.from == from).map(|request| request.number);
             assert!(numbers.eq(0..EACH), "each producer's requests in their order");
         }
         Ok(())

@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
 
-use procession::{Context, Event, Exit, MonitorRef, Named, Reply, SpawnOptions, exit, register, sleep, spawn, start};
+use procession::{
+    Context, Event, Exit, MonitorRef, Named, Reply, SpawnOptions, exit, register, sleep, spawn,
+    start,
+};
 
 enum Ask {
     Get(u32, Reply<String>),
@@ -76,8 +79,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     procession::run(async {
         let cache = start(cache);
         register("cache", cache.pid())?;
-        let ask =
-            |key| async move { Named::new("cache").call(|reply| Ask::Get(key, reply), Duration::from_secs(5)).await };
+        let ask = |key| async move {
+            Named::new("cache").call(|reply| Ask::Get(key, reply), Duration::from_secs(5)).await
+        };
 
         let callers: Vec<_> = (0..100).map(|n| spawn(ask(n % 4))).collect();
         for (n, caller) in (0..100).zip(callers) {

@@ -53,7 +53,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
         let mut total = 0;
         loop {
-            let more = Select::new().receive(&counts, |words| words).timeout(Duration::from_secs(10), || None);
+            let more = Select::new()
+                .receive(&counts, |words| words)
+                .timeout(Duration::from_secs(10), || None);
             match more.await {
                 Some(words) => total += words,
                 None => break,

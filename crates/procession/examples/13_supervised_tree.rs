@@ -50,11 +50,12 @@ async fn worker(mut cx: Context<Job>) {
 }
 
 fn tree() -> Supervisor {
-    let workers = ["one", "two", "three"]
-        .into_iter()
-        .fold(Supervisor::one_for_one().intensity(3, Duration::from_secs(60)), |workers, id| {
+    let workers = ["one", "two", "three"].into_iter().fold(
+        Supervisor::one_for_one().intensity(3, Duration::from_secs(60)),
+        |workers, id| {
             workers.child(ChildSpec::new(id, worker).name(id).stop(Stop::Within(TIMEOUT)))
-        });
+        },
+    );
     Supervisor::rest_for_one()
         .child(ChildSpec::new("ledger", ledger).name("ledger"))
         .child(ChildSpec::supervisor("workers", workers))
@@ -75,8 +76,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         let tree = tree().start().await?;
         let first = Named::<Entry>::new("ledger").pid();
         // Four failures are one too many, so the root restarts the supervisor of the workers.
-        for (name, amount) in [("one", 13), ("two", 5), ("two", 13), ("one", 13), ("one", 13), ("one", 6), ("three", 7)]
-        {
+        for (name, amount) in [
+            ("one", 13),
+            ("two", 5),
+            ("two", 13),
+            ("one", 13),
+            ("one", 13),
+            ("one", 6),
+            ("three", 7),
+        ] {
             work(name, amount).await;
         }
         let ledger = Named::new("ledger");

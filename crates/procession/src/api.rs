@@ -23,7 +23,8 @@ pub use crate::mailbox::relay::{FaultyRelay, InProcess};
 pub use crate::mailbox::reply::Reply;
 pub use crate::mailbox::thread::ThreadMailbox;
 pub use crate::observe::snapshot::{
-    DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess, WaitingProcess, WorkerSnapshot,
+    DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess,
+    WaitingProcess, WorkerSnapshot,
 };
 pub use crate::pool::spawn_blocking;
 pub use crate::process::exit::{Exit, exit};
@@ -40,8 +41,8 @@ pub use crate::spawn::join_handle::{Child, Handle};
 pub use crate::spawn::options::{SpawnError, SpawnOptions};
 pub use crate::sync::select::Select;
 pub use crate::time::{
-    Elapsed, Instant, Interval, MissedTicks, Sleep, Timeout, Timer, TimerLimit, interval, run_after, run_every, sleep,
-    sleep_until, timeout,
+    Elapsed, Instant, Interval, MissedTicks, Sleep, Timeout, Timer, TimerLimit, interval,
+    run_after, run_every, sleep, sleep_until, timeout,
 };
 pub use crate::watchdog::state::{Stall, StallKind, StallSnapshot};
 
@@ -51,7 +52,8 @@ pub use crate::wait::{Wait, wait};
 
 use crate::scheduler::current;
 
-/// Runs `future` on this thread until it is complete, beside the processes of the default scheduler. See [`Scheduler::block_on`].
+/// Runs `future` on this thread until it is complete, beside the processes of the default
+/// scheduler. See [`Scheduler::block_on`].
 ///
 /// ```
 /// assert_eq!(procession::run(async { 1 + 1 }), 2);
@@ -60,10 +62,12 @@ pub fn run<F: Future>(future: F) -> F::Output {
     Scheduler::global().block_on(future)
 }
 
-/// Starts a process that runs `future`, on the scheduler of the calling process or thread; outside of all, on the default one.
+/// Starts a process that runs `future`, on the scheduler of the calling process or thread; outside
+/// of all, on the default one.
 ///
-/// The handle is a future of the result. If the scheduler takes no more processes, the future is dropped, and the handle answers
-/// [`Exit::Refused`]; [`SpawnOptions::try_spawn`] gives the future back instead.
+/// The handle is a future of the result. If the scheduler takes no more processes, the future is
+/// dropped, and the handle answers [`Exit::Refused`]; [`SpawnOptions::try_spawn`] gives the future
+/// back instead.
 ///
 /// ```
 /// let sum = procession::run(async {
@@ -86,11 +90,11 @@ where
     SpawnOptions::new().spawn(future)
 }
 
-/// Starts a process with a mailbox: `process` is called in its first step, with its [`Context`]. What is returned is its address and
-/// its handle in one.
+/// Starts a process with a mailbox: `process` is called in its first step, with its [`Context`].
+/// What is returned is its address and its handle in one.
 ///
-/// If the scheduler takes no more processes, `process` is dropped, sends fail, and the handle answers [`Exit::Refused`];
-/// [`SpawnOptions::try_start`] gives it back instead.
+/// If the scheduler takes no more processes, `process` is dropped, sends fail, and the handle
+/// answers [`Exit::Refused`]; [`SpawnOptions::try_start`] gives it back instead.
 #[track_caller]
 pub fn start<M, F, P>(process: F) -> Child<M, P::Output>
 where
@@ -102,14 +106,15 @@ where
     SpawnOptions::new().start(process)
 }
 
-/// Starts a coroutine: a process whose code is straight-line and blocks, on a stack of its own. `function` gets its [`crate::coroutine::context::Context`], with a mailbox;
-/// what is returned is its address and its handle in one.
+/// Starts a coroutine: a process whose code is straight-line and blocks, on a stack of its own.
+/// `function` gets its [`crate::coroutine::context::Context`], with a mailbox; what is returned is
+/// its address and its handle in one.
 ///
 /// See [`co`] for an example, where it runs, and how it ends.
 ///
 /// # Errors
-/// [`SpawnError`] gives the function back: coroutines are not enabled ([`Builder::enable_coroutines`]), or the scheduler takes no more
-/// processes.
+/// [`SpawnError`] gives the function back: coroutines are not enabled
+/// ([`Builder::enable_coroutines`]), or the scheduler takes no more processes.
 #[track_caller]
 pub fn spawn_coroutine<M, F, T>(function: F) -> Result<Child<M, T>, SpawnError<F>>
 where
@@ -166,7 +171,8 @@ where
 /// ```
 ///
 /// # Errors
-/// [`SpawnError`], with the process in it: the scheduler takes no more processes, or `init` refused.
+/// [`SpawnError`], with the process in it: the scheduler takes no more processes, or `init`
+/// refused.
 #[track_caller]
 pub fn spawn_process<P: Process>(
     process: P,
@@ -191,10 +197,12 @@ pub async fn yield_now() {
 
 /// For computations: gives way if it is time to, and costs next to nothing if not.
 ///
-/// A step has a budget of 128 operations. Each operation of the runtime costs one: a message sent or received, a poll of a sleep, a handle, a
-/// channel, a lock or a socket that is awaited, and this. Once it is spent, the next that is awaited ends the step, and what is ready
-/// runs before the process goes on. A computation that awaits nothing spends nothing; call this where a microsecond or so has passed. It
-/// also gives way, at once, if the watchdog has taken the worker's place away because the step lasted too long.
+/// A step has a budget of 128 operations. Each operation of the runtime costs one: a message sent
+/// or received, a poll of a sleep, a handle, a channel, a lock or a socket that is awaited, and
+/// this. Once it is spent, the next that is awaited ends the step, and what is ready runs before
+/// the process goes on. A computation that awaits nothing spends nothing; call this where a
+/// microsecond or so has passed. It also gives way, at once, if the watchdog has taken the worker's
+/// place away because the step lasted too long.
 ///
 /// ```
 /// let sum = procession::run(async {
@@ -212,7 +220,9 @@ pub async fn yield_now() {
 pub async fn yield_if_due() {
     let mut gave_way = false;
     poll_fn(|task| {
-        if std::mem::take(&mut gave_way) || !current::is_replaced() && crate::scheduler::budget::charge(task) {
+        if std::mem::take(&mut gave_way)
+            || !current::is_replaced() && crate::scheduler::budget::charge(task)
+        {
             return Poll::Ready(());
         }
         gave_way = true;
@@ -222,16 +232,21 @@ pub async fn yield_if_due() {
     .await;
 }
 
-/// Runs `section`, which may block the thread: it waits in the kernel, for a lock, or computes for long. In a process, or in a future that
-/// is polled on a worker, that worker's place among those that run at once is given to another meanwhile: at once if work is waiting, or as
-/// soon as some comes. Outside of workers it just runs `section`. Sections may be nested; its result or its panic is this call's.
+/// Runs `section`, which may block the thread: it waits in the kernel, for a lock, or computes for
+/// long. In a process, or in a future that is polled on a worker, that worker's place among those
+/// that run at once is given to another meanwhile: at once if work is waiting, or as soon as some
+/// comes. Outside of workers it just runs `section`. Sections may be nested; its result or its
+/// panic is this call's.
 ///
-/// When it returns and as many others run as the scheduler is wide, the step goes on to its end even so, and the worker pauses then.
+/// When it returns and as many others run as the scheduler is wide, the step goes on to its end
+/// even so, and the worker pauses then.
 ///
-/// Threads are started for this up to [`Builder::threads_max`]. Once all of them are blocked, what is ready waits until one returns; a section
-/// that returns always goes on, so this alone never deadlocks. A scheduler that its callers drive, also one on the test clock, has no
-/// such threads unless told to: there nothing else runs meanwhile if it is one wide. What is bound to the worker
-/// ([`SpawnOptions::affinity`]) waits in any case. Processes are not cancelled or terminated inside of a section.
+/// Threads are started for this up to [`Builder::threads_max`]. Once all of them are blocked, what
+/// is ready waits until one returns; a section that returns always goes on, so this alone never
+/// deadlocks. A scheduler that its callers drive, also one on the test clock, has no such threads
+/// unless told to: there nothing else runs meanwhile if it is one wide. What is bound to the worker
+/// ([`SpawnOptions::affinity`]) waits in any case. Processes are not cancelled or terminated inside
+/// of a section.
 ///
 /// ```
 /// let (asks, asked) = std::sync::mpsc::channel();

@@ -1,7 +1,8 @@
 //! Coroutines: processes written as straight-line code that blocks.
 //!
-//! A coroutine has a stack of its own. Where it waits, its stack is left as it is and its worker runs others. All that processes can await, a
-//! coroutine can [`wait`] for: messages, sleeps, channels, locks, calls, the ends of other processes.
+//! A coroutine has a stack of its own. Where it waits, its stack is left as it is and its worker
+//! runs others. All that processes can await, a coroutine can [`wait`] for: messages, sleeps,
+//! channels, locks, calls, the ends of other processes.
 //!
 //! ```
 //! use std::time::Duration;
@@ -42,10 +43,12 @@
 //!
 //! # Where coroutines run
 //!
-//! One that has not begun is a closure in a queue, without a stack, and any worker may take it. The worker that first resumes it keeps it: so
-//! addresses of thread-locals, values that are not `Send`, `errno` and lock guards stay right on its stack. A worker that has many more
-//! of them than another gives new ones away before they begin; one that has some to go on with, which no other can, leaves new ones to those that
-//! have none, for a while. What is bound to a worker that computes or blocks for long waits.
+//! One that has not begun is a closure in a queue, without a stack, and any worker may take it. The
+//! worker that first resumes it keeps it: so addresses of thread-locals, values that are not
+//! `Send`, `errno` and lock guards stay right on its stack. A worker that has many more of them
+//! than another gives new ones away before they begin; one that has some to go on with, which no
+//! other can, leaves new ones to those that have none, for a while. What is bound to a worker that
+//! computes or blocks for long waits.
 //!
 //! The [residual rule](procession_coroutine#the-residual-rule) in its three parts cannot be
 //! checked, and is what
@@ -70,14 +73,16 @@
 //!
 //! While it panics or is unwound, inside [`no_suspend`] and [`blocking`](crate::blocking()), while
 //! it drives another scheduler ([`callers_drive`](crate::Builder::callers_drive)), and inside the
-//! `poll` of a future that it waits for, what would suspend it blocks
-//! its worker's thread instead: the frames below count on nothing else running on that thread meanwhile. Anything it waits for there has to come
-//! from another thread. If all threads that the scheduler may have are blocked already, waiting there panics.
+//! `poll` of a future that it waits for, what would suspend it blocks its worker's thread instead:
+//! the frames below count on nothing else running on that thread meanwhile. Anything it waits for
+//! there has to come from another thread. If all threads that the scheduler may have are blocked
+//! already, waiting there panics.
 //!
 //! What runs in another scheduler that a coroutine drives runs outside of the coroutine.
 //!
-//! Called outside of coroutines, the functions of this module do what comes nearest: [`wait`], [`sleep`] and [`yield_now`] block or
-//! yield the thread, [`Local`] is thread-local, [`no_suspend`], [`shield`] and [`blocking`] just call, and [`suspend`] says that there is
+//! Called outside of coroutines, the functions of this module do what comes nearest: [`wait`],
+//! [`sleep`] and [`yield_now`] block or yield the thread, [`Local`] is thread-local,
+//! [`no_suspend`], [`shield`] and [`blocking`] just call, and [`suspend`] says that there is
 //! nothing to suspend.
 
 pub(crate) mod blocking;
@@ -107,23 +112,24 @@ use crate::coroutine::frame::{Counted, Frame, Out, Quiet, current_step, frame, s
 use crate::process::exit::Exiting;
 use crate::scheduler::block_on;
 
-/// Waits for a future, in the way of whoever calls: in a coroutine, it is suspended meanwhile; a plain thread is parked.
+/// Waits for a future, in the way of whoever calls: in a coroutine, it is suspended meanwhile; a
+/// plain thread is parked.
 ///
 /// # Blocking
-/// Where a coroutine [cannot be suspended](self#where-a-coroutine-cannot-be-suspended), and in async processes and state machines, this blocks
-/// the worker.
+/// Where a coroutine [cannot be suspended](self#where-a-coroutine-cannot-be-suspended), and in
+/// async processes and state machines, this blocks the worker.
 ///
 /// # Panics
-/// With what the future panics with; and where this would block the last thread that the scheduler may have
-/// ([`Builder::threads_max`](crate::Builder::threads_max)).
+/// With what the future panics with; and where this would block the last thread that the scheduler
+/// may have ([`Builder::threads_max`](crate::Builder::threads_max)).
 ///
 /// # Cancellation
-/// A coroutine that was cancelled unwinds from here, if the future is not complete. One that is terminated unwinds from here, too; the future is
-/// dropped by that.
+/// A coroutine that was cancelled unwinds from here, if the future is not complete. One that is
+/// terminated unwinds from here, too; the future is dropped by that.
 #[inline]
 pub fn wait<F: Future>(future: F) -> F::Output {
-    // First of all: it is made where it is polled then, and not copied (`co_channel_1`: 77 ns instead of 96). Where the thread
-    // blocks, it is dropped after the blocking section.
+    // First of all: it is made where it is polled then, and not copied (`co_channel_1`: 77 ns
+    // instead of 96). Where the thread blocks, it is dropped after the blocking section.
     let future = pin!(future);
     match suspendable() {
         Some(frame) => frame.wait(future),
@@ -153,8 +159,9 @@ pub fn sleep(duration: Duration) {
     wait(crate::sleep(duration));
 }
 
-/// Gives way: all that is ready on this worker runs before the coroutine goes on. Unwinds as [`wait`] does; where the coroutine cannot be suspended, and
-/// outside of coroutines, the thread gives way to others of the system.
+/// Gives way: all that is ready on this worker runs before the coroutine goes on. Unwinds as
+/// [`wait`] does; where the coroutine cannot be suspended, and outside of coroutines, the thread
+/// gives way to others of the system.
 #[inline(always)]
 pub fn yield_now() {
     match suspendable() {
@@ -167,8 +174,9 @@ pub fn yield_now() {
     }
 }
 
-/// Calls `function`, in which nothing suspends the coroutine: what would, blocks the thread. For code that keeps a thread-local pointer to
-/// its own frame, and for locks of `std` around something that may wait.
+/// Calls `function`, in which nothing suspends the coroutine: what would, blocks the thread. For
+/// code that keeps a thread-local pointer to its own frame, and for locks of `std` around something
+/// that may wait.
 ///
 /// ```
 /// # let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
@@ -185,8 +193,9 @@ pub fn no_suspend<R>(function: impl FnOnce() -> R) -> R {
     function()
 }
 
-/// Calls `function`, in which a cancel does not unwind the coroutine: for cleaning up that has to wait. It can still be terminated. A cancel that came
-/// meanwhile unwinds the coroutine where it waits next.
+/// Calls `function`, in which a cancel does not unwind the coroutine: for cleaning up that has to
+/// wait. It can still be terminated. A cancel that came meanwhile unwinds the coroutine where it
+/// waits next.
 pub fn shield<R>(function: impl FnOnce() -> R) -> R {
     let _shield = frame().map(|frame| Counted::up(&frame.shields));
     function()

@@ -1,8 +1,9 @@
 //! Processes on a work-stealing scheduler.
 //!
-//! A *process* is a small, isolated, addressable state machine inside this program; it is not an operating-system process. It has a
-//! [`Pid`], perhaps a mailbox, and ends with a result or an [`Exit`]. It is written as an async function ([`spawn`], [`start`]) or
-//! as a state machine ([`Process`]). A [`Scheduler`] runs processes on as many *workers* as there are CPUs.
+//! A *process* is a small, isolated, addressable state machine inside this program; it is not an
+//! operating-system process. It has a [`Pid`], perhaps a mailbox, and ends with a result or an
+//! [`Exit`]. It is written as an async function ([`spawn`], [`start`]) or as a state machine
+//! ([`Process`]). A [`Scheduler`] runs processes on as many *workers* as there are CPUs.
 //!
 //! ```
 //! use std::time::Duration;
@@ -54,20 +55,23 @@
 //! let child = procession::start(|mut cx: procession::Context<std::rc::Rc<u32>>| async move { cx.receive().await; });
 //! ```
 //!
-//! The future that [`run`] and [`Scheduler::block_on`] are given stays on its thread, and need not be `Send`.
+//! The future that [`run`] and [`Scheduler::block_on`] are given stays on its thread, and need not
+//! be `Send`.
 //!
 //! # Features
 //!
 //! None is on by default.
-//! - `hyper`: `http::{Executor, Timer}`, and hyper's I/O traits for streams; `serve`: `http::serve` for tower services.
+//! - `hyper`: `http::{Executor, Timer}`, and hyper's I/O traits for streams; `serve`: `http::serve`
+//!   for tower services.
 //! - `tokio-io`: tokio's I/O traits for streams, without its runtime.
-//! - `tokio`: crates that need tokio run unchanged in processes; see `Builder::tokio`, and `compat` for single futures. The default scheduler
-//!   has it on then. Implies `tokio-io`.
-//! - `tracing`: a span `process` of the target `procession` for each process but those of async pools, at the level `INFO`, with its PID,
-//!   label, kind, parent, where it was spawned, and in the end its [`Exit`]. It is a root: never a child of the span that its spawner or a sender was in; it
-//!   follows from the former. It is entered for each step, and for jobs of [`spawn_blocking`] that the process submits, and closed when both
-//!   have ended. Each stall that [`Builder::on_stall`]
-//!   would be told of is an event at the level `WARN`.
+//! - `tokio`: crates that need tokio run unchanged in processes; see `Builder::tokio`, and `compat`
+//!   for single futures. The default scheduler has it on then. Implies `tokio-io`.
+//! - `tracing`: a span `process` of the target `procession` for each process but those of async
+//!   pools, at the level `INFO`, with its PID, label, kind, parent, where it was spawned, and in
+//!   the end its [`Exit`]. It is a root: never a child of the span that its spawner or a sender was
+//!   in; it follows from the former. It is entered for each step, and for jobs of
+//!   [`spawn_blocking`] that the process submits, and closed when both have ended. Each stall that
+//!   [`Builder::on_stall`] would be told of is an event at the level `WARN`.
 // Under this cfg, the protocols are built for their models, by `procession-models`.
 #![cfg(not(procession_loom))]
 #![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(procession_loom))))]

@@ -1,4 +1,5 @@
-//! Messages: addresses and contexts, bounded mailboxes, calls and their replies, dead letters, relays.
+//! Messages: addresses and contexts, bounded mailboxes, calls and their replies, dead letters,
+//! relays.
 
 pub(crate) mod address;
 pub(crate) mod answer;

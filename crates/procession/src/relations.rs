@@ -1,10 +1,13 @@
-//! What processes are to each other, with the semantics of Erlang/OTP: links, monitors, exit signals, scopes.
+//! What processes are to each other, with the semantics of Erlang/OTP: links, monitors, exit
+//! signals, scopes.
 //!
-//! The protocol by which an end is told exactly once is in `relations/on_exit.rs`. Relations name processes by PID and pin nothing, so that they reach
-//! from one scheduler to another and keep neither process nor scheduler.
+//! The protocol by which an end is told exactly once is in `relations/on_exit.rs`. Relations name
+//! processes by PID and pin nothing, so that they reach from one scheduler to another and keep
+//! neither process nor scheduler.
 //!
-//! What a process is told comes through its mailbox, behind the messages that were sent before by the same process, or that it found there
-//! when it came. What is done to a process (it is ended, or cancelled) is a bit of its state word, and waits for no mailbox.
+//! What a process is told comes through its mailbox, behind the messages that were sent before by
+//! the same process, or that it found there when it came. What is done to a process (it is ended,
+//! or cancelled) is a bit of its state word, and waits for no mailbox.
 
 pub(crate) mod entries;
 pub(crate) mod name_table;
@@ -41,7 +44,11 @@ fn with_any<R>(slot: &Slot, access: impl FnOnce(&mut Relations) -> R) -> Option<
 }
 
 /// Leaves an entry with a process that may be ending.
-fn leave(slot: &Slot, enter: impl FnOnce(&mut Relations), withdraw: impl FnOnce(&mut Relations) -> bool) -> Left {
+fn leave(
+    slot: &Slot,
+    enter: impl FnOnce(&mut Relations),
+    withdraw: impl FnOnce(&mut Relations) -> bool,
+) -> Left {
     ties(slot).leave(
         &slot.state,
         |entries| enter(entries.get_or_insert_default()),
@@ -49,9 +56,9 @@ fn leave(slot: &Slot, enter: impl FnOnce(&mut Relations), withdraw: impl FnOnce(
     )
 }
 
-/// Leaves an entry with the process itself. Returns `true` if the process has ended: its code may still
-/// run then, in the `Drop` of a result that nobody waits for and in wakers. The end has settled what
-/// there was, so the caller settles this entry.
+/// Leaves an entry with the process itself. Returns `true` if the process has ended: its code may
+/// still run then, in the `Drop` of a result that nobody waits for and in wakers. The end has
+/// settled what there was, so the caller settles this entry.
 #[must_use]
 fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) -> bool {
     with(slot, enter);
@@ -63,7 +70,8 @@ fn tell(slot: &Slot, signal: Signal) {
     slot.push_system(Entry::new(System::Signal(signal)));
 }
 
-/// Links `own` and another, for ever or until either ends or unlinks. Once linked, again is nothing.
+/// Links `own` and another, for ever or until either ends or unlinks. Once linked, again is
+/// nothing.
 pub(crate) fn link_to(own: &Slot, other: Pid) {
     let pid = own.pid();
     if pid == other {
@@ -84,7 +92,11 @@ pub(crate) fn link_to(own: &Slot, other: Pid) {
         return;
     }
     let left = find(other).map(|peer| {
-        leave(&peer, |relations| relations.links.insert(pid, link), |relations| relations.links.remove(pid, link))
+        leave(
+            &peer,
+            |relations| relations.links.insert(pid, link),
+            |relations| relations.links.remove(pid, link),
+        )
     });
     if left != Some(Left::There) && with(own, |relations| relations.links.remove(other, link)) {
         deliver(own, Some(other), Exit::NoProcess, Cause::Link);
@@ -195,7 +207,8 @@ pub(crate) enum Cause {
     Sent,
 }
 
-/// An exit signal arrives: it is told to who traps it, a normal one is nothing to others, and any other ends the process.
+/// An exit signal arrives: it is told to who traps it, a normal one is nothing to others, and any
+/// other ends the process.
 pub(crate) fn deliver(slot: &Slot, from: Option<Pid>, exit: Exit, cause: Cause) {
     enum Fate {
         Told(Exit),
@@ -233,14 +246,16 @@ pub(crate) fn doom(slot: &Slot) -> Exit {
     with_any(slot, |relations| relations.doom.take()).flatten().unwrap_or(Exit::Killed)
 }
 
-/// Before a process is complete: its name is free, so that who is told of the end may give it to another.
+/// Before a process is complete: its name is free, so that who is told of the end may give it to
+/// another.
 pub(crate) fn release_name(slot: &Slot) {
     if let Some(name) = with_any(slot, |relations| relations.name.take()).flatten() {
         slot.shared().names().release(&name, slot.pid());
     }
 }
 
-/// `Settle` of the ties protocol, and the telling. As many steps as there are relations, between two steps of the worker.
+/// `Settle` of the ties protocol, and the telling. As many steps as there are relations, between
+/// two steps of the worker.
 pub(crate) fn settle(slot: &Slot, exit: &Exit) {
     release_name(slot);
     let Some(entries) = slot.extra().and_then(|extra| extra.ties.settle()) else {
@@ -275,9 +290,10 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) {
     }
 }
 
-/// Links the running process and another: when either ends other than with [`Exit::Normal`], so does the other, unless it traps exits
-/// ([`Context::trap_exits`](crate::Context::trap_exits)). Linking twice is linking once. If the other has ended, it is as if it ended
-/// now, with [`Exit::NoProcess`].
+/// Links the running process and another: when either ends other than with [`Exit::Normal`], so
+/// does the other, unless it traps exits ([`Context::trap_exits`](crate::Context::trap_exits)).
+/// Linking twice is linking once. If the other has ended, it is as if it ended now, with
+/// [`Exit::NoProcess`].
 ///
 /// Says whether there is a running process; in a thread that runs none, nothing happens.
 ///
@@ -299,15 +315,17 @@ pub fn link(pid: Pid) -> bool {
     current::current().map(|own| link_to(&own, pid)).is_some()
 }
 
-/// Ends the link between the running process and another, if there is one. Says whether there is a running process.
+/// Ends the link between the running process and another, if there is one. Says whether there is a
+/// running process.
 pub fn unlink(pid: Pid) -> bool {
     crate::scheduler::budget::spend();
     current::current().map(|own| unlink_from(&own, pid)).is_some()
 }
 
-/// Sends an exit signal. The process ends with `exit`, unless it traps exits: then it is told. [`Exit::Normal`] does nothing to another
-/// process that does not trap. To end a process whether it traps or not, use [`Scheduler::terminate`](crate::Scheduler::terminate).
-/// Says whether the process was there.
+/// Sends an exit signal. The process ends with `exit`, unless it traps exits: then it is told.
+/// [`Exit::Normal`] does nothing to another process that does not trap. To end a process whether it
+/// traps or not, use [`Scheduler::terminate`](crate::Scheduler::terminate). Says whether the
+/// process was there.
 pub fn send_exit(pid: Pid, exit: Exit) -> bool {
     crate::scheduler::budget::spend();
     let from = current::current().map(|slot| slot.pid());
@@ -361,9 +379,11 @@ pub(crate) fn monitor_newborn(own: &Slot, newborn: &Slot) -> MonitorRef {
     monitor
 }
 
-/// Ends a monitor; says whether it had not been answered. It is not answered afterwards, even if the answer is in the mailbox.
+/// Ends a monitor; says whether it had not been answered. It is not answered afterwards, even if
+/// the answer is in the mailbox.
 pub(crate) fn demonitor(own: &Slot, monitor: MonitorRef) -> bool {
-    let Some(target) = with_any(own, |relations| relations.watched.remove(&monitor)).flatten() else {
+    let Some(target) = with_any(own, |relations| relations.watched.remove(&monitor)).flatten()
+    else {
         return false;
     };
     if let Some(target) = find(target) {

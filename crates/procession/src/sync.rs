@@ -511,7 +511,8 @@ impl WaitGroup {
             if !crate::scheduler::budget::charge(task) {
                 return Poll::Pending;
             }
-            let is_over = !listener.listens() && (self.jobs() == 0 || !listener.listen(task, |&mut jobs| jobs > 0));
+            let is_over = !listener.listens()
+                && (self.jobs() == 0 || !listener.listen(task, |&mut jobs| jobs > 0));
             if is_over { Poll::Ready(()) } else { listener.poll(task) }
         })
         .await;

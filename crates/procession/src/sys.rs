@@ -118,12 +118,18 @@ impl World {
 
     /// Returns a random number generator for one purpose. All generators are derived from the seed.
     pub(crate) fn generator(&self, purpose: u64) -> fastrand::Rng {
-        let mut seeds = fastrand::Rng::with_seed(self.seed.wrapping_add(purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let mut seeds = fastrand::Rng::with_seed(
+            self.seed.wrapping_add(purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        );
         fastrand::Rng::with_seed(seeds.u64(..))
     }
 
     /// Starts a detached thread.
-    pub(crate) fn start_thread(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    pub(crate) fn start_thread(
+        &self,
+        name: String,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
         self.start_thread_of(name, None, body)
     }
 
@@ -155,7 +161,10 @@ impl World {
         token.waits = true;
         while !token.there {
             if self.is_test() || deadline == NEVER {
-                token = parker.arrival.wait(token).expect("nothing that can panic runs under this lock");
+                token = parker
+                    .arrival
+                    .wait(token)
+                    .expect("nothing that can panic runs under this lock");
                 continue;
             }
             wake_precisely();
@@ -174,7 +183,13 @@ impl World {
 
     /// Parks like [`park`](Self::park), but also until a descriptor has an event. Adds the events
     /// to `events`.
-    pub(crate) fn park_in_kernel(&self, parker: &Parker, kernel: &Arc<Kernel>, deadline: u64, events: &mut Vec<Event>) {
+    pub(crate) fn park_in_kernel(
+        &self,
+        parker: &Parker,
+        kernel: &Arc<Kernel>,
+        deadline: u64,
+        events: &mut Vec<Event>,
+    ) {
         let mut token = parker.lock();
         if token.there {
             token.there = false;
@@ -271,7 +286,10 @@ impl Cpus {
     pub(crate) fn allowed_of(numbers: &[usize]) -> io::Result<Option<Self>> {
         let allowed = rustix::thread::sched_getaffinity(None)?;
         let mut cpus = rustix::thread::CpuSet::new();
-        numbers.iter().filter(|&&number| allowed.is_set(number)).for_each(|&number| cpus.set(number));
+        numbers
+            .iter()
+            .filter(|&&number| allowed.is_set(number))
+            .for_each(|&number| cpus.set(number));
         Ok((cpus.count() > 0).then_some(Self(cpus)))
     }
 

@@ -27,12 +27,14 @@ use crate::time::action::Action;
 use crate::time::armed::{Armed, Place};
 use crate::time::timers::Timers;
 
-/// A moment on a scheduler's clock. Instants of schedulers with the real clock compare; those of a test clock are its own.
+/// A moment on a scheduler's clock. Instants of schedulers with the real clock compare; those of a
+/// test clock are its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// A moment that no clock reaches: 584 years after the system's start, or on a test clock the scheduler's.
+    /// A moment that no clock reaches: 584 years after the system's start, or on a test clock the
+    /// scheduler's.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// What the clock of this thread's scheduler shows; outside, that of the default scheduler.
@@ -105,8 +107,8 @@ impl Place {
         }
     }
 
-    /// Tells those who wait of a deadline that may be the earliest (`keeper.rs`). A worker that has its permit looks at its own timers before it
-    /// parks, so it tells nobody.
+    /// Tells those who wait of a deadline that may be the earliest (`keeper.rs`). A worker that has
+    /// its permit looks at its own timers before it parks, so it tells nobody.
     #[inline]
     fn note_earliest(self, shared: &Shared, earliest: bool, when: u64) {
         if earliest {
@@ -117,7 +119,9 @@ impl Place {
     fn tell_of_earliest(self, shared: &Shared, when: u64) {
         let own = match self {
             Self::Seat(seat) => current::with_local(|local| {
-                let own = local.is_some_and(|local| std::ptr::eq(&*local.shared, shared) && local.seat == seat);
+                let own = local.is_some_and(|local| {
+                    std::ptr::eq(&*local.shared, shared) && local.seat == seat
+                });
                 own && !shared.keeper.must_tell(&shared.idle, seat)
             }),
             Self::Outside => false,
@@ -149,8 +153,8 @@ impl Armed {
     }
 }
 
-/// Sets a timer of `shared`: on this worker if it is one of its workers. A scheduler that has ended runs no functions any more. Inlined, it is no
-/// faster (`timers_cancel`).
+/// Sets a timer of `shared`: on this worker if it is one of its workers. A scheduler that has ended
+/// runs no functions any more. Inlined, it is no faster (`timers_cancel`).
 pub(crate) fn arm(
     shared: &Shared,
     when: u64,
@@ -160,9 +164,11 @@ pub(crate) fn arm(
     if matches!(action, Action::Call(_)) && shared.has_ended() {
         return Err(TimerLimit(action));
     }
-    let place = current::with_local(|local| match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
-        Some(local) => Place::Seat(local.seat),
-        None => Place::Outside,
+    let place = current::with_local(|local| {
+        match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
+            Some(local) => Place::Seat(local.seat),
+            None => Place::Outside,
+        }
     });
     match place.timers(shared).add(when, period, action) {
         Ok(armed) => {
@@ -173,8 +179,9 @@ pub(crate) fn arm(
     }
 }
 
-/// Waits for `duration`, counted from now; if this thread belongs to no scheduler, from the first poll, on the clock of the scheduler that
-/// polls. Never shorter; as long as the scheduler is busy, longer, and up to 200 us longer if a timer of it fires every 20 us or more often.
+/// Waits for `duration`, counted from now; if this thread belongs to no scheduler, from the first
+/// poll, on the clock of the scheduler that polls. Never shorter; as long as the scheduler is busy,
+/// longer, and up to 200 us longer if a timer of it fires every 20 us or more often.
 ///
 /// ```
 /// use std::time::Duration;
@@ -210,9 +217,11 @@ pub(crate) fn sleep_on(shared: Arc<Shared>, deadline: u64) -> Sleep {
     sleep
 }
 
-/// The future of [`sleep`] and [`sleep_until`]. It sets a timer when it is first polled and has to wait; dropping it removes the timer.
+/// The future of [`sleep`] and [`sleep_until`]. It sets a timer when it is first polled and has to
+/// wait; dropping it removes the timer.
 ///
-/// If the scheduler has reached its limit of timers, it waits until there is one for it, and so perhaps longer.
+/// If the scheduler has reached its limit of timers, it waits until there is one for it, and so
+/// perhaps longer.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
     /// In nanoseconds.
@@ -235,15 +244,17 @@ const _: () = assert!(size_of::<Sleep>() <= 64);
 enum Since {
     /// The zero of the clock: it is a moment.
     Zero,
-    /// Likewise; not polled yet, and not over when it was made: the first poll need not read the clock (122 instead of 150 ns to set and
-    /// cancel). If it is over since, its timer fires at once.
+    /// Likewise; not polled yet, and not over when it was made: the first poll need not read the
+    /// clock (122 instead of 150 ns to set and cancel). If it is over since, its timer fires at
+    /// once.
     ZeroFresh,
     FirstPoll,
 }
 
 /// The scheduler of a timer.
 enum Whose {
-    /// That of the process that polled, by its number: nothing is counted, and the timer is gone when it is. Who belongs to another looks it up under a lock.
+    /// That of the process that polled, by its number: nothing is counted, and the timer is gone
+    /// when it is. Who belongs to another looks it up under a lock.
     Process(u32),
     Scheduler(Arc<Shared>),
 }
@@ -301,7 +312,8 @@ impl Sleep {
         }
     }
 
-    /// Takes the timer back, if there is one. Never inlined: it asks for this thread, and a coroutine may have changed threads since something beside it did.
+    /// Takes the timer back, if there is one. Never inlined: it asks for this thread, and a
+    /// coroutine may have changed threads since something beside it did.
     #[inline(never)]
     fn disarm(&mut self) {
         let timer = timer_of(&self.whose, &mut self.armed);
@@ -321,7 +333,10 @@ impl Sleep {
 
 /// The timer of a sleep, and its scheduler.
 #[inline]
-fn timer_of<'a>(whose: &Option<Whose>, armed: &'a mut Option<ArmedSleep>) -> Option<(Hold, &'a mut ArmedSleep)> {
+fn timer_of<'a>(
+    whose: &Option<Whose>,
+    armed: &'a mut Option<ArmedSleep>,
+) -> Option<(Hold, &'a mut ArmedSleep)> {
     let armed = armed.as_mut()?;
     Some((whose.as_ref()?.hold()?, armed))
 }
@@ -348,7 +363,8 @@ impl Sleep {
         let waker = identity(task.waker());
         if let Some((shared, armed)) = timer_of(&sleep.whose, &mut sleep.armed) {
             let timers = armed.timer.timers(&shared);
-            // A timer that is pending has not fired, whatever the clock says; so the clock need not be read.
+            // A timer that is pending has not fired, whatever the clock says; so the clock need not
+            // be read.
             let pending = timers.is_pending(armed.timer.id);
             if !pending && deadline <= shared.world.now() {
                 sleep.disarm();
@@ -378,13 +394,17 @@ impl Sleep {
         }
         current::note_waiting(Waiting::TIMER);
         // SAFETY: [unpinned waker] the timers of a scheduler fire while it is there.
-        #[expect(unsafe_code, reason = "a waker that costs nothing is for who outlives no scheduler")]
+        #[expect(
+            unsafe_code,
+            reason = "a waker that costs nothing is for who outlives no scheduler"
+        )]
         let another = unsafe { waker::another_for(&shared, task.waker()) };
-        let timer = arm(&shared, deadline, None, Action::Wake(another)).or_else(|TimerLimit(action)| {
-            shared.wait_for_timer(task.waker().clone());
-            // Once more, for a timer that went before this waker was there.
-            arm(&shared, deadline, None, action)
-        });
+        let timer =
+            arm(&shared, deadline, None, Action::Wake(another)).or_else(|TimerLimit(action)| {
+                shared.wait_for_timer(task.waker().clone());
+                // Once more, for a timer that went before this waker was there.
+                arm(&shared, deadline, None, action)
+            });
         match timer {
             Ok(timer) => sleep.armed = Some(ArmedSleep { timer, waker }),
             Err(_) => sleep.forget(),
@@ -472,7 +492,10 @@ pub(crate) fn poll_within<'a, R>(
     drop(last);
     match polled {
         Poll::Ready(output) => Poll::Ready(Ok(output)),
-        Poll::Pending if crate::scheduler::budget::is_spent() && !std::mem::replace(&mut sleep.is_late, true) => {
+        Poll::Pending
+            if crate::scheduler::budget::is_spent()
+                && !std::mem::replace(&mut sleep.is_late, true) =>
+        {
             crate::scheduler::budget::give_way(task);
             Poll::Pending
         }
@@ -531,10 +554,15 @@ pub enum MissedTicks {
     Delay,
 }
 
-/// A tick every `period`, the first one period from now, until it is dropped. A period of zero is taken as one nanosecond.
+/// A tick every `period`, the first one period from now, until it is dropped. A period of zero is
+/// taken as one nanosecond.
 pub fn interval(period: Duration) -> Interval {
     let period = nanoseconds(period).max(1);
-    Interval { period, missed: MissedTicks::Skip, sleep: Box::pin(sleep(Duration::from_nanos(period))) }
+    Interval {
+        period,
+        missed: MissedTicks::Skip,
+        sleep: Box::pin(sleep(Duration::from_nanos(period))),
+    }
 }
 
 /// Ticks; see [`interval()`].
@@ -574,12 +602,16 @@ impl Interval {
     }
 }
 
-/// Runs a function after `delay`, on a worker, outside all locks; it must not block. A panic ends there. When the scheduler ends first, the
-/// function is dropped.
+/// Runs a function after `delay`, on a worker, outside all locks; it must not block. A panic ends
+/// there. When the scheduler ends first, the function is dropped.
 ///
 /// # Errors
-/// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers, or has ended.
-pub fn run_after<F: FnOnce() + Send + 'static>(delay: Duration, function: F) -> Result<Timer, TimerLimit<F>> {
+/// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers, or has
+/// ended.
+pub fn run_after<F: FnOnce() + Send + 'static>(
+    delay: Duration,
+    function: F,
+) -> Result<Timer, TimerLimit<F>> {
     let shared = crate::scheduler::owner::here();
     let when = shared.world.now().saturating_add(nanoseconds(delay));
     let function = Arc::new(procession_sync::Mutex::new(Some(function)));
@@ -594,19 +626,26 @@ pub fn run_after<F: FnOnce() + Send + 'static>(delay: Duration, function: F) -> 
     }));
     match arm(&shared, when, None, action) {
         Ok(armed) => Ok(Timer { shared: Arc::clone(&shared), armed }),
-        Err(_) => Err(TimerLimit(take(&function).expect("the timer was refused, so it has not fired"))),
+        Err(_) => {
+            Err(TimerLimit(take(&function).expect("the timer was refused, so it has not fired")))
+        }
     }
 }
 
-/// Runs a function every `period`, the first time one period from now, on a worker, outside all locks; it must not block. What was
-/// missed is left out; the phase is kept. A period of zero is taken as one nanosecond.
+/// Runs a function every `period`, the first time one period from now, on a worker, outside all
+/// locks; it must not block. What was missed is left out; the phase is kept. A period of zero is
+/// taken as one nanosecond.
 ///
 /// The test clock stops at each firing, so it passes no further than one period at a time: with a
 /// short period, a long sleep takes as many firings as periods fit into it.
 ///
 /// # Errors
-/// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers, or has ended.
-pub fn run_every<F: Fn() + Send + Sync + 'static>(period: Duration, function: F) -> Result<Timer, TimerLimit<F>> {
+/// [`TimerLimit`] gives the function back if the scheduler has reached its limit of timers, or has
+/// ended.
+pub fn run_every<F: Fn() + Send + Sync + 'static>(
+    period: Duration,
+    function: F,
+) -> Result<Timer, TimerLimit<F>> {
     let shared = crate::scheduler::owner::here();
     let period = NonZeroU64::new(nanoseconds(period)).unwrap_or(NonZeroU64::MIN);
     let when = shared.world.now().saturating_add(period.get());
@@ -616,7 +655,10 @@ pub fn run_every<F: Fn() + Send + Sync + 'static>(period: Duration, function: F)
         Ok(armed) => Ok(Timer { shared: Arc::clone(&shared), armed }),
         Err(TimerLimit(action)) => {
             drop(action);
-            Err(TimerLimit(Arc::into_inner(function).expect("the timer was refused, so nobody else has the function")))
+            Err(TimerLimit(
+                Arc::into_inner(function)
+                    .expect("the timer was refused, so nobody else has the function"),
+            ))
         }
     }
 }
@@ -629,7 +671,8 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Removes the timer. Says whether this prevented its next firing. A firing that another thread has begun goes on.
+    /// Removes the timer. Says whether this prevented its next firing. A firing that another thread
+    /// has begun goes on.
     pub fn cancel(&self) -> bool {
         self.armed.delete(&self.shared).is_some()
     }

@@ -3,69 +3,83 @@
 //! # Watchdog protocol
 //!
 //! ## Problem
-//! A step that blocks without saying so, or computes for long, holds a permit, and with it what is queued everywhere if all permits are held
-//! like that. Its worker cannot be asked. Whoever looks must not cost the workers anything, must not take a step for stalled because the
-//! system did not run it, and must not wake a program that does nothing.
+//! A step that blocks without saying so, or computes for long, holds a permit, and with it what is
+//! queued everywhere if all permits are held like that. Its worker cannot be asked. Whoever looks
+//! must not cost the workers anything, must not take a step for stalled because the system did not
+//! run it, and must not wake a program that does nothing.
 //!
 //! ## States
-//! For each seat what the last look saw: the step counter, since when it has been the same odd number, by this thread's clock, and how much
-//! processor time the worker's thread had used in the middle of `stall_after`. Whether the watchdog is asleep.
-//! For the first seats an open file in which the system tells the state of the seat's thread. The watchdog opens it at the first
-//! look that finds the thread. The thread closes it when it leaves.
+//! For each seat what the last look saw: the step counter, since when it has been the same odd
+//! number, by this thread's clock, and how much processor time the worker's thread had used in the
+//! middle of `stall_after`. Whether the watchdog is asleep. For the first seats an open file in
+//! which the system tells the state of the seat's thread. The watchdog opens it at the first look
+//! that finds the thread. The thread closes it when it leaves.
 //!
 //! ## Steps
-//! `Look`, every 2.5 ms while anybody runs, every 10 ms while nobody has for up to 100 ms, and when a worker then becomes awake: read every
-//! step counter. The same odd number for
-//! `stall_after`, outside of a blocking section, is a stall, and the system is asked what the thread did: it waited → *blocked*; it used
-//! processor time → *computing*; neither → it is ready to run and the system lets it wait: nothing. Each stall is reported once.
-//! If the system does not tell the state of the thread, since no descriptors are left or there is no `/proc`, the processor time
-//! decides alone: a thread that used hardly any counts as blocked. If that is not known either, the stall counts as blocked.
-//! `Rescue`, if nobody searches, nobody is spare, and something waits that nobody comes to: take the next slots of the stalled, and their
-//! permits (`Revoke` of `scheduler/idle.rs`), and wake or start a worker for each, all at once. What else they hold is found by these, as by any
-//! worker that searches. Of the computing, only so many lose their permits, since each adds a thread that competes for processors.
-//! If all threads are in use: fire due timers and ask for descriptors here. Also if all workers just have no time for these.
-//! While all threads block, that is all there is to do: sleep until the next deadline, and 10 ms at most if there are descriptors.
-//! `WriteOff`, at each look, those that were woken and have not come (`scheduler/idle.rs`); `Rescue` takes their permits, too, once they are late for
-//! `stall_after`.
-//! `Nudge`, if a seat is spare, and something waits at this look and at the one before: wake one, unless somebody searches. What waits is
-//! anything in a queue, a timer that was due at the look before, descriptors that nobody has asked for in 10 ms, or a next slot whose
-//! worker is in the same step as at the look before.
-//! This is for next slots, which are filled without waking anybody, for timers that a step has set which then stalled, and for the little
-//! that the parking protocol lets slip.
-//! `Doze`: after two looks that find nobody awake, sleep for 10 ms, and after 100 ms for good; a worker that becomes awake ends it
-//! (`watchdog/park.rs`).
+//! `Look`, every 2.5 ms while anybody runs, every 10 ms while nobody has for up to 100 ms, and when
+//! a worker then becomes awake: read every step counter. The same odd number for `stall_after`,
+//! outside of a blocking section, is a stall, and the system is asked what the thread did: it
+//! waited → *blocked*; it used processor time → *computing*; neither → it is ready to run and the
+//! system lets it wait: nothing. Each stall is reported once. If the system does not tell the state
+//! of the thread, since no descriptors are left or there is no `/proc`, the processor time decides
+//! alone: a thread that used hardly any counts as blocked. If that is not known either, the stall
+//! counts as blocked. `Rescue`, if nobody searches, nobody is spare, and something waits that
+//! nobody comes to: take the next slots of the stalled, and their permits (`Revoke` of
+//! `scheduler/idle.rs`), and wake or start a worker for each, all at once. What else they hold is
+//! found by these, as by any worker that searches. Of the computing, only so many lose their
+//! permits, since each adds a thread that competes for processors. If all threads are in use: fire
+//! due timers and ask for descriptors here. Also if all workers just have no time for these. While
+//! all threads block, that is all there is to do: sleep until the next deadline, and 10 ms at most
+//! if there are descriptors. `WriteOff`, at each look, those that were woken and have not come
+//! (`scheduler/idle.rs`); `Rescue` takes their permits, too, once they are late for `stall_after`.
+//! `Nudge`, if a seat is spare, and something waits at this look and at the one before: wake one,
+//! unless somebody searches. What waits is anything in a queue, a timer that was due at the look
+//! before, descriptors that nobody has asked for in 10 ms, or a next slot whose worker is in the
+//! same step as at the look before. This is for next slots, which are filled without waking
+//! anybody, for timers that a step has set which then stalled, and for the little that the parking
+//! protocol lets slip. `Doze`: after two looks that find nobody awake, sleep for 10 ms, and after
+//! 100 ms for good; a worker that becomes awake ends it (`watchdog/park.rs`).
 //!
 //! ## Why it works
-//! Step counters, processes' numbers and sections are plain stores of the worker, on its own line of the cache; it reads no clock and makes no
-//! read-modify-write for this. They may be seen late, by nanoseconds, against milliseconds. A step that ended after it was seen is caught by a
-//! second look before the permit is taken; if it ends even later, the worker finds its permit gone, and parks or gets one back.
+//! Step counters, processes' numbers and sections are plain stores of the worker, on its own line
+//! of the cache; it reads no clock and makes no read-modify-write for this. They may be seen late,
+//! by nanoseconds, against milliseconds. A step that ended after it was seen is caught by a second
+//! look before the permit is taken; if it ends even later, the worker finds its permit gone, and
+//! parks or gets one back.
 //!
-//! A look that comes late by more than 20 ms says nothing about the workers: all may have been stopped with it (`SIGSTOP`, a suspended machine).
-//! It counts as the first.
+//! A look that comes late by more than 20 ms says nothing about the workers: all may have been
+//! stopped with it (`SIGSTOP`, a suspended machine). It counts as the first.
 //!
 //! ## Allowed
-//! - A stall is noticed one look late: with a `stall_after` of 10 ms, 10 to 12.5 ms after the step began. The watchdog
-//!   is a thread like others: what the system keeps it waiting at each of these five looks is added. Measured on two processors
-//!   (`attacks`): a median of 10.9 ms and at most 12.5 ms, or 11.4 ms and 14.1 ms while a thread for each of them computes.
-//! - While anybody runs it wakes 400 times a second, and up to 800 times if workers park and wake again all the time.
+//! - A stall is noticed one look late: with a `stall_after` of 10 ms, 10 to 12.5 ms after the step
+//!   began. The watchdog is a thread like others: what the system keeps it waiting at each of these
+//!   five looks is added. Measured on two processors (`attacks`): a median of 10.9 ms and at most
+//!   12.5 ms, or 11.4 ms and 14.1 ms while a thread for each of them computes.
+//! - While anybody runs it wakes 400 times a second, and up to 800 times if workers park and wake
+//!   again all the time.
 //! - What only `Nudge` helps waits for up to three looks: 7.5 ms.
-//! - Functions of timers that this thread fires hold up the watchdog, if they block, which they must not.
-//! - Without the state of a thread, one that the system lets wait for all of `stall_after` counts as blocked: one thread more may run
-//!   than the scheduler is wide. `StallSnapshot::guessed` counts these.
+//! - Functions of timers that this thread fires hold up the watchdog, if they block, which they
+//!   must not.
+//! - Without the state of a thread, one that the system lets wait for all of `stall_after` counts
+//!   as blocked: one thread more may run than the scheduler is wide. `StallSnapshot::guessed`
+//!   counts these.
 //!
 //! ## Rejected
 //! - A time stamp for each step, read by the watchdog: a clock read for each step, 20 ns and more.
-//! - The processor clock of the thread alone: it tells computing from not computing, but not blocked from preempted. The file `stat` of
-//!   the thread tells that, and is read for suspects only.
-//! - The file `schedstat`, for the processor time: it costs a descriptor more, kernels without `CONFIG_SCHED_INFO` do not have it, and the
-//!   clock is finer.
-//! - To open the file at each question: without spare descriptors every stall went unseen, and a client that opens connections brings a
-//!   server there.
+//! - The processor clock of the thread alone: it tells computing from not computing, but not
+//!   blocked from preempted. The file `stat` of the thread tells that, and is read for suspects
+//!   only.
+//! - The file `schedstat`, for the processor time: it costs a descriptor more, kernels without
+//!   `CONFIG_SCHED_INFO` do not have it, and the clock is finer.
+//! - To open the file at each question: without spare descriptors every stall went unseen, and a
+//!   client that opens connections brings a server there.
 //! - To open the file when a thread sits down: a caller's thread sits down for each `block_on`.
-//! - One watchdog for all schedulers: they are isolated; a scheduler that is idle has one that sleeps.
+//! - One watchdog for all schedulers: they are isolated; a scheduler that is idle has one that
+//!   sleeps.
 //!
 //! ## Checked by
-//! `it::stalls`; the models of `scheduler/idle.rs`, for the permits, of `scheduler/lifo_slot.rs`, for the next slots, and of `watchdog/park.rs`.
+//! `it::stalls`; the models of `scheduler/idle.rs`, for the permits, of `scheduler/lifo_slot.rs`,
+//! for the next slots, and of `watchdog/park.rs`.
 
 pub(crate) mod park;
 pub(crate) mod state;
@@ -85,20 +99,25 @@ use crate::scheduler::shared::Shared;
 use crate::sys::{RunState, ThreadFile, nanoseconds};
 use crate::watchdog::state::{Stall, StallKind, Watchdog};
 
-/// Between two looks while anybody runs: a quarter of the default of what is a stall, so that one is noticed at most a quarter late.
+/// Between two looks while anybody runs: a quarter of the default of what is a stall, so that one
+/// is noticed at most a quarter late.
 const LOOK_EVERY: u64 = 2_500_000;
 /// Between two looks while nobody runs.
 const LOOK_EVERY_QUIET: u64 = 10_000_000;
-/// So many of these, 100 ms, until the watchdog sleeps: a program that works a little now and then need not wake it each time.
+/// So many of these, 100 ms, until the watchdog sleeps: a program that works a little now and then
+/// need not wake it each time.
 const QUIET_LOOKS: u32 = 10;
-/// A look that is later than this says nothing about the workers: the program was stopped, or starved.
+/// A look that is later than this says nothing about the workers: the program was stopped, or
+/// starved.
 const OVERSLEPT: u64 = 20_000_000;
 /// How long nobody may have asked for descriptors until the watchdog does.
 const UNPOLLED: u64 = 10_000_000;
-/// Nobody has looked how often descriptors were asked for: a number that it never is, so the next look begins to wait.
+/// Nobody has looked how often descriptors were asked for: a number that it never is, so the next
+/// look begins to wait.
 const NO_POLLS: (u64, u64) = (u64::MAX, 0);
-/// Seats whose threads have a file kept open, from the first on. A thread beyond gets one for each question, if there are descriptors: a
-/// program may have far more threads than it can spare descriptors.
+/// Seats whose threads have a file kept open, from the first on. A thread beyond gets one for each
+/// question, if there are descriptors: a program may have far more threads than it can spare
+/// descriptors.
 const FILES_KEPT: u32 = 16;
 /// Reports in a second at most; the others are counted.
 const REPORTS_PER_SECOND: u32 = 10;
@@ -112,7 +131,8 @@ fn count(counter: &AtomicU64) {
 impl Watchdog {
     /// Opens the file about the thread of a seat, unless it is open.
     fn open_file(&self, seat: &Seat, thread: u32) {
-        let mut kept = seat.thread_file.lock().expect("nothing that can panic runs under this lock");
+        let mut kept =
+            seat.thread_file.lock().expect("nothing that can panic runs under this lock");
         // Under the lock, as in `close_file`: a thread that has left closes nothing any more.
         if kept.is_none() && thread != 0 && seat.thread.load(Relaxed) == thread {
             *kept = ThreadFile::open(thread);
@@ -122,7 +142,8 @@ impl Watchdog {
 
     /// Closes the file about the thread of a seat, which leaves it and is not named there any more.
     pub(crate) fn close_file(&self, seat: &Seat) {
-        let kept = seat.thread_file.lock().expect("nothing that can panic runs under this lock").take();
+        let kept =
+            seat.thread_file.lock().expect("nothing that can panic runs under this lock").take();
         self.counts.files.fetch_sub(u64::from(kept.is_some()), Relaxed);
     }
 
@@ -131,7 +152,8 @@ impl Watchdog {
         if seat.0 < FILES_KEPT {
             // If there was no descriptor before, there may be now.
             self.open_file(place, thread);
-            let kept = place.thread_file.lock().expect("nothing that can panic runs under this lock");
+            let kept =
+                place.thread_file.lock().expect("nothing that can panic runs under this lock");
             kept.as_ref()?.state()
         } else {
             ThreadFile::open(thread)?.state()
@@ -159,7 +181,9 @@ impl Shared {
         if self.has_ended() || self.watchdog.is_started.swap(true, Relaxed) {
             return;
         }
-        let started = self.world.start_thread(format!("watch-{}", self.name), move || Watch::new(shared).keep());
+        let started = self
+            .world
+            .start_thread(format!("watch-{}", self.name), move || Watch::new(shared).keep());
         if started.is_err() {
             self.threads_refused.fetch_add(1, Relaxed);
             // The next worker that becomes awake tries again.
@@ -177,7 +201,8 @@ struct Look {
     since: u64,
     /// The thread that was there.
     thread: u32,
-    /// When its thread was first asked, and what it had used of the processor then, if that is known.
+    /// When its thread was first asked, and what it had used of the processor then, if that is
+    /// known.
     first: Option<(u64, Option<u64>)>,
     /// What the stall was found to be.
     found: Option<StallKind>,
@@ -253,8 +278,8 @@ impl Watch {
         }
     }
 
-    /// Decides how to sleep after a look. It dozes only after two looks that found nothing to do: who works a little now and then need not
-    /// wake it each time.
+    /// Decides how to sleep after a look. It dozes only after two looks that found nothing to do:
+    /// who works a little now and then need not wake it each time.
     fn pause(&mut self, looked: u64, quiet: bool) -> Pause {
         let shared = &*self.shared;
         self.quiet = if quiet { self.quiet + 1 } else { 0 };
@@ -271,7 +296,8 @@ impl Watch {
         Pause { until, dozes: true }
     }
 
-    /// What was seen before says nothing any more. But what was found stays found while its step lasts: it counts against the cap, and was reported.
+    /// What was seen before says nothing any more. But what was found stays found while its step
+    /// lasts: it counts against the cap, and was reported.
     fn forget(&mut self) {
         for look in self.looks.iter_mut().filter(|look| look.found.is_none()) {
             *look = Look::default();
@@ -302,7 +328,8 @@ impl Watch {
         let mut next_slots = vec![false; found.len()];
         let is_stranded = stalled_next || shared.has_queued() || due || unpolled;
         let nobody_comes = searching == 0 && spare == 0;
-        let rescued = nobody_comes && is_stranded && self.rescue(&found, &mut replaced, &mut next_slots, now);
+        let rescued =
+            nobody_comes && is_stranded && self.rescue(&found, &mut replaced, &mut next_slots, now);
         if nobody_comes && !rescued {
             // All threads are in use, or all workers have no time.
             if due {
@@ -319,7 +346,8 @@ impl Watch {
         for (at, found) in found.iter().enumerate().filter(|(_, found)| found.is_new) {
             self.report(found, replaced[at], next_slots[at], now);
         }
-        // A step that lasts may be a stall; if all that last are known to be, nobody else is left who could stall.
+        // A step that lasts may be a stall; if all that last are known to be, nobody else is left
+        // who could stall.
         is_quiet(&shared) && self.looks.iter().all(|look| look.since == now || look.found.is_some())
     }
 
@@ -328,7 +356,8 @@ impl Watch {
         let shared = &*self.shared;
         let mut all = Vec::new();
         let reach = shared.idle.reach();
-        // Of seats beyond nothing may be kept: what was last seen there would never change, and the watchdog would never sleep.
+        // Of seats beyond nothing may be kept: what was last seen there would never change, and the
+        // watchdog would never sleep.
         self.looks.resize(reach as usize, Look::default());
         for number in 0..reach {
             let look = &mut self.looks[number as usize];
@@ -359,7 +388,13 @@ impl Watch {
     }
 
     /// `Rescue`; says whether anybody comes now.
-    fn rescue(&mut self, all: &[Found], replaced: &mut [bool], next_slots: &mut [bool], now: u64) -> bool {
+    fn rescue(
+        &mut self,
+        all: &[Found],
+        replaced: &mut [bool],
+        next_slots: &mut [bool],
+        now: u64,
+    ) -> bool {
         let shared = Arc::clone(&self.shared);
         let options = &shared.watchdog.options;
         let is_computing = |look: &&Look| look.replaced && look.found == Some(StallKind::Computing);
@@ -376,7 +411,8 @@ impl Watch {
                 count(&shared.watchdog.counts.next_slots);
                 shared.global.push(Ready::from_raw(next));
             }
-            let is_capped = found.kind == StallKind::Computing && computing >= options.computing_max;
+            let is_capped =
+                found.kind == StallKind::Computing && computing >= options.computing_max;
             if look.replaced || is_capped || !shared.idle.revoke(found.seat) {
                 continue;
             }
@@ -458,7 +494,11 @@ impl Watch {
         self.reports.1 += 1;
         let seat = shared.seat(found.seat);
         let step = self.looks[found.seat.0 as usize].step;
-        let slot = seat.running.load(Relaxed).checked_sub(1).and_then(|index| shared.table().pin_any(index));
+        let slot = seat
+            .running
+            .load(Relaxed)
+            .checked_sub(1)
+            .and_then(|index| shared.table().pin_any(index));
         // If the step has ended meanwhile, the slot may be that of another process.
         let slot = slot.filter(|_| seat.step.load(Relaxed) == step);
         let stall = Stall {
@@ -492,26 +532,37 @@ fn is_traced() -> bool {
 /// Whether nobody runs, and nothing is queued or due.
 fn is_quiet(shared: &Shared) -> bool {
     let (_, awake, _) = shared.idle.counts();
-    awake == 0 && !shared.has_queued() && (is_attended(shared) || shared.next_deadline() > shared.world.now())
+    awake == 0
+        && !shared.has_queued()
+        && (is_attended(shared) || shared.next_deadline() > shared.world.now())
 }
 
-/// Whether some worker looks after deadlines and descriptors, or can. If all threads block, the watchdog does.
+/// Whether some worker looks after deadlines and descriptors, or can. If all threads block, the
+/// watchdog does.
 fn is_attended(shared: &Shared) -> bool {
     shared.idle.counts().2 > 0
 }
 
-/// Returns what the thread in a seat, which has not ended its step for so long, has done since it was first asked. `None` if that is not its
-/// own doing, or is not known yet.
+/// Returns what the thread in a seat, which has not ended its step for so long, has done since it
+/// was first asked. `None` if that is not its own doing, or is not known yet.
 ///
-/// A question costs the system tens of microseconds. On a machine that is busy with other things, threads are interrupted in their steps for
-/// a few milliseconds all the time; so they are asked twice, in the middle of the time that makes a stall, and at its end.
-fn classify(shared: &Shared, seat: SeatId, look: &mut Look, duration: u64, now: u64) -> Option<StallKind> {
+/// A question costs the system tens of microseconds. On a machine that is busy with other things,
+/// threads are interrupted in their steps for a few milliseconds all the time; so they are asked
+/// twice, in the middle of the time that makes a stall, and at its end.
+fn classify(
+    shared: &Shared,
+    seat: SeatId,
+    look: &mut Look,
+    duration: u64,
+    now: u64,
+) -> Option<StallKind> {
     let watchdog = &shared.watchdog;
     let stall_after = watchdog.options.stall_after;
     let place = shared.seat(seat);
     let thread = place.thread.load(Relaxed);
     let Some((since, before)) = look.first else {
-        // The look that is nearest to the middle: two of these apart, it is before it, since looks are never early.
+        // The look that is nearest to the middle: two of these apart, it is before it, since looks
+        // are never early.
         if duration + LOOK_EVERY / 2 >= stall_after / 2 {
             look.first = Some((now, shared.world.processor_time(thread)));
         }
@@ -521,7 +572,9 @@ fn classify(shared: &Shared, seat: SeatId, look: &mut Look, duration: u64, now: 
     if duration < stall_after || passed < stall_after / 2 {
         return None;
     }
-    let used = before.zip(shared.world.processor_time(thread)).map(|(before, after)| after.saturating_sub(before));
+    let used = before
+        .zip(shared.world.processor_time(thread))
+        .map(|(before, after)| after.saturating_sub(before));
     let state = watchdog.state_of(seat, place, thread);
     let kind = judge(used, state, passed);
     if kind.is_some() && state.is_none() {
@@ -530,8 +583,9 @@ fn classify(shared: &Shared, seat: SeatId, look: &mut Look, duration: u64, now: 
     kind
 }
 
-/// Decides what a stall is by the processor time that the thread has used while so much time passed, and by its state, as far as either is
-/// known. `None` if the stall is not the thread's own doing.
+/// Decides what a stall is by the processor time that the thread has used while so much time
+/// passed, and by its state, as far as either is known. `None` if the stall is not the thread's own
+/// doing.
 fn judge(used: Option<u64>, state: Option<RunState>, passed: u64) -> Option<StallKind> {
     let Some(used) = used else {
         // To look away would leave what waits behind it without help.
@@ -553,7 +607,8 @@ fn judge(used: Option<u64>, state: Option<RunState>, passed: u64) -> Option<Stal
     }
 }
 
-/// The builder's `stall_after`, within what makes sense: less than two looks cannot be told from none.
+/// The builder's `stall_after`, within what makes sense: less than two looks cannot be told from
+/// none.
 pub(crate) fn stall_after(duration: Duration) -> u64 {
     nanoseconds(duration).max(2 * LOOK_EVERY)
 }
@@ -604,7 +659,10 @@ mod tests {
         assert_eq!(judge(Some(0), Some(Waits), PASSED), Some(StallKind::Blocked));
         assert_eq!(judge(Some(PASSED * 2 / 3), Some(Waits), PASSED), Some(StallKind::Computing));
         assert_eq!(judge(all, Some(Runs), PASSED), Some(StallKind::Computing));
-        assert_eq!(judge(Some(LOOK_EVERY), Some(Runs), 20 * LOOK_EVERY), Some(StallKind::Computing));
+        assert_eq!(
+            judge(Some(LOOK_EVERY), Some(Runs), 20 * LOOK_EVERY),
+            Some(StallKind::Computing)
+        );
         assert_eq!(judge(Some(0), Some(Runs), PASSED), None, "the system lets it wait");
         assert_eq!(judge(all, Some(Stopped), PASSED), None);
     }
@@ -632,7 +690,8 @@ mod tests {
         assert!(shared.watchdog.doze.end(), "it sleeps beside a worker that may be late");
     }
 
-    /// All threads block, and there is a far timer: whoever sets an earlier one must wake the watchdog.
+    /// All threads block, and there is a far timer: whoever sets an earlier one must wake the
+    /// watchdog.
     #[test]
     fn while_all_block_it_sleeps_until_the_next_deadline() {
         let scheduler = scripted();
@@ -647,7 +706,10 @@ mod tests {
         }
         assert_eq!(shared.idle.counts(), (0, 0, 0), "nobody is left to be woken");
         let far = 1000 * SECOND;
-        let armed = shared.outside.add(far, None, Action::Wake(Waker::noop().clone())).expect("there is room");
+        let armed = shared
+            .outside
+            .add(far, None, Action::Wake(Waker::noop().clone()))
+            .expect("there is room");
         let mut pauses = (1..=20).map(|round| {
             let quiet = watch.look(round);
             let pause = watch.pause(round, quiet);
@@ -662,8 +724,8 @@ mod tests {
         drop(shared.outside.delete(armed.id));
     }
 
-    /// Goal: no seat keeps the watchdog awake in which nobody works. Method: scripted looks at a scheduler without threads, whose seats are
-    /// taken and left by the test.
+    /// Goal: no seat keeps the watchdog awake in which nobody works. Method: scripted looks at a
+    /// scheduler without threads, whose seats are taken and left by the test.
     #[test]
     fn a_watchdog_finds_quiet_whatever_seats_were_used_before() {
         let scheduler = scripted();

@@ -1,5 +1,5 @@
-//! What is left of processes that have ended: nothing but their slots, which the next ones use. Alone in its program, since it counts every
-//! allocation.
+//! What is left of processes that have ended: nothing but their slots, which the next ones use.
+//! Alone in its program, since it counts every allocation.
 #![cfg(not(procession_loom))]
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
@@ -41,7 +41,9 @@ fn kill_all(scheduler: &Scheduler) {
     let kills = scheduler.clone();
     let watcher = scheduler.start(move |mut cx: Context<()>| async move {
         let spawn = |_| {
-            let victim = SpawnOptions::new().monitor().start(|mut cx: Context<()>| async move { cx.receive().await });
+            let victim = SpawnOptions::new()
+                .monitor()
+                .start(|mut cx: Context<()>| async move { cx.receive().await });
             victim.pid()
         };
         let victims: Vec<_> = (0..PROCESSES).map(spawn).collect();
@@ -62,11 +64,16 @@ fn kill_all(scheduler: &Scheduler) {
 
 #[test]
 fn the_memory_of_monitored_processes_that_are_killed_at_once_comes_back() {
-    let scheduler = Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
+    let scheduler =
+        Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
     let before = ALLOCATED_BYTES.load(Relaxed);
     kill_all(&scheduler);
     let after = ALLOCATED_BYTES.load(Relaxed);
-    assert!((after - before) / PROCESSES <= SLOT_BYTES_MAX, "{} bytes for each", (after - before) / PROCESSES);
+    assert!(
+        (after - before) / PROCESSES <= SLOT_BYTES_MAX,
+        "{} bytes for each",
+        (after - before) / PROCESSES
+    );
     // As many again need nothing more; a little more is for what happens to be queued.
     kill_all(&scheduler);
     let again = ALLOCATED_BYTES.load(Relaxed);

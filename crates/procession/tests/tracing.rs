@@ -1,6 +1,8 @@
-//! What subscribers of `tracing` are told. One binary for itself, since a subscriber for all threads is one for all tests.
+//! What subscribers of `tracing` are told. One binary for itself, since a subscriber for all
+//! threads is one for all tests.
 //!
-//! Method: a subscriber that records everything, and checks of what it has got for the PIDs of one test.
+//! Method: a subscriber that records everything, and checks of what it has got for the PIDs of one
+//! test.
 #![cfg(not(procession_loom))]
 
 use std::cell::RefCell;
@@ -11,8 +13,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use procession::{
-    Context, Event, Events, Exit, InitError, Pid, Process, Scheduler, SpawnOptions, Status, WaitingFor, Yields, sleep,
-    spawn, spawn_process, yield_now,
+    Context, Event, Events, Exit, InitError, Pid, Process, Scheduler, SpawnOptions, Status,
+    WaitingFor, Yields, sleep, spawn, spawn_process, yield_now,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
@@ -92,8 +94,9 @@ impl Recorder {
     /// The one span of a process: its number, its fields, what became of it.
     #[track_caller]
     fn of(&self, pid: Pid) -> (u64, Fields, Vec<Told>) {
-        let is_its =
-            |span: &Recorded| span.metadata.name() == "process" && span.fields.get("pid") == Some(&pid.to_string());
+        let is_its = |span: &Recorded| {
+            span.metadata.name() == "process" && span.fields.get("pid") == Some(&pid.to_string())
+        };
         let found: Vec<_> = self.log(|log| {
             let all = log.spans.iter().filter(|(_, span)| is_its(span));
             all.map(|(&id, span)| (id, span.fields.clone(), span.told.clone())).collect()
@@ -132,7 +135,9 @@ impl Subscriber for Recorder {
         self.tell(id, Told::Recorded);
         let mut fields = Fields::new();
         values.record(&mut ToFields(&mut fields));
-        self.log(|log| log.spans.get_mut(&id.into_u64()).expect("it was made").fields.append(&mut fields));
+        self.log(|log| {
+            log.spans.get_mut(&id.into_u64()).expect("it was made").fields.append(&mut fields)
+        });
     }
 
     fn record_follows_from(&self, id: &Id, follows: &Id) {
@@ -200,9 +205,14 @@ fn threaded(width: usize) -> Scheduler {
 fn assert_root_and_in_order(told: &[Told]) {
     assert_eq!(told.first(), Some(&Told::New(true)), "it is a root: {told:?}");
     assert_eq!(told.last(), Some(&Told::Closed), "it is closed: {told:?}");
-    let turns: Vec<_> = told.iter().filter(|told| matches!(told, Told::Entered(_) | Told::Exited)).collect();
+    let turns: Vec<_> =
+        told.iter().filter(|told| matches!(told, Told::Entered(_) | Told::Exited)).collect();
     for turn in turns.chunks(2) {
-        assert_eq!(turn, [&Told::Entered(0), &Told::Exited], "in turn, and in no other's: {told:?}");
+        assert_eq!(
+            turn,
+            [&Told::Entered(0), &Told::Exited],
+            "in turn, and in no other's: {told:?}"
+        );
     }
 }
 
@@ -252,7 +262,8 @@ fn the_span_of_a_process_is_a_root_whoever_spawns_it_or_sends_to_it() {
 #[test]
 fn a_process_run_by_its_caller_is_not_in_the_callers_span() {
     let recorder = Recorder::shared();
-    let scheduler = Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
+    let scheduler =
+        Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
     let pid = info_span!("caller").in_scope(|| {
         scheduler.block_on(async {
             let process = spawn(async { info!("run by its caller") });
@@ -275,7 +286,11 @@ fn what_a_process_tells_is_in_its_span_on_whichever_worker_it_runs() {
             scheduler.spawn(async move {
                 for round in 0..10 {
                     info!("on any worker {n}");
-                    if round % 2 == 0 { yield_now().await } else { sleep(Duration::from_micros(50)).await }
+                    if round % 2 == 0 {
+                        yield_now().await
+                    } else {
+                        sleep(Duration::from_micros(50)).await
+                    }
                 }
             })
         })
@@ -300,7 +315,9 @@ fn a_blocking_job_runs_in_the_span_in_which_it_was_submitted() {
     let scheduler = threaded(1);
     let (pid, inner) = scheduler.block_on(async {
         let process = spawn(async {
-            procession::spawn_blocking(|| info!("a job of a process")).await.expect("it does not panic");
+            procession::spawn_blocking(|| info!("a job of a process"))
+                .await
+                .expect("it does not panic");
             let inner = info_span!("inner");
             inner
                 .in_scope(|| procession::spawn_blocking(|| info!("a job in an inner span")))
@@ -315,11 +332,14 @@ fn a_blocking_job_runs_in_the_span_in_which_it_was_submitted() {
     assert_eq!(told.last(), Some(&Told::Closed), "the jobs are over: {told:?}");
     assert_eq!(recorder.spans_of_events("a job of a process"), [Some(id)]);
     assert_eq!(recorder.spans_of_events("a job in an inner span"), [inner]);
-    scheduler.block_on(procession::spawn_blocking(|| info!("a job of nobody"))).expect("it does not panic");
+    scheduler
+        .block_on(procession::spawn_blocking(|| info!("a job of nobody")))
+        .expect("it does not panic");
     assert_eq!(recorder.spans_of_events("a job of nobody"), [None]);
 }
 
-/// Goal: a span tells how long the work of its process goes on. Method: a job that outlives its process.
+/// Goal: a span tells how long the work of its process goes on. Method: a job that outlives its
+/// process.
 #[test]
 fn a_span_is_open_until_the_jobs_of_its_process_are_over() {
     let recorder = Recorder::shared();
@@ -431,7 +451,9 @@ impl Process for Ends {
 fn state_machines_and_coroutines_have_spans_too() {
     let recorder = Recorder::shared();
     // SAFETY: the one coroutine holds nothing across its waits.
-    let scheduler = unsafe { Scheduler::builder().width(1).enable_coroutines() }.build().expect("there are threads");
+    let scheduler = unsafe { Scheduler::builder().width(1).enable_coroutines() }
+        .build()
+        .expect("there are threads");
     let (machine, coroutine) = scheduler.block_on(async {
         let machine = spawn_process(Ends, "run", Box::new(())).expect("it is accepted");
         let coroutine = procession::spawn_coroutine(|mut cx: procession::co::Context<()>| {
@@ -451,9 +473,10 @@ fn state_machines_and_coroutines_have_spans_too() {
         coroutine.await.expect("it ends well");
         pids
     });
-    for (pid, kind, message) in
-        [(machine, "machine", "a machine's step"), (coroutine, "coroutine", "a coroutine's message")]
-    {
+    for (pid, kind, message) in [
+        (machine, "machine", "a machine's step"),
+        (coroutine, "coroutine", "a coroutine's message"),
+    ] {
         let (id, fields, told) = recorder.of(pid);
         assert_eq!(fields["kind"], kind);
         assert_root_and_in_order(&told);
@@ -462,14 +485,18 @@ fn state_machines_and_coroutines_have_spans_too() {
     }
 }
 
-/// Goal: a stall is an event, without `on_stall` too. Method: what blocks waits for the event itself; a failure is a hang, which ends after a while.
+/// Goal: a stall is an event, without `on_stall` too. Method: what blocks waits for the event
+/// itself; a failure is a hang, which ends after a while.
 #[test]
 fn a_stall_is_an_event_outside_of_all_spans() {
     let recorder = Recorder::shared();
     let scheduler = threaded(1);
     let told = |recorder: &Recorder| {
         recorder.log(|log| {
-            log.events.iter().find(|(fields, _)| fields.get("label").is_some_and(|l| l == "stalls")).cloned()
+            log.events
+                .iter()
+                .find(|(fields, _)| fields.get("label").is_some_and(|l| l == "stalls"))
+                .cloned()
         })
     };
     let stalls = SpawnOptions::new().on(&scheduler).label("stalls").spawn(async move {

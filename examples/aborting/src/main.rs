@@ -1,5 +1,5 @@
-//! Look at `main`: what becomes of a coroutine that is cancelled or terminated where no stack can be unwound. Those that wait for messages end
-//! as everywhere.
+//! Look at `main`: what becomes of a coroutine that is cancelled or terminated where no stack can
+//! be unwound. Those that wait for messages end as everywhere.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::env;

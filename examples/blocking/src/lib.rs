@@ -1,7 +1,9 @@
-//! What the examples share: many conversations at once on two workers, in each of which the client halts in the middle of what it says.
+//! What the examples share: many conversations at once on two workers, in each of which the client
+//! halts in the middle of what it says.
 //!
-//! Look at [`converse`]: some clients halt until all others have ended. Were a worker blocked by the session of one of them, the sessions that
-//! are bound to that worker could not go on, and nothing would ever end.
+//! Look at [`converse`]: some clients halt until all others have ended. Were a worker blocked by
+//! the session of one of them, the sessions that are bound to that worker could not go on, and
+//! nothing would ever end.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -59,7 +61,9 @@ impl Line {
 impl Read for Line {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = Read::read(&mut self.stream, buffer)?;
-        if let Some(Halt::Hearing(meeting)) = self.halt.take_if(|halt| matches!(halt, Halt::Hearing(_))) {
+        if let Some(Halt::Hearing(meeting)) =
+            self.halt.take_if(|halt| matches!(halt, Halt::Hearing(_)))
+        {
             meeting.halfway.wait().wait();
         }
         Ok(count)
@@ -68,7 +72,8 @@ impl Read for Line {
 
 impl Write for Line {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(Halt::Saying { meeting, is_slow }) = self.halt.take_if(|halt| matches!(halt, Halt::Saying { .. }))
+        let Some(Halt::Saying { meeting, is_slow }) =
+            self.halt.take_if(|halt| matches!(halt, Halt::Saying { .. }))
         else {
             return Write::write(&mut self.stream, bytes);
         };
@@ -86,8 +91,8 @@ impl Write for Line {
     }
 }
 
-/// Holds all conversations, in coroutines: `serve` is a session, to the end of its line; `ask` is a client, with its number.
-/// Says on how many threads the sessions ran.
+/// Holds all conversations, in coroutines: `serve` is a session, to the end of its line; `ask` is a
+/// client, with its number. Says on how many threads the sessions ran.
 ///
 /// # Errors
 /// The first of a client, or of the sessions; none of either ends within a minute.
@@ -97,7 +102,8 @@ pub fn converse(
 ) -> Result<usize, Failed> {
     // No further thread comes to help if one of these is blocked.
     let builder = Scheduler::builder().name("conversations").width(WORKERS).threads_max(WORKERS);
-    // SAFETY: neither the libraries nor what is here keeps a thread-local pointer that is scoped to a frame while a line waits.
+    // SAFETY: neither the libraries nor what is here keeps a thread-local pointer that is scoped to
+    // a frame while a line waits.
     #[expect(unsafe_code, reason = "the promise that coroutines need")]
     let scheduler = unsafe { builder.enable_coroutines() }.build()?;
     let meeting = Arc::new(Meeting {
@@ -116,7 +122,11 @@ pub fn converse(
                 let line = Line { stream, halt: Some(Halt::Hearing(Arc::clone(&meeting))) };
                 let (meeting, serve) = (Arc::clone(&meeting), Arc::clone(&serve));
                 let session = move |_: co::Context<()>| {
-                    meeting.threads.lock().expect("nobody panics with it").insert(thread::current().id());
+                    meeting
+                        .threads
+                        .lock()
+                        .expect("nobody panics with it")
+                        .insert(thread::current().id());
                     serve(line)
                 };
                 sessions.push(spawn_coroutine(session).map_err(|error| error.to_string())?);
@@ -131,8 +141,9 @@ pub fn converse(
         let client = start(&scheduler, move |cx| {
             let is_slow = number < SLOW;
             let connected = cx.wait(TcpStream::connect(address)).map_err(Failed::from);
-            let asked = connected
-                .and_then(|stream| ask(Line { stream, halt: Some(Halt::Saying { meeting, is_slow }) }, number));
+            let asked = connected.and_then(|stream| {
+                ask(Line { stream, halt: Some(Halt::Saying { meeting, is_slow }) }, number)
+            });
             Ok(say.send((is_slow, asked))?)
         })?;
         client.detach();

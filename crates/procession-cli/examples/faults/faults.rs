@@ -1,5 +1,5 @@
-//! What goes wrong in programs: code that blocks, computes, panics or dawdles, and tells nobody. Nothing here asks anything of the runtime that
-//! would make it easier.
+//! What goes wrong in programs: code that blocks, computes, panics or dawdles, and tells nobody.
+//! Nothing here asks anything of the runtime that would make it easier.
 
 use std::io::{self, PipeReader, Read};
 use std::time::Duration;
@@ -8,7 +8,8 @@ use procession::net::TcpStream;
 use procession::sleep;
 use procession_sync::atomic::{AtomicBool, Ordering};
 
-/// Keeps its thread in the kernel until the other end of the pipe is closed: a driver that only knows blocking calls.
+/// Keeps its thread in the kernel until the other end of the pipe is closed: a driver that only
+/// knows blocking calls.
 pub(crate) fn block(mut until_closed: &PipeReader) -> io::Result<usize> {
     until_closed.read(&mut [0])
 }

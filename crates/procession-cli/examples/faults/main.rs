@@ -1,5 +1,5 @@
-//! Look at [`faults`]: what `procession trial` does to a service, as ordinary code. Here each of them meets one worker, and a process that
-//! wants to run behind it.
+//! Look at [`faults`]: what `procession trial` does to a service, as ordinary code. Here each of
+//! them meets one worker, and a process that wants to run behind it.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 mod faults;
@@ -45,7 +45,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let client = TcpStream::connect(listener.local_addr()?).await?;
         let (server, _) = listener.accept().await?;
-        let slow = procession::spawn(async move { faults::drip(&client, b"slow", Duration::from_millis(5)).await });
+        let slow = procession::spawn(async move {
+            faults::drip(&client, b"slow", Duration::from_millis(5)).await
+        });
         let mut text = [0; 4];
         server.read_exact(&mut text).await?;
         slow.await.expect("it does not panic")?;

@@ -1,4 +1,5 @@
-//! Coroutines: switching, giving way, channels, beginning and ending, and how much one takes that waits.
+//! Coroutines: switching, giving way, channels, beginning and ending, and how much one takes that
+//! waits.
 
 use procession::{Child, SpawnOptions, channel, co};
 use procession_coroutine::{Coroutine, Resumed, Stacks, Suspender};
@@ -6,8 +7,9 @@ use procession_coroutine::{Coroutine, Resumed, Stacks, Suspender};
 use super::latch::Latch;
 use super::meter::{now, resident};
 use super::workload::{
-    CO_ALIVE_COROUTINES, CO_ALIVE_STACK, CO_APART_ITEMS, CO_CHANNEL_ITEMS, CO_SKEW_COROUTINES, CO_SKEW_WORK,
-    CO_SPAWN_COUNT, CO_SWITCH_COUNT, CO_YIELD_COUNT, Failed, Outcome, Scale, check, each,
+    CO_ALIVE_COROUTINES, CO_ALIVE_STACK, CO_APART_ITEMS, CO_CHANNEL_ITEMS, CO_SKEW_COROUTINES,
+    CO_SKEW_WORK, CO_SPAWN_COUNT, CO_SWITCH_COUNT, CO_YIELD_COUNT, Failed, Outcome, Scale, check,
+    each,
 };
 
 /// Without a scheduler.
@@ -32,7 +34,9 @@ pub(super) fn switch(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-fn spawn<T: Send + 'static>(run: impl FnOnce(co::Context<()>) -> T + Send + 'static) -> Result<Child<(), T>, Failed> {
+fn spawn<T: Send + 'static>(
+    run: impl FnOnce(co::Context<()>) -> T + Send + 'static,
+) -> Result<Child<(), T>, Failed> {
     spawn_as(SpawnOptions::new(), run)
 }
 
@@ -86,12 +90,17 @@ pub(super) async fn apart(scale: Scale, width: usize) -> Outcome {
     Ok(vec![one_channel(scale.of(CO_APART_ITEMS), 0, options).await?])
 }
 
-async fn one_channel(items: u64, capacity: usize, options: [SpawnOptions; 2]) -> Result<f64, Failed> {
+async fn one_channel(
+    items: u64,
+    capacity: usize,
+    options: [SpawnOptions; 2],
+) -> Result<f64, Failed> {
     let (sender, receiver) = channel::bounded(capacity);
     let [sends, receives] = options;
     let start = now();
-    let sends =
-        spawn_as(sends, move |cx| (0..items).try_for_each(|item| cx.wait(sender.send(item))).map_or(0, |()| items))?;
+    let sends = spawn_as(sends, move |cx| {
+        (0..items).try_for_each(|item| cx.wait(sender.send(item))).map_or(0, |()| items)
+    })?;
     let receives = spawn_as(receives, move |cx| {
         let mut sum = 0;
         while let Some(item) = cx.wait(receiver.receive()) {
@@ -157,11 +166,14 @@ fn page_tables() -> Result<u64, Failed> {
     Ok(kib.ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))? << 10)
 }
 
-/// Long-lived coroutines of unequal work, which stay where they began: how much longer they take than if the work were shared out evenly.
+/// Long-lived coroutines of unequal work, which stay where they began: how much longer they take
+/// than if the work were shared out evenly.
 pub(super) async fn skew(scale: Scale, width: usize) -> Outcome {
     let coroutines = CO_SKEW_COROUTINES;
     let unit = scale.of(CO_SKEW_WORK);
-    let work = |rounds: u64| (0..rounds).fold(1_u64, |x, n| std::hint::black_box(x.wrapping_mul(31).wrapping_add(n)));
+    let work = |rounds: u64| {
+        (0..rounds).fold(1_u64, |x, n| std::hint::black_box(x.wrapping_mul(31).wrapping_add(n)))
+    };
     // The first is 1, the last as much as there are coroutines.
     let rounds = move |number: u64| (number + 1) * unit;
     let start = now();

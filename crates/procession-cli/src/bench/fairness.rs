@@ -11,9 +11,10 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use super::meter::{block, compute, now, wake_ups_of_others};
 use super::workload::{
-    Failed, IDLE_AFTER_BYTES, IDLE_AFTER_KEEP_ALIVE, IDLE_AFTER_PAUSE, IDLE_AFTER_PROCESSES, IDLE_AFTER_REST_US,
-    IDLE_AFTER_SLEEP_US, IDLE_AFTER_SLEEPERS, IDLE_AFTER_STEP_US, IDLE_AFTER_STEPS, IDLE_AFTER_WATCHED_US, Outcome,
-    SHARES_AMONG, SHARES_TIME_US, Scale, TICK_PERIOD, TICK_TIME_US, most_and_each, most_to_least, tick_cells,
+    Failed, IDLE_AFTER_BYTES, IDLE_AFTER_KEEP_ALIVE, IDLE_AFTER_PAUSE, IDLE_AFTER_PROCESSES,
+    IDLE_AFTER_REST_US, IDLE_AFTER_SLEEP_US, IDLE_AFTER_SLEEPERS, IDLE_AFTER_STEP_US,
+    IDLE_AFTER_STEPS, IDLE_AFTER_WATCHED_US, Outcome, SHARES_AMONG, SHARES_TIME_US, Scale,
+    TICK_PERIOD, TICK_TIME_US, most_and_each, most_to_least, tick_cells,
 };
 use super::{inside, width};
 
@@ -23,7 +24,8 @@ pub(super) async fn tick_beside_steps(scale: Scale) -> Outcome {
     for (computes, step, processes) in tick_cells(scale) {
         let stop = Arc::new(AtomicBool::new(false));
         let hog = |stop: Arc<AtomicBool>| async move {
-            // Relaxed, as all uses of these flags: they publish nothing, and may be seen a little later.
+            // Relaxed, as all uses of these flags: they publish nothing, and may be seen a little
+            // later.
             while !stop.load(Relaxed) {
                 if computes {
                     compute(step)
@@ -33,7 +35,8 @@ pub(super) async fn tick_beside_steps(scale: Scale) -> Outcome {
                 procession::yield_now().await;
             }
         };
-        let hogs: Vec<_> = (0..processes).map(|_| procession::spawn(hog(Arc::clone(&stop)))).collect();
+        let hogs: Vec<_> =
+            (0..processes).map(|_| procession::spawn(hog(Arc::clone(&stop)))).collect();
         let ticks = procession::spawn(async move {
             let (start, mut latest) = (now(), Duration::ZERO);
             while start.elapsed() < time {
@@ -56,7 +59,8 @@ pub(super) async fn tick_beside_steps(scale: Scale) -> Outcome {
 pub(super) fn shares(scale: Scale) -> Outcome {
     let mut figures = Vec::new();
     for (workers, among) in SHARES_AMONG {
-        let scheduler = Scheduler::builder().name("shares").width(workers).build().map_err(Failed::error)?;
+        let scheduler =
+            Scheduler::builder().name("shares").width(workers).build().map_err(Failed::error)?;
         figures.extend(inside(&scheduler, shares_among(among, scale))?);
     }
     Ok(figures)
@@ -148,8 +152,11 @@ enum Load {
 pub(super) fn idle_after(scale: Scale) -> Outcome {
     let mut figures = Vec::new();
     let watched = Duration::from_micros(scale.of(IDLE_AFTER_WATCHED_US));
-    for load in [Load::Nothing, Load::Blocks, Load::Computes, Load::Declared, Load::Sockets, Load::Timers] {
-        let builder = Scheduler::builder().name("idle").width(width()).keep_alive(IDLE_AFTER_KEEP_ALIVE);
+    for load in
+        [Load::Nothing, Load::Blocks, Load::Computes, Load::Declared, Load::Sockets, Load::Timers]
+    {
+        let builder =
+            Scheduler::builder().name("idle").width(width()).keep_alive(IDLE_AFTER_KEEP_ALIVE);
         let scheduler = builder.build().map_err(Failed::error)?;
         // The connections stay open, and their servers wait for them.
         let process = scheduler.spawn(loaded(load, scale));
@@ -181,13 +188,17 @@ async fn loaded(load: Load, scale: Scale) -> Result<Vec<TcpStream>, Failed> {
         }
         Load::Timers => {
             let sleep = |number| scale.of(IDLE_AFTER_SLEEP_US) * number / IDLE_AFTER_SLEEPERS;
-            let sleeps = (0..IDLE_AFTER_SLEEPERS).map(|number| Duration::from_micros(sleep(number)));
+            let sleeps =
+                (0..IDLE_AFTER_SLEEPERS).map(|number| Duration::from_micros(sleep(number)));
             ended(sleeps.map(procession::sleep)).await?;
         }
         Load::Sockets => {
             for _ in 0..IDLE_AFTER_PROCESSES {
                 let connection = connected(scale).await;
-                connections.push(connection.map_err(|cause| Failed::System { act: "talk over a socket", cause })?);
+                connections.push(
+                    connection
+                        .map_err(|cause| Failed::System { act: "talk over a socket", cause })?,
+                );
             }
         }
     }
@@ -195,7 +206,9 @@ async fn loaded(load: Load, scale: Scale) -> Result<Vec<TcpStream>, Failed> {
 }
 
 /// Runs each as a process, and waits until all have ended.
-async fn ended(all: impl Iterator<Item = impl Future<Output = ()> + Send + 'static>) -> Result<(), Failed> {
+async fn ended(
+    all: impl Iterator<Item = impl Future<Output = ()> + Send + 'static>,
+) -> Result<(), Failed> {
     let all: Vec<_> = all.map(procession::spawn).collect();
     for one in all {
         one.await?;

@@ -7,7 +7,8 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// Counts down to zero, and wakes the one who waits for it. For statics, so that those who count down hold nothing.
+/// Counts down to zero, and wakes the one who waits for it. For statics, so that those who count
+/// down hold nothing.
 pub(crate) struct Latch {
     left: AtomicU64,
     waiter: Mutex<Option<Waker>>,
@@ -25,9 +26,11 @@ impl Latch {
     }
 
     pub(crate) fn count_down(&self) {
-        // Ordering: AcqRel pairs with itself and with `is_open`: who finds zero sees what was done before each step to it.
+        // Ordering: AcqRel pairs with itself and with `is_open`: who finds zero sees what was done
+        // before each step to it.
         if self.left.fetch_sub(1, AcqRel) == 1
-            && let Some(waiter) = self.waiter.lock().expect("nothing that can panic runs under this lock").take()
+            && let Some(waiter) =
+                self.waiter.lock().expect("nothing that can panic runs under this lock").take()
         {
             waiter.wake();
         }
@@ -42,7 +45,11 @@ impl Latch {
         poll_fn(|task| {
             let waker = task.waker().clone();
             // Before the look: whoever counts to zero after it finds the waker.
-            let old = self.waiter.lock().expect("nothing that can panic runs under this lock").replace(waker);
+            let old = self
+                .waiter
+                .lock()
+                .expect("nothing that can panic runs under this lock")
+                .replace(waker);
             drop(old);
             if self.is_open() { Poll::Ready(()) } else { Poll::Pending }
         })

@@ -7,7 +7,8 @@ use procession::{Context, Scheduler};
 use super::meter::{block, compute, now};
 use super::pauses::Pauses;
 use super::workload::{
-    Failed, LOAD_PAUSES, LOAD_REQUEST, LOAD_REQUESTS, Outcome, Scale, WAKE_COUNT, WAKE_PAUSE, percentiles,
+    Failed, LOAD_PAUSES, LOAD_REQUEST, LOAD_REQUESTS, Outcome, Scale, WAKE_COUNT, WAKE_PAUSE,
+    percentiles,
 };
 
 pub(super) fn wake(scheduler: &Scheduler, scale: Scale) -> Outcome {
@@ -39,7 +40,10 @@ pub(super) fn load(scheduler: &Scheduler, scale: Scale) -> Outcome {
                 start.elapsed()
             }));
         }
-        let waits = requests.into_iter().map(|request| request.join()).collect::<Result<Vec<Duration>, _>>();
+        let waits = requests
+            .into_iter()
+            .map(|request| request.join())
+            .collect::<Result<Vec<Duration>, _>>();
         figures.extend(percentiles(waits.map_err(Failed::from)?, [500, 990, 999]));
     }
     Ok(figures)

@@ -7,8 +7,9 @@ use procession::{Context, Event, Exit, Scheduler, SpawnOptions};
 use super::latch::Latch;
 use super::meter::{now, resident};
 use super::workload::{
-    DOWNS_AGAIN, DOWNS_PAUSE, DOWNS_PROCESSES, Failed, IDLE_MEM_PROCESSES, Outcome, POPULATION_AT_ONCE,
-    POPULATION_LEFT, POPULATION_MESSAGES, POPULATION_PAUSE, POPULATION_SEED, POPULATIONS, Scale, check, each,
+    DOWNS_AGAIN, DOWNS_PAUSE, DOWNS_PROCESSES, Failed, IDLE_MEM_PROCESSES, Outcome,
+    POPULATION_AT_ONCE, POPULATION_LEFT, POPULATION_MESSAGES, POPULATION_PAUSE, POPULATION_SEED,
+    POPULATIONS, Scale, check, each,
 };
 
 /// What a fresh program is started with, to do [`idle`].
@@ -104,7 +105,8 @@ pub(super) async fn population(scale: Scale) -> Outcome {
     Ok(figures)
 }
 
-/// Several times: what is kept after the first is there for those that follow, unless it is lost. The time is that of the last.
+/// Several times: what is kept after the first is there for those that follow, unless it is lost.
+/// The time is that of the last.
 pub(super) async fn downs(scheduler: Scheduler, scale: Scale) -> Outcome {
     let count = scale.of(DOWNS_PROCESSES);
     let before = resident()?;
@@ -121,7 +123,8 @@ pub(super) async fn downs(scheduler: Scheduler, scale: Scale) -> Outcome {
     Ok(vec![time, each(held.saturating_sub(before)), each(kept.saturating_sub(before)), each(lost)])
 }
 
-/// One process monitors all and kills them; until it has heard of every end, for each process. Also the memory while all were there.
+/// One process monitors all and kills them; until it has heard of every end, for each process. Also
+/// the memory while all were there.
 async fn kill_all(scheduler: Scheduler, count: u64) -> Result<(f64, u64), Failed> {
     static LEFT: Latch = Latch::new();
     let killer = procession::start(move |mut cx: Context<()>| async move {
@@ -131,7 +134,8 @@ async fn kill_all(scheduler: Scheduler, count: u64) -> Result<(f64, u64), Failed
             let victim = SpawnOptions::new().monitor().start(|mut cx: Context<()>| async move {
                 LEFT.count_down();
                 cx.receive().await;
-                // Terminated in the midst of the step that it began with, it received an end, and would end by itself.
+                // Terminated in the midst of the step that it began with, it received an end, and
+                // would end by itself.
                 pending::<()>().await;
             });
             victims.push(victim.pid());

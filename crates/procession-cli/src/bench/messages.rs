@@ -4,7 +4,8 @@ use procession::{Address, Context};
 
 use super::meter::now;
 use super::workload::{
-    FANIN_MESSAGES, FANIN_SENDERS, Failed, Outcome, PINGPONG_ROUND_TRIPS, RING_HOPS, RING_PROCESSES, Scale, check, each,
+    FANIN_MESSAGES, FANIN_SENDERS, Failed, Outcome, PINGPONG_ROUND_TRIPS, RING_HOPS,
+    RING_PROCESSES, Scale, check, each,
 };
 
 pub(super) async fn pingpong(scale: Scale) -> Outcome {

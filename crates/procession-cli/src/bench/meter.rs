@@ -20,17 +20,23 @@ pub(crate) fn now() -> Instant {
 
 /// The CPU time of all threads of this program.
 pub(crate) fn cpu_time() -> Duration {
-    #[expect(clippy::disallowed_methods, reason = "not the time of day, but what of the processor was used")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "not the time of day, but what of the processor was used"
+    )]
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// As many descriptors as the system lets this program have: a thousand connections are two thousand of them.
+/// As many descriptors as the system lets this program have: a thousand connections are two
+/// thousand of them.
 pub(crate) fn more_descriptors() -> Result<(), Failed> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let failed =
-        |cause: rustix::io::Errno| Failed::System { act: "raise the limit of descriptors", cause: cause.into() };
+    let failed = |cause: rustix::io::Errno| Failed::System {
+        act: "raise the limit of descriptors",
+        cause: cause.into(),
+    };
     setrlimit(Resource::Nofile, raised).map_err(failed)
 }
 
@@ -58,8 +64,12 @@ fn sleeps() -> Result<BTreeMap<OsString, u64>, Failed> {
         if Some(&*thread.file_name()) != own.file_name() {
             // A thread may end meanwhile.
             let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
-            let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-            sleeps.insert(thread.file_name(), count.and_then(|count| count.trim().parse().ok()).unwrap_or(0));
+            let count =
+                status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            sleeps.insert(
+                thread.file_name(),
+                count.and_then(|count| count.trim().parse().ok()).unwrap_or(0),
+            );
         }
     }
     Ok(sleeps)
@@ -70,13 +80,15 @@ pub(crate) fn sleeps_of_others() -> Result<u64, Failed> {
     Ok(sleeps()?.values().sum())
 }
 
-/// Blocks the calling thread, and returns how often the other threads have woken meanwhile. A thread that
-/// ends meanwhile counts once.
+/// Blocks the calling thread, and returns how often the other threads have woken meanwhile. A
+/// thread that ends meanwhile counts once.
 pub(crate) fn wake_ups_of_others(during: Duration) -> Result<u64, Failed> {
     let before = sleeps()?;
     block(during);
     let after = sleeps()?;
-    let woken = after.iter().map(|(thread, count)| count.saturating_sub(before.get(thread).copied().unwrap_or(0)));
+    let woken = after
+        .iter()
+        .map(|(thread, count)| count.saturating_sub(before.get(thread).copied().unwrap_or(0)));
     let ended = before.keys().filter(|thread| !after.contains_key(*thread)).count();
     Ok(woken.sum::<u64>() + ended as u64)
 }
@@ -89,12 +101,15 @@ pub(crate) fn resident() -> Result<u64, Failed> {
     Ok(pages.ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))? * page_size() as u64)
 }
 
-/// The numbers that this program prints when it is started with `arguments`, in which allocator and scheduler are cold.
+/// The numbers that this program prints when it is started with `arguments`, in which allocator and
+/// scheduler are cold.
 pub(crate) fn in_fresh_program(arguments: &[&str]) -> Outcome {
     let failed = |cause| Failed::System { act: "start a fresh program", cause };
     let program = env::current_exe().map_err(failed)?;
-    let output = Command::new(program).args(arguments).stderr(Stdio::inherit()).output().map_err(failed)?;
-    let numbers = String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::parse).collect();
+    let output =
+        Command::new(program).args(arguments).stderr(Stdio::inherit()).output().map_err(failed)?;
+    let numbers =
+        String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::parse).collect();
     match numbers {
         Ok(numbers) if output.status.success() => Ok(numbers),
         _ => Err(failed(io::Error::other(format!("it ended with {}", output.status)))),

@@ -15,13 +15,14 @@ use procession::net::{TcpListener, TcpStream};
 
 use super::meter::{cpu_time, more_descriptors, now};
 use super::workload::{
-    ECHO_BYTES, ECHO_CONNECTIONS, ECHO_ROUND_TRIPS, Failed, HTTP_BODY, HTTP_CONNECTIONS, HTTP_REQUEST, HTTP_REQUESTS,
-    Outcome, Scale, check, each,
+    ECHO_BYTES, ECHO_CONNECTIONS, ECHO_ROUND_TRIPS, Failed, HTTP_BODY, HTTP_CONNECTIONS,
+    HTTP_REQUEST, HTTP_REQUESTS, Outcome, Scale, check, each,
 };
 
 const ANYWHERE: &str = "127.0.0.1:0";
 
-/// Serves as many connections, and waits for their clients; the time, and the CPU time, of each of `count`.
+/// Serves as many connections, and waits for their clients; the time, and the CPU time, of each of
+/// `count`.
 async fn serve<S, C>(
     connections: u64,
     count: u64,
@@ -52,7 +53,8 @@ where
     }
     server.await?.map_err(failed)?;
     let (start, cpu): (Instant, _) = (now(), cpu_time());
-    let clients: Vec<Handle<_>> = streams.into_iter().map(|stream| procession::spawn(client(stream))).collect();
+    let clients: Vec<Handle<_>> =
+        streams.into_iter().map(|stream| procession::spawn(client(stream))).collect();
     let mut done = 0;
     for client in clients {
         done += client.await?.map_err(failed)?;
@@ -110,10 +112,14 @@ pub(super) async fn http(scale: Scale) -> Outcome {
 
 async fn answer(stream: TcpStream) {
     // Ignored: whether the client got its answers is checked there.
-    let _ = http1::Builder::new().timer(procession::http::Timer).serve_connection(stream, service_fn(body)).await;
+    let _ = http1::Builder::new()
+        .timer(procession::http::Timer)
+        .serve_connection(stream, service_fn(body))
+        .await;
 }
 
-/// A function, since the compiler fails now and then to build an async closure here anew (1.95, incremental).
+/// A function, since the compiler fails now and then to build an async closure here anew (1.95,
+/// incremental).
 async fn body(_: Request<Incoming>) -> Result<Response<String>, Infallible> {
     Ok(Response::new(HTTP_BODY.to_owned()))
 }

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// For requests that know nothing of each other: the pauses between them are distributed exponentially.
+/// For requests that know nothing of each other: the pauses between them are distributed
+/// exponentially.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     mean: Duration,

@@ -11,9 +11,9 @@ use procession_sync::atomic::Ordering::Relaxed;
 use super::inside;
 use super::meter::{Spent, compute, now};
 use super::workload::{
-    Failed, OBJECTS_BYTES, OBJECTS_COUNT, Outcome, POOL_CAPACITY, POOL_CAPACITY_LARGE, POOL_JOB, POOL_JOBS,
-    POOL_SUBMITTERS, POOL_THREADS, POOL_THREADS_JOBS, POOL_TINY, POOL_TRICKLE_BURST, POOL_TRICKLE_KEEP_ALIVE_MS,
-    POOL_TRICKLE_PAUSE, POOL_TRICKLE_PAUSES, Scale, check, each,
+    Failed, OBJECTS_BYTES, OBJECTS_COUNT, Outcome, POOL_CAPACITY, POOL_CAPACITY_LARGE, POOL_JOB,
+    POOL_JOBS, POOL_SUBMITTERS, POOL_THREADS, POOL_THREADS_JOBS, POOL_TINY, POOL_TRICKLE_BURST,
+    POOL_TRICKLE_KEEP_ALIVE_MS, POOL_TRICKLE_PAUSE, POOL_TRICKLE_PAUSES, Scale, check, each,
 };
 
 pub(super) fn few(scheduler: &Scheduler, scale: Scale) -> Outcome {
@@ -43,7 +43,9 @@ async fn submit(pool: AsyncPool, jobs: u64, done: Arc<AtomicU64>) -> Result<(), 
             procession::sleep(POOL_JOB).await;
             done.fetch_add(1, Relaxed);
         };
-        pool.execute(job).await.map_err(|error| Failed::error(std::io::Error::other(error.to_string())))?;
+        pool.execute(job)
+            .await
+            .map_err(|error| Failed::error(std::io::Error::other(error.to_string())))?;
     }
     Ok(())
 }
@@ -60,7 +62,9 @@ async fn sleepers_in_coroutines(scale: Scale) -> Outcome {
             procession::co::sleep(POOL_JOB);
             done.fetch_add(1, Relaxed);
         };
-        pool.execute(job).await.map_err(|error| Failed::error(std::io::Error::other(error.to_string())))?;
+        pool.execute(job)
+            .await
+            .map_err(|error| Failed::error(std::io::Error::other(error.to_string())))?;
     }
     pool.close();
     pool.ended().await.map_err(Failed::error)?;
@@ -94,7 +98,8 @@ async fn sleepers(scale: Scale, capacity: u64, submitters: u64) -> Outcome {
 
 pub(super) fn threads(_: &Scheduler, scale: Scale) -> Outcome {
     let jobs = scale.of(POOL_THREADS_JOBS);
-    let builder = Pool::builder().capacity(POOL_THREADS).prestart(POOL_THREADS).queue(Queue::Unbounded);
+    let builder =
+        Pool::builder().capacity(POOL_THREADS).prestart(POOL_THREADS).queue(Queue::Unbounded);
     let pool = builder.build().map_err(Failed::error)?;
     let mut outcome = Vec::new();
     for tiny in [false, true] {
@@ -117,11 +122,13 @@ pub(super) fn threads(_: &Scheduler, scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// Threads after a burst, after a trickle that goes on for several keep-alives, and after as long a silence.
+/// Threads after a burst, after a trickle that goes on for several keep-alives, and after as long a
+/// silence.
 pub(super) fn trickle(_: &Scheduler, scale: Scale) -> Outcome {
     let burst = scale.of(POOL_TRICKLE_BURST) as usize;
     let keep_alive = Duration::from_millis(scale.of(POOL_TRICKLE_KEEP_ALIVE_MS));
-    let pool = Pool::builder().capacity(burst).keep_alive(keep_alive).build().map_err(Failed::error)?;
+    let pool =
+        Pool::builder().capacity(burst).keep_alive(keep_alive).build().map_err(Failed::error)?;
     let pauses = scale.of(POOL_TRICKLE_PAUSES);
     let handles: Vec<_> = (0..burst)
         .map(|_| pool.submit(|| pause(POOL_TRICKLE_PAUSE * 10)))
@@ -135,7 +142,8 @@ pub(super) fn trickle(_: &Scheduler, scale: Scale) -> Outcome {
     for _ in 0..pauses {
         pause(POOL_TRICKLE_PAUSE);
         let handle = pool.submit(|| ());
-        let handle = handle.map_err(|error| Failed::error(std::io::Error::other(error.to_string())))?;
+        let handle =
+            handle.map_err(|error| Failed::error(std::io::Error::other(error.to_string())))?;
         handle.join().map_err(Failed::error)?;
     }
     let after_trickle = live();

@@ -3,13 +3,16 @@
 use std::array;
 use std::error::Error;
 
-use procession::{CommandId, Completion, Event, Events, Handle, InitError, Process, Status, Value, WaitingFor, Yields};
+use procession::{
+    CommandId, Completion, Event, Events, Handle, InitError, Process, Status, Value, WaitingFor,
+    Yields,
+};
 
 use super::latch::Latch;
 use super::meter::now;
 use super::workload::{
-    Failed, Outcome, SKYNET_CHILDREN, SKYNET_LEAVES, SPAWN_COUNT, STEP_COUNT, Scale, YIELD_COUNT, YIELD_PROCESSES,
-    check, each,
+    Failed, Outcome, SKYNET_CHILDREN, SKYNET_LEAVES, SPAWN_COUNT, STEP_COUNT, Scale, YIELD_COUNT,
+    YIELD_PROCESSES, check, each,
 };
 
 pub(super) async fn spawn(scale: Scale) -> Outcome {
@@ -40,7 +43,8 @@ fn node(first: u64, leaves: u64) -> Handle<u64> {
     }
     procession::spawn(async move {
         let below = leaves / SKYNET_CHILDREN as u64;
-        let children: [_; SKYNET_CHILDREN] = array::from_fn(|child| node(first + child as u64 * below, below));
+        let children: [_; SKYNET_CHILDREN] =
+            array::from_fn(|child| node(first + child as u64 * below, below));
         let mut sum = 0;
         for child in children {
             sum += child.await.expect("a child ends with its sum");
@@ -89,7 +93,8 @@ where
     let start = now();
     let mut sum = 0;
     for number in 0..count {
-        let child = procession::spawn_process(process(number), "run", Box::new(())).map_err(Failed::error)?;
+        let child = procession::spawn_process(process(number), "run", Box::new(()))
+            .map_err(Failed::error)?;
         sum += child.await?;
     }
     let outcome = vec![each(start, count)];

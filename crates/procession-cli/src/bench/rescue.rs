@@ -6,8 +6,9 @@ use procession::Scheduler;
 
 use super::meter::{block, compute, now, sleeps_of_others};
 use super::workload::{
-    BLOCK, Failed, IDLE_WAKES_PROCESSES, IDLE_WAKES_REST, IDLE_WAKES_WATCHED, MIXED_BLOCKS_EVERY, MIXED_CLIENTS,
-    MIXED_REQUESTS, MIXED_SHORT, Outcome, RESCUE_COUNT, Scale, check, microseconds, middle_and_worst, percentiles,
+    BLOCK, Failed, IDLE_WAKES_PROCESSES, IDLE_WAKES_REST, IDLE_WAKES_WATCHED, MIXED_BLOCKS_EVERY,
+    MIXED_CLIENTS, MIXED_REQUESTS, MIXED_SHORT, Outcome, RESCUE_COUNT, Scale, check, microseconds,
+    middle_and_worst, percentiles,
 };
 
 pub(super) fn rescue(scale: Scale) -> Outcome {
@@ -38,14 +39,18 @@ pub(super) async fn mixed(scale: Scale) -> Outcome {
         for request in 0..each {
             let start = now();
             let blocks = (client + request) % MIXED_BLOCKS_EVERY == 0;
-            procession::spawn(async move { if blocks { block(BLOCK) } else { compute(MIXED_SHORT) } }).await?;
+            procession::spawn(
+                async move { if blocks { block(BLOCK) } else { compute(MIXED_SHORT) } },
+            )
+            .await?;
             if !blocks {
                 waits.push(start.elapsed());
             }
         }
         Ok::<_, Failed>(waits)
     };
-    let clients: Vec<_> = (0..MIXED_CLIENTS).map(|number| procession::spawn(client(number))).collect();
+    let clients: Vec<_> =
+        (0..MIXED_CLIENTS).map(|number| procession::spawn(client(number))).collect();
     let mut waits = Vec::new();
     for client in clients {
         waits.extend(client.await??);

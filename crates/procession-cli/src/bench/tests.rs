@@ -24,7 +24,9 @@ fn a_figure_is_the_median_of_its_rounds() {
 #[test]
 fn a_wrong_result_is_a_failure_that_names_the_workload() {
     let run = |_: &(), _| check("the hops", 4, 3).map(|()| Vec::new());
-    let failed = Workload { definition: &workload::RING, run }.measure(&(), 1, Scale::Tiny).expect_err("3 is not 4");
+    let failed = Workload { definition: &workload::RING, run }
+        .measure(&(), 1, Scale::Tiny)
+        .expect_err("3 is not 4");
     let failure = Failure::Bench("ring", failed);
     assert_eq!(failure.to_string(), "cannot measure ring: the hops: 3 instead of 4");
     assert_eq!(failure.exit_code(), 1);

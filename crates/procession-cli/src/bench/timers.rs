@@ -17,9 +17,9 @@ use super::latch::Latch;
 use super::meter::{cpu_time, now};
 use super::workload::{
     Failed, Outcome, SLEEP_50US_COUNT, Scale, TIMER_BEHIND_HOG_COMPUTES, TIMER_BEHIND_HOG_PERIOD,
-    TIMER_BEHIND_HOG_TICKS, TIMERS_BETWEEN_YIELDS, TIMERS_CANCEL_AFTER_MS, TIMERS_CANCEL_COUNT, TIMERS_CANCEL_DELAYED,
-    TIMERS_CANCEL_LIVE, TIMERS_CANCEL_PROCESSES, TIMERS_FIRE_COUNT, TIMERS_FIRE_WITHIN_US, TIMERS_RESET_AFTER,
-    TIMERS_RESET_COUNT, check, each,
+    TIMER_BEHIND_HOG_TICKS, TIMERS_BETWEEN_YIELDS, TIMERS_CANCEL_AFTER_MS, TIMERS_CANCEL_COUNT,
+    TIMERS_CANCEL_DELAYED, TIMERS_CANCEL_LIVE, TIMERS_CANCEL_PROCESSES, TIMERS_FIRE_COUNT,
+    TIMERS_FIRE_WITHIN_US, TIMERS_RESET_AFTER, TIMERS_RESET_COUNT, check, each,
 };
 
 /// Polls a sleep once, which sets its timer; says whether it is pending.
@@ -28,7 +28,8 @@ async fn poll_once(sleep: &mut Pin<Box<Sleep>>) -> bool {
 }
 
 async fn arm(rng: &mut Rng) -> Pin<Box<Sleep>> {
-    let mut sleep = Box::pin(procession::sleep(Duration::from_millis(rng.u64(TIMERS_CANCEL_AFTER_MS))));
+    let mut sleep =
+        Box::pin(procession::sleep(Duration::from_millis(rng.u64(TIMERS_CANCEL_AFTER_MS))));
     poll_once(&mut sleep).await;
     sleep
 }
@@ -37,17 +38,23 @@ pub(super) fn cancel(scheduler: &Scheduler, scale: Scale) -> Outcome {
     let before = scheduler.snapshot().timers;
     let outcome = inside(scheduler, cancel_in_parallel(scale))?;
     let after = scheduler.snapshot().timers;
-    let count = TIMERS_CANCEL_PROCESSES * (scale.of(TIMERS_CANCEL_LIVE) + scale.of(TIMERS_CANCEL_COUNT));
+    let count =
+        TIMERS_CANCEL_PROCESSES * (scale.of(TIMERS_CANCEL_LIVE) + scale.of(TIMERS_CANCEL_COUNT));
     check("the timers set", count, after.armed - before.armed)?;
-    check("the timers cancelled or fired", count, after.cancelled + after.fired - before.cancelled - before.fired)?;
+    check(
+        "the timers cancelled or fired",
+        count,
+        after.cancelled + after.fired - before.cancelled - before.fired,
+    )?;
     Ok(outcome)
 }
 
 async fn cancel_in_parallel(scale: Scale) -> Outcome {
     static TO_BE_READY: Latch = Latch::new();
     TO_BE_READY.set(TIMERS_CANCEL_PROCESSES);
-    let processes: Vec<_> =
-        (0..TIMERS_CANCEL_PROCESSES).map(|seed| procession::spawn(arm_and_cancel(seed, scale, &TO_BE_READY))).collect();
+    let processes: Vec<_> = (0..TIMERS_CANCEL_PROCESSES)
+        .map(|seed| procession::spawn(arm_and_cancel(seed, scale, &TO_BE_READY)))
+        .collect();
     let mut sum = 0.0;
     for process in processes {
         sum += process.await?;

@@ -271,13 +271,16 @@ pub(crate) const TICK_PERIOD: Duration = Duration::from_millis(1);
 /// The time for which each pair of a duration and a number is watched.
 pub(crate) const TICK_TIME_US: u64 = 750_000;
 
-/// The cells of `tick_beside_steps`, in the order of its figures: whether the steps compute, their duration,
-/// and the number of processes.
+/// The cells of `tick_beside_steps`, in the order of its figures: whether the steps compute, their
+/// duration, and the number of processes.
 pub(crate) fn tick_cells(scale: Scale) -> impl Iterator<Item = (bool, Duration, u64)> {
-    let cell = move |computes, us, processes| (computes, Duration::from_micros(scale.of(us)), processes);
+    let cell =
+        move |computes, us, processes| (computes, Duration::from_micros(scale.of(us)), processes);
     [false, true].into_iter().flat_map(move |computes| {
         let steps = TICK_STEPS_US.into_iter();
-        steps.flat_map(move |us| TICK_PROCESSES.into_iter().map(move |processes| cell(computes, us, processes)))
+        steps.flat_map(move |us| {
+            TICK_PROCESSES.into_iter().map(move |processes| cell(computes, us, processes))
+        })
     })
 }
 
@@ -350,7 +353,10 @@ pub(crate) fn middle_and_worst(mut all: Vec<Duration>) -> [f64; 2] {
 }
 
 /// What so many of a thousand do not exceed, in microseconds.
-pub(crate) fn percentiles<const N: usize>(mut all: Vec<Duration>, per_mille: [usize; N]) -> [f64; N] {
+pub(crate) fn percentiles<const N: usize>(
+    mut all: Vec<Duration>,
+    per_mille: [usize; N],
+) -> [f64; N] {
     all.sort();
     per_mille.map(|part| microseconds(all[(all.len() * part / 1000).min(all.len() - 1)]))
 }
@@ -386,7 +392,8 @@ pub(crate) const LOAD: Definition = Definition {
 pub(crate) const LOAD_REQUESTS: u64 = 20_000;
 pub(crate) const LOAD_REQUEST: Duration = Duration::from_micros(100);
 /// Between two requests on average, at 50 and at 80 %.
-pub(crate) const LOAD_PAUSES: [Duration; 2] = [Duration::from_nanos(100_000), Duration::from_nanos(62_500)];
+pub(crate) const LOAD_PAUSES: [Duration; 2] =
+    [Duration::from_nanos(100_000), Duration::from_nanos(62_500)];
 
 pub(crate) const POPULATION: Definition = Definition {
     name: "population",
@@ -497,8 +504,8 @@ pub(crate) const OBJECTS: Definition = Definition {
 pub(crate) const OBJECTS_COUNT: u64 = 1_000_000;
 pub(crate) const OBJECTS_BYTES: usize = 256 << 10;
 
-/// Polls of a timer between two yields: less than the operations that a step may do in Procession, and a task in tokio (128). A poll
-/// beyond them would not set the timer.
+/// Polls of a timer between two yields: less than the operations that a step may do in Procession,
+/// and a task in tokio (128). A poll beyond them would not set the timer.
 pub(crate) const TIMERS_BETWEEN_YIELDS: u64 = 64;
 
 pub(crate) const CO_SWITCH: Definition = Definition {
@@ -617,7 +624,9 @@ impl Failed {
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Wrong { what, expected, found } => write!(f, "{what}: {found} instead of {expected}"),
+            Self::Wrong { what, expected, found } => {
+                write!(f, "{what}: {found} instead of {expected}")
+            }
             Self::Late(patience) => write!(f, "it did not end within {} s", patience.as_secs()),
             Self::Early => f.write_str("a sleep ended before its time"),
             Self::System { act, cause } => write!(f, "cannot {act}: {cause}"),
@@ -659,9 +668,15 @@ impl Spread {
 
 impl<R> Workload<R> {
     /// Measures in rounds, after one that does not count.
-    pub(crate) fn measure(&self, runtime: &R, rounds: usize, scale: Scale) -> Result<Vec<Spread>, Failed> {
+    pub(crate) fn measure(
+        &self,
+        runtime: &R,
+        rounds: usize,
+        scale: Scale,
+    ) -> Result<Vec<Spread>, Failed> {
         (self.run)(runtime, scale)?;
-        let outcomes = (0..rounds).map(|_| (self.run)(runtime, scale)).collect::<Result<Vec<_>, _>>()?;
+        let outcomes =
+            (0..rounds).map(|_| (self.run)(runtime, scale)).collect::<Result<Vec<_>, _>>()?;
         let of_figure = |figure: usize| outcomes.iter().map(|outcome| outcome[figure]).collect();
         Ok((0..self.definition.figures.len()).map(|figure| Spread::of(of_figure(figure))).collect())
     }
@@ -675,13 +690,21 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn print(&self, definition: &Definition, spreads: &[Spread], out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn print(
+        &self,
+        definition: &Definition,
+        spreads: &[Spread],
+        out: &mut impl Write,
+    ) -> io::Result<()> {
         for (figure, spread) in definition.figures.iter().zip(spreads) {
             let Figure { name, unit, per } = figure;
             let Spread { median, min, max } = spread;
             if self.json {
                 let runtime = self.runtime;
-                writeln!(out, r#"{{"workload":"{name}","runtime":"{runtime}","value":{median:.2},"unit":"{unit}"}}"#)?;
+                writeln!(
+                    out,
+                    r#"{{"workload":"{name}","runtime":"{runtime}","value":{median:.2},"unit":"{unit}"}}"#
+                )?;
             } else {
                 let what = format!("{unit} per {per}");
                 writeln!(out, "{name:<20} {median:>9.1} {what:<20} {min:.1}..{max:.1}")?;

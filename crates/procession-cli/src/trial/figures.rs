@@ -19,7 +19,10 @@ pub(super) struct Latencies {
 
 impl Latencies {
     pub(super) fn new() -> Self {
-        Self { buckets: (0..BUCKETS).map(|_| AtomicU32::new(0)).collect(), longest_ns: AtomicU64::new(0) }
+        Self {
+            buckets: (0..BUCKETS).map(|_| AtomicU32::new(0)).collect(),
+            longest_ns: AtomicU64::new(0),
+        }
     }
 
     fn add(&self, latency: Duration) {
@@ -30,7 +33,8 @@ impl Latencies {
 
     /// What so many in a thousand did not exceed.
     pub(super) fn permille(&self, share: u64) -> Duration {
-        let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Relaxed).into()).collect();
+        let counts: Vec<u64> =
+            self.buckets.iter().map(|bucket| bucket.load(Relaxed).into()).collect();
         let wanted = (counts.iter().sum::<u64>() * share).div_ceil(1000);
         let mut seen = 0;
         let found = counts.iter().position(|count| {
@@ -92,7 +96,8 @@ impl Sums {
         self.first_loss.lock().expect("nothing panics under it").clone()
     }
 
-    /// To be said before the service is asked to end: a connection that is closed from here on may be no loss.
+    /// To be said before the service is asked to end: a connection that is closed from here on may
+    /// be no loss.
     pub(super) fn end(&self) {
         self.is_ending.store(true, Relaxed);
     }
@@ -109,11 +114,17 @@ mod tests {
     #[test]
     fn a_bucket_holds_what_is_put_into_it_and_is_at_most_a_sixteenth_wide() {
         for shift in 0..64 {
-            for number in
-                [1_u64 << shift, (1 << shift) + 1, (1 << shift) + ((1 << shift) >> 1), u64::MAX >> (63 - shift)]
-            {
+            for number in [
+                1_u64 << shift,
+                (1 << shift) + 1,
+                (1 << shift) + ((1 << shift) >> 1),
+                u64::MAX >> (63 - shift),
+            ] {
                 let upper = upper(bucket(number));
-                assert!(upper >= number && upper - number <= number / FINE, "{number} is in a bucket up to {upper}");
+                assert!(
+                    upper >= number && upper - number <= number / FINE,
+                    "{number} is in a bucket up to {upper}"
+                );
             }
         }
         assert!(bucket(u64::MAX) < BUCKETS);

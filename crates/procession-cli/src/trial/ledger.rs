@@ -1,4 +1,5 @@
-//! What went in and what came out, from the counts of the runtime, of the service, and of the clients, each kept without the others.
+//! What went in and what came out, from the counts of the runtime, of the service, and of the
+//! clients, each kept without the others.
 
 use std::io::{self, Write};
 
@@ -34,7 +35,8 @@ impl Ledger {
     pub(super) fn new(service: &Service, sums: &Sums, unfinished: &[UnfinishedProcess]) -> Self {
         let seen = service.scheduler.snapshot();
         // Those that have ended, but whose result waits to be taken, are among the ended ones.
-        let alive = || seen.processes.iter().filter(|process| process.state != ProcessState::Complete);
+        let alive =
+            || seen.processes.iter().filter(|process| process.state != ProcessState::Complete);
         let received: u64 = alive().map(|process| u64::from(process.received)).sum();
         let waiting: u64 = alive().map(|process| u64::from(process.mailbox)).sum();
         let begun = service.begun().unwrap_or_default();
@@ -44,7 +46,11 @@ impl Ledger {
         let timers = seen.timers;
         let entry = |what, total, parts: &[_]| Entry { what, total, parts: parts.to_vec() };
         let entries = vec![
-            entry("processes", (seen.spawned, "spawned"), &[(seen.ended, "ended"), (alive().count() as u64, "alive")]),
+            entry(
+                "processes",
+                (seen.spawned, "spawned"),
+                &[(seen.ended, "ended"), (alive().count() as u64, "alive")],
+            ),
             entry(
                 "messages",
                 (seen.messages_sent, "sent"),
@@ -57,7 +63,11 @@ impl Ledger {
             entry(
                 "timers",
                 (timers.armed, "armed"),
-                &[(timers.fired, "fired"), (timers.cancelled, "cancelled"), (timers.pending, "pending")],
+                &[
+                    (timers.fired, "fired"),
+                    (timers.cancelled, "cancelled"),
+                    (timers.pending, "pending"),
+                ],
             ),
             entry(
                 "requests",
@@ -69,12 +79,19 @@ impl Ledger {
                     (lost, "lost"),
                 ],
             ),
-            entry("of these begun", (begun.work, "counted by the service"), &[(answered, "answered to the clients")]),
+            entry(
+                "of these begun",
+                (begun.work, "counted by the service"),
+                &[(answered, "answered to the clients")],
+            ),
             entry("panics", (seen.panicked, "processes"), &[(begun.faults, "requests that panic")]),
         ];
         let unfinished = unfinished.iter().map(|process| {
             let label = process.label.as_deref().unwrap_or("a process");
-            format!("{label} ({}, spawned at {}) had not ended: {:?}", process.pid, process.location, process.state)
+            format!(
+                "{label} ({}, spawned at {}) had not ended: {:?}",
+                process.pid, process.location, process.state
+            )
         });
         Self { entries, unfinished: unfinished.collect(), lost, first_loss: sums.first_loss() }
     }
@@ -83,7 +100,8 @@ impl Ledger {
         writeln!(out, "\nThe ledger:")?;
         for entry in &self.entries {
             let (total, name) = entry.total;
-            let parts: Vec<String> = entry.parts.iter().map(|(count, name)| format!("{count} {name}")).collect();
+            let parts: Vec<String> =
+                entry.parts.iter().map(|(count, name)| format!("{count} {name}")).collect();
             let sign = if entry.is_balanced() { "=" } else { "IS NOT" };
             writeln!(out, "  {:<15} {total} {name} {sign} {}", entry.what, parts.join(" + "))?;
         }
@@ -110,7 +128,11 @@ mod tests {
 
     #[test]
     fn a_sum_that_does_not_agree_is_told_and_counts() {
-        let entry = |total| Entry { what: "things", total: (total, "in"), parts: vec![(1, "out"), (2, "left")] };
+        let entry = |total| Entry {
+            what: "things",
+            total: (total, "in"),
+            parts: vec![(1, "out"), (2, "left")],
+        };
         let broken = |entries, lost| {
             let ledger = Ledger { entries, unfinished: Vec::new(), lost, first_loss: None };
             let mut text = Vec::new();
@@ -118,7 +140,11 @@ mod tests {
             (ledger.broken(), String::from_utf8(text).expect("it is text"))
         };
         let (count, text) = broken(vec![entry(3)], 0);
-        assert_eq!((count, text.contains("things          3 in = 1 out + 2 left")), (0, true), "{text}");
+        assert_eq!(
+            (count, text.contains("things          3 in = 1 out + 2 left")),
+            (0, true),
+            "{text}"
+        );
         let (count, text) = broken(vec![entry(4), entry(3)], 5);
         assert_eq!((count, text.contains("4 in IS NOT 1 out + 2 left")), (2, true), "{text}");
         assert!(text.contains("5 requests were lost"), "{text}");

@@ -40,7 +40,8 @@ fn request(path: &str) -> Vec<u8> {
 }
 
 impl Client {
-    /// Asks again and again, until it is time to end; one request in [`FAULT_EVERY`] for what panics, if `faulty`.
+    /// Asks again and again, until it is time to end; one request in [`FAULT_EVERY`] for what
+    /// panics, if `faulty`.
     pub(super) async fn run(self, number: u64, faulty: bool) {
         let (work, fault) = (request(WORK), request(FAULT));
         let mut open = None;
@@ -78,7 +79,9 @@ impl Client {
                 // Ends in the middle of a request, as slow clients do.
                 Err(_) => return,
                 Ok(Err(_)) if self.sums.is_ending() => return,
-                Ok(Err(error)) => return self.sums.lose(|| format!("a slow client was cut off: {error}")),
+                Ok(Err(error)) => {
+                    return self.sums.lose(|| format!("a slow client was cut off: {error}"));
+                }
             }
             self.sums.asked.fetch_add(1, Relaxed);
             let answer = match stream.write_all(&[*last]).await {
@@ -131,7 +134,11 @@ impl Client {
         }
     }
 
-    fn account_unmeasured(&self, stream: TcpStream, answer: io::Result<Answer>) -> Option<TcpStream> {
+    fn account_unmeasured(
+        &self,
+        stream: TcpStream,
+        answer: io::Result<Answer>,
+    ) -> Option<TcpStream> {
         match answer {
             Ok(answer) if answer.status == 200 => {
                 self.sums.answered.fetch_add(1, Relaxed);
@@ -143,12 +150,15 @@ impl Client {
 
     fn account_failure(&self, answer: io::Result<Answer>) -> Option<TcpStream> {
         match answer {
-            // Closed without a byte. If it had begun even so, the service has counted one more than was answered.
+            // Closed without a byte. If it had begun even so, the service has counted one more than
+            // was answered.
             Err(error) if self.sums.is_ending() && is_closed(&error) => {
                 self.sums.turned_away.fetch_add(1, Relaxed);
             }
             Err(error) => self.sums.lose(|| format!("a request was not answered: {error}")),
-            Ok(answer) => self.sums.lose(|| format!("a request was answered with status {}", answer.status)),
+            Ok(answer) => {
+                self.sums.lose(|| format!("a request was answered with status {}", answer.status))
+            }
         }
         None
     }
@@ -181,7 +191,11 @@ async fn read_answer(stream: &TcpStream) -> io::Result<Answer> {
         if let Some((answer, size)) = parse(&bytes[..length])?
             && length >= size
         {
-            return if length == size { Ok(answer) } else { Err(malformed("is longer than it says")) };
+            return if length == size {
+                Ok(answer)
+            } else {
+                Err(malformed("is longer than it says"))
+            };
         }
     }
 }
@@ -195,11 +209,14 @@ fn parse(bytes: &[u8]) -> io::Result<Option<(Answer, usize)>> {
     let Some(head) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
     let text = std::str::from_utf8(&bytes[..head]).map_err(|_| malformed("is no text"))?;
     let mut lines = text.split("\r\n");
-    let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok());
-    let mut answer = Answer { status: status.ok_or_else(|| malformed("has no status"))?, keeps_open: true };
+    let status =
+        lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok());
+    let mut answer =
+        Answer { status: status.ok_or_else(|| malformed("has no status"))?, keeps_open: true };
     let mut body = None;
     for line in lines {
-        let (name, value) = line.split_once(':').ok_or_else(|| malformed("has a strange header"))?;
+        let (name, value) =
+            line.split_once(':').ok_or_else(|| malformed("has a strange header"))?;
         if name.eq_ignore_ascii_case("content-length") {
             body = value.trim().parse::<usize>().ok().filter(|length| *length <= ANSWER_MAX);
         } else if name.eq_ignore_ascii_case("connection") {
@@ -224,9 +241,11 @@ mod tests {
 
     #[test]
     fn nonsense_is_an_error() {
-        for bytes in
-            [&b"nonsense\r\n\r\n"[..], b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n"]
-        {
+        for bytes in [
+            &b"nonsense\r\n\r\n"[..],
+            b"HTTP/1.1 200 OK\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
+        ] {
             assert!(parse(bytes).is_err());
         }
     }

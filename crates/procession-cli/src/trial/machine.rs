@@ -4,14 +4,21 @@ use std::fs;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Bytes that this program may still take: what the system has available, and what the control group leaves. `None` if neither says.
+/// Bytes that this program may still take: what the system has available, and what the control
+/// group leaves. `None` if neither says.
 pub(super) fn memory_available() -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kibibytes = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let system = kibibytes.and_then(|rest| rest.trim().split(' ').next()?.parse::<u64>().ok()).map(|count| count << 10);
+    let system = kibibytes
+        .and_then(|rest| rest.trim().split(' ').next()?.parse::<u64>().ok())
+        .map(|count| count << 10);
     // "max" where there is no limit, and no such file in the root group.
-    let group = |name| fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse::<u64>().ok();
-    let left = group("memory.max").zip(group("memory.current")).map(|(limit, used)| limit.saturating_sub(used));
+    let group = |name| {
+        fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse::<u64>().ok()
+    };
+    let left = group("memory.max")
+        .zip(group("memory.current"))
+        .map(|(limit, used)| limit.saturating_sub(used));
     [system, left].into_iter().flatten().min()
 }
 

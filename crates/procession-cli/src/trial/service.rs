@@ -1,4 +1,5 @@
-//! The service on trial: HTTP/1.1, a process for each connection under a supervisor, and a process that owns the count of requests.
+//! The service on trial: HTTP/1.1, a process for each connection under a supervisor, and a process
+//! that owns the count of requests.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -13,7 +14,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use procession::net::{TcpListener, TcpStream};
-use procession::supervisor::{ChildError, ChildSpec, Restart, Running, Stop, Supervisor, SupervisorRef};
+use procession::supervisor::{
+    ChildError, ChildSpec, Restart, Running, Stop, Supervisor, SupervisorRef,
+};
 use procession::{CallError, Context, Exit, Named, Reply, Scheduler, exit, whereis};
 use procession_sync::{Arc, Mutex};
 use std::task::Poll;
@@ -28,7 +31,8 @@ pub(super) const FAULT: &str = "/fault";
 const COUNTER: &str = "counter";
 const CONNECTIONS: &str = "connections";
 
-/// How long a request waits for its number before the client is told that the service is not available: the answer takes microseconds.
+/// How long a request waits for its number before the client is told that the service is not
+/// available: the answer takes microseconds.
 const NUMBER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may take to send the head of its request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -68,9 +72,14 @@ pub(super) struct Service {
 
 impl Service {
     /// Starts it, on a scheduler of its own.
-    pub(super) fn start(listen: &str, threads_max: usize, patience: Duration) -> Result<Self, TrialError> {
+    pub(super) fn start(
+        listen: &str,
+        threads_max: usize,
+        patience: Duration,
+    ) -> Result<Self, TrialError> {
         let scheduler = Scheduler::builder().name("service").threads_max(threads_max).build();
-        let scheduler = scheduler.map_err(|cause| TrialError::runtime("start a scheduler", cause))?;
+        let scheduler =
+            scheduler.map_err(|cause| TrialError::runtime("start a scheduler", cause))?;
         let cannot_bind = |cause| TrialError::System { act: format!("listen on {listen}"), cause };
         let listener = scheduler.block_on(TcpListener::bind(listen)).map_err(cannot_bind)?;
         let address = listener.local_addr().map_err(cannot_bind)?;
@@ -91,7 +100,8 @@ fn tree(listener: TcpListener, tells: Sender<Begun>, patience: Duration) -> Supe
     let listener = Arc::new(listener);
     let counter = ChildSpec::new(COUNTER, move |cx| count(cx, tells.clone())).name(COUNTER);
     let connections = ChildSpec::supervisor(CONNECTIONS, Supervisor::dynamic()).name(CONNECTIONS);
-    let acceptor = ChildSpec::new("acceptor", move |cx| accept(cx, Arc::clone(&listener), patience));
+    let acceptor =
+        ChildSpec::new("acceptor", move |cx| accept(cx, Arc::clone(&listener), patience));
     Supervisor::rest_for_one().child(counter).child(connections).child(acceptor)
 }
 
@@ -148,7 +158,10 @@ fn child(stream: TcpStream, patience: Duration) -> ChildSpec {
             }
         }
     };
-    ChildSpec::anonymous(serve).label("connection").restart(Restart::Temporary).stop(Stop::Within(patience))
+    ChildSpec::anonymous(serve)
+        .label("connection")
+        .restart(Restart::Temporary)
+        .stop(Stop::Within(patience))
 }
 
 /// Until the client goes, or the process is cancelled, and has answered what it had begun.

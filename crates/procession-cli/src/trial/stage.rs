@@ -11,8 +11,15 @@ use super::{TrialError, faults, machine};
 use crate::bench::resident;
 
 /// In the order of the trial; the last ends the service.
-pub(super) const STAGES: &[Stage] =
-    &[Stage::Clean, Stage::Idle, Stage::Blocked, Stage::Computing, Stage::Panics, Stage::SlowClients, Stage::Shutdown];
+pub(super) const STAGES: &[Stage] = &[
+    Stage::Clean,
+    Stage::Idle,
+    Stage::Blocked,
+    Stage::Computing,
+    Stage::Panics,
+    Stage::SlowClients,
+    Stage::Shutdown,
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -27,7 +34,8 @@ pub(super) enum Stage {
 
 /// What people are promised, if there is memory and time for them.
 const IDLE_MAX: u64 = 1_000_000;
-/// What an idle process is reckoned to take: more than it does, since memory that others need is not ours.
+/// What an idle process is reckoned to take: more than it does, since memory that others need is
+/// not ours.
 const IDLE_BYTES: u64 = 1024;
 /// A part of what is available: as much is left as is taken.
 const MEMORY_SHARE: u64 = 2;
@@ -82,7 +90,10 @@ impl Stage {
                     let until_closed = Arc::clone(&until_closed);
                     scheduler.spawn(async move { faults::block(&until_closed) })
                 };
-                Ok(Fault::Blocked { open, processes: (0..blocked_threads(scheduler.width())).map(block).collect() })
+                Ok(Fault::Blocked {
+                    open,
+                    processes: (0..blocked_threads(scheduler.width())).map(block).collect(),
+                })
             }
             Self::Computing => {
                 let goes_on = Arc::new(AtomicBool::new(true));
@@ -93,7 +104,9 @@ impl Stage {
                 let processes = (0..scheduler.width()).map(compute).collect();
                 Ok(Fault::Computing { goes_on, processes })
             }
-            Self::Clean | Self::Panics | Self::SlowClients | Self::Shutdown => Ok(Fault::None(self)),
+            Self::Clean | Self::Panics | Self::SlowClients | Self::Shutdown => {
+                Ok(Fault::None(self))
+            }
         }
     }
 }
@@ -105,13 +118,18 @@ fn system(act: &str) -> impl FnOnce(io::Error) -> TrialError {
 fn idle(scheduler: &Scheduler, seconds: u64) -> Result<Fault, TrialError> {
     let memory = machine::memory_available().unwrap_or(0) / MEMORY_SHARE;
     let count = IDLE_MAX.min(memory / IDLE_BYTES).min(seconds * IDLE_PER_SECOND);
-    let taken =
-        || resident().map_err(|cause| TrialError::runtime("measure memory", io::Error::other(cause.to_string())));
+    let taken = || {
+        resident().map_err(|cause| {
+            TrialError::runtime("measure memory", io::Error::other(cause.to_string()))
+        })
+    };
     let before = taken()?;
     let wait = |mut cx: Context<()>| async move { while cx.receive().await.is_some() {} };
     // Made inside, as programs do.
-    let make = scheduler.spawn(async move { (0..count).map(|_| procession::start(wait)).collect::<Vec<_>>() });
-    let processes = make.join().map_err(|cause| TrialError::runtime("make idle processes", cause))?;
+    let make = scheduler
+        .spawn(async move { (0..count).map(|_| procession::start(wait)).collect::<Vec<_>>() });
+    let processes =
+        make.join().map_err(|cause| TrialError::runtime("make idle processes", cause))?;
     let bytes_each = taken()?.saturating_sub(before) / count.max(1);
     Ok(Fault::Idle { processes, bytes_each })
 }
@@ -122,8 +140,12 @@ impl Fault {
             Self::Idle { processes, bytes_each } => {
                 format!("beside {} idle processes ({bytes_each} B each)", processes.len())
             }
-            Self::Blocked { processes, .. } => format!("beside {} blocked threads", processes.len()),
-            Self::Computing { processes, .. } => format!("beside {} endless computations", processes.len()),
+            Self::Blocked { processes, .. } => {
+                format!("beside {} blocked threads", processes.len())
+            }
+            Self::Computing { processes, .. } => {
+                format!("beside {} endless computations", processes.len())
+            }
             Self::None(Stage::Panics) => format!("while one request in {FAULT_EVERY} panics"),
             Self::None(Stage::SlowClients) => {
                 format!("with {clients} slow clients (a byte in {} ms)", DRIP.as_millis())
@@ -134,7 +156,9 @@ impl Fault {
 
     /// Ends it, and waits until it has ended.
     pub(super) fn end(self) -> Result<(), TrialError> {
-        let ended = |ended: Result<(), Exit>| ended.map_err(|cause| TrialError::runtime("end a stage", cause));
+        let ended = |ended: Result<(), Exit>| {
+            ended.map_err(|cause| TrialError::runtime("end a stage", cause))
+        };
         match self {
             Self::None(_) => Ok(()),
             Self::Idle { processes, .. } => {
@@ -143,9 +167,13 @@ impl Fault {
             }
             Self::Blocked { open, processes } => {
                 drop(open);
-                let read = |read: io::Result<usize>| read.map(drop).map_err(system("read from a pipe"));
+                let read =
+                    |read: io::Result<usize>| read.map(drop).map_err(system("read from a pipe"));
                 processes.into_iter().try_for_each(|process| {
-                    process.join().map_err(|cause| TrialError::runtime("end a stage", cause)).and_then(read)
+                    process
+                        .join()
+                        .map_err(|cause| TrialError::runtime("end a stage", cause))
+                        .and_then(read)
                 })
             }
             Self::Computing { goes_on, processes } => {

@@ -51,7 +51,10 @@ fn help_of_run_tells_what_it_does() {
 
 #[test]
 fn help_is_heard_beside_mistakes() {
-    check("bench --rounds many nonsense --nonsense --tiny=3 -h", include_str!("snapshots/bench_help.txt"));
+    check(
+        "bench --rounds many nonsense --nonsense --tiny=3 -h",
+        include_str!("snapshots/bench_help.txt"),
+    );
     check("nonsense --help", include_str!("snapshots/help.txt"));
 }
 
@@ -63,8 +66,14 @@ fn version() {
 
 #[test]
 fn mistakes_are_told_before_anything_runs() {
-    check("", "procession: no command given: the commands are trial, run, bench; see --help\nexit code: 2\n");
-    check("bunch", "procession: unknown command 'bunch': the commands are trial, run, bench\nexit code: 2\n");
+    check(
+        "",
+        "procession: no command given: the commands are trial, run, bench; see --help\nexit code: 2\n",
+    );
+    check(
+        "bunch",
+        "procession: unknown command 'bunch': the commands are trial, run, bench\nexit code: 2\n",
+    );
     check("run --stats", "procession: no program given: see run --help\nexit code: 2\n");
     check(
         "run nowhere.lua",
@@ -77,7 +86,10 @@ fn mistakes_are_told_before_anything_runs() {
     );
     check("bench --round 3", "procession: unknown option '--round': see --help\nexit code: 2\n");
     check("bench -x", "procession: unknown option '-x': see --help\nexit code: 2\n");
-    check("bench --tiny=3", "procession: unexpected argument for option '--tiny': \"3\"\nexit code: 2\n");
+    check(
+        "bench --tiny=3",
+        "procession: unexpected argument for option '--tiny': \"3\"\nexit code: 2\n",
+    );
     check(
         "bench spawn foo",
         "procession: unknown workload 'foo': the workloads are spawn, skynet, pingpong, ring, fanin, yield, step, \
@@ -95,7 +107,9 @@ fn a_number_of_rounds_is_checked() {
     for rounds in ["0", "1001", "-1", "many"] {
         check(
             &format!("bench --tiny --rounds {rounds}"),
-            &format!("procession: invalid number of rounds '{rounds}': it must be from 1 to 1000\nexit code: 2\n"),
+            &format!(
+                "procession: invalid number of rounds '{rounds}': it must be from 1 to 1000\nexit code: 2\n"
+            ),
         );
     }
     check("bench --rounds", "procession: missing argument for option '--rounds'\nexit code: 2\n");
@@ -103,7 +117,9 @@ fn a_number_of_rounds_is_checked() {
 
 #[test]
 fn a_number_of_seconds_is_checked() {
-    for (flag, value) in [("--seconds", "0"), ("--seconds", "3601"), ("--deadline", "-1"), ("--deadline", "soon")] {
+    for (flag, value) in
+        [("--seconds", "0"), ("--seconds", "3601"), ("--deadline", "-1"), ("--deadline", "soon")]
+    {
         check(
             &format!("trial {flag} {value}"),
             &format!(
@@ -116,7 +132,10 @@ fn a_number_of_seconds_is_checked() {
 
 /// The objects that a tiny run prints, one on each line.
 fn json(arguments: &str) -> Vec<Value> {
-    let output = procession(arguments).stderr(Stdio::inherit()).output().expect("the command can be started");
+    let output = procession(arguments)
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("the command can be started");
     assert!(output.status.success(), "procession {arguments}: {}", output.status);
     let text = String::from_utf8(output.stdout).expect("the output is text");
     text.lines().map(|line| serde_json::from_str(line).expect("each line is an object")).collect()
@@ -126,12 +145,16 @@ fn json(arguments: &str) -> Vec<Value> {
 fn every_workload_runs_and_prints_its_figures_as_json() {
     let figures = json("bench --tiny --rounds 1 --json");
     for figure in &figures {
-        let keys: BTreeSet<_> = figure.as_object().expect("a figure is an object").keys().map(String::as_str).collect();
+        let keys: BTreeSet<_> =
+            figure.as_object().expect("a figure is an object").keys().map(String::as_str).collect();
         assert_eq!(keys, BTreeSet::from(["workload", "runtime", "value", "unit"]));
         assert_eq!(figure["runtime"], "procession");
         assert!(figure["value"].as_f64().is_some_and(|value| value >= 0.0), "{figure}");
     }
-    let units: Vec<_> = figures.iter().map(|figure| (figure["workload"].as_str(), figure["unit"].as_str())).collect();
+    let units: Vec<_> = figures
+        .iter()
+        .map(|figure| (figure["workload"].as_str(), figure["unit"].as_str()))
+        .collect();
     let expected = [
         ("spawn", "ns"),
         ("skynet", "ns"),
@@ -270,9 +293,14 @@ fn people_get_the_median_and_the_range() {
     let output = procession("bench pingpong --tiny").output().expect("the command can be started");
     let text = String::from_utf8(output.stdout).expect("the output is text");
     let words: Vec<_> = text.split_whitespace().collect();
-    assert_eq!((words[0], &words[2..6]), ("pingpong", &["ns", "per", "round", "trip"][..]), "{text}");
+    assert_eq!(
+        (words[0], &words[2..6]),
+        ("pingpong", &["ns", "per", "round", "trip"][..]),
+        "{text}"
+    );
     let (min, max) = words[6].split_once("..").expect("the range is two numbers");
-    let [min, median, max] = [min, words[1], max].map(|number| number.parse::<f64>().expect("a figure is a number"));
+    let [min, median, max] =
+        [min, words[1], max].map(|number| number.parse::<f64>().expect("a figure is a number"));
     assert!(min <= median && median <= max, "{text}");
 }
 
@@ -282,7 +310,8 @@ fn a_reader_that_goes_away_is_no_failure() {
         let (reader, writer) = pipe().expect("the system gives a pipe");
         drop(reader);
         let output = procession(arguments).stdout(writer).stderr(Stdio::piped()).spawn();
-        let output = output.and_then(|child| child.wait_with_output()).expect("the command can be started");
+        let output =
+            output.and_then(|child| child.wait_with_output()).expect("the command can be started");
         assert!(output.status.success(), "procession {arguments}: {}", output.status);
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "procession {arguments}");
     }
@@ -290,9 +319,13 @@ fn a_reader_that_goes_away_is_no_failure() {
 
 #[test]
 fn an_output_that_takes_nothing_is_a_failure() {
-    let full = std::fs::File::options().write(true).open("/dev/full").expect("there is a device that is always full");
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .expect("there is a device that is always full");
     let output = procession("--version").stdout(full).stderr(Stdio::piped()).spawn();
-    let output = output.and_then(|child| child.wait_with_output()).expect("the command can be started");
+    let output =
+        output.and_then(|child| child.wait_with_output()).expect("the command can be started");
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         String::from_utf8_lossy(&output.stderr),

@@ -14,7 +14,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 fn program(arguments: &str) -> Command {
     let mut command = procession("run");
-    command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../programs")).args(arguments.split_whitespace());
+    command
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../programs"))
+        .args(arguments.split_whitespace());
     command
 }
 
@@ -36,7 +38,10 @@ impl Server {
     fn start_limited(name: &str, descriptors: u32) -> Self {
         let all = program(&format!("{name} 127.0.0.1:0"));
         let mut command = Command::new("sh");
-        command.arg("-c").arg(format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"")).arg(all.get_program());
+        command
+            .arg("-c")
+            .arg(format!("ulimit -n {descriptors}; exec \"$0\" \"$@\""))
+            .arg(all.get_program());
         command.args(all.get_args()).current_dir(all.get_current_dir().expect("it has one"));
         Self::begin(command)
     }
@@ -47,7 +52,8 @@ impl Server {
         BufReader::new(child.stdout.take().expect("it is piped"))
             .read_line(&mut line)
             .expect("it says where it listens");
-        let address = line.trim().strip_prefix("listening at ").expect("it says where it listens").to_owned();
+        let address =
+            line.trim().strip_prefix("listening at ").expect("it says where it listens").to_owned();
         Self(child, address)
     }
 
@@ -99,7 +105,10 @@ fn skynet_adds_up() {
     let (out, _, code) = said("--stats skynet.lua 100");
     assert_eq!((out.as_str(), code), ("100 leaves, sum 4950\n", 0));
     let (_, err, code) = said("skynet.lua 12");
-    assert!(err.contains("main of skynet.lua failed: ") && err.contains("must be a power of ten"), "{err}");
+    assert!(
+        err.contains("main of skynet.lua failed: ") && err.contains("must be a power of ten"),
+        "{err}"
+    );
     assert_eq!(code, 1);
 }
 
@@ -137,11 +146,20 @@ fn guests_of_the_chat_hear_each_other() {
 fn the_http_service_answers_and_outlives_what_fails() {
     let server = Server::start("http.lua");
     let mut client = server.connect();
-    let ok = |body: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-    Server::check(&mut client, "POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", &ok("hello"));
+    let ok =
+        |body: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    Server::check(
+        &mut client,
+        "POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
+        &ok("hello"),
+    );
     let two = "POST /echo HTTP/1.1\r\nContent-Length: 1\r\n\r\na".repeat(2);
     Server::check(&mut client, &two, &ok("a").repeat(2));
-    Server::check(&mut client, "GET /count HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n");
+    Server::check(
+        &mut client,
+        "GET /count HTTP/1.1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n",
+    );
     for (sent, expected) in [
         ("GET /broken HTTP/1.1\r\n\r\n", "HTTP/1.1 500 "),
         ("GET /nowhere HTTP/1.1\r\n\r\n", "HTTP/1.1 404 "),
@@ -157,7 +175,9 @@ fn the_http_service_answers_and_outlives_what_fails() {
         Server::check(&mut server.connect(), sent, expected);
     }
     // Half requests, and no more.
-    for half in ["GET / HT", "GET / HTTP/1.1\r\nhost", "POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhe"] {
+    for half in
+        ["GET / HT", "GET / HTTP/1.1\r\nhost", "POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhe"]
+    {
         let mut client = server.connect();
         client.write_all(half.as_bytes()).expect("it reads");
         client.shutdown(Shutdown::Write).expect("it is open");
@@ -165,7 +185,11 @@ fn the_http_service_answers_and_outlives_what_fails() {
         client.read_to_string(&mut answer).expect("it closes in order");
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400 "), "to {half:?}: {answer}");
     }
-    Server::check(&mut server.connect(), "POST /echo HTTP/1.1\r\nContent-Length: 1\r\n\r\na", &ok("a"));
+    Server::check(
+        &mut server.connect(),
+        "POST /echo HTTP/1.1\r\nContent-Length: 1\r\n\r\na",
+        &ok("a"),
+    );
     server.end();
 }
 
@@ -224,7 +248,11 @@ fn answers_larger_than_the_memory_of_a_process_come_in_parts() {
     let server = Server::start("kv.lua");
     let mut client = server.connect();
     let value = "v".repeat(500_000);
-    Server::check(&mut client, &format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$500000\r\n{value}\r\n"), "+OK\r\n");
+    Server::check(
+        &mut client,
+        &format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$500000\r\n{value}\r\n"),
+        "+OK\r\n",
+    );
     let many = 150;
     client.write_all("GET k\r\n".repeat(many).as_bytes()).expect("it reads");
     let mut answer = vec![0; "$500000\r\n".len() + value.len() + 2];
@@ -240,7 +268,10 @@ fn a_signal_amid_the_load_finishes_what_has_come() {
     let many = 500;
     let counts = (1..=many).map(|n| format!("{{\"count\":{n}}}\n"));
     let head = |body: &str| {
-        format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
     };
     for (name, request, expected) in [
         ("kv.lua", "INCR n\r\n", (1..=many).map(|n| format!(":{n}\r\n")).collect::<String>()),
@@ -279,8 +310,7 @@ fn a_request_that_has_begun_may_come_to_its_end_after_a_signal() {
 #[test]
 fn the_second_signal_ends_a_program_at_once() {
     let path = format!("{}/stays.lua", env!("CARGO_TARGET_TMPDIR"));
-    let source =
-        "function main() print('begins') process.receive() print('stays') while true do time.sleep(1000) end end";
+    let source = "function main() print('begins') process.receive() print('stays') while true do time.sleep(1000) end end";
     std::fs::write(&path, source).expect("the folder is there");
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let mut command = program(&format!("--deadline 600 {path}"));
@@ -300,12 +330,18 @@ fn what_does_not_end_by_itself_is_ended_by_the_deadline() {
     let source = "function main() print('begins') while true do time.sleep(1000) end end";
     std::fs::write(&path, source).expect("the folder is there");
     let mut command = program(&format!("--deadline 1 {path}"));
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
     let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it says that it begins");
+    BufReader::new(child.stdout.take().expect("it is piped"))
+        .read_line(&mut line)
+        .expect("it says that it begins");
     kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
     let output = child.wait_with_output().expect("it is a child");
-    assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), output.status.code()), ("", Some(0)));
+    assert_eq!(
+        (String::from_utf8_lossy(&output.stderr).as_ref(), output.status.code()),
+        ("", Some(0))
+    );
 }
 
 /// Writes a program for one test, and returns its path.
@@ -356,10 +392,14 @@ fn standard_error_in_the_same_file_keeps_its_place() {
     let mut text = String::new();
     reader.read_to_string(&mut text).expect("it is text");
     assert_eq!(child.wait().expect("it is a child").code(), Some(1));
-    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with(['\t', 's', '['])).collect();
+    let lines: Vec<&str> =
+        text.lines().filter(|line| !line.starts_with(['\t', 's', '['])).collect();
     for (i, pair) in lines[..200].chunks(2).enumerate() {
         let number = (i + 1).to_string();
-        assert!(pair[0] == number && pair[1].starts_with("info p") && pair[1].ends_with(&number), "{pair:?}");
+        assert!(
+            pair[0] == number && pair[1].starts_with("info p") && pair[1].ends_with(&number),
+            "{pair:?}"
+        );
     }
     let [failed, last, ended] = lines[200..] else { panic!("{:?}", &lines[200..]) };
     assert!(failed.contains(" fails failed: ") && last == "last", "{failed}, {last}");
@@ -369,11 +409,18 @@ fn standard_error_in_the_same_file_keeps_its_place() {
 #[test]
 fn a_reader_that_never_reads_does_not_hold_up_the_exit() {
     // One that is asked to end while it prints, and one that has ended and has not been read.
-    let endless = written("endless.lua", &format!("function main() log.info('begins') while true do {FITS} end end"));
+    let endless = written(
+        "endless.lua",
+        &format!("function main() log.info('begins') while true do {FITS} end end"),
+    );
     let fits = written("fits.lua", &format!("function main() {FITS} log.info('begins') end"));
     for (path, is_asked) in [(endless, true), (fits, false)] {
         let mut command = program(&format!("--deadline 1 {path}"));
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it can be started");
         let mut errors = BufReader::new(child.stderr.take().expect("it is piped"));
         let mut line = String::new();
         errors.read_line(&mut line).expect("it is text");
@@ -384,7 +431,8 @@ fn a_reader_that_never_reads_does_not_hold_up_the_exit() {
         let mut rest = String::new();
         errors.read_to_string(&mut rest).expect("it is text");
         assert_eq!(
-            rest, "procession: cannot write to standard output: its reader did not take everything in time\n",
+            rest,
+            "procession: cannot write to standard output: its reader did not take everything in time\n",
             "of {path}"
         );
         assert_eq!(child.wait().expect("it is a child").code(), Some(1), "{path}");
@@ -394,12 +442,17 @@ fn a_reader_that_never_reads_does_not_hold_up_the_exit() {
 #[test]
 fn readers_of_both_streams_that_never_read_do_not_hold_up_the_exit() {
     // The same pipe, so that nothing can be said about it, either; or one of their own for each.
-    let path = written("both_fit.lua", &format!("function main() {FITS} log.info(string.rep('y', 65536)) end"));
+    let path = written(
+        "both_fit.lua",
+        &format!("function main() {FITS} log.info(string.rep('y', 65536)) end"),
+    );
     for is_same in [true, false] {
         let (_reader, writer) = pipe().expect("the system gives a pipe");
         let mut command = program(&format!("--deadline 1 {path}"));
         match is_same {
-            true => command.stderr(writer.try_clone().expect("the system gives a descriptor")).stdout(writer),
+            true => command
+                .stderr(writer.try_clone().expect("the system gives a descriptor"))
+                .stdout(writer),
             false => command.stderr(Stdio::piped()).stdout(writer),
         };
         let mut child = command.spawn().expect("it can be started");
@@ -414,12 +467,20 @@ fn a_program_whose_output_is_refused_goes_on_and_tells() {
     let (reader, writer) = pipe().expect("the system gives a pipe");
     drop(reader);
     let output = program(&path).stdout(writer).stderr(Stdio::piped()).spawn();
-    let output = output.and_then(|child| child.wait_with_output()).expect("the command can be started");
-    assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), output.status.code()), ("", Some(0)));
+    let output =
+        output.and_then(|child| child.wait_with_output()).expect("the command can be started");
+    assert_eq!(
+        (String::from_utf8_lossy(&output.stderr).as_ref(), output.status.code()),
+        ("", Some(0))
+    );
 
-    let full = std::fs::File::options().write(true).open("/dev/full").expect("there is a device that is always full");
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .expect("there is a device that is always full");
     let output = program(&path).stdout(full).stderr(Stdio::piped()).spawn();
-    let output = output.and_then(|child| child.wait_with_output()).expect("the command can be started");
+    let output =
+        output.and_then(|child| child.wait_with_output()).expect("the command can be started");
     assert_eq!(
         String::from_utf8_lossy(&output.stderr),
         "procession: cannot write to standard output: No space left on device (os error 28)\n"

@@ -60,26 +60,43 @@ fn a_trial_goes_through_all_stages_keeps_its_promises_and_answers_others_meanwhi
     let trial = begin("trial --seconds 3");
     let mut stream = TcpStream::connect(&trial.address).expect("it listens");
     let answer = ask(&mut stream, "/whatever");
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("answered by p"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("answered by p"),
+        "{answer}"
+    );
     drop(stream);
     let (text, output) = trial.end();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), &*errors), (Some(0), ""), "{text}");
-    let stages = ["clean", "beside", "beside", "beside", "while one request in 100", "with", "shutdown under load"];
+    let stages = [
+        "clean",
+        "beside",
+        "beside",
+        "beside",
+        "while one request in 100",
+        "with",
+        "shutdown under load",
+    ];
     let (told, ledger) = text.split_once("The ledger:\n").expect("there is a ledger");
     // Behind the head of the table.
     let lines: Vec<&str> = told.lines().filter(|line| line.len() > 90).skip(1).collect();
     assert_eq!(lines.len(), stages.len(), "{text}");
     for (line, stage) in lines.iter().zip(stages) {
-        let figures: Vec<f64> = line[46..].split_whitespace().map(|word| word.parse().expect("a figure")).collect();
-        let [rate, p50, p99, longest, threads, _] = figures[..] else { panic!("six figures: {line}") };
+        let figures: Vec<f64> =
+            line[46..].split_whitespace().map(|word| word.parse().expect("a figure")).collect();
+        let [rate, p50, p99, longest, threads, _] = figures[..] else {
+            panic!("six figures: {line}")
+        };
         assert!(line.starts_with(stage) && rate > 0.0 && threads > 0.0, "{text}");
         assert!(p50 <= p99 && p99 <= longest + 0.05, "{text}");
     }
     assert_eq!(ledger.matches(" = ").count(), 6, "{text}");
     assert!(ledger.ends_with("verdict: every promise was kept\n"), "{text}");
     // Panics and stages are what they are said to be.
-    let panics = ledger.lines().find_map(|line| line.trim().strip_prefix("panics")).expect("they are in the ledger");
+    let panics = ledger
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("panics"))
+        .expect("they are in the ledger");
     assert!(!panics.trim().starts_with("0 "), "{text}");
 }
 
@@ -93,7 +110,9 @@ fn the_first_signal_ends_a_trial_in_order() {
         assert_eq!(output.status.code(), Some(0), "{text}");
         assert!(text.contains("shutdown, asked for by a signal: took "), "{text}");
         assert!(
-            text.ends_with("verdict: every promise was kept, as far as it was held: a signal ended it\n"),
+            text.ends_with(
+                "verdict: every promise was kept, as far as it was held: a signal ended it\n"
+            ),
             "{text}"
         );
     }
@@ -112,7 +131,10 @@ fn the_second_signal_ends_a_trial_at_once() {
         trial.signal(signal);
         // Idle connections are closed when it begins.
         let closed = idle.read(&mut [0]);
-        assert!(matches!(&closed, Ok(0)) || closed.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset));
+        assert!(
+            matches!(&closed, Ok(0))
+                || closed.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
+        );
         trial.signal(signal);
         let (text, output) = trial.end();
         assert_eq!(output.status.code(), Some(code), "{text}");
@@ -134,13 +156,17 @@ fn a_deadline_ends_what_does_not_end_by_itself() {
 
 #[test]
 fn an_address_that_is_taken_or_none_is_told() {
-    let taken = TcpListener::bind("127.0.0.1:0").and_then(|listener| Ok((listener.local_addr()?, listener)));
+    let taken = TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| Ok((listener.local_addr()?, listener)));
     let (address, _taken) = taken.expect("the system gives a port");
     check(
         &format!("trial --listen {address}"),
-        &format!("procession: cannot listen on {address}: Address already in use (os error 98)\nexit code: 1\n"),
+        &format!(
+            "procession: cannot listen on {address}: Address already in use (os error 98)\nexit code: 1\n"
+        ),
     );
-    let output = procession("trial --listen nonsense").output().expect("the command can be started");
+    let output =
+        procession("trial --listen nonsense").output().expect("the command can be started");
     assert_eq!(output.status.code(), Some(1));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.starts_with("procession: cannot listen on nonsense: "), "{errors}");

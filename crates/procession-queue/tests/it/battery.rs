@@ -16,13 +16,18 @@ use super::pops_in_order;
 use crate::tally::{Dice, Large, Noted, OverAligned, Pushers, Tally};
 
 /// Pushes `items`, which must fit.
-pub(super) fn push_all<const CAPACITY: usize>(owner: &Owner<usize, CAPACITY>, items: impl IntoIterator<Item = usize>) {
+pub(super) fn push_all<const CAPACITY: usize>(
+    owner: &Owner<usize, CAPACITY>,
+    items: impl IntoIterator<Item = usize>,
+) {
     for item in items {
         owner.push(item).expect("the test pushes no more than fits");
     }
 }
 
-pub(super) fn filled<const CAPACITY: usize>(items: impl IntoIterator<Item = usize>) -> Owner<usize, CAPACITY> {
+pub(super) fn filled<const CAPACITY: usize>(
+    items: impl IntoIterator<Item = usize>,
+) -> Owner<usize, CAPACITY> {
     let owner = Owner::new();
     push_all(&owner, items);
     owner
@@ -40,12 +45,16 @@ pub(super) fn push_waiting<T, const CAPACITY: usize>(owner: &Owner<T, CAPACITY>,
     panic!("no thief makes room");
 }
 
-pub(super) fn drain<T, const CAPACITY: usize>(owner: &Owner<T, CAPACITY>) -> impl Iterator<Item = T> {
+pub(super) fn drain<T, const CAPACITY: usize>(
+    owner: &Owner<T, CAPACITY>,
+) -> impl Iterator<Item = T> {
     iter::from_fn(|| owner.pop())
 }
 
 /// Steals until nothing is left. No other thread may take from the ring.
-pub(super) fn steal_all<T, const CAPACITY: usize>(stealer: &Stealer<T, CAPACITY>) -> impl Iterator<Item = T> {
+pub(super) fn steal_all<T, const CAPACITY: usize>(
+    stealer: &Stealer<T, CAPACITY>,
+) -> impl Iterator<Item = T> {
     iter::from_fn(|| stealer.steal().success())
 }
 
@@ -129,7 +138,10 @@ fn spsc() {
         });
         steal_until_the_end(pushers, || stealer.steal(), |item| stolen.push(item));
     });
-    assert!(stolen.into_iter().eq(0..COUNT), "the only thief takes all, in the order of the pushes");
+    assert!(
+        stolen.into_iter().eq(0..COUNT),
+        "the only thief takes all, in the order of the pushes"
+    );
 }
 
 #[test]
@@ -178,14 +190,18 @@ fn stampede() {
                 let mut taken = Vec::new();
                 start.wait();
                 loop {
-                    let stolen = if id % 2 == 0 { stealer.steal() } else { own.steal_half(&stealer) };
+                    let stolen =
+                        if id % 2 == 0 { stealer.steal() } else { own.steal_half(&stealer) };
                     match stolen {
                         Steal::Success(item) => taken.extend(iter::once(item).chain(drain(&own))),
                         Steal::Retry => {}
                         Steal::Empty => break,
                     }
                 }
-                assert!(taken.is_sorted_by(|older, newer| older < newer), "a thief takes older items first");
+                assert!(
+                    taken.is_sorted_by(|older, newer| older < newer),
+                    "a thief takes older items first"
+                );
                 tally.note_each(taken);
             });
         }
@@ -231,8 +247,11 @@ fn stress() {
     };
     thread::scope(|scope| {
         let work = &work;
-        let workers: Vec<_> =
-            owners.into_iter().enumerate().map(|(id, owner)| scope.spawn(move || work(id, owner))).collect();
+        let workers: Vec<_> = owners
+            .into_iter()
+            .enumerate()
+            .map(|(id, owner)| scope.spawn(move || work(id, owner)))
+            .collect();
         for worker in workers {
             let owner = worker.join().expect("the worker does not panic");
             tally.note_each(drain(&owner));
@@ -256,8 +275,12 @@ fn no_starvation() {
             scope.spawn(move || {
                 let own = Owner::<_, 64>::new();
                 while !pushers.have_left() {
-                    let stolen = if id % 2 == 0 { stealer.steal() } else { own.steal_half(&stealer) };
-                    hits.fetch_add(stolen.success().into_iter().chain(drain(&own)).count(), Relaxed);
+                    let stolen =
+                        if id % 2 == 0 { stealer.steal() } else { own.steal_half(&stealer) };
+                    hits.fetch_add(
+                        stolen.success().into_iter().chain(drain(&own)).count(),
+                        Relaxed,
+                    );
                     thread::yield_now();
                 }
             });
@@ -420,8 +443,11 @@ fn large_items() {
             }
         });
         let thief = Owner::<_, 8>::new();
-        let receive =
-            |first| tally.note_each(iter::once(first).chain(drain(&thief)).filter_map(|item: Large| item.number()));
+        let receive = |first| {
+            tally.note_each(
+                iter::once(first).chain(drain(&thief)).filter_map(|item: Large| item.number()),
+            )
+        };
         steal_until_the_end(pushers, || thief.steal_half(&stealer), receive);
     });
     tally.assert_each_once();
@@ -470,6 +496,9 @@ fn items_survive_their_owner() {
     let first = thief.steal_half(&stealer).success().unwrap();
     let taken: Vec<_> = iter::once(first).chain(drain(&thief)).chain(steal_all(&stealer)).collect();
     assert_eq!(taken.len(), left);
-    assert!(taken.is_sorted_by(|older, newer| older < newer), "they leave in their order: {taken:?}");
+    assert!(
+        taken.is_sorted_by(|older, newer| older < newer),
+        "they leave in their order: {taken:?}"
+    );
     assert_eq!(stealer.steal(), Steal::Empty);
 }

@@ -302,9 +302,11 @@ fn panic_on_drop() {
         (0..COUNT).for_each(push);
         let batch = queue.take();
         (COUNT..2 * COUNT).for_each(push);
-        catch_unwind(AssertUnwindSafe(|| drop(batch))).expect_err("the batch does not swallow the panic");
+        catch_unwind(AssertUnwindSafe(|| drop(batch)))
+            .expect_err("the batch does not swallow the panic");
         assert_eq!(drops.total(), COUNT);
-        catch_unwind(AssertUnwindSafe(|| drop(queue))).expect_err("the queue does not swallow the panic");
+        catch_unwind(AssertUnwindSafe(|| drop(queue)))
+            .expect_err("the queue does not swallow the panic");
         drops.assert_each_once();
     }
 }
@@ -402,11 +404,20 @@ fn both_kinds_keep_one_order_and_each_its_type() {
     const COUNT: usize = if cfg!(miri) { 100 } else { 10_000 };
     let queue = EventQueue::<u8, usize>::with_system();
     let is_system = |number: usize| number.is_multiple_of(3) || number % 7 == 2;
-    let make =
-        |number| if is_system(number) { Event::System(Entry::new(number)) } else { Event::Message(number as u8) };
+    let make = |number| {
+        if is_system(number) {
+            Event::System(Entry::new(number))
+        } else {
+            Event::Message(number as u8)
+        }
+    };
     let push = |event| match event {
-        Event::Message(message) => queue.push(message).map_err(|Closed(message)| Event::Message(message)),
-        Event::System(entry) => queue.push_system(entry).map_err(|Closed(entry)| Event::System(entry)),
+        Event::Message(message) => {
+            queue.push(message).map_err(|Closed(message)| Event::Message(message))
+        }
+        Event::System(entry) => {
+            queue.push_system(entry).map_err(|Closed(entry)| Event::System(entry))
+        }
     };
     let mut all = Batch::default();
     for number in 0..COUNT {
@@ -429,7 +440,10 @@ fn an_item_of_the_system_answers_an_arming_and_is_dropped_once() {
     let queue = EventQueue::with_system();
     assert!(queue.arm());
     assert!(matches!(queue.push_system(Entry::new(Noted::new(0, &drops))), Ok(Pushed::Wake)));
-    assert!(matches!(queue.push([Noted::new(1, &drops), Noted::new(2, &drops)]), Ok(Pushed::Queued)));
+    assert!(matches!(
+        queue.push([Noted::new(1, &drops), Noted::new(2, &drops)]),
+        Ok(Pushed::Queued)
+    ));
     drop(queue.take());
     assert_eq!(drops.total(), 3);
     assert!(queue.push_system(Entry::new(Noted::new(3, &drops))).is_ok());
@@ -518,7 +532,9 @@ fn close_against_many_pushers_delivers_or_returns_each_once() {
         };
         push_at_once(PRODUCERS, push, |pushers| {
             // Each round closes the queue after a different number of pushes.
-            while delivered.load(Relaxed) < round * PRODUCERS * COUNT / ROUNDS && !pushers.have_left() {
+            while delivered.load(Relaxed) < round * PRODUCERS * COUNT / ROUNDS
+                && !pushers.have_left()
+            {
                 thread::yield_now();
             }
             let mut order = OrderOfEach::new(PRODUCERS, COUNT);
@@ -566,7 +582,10 @@ fn arming_is_answered_by_the_next_push_only() {
     queue.disarm();
     assert_eq!(queue.push(4), Ok(Pushed::Queued), "the request was taken back");
     queue.disarm();
-    assert!(messages(queue.take()).eq([4]), "taking a request back that was never made loses nothing");
+    assert!(
+        messages(queue.take()).eq([4]),
+        "taking a request back that was never made loses nothing"
+    );
 }
 
 #[test]

@@ -22,7 +22,11 @@ fn drain<T>(global: &Global<T>) -> impl Iterator<Item = T> {
 }
 
 /// Calls `take` until nothing is left and nothing more will come.
-fn take_until_the_end<T>(pushers: &Pushers, mut take: impl FnMut() -> Option<T>, mut receive: impl FnMut(T)) {
+fn take_until_the_end<T>(
+    pushers: &Pushers,
+    mut take: impl FnMut() -> Option<T>,
+    mut receive: impl FnMut(T),
+) {
     loop {
         // Checked before the attempt, so that the attempt finds the last items pushed.
         let last = pushers.have_left();
@@ -130,7 +134,10 @@ fn mpmc() {
                     pushers,
                     || global.pop(),
                     |item| {
-                        assert!(newest[item / COUNT] < Some(item), "each producer's items come in their order");
+                        assert!(
+                            newest[item / COUNT] < Some(item),
+                            "each producer's items come in their order"
+                        );
                         newest[item / COUNT] = Some(item);
                         tally.note(item);
                     },
@@ -156,7 +163,10 @@ fn stampede() {
                 while !global.is_empty() {
                     taken.extend(global.pop_share(WORKERS, usize::MAX));
                 }
-                assert!(taken.is_sorted_by(|older, newer| older < newer), "a worker gets older items first");
+                assert!(
+                    taken.is_sorted_by(|older, newer| older < newer),
+                    "a worker gets older items first"
+                );
                 tally.note_each(taken);
             });
         }
@@ -234,13 +244,21 @@ fn destructors() {
             scope.spawn(move || {
                 for number in id * COUNT..(id + 1) * COUNT {
                     global.push(Noted::new(number, drops));
-                    let taken = if number % 30 == 0 { global.pop_share(WORKERS, usize::MAX).count() } else { 0 };
+                    let taken = if number % 30 == 0 {
+                        global.pop_share(WORKERS, usize::MAX).count()
+                    } else {
+                        0
+                    };
                     dropped.fetch_add(taken, Relaxed);
                 }
             });
         }
     });
-    assert_eq!(drops.total(), dropped.into_inner(), "all that was taken is dropped, and nothing else is");
+    assert_eq!(
+        drops.total(),
+        dropped.into_inner(),
+        "all that was taken is dropped, and nothing else is"
+    );
     assert!(!global.is_empty(), "there is something left to drop");
     assert_eq!(drops.total() + global.len(), WORKERS * COUNT);
     drop(global);
@@ -294,8 +312,13 @@ fn large_items() {
             let _leave = pushers.leave_with_scope();
             (0..COUNT).for_each(|number| global.push(Large::new(number)));
         });
-        let take = || Some(global.pop_share(2, usize::MAX).collect::<Vec<_>>()).filter(|share| !share.is_empty());
-        take_until_the_end(&pushers, take, |share| tally.note_each(share.iter().flat_map(Large::number)));
+        let take = || {
+            Some(global.pop_share(2, usize::MAX).collect::<Vec<_>>())
+                .filter(|share| !share.is_empty())
+        };
+        take_until_the_end(&pushers, take, |share| {
+            tally.note_each(share.iter().flat_map(Large::number))
+        });
     });
     tally.assert_each_once();
 }

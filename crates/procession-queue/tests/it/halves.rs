@@ -14,7 +14,10 @@ use super::model;
 use crate::tally::{Dice, Pushers, Tally};
 
 #[track_caller]
-fn assert_holds<const CAPACITY: usize>(owner: &Owner<usize, CAPACITY>, expected: impl IntoIterator<Item = usize>) {
+fn assert_holds<const CAPACITY: usize>(
+    owner: &Owner<usize, CAPACITY>,
+    expected: impl IntoIterator<Item = usize>,
+) {
     let mut held: Vec<usize> = drain(owner).collect();
     held.sort_unstable();
     assert_eq!(held, expected.into_iter().collect::<Vec<_>>());
@@ -32,7 +35,10 @@ fn steal_takes_exactly_half_for_every_length() {
         assert_eq!(thief.steal_half(&stealer), Steal::Success(0));
         assert_eq!((thief.len(), owner.len()), (half - 1, length - half), "of {length} items");
         assert!(drain(&thief).eq(1..half), "the thief goes on with the oldest of {length} items");
-        assert!(steal_all(&stealer).eq(half..length), "the newer half of {length} items keeps its order");
+        assert!(
+            steal_all(&stealer).eq(half..length),
+            "the newer half of {length} items keeps its order"
+        );
     }
 }
 
@@ -49,7 +55,11 @@ fn overflow_moves_the_oldest_half() {
         assert_eq!(owner.push_overflowing(CAPACITY, &global), half);
         assert_eq!((global.len(), owner.len()), (half, CAPACITY - half + 1));
         for item in CAPACITY + 1..CAPACITY + half {
-            assert_eq!(owner.push_overflowing(item, &global), 0, "the overflow made room for {item}");
+            assert_eq!(
+                owner.push_overflowing(item, &global),
+                0,
+                "the overflow made room for {item}"
+            );
         }
         assert_eq!(owner.push_overflowing(CAPACITY + half, &global), half);
         assert!(iter::from_fn(|| global.pop()).eq(0..2 * half), "the oldest went, oldest first");
@@ -98,7 +108,10 @@ fn stealing_into_a_nearly_full_ring_takes_what_fits() {
         // The first item needs no room, since it is returned.
         let count = (room + 1).min(CAPACITY / 2);
         assert_eq!(thief.steal_half(&stealer), Steal::Success(0));
-        assert!(steal_all(&stealer).eq(count..CAPACITY), "with room for {room}, the others stay, in order");
+        assert!(
+            steal_all(&stealer).eq(count..CAPACITY),
+            "with room for {room}, the others stay, in order"
+        );
         assert_holds(&thief, (1..count).chain(100..100 + CAPACITY - room));
     }
 }

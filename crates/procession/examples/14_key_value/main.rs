@@ -61,7 +61,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     scheduler.block_on(async {
         let wanted = address.as_deref().unwrap_or("127.0.0.1:0");
         let bound = TcpListener::bind(wanted).await;
-        let listener = bound.map_err(|error| format!("14_key_value: cannot listen on {wanted}: {error}"))?;
+        let listener =
+            bound.map_err(|error| format!("14_key_value: cannot listen on {wanted}: {error}"))?;
         let local = listener.local_addr()?;
         println!("listening on {local}");
         let _tree = server::tree(listener, scheduler.width()).start().await?;
@@ -75,6 +76,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             check(&stream, "*1\r\n$-5\r\n", "-ERR Protocol error: invalid bulk length\r\n").await?;
         }
         let unfinished = scheduler.shutdown(DEADLINE).await;
-        if unfinished.is_empty() { Ok(()) } else { Err(format!("14_key_value: did not end: {unfinished:?}").into()) }
+        if unfinished.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("14_key_value: did not end: {unfinished:?}").into())
+        }
     })
 }

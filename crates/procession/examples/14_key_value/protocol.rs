@@ -45,12 +45,21 @@ pub(crate) struct Malformed(pub(crate) String);
 
 /// Parses the number behind `sign`, which must be from 0 to `max`. Returns it with the length of
 /// its line, or `None` if the line is incomplete.
-fn number(bytes: &[u8], sign: u8, max: usize, what: &str) -> Result<Option<(usize, usize)>, Malformed> {
+fn number(
+    bytes: &[u8],
+    sign: u8,
+    max: usize,
+    what: &str,
+) -> Result<Option<(usize, usize)>, Malformed> {
     match bytes.first() {
         None => return Ok(None),
         Some(first) if *first == sign => {}
         Some(first) => {
-            return Err(Malformed(format!("expected '{}', got '{}'", char::from(sign), first.escape_ascii())));
+            return Err(Malformed(format!(
+                "expected '{}', got '{}'",
+                char::from(sign),
+                first.escape_ascii()
+            )));
         }
     }
     let line = &bytes[..bytes.len().min(NUMBER_MAX)];
@@ -59,7 +68,9 @@ fn number(bytes: &[u8], sign: u8, max: usize, what: &str) -> Result<Option<(usiz
         return if line.len() < NUMBER_MAX { Ok(None) } else { Err(invalid()) };
     };
     // Only digits: a sign is not part of a length.
-    let digits = std::str::from_utf8(&line[1..end]).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let digits = std::str::from_utf8(&line[1..end])
+        .ok()
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let number = digits.and_then(|text| text.parse().ok()).filter(|number| *number <= max);
     number.map(|number| Some((number, end + 2))).ok_or_else(invalid)
 }
@@ -72,16 +83,24 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Request<'_>>, Malformed> {
     if bytes.first().is_some_and(|first| *first != b'*') {
         let line = &bytes[..bytes.len().min(LINE_MAX)];
         let Some(end) = line.iter().position(|byte| *byte == b'\n') else {
-            return if line.len() < LINE_MAX { Ok(None) } else { Err(Malformed("too big inline request".into())) };
+            return if line.len() < LINE_MAX {
+                Ok(None)
+            } else {
+                Err(Malformed("too big inline request".into()))
+            };
         };
         let words = line[..end].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         return Ok(Some((words.collect(), end + 1)));
     }
-    let Some((count, mut at)) = number(bytes, b'*', ARGUMENTS_MAX, "multibulk")? else { return Ok(None) };
+    let Some((count, mut at)) = number(bytes, b'*', ARGUMENTS_MAX, "multibulk")? else {
+        return Ok(None);
+    };
     let mut arguments = Vec::with_capacity(count);
     for _ in 0..count {
         let room = REQUEST_MAX.saturating_sub(at);
-        let Some((length, head)) = number(&bytes[at..], b'$', room, "bulk")? else { return Ok(None) };
+        let Some((length, head)) = number(&bytes[at..], b'$', room, "bulk")? else {
+            return Ok(None);
+        };
         let (start, end) = (at + head, at + head + length);
         at = end + 2;
         match bytes.get(end..at) {

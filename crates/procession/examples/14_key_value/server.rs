@@ -43,9 +43,11 @@ pub(crate) fn tree(listener: TcpListener, shards: usize) -> Supervisor {
 }
 
 async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, shards: usize) {
-    let shards: Vec<Named<Batch>> = (0..shards).map(|number| Named::new(format!("shard {number}"))).collect();
+    let shards: Vec<Named<Batch>> =
+        (0..shards).map(|number| Named::new(format!("shard {number}"))).collect();
     let connections = whereis(CONNECTIONS).and_then(SupervisorRef::of);
-    let connections = connections.unwrap_or_else(|| exit(Exit::failed("there is no supervisor of connections")));
+    let connections =
+        connections.unwrap_or_else(|| exit(Exit::failed("there is no supervisor of connections")));
     loop {
         let next = async { Some(listener.accept().await) };
         let stream = match or(
@@ -62,7 +64,8 @@ async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, shards: usi
             None => return,
         };
         // Started only once, since the connection is temporary.
-        let connection = Mutex::new(Some(Connection { stream, shards: shards.clone(), answers: Vec::new() }));
+        let connection =
+            Mutex::new(Some(Connection { stream, shards: shards.clone(), answers: Vec::new() }));
         let serve = move |cx: Context<Infallible>| {
             let connection = connection.lock().expect("nothing panics under it").take();
             async move {
@@ -72,7 +75,8 @@ async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, shards: usi
                 }
             }
         };
-        match connections.start_child(ChildSpec::anonymous(serve).restart(Restart::Temporary)).await {
+        match connections.start_child(ChildSpec::anonymous(serve).restart(Restart::Temporary)).await
+        {
             // A connection that could not be started is closed.
             Ok(_) | Err(ChildError::Start(_)) => {}
             Err(_) => return,
@@ -89,7 +93,11 @@ enum Asked {
 
 /// Appends an operation to the batch of the shard that owns its key. Returns the shard and the
 /// index in its batch.
-fn put(batches: &mut [Vec<Operation>], key: &[u8], operation: impl FnOnce(Key) -> Operation) -> (usize, usize) {
+fn put(
+    batches: &mut [Vec<Operation>],
+    key: &[u8],
+    operation: impl FnOnce(Key) -> Operation,
+) -> (usize, usize) {
     // FNV-1a. Any hash that spreads the keys would do.
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let shard = (key.iter().fold(0xcbf2_9ce4_8422_2325, mix) >> 32) as usize % batches.len();
@@ -112,7 +120,11 @@ fn ask(arguments: &[&[u8]], batches: &mut [Vec<Operation>]) -> Asked {
             let time = match options {
                 [] => None,
                 [ex, time] if ex.eq_ignore_ascii_case(b"EX") => {
-                    match std::str::from_utf8(time).ok().and_then(|text| text.parse::<i64>().ok()).map(u64::try_from) {
+                    match std::str::from_utf8(time)
+                        .ok()
+                        .and_then(|text| text.parse::<i64>().ok())
+                        .map(u64::try_from)
+                    {
                         Some(Ok(seconds @ 1..)) => Some(Duration::from_secs(seconds)),
                         Some(_) => return refused("invalid expire time in 'set' command"),
                         None => return refused("value is not an integer or out of range"),
@@ -120,7 +132,9 @@ fn ask(arguments: &[&[u8]], batches: &mut [Vec<Operation>]) -> Asked {
                 }
                 _ => return refused("syntax error"),
             };
-            Asked::Shards(vec![put(batches, key, |key| Operation::Set(key, Arc::from(*value), time))])
+            Asked::Shards(vec![put(batches, key, |key| {
+                Operation::Set(key, Arc::from(*value), time)
+            })])
         }
         (b"GET" | b"SET" | b"DEL" | b"INCR" | b"PING", _) => {
             let name = name.to_ascii_lowercase();
@@ -150,13 +164,14 @@ impl Connection {
                 cx.cancelled().await;
                 Ok(None)
             };
-            let count = match or(async { self.stream.read(&mut part).await.map(Some) }, cancelled).await? {
-                Some(count) => count,
-                None => match self.stream.try_read(&mut part) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                    read => read?,
-                },
-            };
+            let count =
+                match or(async { self.stream.read(&mut part).await.map(Some) }, cancelled).await? {
+                    Some(count) => count,
+                    None => match self.stream.try_read(&mut part) {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                        read => read?,
+                    },
+                };
             bytes.extend(&part[..count]);
             if count == 0 || !self.serve(&mut bytes).await? {
                 return Ok(());
@@ -175,7 +190,8 @@ impl Connection {
                 match parse(&bytes[at..]) {
                     Ok(Some((arguments, length))) => {
                         at += length;
-                        asked.extend((!arguments.is_empty()).then(|| ask(&arguments, &mut batches)));
+                        asked
+                            .extend((!arguments.is_empty()).then(|| ask(&arguments, &mut batches)));
                     }
                     Ok(None) => break,
                     Err(error) => {
@@ -197,7 +213,9 @@ impl Connection {
             for asked in asked {
                 match asked {
                     Asked::Now(answer) => answer.write(&mut self.answers),
-                    Asked::Shards(places) => together(&mut answers, &places).write(&mut self.answers),
+                    Asked::Shards(places) => {
+                        together(&mut answers, &places).write(&mut self.answers)
+                    }
                 }
                 if self.answers.len() >= ANSWERS_MAX {
                     self.flush().await?;

@@ -38,7 +38,13 @@ impl Entries {
     }
 
     /// Replaces the entry of `key`, and returns `done`. Returns an error if the shard is full.
-    fn put(&mut self, key: &Key, value: Arc<[u8]>, expiry: Option<Instant>, done: Answer) -> Answer {
+    fn put(
+        &mut self,
+        key: &Key,
+        value: Arc<[u8]>,
+        expiry: Option<Instant>,
+        done: Answer,
+    ) -> Answer {
         let old = self.by_key.get(key).map_or(0, |(value, _)| key.len() + value.len());
         let bytes = self.bytes - old + key.len() + value.len();
         if bytes > SHARD_MAX {
@@ -53,13 +59,16 @@ impl Entries {
 
     fn run(&mut self, operation: Operation) -> Answer {
         match operation {
-            Operation::Get(key) => Answer::Value(self.by_key.get(&key).map(|(value, _)| Arc::clone(value))),
+            Operation::Get(key) => {
+                Answer::Value(self.by_key.get(&key).map(|(value, _)| Arc::clone(value)))
+            }
             Operation::Set(key, value, time) => {
                 self.put(&key, value, time.map(|time| Instant::now() + time), Answer::Text("OK"))
             }
             Operation::Delete(key) => Answer::Number(self.remove(&key).into()),
             Operation::Increment(key) => {
-                let (value, expiry) = self.by_key.get(&key).cloned().unwrap_or_else(|| (Arc::from(*b"0"), None));
+                let (value, expiry) =
+                    self.by_key.get(&key).cloned().unwrap_or_else(|| (Arc::from(*b"0"), None));
                 match std::str::from_utf8(&value).ok().and_then(|text| text.parse::<i64>().ok()) {
                     None => Answer::error("value is not an integer or out of range"),
                     Some(i64::MAX) => Answer::error("increment or decrement would overflow"),
@@ -74,7 +83,9 @@ impl Entries {
 
     fn expire(&mut self) {
         let now = Instant::now();
-        while let Some((_, key)) = self.by_expiry.first().filter(|(expiry, _)| *expiry <= now).cloned() {
+        while let Some((_, key)) =
+            self.by_expiry.first().filter(|(expiry, _)| *expiry <= now).cloned()
+        {
             self.remove(&key);
         }
     }
@@ -86,12 +97,15 @@ pub(crate) async fn shard(mut cx: Context<Batch>) {
     loop {
         let received = match entries.by_expiry.first() {
             None => Ok(cx.receive().await),
-            Some((expiry, _)) => cx.receive_timeout(expiry.saturating_duration_since(Instant::now())).await,
+            Some((expiry, _)) => {
+                cx.receive_timeout(expiry.saturating_duration_since(Instant::now())).await
+            }
         };
         entries.expire();
         match received {
             Ok(Some(Batch(operations, reply))) => {
-                reply.send(operations.into_iter().map(|operation| entries.run(operation)).collect());
+                reply
+                    .send(operations.into_iter().map(|operation| entries.run(operation)).collect());
             }
             Ok(None) => return,
             // An entry has expired.

@@ -36,7 +36,11 @@ struct Own {
 }
 
 /// Opens the chosen bridge.
-pub(crate) fn open(choice: Choice, name: &str, test_clock: bool) -> Result<Option<Arc<Bridge>>, BuildError> {
+pub(crate) fn open(
+    choice: Choice,
+    name: &str,
+    test_clock: bool,
+) -> Result<Option<Arc<Bridge>>, BuildError> {
     if test_clock && !matches!(choice, Choice::None) {
         let text = "tokio goes by the real clock, and the test clock would jump over all that waits for it";
         return Err(BuildError::Invalid(text.into()));

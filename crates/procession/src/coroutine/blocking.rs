@@ -14,9 +14,10 @@ use crate::process::unwind::drop_guarded;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::{block_on, current};
 
-/// Calls `function`, which may block, on another thread, while the coroutine is suspended and its worker runs others. The function may borrow from the
-/// coroutine's stack, so nothing unwinds the coroutine meanwhile: a cancel, and even a terminate, waits until the function has returned. Where the
-/// coroutine cannot be suspended, and outside of coroutines, it is called here.
+/// Calls `function`, which may block, on another thread, while the coroutine is suspended and its
+/// worker runs others. The function may borrow from the coroutine's stack, so nothing unwinds the
+/// coroutine meanwhile: a cancel, and even a terminate, waits until the function has returned.
+/// Where the coroutine cannot be suspended, and outside of coroutines, it is called here.
 ///
 /// # Errors
 /// The function, if the system refuses a thread for it.
@@ -29,10 +30,12 @@ where
     R: Send,
 {
     let Some(frame) = frame().filter(|frame| frame.may_suspend()) else { return Ok(function()) };
-    let job = Arc::new(Lent(Mutex::new(Loan { function: Some(function), result: None, waker: None })));
+    let job =
+        Arc::new(Lent(Mutex::new(Loan { function: Some(function), result: None, waker: None })));
     let runs: Arc<dyn Job + '_> = Arc::clone(&job) as Arc<dyn Job + '_>;
-    // SAFETY: [lent] what the function borrows stays borrowed: from here on this is left, by return or unwinding, only when the function was run,
-    // or was refused. What the helper keeps after that holds neither the function nor its result.
+    // SAFETY: [lent] what the function borrows stays borrowed: from here on this is left, by return
+    // or unwinding, only when the function was run, or was refused. What the helper keeps after
+    // that holds neither the function nor its result.
     let runs: Arc<dyn Job + 'static> = unsafe { std::mem::transmute(runs) };
     let shared = frame.slot().shared();
     shared.begin_outstanding();
@@ -54,8 +57,8 @@ where
 /// A function that is lent to a helper.
 ///
 /// ## Invariants
-/// - `[lent]` it is dropped by who runs it before there is a result, and the result is taken by who lent it. So whoever drops the last share, and
-///   when, drops nothing of the borrower's.
+/// - `[lent]` it is dropped by who runs it before there is a result, and the result is taken by who
+///   lent it. So whoever drops the last share, and when, drops nothing of the borrower's.
 struct Lent<F, R>(Mutex<Loan<F, R>>);
 
 struct Loan<F, R> {
@@ -100,7 +103,8 @@ where
     }
 }
 
-/// Left only when the function was run: who is unwound meanwhile, because it is terminated, blocks its thread until then.
+/// Left only when the function was run: who is unwound meanwhile, because it is terminated, blocks
+/// its thread until then.
 struct Until<'a, F: FnOnce() -> R + Send, R: Send>(&'a Lent<F, R>, &'a Shared);
 
 impl<F: FnOnce() -> R + Send, R: Send> Drop for Until<'_, F, R> {

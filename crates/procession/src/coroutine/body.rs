@@ -18,10 +18,12 @@ use crate::scheduler::current;
 use crate::scheduler::seat_id::SeatId;
 use crate::{Exit, Waiting};
 
-/// The end of a coroutine's function, by return or panic: its locals go while it still is what runs.
+/// The end of a coroutine's function, by return or panic: its locals go while it still is what
+/// runs.
 struct Root<'a>(&'a Frame);
 
-/// Rounds in which the destructors of locals may make new ones; then those are leaked with what they hold.
+/// Rounds in which the destructors of locals may make new ones; then those are leaked with what
+/// they hold.
 const LOCAL_ROUNDS: usize = 5;
 
 impl Drop for Root<'_> {
@@ -53,8 +55,9 @@ pub(crate) struct CoBody<F, T: 'static> {
     put_off: u8,
 }
 
-/// How often a new coroutine is put off in favour of workers with less to do. Once more each time all that is ready has had a turn, so it begins soon even
-/// where nobody comes; enough for others to wake up and take it meanwhile.
+/// How often a new coroutine is put off in favour of workers with less to do. Once more each time
+/// all that is ready has had a turn, so it begins soon even where nobody comes; enough for others
+/// to wake up and take it meanwhile.
 const PUT_OFF_MAX: u8 = 16;
 
 enum Stage<F, T: 'static> {
@@ -100,7 +103,8 @@ where
     T: Send + 'static,
 {
     /// # Safety
-    /// If it is not `pinned`, what [`spawn_migratable`](crate::SpawnOptions::spawn_migratable) asks for.
+    /// If it is not `pinned`, what [`spawn_migratable`](crate::SpawnOptions::spawn_migratable) asks
+    /// for.
     pub(crate) unsafe fn new(function: F, bytes: usize, pinned: bool) -> Self {
         Self { stage: Stage::Fresh(function), bytes, pinned, thread: 0, seat: None, put_off: 0 }
     }
@@ -120,13 +124,19 @@ where
                 shared.count_coroutine(self.seat);
                 return Begun::Elsewhere;
             }
-            if self.pinned && slot.bound_to().is_none() && self.put_off < PUT_OFF_MAX && local.puts_coroutines_off() {
+            if self.pinned
+                && slot.bound_to().is_none()
+                && self.put_off < PUT_OFF_MAX
+                && local.puts_coroutines_off()
+            {
                 self.put_off += 1;
                 return Begun::PutOff;
             }
             let stack = match local.take_stack(self.bytes) {
                 Ok(stack) => stack,
-                Err(error) if error.is_limit() || error.is_exhausted() && shared.has_coroutines() => {
+                Err(error)
+                    if error.is_limit() || error.is_exhausted() && shared.has_coroutines() =>
+                {
                     shared.wait_for_stack(task.waker().clone());
                     // Once more, for one that came back before this waker was there.
                     match local.take_stack(self.bytes) {
@@ -157,7 +167,8 @@ where
             };
             // SAFETY: [residual] promised by who enabled coroutines.
             let mut coroutine = unsafe { Coroutine::spawned_at(stack, slot.location(), entry) };
-            // SAFETY: the slot is there as long as its process; `tell` only formats numbers and copies text.
+            // SAFETY: the slot is there as long as its process; `tell` only formats numbers and
+            // copies text.
             unsafe { coroutine.describe_with(ptr::from_ref(slot).cast(), tell) };
             let was_counted = self.seat.is_some();
             if self.pinned {
@@ -176,7 +187,8 @@ where
         })
     }
 
-    /// Takes the coroutine out, and puts its result in. Only after it has ended, or if it never will.
+    /// Takes the coroutine out, and puts its result in. Only after it has ended, or if it never
+    /// will.
     fn finish(&mut self, slot: &Slot, result: Result<T, Exit>) {
         let before = std::mem::replace(&mut self.stage, Stage::Ended(result));
         let Stage::Runs(coroutine) = before else {

@@ -11,11 +11,11 @@ use crate::mailbox::reply::Reply;
 use crate::relations::signal::{Down, MonitorRef};
 use crate::{Elapsed, Event};
 
-/// What a coroutine works with: its mailbox, its relations to others, and what it is. It is a [`Context`](crate::Context), whose waiting methods wait here in
-/// blocking style.
+/// What a coroutine works with: its mailbox, its relations to others, and what it is. It is a
+/// [`Context`](crate::Context), whose waiting methods wait here in blocking style.
 ///
-/// It belongs to its coroutine: receiving elsewhere panics. What waits here blocks, panics, and unwinds as [`wait`] does; those that receive answer a
-/// cancel with `None` instead.
+/// It belongs to its coroutine: receiving elsewhere panics. What waits here blocks, panics, and
+/// unwinds as [`wait`] does; those that receive answer a cancel with `None` instead.
 #[derive(Debug)]
 pub struct Context<M: Send + 'static>(crate::Context<M>);
 
@@ -24,7 +24,8 @@ impl<M: Send + 'static> Context<M> {
         Self(context)
     }
 
-    /// Receives the next message, the oldest first. `None` only after this coroutine was cancelled, once its mailbox is empty.
+    /// Receives the next message, the oldest first. `None` only after this coroutine was cancelled,
+    /// once its mailbox is empty.
     #[inline]
     pub fn receive(&mut self) -> Option<M> {
         wait(self.0.receive())
@@ -53,7 +54,8 @@ impl<M: Send + 'static> Context<M> {
         wait(self.0.down(monitor))
     }
 
-    /// Sends a message with a [`Reply`] in it to another process, and waits for the reply, at most for `patience`.
+    /// Sends a message with a [`Reply`] in it to another process, and waits for the reply, at most
+    /// for `patience`.
     ///
     /// # Errors
     /// As for [`Address::call`].
@@ -87,7 +89,8 @@ impl<M: Send + 'static> Context<M> {
         wait(future)
     }
 
-    /// The context as async code has it: for futures that receive, as arms of a [`Select`](crate::Select).
+    /// The context as async code has it: for futures that receive, as arms of a
+    /// [`Select`](crate::Select).
     pub fn as_async(&mut self) -> &mut crate::Context<M> {
         &mut self.0
     }

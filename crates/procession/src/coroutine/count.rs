@@ -22,17 +22,20 @@ impl Shared {
 
     /// Whether any coroutine has begun and not ended.
     pub(crate) fn has_coroutines(&self) -> bool {
-        self.migrating.load(Relaxed) > 0 || self.all_seats().any(|seat| seat.coroutines.load(Relaxed) > 0)
+        self.migrating.load(Relaxed) > 0
+            || self.all_seats().any(|seat| seat.coroutines.load(Relaxed) > 0)
     }
 
-    /// A coroutine found no stack left: it is woken when there may be one. The caller tries once more.
+    /// A coroutine found no stack left: it is woken when there may be one. The caller tries once
+    /// more.
     pub(crate) fn wait_for_stack(&self, waker: Waker) {
         self.stack_waiters.lock().expect("nothing that can panic runs under this lock").push(waker);
         self.has_stack_waiters.store(true, SeqCst);
     }
 
-    /// After a stack came back. Stacks come and go under a lock. Either the second try of a coroutine that waits takes that lock later, and
-    /// finds the stack; or it took the lock before, and is seen here.
+    /// After a stack came back. Stacks come and go under a lock. Either the second try of a
+    /// coroutine that waits takes that lock later, and finds the stack; or it took the lock before,
+    /// and is seen here.
     pub(crate) fn note_stack_room(&self) {
         // Relaxed: that lock orders it.
         if self.has_stack_waiters.load(Relaxed) {
@@ -44,8 +47,9 @@ impl Shared {
     #[cold]
     pub(crate) fn wake_stack_waiters(&self) {
         self.has_stack_waiters.store(false, SeqCst);
-        let waiters =
-            std::mem::take(&mut *self.stack_waiters.lock().expect("nothing that can panic runs under this lock"));
+        let waiters = std::mem::take(
+            &mut *self.stack_waiters.lock().expect("nothing that can panic runs under this lock"),
+        );
         for waiter in waiters {
             drop(crate::process::unwind::guarded(|| waiter.wake()));
         }

@@ -28,13 +28,14 @@ pub(crate) enum Out {
 }
 
 /// ## Invariants
-/// - `[own thread]` a pinned coroutine is resumed, unwound and dropped by the thread that first resumed it: it is bound to that thread's seat,
-///   and a seat that is for callers goes to nobody else while it has live coroutines.
+/// - `[own thread]` a pinned coroutine is resumed, unwound and dropped by the thread that first
+///   resumed it: it is bound to that thread's seat, and a seat that is for callers goes to nobody
+///   else while it has live coroutines.
 /// - `[residual]` what runs in coroutines keeps the [residual
 ///   rule](procession_coroutine#the-residual-rule):
 ///   [`Builder::enable_coroutines`](crate::Builder::enable_coroutines) asks for that promise.
-/// - `[frame]` `CURRENT` names the frame at the root of the coroutine's stack that the thread runs on, and the step's task context; both are there
-///   as long as the step.
+/// - `[frame]` `CURRENT` names the frame at the root of the coroutine's stack that the thread runs
+///   on, and the step's task context; both are there as long as the step.
 pub(crate) struct Frame {
     pub(crate) suspender: *const Suspender<'static, (), Out>,
     pub(crate) slot: NonNull<Slot>,
@@ -62,7 +63,8 @@ thread_local! {
     static CURRENT: Cell<Current> = const { Cell::new(NOTHING) };
 }
 
-/// What the thread runs. Not inlined, so that a coroutine that migrates finds the word of the thread that it is on.
+/// What the thread runs. Not inlined, so that a coroutine that migrates finds the word of the
+/// thread that it is on.
 #[inline(never)]
 pub(crate) fn current_step() -> Current {
     CURRENT.try_with(Cell::get).unwrap_or(NOTHING)
@@ -90,7 +92,8 @@ fn set_frame(frame: *const Frame) {
 /// The frame of the coroutine that runs here, if one does.
 #[inline]
 pub(crate) fn frame<'a>() -> Option<&'a Frame> {
-    // SAFETY: [frame] it is below the caller's on the same stack, and nobody in this module keeps it longer than his own.
+    // SAFETY: [frame] it is below the caller's on the same stack, and nobody in this module keeps
+    // it longer than his own.
     unsafe { current_step().frame.as_ref() }
 }
 
@@ -152,9 +155,11 @@ impl Frame {
         self.quiet.get() == 0 && !self.polls.get() && !thread::panicking()
     }
 
-    /// Always inlined, as `yield_now` is; `wait` and what calls it may be. The processor foresees where a function returns to by the calls that it
-    /// has seen last, and those were made on another stack: each return between a suspension and the coroutine's own loop is a misprediction, and
-    /// the switch's own with them (`co_yield_1`: 66 ns with two such returns, 33 without).
+    /// Always inlined, as `yield_now` is; `wait` and what calls it may be. The processor foresees
+    /// where a function returns to by the calls that it has seen last, and those were made on
+    /// another stack: each return between a suspension and the coroutine's own loop is a
+    /// misprediction, and the switch's own with them (`co_yield_1`: 66 ns with two such returns, 33
+    /// without).
     #[inline(always)]
     pub(crate) fn suspend(&self, out: Out) {
         /// However it comes back, by a resume or to be unwound, it is what runs.
@@ -165,7 +170,8 @@ impl Frame {
             }
         }
         let _back = Back(self);
-        // SAFETY: the suspender is in the frame below this one's root, which is there as long as this.
+        // SAFETY: the suspender is in the frame below this one's root, which is there as long as
+        // this.
         unsafe { &*self.suspender }.suspend(out);
     }
 
@@ -219,14 +225,17 @@ impl Frame {
         }
         self.polls.set(true);
         let _polls = Polls(&self.polls);
-        // SAFETY: [frame] it is the step's, which is suspended below, and borrowed by this poll alone: a poll inside blocks the thread.
+        // SAFETY: [frame] it is the step's, which is suspended below, and borrowed by this poll
+        // alone: a poll inside blocks the thread.
         future.poll(unsafe { &mut *current_step().task })
     }
 }
 
 /// Until it goes, nothing suspends the coroutine that runs here, if one does.
 #[must_use]
-pub(crate) struct Quiet(#[expect(dead_code, reason = "held for its drop")] Option<Counted<'static>>);
+pub(crate) struct Quiet(
+    #[expect(dead_code, reason = "held for its drop")] Option<Counted<'static>>,
+);
 
 impl Quiet {
     pub(crate) fn begin() -> Self {

@@ -1,7 +1,7 @@
 //! Threads that run what blocks, on behalf of coroutines.
 //!
-//! A thread that has nothing to do stays for a while, the one that was used last on top, so that the crowd of a burst goes and a trickle
-//! keeps one. Beyond the most threads, jobs wait in turn.
+//! A thread that has nothing to do stays for a while, the one that was used last on top, so that
+//! the crowd of a burst goes and a trickle keeps one. Beyond the most threads, jobs wait in turn.
 
 use std::collections::VecDeque;
 use std::io;
@@ -47,7 +47,8 @@ impl Helpers {
     /// Runs a job on a thread of its own, sooner or later.
     ///
     /// # Errors
-    /// The system refused the first thread, so that nobody would run it. It was not run, and is given up.
+    /// The system refused the first thread, so that nobody would run it. It was not run, and is
+    /// given up.
     pub(crate) fn run(&self, world: &World, name: &str, job: Arc<dyn Job>) -> io::Result<()> {
         enum Next {
             Wake(Arc<Helper>),
@@ -76,7 +77,11 @@ impl Helpers {
                         crowd.threads -= 1;
                         // Others get to it, if there are any and they have not already.
                         let alone = crowd.threads == 0;
-                        let place = crowd.jobs.iter().position(|other| Arc::ptr_eq(other, &job)).filter(|_| alone);
+                        let place = crowd
+                            .jobs
+                            .iter()
+                            .position(|other| Arc::ptr_eq(other, &job))
+                            .filter(|_| alone);
                         place.and_then(|place| crowd.jobs.remove(place)).is_some()
                     });
                     if given_up {
@@ -101,7 +106,8 @@ impl Drop for Helpers {
 
 /// What a helper's thread does.
 fn help(crowd: &Mutex<Crowd>) {
-    // The real clock, also for a scheduler with a test clock: how long a thread stays is nobody's event.
+    // The real clock, also for a scheduler with a test clock: how long a thread stays is nobody's
+    // event.
     let world = World::real(Some(0));
     let own = Arc::new(Helper::default());
     loop {

@@ -13,8 +13,8 @@ thread_local! {
     static LOCALS: RefCell<Vec<(usize, Rc<dyn Any>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A value of each coroutine's own; in threads that run none, of each thread's own. It is made when first asked for, and dropped when the
-/// coroutine ends, on its stack.
+/// A value of each coroutine's own; in threads that run none, of each thread's own. It is made when
+/// first asked for, and dropped when the coroutine ends, on its stack.
 ///
 /// ```
 /// # let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;

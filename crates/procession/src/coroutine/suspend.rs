@@ -36,11 +36,15 @@ impl Sleeper {
     }
 
     fn change_waker(&self, waker: Option<Waker>) -> Option<Waker> {
-        std::mem::replace(&mut *self.waker.lock().expect("nothing that can panic runs under this lock"), waker)
+        std::mem::replace(
+            &mut *self.waker.lock().expect("nothing that can panic runs under this lock"),
+            waker,
+        )
     }
 }
 
-/// The token of the next suspension of the coroutine that runs here. Give it to who is to end that, and call [`suspend`].
+/// The token of the next suspension of the coroutine that runs here. Give it to who is to end that,
+/// and call [`suspend`].
 ///
 /// # Errors
 /// [`NoCoroutine`] outside of coroutines.
@@ -52,8 +56,8 @@ pub fn token() -> Result<Token, NoCoroutine> {
     Ok(Token { sleeper, number })
 }
 
-/// Suspends the coroutine until its [`token`] is used, or until `patience` is over, if there is one. Says whether it was woken: also if the token was used
-/// before.
+/// Suspends the coroutine until its [`token`] is used, or until `patience` is over, if there is
+/// one. Says whether it was woken: also if the token was used before.
 ///
 /// # Errors
 /// [`NoCoroutine`] outside of coroutines.
@@ -116,8 +120,8 @@ pub fn suspend(patience: Option<Duration>) -> Result<bool, NoCoroutine> {
 }
 
 impl Token {
-    /// Wakes the coroutine out of the suspension that this is of, or keeps it from beginning. Says whether it did: not if that was woken
-    /// before, or is over.
+    /// Wakes the coroutine out of the suspension that this is of, or keeps it from beginning. Says
+    /// whether it did: not if that was woken before, or is over.
     pub fn wake(&self) -> bool {
         let waiting = self.number << 1;
         // Ordering: Release pairs with the Acquire of `is_woken`; Acquire for form.

@@ -21,7 +21,8 @@ pub(crate) struct Poller {
     /// How often the kernel was asked.
     pub(crate) polls: AtomicU64,
     pub(crate) events: AtomicU64,
-    /// Wakers that were left and not yet woken, on the test clock only, which stands still for them.
+    /// Wakers that were left and not yet woken, on the test clock only, which stands still for
+    /// them.
     pub(crate) waiting: AtomicU32,
     pub(crate) starved: Starved,
 }
@@ -55,11 +56,13 @@ impl Poller {
 
     /// Whether processes wait for descriptors. Told on the test clock only.
     pub(crate) fn is_waited_for(&self) -> bool {
-        // Ordering: Acquire pairs with the Release in `deliver`: what was woken is seen to be queued.
+        // Ordering: Acquire pairs with the Release in `deliver`: what was woken is seen to be
+        // queued.
         self.waiting.load(Acquire) > 0
     }
 
-    /// How many descriptors are registered, how often the kernel was asked, and how many events it told.
+    /// How many descriptors are registered, how often the kernel was asked, and how many events it
+    /// told.
     pub(crate) fn counts(&self) -> (usize, u64, u64) {
         (self.sources.len(), self.polls.load(Relaxed), self.events.load(Relaxed))
     }

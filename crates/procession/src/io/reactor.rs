@@ -1,9 +1,12 @@
-//! The poller of a scheduler: opened with the first descriptor, asked by whichever worker looks for work, and waited in by the keeper.
+//! The poller of a scheduler: opened with the first descriptor, asked by whichever worker looks for
+//! work, and waited in by the keeper.
 //!
-//! Who asks: a worker that found nothing of its own, before it looks at others; each worker at each of its services (`scheduler/pace.rs`); the parked worker that keeps
-//! the time (`scheduler/driver.rs`), for as long as it is parked; and the watchdog, if nobody else comes to it. While one is at
-//! it, the others leave it to him. What a poll finds is queued at once, where others can steal it, and the worker leaves the keeper's office
-//! and wakes another before it runs any of it.
+//! Who asks: a worker that found nothing of its own, before it looks at others; each worker at each
+//! of its services (`scheduler/pace.rs`); the parked worker that keeps the time
+//! (`scheduler/driver.rs`), for as long as it is parked; and the watchdog, if nobody else comes to
+//! it. While one is at it, the others leave it to him. What a poll finds is queued at once, where
+//! others can steal it, and the worker leaves the keeper's office and wakes another before it runs
+//! any of it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -53,10 +56,12 @@ impl Shared {
         Some((kernel, Asking(&self.poller)))
     }
 
-    /// Asks without waiting, unless somebody else is at it; says whether `batch` has got anything, which the caller is to `deliver`.
+    /// Asks without waiting, unless somebody else is at it; says whether `batch` has got anything,
+    /// which the caller is to `deliver`.
     pub(crate) fn poll(&self, batch: &mut Batch) -> bool {
         let Some((kernel, _asking)) = self.begin_poll() else { return false };
-        // Ignored: if it fails, somebody has closed the descriptor, which was not his. The keeper falls back on waiting for timers.
+        // Ignored: if it fails, somebody has closed the descriptor, which was not his. The keeper
+        // falls back on waiting for timers.
         let _ = kernel.wait(Some(Duration::ZERO), &mut batch.events);
         !batch.events.is_empty()
     }
@@ -94,7 +99,10 @@ impl Shared {
 
     fn uncount_waiting(&self, count: u32) {
         // Ordering: Release pairs with the Acquire of `is_waited_for`.
-        if count > 0 && self.world.is_test() && self.poller.waiting.fetch_sub(count, Release) == count {
+        if count > 0
+            && self.world.is_test()
+            && self.poller.waiting.fetch_sub(count, Release) == count
+        {
             // Somebody must look whether the clock may move now.
             self.announce();
         }
@@ -108,7 +116,8 @@ impl Shared {
     }
 }
 
-/// A descriptor that is registered with a scheduler until this is dropped. It is in non-blocking mode.
+/// A descriptor that is registered with a scheduler until this is dropped. It is in non-blocking
+/// mode.
 pub(crate) struct Registered<T: AsFd> {
     /// There until the drop.
     io: Option<T>,
@@ -154,7 +163,12 @@ impl<T: AsFd> Registered<T> {
     ///
     /// # Errors
     /// The scheduler has ended: nobody polls any more.
-    pub(crate) fn leave(&self, direction: &Direction, waiter: &mut Option<WaiterId>, waker: Waker) -> io::Result<bool> {
+    pub(crate) fn leave(
+        &self,
+        direction: &Direction,
+        waiter: &mut Option<WaiterId>,
+        waker: Waker,
+    ) -> io::Result<bool> {
         self.shared.count_waiting();
         let (waits, before) = match direction.leave(waiter, waker) {
             Left::Waits(before) => (true, before),
@@ -167,7 +181,9 @@ impl<T: AsFd> Registered<T> {
             self.forget(direction, *waiter);
         }
         if has_ended {
-            return Err(io::Error::other("the scheduler with which this descriptor is registered has ended"));
+            return Err(io::Error::other(
+                "the scheduler with which this descriptor is registered has ended",
+            ));
         }
         Ok(waits)
     }

@@ -1,38 +1,45 @@
-//! Descriptors that processes wait for: what is known of their readiness, and which of them an event of the kernel means.
+//! Descriptors that processes wait for: what is known of their readiness, and which of them an
+//! event of the kernel means.
 //!
 //! # Readiness protocol
 //!
 //! ## Problem
-//! The kernel tells each change of a descriptor once (edge-triggered), to whoever polls. A process calls, is told that nothing is there,
-//! and is about to note that. Just then data comes, a worker polls, and notes that the descriptor is ready. If the process' note comes
-//! last, it waits for data that is there, and no further event comes. The same between its note and its leaving a waker.
-//! And the kernel may hand out an event of a descriptor that is closed meanwhile, while its place in the table has been given to another.
+//! The kernel tells each change of a descriptor once (edge-triggered), to whoever polls. A process
+//! calls, is told that nothing is there, and is about to note that. Just then data comes, a worker
+//! polls, and notes that the descriptor is ready. If the process' note comes last, it waits for
+//! data that is there, and no further event comes. The same between its note and its leaving a
+//! waker. And the kernel may hand out an event of a descriptor that is closed meanwhile, while its
+//! place in the table has been given to another.
 //!
 //! ## States
-//! For each direction of a descriptor a word, `edges:32 | closed:1 | used up:31`. `edges` counts the events, modulo 2^31; the direction is
-//! *ready* unless that count is equal to `used up`, which is the count at which a call found nothing more. It starts ready. `closed` is set
-//! by an event which says that the direction has come to its end (the peer has closed, or hung up)
-//! or to urgent data, and stays: a call that gives less than it could no longer says that there is
-//! nothing more.
-//! Beside the word, under a lock, the wakers of those who wait.
-//! A descriptor's token is `generation:32 | place:32`; the generation of a place grows when its descriptor is deregistered.
+//! For each direction of a descriptor a word, `edges:32 | closed:1 | used up:31`. `edges` counts
+//! the events, modulo 2^31; the direction is *ready* unless that count is equal to `used up`, which
+//! is the count at which a call found nothing more. It starts ready. `closed` is set by an event
+//! which says that the direction has come to its end (the peer has closed, or hung up) or to urgent
+//! data, and stays: a call that gives less than it could no longer says that there is nothing more.
+//! Beside the word, under a lock, the wakers of those who wait. A descriptor's token is
+//! `generation:32 | place:32`; the generation of a place grows when its descriptor is deregistered.
 //!
 //! ## Steps
-//! Caller: `See` load the word; ready: call · nothing there: `Use` CAS the count seen into `used up`, unless `edges` has changed ·
-//! not ready: `Leave` the waker, under the lock · `LookAgain` at the word; ready: again from `See`.
-//! Poller, for each event: `Find` the descriptor by its token, under the table's lock · `Edge` count it up · `Take` the wakers, under the
-//! lock. When it has given the locks back, it wakes them.
-//! Who deregisters: tell the kernel · `Remove` the descriptor from the table, and raise the generation, under the table's lock · close.
+//! Caller: `See` load the word; ready: call · nothing there: `Use` CAS the count seen into
+//! `used up`, unless `edges` has changed · not ready: `Leave` the waker, under the lock ·
+//! `LookAgain` at the word; ready: again from `See`. Poller, for each event: `Find` the descriptor
+//! by its token, under the table's lock · `Edge` count it up · `Take` the wakers, under the lock.
+//! When it has given the locks back, it wakes them. Who deregisters: tell the kernel · `Remove` the
+//! descriptor from the table, and raise the generation, under the table's lock · close.
 //!
 //! ## Why it works
-//! `Use` against `Edge`: both change one word. If `Edge` comes between `See` and `Use`, `Use` fails, and the word says ready. If
-//! it comes after `Use`, it makes the word ready. What the kernel knew before the call, the call has seen.
-//! `Leave` against `Take`: if `Take` comes second, it finds the waker. If it comes first, the lock orders `Edge` before `LookAgain`.
-//! A late event: its token has the old generation, so `Find` finds nobody. If `Find` comes before `Remove`, the old descriptor
-//! gets the event, and whoever still waits for it, for the table's lock is held until the wakers are taken.
+//! `Use` against `Edge`: both change one word. If `Edge` comes between `See` and `Use`, `Use`
+//! fails, and the word says ready. If it comes after `Use`, it makes the word ready. What the
+//! kernel knew before the call, the call has seen. `Leave` against `Take`: if `Take` comes second,
+//! it finds the waker. If it comes first, the lock orders `Edge` before `LookAgain`. A late event:
+//! its token has the old generation, so `Find` finds nobody. If `Find` comes before `Remove`, the
+//! old descriptor gets the event, and whoever still waits for it, for the table's lock is held
+//! until the wakers are taken.
 //!
 //! ## Allowed
-//! - Somebody may be woken for nothing: he calls, finds nothing, and waits again. All who wait for a direction are woken by one event.
+//! - Somebody may be woken for nothing: he calls, finds nothing, and waits again. All who wait for
+//!   a direction are woken by one event.
 //! - A call that takes as long as exactly 2^31 events.
 //! - A TCP read that fills less than it was given is taken to have emptied the descriptor
 //!   (`epoll(7)`), which spares the call that would say so. Of no other descriptor: a read of a
@@ -40,15 +47,19 @@
 //! - A place whose 2^32 - 1 generations are used up is left empty.
 //!
 //! ## Rejected
-//! - A bit for ready and not ready: `Use` cannot tell an event that came before the call from one that came after. (tokio: a tick beside the
-//!   bit, which was cut to eight bits once, and so came round.)
-//! - The address of the descriptor's record in the token: no table and no lock, but the record could not be freed before the last late event,
-//!   of which the kernel does not tell, and the code would be unsafe. One hold of the lock serves a whole batch.
-//! - Prefetching the sources of a batch, and the slots of those who wait for them: nothing could be measured with 1000 connections (`echo_1000`).
+//! - A bit for ready and not ready: `Use` cannot tell an event that came before the call from one
+//!   that came after. (tokio: a tick beside the bit, which was cut to eight bits once, and so came
+//!   round.)
+//! - The address of the descriptor's record in the token: no table and no lock, but the record
+//!   could not be freed before the last late event, of which the kernel does not tell, and the code
+//!   would be unsafe. One hold of the lock serves a whole batch.
+//! - Prefetching the sources of a batch, and the slots of those who wait for them: nothing could be
+//!   measured with 1000 connections (`echo_1000`).
 //! - Arming for one event each time (oneshot): about four system calls more for each request.
 //!
 //! ## Checked by
-//! `models::set_against_used_up`, `models::late_event_against_reuse`, and their canaries; `it::net`.
+//! `models::set_against_used_up`, `models::late_event_against_reuse`, and their canaries;
+//! `it::net`.
 
 #[cfg(all(test, procession_loom))]
 mod models;
@@ -142,7 +153,8 @@ impl<const MUTATION: u8> Direction<MUTATION> {
     /// `See`
     #[inline]
     pub(crate) fn see(&self) -> Seen {
-        // Ordering: Acquire pairs with the Release of `Edge`: what the event says is seen by the call that follows.
+        // Ordering: Acquire pairs with the Release of `Edge`: what the event says is seen by the
+        // call that follows.
         Seen(self.word.load(Acquire))
     }
 
@@ -158,21 +170,25 @@ impl<const MUTATION: u8> Direction<MUTATION> {
         }
     }
 
-    /// As `use_up`, for a call that gave less than it could have: then there is nothing more, but perhaps the end.
+    /// As `use_up`, for a call that gave less than it could have: then there is nothing more, but
+    /// perhaps the end.
     pub(crate) fn use_up_short(&self, seen: Seen) {
         if !seen.is_closed() {
             self.use_up(seen);
         }
     }
 
-    /// `Leave` and `LookAgain`. A waiter without a number is given one. The caller drops the earlier waker.
+    /// `Leave` and `LookAgain`. A waiter without a number is given one. The caller drops the
+    /// earlier waker.
     pub(crate) fn leave(&self, waiter: &mut Option<WaiterId>, waker: Waker) -> Left {
         let before = self.change(|waiters| {
             let waiter = *waiter.get_or_insert_with(|| {
                 waiters.last += 1;
                 WaiterId(waiters.last)
             });
-            if let Some(place) = waiters.first.iter_mut().chain(&mut waiters.others).find(|place| place.0 == waiter) {
+            if let Some(place) =
+                waiters.first.iter_mut().chain(&mut waiters.others).find(|place| place.0 == waiter)
+            {
                 return Some(std::mem::replace(&mut place.1, waker));
             }
             match &mut waiters.first {
@@ -202,7 +218,8 @@ impl<const MUTATION: u8> Direction<MUTATION> {
 
     /// `Edge` and `Take`.
     fn set(&self, closed: bool, wakers: &mut Vec<Waker>) {
-        // Ordering: Release pairs with the Acquire of `See`. Two read-modify-writes at most, of which the first publishes nothing alone.
+        // Ordering: Release pairs with the Acquire of `See`. Two read-modify-writes at most, of
+        // which the first publishes nothing alone.
         if closed {
             self.word.fetch_or(CLOSED, Relaxed);
         }
@@ -219,7 +236,14 @@ impl<const MUTATION: u8> Direction<MUTATION> {
 
     fn take(&self, wakers: &mut Vec<Waker>) {
         self.change(|waiters| {
-            wakers.extend(waiters.first.take().into_iter().chain(waiters.others.drain(..)).map(|(_, waker)| waker));
+            wakers.extend(
+                waiters
+                    .first
+                    .take()
+                    .into_iter()
+                    .chain(waiters.others.drain(..))
+                    .map(|(_, waker)| waker),
+            );
         });
     }
 }
@@ -305,13 +329,15 @@ impl<const MUTATION: u8> Sources<MUTATION> {
             });
             let place = &mut table.places[number as usize];
             let token = Token::new(place.generation, number);
-            let source = Arc::new(Source { token, read: Direction::new(), write: Direction::new() });
+            let source =
+                Arc::new(Source { token, read: Direction::new(), write: Direction::new() });
             place.source = Some(Arc::clone(&source));
             source
         })
     }
 
-    /// `Remove`. Who still waits for it is found by nobody any more: the caller owns the descriptor, and has nobody waiting.
+    /// `Remove`. Who still waits for it is found by nobody any more: the caller owns the
+    /// descriptor, and has nobody waiting.
     pub(crate) fn remove(&self, token: Token) {
         let removed = self.change(|table| {
             let place = &mut table.places[token.place()];
@@ -335,7 +361,8 @@ impl<const MUTATION: u8> Sources<MUTATION> {
             for event in events {
                 let place = table.places.get(event.token.place());
                 let place = place.filter(|place| {
-                    MUTATION == mutation::ANY_GENERATION || place.generation == event.token.generation()
+                    MUTATION == mutation::ANY_GENERATION
+                        || place.generation == event.token.generation()
                 });
                 let Some(source) = place.and_then(|place| place.source.as_ref()) else { continue };
                 if event.read {
@@ -368,7 +395,13 @@ mod tests {
     use super::*;
 
     fn event(source: &Source, closed: bool) -> Event {
-        Event { token: source.token, read: true, write: false, read_closed: closed, write_closed: false }
+        Event {
+            token: source.token,
+            read: true,
+            write: false,
+            read_closed: closed,
+            write_closed: false,
+        }
     }
 
     #[test]
@@ -424,7 +457,11 @@ mod tests {
         let late = event(&old, true);
         sources.remove(old.token);
         let new = sources.add();
-        assert_eq!((sources.len(), new.token.place()), (1, late.token.place()), "the place is used again");
+        assert_eq!(
+            (sources.len(), new.token.place()),
+            (1, late.token.place()),
+            "the place is used again"
+        );
         new.read.use_up(new.read.see());
         sources.set_ready(&[late], &mut Vec::new());
         sources.remove(late.token);

@@ -27,7 +27,9 @@ use crate::time::armed::Armed;
 use crate::variance::Typed;
 use crate::{BuildError, Pid, Waiting};
 
-/// A command with its types: the value is the input. See [`Builder::command`](crate::Builder::command), [`Yields::perform`](crate::Yields::perform), [`perform`].
+/// A command with its types: the value is the input. See
+/// [`Builder::command`](crate::Builder::command), [`Yields::perform`](crate::Yields::perform),
+/// [`perform`].
 ///
 /// ```
 /// use procession::{Command, CommandId, Scheduler, perform};
@@ -62,7 +64,8 @@ pub trait Command: Send + 'static {
     /// What came of it, out of a completion.
     ///
     /// # Errors
-    /// [`CommandError`]; [`WrongOutput`](CommandError::WrongOutput) if a handler of another command by the same number served it.
+    /// [`CommandError`]; [`WrongOutput`](CommandError::WrongOutput) if a handler of another command
+    /// by the same number served it.
     fn output(result: CommandResult) -> Result<Self::Output, CommandError>
     where
         Self: Sized,
@@ -86,7 +89,9 @@ impl<C: Command> Done<C> {
 }
 
 /// The handler of a command with types.
-pub(crate) fn typed<C: Command>(serve: impl Fn(C, Done<C>) + Send + Sync + 'static) -> impl Handler {
+pub(crate) fn typed<C: Command>(
+    serve: impl Fn(C, Done<C>) + Send + Sync + 'static,
+) -> impl Handler {
     move |input: Value, completion: Completion| match input.downcast() {
         Ok(command) => serve(*command, Done(completion, PhantomData)),
         Err(other) => {
@@ -107,7 +112,8 @@ impl Command for SendParcel {
     type Output = Result<(), Parcel>;
 }
 
-/// The command that starts a process: the function is called on the worker, outside the step, and says which process it started.
+/// The command that starts a process: the function is called on the worker, outside the step, and
+/// says which process it started.
 pub struct SpawnProcess(Box<dyn FnOnce() -> Option<Pid> + Send>);
 
 impl SpawnProcess {
@@ -128,8 +134,9 @@ impl Command for SpawnProcess {
     type Output = Option<Pid>;
 }
 
-/// The command that runs a closure which blocks, or computes for long, on a thread of [`spawn_blocking`](crate::spawn_blocking). A panic in it completes
-/// with [`CommandError::Failed`].
+/// The command that runs a closure which blocks, or computes for long, on a thread of
+/// [`spawn_blocking`](crate::spawn_blocking). A panic in it completes with
+/// [`CommandError::Failed`].
 pub struct BlockingWork<T>(Box<dyn FnOnce() -> T + Send>);
 
 impl<T> BlockingWork<T> {
@@ -159,8 +166,8 @@ impl<T: Send + 'static> Command for BlockingWork<T> {
 /// What the handler of [`CommandId::BLOCKING`] is given.
 struct Work(Box<dyn FnOnce() -> Value + Send>);
 
-/// Has a command served for the calling process, and waits for what comes of it. In a thread that runs no process, the default scheduler
-/// serves it.
+/// Has a command served for the calling process, and waits for what comes of it. In a thread that
+/// runs no process, the default scheduler serves it.
 ///
 /// # Errors
 /// [`CommandError`].
@@ -202,14 +209,16 @@ pub(crate) fn serve_send(input: Value, completion: Completion) {
 }
 
 pub(crate) fn serve_spawn(input: Value, completion: Completion) {
-    let spawn = |SpawnProcess(start): SpawnProcess, done: Done<SpawnProcess>| done.send(Ok(start()));
+    let spawn =
+        |SpawnProcess(start): SpawnProcess, done: Done<SpawnProcess>| done.send(Ok(start()));
     drop(guarded(|| typed(spawn).handle(input, completion)));
 }
 
 pub(crate) fn serve_blocking(input: Value, completion: Completion) {
     match input.downcast::<Work>() {
         Ok(work) => drop(crate::spawn_blocking(move || {
-            let done = guarded(work.0).map_err(|exit| CommandError::Failed(exit.to_string().into()));
+            let done =
+                guarded(work.0).map_err(|exit| CommandError::Failed(exit.to_string().into()));
             completion.complete(done);
         })),
         Err(other) => {
@@ -242,8 +251,8 @@ pub(crate) fn sleep(slot: &Slot, tag: u64, input: Value) -> Result<Armed, Comman
     let shared = slot.shared();
     let when = shared.world.now().saturating_add(nanoseconds(duration));
     let sleeper = Pin::again(slot);
-    // Which timer it is, is known once it is set; it cannot fire before, since only this worker looks at its own heap meanwhile, or
-    // finds the cell locked.
+    // Which timer it is, is known once it is set; it cannot fire before, since only this worker
+    // looks at its own heap meanwhile, or finds the cell locked.
     let timer = Arc::new(Mutex::new(None));
     let set = Arc::clone(&timer);
     let mut timer = timer.lock().expect("nothing that can panic runs under this lock");
@@ -283,7 +292,8 @@ impl Completion {
                 slot.shared().end_outstanding();
             }
             Some(Target::Caller { shared, reply }) => {
-                // If the caller has gone, the result is dropped here, which must not keep the clock waiting.
+                // If the caller has gone, the result is dropped here, which must not keep the clock
+                // waiting.
                 drop_guarded(reply.try_send(result));
                 shared.end_outstanding();
             }
@@ -303,7 +313,9 @@ impl Registry {
         let mut registry = Self(BTreeMap::new());
         for (id, handler) in handlers {
             if id < CommandId::FIRST_FREE {
-                return Err(BuildError::Invalid(format!("{id} has a handler, but those below 256 are the runtime's")));
+                return Err(BuildError::Invalid(format!(
+                    "{id} has a handler, but those below 256 are the runtime's"
+                )));
             }
             if registry.0.insert(id, handler).is_some() {
                 return Err(BuildError::DuplicateCommand(id));
@@ -313,7 +325,13 @@ impl Registry {
     }
 
     /// Has a command served for the process in `slot`; a sleep's timer is the process's to cancel.
-    pub(crate) fn dispatch(&self, slot: &Slot, id: CommandId, tag: u64, input: Value) -> Option<Armed> {
+    pub(crate) fn dispatch(
+        &self,
+        slot: &Slot,
+        id: CommandId,
+        tag: u64,
+        input: Value,
+    ) -> Option<Armed> {
         if id == CommandId::SLEEP {
             return match sleep(slot, tag, input) {
                 Ok(timer) => Some(timer),

@@ -24,10 +24,12 @@ use crate::time::armed::Armed;
 use crate::util::small_vec::Few;
 use crate::{Exit, Pid, Waiting, relations};
 
-/// A process as a state machine: it is told what happened, does a step, and says what it waits for. See [`spawn_process`](crate::spawn_process).
+/// A process as a state machine: it is told what happened, does a step, and says what it waits for.
+/// See [`spawn_process`](crate::spawn_process).
 ///
 /// # Status and yields
-/// A step returns a [`Status`], and yields any number of commands, each with a tag of its choice. A completion carries the tag back.
+/// A step returns a [`Status`], and yields any number of commands, each with a tag of its choice. A
+/// completion carries the tag back.
 ///
 /// | status | with completions outstanding | with none |
 /// |---|---|---|
@@ -38,18 +40,22 @@ use crate::{Exit, Pid, Waiting, relations};
 /// | [`Done`](Status::Done) | ends; its sleeps are cancelled, other commands go on, and their completions are ignored | ends |
 /// | an error | ends with [`Exit::Failed`] | likewise |
 ///
-/// What it is told of other processes ([`Event::Down`], [`Event::Exit`]) comes as messages do. An error that is an [`Exit`] is how it ends.
+/// What it is told of other processes ([`Event::Down`], [`Event::Exit`]) comes as messages do. An
+/// error that is an [`Exit`] is how it ends.
 ///
-/// Yields of the step that returns `Done` or an error are dropped. A cancel is an event of its own, is delivered once, and ends every wait.
+/// Yields of the step that returns `Done` or an error are dropped. A cancel is an event of its own,
+/// is delivered once, and ends every wait.
 ///
-/// A panic in `init` goes to the starter, one in `step` ends the process with [`Exit::Panicked`]. One in `close` changes nothing any more.
+/// A panic in `init` goes to the starter, one in `step` ends the process with [`Exit::Panicked`].
+/// One in `close` changes nothing any more.
 pub trait Process: Send + 'static {
     /// What it receives.
     type Message: Send + 'static;
     /// Its result.
     type Output: Send + 'static;
 
-    /// Chooses the entry point, and may refuse to start. Runs on the thread that starts the process.
+    /// Chooses the entry point, and may refuse to start. Runs on the thread that starts the
+    /// process.
     ///
     /// # Errors
     /// [`InitError`], which goes to the starter, together with the process.
@@ -65,7 +71,8 @@ pub trait Process: Send + 'static {
         yields: &mut Yields<'_>,
     ) -> Result<Status<Self::Output>, Box<dyn Error + Send + Sync>>;
 
-    /// Releases what the process holds, before it is dropped. Called once, however it ends, if `init` accepted it.
+    /// Releases what the process holds, before it is dropped. Called once, however it ends, if
+    /// `init` accepted it.
     fn close(&mut self) {}
 }
 
@@ -104,12 +111,14 @@ pub struct Yields<'a> {
 }
 
 impl Yields<'_> {
-    /// Yields a command. Its completion will carry `tag`; tags may be used again, also at the same time.
+    /// Yields a command. Its completion will carry `tag`; tags may be used again, also at the same
+    /// time.
     pub fn command(&mut self, command: CommandId, tag: u64, input: impl Any + Send) {
         self.commands.push((command, tag, Box::new(input)));
     }
 
-    /// Yields a command with types. What came of it is [`Command::output`] of the completion's result.
+    /// Yields a command with types. What came of it is [`Command::output`] of the completion's
+    /// result.
     pub fn perform<C: Command>(&mut self, tag: u64, command: C) {
         self.commands.push((C::ID, tag, command.into_input()));
     }
@@ -121,14 +130,17 @@ impl Yields<'_> {
         Completion::of_machine(self.slot, tag)
     }
 
-    /// Cancels the sleeps of this tag ([`CommandId::SLEEP`]): they do not complete. Whether there was one; a sleep that is over completes.
+    /// Cancels the sleeps of this tag ([`CommandId::SLEEP`]): they do not complete. Whether there
+    /// was one; a sleep that is over completes.
     pub fn cancel_sleep(&mut self, tag: u64) -> bool {
         let before = self.commands.len();
         self.commands.retain(|&(command, other, _)| (command, other) != (CommandId::SLEEP, tag));
         let mut cancelled = self.commands.len() < before;
         let (outstanding, slot) = (&mut *self.outstanding, self.slot);
         self.sleeps.retain(|&(other, timer)| {
-            let Some(action) = (other == tag).then(|| timer.delete(slot.shared())).flatten() else { return true };
+            let Some(action) = (other == tag).then(|| timer.delete(slot.shared())).flatten() else {
+                return true;
+            };
             drop_guarded(action);
             *outstanding -= 1;
             cancelled = true;
@@ -142,7 +154,8 @@ impl Yields<'_> {
         self.slot.pid()
     }
 
-    /// Monitors another process: at its end an [`Event::Down`] comes. See [`Context::monitor`](crate::Context::monitor).
+    /// Monitors another process: at its end an [`Event::Down`] comes. See
+    /// [`Context::monitor`](crate::Context::monitor).
     pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
         crate::relations::monitor(self.slot, pid)
     }
@@ -162,7 +175,8 @@ impl Yields<'_> {
         relations::unlink_from(self.slot, pid);
     }
 
-    /// Whether exit signals come as [`Event::Exit`] from now on, instead of ending the process; whether they did so before.
+    /// Whether exit signals come as [`Event::Exit`] from now on, instead of ending the process;
+    /// whether they did so before.
     pub fn trap_exits(&mut self, traps: bool) -> bool {
         relations::trap_exits(self.slot, traps)
     }
@@ -180,7 +194,8 @@ impl fmt::Debug for Yields<'_> {
 pub enum InitError {
     /// It has no such method; the text is its name.
     UnknownMethod(Box<str>),
-    /// It does not accept the input; or its `init` ended it ([`exit`](crate::exit())), which is the source then.
+    /// It does not accept the input; or its `init` ended it ([`exit`](crate::exit())), which is the
+    /// source then.
     Refused(Box<dyn Error + Send + Sync>),
     /// Its `init` panicked; the text is that of the panic.
     Panicked(Arc<str>),
@@ -202,7 +217,8 @@ impl InitError {
             Self::Refused(error) => match error.downcast_ref::<Exit>() {
                 Some(exit) => exit.clone(),
                 // The text is the user's code.
-                None => guarded(|| Exit::Failed(error.to_string().into())).unwrap_or_else(|panicked| panicked),
+                None => guarded(|| Exit::Failed(error.to_string().into()))
+                    .unwrap_or_else(|panicked| panicked),
             },
         }
     }
@@ -262,14 +278,18 @@ impl<P: Process> Drop for Closing<P> {
     }
 }
 
-/// Entries of a bounded mailbox that a state machine is handed in one step at most: as many as a step of
-/// another process may receive.
+/// Entries of a bounded mailbox that a state machine is handed in one step at most: as many as a
+/// step of another process may receive.
 const COLLECTED_MAX: u32 = crate::scheduler::local::BUDGET;
 /// Room for more events, or commands, than these is given back after the step that needed it.
 const KEPT: usize = 4;
 
 impl<P: Process> MachineBody<P> {
-    pub(crate) fn init(mut process: P, method: &str, input: Value) -> Result<Box<Self>, (P, InitError)> {
+    pub(crate) fn init(
+        mut process: P,
+        method: &str,
+        input: Value,
+    ) -> Result<Box<Self>, (P, InitError)> {
         match guarded(|| process.init(method, input)) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err((process, error)),
@@ -277,7 +297,8 @@ impl<P: Process> MachineBody<P> {
             // It ended itself, or was cancelled where it waits.
             Err(exit) => return Err((process, InitError::Refused(Box::new(exit)))),
         }
-        // Written into its box, not moved there: what was just written in parts and is read whole waits for the stores (4 % of `step`).
+        // Written into its box, not moved there: what was just written in parts and is read whole
+        // waits for the stores (4 % of `step`).
         Ok(Box::write(
             Box::new_uninit(),
             Self {
@@ -311,8 +332,8 @@ impl<P: Process> MachineBody<P> {
                 }
             }
             Mailbox::Bounded(ring) => {
-                // A part at a time. Messages free their room when the process is handed them, but signals
-                // and completions need no room: they may come as fast as they are taken.
+                // A part at a time. Messages free their room when the process is handed them, but
+                // signals and completions need no room: they may come as fast as they are taken.
                 for _ in 0..COLLECTED_MAX {
                     let Some(entry) = ring.take_kept() else { return };
                     self.note(slot, entry);
@@ -352,7 +373,12 @@ impl<P: Process> MachineBody<P> {
         }
         let serving = Serving::begin(slot);
         while let Some((command, tag, input)) = self.yields.pop() {
-            self.sleeps.extend(slot.shared().handlers().dispatch(slot, command, tag, input).map(|timer| (tag, timer)));
+            self.sleeps.extend(
+                slot.shared()
+                    .handlers()
+                    .dispatch(slot, command, tag, input)
+                    .map(|timer| (tag, timer)),
+            );
             if let Some((tag, result)) = serving.take() {
                 self.completions += 1;
                 self.events.0.push_back(Event::Completion { tag, result });
@@ -379,16 +405,20 @@ impl<P: Process> MachineBody<P> {
         self.waiting_for.is_none_or(|waiting_for| self.has_come(waiting_for))
     }
 
-    /// The process ends, as the caller then writes down: what it was not told is dropped, each by itself, and its sleeps are cancelled.
+    /// The process ends, as the caller then writes down: what it was not told is dropped, each by
+    /// itself, and its sleeps are cancelled.
     fn drop_untold(&mut self, slot: &Slot) {
         while let Some((_, sleep)) = self.sleeps.pop() {
             drop_guarded(sleep.delete(slot.shared()));
         }
         while let Some(event) = self.events.0.pop_front() {
             match event {
-                Event::Message(message) => {
-                    dead_letter::bury(slot.shared().dead_letters(), slot.pid(), DeadCause::Ended, message)
-                }
+                Event::Message(message) => dead_letter::bury(
+                    slot.shared().dead_letters(),
+                    slot.pid(),
+                    DeadCause::Ended,
+                    message,
+                ),
                 event => drop_guarded(event),
             }
         }
@@ -478,7 +508,8 @@ impl<P: Process> Body for MachineBody<P> {
         let waiting_for = match status {
             Ok(Status::Done(output)) => {
                 self.drop_untold(slot);
-                // Here, where it need not be moved. As in `end_with`, a panic of the process's `Drop` replaces it.
+                // Here, where it need not be moved. As in `end_with`, a panic of the process's
+                // `Drop` replaces it.
                 self.stage = Stage::Ended(Ok(output));
                 return Step::Ended(None);
             }
@@ -490,7 +521,9 @@ impl<P: Process> Body for MachineBody<P> {
         self.outstanding += self.yields.len();
         self.serve(slot);
         match waiting_for {
-            Some(WaitingFor::Completions) if self.outstanding == 0 => self.end_with(slot, Exit::WaitsForNothing),
+            Some(WaitingFor::Completions) if self.outstanding == 0 => {
+                self.end_with(slot, Exit::WaitsForNothing)
+            }
             Some(waiting_for) if !self.has_come(waiting_for) => self.wait(slot, waiting_for),
             _ => Step::GoesOn,
         }

@@ -9,8 +9,8 @@ use crate::machine::value::{CommandId, Value};
 
 /// What serves a command. Closures of two arguments are handlers.
 pub trait Handler: Send + Sync + 'static {
-    /// Serves one command. This runs on the worker of the process that yielded it, so it must not block; the completion may be used at
-    /// once, or kept and used from any thread.
+    /// Serves one command. This runs on the worker of the process that yielded it, so it must not
+    /// block; the completion may be used at once, or kept and used from any thread.
     fn handle(&self, input: Value, completion: Completion);
 }
 

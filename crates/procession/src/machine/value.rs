@@ -5,7 +5,8 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// What goes into and comes out of a command, and into a state machine's start: any value, to be downcast.
+/// What goes into and comes out of a command, and into a state machine's start: any value, to be
+/// downcast.
 pub type Value = Box<dyn Any + Send>;
 
 /// What came of a command.
@@ -21,7 +22,8 @@ pub enum CommandError {
     Dropped,
     /// Its input is not of the type that its handler wants; the text names that type.
     WrongInput(&'static str),
-    /// It completed with something that is not of the type that was wanted; the text names that type.
+    /// It completed with something that is not of the type that was wanted; the text names that
+    /// type.
     WrongOutput(&'static str),
     /// The scheduler has no timer left for it.
     TimerLimit,
@@ -34,7 +36,9 @@ impl fmt::Display for CommandError {
         match self {
             Self::Unknown(id) => write!(f, "no handler is registered for {id}"),
             Self::Dropped => f.write_str("the handler dropped the completion"),
-            Self::WrongOutput(wanted) => write!(f, "what the command completed with is not of type {wanted}"),
+            Self::WrongOutput(wanted) => {
+                write!(f, "what the command completed with is not of type {wanted}")
+            }
             Self::WrongInput(wanted) => write!(f, "the command's input is not of type {wanted}"),
             Self::TimerLimit => f.write_str("the scheduler has reached its limit of timers"),
             Self::Failed(text) => write!(f, "the command failed: {text}"),
@@ -52,7 +56,8 @@ impl CommandId {
     /// Completes after a [`Duration`](std::time::Duration), with `()`.
     pub const SLEEP: Self = Self(1);
 
-    /// Sends a [`Parcel`](crate::Parcel) to a process of this scheduler or any that it reaches; see [`SendParcel`](crate::SendParcel).
+    /// Sends a [`Parcel`](crate::Parcel) to a process of this scheduler or any that it reaches; see
+    /// [`SendParcel`](crate::SendParcel).
     pub const SEND: Self = Self(2);
 
     /// Starts a process; see [`SpawnProcess`](crate::SpawnProcess).

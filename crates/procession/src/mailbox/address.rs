@@ -24,7 +24,8 @@ use crate::time::arm;
 use crate::variance::Typed;
 use crate::{Pid, Waiting};
 
-/// Where to send messages to a process. Clones are of the same process. It does not keep the process alive.
+/// Where to send messages to a process. Clones are of the same process. It does not keep the
+/// process alive.
 pub struct Address<M> {
     /// `None` for a process that was refused.
     slot: Option<Pin>,
@@ -32,7 +33,8 @@ pub struct Address<M> {
 }
 
 impl<M> Address<M> {
-    /// The PID of the process; that of nobody, `p0.0.1`, if it was refused ([`Exit::Refused`](crate::Exit::Refused)).
+    /// The PID of the process; that of nobody, `p0.0.1`, if it was refused
+    /// ([`Exit::Refused`](crate::Exit::Refused)).
     pub fn pid(&self) -> Pid {
         self.slot.as_ref().map_or(Pid::NOBODY, |slot| slot.pid())
     }
@@ -60,12 +62,13 @@ impl<M: Send + 'static> Address<M> {
 
     /// Puts a message into the mailbox. Messages of one sender arrive in their order.
     ///
-    /// Never blocks. A mailbox is unbounded unless it was [bounded](crate::SpawnOptions::mailbox) at the start; what a bounded one does when
-    /// it is full is its [policy](WhenFull).
+    /// Never blocks. A mailbox is unbounded unless it was [bounded](crate::SpawnOptions::mailbox)
+    /// at the start; what a bounded one does when it is full is its [policy](WhenFull).
     ///
     /// # Errors
-    /// [`SendError`] gives the message back if the process has ended, or its mailbox is full. A message that was taken by the mailbox is
-    /// discarded if the process ends before it receives it.
+    /// [`SendError`] gives the message back if the process has ended, or its mailbox is full. A
+    /// message that was taken by the mailbox is discarded if the process ends before it receives
+    /// it.
     #[inline]
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         let Some(slot) = &self.slot else {
@@ -77,26 +80,31 @@ impl<M: Send + 'static> Address<M> {
         finish_send(slot, push_message(slot, mailbox, message))
     }
 
-    /// As [`send`](Self::send), but whatever the policy of a full mailbox, the message comes back: nothing is dropped, and nobody ended.
+    /// As [`send`](Self::send), but whatever the policy of a full mailbox, the message comes back:
+    /// nothing is dropped, and nobody ended.
     ///
     /// # Errors
     /// As for [`send`](Self::send).
     pub fn try_send(&self, message: M) -> Result<(), SendError<M>> {
         if let Some((slot, ring)) = self.bounded() {
-            return finish_send(slot, crate::mailbox::deliver::finish_offer(slot, ring.offer_politely(message)));
+            return finish_send(
+                slot,
+                crate::mailbox::deliver::finish_offer(slot, ring.offer_politely(message)),
+            );
         }
         self.send(message)
     }
 
-    /// Puts a message into the mailbox; if that is full and its policy is [`WhenFull::Wait`], waits for room, first come, first served.
-    /// With any other policy it is as [`send`](Self::send).
+    /// Puts a message into the mailbox; if that is full and its policy is [`WhenFull::Wait`], waits
+    /// for room, first come, first served. With any other policy it is as [`send`](Self::send).
     ///
     /// # Errors
-    /// [`SendError`] gives the message back if the process has ended or ends meanwhile; or if the process waits for room in its own full
-    /// mailbox, which it would do for ever.
+    /// [`SendError`] gives the message back if the process has ended or ends meanwhile; or if the
+    /// process waits for room in its own full mailbox, which it would do for ever.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it takes the message back, unless the mailbox has just taken it.
+    /// Dropped before it is complete, it takes the message back, unless the mailbox has just taken
+    /// it.
     pub fn send_wait(&self, message: M) -> SendWait<'_, M> {
         SendWait { address: self, message: Some(message), number: None }
     }
@@ -126,11 +134,13 @@ impl<M: Send + 'static> Address<M> {
         }
     }
 
-    /// Sends the message after `delay`, which is counted from now. If it is refused then, it is a [dead letter](crate::DeadLetter). The
-    /// timer is one of the scheduler's, and is not cancelled with the calling process.
+    /// Sends the message after `delay`, which is counted from now. If it is refused then, it is a
+    /// [dead letter](crate::DeadLetter). The timer is one of the scheduler's, and is not cancelled
+    /// with the calling process.
     ///
     /// # Errors
-    /// [`SendError`] gives the message back if the process has ended, or the scheduler has reached its limit of timers.
+    /// [`SendError`] gives the message back if the process has ended, or the scheduler has reached
+    /// its limit of timers.
     pub fn send_after(&self, delay: Duration, message: M) -> Result<(), SendError<M>> {
         let Some(slot) = self.slot.as_ref().filter(|slot| !slot.state.see().is_complete()) else {
             return Err(SendError::ended(message, self.pid()));
@@ -172,7 +182,9 @@ fn finish_send<M>(slot: &Pin, pushed: Result<(), Refused<M>>) -> Result<(), Send
             Ok(())
         }
         Err(Refused::Ended(message)) => Err(SendError::ended(message, slot.pid())),
-        Err(Refused::Full(message)) => Err(SendError { message, pid: slot.pid(), kind: SendErrorKind::Full }),
+        Err(Refused::Full(message)) => {
+            Err(SendError { message, pid: slot.pid(), kind: SendErrorKind::Full })
+        }
     }
 }
 
@@ -206,7 +218,9 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
         if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
-        let Some((slot, ring)) = wait.address.bounded().filter(|(_, ring)| ring.when_full() == WhenFull::Wait) else {
+        let Some((slot, ring)) =
+            wait.address.bounded().filter(|(_, ring)| ring.when_full() == WhenFull::Wait)
+        else {
             let message = wait.message.take().expect("a future is not polled after it is complete");
             return Poll::Ready(wait.address.send(message));
         };
@@ -224,18 +238,23 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
                     Poll::Pending
                 }
                 Standing::Taken => Poll::Ready(Ok(())),
-                Standing::Closed(message) => Poll::Ready(Err(SendError::ended(message, slot.pid()))),
+                Standing::Closed(message) => {
+                    Poll::Ready(Err(SendError::ended(message, slot.pid())))
+                }
             };
         }
         let message = wait.message.take().expect("a future is not polled after it is complete");
         if current::is_current(slot) {
             let sent = wait.address.try_send(message);
-            return Poll::Ready(sent.map_err(|error| SendError { kind: SendErrorKind::OwnFull, ..error }));
+            return Poll::Ready(
+                sent.map_err(|error| SendError { kind: SendErrorKind::OwnFull, ..error }),
+            );
         }
         match ring.stand(message, waker) {
-            Stood::Queued { wake } => {
-                Poll::Ready(finish_send(slot, crate::mailbox::deliver::finish_offer(slot, Offered::Queued { wake })))
-            }
+            Stood::Queued { wake } => Poll::Ready(finish_send(
+                slot,
+                crate::mailbox::deliver::finish_offer(slot, Offered::Queued { wake }),
+            )),
             Stood::Closed(message) => Poll::Ready(Err(SendError::ended(message, slot.pid()))),
             Stood::Waits(number) => {
                 wait.number = Some(number);
@@ -309,7 +328,8 @@ impl<M> SendError<M> {
         matches!(self.kind, SendErrorKind::Full | SendErrorKind::OwnFull)
     }
 
-    /// Whether the process is of another scheduler, and this one's [`Relay`](crate::Relay) did not take the message; or of another node, and there is no relay.
+    /// Whether the process is of another scheduler, and this one's [`Relay`](crate::Relay) did not
+    /// take the message; or of another node, and there is no relay.
     pub fn is_not_relayed(&self) -> bool {
         matches!(self.kind, SendErrorKind::NotRelayed)
     }
@@ -332,7 +352,10 @@ impl<M> SendError<M> {
 
 impl<M> fmt::Debug for SendError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendError").field("pid", &self.pid).field("kind", &self.kind).finish_non_exhaustive()
+        f.debug_struct("SendError")
+            .field("pid", &self.pid)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
     }
 }
 
@@ -342,11 +365,21 @@ impl<M> fmt::Display for SendError<M> {
             SendErrorKind::Ended => write!(f, "cannot send to {}: the process has ended", self.pid),
             SendErrorKind::Full => write!(f, "cannot send to {}: its mailbox is full", self.pid),
             SendErrorKind::OwnFull => {
-                write!(f, "cannot wait for room in the mailbox of {}: it is the process's own, and full", self.pid)
+                write!(
+                    f,
+                    "cannot wait for room in the mailbox of {}: it is the process's own, and full",
+                    self.pid
+                )
             }
-            SendErrorKind::NotRelayed => write!(f, "cannot send to {}: the relay did not take the message", self.pid),
+            SendErrorKind::NotRelayed => {
+                write!(f, "cannot send to {}: the relay did not take the message", self.pid)
+            }
             SendErrorKind::TimerLimit => {
-                write!(f, "cannot send to {} later: the scheduler has reached its limit of timers", self.pid)
+                write!(
+                    f,
+                    "cannot send to {} later: the scheduler has reached its limit of timers",
+                    self.pid
+                )
             }
             SendErrorKind::WrongType { sent, wanted } => {
                 write!(
@@ -393,7 +426,11 @@ pub fn send<M: Send + 'static>(pid: Pid, message: M) -> Result<(), SendError<M>>
     };
     let Some(mailbox) = slot.mailbox_checked::<M>() else {
         let wanted = (slot.kind().message_name)();
-        return Err(SendError { message, pid, kind: SendErrorKind::WrongType { sent: type_name::<M>(), wanted } });
+        return Err(SendError {
+            message,
+            pid,
+            kind: SendErrorKind::WrongType { sent: type_name::<M>(), wanted },
+        });
     };
     finish_send(&slot, push_message(&slot, mailbox, message))
 }

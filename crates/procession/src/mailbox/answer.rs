@@ -3,22 +3,25 @@
 //! # Answer protocol
 //!
 //! ## Problem
-//! The time of a call is over just as its reply comes. The reply is taken for used by the one, and never seen by the other: a value is
-//! lost without its owner knowing. Or the process dies with the reply in its hands, and the caller waits until its time is over.
+//! The time of a call is over just as its reply comes. The reply is taken for used by the one, and
+//! never seen by the other: a value is lost without its owner knowing. Or the process dies with the
+//! reply in its hands, and the caller waits until its time is over.
 //!
 //! ## States
-//! Under one lock: `Waits`, with the caller's waker once it has looked; `Replied`, with the value; `Dropped`: there will be none; `Gone`:
-//! the caller looks no more.
+//! Under one lock: `Waits`, with the caller's waker once it has looked; `Replied`, with the value;
+//! `Dropped`: there will be none; `Gone`: the caller looks no more.
 //!
 //! ## Steps
-//! `Finish` (who replies, or whose death drops the right to): from `Waits`, to `Replied` or `Dropped`; the waker is woken outside the lock.
-//! From `Gone`, the value comes back. `Look` (the caller): leaves its waker in `Waits`, takes the end out of the others. `GiveUp` (the
-//! caller's time is over, or it is dropped): to `Gone`; a value that was there is dropped with the call.
+//! `Finish` (who replies, or whose death drops the right to): from `Waits`, to `Replied` or
+//! `Dropped`; the waker is woken outside the lock. From `Gone`, the value comes back. `Look` (the
+//! caller): leaves its waker in `Waits`, takes the end out of the others. `GiveUp` (the caller's
+//! time is over, or it is dropped): to `Gone`; a value that was there is dropped with the call.
 //!
 //! ## Why it works
-//! The right to reply is one value, so there is one `Finish`. It, `Look` and `GiveUp` are critical sections of one lock: a value is in the
-//! hands of who replies, in the cell, or with the caller, and each section moves it once. A reply never passes through a mailbox, so a late
-//! one meets nothing but `Gone`.
+//! The right to reply is one value, so there is one `Finish`. It, `Look` and `GiveUp` are critical
+//! sections of one lock: a value is in the hands of who replies, in the cell, or with the caller,
+//! and each section moves it once. A reply never passes through a mailbox, so a late one meets
+//! nothing but `Gone`.
 //!
 //! ## Checked by
 //! `models::reply_against_give_up`, `models::death_against_look`, `models::canary_finish_in_two`.
@@ -74,7 +77,9 @@ impl<T, const MUTATION: u8> Answer<T, MUTATION> {
 
     /// `Finish`, with a value or without.
     pub(crate) fn finish(&self, value: Option<T>) -> Finished<T> {
-        if MUTATION == mutation::FINISH_IN_TWO && self.with(|state| matches!(state, State::Waits(_))) {
+        if MUTATION == mutation::FINISH_IN_TWO
+            && self.with(|state| matches!(state, State::Waits(_)))
+        {
             self.with(|state| *state = value.map_or(State::Dropped, State::Replied));
             return Finished::Told(None);
         }
@@ -129,7 +134,9 @@ mod models {
             let answer = Arc::new(Answer::<u32, MUTATION>::new());
             let replier = {
                 let answer = Arc::clone(&answer);
-                thread::spawn(move || u32::from(matches!(answer.finish(Some(7)), Finished::Late(Some(7)))))
+                thread::spawn(move || {
+                    u32::from(matches!(answer.finish(Some(7)), Finished::Late(Some(7))))
+                })
             };
             let left = u32::from(answer.give_up().0.is_some());
             let back = replier.join().expect("the replier does not panic");

@@ -3,33 +3,38 @@
 //! # Bounded-mailbox protocol
 //!
 //! ## Problem
-//! A sender finds the mailbox full. Before it has said that it waits, the receiver takes a message out and finds nobody waiting: the
-//! sender waits for ever beside an empty mailbox. Or the receiver ends meanwhile, and nobody gives the sender its message back.
+//! A sender finds the mailbox full. Before it has said that it waits, the receiver takes a message
+//! out and finds nobody waiting: the sender waits for ever beside an empty mailbox. Or the receiver
+//! ends meanwhile, and nobody gives the sender its message back.
 //!
 //! ## States
-//! One lock over the entries, the queue of those who wait, and what is to be given back. Messages count against the capacity from their
-//! push until they are taken out one by one; what the runtime pushes does not. `armed`: the receiver found nothing, and wants to be
-//! woken. `closed`, for ever: the receiver has ended.
+//! One lock over the entries, the queue of those who wait, and what is to be given back. Messages
+//! count against the capacity from their push until they are taken out one by one; what the runtime
+//! pushes does not. `armed`: the receiver found nothing, and wants to be woken. `closed`, for ever:
+//! the receiver has ended.
 //!
 //! ## Steps
 //! Push: `Refuse` if closed; `Queue` if there is room and nobody waits; else what the policy says.
 //! Wait: as push, but behind those who wait already: `Stand` in the queue with message and waker.
-//! Take: one entry (a state machine frees the room of the messages it takes later, all at once, when it is handed them); while there is room, `Admit` the first who waits: its message goes into the mailbox, and it is woken.
-//! Withdraw (the sender gives up): out of the queue, if it still stands there; else its message has been taken.
-//! Close: everything out; who waits finds its message among the `returned`, and is woken.
+//! Take: one entry (a state machine frees the room of the messages it takes later, all at once,
+//! when it is handed them); while there is room, `Admit` the first who waits: its message goes into
+//! the mailbox, and it is woken. Withdraw (the sender gives up): out of the queue, if it still
+//! stands there; else its message has been taken. Close: everything out; who waits finds its
+//! message among the `returned`, and is woken.
 //!
 //! ## Why it works
-//! Finding no room and standing in the queue are one critical section, so every `Take` after it finds the one who waits, and moves its message
-//! itself: no permit can be lost with a sender that goes away between being woken and sending. Whoever comes while others wait stands
-//! behind them or is refused, so it is first come, first served.
+//! Finding no room and standing in the queue are one critical section, so every `Take` after it
+//! finds the one who waits, and moves its message itself: no permit can be lost with a sender that
+//! goes away between being woken and sending. Whoever comes while others wait stands behind them or
+//! is refused, so it is first come, first served.
 //!
 //! ## Allowed
-//! A mailbox may hold more than its capacity in what the runtime pushed: each is bounded by what the process itself asked for, monitors,
-//! links and commands.
+//! A mailbox may hold more than its capacity in what the runtime pushed: each is bounded by what
+//! the process itself asked for, monitors, links and commands.
 //!
 //! ## Checked by
-//! `models::push_against_take`, `models::push_against_close`, `models::wait_against_take`, `models::wait_against_close`,
-//! `models::canary_stand_apart`, `models::canary_close_forgets`.
+//! `models::push_against_take`, `models::push_against_close`, `models::wait_against_take`,
+//! `models::wait_against_close`, `models::canary_stand_apart`, `models::canary_close_forgets`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
@@ -53,13 +58,15 @@ pub(crate) mod mutation {
 pub enum WhenFull {
     /// It refuses the message: the sender gets it back.
     Reject,
-    /// As `Reject` for who cannot wait; [`Address::send_wait`](crate::Address::send_wait) waits for room, first come, first served.
+    /// As `Reject` for who cannot wait; [`Address::send_wait`](crate::Address::send_wait) waits for
+    /// room, first come, first served.
     Wait,
     /// It drops the message that comes.
     DropNewest,
     /// It drops the oldest message, and takes the new one.
     DropOldest,
-    /// The process ends, with [`Exit::MailboxFull`](crate::Exit::MailboxFull); the sender gets the message back.
+    /// The process ends, with [`Exit::MailboxFull`](crate::Exit::MailboxFull); the sender gets the
+    /// message back.
     Kill,
 }
 
@@ -206,7 +213,9 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
                 }
                 WhenFull::DropOldest => {
                     ring.dropped += 1;
-                    let Some(oldest) = ring.take_oldest_message() else { return Offered::Dropped(message) };
+                    let Some(oldest) = ring.take_oldest_message() else {
+                        return Offered::Dropped(message);
+                    };
                     let wake = ring.push(message);
                     debug_assert!(!wake, "[armed] only an empty mailbox is armed");
                     Offered::Replaced(oldest)
@@ -238,7 +247,9 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         // Taken only if it is kept: else it is dropped outside the lock.
         let mut waker = Some(waker);
         let mut stand = |ring: &mut Ring<M, S>, message| {
-            Stood::Waits(ring.stand(message, waker.take().expect("a sender stands in the queue once")))
+            Stood::Waits(
+                ring.stand(message, waker.take().expect("a sender stands in the queue once")),
+            )
         };
         if MUTATION == mutation::STAND_APART {
             let no_room = self.with(|ring| !self.has_room(ring));
@@ -257,7 +268,8 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         })
     }
 
-    /// How it goes with who stands under this number; it goes on standing with this waker. The old one comes back, to be dropped outside.
+    /// How it goes with who stands under this number; it goes on standing with this waker. The old
+    /// one comes back, to be dropped outside.
     pub(crate) fn standing(&self, number: u64, mut waker: Waker) -> (Standing<M>, Waker) {
         let standing = self.with(|ring| match ring.place(number) {
             Some(place) => {
@@ -269,8 +281,8 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         (standing, waker)
     }
 
-    /// Withdraw: the message, unless the mailbox has taken it, and the waker that it waited with. Both
-    /// are to be dropped outside.
+    /// Withdraw: the message, unless the mailbox has taken it, and the waker that it waited with.
+    /// Both are to be dropped outside.
     pub(crate) fn withdraw(&self, number: u64) -> (Option<M>, Option<Waker>) {
         self.with(|ring| match ring.place(number).and_then(|place| ring.waiting.remove(place)) {
             Some(waiting) => (Some(waiting.message), Some(waiting.waker)),

@@ -84,7 +84,8 @@ pub(crate) fn pair<T>() -> (Reply<T>, Caller<T>) {
 
 impl<T> Drop for Caller<T> {
     fn drop(&mut self) {
-        // Dropped outside the lock: a reply that came too late is the user's, and so is its panic, which may meet another.
+        // Dropped outside the lock: a reply that came too late is the user's, and so is its panic,
+        // which may meet another.
         drop_guarded(self.0.give_up());
     }
 }
@@ -125,7 +126,8 @@ impl<T> Caller<T> {
     }
 }
 
-/// Calls several processes at once, and waits for all of them, at most for `patience`: what each answered, in their order.
+/// Calls several processes at once, and waits for all of them, at most for `patience`: what each
+/// answered, in their order.
 ///
 /// # Cancellation
 /// As for [`Address::call`], of each.
@@ -156,8 +158,8 @@ pub async fn call_all<M: Send + 'static, T: Send + 'static>(
 ) -> Vec<Result<T, CallError<M>>> {
     let mut calls: Vec<_> = addresses.iter().map(|address| Asked::new(address, &message)).collect();
     let all = async {
-        // One after the other, so that more than a step may do are all reached. Each is sent, or stands in its queue, before any is waited
-        // for: a full mailbox holds up no other.
+        // One after the other, so that more than a step may do are all reached. Each is sent, or
+        // stands in its queue, before any is waited for: a full mailbox holds up no other.
         for call in &mut calls {
             call.begin().await;
         }
@@ -227,15 +229,17 @@ impl<'a, M: Send + 'static, T> Asked<'a, M, T> {
 }
 
 impl<M: Send + 'static> Address<M> {
-    /// Sends a message with a [`Reply`] in it, and waits for the reply, at most for `patience`. That includes the wait for room, if the
-    /// mailbox is bounded and [waits](crate::WhenFull::Wait).
+    /// Sends a message with a [`Reply`] in it, and waits for the reply, at most for `patience`.
+    /// That includes the wait for room, if the mailbox is bounded and
+    /// [waits](crate::WhenFull::Wait).
     ///
     /// # Errors
     /// [`CallError`]: the message was refused, and is in the error; the process ended or dropped the reply without using it; or the time is
     /// over.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it has sent the message, or not; a reply is discarded, and never comes into a mailbox.
+    /// Dropped before it is complete, it has sent the message, or not; a reply is discarded, and
+    /// never comes into a mailbox.
     pub async fn call<T: Send + 'static>(
         &self,
         message: impl FnOnce(Reply<T>) -> M,

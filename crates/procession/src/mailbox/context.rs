@@ -23,15 +23,17 @@ use crate::time::Timeout;
 use crate::variance::Typed;
 use crate::{Pid, Waiting, relations};
 
-/// What a process with a mailbox works with: [`receive`](Self::receive), its relations to others, and what it is.
+/// What a process with a mailbox works with: [`receive`](Self::receive), its relations to others,
+/// and what it is.
 ///
-/// It belongs to its process: to receive or to wait elsewhere panics. After the process has ended, in the
-/// `Drop` of its result, there is nothing to receive.
+/// It belongs to its process: to receive or to wait elsewhere panics. After the process has ended,
+/// in the `Drop` of its result, there is nothing to receive.
 pub struct Context<M: Send + 'static> {
     slot: Pin,
     /// Taken out of an unbounded mailbox, not received yet; behind `aside`.
     taken: Batch<M, System>,
-    /// Looked at, and left for another kind of receive. Boxed, since few processes have any, and each pays for the field.
+    /// Looked at, and left for another kind of receive. Boxed, since few processes have any, and
+    /// each pays for the field.
     aside: Option<Box<Aside<M>>>,
     /// Messages go in through the address and out here.
     message: Typed<M>,
@@ -57,15 +59,16 @@ impl<M> Aside<M> {
     }
 }
 
-/// A mailbox shorter than this is looked through from its beginning. A mark takes memory, and a look at one message some
-/// nanoseconds.
+/// A mailbox shorter than this is looked through from its beginning. A mark takes memory, and a
+/// look at one message some nanoseconds.
 const WORTH_A_MARK: u32 = 64;
 
-/// What came after a monitor was made, while much was in the mailbox: `Context::taken` is older. The answer of this monitor, or of a
-/// later one, can only be here, or still in the queue.
+/// What came after a monitor was made, while much was in the mailbox: `Context::taken` is older.
+/// The answer of this monitor, or of a later one, can only be here, or still in the queue.
 struct Marked<M> {
     since: MonitorRef,
-    /// The process does not wait for the answer of that monitor any more, so the next one may set the mark anew.
+    /// The process does not wait for the answer of that monitor any more, so the next one may set
+    /// the mark anew.
     is_answered: bool,
     /// Looked through in the search for the answer of this monitor; older than the rest.
     looked: Batch<M, System>,
@@ -75,7 +78,13 @@ struct Marked<M> {
 
 impl<M> Marked<M> {
     fn new(since: MonitorRef) -> Self {
-        Self { since, is_answered: false, looked: Batch::new(), looked_for: since, rest: Batch::new() }
+        Self {
+            since,
+            is_answered: false,
+            looked: Batch::new(),
+            looked_for: since,
+            rest: Batch::new(),
+        }
     }
 
     /// Everything, oldest first.
@@ -110,9 +119,11 @@ impl<M: Send + 'static> Context<M> {
         Address::new(self.slot.clone())
     }
 
-    /// Receives the next message, the oldest first. `None` only after this process was cancelled, once its mailbox is empty.
+    /// Receives the next message, the oldest first. `None` only after this process was cancelled,
+    /// once its mailbox is empty.
     ///
-    /// What it is told of other processes stays, in its order, for [`receive_event`](Self::receive_event) and [`down`](Self::down).
+    /// What it is told of other processes stays, in its order, for
+    /// [`receive_event`](Self::receive_event) and [`down`](Self::down).
     ///
     /// # Cancellation
     /// A receive that is dropped before it is complete has taken no message.
@@ -128,8 +139,8 @@ impl<M: Send + 'static> Context<M> {
         crate::time::timeout(patience, self.receive())
     }
 
-    /// Receives the next event: a message, or what it is told of other processes, in the order in which they came. `None` only after this
-    /// process was cancelled, once its mailbox is empty.
+    /// Receives the next event: a message, or what it is told of other processes, in the order in
+    /// which they came. `None` only after this process was cancelled, once its mailbox is empty.
     ///
     /// # Cancellation
     /// Dropped before it is complete, it has taken nothing.
@@ -137,22 +148,26 @@ impl<M: Send + 'static> Context<M> {
         self.receive().first(false, Self::take_any).await
     }
 
-    /// As [`receive_event`](Self::receive_event), for who goes on after it was cancelled: a cancel does not end the wait.
+    /// As [`receive_event`](Self::receive_event), for who goes on after it was cancelled: a cancel
+    /// does not end the wait.
     pub(crate) async fn receive_event_to_the_end(&mut self) -> Option<Event<M>> {
         self.receive().first(true, Self::take_any).await
     }
 
-    /// Receives the answer of one monitor; whatever else comes stays. `None` only after this process was cancelled, once the answer is not
-    /// in the mailbox. A monitor that is not pending is never answered.
+    /// Receives the answer of one monitor; whatever else comes stays. `None` only after this
+    /// process was cancelled, once the answer is not in the mailbox. A monitor that is not pending
+    /// is never answered.
     ///
-    /// Messages that were in an unbounded mailbox when the monitor was made are not looked at, as on the BEAM. If several monitors
-    /// are pending, that holds for the messages that came before the first of them.
+    /// Messages that were in an unbounded mailbox when the monitor was made are not looked at, as
+    /// on the BEAM. If several monitors are pending, that holds for the messages that came before
+    /// the first of them.
     ///
     /// # Cancellation
     /// Dropped before it is complete, it has taken nothing.
     pub async fn down(&mut self, monitor: MonitorRef) -> Option<Down> {
         self.pass_mark();
-        let is_it = |signal: &Signal| matches!(signal, Signal::Down(down) if down.monitor == monitor);
+        let is_it =
+            |signal: &Signal| matches!(signal, Signal::Down(down) if down.monitor == monitor);
         if let Some(aside) = &mut self.aside
             && let Some(place) = aside.signals.iter().position(|(_, signal)| is_it(signal))
             && let Some((_, Signal::Down(down))) = aside.signals.remove(place)
@@ -221,7 +236,8 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
-    /// Returns `true` if the mailbox is unbounded, and has so much in it that a mark is worth while.
+    /// Returns `true` if the mailbox is unbounded, and has so much in it that a mark is worth
+    /// while.
     fn is_mailbox_long(&self) -> bool {
         // SAFETY: [typed] a context is made for a process of this message type.
         #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
@@ -229,7 +245,8 @@ impl<M: Send + 'static> Context<M> {
         matches!(mailbox, Mailbox::Unbounded(_)) && self.slot.mailbox_length() >= WORTH_A_MARK
     }
 
-    /// Takes what is in the mailbox, to be received later; with it goes what a mark stands before, unless that is still of use.
+    /// Takes what is in the mailbox, to be received later; with it goes what a mark stands before,
+    /// unless that is still of use.
     #[cold]
     fn gather(&mut self) {
         if let Some(aside) = &mut self.aside
@@ -252,8 +269,8 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
-    /// What is older than the mark has been taken: there is none any more. To be called before the mailbox is looked into, if
-    /// anything has been put aside.
+    /// What is older than the mark has been taken: there is none any more. To be called before the
+    /// mailbox is looked into, if anything has been put aside.
     #[cold]
     fn pass_mark(&mut self) {
         if self.taken.len() == 0
@@ -267,8 +284,9 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
-    /// Receives the oldest message that `wanted` accepts. The others stay, in their order, for later receives; each is looked at once.
-    /// `None` only after this process was cancelled, once nothing in the mailbox is wanted.
+    /// Receives the oldest message that `wanted` accepts. The others stay, in their order, for
+    /// later receives; each is looked at once. `None` only after this process was cancelled, once
+    /// nothing in the mailbox is wanted.
     ///
     /// # Cancellation
     /// Dropped before it is complete, it has taken no message.
@@ -300,9 +318,10 @@ impl<M: Send + 'static> Context<M> {
         self.take_message_aside().or_else(|| self.take_message())
     }
 
-    /// Monitors another process: when it ends, however it ends, this one is told, once ([`Event::Down`], [`down`](Self::down)). If it has
-    /// ended, this one is told at once, with [`Exit::NoProcess`](crate::Exit::NoProcess). There may
-    /// be many monitors of one process. One of this process itself is never answered.
+    /// Monitors another process: when it ends, however it ends, this one is told, once
+    /// ([`Event::Down`], [`down`](Self::down)). If it has ended, this one is told at once, with
+    /// [`Exit::NoProcess`](crate::Exit::NoProcess). There may be many monitors of one process. One
+    /// of this process itself is never answered.
     ///
     /// ```
     /// use procession::{Context, Exit, spawn, start};
@@ -329,14 +348,17 @@ impl<M: Send + 'static> Context<M> {
         monitor
     }
 
-    /// Ends a monitor. Says whether it had not been answered yet; then it never is, even if the answer is on its way.
+    /// Ends a monitor. Says whether it had not been answered yet; then it never is, even if the
+    /// answer is on its way.
     pub fn demonitor(&mut self, monitor: MonitorRef) -> bool {
         crate::scheduler::budget::spend();
         self.note_answered(monitor);
         if let Some(aside) = &mut self.aside {
             // Accepted from the mailbox, but not seen by the process.
             let before = aside.signals.len();
-            aside.signals.retain(|(_, signal)| !matches!(signal, Signal::Down(down) if down.monitor == monitor));
+            aside.signals.retain(
+                |(_, signal)| !matches!(signal, Signal::Down(down) if down.monitor == monitor),
+            );
             if aside.signals.len() < before {
                 return true;
             }
@@ -356,8 +378,9 @@ impl<M: Send + 'static> Context<M> {
         relations::unlink_from(&self.slot, pid);
     }
 
-    /// Whether exit signals come as [`Event::Exit`] from now on, instead of ending this process; whether they did so before.
-    /// [`Scheduler::terminate`](crate::Scheduler::terminate) cannot be trapped.
+    /// Whether exit signals come as [`Event::Exit`] from now on, instead of ending this process;
+    /// whether they did so before. [`Scheduler::terminate`](crate::Scheduler::terminate) cannot be
+    /// trapped.
     pub fn trap_exits(&mut self, traps: bool) -> bool {
         relations::trap_exits(&self.slot, traps)
     }
@@ -367,12 +390,12 @@ impl<M: Send + 'static> Context<M> {
         self.slot.state.is_cancelled()
     }
 
-    /// Waits until this process is asked to end. It never completes in a process that is terminated:
-    /// that one ends after the step, with the reason that it was given.
+    /// Waits until this process is asked to end. It never completes in a process that is
+    /// terminated: that one ends after the step, with the reason that it was given.
     ///
     /// # Panics
-    /// If it has to wait elsewhere than in its own process. Others cannot be woken by this process's
-    /// cancel; they can [monitor](Self::monitor) the process.
+    /// If it has to wait elsewhere than in its own process. Others cannot be woken by this
+    /// process's cancel; they can [monitor](Self::monitor) the process.
     pub async fn cancelled(&self) {
         poll_fn(|task| {
             if !crate::scheduler::budget::charge(task) {
@@ -401,7 +424,9 @@ impl<M: Send + 'static> Context<M> {
             }
             Event::Down(down) => aside.signals.push_back((aside.last, Signal::Down(down))),
             Event::Exit(exit) => aside.signals.push_back((aside.last, Signal::Exit(exit))),
-            Event::Completion { .. } | Event::Cancel => unreachable!("a state machine is told these"),
+            Event::Completion { .. } | Event::Cancel => {
+                unreachable!("a state machine is told these")
+            }
         }
         self.pass_mark();
     }
@@ -455,7 +480,8 @@ impl<M: Send + 'static> Context<M> {
                 Event::Message(message) => return Some(message),
                 other => self.put_aside(other),
             }
-            // Signals need no room in a bounded mailbox, so they may come as fast as they are taken.
+            // Signals need no room in a bounded mailbox, so they may come as fast as they are
+            // taken.
             crate::scheduler::budget::spend();
             if crate::scheduler::budget::is_spent() {
                 return None;
@@ -463,7 +489,8 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
-    /// As `take_event`, for who looks at many: each is charged, and there is none once the step has spent all that it may.
+    /// As `take_event`, for who looks at many: each is charged, and there is none once the step has
+    /// spent all that it may.
     fn take_charged(&mut self) -> Option<Event<M>> {
         if crate::scheduler::budget::is_spent() {
             return None;
@@ -487,8 +514,9 @@ impl<M: Send + 'static> Context<M> {
                         continue;
                     }
                     Mailbox::Bounded(ring) => {
-                        let (queued, terminated) =
-                            self.slot.state.take_for_step(|| crate::mailbox::deliver::take_bounded(&self.slot, ring));
+                        let (queued, terminated) = self.slot.state.take_for_step(|| {
+                            crate::mailbox::deliver::take_bounded(&self.slot, ring)
+                        });
                         if terminated {
                             self.discard(queued);
                             return None;
@@ -517,7 +545,8 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
-    /// What is in the mailbox, if it is unbounded. `None` as well if this process has been terminated.
+    /// What is in the mailbox, if it is unbounded. `None` as well if this process has been
+    /// terminated.
     #[inline]
     fn take_batch(&self, queue: &EventQueue<M, System>) -> Option<Batch<M, System>> {
         let (more, terminated) = self.slot.state.take_for_step(|| queue.take());
@@ -552,7 +581,12 @@ impl<M: Send + 'static> Context<M> {
                 // Each by itself: a `Drop` that panics must not keep the others from being dropped.
                 Queued::Message(message) => {
                     discarded += 1;
-                    dead_letter::bury(shared.dead_letters(), self.slot.pid(), DeadCause::Ended, message);
+                    dead_letter::bury(
+                        shared.dead_letters(),
+                        self.slot.pid(),
+                        DeadCause::Ended,
+                        message,
+                    );
                 }
                 Queued::System(entry) => drop_guarded(entry),
             }
@@ -602,9 +636,14 @@ pub struct Receive<'a, M: Send + 'static> {
 }
 
 impl<M: Send + 'static> Receive<'_, M> {
-    /// As the future, for what `pick` takes out of the mailbox; it answers `None` once there is nothing in it, or the step's budget is spent.
-    /// `to_the_end`: it waits even if the process was cancelled.
-    async fn first<R>(mut self, to_the_end: bool, mut pick: impl FnMut(&mut Context<M>) -> Option<R>) -> Option<R> {
+    /// As the future, for what `pick` takes out of the mailbox; it answers `None` once there is
+    /// nothing in it, or the step's budget is spent. `to_the_end`: it waits even if the process was
+    /// cancelled.
+    async fn first<R>(
+        mut self,
+        to_the_end: bool,
+        mut pick: impl FnMut(&mut Context<M>) -> Option<R>,
+    ) -> Option<R> {
         poll_fn(|task| self.poll_mailbox(task, to_the_end, &mut pick)).await
     }
 
@@ -630,7 +669,8 @@ impl<M: Send + 'static> Receive<'_, M> {
             // One look: a process that is terminated between two would seem to be cancelled.
             let seen = slot.state.see();
             if seen.is_terminated() {
-                // It is ended as soon as this step is; its exit is not to be taken for an end of its own accord.
+                // It is ended as soon as this step is; its exit is not to be taken for an end of
+                // its own accord.
                 return Poll::Pending;
             }
             if budget == 0 {
@@ -670,7 +710,9 @@ impl<M: Send + 'static> Future for Receive<'_, M> {
     type Output = Option<M>;
 
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<M>> {
-        let take = |context: &mut Context<M>| context.take_message_aside().or_else(|| context.take_message());
+        let take = |context: &mut Context<M>| {
+            context.take_message_aside().or_else(|| context.take_message())
+        };
         self.get_mut().poll_mailbox(task, false, take)
     }
 }

@@ -15,11 +15,13 @@ pub enum DeadCause {
     Ended,
     /// The mailbox was full, and its policy is to drop messages.
     Full,
-    /// It was to be sent later ([`Address::send_after`](crate::Address::send_after)), and was refused then.
+    /// It was to be sent later ([`Address::send_after`](crate::Address::send_after)), and was
+    /// refused then.
     Late,
 }
 
-/// A message that was accepted, and that no process received. A message that comes back to its sender is none.
+/// A message that was accepted, and that no process received. A message that comes back to its
+/// sender is none.
 #[non_exhaustive]
 pub struct DeadLetter<'a> {
     /// The process that it was sent to.
@@ -53,7 +55,12 @@ impl fmt::Debug for Observer {
 }
 
 /// Disposes of a message, outside all locks.
-pub(crate) fn bury<M: Send + 'static>(observer: Option<&Observer>, to: Pid, cause: DeadCause, mut message: M) {
+pub(crate) fn bury<M: Send + 'static>(
+    observer: Option<&Observer>,
+    to: Pid,
+    cause: DeadCause,
+    mut message: M,
+) {
     if let Some(observer) = observer {
         let letter = DeadLetter { to, cause, type_name: type_name::<M>(), message: &mut message };
         drop(guarded(|| observer.0(letter)));

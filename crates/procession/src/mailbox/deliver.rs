@@ -42,7 +42,10 @@ pub(crate) fn push_message<M: Send + 'static>(
 }
 
 /// What is to be done after a message was offered to a bounded mailbox.
-pub(crate) fn finish_offer<M: Send + 'static>(slot: &Slot, offered: Offered<M>) -> Result<(), Refused<M>> {
+pub(crate) fn finish_offer<M: Send + 'static>(
+    slot: &Slot,
+    offered: Offered<M>,
+) -> Result<(), Refused<M>> {
     let discard = |message| {
         current::count(slot.shared(), |stats| &stats.discarded, 1);
         dead_letter::bury(slot.shared().dead_letters(), slot.pid(), DeadCause::Full, message);
@@ -65,7 +68,8 @@ pub(crate) fn finish_offer<M: Send + 'static>(slot: &Slot, offered: Offered<M>) 
     Ok(())
 }
 
-/// Takes one entry out of a bounded mailbox, and lets who waits for the room in. Only the process itself does.
+/// Takes one entry out of a bounded mailbox, and lets who waits for the room in. Only the process
+/// itself does.
 #[cold]
 pub(crate) fn take_bounded<M>(slot: &Slot, ring: &BoundedMailbox<M>) -> Option<Event<M>> {
     let (entry, wakers) = ring.take();
@@ -73,7 +77,8 @@ pub(crate) fn take_bounded<M>(slot: &Slot, ring: &BoundedMailbox<M>) -> Option<E
     entry
 }
 
-/// Frees the room of messages that were taken out of a bounded mailbox and kept, and lets who waits for it in. Only the process itself does.
+/// Frees the room of messages that were taken out of a bounded mailbox and kept, and lets who waits
+/// for it in. Only the process itself does.
 #[cold]
 pub(crate) fn release_bounded<M>(slot: &Slot, ring: &BoundedMailbox<M>, messages: u32) {
     admit(slot, ring.release(messages));
@@ -102,7 +107,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Pushes something that is no message, and wakes the process for it; says whether the process was there to receive it.
+    /// Pushes something that is no message, and wakes the process for it; says whether the process
+    /// was there to receive it.
     pub(crate) fn push_system(&self, entry: Entry<System>) -> bool {
         let pushed = (self.kind().push_system)(self, entry);
         if pushed {

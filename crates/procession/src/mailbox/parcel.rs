@@ -25,7 +25,10 @@ impl Parcel {
 
 impl fmt::Debug for Parcel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parcel").field("to", &self.to).field("type_name", &self.type_name).finish_non_exhaustive()
+        f.debug_struct("Parcel")
+            .field("to", &self.to)
+            .field("type_name", &self.type_name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -35,7 +38,8 @@ pub trait Relay: Send + Sync + 'static {
     /// Takes a message over. It runs on the sender's thread and must not block.
     ///
     /// # Errors
-    /// The same message, if it cannot be taken: the sender gets it back. Once taken, it may still be lost.
+    /// The same message, if it cannot be taken: the sender gets it back. Once taken, it may still
+    /// be lost.
     ///
     /// # Panics
     /// The sender panics if it is given back a message of another type.

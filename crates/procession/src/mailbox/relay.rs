@@ -13,9 +13,11 @@ use crate::process::slot::Refused;
 use crate::scheduler::reach::find;
 use crate::time::run_after;
 
-/// The relay that connects all schedulers of a program; each scheduler has it unless it is given another.
+/// The relay that connects all schedulers of a program; each scheduler has it unless it is given
+/// another.
 ///
-/// It refuses a message whose process has ended, receives another type, has no room, or is of another node.
+/// It refuses a message whose process has ended, receives another type, has no room, or is of
+/// another node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InProcess;
 
@@ -30,10 +32,12 @@ impl Relay for InProcess {
     }
 }
 
-/// A relay for tests: it delays and drops what it is given, by chance, and hands the rest to another.
+/// A relay for tests: it delays and drops what it is given, by chance, and hands the rest to
+/// another.
 ///
-/// What is delayed waits on the timers of the sending scheduler, so with a test clock it is quick, and with a seed it is the same in each
-/// run. Messages that are delayed by different times overtake each other.
+/// What is delayed waits on the timers of the sending scheduler, so with a test clock it is quick,
+/// and with a seed it is the same in each run. Messages that are delayed by different times
+/// overtake each other.
 ///
 /// ```
 /// use std::time::Duration;
@@ -103,7 +107,8 @@ impl FaultyRelay {
 impl Relay for FaultyRelay {
     fn relay(&self, parcel: Parcel) -> Result<(), Parcel> {
         let (drops, delay) = {
-            let mut chance = self.chance.lock().expect("nothing that can panic runs under this lock");
+            let mut chance =
+                self.chance.lock().expect("nothing that can panic runs under this lock");
             let delay = (chance.f64() < self.delays).then(|| self.delay_max.mul_f64(chance.f64()));
             (chance.f64() < self.drops, delay)
         };

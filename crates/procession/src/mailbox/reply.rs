@@ -7,12 +7,13 @@ use std::task::Waker;
 use crate::mailbox::answer::{Answer, Finished};
 use crate::process::unwind::guarded;
 
-/// The right to reply to a call, once, from any process or thread, now or later. Dropping it tells the caller that there is no reply, so
-/// a call to a process that dies ends with it.
+/// The right to reply to a call, once, from any process or thread, now or later. Dropping it tells
+/// the caller that there is no reply, so a call to a process that dies ends with it.
 pub struct Reply<T>(pub(crate) Option<Arc<Answer<T>>>);
 
 impl<T> Reply<T> {
-    /// Replies. If the caller has gone (its time was over, or it was dropped), the value is dropped: the caller has been told so.
+    /// Replies. If the caller has gone (its time was over, or it was dropped), the value is
+    /// dropped: the caller has been told so.
     pub fn send(self, value: T) {
         // Ignored: see above.
         drop(self.try_send(value));

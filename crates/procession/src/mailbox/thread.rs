@@ -16,7 +16,8 @@ use crate::scheduler::owner::Scheduler;
 use crate::time::timeout;
 use crate::{Child, Elapsed, Pid, SpawnOptions};
 
-/// What a thread that is no process has, to be sent messages: a PID and a mailbox of its own. See [`Scheduler::attach`].
+/// What a thread that is no process has, to be sent messages: a PID and a mailbox of its own. See
+/// [`Scheduler::attach`].
 ///
 /// ```
 /// use procession::Scheduler;
@@ -45,14 +46,17 @@ impl Scheduler {
     /// Gives the calling thread, or any that the value is moved to, a PID and a mailbox.
     #[track_caller]
     pub fn attach<M: Send + 'static>(&self) -> ThreadMailbox<M> {
-        let queue = Arc::new(Mutex::new(Queue { messages: VecDeque::new(), waker: None, closed: false }));
+        let queue =
+            Arc::new(Mutex::new(Queue { messages: VecDeque::new(), waker: None, closed: false }));
         let passed_on = Closing(Arc::clone(&queue));
-        let process = SpawnOptions::new().on(self).label("thread").start(move |mut cx: Context<M>| async move {
-            while let Some(message) = cx.receive().await {
-                passed_on.push(message);
-            }
-            drop(passed_on);
-        });
+        let process = SpawnOptions::new().on(self).label("thread").start(
+            move |mut cx: Context<M>| async move {
+                while let Some(message) = cx.receive().await {
+                    passed_on.push(message);
+                }
+                drop(passed_on);
+            },
+        );
         ThreadMailbox { scheduler: self.clone(), process, queue }
     }
 }
@@ -93,7 +97,8 @@ impl<M: Send + 'static> ThreadMailbox<M> {
         self.process.address()
     }
 
-    /// Receives the oldest message. `None` once the mailbox is empty and cannot be sent to any more: its scheduler is shutting down.
+    /// Receives the oldest message. `None` once the mailbox is empty and cannot be sent to any
+    /// more: its scheduler is shutting down.
     ///
     /// # Blocking
     /// Blocks the thread.
@@ -107,7 +112,9 @@ impl<M: Send + 'static> ThreadMailbox<M> {
     /// [`Elapsed`] if nothing came in time.
     pub fn receive_timeout(&mut self, patience: Duration) -> Result<Option<M>, Elapsed> {
         let shared = Arc::clone(self.scheduler.shared());
-        block_on::block_on(&shared, async { timeout(patience, poll_fn(|task| self.poll_receive(task.waker()))).await })
+        block_on::block_on(&shared, async {
+            timeout(patience, poll_fn(|task| self.poll_receive(task.waker()))).await
+        })
     }
 
     fn poll_receive(&self, waker: &Waker) -> Poll<Option<M>> {

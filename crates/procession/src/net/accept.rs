@@ -39,7 +39,10 @@ const RETRY_NS: u64 = 20_000_000;
 pub(super) const BACKLOG: i32 = 4096;
 
 fn is_exhausted(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+    )
 }
 
 /// Returns `true` for an error of the connection that would have been accepted (`accept(2)`). That
@@ -63,7 +66,9 @@ fn is_of_the_connection(error: &io::Error) -> bool {
 
 /// Returns the next connection, in non-blocking mode, and the address of its peer.
 pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<SocketAddrAny>)> {
-    let call = |listener: &T| Ok(Done::whole(acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?));
+    let call = |listener: &T| {
+        Ok(Done::whole(acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?))
+    };
     loop {
         match io.run_within(Side::Read, None, call).await {
             Err(error) if is_exhausted(&error) => {
@@ -90,7 +95,10 @@ pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<S
                 })
                 .await;
                 match again {
-                    Some(Err(error)) if error.kind() != io::ErrorKind::WouldBlock && !is_of_the_connection(&error) => {
+                    Some(Err(error))
+                        if error.kind() != io::ErrorKind::WouldBlock
+                            && !is_of_the_connection(&error) =>
+                    {
                         return Err(error);
                     }
                     Some(Ok(accepted)) => return Ok(accepted),

@@ -161,7 +161,11 @@ impl<S: Deref + Unpin> AsyncRead for ReadHalf<S>
 where
     for<'a> &'a S::Target: AsyncRead + Unpin,
 {
-    fn poll_read(self: Pin<&mut Self>, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut &*self.get_mut().0).poll_read(task, buffer)
     }
 
@@ -178,7 +182,11 @@ impl<S: Deref + Unpin> AsyncWrite for WriteHalf<S>
 where
     for<'a> &'a S::Target: AsyncWrite + Unpin,
 {
-    fn poll_write(self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut &*self.get_mut().0).poll_write(task, bytes)
     }
 

@@ -102,7 +102,11 @@ impl Limit {
     }
 
     fn put_running(&self, sleep: Pin<Box<Sleep>>) {
-        let before = self.running.lock().expect("nothing that can panic runs under this lock").replace(sleep);
+        let before = self
+            .running
+            .lock()
+            .expect("nothing that can panic runs under this lock")
+            .replace(sleep);
         drop(before);
     }
 }
@@ -188,7 +192,11 @@ impl<T: AsFd> Io<T> {
     }
 
     /// Calls once, unless the direction is known to be not ready.
-    pub(crate) fn try_once<R>(&self, side: Side, call: impl FnOnce(&T) -> io::Result<Done<R>>) -> io::Result<R> {
+    pub(crate) fn try_once<R>(
+        &self,
+        side: Side,
+        call: impl FnOnce(&T) -> io::Result<Done<R>>,
+    ) -> io::Result<R> {
         let direction = self.direction(side);
         let seen = direction.see();
         if !seen.is_ready() {
@@ -261,7 +269,8 @@ impl<T: AsFd> Io<T> {
         task: &mut Context<'_>,
         mut call: impl FnMut(&T) -> io::Result<Done<R>>,
     ) -> Poll<io::Result<R>> {
-        let mut poll = |task: &mut Context<'_>| self.poll_as(side, &mut Some(WaiterId::ANY), task, &mut call);
+        let mut poll =
+            |task: &mut Context<'_>| self.poll_as(side, &mut Some(WaiterId::ANY), task, &mut call);
         let Some(timeout) = self.timeout(side) else { return poll(task) };
         let limit = self.limit(side);
         let mut running = None;
@@ -294,7 +303,11 @@ impl<T: AsFd> Io<T> {
 
     /// Runs one operation with the timeout of its direction. Any number of operations may wait at
     /// the same time.
-    pub(crate) async fn run<R>(&self, side: Side, call: impl FnMut(&T) -> io::Result<Done<R>>) -> io::Result<R> {
+    pub(crate) async fn run<R>(
+        &self,
+        side: Side,
+        call: impl FnMut(&T) -> io::Result<Done<R>>,
+    ) -> io::Result<R> {
         let timeout = self.timeout(side);
         self.run_within(side, timeout, call).await
     }
@@ -309,7 +322,8 @@ impl<T: AsFd> Io<T> {
         let mut waiter = Waiter { io: self, side, number: None };
         let mut sleep = pin!(None::<Sleep>);
         poll_fn(|task| {
-            let mut poll = |task: &mut Context<'_>| self.poll_as(side, &mut waiter.number, task, &mut call);
+            let mut poll =
+                |task: &mut Context<'_>| self.poll_as(side, &mut waiter.number, task, &mut call);
             let Some(timeout) = timeout else { return poll(task) };
             let mut sleep = sleep.as_mut();
             let polled = poll_within(task, poll, || {

@@ -2,11 +2,15 @@
 //! address.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream, UdpSocket as StdUdpSocket};
+use std::net::{
+    SocketAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream, UdpSocket as StdUdpSocket,
+};
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with, sockopt,
+};
 
 use super::accept::BACKLOG;
 use super::io::{Done, Io, Side};
@@ -154,7 +158,12 @@ impl SocketOptions {
     }
 
     /// Creates a socket with these options, in non-blocking mode.
-    fn socket(&self, address: SocketAddr, of: SocketType, reuse_address: bool) -> io::Result<OwnedFd> {
+    fn socket(
+        &self,
+        address: SocketAddr,
+        of: SocketType,
+        reuse_address: bool,
+    ) -> io::Result<OwnedFd> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = socket_with(family, of, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
         if self.reuse_address.unwrap_or(reuse_address) {
@@ -175,7 +184,12 @@ impl SocketOptions {
         Ok(socket)
     }
 
-    fn bound(&self, address: SocketAddr, of: SocketType, reuse_address: bool) -> io::Result<OwnedFd> {
+    fn bound(
+        &self,
+        address: SocketAddr,
+        of: SocketType,
+        reuse_address: bool,
+    ) -> io::Result<OwnedFd> {
         let socket = self.socket(address, of, reuse_address)?;
         bind(&socket, &address)?;
         Ok(socket)
@@ -199,7 +213,9 @@ impl SocketOptions {
                 return Err(error);
             }
             match socket.peer_addr() {
-                Err(error) if error.kind() == io::ErrorKind::NotConnected => Err(io::ErrorKind::WouldBlock.into()),
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                    Err(io::ErrorKind::WouldBlock.into())
+                }
                 peer => peer.map(|_| Done::whole(())),
             }
         };
@@ -209,7 +225,10 @@ impl SocketOptions {
 }
 
 /// Returns the first socket that `make` creates, or the error for the last address.
-fn first_of(addresses: Vec<SocketAddr>, make: impl Fn(SocketAddr) -> io::Result<OwnedFd>) -> io::Result<OwnedFd> {
+fn first_of(
+    addresses: Vec<SocketAddr>,
+    make: impl Fn(SocketAddr) -> io::Result<OwnedFd>,
+) -> io::Result<OwnedFd> {
     let mut last = None;
     for address in addresses {
         match make(address) {
@@ -285,7 +304,10 @@ macro_rules! waiting_methods {
             ///
             /// # Errors
             /// Returns [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a timeout of zero.
-            pub fn set_read_timeout(&self, timeout: Option<std::time::Duration>) -> std::io::Result<()> {
+            pub fn set_read_timeout(
+                &self,
+                timeout: Option<std::time::Duration>,
+            ) -> std::io::Result<()> {
                 self.0.set_timeout(Side::Read, timeout)
             }
 
@@ -302,7 +324,10 @@ macro_rules! waiting_methods {
             ///
             /// # Errors
             /// Returns [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a timeout of zero.
-            pub fn set_write_timeout(&self, timeout: Option<std::time::Duration>) -> std::io::Result<()> {
+            pub fn set_write_timeout(
+                &self,
+                timeout: Option<std::time::Duration>,
+            ) -> std::io::Result<()> {
                 self.0.set_timeout(Side::Write, timeout)
             }
 

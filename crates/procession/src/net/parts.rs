@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 
 use rustix::net::addr::SocketAddrArg;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, recvmsg, send, sendmsg, sendmsg_addr,
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, recvmsg, send,
+    sendmsg, sendmsg_addr,
 };
 
 use super::io::{Done, StreamSocket};
@@ -19,7 +20,10 @@ const TOGETHER_MAX: usize = 1024;
 const PARTS_MAX: usize = 1024;
 
 /// Writes as much as the stream has room for.
-pub(super) fn write_parts<T: StreamSocket>(stream: &T, parts: &[IoSlice<'_>]) -> io::Result<Done<usize>> {
+pub(super) fn write_parts<T: StreamSocket>(
+    stream: &T,
+    parts: &[IoSlice<'_>],
+) -> io::Result<Done<usize>> {
     let parts = &parts[..parts.len().min(PARTS_MAX)];
     let length = parts.iter().map(|part| part.len()).sum();
     let count = match parts {
@@ -40,7 +44,10 @@ pub(super) fn write_parts<T: StreamSocket>(stream: &T, parts: &[IoSlice<'_>]) ->
 }
 
 /// Reads as much as the stream has available.
-pub(super) fn read_parts<T: StreamSocket>(stream: &T, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Done<usize>> {
+pub(super) fn read_parts<T: StreamSocket>(
+    stream: &T,
+    buffers: &mut [IoSliceMut<'_>],
+) -> io::Result<Done<usize>> {
     let taken = buffers.len().min(PARTS_MAX);
     let buffers = &mut buffers[..taken];
     let room = buffers.iter().map(|buffer| buffer.len()).sum();
@@ -54,7 +61,11 @@ pub(super) fn send_parts(socket: impl AsFd, parts: &[IoSlice<'_>]) -> io::Result
     Ok(sendmsg(socket, parts, nothing, flags)?)
 }
 
-pub(super) fn send_parts_to(socket: impl AsFd, parts: &[IoSlice<'_>], to: &impl SocketAddrArg) -> io::Result<usize> {
+pub(super) fn send_parts_to(
+    socket: impl AsFd,
+    parts: &[IoSlice<'_>],
+    to: &impl SocketAddrArg,
+) -> io::Result<usize> {
     let (nothing, flags) = (&mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);
     Ok(sendmsg_addr(socket, to, parts, nothing, flags)?)
 }
@@ -64,6 +75,7 @@ pub(super) fn receive_parts(
     socket: impl AsFd,
     buffers: &mut [IoSliceMut<'_>],
 ) -> io::Result<(usize, Option<SocketAddrAny>)> {
-    let received = recvmsg(socket, buffers, &mut RecvAncillaryBuffer::default(), RecvFlags::empty())?;
+    let received =
+        recvmsg(socket, buffers, &mut RecvAncillaryBuffer::default(), RecvFlags::empty())?;
     Ok((received.bytes, received.address))
 }

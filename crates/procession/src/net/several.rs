@@ -190,10 +190,13 @@ pub fn poll(descriptors: &mut [PollFd], timeout: Option<Duration>) -> io::Result
     let Ok(together) = watch(descriptors).and_then(Io::new) else {
         return crate::blocking(|| ask(descriptors, timeout));
     };
-    let answered = coroutine::wait(together.run_within(Side::Read, timeout, |_| match ask_at_once(descriptors)? {
-        0 => Err(io::ErrorKind::WouldBlock.into()),
-        count => Ok(Done::whole(count)),
-    }));
+    let answered =
+        coroutine::wait(together.run_within(Side::Read, timeout, |_| {
+            match ask_at_once(descriptors)? {
+                0 => Err(io::ErrorKind::WouldBlock.into()),
+                count => Ok(Done::whole(count)),
+            }
+        }));
     match answered {
         Err(error) if error.kind() == io::ErrorKind::TimedOut => ask_at_once(descriptors),
         answered => answered,
@@ -211,7 +214,8 @@ fn ask(descriptors: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usiz
     let count = descriptors.len() as libc::nfds_t;
     // SAFETY: [transparent] the pointer and `count` describe a slice of `pollfd`s. `timeout` is
     // null or points to a value that outlives the call, and there is no signal mask.
-    let answered = unsafe { libc::ppoll(descriptors.as_mut_ptr().cast(), count, timeout, ptr::null()) };
+    let answered =
+        unsafe { libc::ppoll(descriptors.as_mut_ptr().cast(), count, timeout, ptr::null()) };
     usize::try_from(answered).map_err(|_| io::Error::last_os_error())
 }
 
@@ -222,7 +226,8 @@ fn ask_at_once(descriptors: &mut [PollFd]) -> io::Result<usize> {
 /// Returns a descriptor that becomes readable once one of `descriptors` may have a report.
 fn watch(descriptors: &[PollFd]) -> io::Result<OwnedFd> {
     let together = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let mut asked: Vec<_> = descriptors.iter().map(|one| (one.0.fd, one.0.events)).filter(|one| one.0 >= 0).collect();
+    let mut asked: Vec<_> =
+        descriptors.iter().map(|one| (one.0.fd, one.0.events)).filter(|one| one.0 >= 0).collect();
     // A descriptor that occurs several times is added once, with all flags that are asked for.
     asked.sort_unstable();
     asked.dedup_by(|later, first| {
@@ -250,7 +255,9 @@ const SHARED: i16 = libc::POLLIN
 fn add(together: &OwnedFd, descriptor: RawFd, events: i16) -> io::Result<()> {
     let mut event = libc::epoll_event { events: (events & SHARED) as u32, u64: 0 };
     // SAFETY: the event outlives the call, and `epoll_ctl` takes any number as a descriptor.
-    let added = unsafe { libc::epoll_ctl(together.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor, &raw mut event) };
+    let added = unsafe {
+        libc::epoll_ctl(together.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor, &raw mut event)
+    };
     if added == 0 {
         return Ok(());
     }

@@ -40,7 +40,8 @@ where
         while !buffer.is_empty() {
             let count = self.read(buffer).await?;
             if count == 0 {
-                let text = format!("the peer has closed the connection, {} bytes too early", buffer.len());
+                let text =
+                    format!("the peer has closed the connection, {} bytes too early", buffer.len());
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
             }
             buffer = &mut buffer[count..];
@@ -50,7 +51,8 @@ where
 
     pub(super) async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         // A peek consumes nothing, so a short result says nothing about what is left.
-        let call = |io: &T| Ok(Done::whole(rustix::net::recv(io, &mut *buffer, RecvFlags::PEEK)?.0));
+        let call =
+            |io: &T| Ok(Done::whole(rustix::net::recv(io, &mut *buffer, RecvFlags::PEEK)?.0));
         self.run(Side::Read, call).await
     }
 
@@ -87,7 +89,11 @@ where
         self.try_once(Side::Write, |io| write_parts(io, parts))
     }
 
-    pub(super) fn poll_read(&self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_read(
+        &self,
+        task: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         self.poll(Side::Read, task, |io| read_from(io, buffer))
     }
 
@@ -113,11 +119,19 @@ where
         self.poll(Side::Read, task, |io| read_parts(io, buffers))
     }
 
-    pub(super) fn poll_write(&self, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_write(
+        &self,
+        task: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.poll(Side::Write, task, |io| write_to(io, bytes))
     }
 
-    pub(super) fn poll_write_vectored(&self, task: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_write_vectored(
+        &self,
+        task: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         self.poll(Side::Write, task, |io| write_parts(io, parts))
     }
 
@@ -173,7 +187,10 @@ macro_rules! stream_methods {
             ///
             /// # Errors
             /// Returns the same errors as [`read`](Self::read).
-            pub async fn read_vectored(&self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
+            pub async fn read_vectored(
+                &self,
+                buffers: &mut [std::io::IoSliceMut<'_>],
+            ) -> std::io::Result<usize> {
                 self.0.read_vectored(buffers).await
             }
 
@@ -213,7 +230,10 @@ macro_rules! stream_methods {
             ///
             /// # Errors
             /// Returns the same errors as [`write`](Self::write).
-            pub async fn write_vectored(&self, parts: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+            pub async fn write_vectored(
+                &self,
+                parts: &[std::io::IoSlice<'_>],
+            ) -> std::io::Result<usize> {
                 self.0.write_vectored(parts).await
             }
 
@@ -252,7 +272,10 @@ macro_rules! stream_methods {
             ///
             /// # Errors
             /// Returns the same errors as [`try_read`](Self::try_read).
-            pub fn try_read_vectored(&self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
+            pub fn try_read_vectored(
+                &self,
+                buffers: &mut [std::io::IoSliceMut<'_>],
+            ) -> std::io::Result<usize> {
                 self.0.try_read_vectored(buffers)
             }
 
@@ -260,7 +283,10 @@ macro_rules! stream_methods {
             ///
             /// # Errors
             /// Returns the same errors as [`try_write`](Self::try_write).
-            pub fn try_write_vectored(&self, parts: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+            pub fn try_write_vectored(
+                &self,
+                parts: &[std::io::IoSlice<'_>],
+            ) -> std::io::Result<usize> {
                 self.0.try_write_vectored(parts)
             }
 
@@ -323,11 +349,17 @@ macro_rules! stream_methods {
         }
 
         impl super::half::Splits for $Stream {
-            fn read_some(&self, buffer: &mut [u8]) -> impl Future<Output = std::io::Result<usize>> + Send {
+            fn read_some(
+                &self,
+                buffer: &mut [u8],
+            ) -> impl Future<Output = std::io::Result<usize>> + Send {
                 self.read(buffer)
             }
 
-            fn write_some(&self, bytes: &[u8]) -> impl Future<Output = std::io::Result<usize>> + Send {
+            fn write_some(
+                &self,
+                bytes: &[u8],
+            ) -> impl Future<Output = std::io::Result<usize>> + Send {
                 self.write(bytes)
             }
         }
@@ -337,22 +369,29 @@ macro_rules! stream_methods {
         /// read timeout elapses, the error is `WouldBlock`, as in std.
         impl std::io::Read for &$Stream {
             fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-                crate::coroutine::wait($Stream::read(self, buffer)).map_err(super::stream::as_std_reports)
+                crate::coroutine::wait($Stream::read(self, buffer))
+                    .map_err(super::stream::as_std_reports)
             }
 
-            fn read_vectored(&mut self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
-                crate::coroutine::wait($Stream::read_vectored(self, buffers)).map_err(super::stream::as_std_reports)
+            fn read_vectored(
+                &mut self,
+                buffers: &mut [std::io::IoSliceMut<'_>],
+            ) -> std::io::Result<usize> {
+                crate::coroutine::wait($Stream::read_vectored(self, buffers))
+                    .map_err(super::stream::as_std_reports)
             }
         }
 
         /// Writes in blocking style, in the same way as the implementation of `Read`.
         impl std::io::Write for &$Stream {
             fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-                crate::coroutine::wait($Stream::write(self, bytes)).map_err(super::stream::as_std_reports)
+                crate::coroutine::wait($Stream::write(self, bytes))
+                    .map_err(super::stream::as_std_reports)
             }
 
             fn write_vectored(&mut self, parts: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
-                crate::coroutine::wait($Stream::write_vectored(self, parts)).map_err(super::stream::as_std_reports)
+                crate::coroutine::wait($Stream::write_vectored(self, parts))
+                    .map_err(super::stream::as_std_reports)
             }
 
             /// Does nothing, since a stream has no buffer.
@@ -367,7 +406,10 @@ macro_rules! stream_methods {
                 std::io::Read::read(&mut &*self, buffer)
             }
 
-            fn read_vectored(&mut self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
+            fn read_vectored(
+                &mut self,
+                buffers: &mut [std::io::IoSliceMut<'_>],
+            ) -> std::io::Result<usize> {
                 std::io::Read::read_vectored(&mut &*self, buffers)
             }
         }

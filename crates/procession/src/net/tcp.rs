@@ -165,7 +165,9 @@ impl TcpStream {
     pub async fn connect_timeout(host: impl Into<Host>, timeout: Duration) -> io::Result<Self> {
         match time::timeout(timeout, Self::connect(host)).await {
             Ok(connected) => connected,
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "not connected within the timeout")),
+            Err(_) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "not connected within the timeout"))
+            }
         }
     }
 
@@ -225,7 +227,11 @@ impl TcpStream {
     /// Returns the system's error.
     pub fn keepalive(&self) -> io::Result<Option<Duration>> {
         let socket = self.0.get();
-        Ok(if sockopt::socket_keepalive(socket)? { Some(sockopt::tcp_keepidle(socket)?) } else { None })
+        Ok(if sockopt::socket_keepalive(socket)? {
+            Some(sockopt::tcp_keepidle(socket)?)
+        } else {
+            None
+        })
     }
 
     /// Sets how long the connection is idle before the system probes the peer; see
@@ -288,7 +294,8 @@ impl TcpStream {
             None => 0,
             Some(Ok(timeout_ms @ 1..)) => timeout_ms.cast_unsigned(),
             Some(_) => {
-                let text = "cannot set a user timeout outside of 1 ms to 24 days: use None for no timeout";
+                let text =
+                    "cannot set a user timeout outside of 1 ms to 24 days: use None for no timeout";
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
         };

@@ -13,7 +13,11 @@ use super::{TcpStream, UnixStream};
 macro_rules! futures_io {
     ($Stream:ty) => {
         impl futures_io::AsyncRead for $Stream {
-            fn poll_read(self: Pin<&mut Self>, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                task: &mut Context<'_>,
+                buffer: &mut [u8],
+            ) -> Poll<io::Result<usize>> {
                 self.io().poll_read(task, buffer)
             }
 
@@ -27,7 +31,11 @@ macro_rules! futures_io {
         }
 
         impl futures_io::AsyncWrite for $Stream {
-            fn poll_write(self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                task: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
                 self.io().poll_write(task, bytes)
             }
 
@@ -79,7 +87,11 @@ macro_rules! tokio_io {
 
         #[cfg(feature = "tokio-io")]
         impl tokio::io::AsyncWrite for $Stream {
-            fn poll_write(self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                task: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
                 self.io().poll_write(task, bytes)
             }
 
@@ -130,7 +142,11 @@ macro_rules! hyper_rt {
 
         #[cfg(feature = "hyper")]
         impl hyper::rt::Write for $Stream {
-            fn poll_write(self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                task: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
                 self.io().poll_write(task, bytes)
             }
 

@@ -90,7 +90,11 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the errors of [`send_to`](Self::send_to). The system takes at most 1024 buffers.
-    pub async fn send_vectored_to(&self, parts: &[IoSlice<'_>], host: impl Into<Host>) -> io::Result<usize> {
+    pub async fn send_vectored_to(
+        &self,
+        parts: &[IoSlice<'_>],
+        host: impl Into<Host>,
+    ) -> io::Result<usize> {
         let addresses = host.into().addresses().await?;
         let address = addresses[0];
         self.0.run(Side::Write, |io| send_parts_to(io, parts, &address).map(Done::whole)).await
@@ -118,7 +122,10 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
-    pub async fn recv_vectored_from(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, SocketAddr)> {
+    pub async fn recv_vectored_from(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> io::Result<(usize, SocketAddr)> {
         let call = |io: &StdUdpSocket| {
             let (count, address) = receive_parts(io, buffers)?;
             let address = address.ok_or(io::Error::from(io::ErrorKind::InvalidData))?;
@@ -132,7 +139,9 @@ impl UdpSocket {
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
     pub async fn recv_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.0.run(Side::Read, |io| receive_parts(io, buffers).map(|(count, _)| Done::whole(count))).await
+        self.0
+            .run(Side::Read, |io| receive_parts(io, buffers).map(|(count, _)| Done::whole(count)))
+            .await
     }
 
     /// Like [`recv`](Self::recv), but leaves the datagram in the queue.

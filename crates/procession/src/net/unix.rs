@@ -6,15 +6,16 @@ use std::net::Shutdown;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{
-    SocketAddr, UnixDatagram as StdUnixDatagram, UnixListener as StdUnixListener, UnixStream as StdUnixStream,
+    SocketAddr, UnixDatagram as StdUnixDatagram, UnixListener as StdUnixListener,
+    UnixStream as StdUnixStream,
 };
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{
-    AddressFamily, RecvFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, connect, listen, recv, recvfrom,
-    socket_with,
+    AddressFamily, RecvFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, connect,
+    listen, recv, recvfrom, socket_with,
 };
 
 use super::accept::{BACKLOG, accept};
@@ -296,16 +297,26 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Returns the same errors as [`send_vectored`](Self::send_vectored).
-    pub async fn send_vectored_to(&self, parts: &[IoSlice<'_>], path: impl AsRef<Path>) -> io::Result<usize> {
+    pub async fn send_vectored_to(
+        &self,
+        parts: &[IoSlice<'_>],
+        path: impl AsRef<Path>,
+    ) -> io::Result<usize> {
         self.send_parts_to(parts, SocketAddrUnix::new(path.as_ref())?).await
     }
 
-    async fn send_parts_to(&self, parts: &[IoSlice<'_>], address: SocketAddrUnix) -> io::Result<usize> {
+    async fn send_parts_to(
+        &self,
+        parts: &[IoSlice<'_>],
+        address: SocketAddrUnix,
+    ) -> io::Result<usize> {
         let sends = async {
             loop {
                 match send_parts_to(self.0.get(), parts, &address) {
                     // The kernel reports when this socket has room, not when the receiver has.
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(BACKLOG_FULL_RETRY).await,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        sleep(BACKLOG_FULL_RETRY).await
+                    }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     result => return result,
                 }
@@ -313,7 +324,9 @@ impl UnixDatagram {
         };
         match self.write_timeout() {
             None => sends.await,
-            Some(limit) => timeout(limit, sends).await.unwrap_or_else(|_| Err(timed_out(Side::Write))),
+            Some(limit) => {
+                timeout(limit, sends).await.unwrap_or_else(|_| Err(timed_out(Side::Write)))
+            }
         }
     }
 
@@ -340,7 +353,9 @@ impl UnixDatagram {
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
     pub async fn recv_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.0.run(Side::Read, |io| receive_parts(io, buffers).map(|(count, _)| Done::whole(count))).await
+        self.0
+            .run(Side::Read, |io| receive_parts(io, buffers).map(|(count, _)| Done::whole(count)))
+            .await
     }
 
     /// Like [`recv`](Self::recv), but leaves the datagram in the queue.
@@ -348,7 +363,8 @@ impl UnixDatagram {
     /// # Errors
     /// Returns the same errors as [`recv`](Self::recv).
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let call = |io: &StdUnixDatagram| Ok(Done::whole(recv(io, &mut *buffer, RecvFlags::PEEK)?.0));
+        let call =
+            |io: &StdUnixDatagram| Ok(Done::whole(recv(io, &mut *buffer, RecvFlags::PEEK)?.0));
         self.0.run(Side::Read, call).await
     }
 

@@ -1,7 +1,8 @@
 //! What all workers and processes are doing: always available, read without stopping anything.
 //!
-//! Each number is true at some moment during the call; they are not of the same moment. The running side pays 4 instructions for each
-//! step (callgrind, `yield` with and without): counters are plain stores by the one thread that writes them.
+//! Each number is true at some moment during the call; they are not of the same moment. The running
+//! side pays 4 instructions for each step (callgrind, `yield` with and without): counters are plain
+//! stores by the one thread that writes them.
 
 use std::panic::Location;
 use std::time::Duration;
@@ -24,9 +25,11 @@ use crate::watchdog::state::StallSnapshot;
 pub struct Snapshot {
     /// Each worker, in the order of their numbers.
     pub workers: Vec<WorkerSnapshot>,
-    /// Each process that has not been forgotten: the ended ones whose result waits, too. In the order of their slots.
+    /// Each process that has not been forgotten: the ended ones whose result waits, too. In the
+    /// order of their slots.
     pub processes: Vec<ProcessSnapshot>,
-    /// Processes that no worker holds: those that came from outside, and those for which a worker had no room.
+    /// Processes that no worker holds: those that came from outside, and those for which a worker
+    /// had no room.
     pub global_queue: usize,
     /// Processes ever started.
     pub spawned: u64,
@@ -36,8 +39,8 @@ pub struct Snapshot {
     pub panicked: u64,
     /// Messages put into mailboxes.
     pub messages_sent: u64,
-    /// Messages received by processes that have ended since, and each 2^32 that another has received. The rest is in
-    /// [`ProcessSnapshot::received`].
+    /// Messages received by processes that have ended since, and each 2^32 that another has
+    /// received. The rest is in [`ProcessSnapshot::received`].
     pub messages_received: u64,
     /// Messages that were in the mailboxes of processes when those ended.
     pub messages_discarded: u64,
@@ -53,11 +56,12 @@ pub struct Snapshot {
     pub stalls: StallSnapshot,
     /// Blocking sections that workers have entered.
     pub blocking_sections: u64,
-    /// Slots that are never used again, since 2^31 references to their processes were made. The program
-    /// has most likely forgotten them ([`std::mem::forget`]).
+    /// Slots that are never used again, since 2^31 references to their processes were made. The
+    /// program has most likely forgotten them ([`std::mem::forget`]).
     pub slots_lost: u32,
-    /// Whether the system has membarrier(2). Without it, handing over to a process that was woken, spawning, and freeing the lock of a channel, a
-    /// semaphore or a worker's timers take one or two atomic read-modify-writes more, some nanoseconds each.
+    /// Whether the system has membarrier(2). Without it, handing over to a process that was woken,
+    /// spawning, and freeing the lock of a channel, a semaphore or a worker's timers take one or
+    /// two atomic read-modify-writes more, some nanoseconds each.
     pub membarrier: bool,
 }
 
@@ -111,8 +115,8 @@ pub struct WorkerSnapshot {
     pub bound: usize,
     /// Whether its next slot holds a process.
     pub next_slot: bool,
-    /// How long its current step has lasted at least: since the first snapshot that found it in this step. Workers read no clock for
-    /// this. `None` if it is in no step.
+    /// How long its current step has lasted at least: since the first snapshot that found it in
+    /// this step. Workers read no clock for this. `None` if it is in no step.
     pub step_age: Option<Duration>,
 }
 
@@ -134,20 +138,24 @@ pub struct ProcessSnapshot {
     pub state: ProcessState,
     /// What it waits for, if it waits.
     pub waiting: Waiting,
-    /// Messages sent to it and not received. With a reader, a writer and this one at once, it may be off by those under way and, if more
-    /// than 65536 are in an unbounded one, be so many too small for a moment.
+    /// Messages sent to it and not received. With a reader, a writer and this one at once, it may
+    /// be off by those under way and, if more than 65536 are in an unbounded one, be so many too
+    /// small for a moment.
     pub mailbox: u32,
     /// The longest that the mailbox was when the process looked into it, or now.
     pub mailbox_high_water: u32,
-    /// Messages that it has received; counted from 0 again after 2^32, which [`Snapshot::messages_received`] then has.
+    /// Messages that it has received; counted from 0 again after 2^32, which
+    /// [`Snapshot::messages_received`] then has.
     pub received: u32,
     /// How its mailbox is doing, if that is bounded.
     pub bounded: Option<MailboxSnapshot>,
-    /// How often it was dispatched: its steps, and those in which a state machine found nothing that it waits for.
+    /// How often it was dispatched: its steps, and those in which a state machine found nothing
+    /// that it waits for.
     pub steps: u32,
 }
 
-/// A process that waits, as [`Scheduler::run_until_idle`](crate::Scheduler::run_until_idle) finds it.
+/// A process that waits, as [`Scheduler::run_until_idle`](crate::Scheduler::run_until_idle) finds
+/// it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaitingProcess {
@@ -161,7 +169,8 @@ pub struct WaitingProcess {
     pub waiting: Waiting,
 }
 
-/// A process that had not ended when the time was over, as [`Scheduler::shutdown`](crate::Scheduler::shutdown) finds it.
+/// A process that had not ended when the time was over, as
+/// [`Scheduler::shutdown`](crate::Scheduler::shutdown) finds it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct UnfinishedProcess {
@@ -171,8 +180,9 @@ pub struct UnfinishedProcess {
     pub label: Option<String>,
     /// Where it was spawned.
     pub location: &'static Location<'static>,
-    /// Where it is. `Running` is a step, or a `Drop`, that has not returned; `Complete` is the `Drop` of its result, if anybody else knew the
-    /// process; `Ready` may be the `Drop` of one that never had a step.
+    /// Where it is. `Running` is a step, or a `Drop`, that has not returned; `Complete` is the
+    /// `Drop` of its result, if anybody else knew the process; `Ready` may be the `Drop` of one
+    /// that never had a step.
     pub state: ProcessState,
 }
 
@@ -209,7 +219,8 @@ pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<Unfinished
     })
 }
 
-/// The processes whose steps run, by their slots, as far as the slots still have them when they are looked at.
+/// The processes whose steps run, by their slots, as far as the slots still have them when they are
+/// looked at.
 fn in_steps(shared: &Shared) -> Vec<u32> {
     // Ordering: Acquire pairs with the Release of `Local::run`.
     let seats = shared.all_seats().filter(|seat| seat.step.load(Acquire) % 2 == 1);
@@ -233,7 +244,8 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
         workers: workers(shared),
         processes: each(shared, |slot, seen| {
             // Complete without a handle, it has been forgotten, even if somebody keeps an address.
-            (!seen.is_complete() || seen.has_handle()).then(|| process(slot, state(slot, seen, &in_steps)))
+            (!seen.is_complete() || seen.has_handle())
+                .then(|| process(slot, state(slot, seen, &in_steps)))
         }),
         global_queue: shared.global.len() + shared.overflow.len(),
         ended,
@@ -265,7 +277,12 @@ fn timers(shared: &Shared) -> TimerSnapshot {
 
 fn descriptors(shared: &Shared) -> DescriptorSnapshot {
     let (registered, polls, events) = shared.poller.counts();
-    DescriptorSnapshot { registered, polls, events, accepts_put_off: shared.poller.starved.refused() }
+    DescriptorSnapshot {
+        registered,
+        polls,
+        events,
+        accepts_put_off: shared.poller.starved.refused(),
+    }
 }
 
 fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {

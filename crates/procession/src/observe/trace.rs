@@ -1,20 +1,27 @@
-//! What subscribers of the crate `tracing` are told: a span for each process, and an event for each stall.
+//! What subscribers of the crate `tracing` are told: a span for each process, and an event for each
+//! stall.
 //!
 //! # Spans
 //!
-//! The span of a process, `process` of the target `procession`, at the level `INFO`, is a root: never a child of the span that its spawner or
-//! the sender of a message happened to be in, which would stay open as long as all that ever came of it. It *follows from* the span
-//! in which it was spawned. Fields: `pid`, `kind`, `spawned_at`; `label` and `parent`, if there are any; `exit`, once it has ended.
+//! The span of a process, `process` of the target `procession`, at the level `INFO`, is a root:
+//! never a child of the span that its spawner or the sender of a message happened to be in, which
+//! would stay open as long as all that ever came of it. It *follows from* the span in which it was
+//! spawned. Fields: `pid`, `kind`, `spawned_at`; `label` and `parent`, if there are any; `exit`,
+//! once it has ended.
 //!
-//! It is entered for each step, and for the `Drop` of what the process holds, and closed when the process ends, also if its handle is kept. If
-//! no subscriber wants it, the process is as it would be without this; then a spawn costs one load more.
+//! It is entered for each step, and for the `Drop` of what the process holds, and closed when the
+//! process ends, also if its handle is kept. If no subscriber wants it, the process is as it would
+//! be without this; then a spawn costs one load more.
 //!
-//! A job of [`spawn_blocking`](crate::spawn_blocking()) is no process, and has no span of its own: it is the work of whoever submitted it, on another
-//! thread, so it runs in the span in which it was submitted. That one stays open until the job is over, also if the process has ended
-//! before: a job that runs cannot be ended. Jobs of other pools run in no span but those that they make; the processes of async pools have none,
-//! since there is one for each job (a job takes 3 to 5 % longer if it is only asked whether anybody wants one).
+//! A job of [`spawn_blocking`](crate::spawn_blocking()) is no process, and has no span of its own:
+//! it is the work of whoever submitted it, on another thread, so it runs in the span in which it
+//! was submitted. That one stays open until the job is over, also if the process has ended before:
+//! a job that runs cannot be ended. Jobs of other pools run in no span but those that they make;
+//! the processes of async pools have none, since there is one for each job (a job takes 3 to 5 %
+//! longer if it is only asked whether anybody wants one).
 //!
-//! A subscriber is the user's code: what it panics with in a step is the process's panic, and elsewhere is dropped.
+//! A subscriber is the user's code: what it panics with in a step is the process's panic, and
+//! elsewhere is dropped.
 
 use std::any::Any;
 use std::mem;

@@ -157,14 +157,20 @@ impl Builder {
     fn build_async_in(self, shared: Arc<Shared>) -> Result<AsyncPool, PoolError> {
         Entrance::open(
             &self,
-            Processes::resting(shared, |reservation, worker, job: Job| job.0.launch(reservation, worker)),
+            Processes::resting(shared, |reservation, worker, job: Job| {
+                job.0.launch(reservation, worker)
+            }),
         )
         .map(AsyncPool)
     }
 }
 
 impl AsyncPool {
-    async fn put_with_handle<F>(&self, future: F, policy: FullPolicy) -> Result<JobHandle<F::Output>, SubmitError<F>>
+    async fn put_with_handle<F>(
+        &self,
+        future: F,
+        policy: FullPolicy,
+    ) -> Result<JobHandle<F::Output>, SubmitError<F>>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
@@ -187,7 +193,11 @@ impl AsyncPool {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.inner().put_async(prepared(future, None), self.0.policy(), into_job).await.map(drop).map_err(refused)
+        self.inner()
+            .put_async(prepared(future, None), self.0.policy(), into_job)
+            .await
+            .map(drop)
+            .map_err(refused)
     }
 
     /// Runs a future, and returns a handle to the result. If the pool is full, does what
@@ -214,7 +224,11 @@ impl AsyncPool {
     ///
     /// # Cancellation
     /// Like [`execute`](Self::execute).
-    pub async fn submit_timeout<F>(&self, future: F, timeout: Duration) -> Result<JobHandle<F::Output>, SubmitError<F>>
+    pub async fn submit_timeout<F>(
+        &self,
+        future: F,
+        timeout: Duration,
+    ) -> Result<JobHandle<F::Output>, SubmitError<F>>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,

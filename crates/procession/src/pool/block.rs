@@ -39,7 +39,10 @@ pub(super) fn deadline_after(timeout: Option<Duration>) -> u64 {
 }
 
 /// Polls on this thread until there is a result. Returns `None` after the timeout.
-pub(super) fn block<T>(timeout: Option<Duration>, mut poll: impl FnMut(&mut TaskContext<'_>) -> Poll<T>) -> Option<T> {
+pub(super) fn block<T>(
+    timeout: Option<Duration>,
+    mut poll: impl FnMut(&mut TaskContext<'_>) -> Poll<T>,
+) -> Option<T> {
     let deadline = deadline_after(timeout);
     let thread = Arc::new(ThreadWaker::default());
     let waker = Waker::from(Arc::clone(&thread));

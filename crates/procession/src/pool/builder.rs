@@ -180,7 +180,10 @@ impl Builder {
     ///
     /// Default: the payload is dropped. The panic hook of the program has printed its message
     /// before, and the pool counts the panic.
-    pub fn on_panic(mut self, handler: impl Fn(Box<dyn Any + Send>) + Send + Sync + 'static) -> Self {
+    pub fn on_panic(
+        mut self,
+        handler: impl Fn(Box<dyn Any + Send>) + Send + Sync + 'static,
+    ) -> Self {
         self.hooks.panic = Some(Arc::new(handler));
         self
     }

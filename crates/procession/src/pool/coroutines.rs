@@ -28,19 +28,31 @@ pub(super) trait Runs: Send {
 }
 
 /// Returns an engine of coroutines that run their jobs by `run`.
-pub(super) fn coroutines<J, R>(builder: &Builder, shared: Arc<Shared>, run: R) -> Result<Processes<J>, PoolError>
+pub(super) fn coroutines<J, R>(
+    builder: &Builder,
+    shared: Arc<Shared>,
+    run: R,
+) -> Result<Processes<J>, PoolError>
 where
     J: Send + 'static,
     R: Fn(J) -> Settled + Clone + Send + Sync + 'static,
 {
     if shared.stacks.is_none() {
-        let text = format!("scheduler {:?} was built without Builder::enable_coroutines", shared.name);
+        let text =
+            format!("scheduler {:?} was built without Builder::enable_coroutines", shared.name);
         return Err(PoolError::Invalid(text));
     }
-    Ok(Processes::parking(builder, shared, move |options, worker, shared| start(options, worker, shared, run.clone())))
+    Ok(Processes::parking(builder, shared, move |options, worker, shared| {
+        start(options, worker, shared, run.clone())
+    }))
 }
 
-fn start<J, R>(options: SpawnOptions, worker: Worker<J>, shared: Arc<Shared>, run: R) -> io::Result<()>
+fn start<J, R>(
+    options: SpawnOptions,
+    worker: Worker<J>,
+    shared: Arc<Shared>,
+    run: R,
+) -> io::Result<()>
 where
     J: Send + 'static,
     R: Fn(J) -> Settled + Send + 'static,
@@ -52,7 +64,11 @@ where
 }
 
 /// The main function of a worker. A closure runs outside of polls, so that it can be suspended.
-fn work<J: Send + 'static>(mut worker: Worker<J>, shared: &Arc<Shared>, run: impl Fn(J) -> Settled) {
+fn work<J: Send + 'static>(
+    mut worker: Worker<J>,
+    shared: &Arc<Shared>,
+    run: impl Fn(J) -> Settled,
+) {
     worker.inner.hooks.run_start();
     let mut idle = None;
     let mut order = coroutine::wait(worker.await_order(shared, &mut idle));
@@ -71,8 +87,9 @@ fn work<J: Send + 'static>(mut worker: Worker<J>, shared: &Arc<Shared>, run: imp
 
 /// Runs user code like [`caught`], but lets the unwinding of the coroutine itself go on.
 pub(super) fn caught_in_coroutine<T>(closure: impl FnOnce() -> T) -> Caught<T> {
-    caught(closure)
-        .or_else(|payload| if coroutine::is_unwinding(&*payload) { resume_unwind(payload) } else { Err(payload) })
+    caught(closure).or_else(|payload| {
+        if coroutine::is_unwinding(&*payload) { resume_unwind(payload) } else { Err(payload) }
+    })
 }
 
 /// A closure, and the promise of its result, if the job has a handle.
@@ -172,7 +189,11 @@ impl Builder {
 }
 
 impl CoPool {
-    async fn put_with_handle<F, T>(&self, closure: F, policy: FullPolicy) -> Result<JobHandle<T>, SubmitError<F>>
+    async fn put_with_handle<F, T>(
+        &self,
+        closure: F,
+        policy: FullPolicy,
+    ) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
@@ -191,8 +212,15 @@ impl CoPool {
     ///
     /// # Cancellation
     /// If it is dropped while it waits, it leaves the wait list and drops the closure.
-    pub async fn execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
-        self.inner().put_async(boxed(closure, None), self.0.policy(), into_job).await.map(drop).map_err(refused)
+    pub async fn execute<F: FnOnce() + Send + 'static>(
+        &self,
+        closure: F,
+    ) -> Result<(), SubmitError<F>> {
+        self.inner()
+            .put_async(boxed(closure, None), self.0.policy(), into_job)
+            .await
+            .map(drop)
+            .map_err(refused)
     }
 
     /// Runs a closure, and returns a handle to the result. If the pool is full, does what
@@ -219,7 +247,11 @@ impl CoPool {
     ///
     /// # Cancellation
     /// Like [`execute`](Self::execute).
-    pub async fn submit_timeout<F, T>(&self, closure: F, timeout: Duration) -> Result<JobHandle<T>, SubmitError<F>>
+    pub async fn submit_timeout<F, T>(
+        &self,
+        closure: F,
+        timeout: Duration,
+    ) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
@@ -231,7 +263,10 @@ impl CoPool {
     ///
     /// # Errors
     /// [`SubmitError`], which holds the closure.
-    pub fn try_execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
+    pub fn try_execute<F: FnOnce() + Send + 'static>(
+        &self,
+        closure: F,
+    ) -> Result<(), SubmitError<F>> {
         crate::scheduler::budget::spend();
         self.inner().put_now(boxed(closure, None), into_job).map(drop).map_err(refused)
     }

@@ -96,7 +96,10 @@ pub(super) struct Inner<J> {
 
 impl<J> fmt::Debug for Inner<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("name", &self.name).field("stats", &self.stats()).finish_non_exhaustive()
+        f.debug_struct("Pool")
+            .field("name", &self.name)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }
 
@@ -138,7 +141,10 @@ impl<J> Inner<J> {
 
     /// Runs a step that may start workers, and does what the step leaves to be done outside the
     /// lock.
-    pub(super) fn step<R>(self: &Arc<Self>, step: impl FnOnce(&Core<J>, Start<'_, J>) -> (R, Wakes<J>)) -> R {
+    pub(super) fn step<R>(
+        self: &Arc<Self>,
+        step: impl FnOnce(&Core<J>, Start<'_, J>) -> (R, Wakes<J>),
+    ) -> R {
         let Some(shared) = self.engine.scheduler().filter(|_| self.engine.rests()) else {
             return self.woken(step(&self.core, &mut || self.start()));
         };
@@ -147,7 +153,8 @@ impl<J> Inner<J> {
         // move on while a caller waits for one of them.
         let stopped = shared.stop_clock();
         let mut reservations = Reservations::default();
-        let (result, mut wakes) = step(&self.core, &mut || reservations.add(&held).map(|()| Idle::new_resting()));
+        let (result, mut wakes) =
+            step(&self.core, &mut || reservations.add(&held).map(|()| Idle::new_resting()));
         for (launch, reservation) in wakes.launches.drain().zip(reservations.granted.drain()) {
             self.engine.launch(self, launch, reservation);
         }
@@ -180,7 +187,12 @@ impl<J> Inner<J> {
     fn arc(&self) -> Arc<Self> {
         self.me.upgrade().expect("the caller of a method holds the pool")
     }
-    pub(super) fn finish(&self, idle: impl FnOnce() -> Idle<J>, ticket: u64, ended: Ended) -> Next<J> {
+    pub(super) fn finish(
+        &self,
+        idle: impl FnOnce() -> Idle<J>,
+        ticket: u64,
+        ended: Ended,
+    ) -> Next<J> {
         self.woken(self.core.finish(idle, ticket, ended))
     }
 

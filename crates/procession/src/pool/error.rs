@@ -76,7 +76,9 @@ impl<F> fmt::Display for SubmitError<F> {
         f.write_str("cannot submit to the pool: ")?;
         f.write_str(match &self.kind {
             SubmitErrorKind::Full => "it is full",
-            SubmitErrorKind::TooManyWaiting => "it is full, and the limit of waiting submitters is reached",
+            SubmitErrorKind::TooManyWaiting => {
+                "it is full, and the limit of waiting submitters is reached"
+            }
             SubmitErrorKind::Closed => "it is closed",
             SubmitErrorKind::TimedOut => "it was full until the timeout",
             SubmitErrorKind::WouldDeadlock => "all its jobs wait for a place in it",
@@ -118,7 +120,9 @@ impl fmt::Display for JobError {
             Self::Panicked(text) => write!(f, "the job panicked: {text}"),
             Self::Cancelled => f.write_str("the job was cancelled"),
             Self::Refused => f.write_str("the job was refused: no worker could be started for it"),
-            Self::WouldDeadlock => f.write_str("cannot wait for the job: all jobs of its pool wait for one another"),
+            Self::WouldDeadlock => {
+                f.write_str("cannot wait for the job: all jobs of its pool wait for one another")
+            }
             Self::Taken => f.write_str("the result of the job was taken already"),
         }
     }
@@ -142,8 +146,12 @@ impl fmt::Display for PoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invalid(text) => write!(f, "cannot build or resize the pool: {text}"),
-            Self::Worker(_) => f.write_str("cannot build the pool: one of its first workers could not be started"),
-            Self::NotDrained => f.write_str("cannot reopen the pool: it is open, or still has jobs or workers"),
+            Self::Worker(_) => {
+                f.write_str("cannot build the pool: one of its first workers could not be started")
+            }
+            Self::NotDrained => {
+                f.write_str("cannot reopen the pool: it is open, or still has jobs or workers")
+            }
         }
     }
 }

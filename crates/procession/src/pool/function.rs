@@ -133,7 +133,8 @@ impl Builder {
             let outcome = call.run(|argument| caught(|| function(argument)));
             inner.hooks.ended(outcome)
         };
-        Entrance::open(&self, Threads { run: Box::new(run), stack_size: self.stack_size }).map(FnPool)
+        Entrance::open(&self, Threads { run: Box::new(run), stack_size: self.stack_size })
+            .map(FnPool)
     }
 
     /// Builds a pool of async processes that run `function`, of the scheduler that the calling
@@ -237,7 +238,8 @@ impl Builder {
         T: Send + 'static,
     {
         let function = Arc::new(function);
-        let run = move |call: Call<A, T>| call.run(|argument| caught_in_coroutine(|| function(argument)));
+        let run =
+            move |call: Call<A, T>| call.run(|argument| caught_in_coroutine(|| function(argument)));
         let engine = coroutines(&self, shared, run)?;
         Entrance::open(&self, engine).map(AsyncFnPool)
     }
@@ -252,7 +254,11 @@ impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
         self.inner().put(detached_call(argument), policy, |call| call).map(drop).map_err(refused)
     }
 
-    fn put_with_handle(&self, argument: A, policy: FullPolicy) -> Result<JobHandle<T>, SubmitError<A>> {
+    fn put_with_handle(
+        &self,
+        argument: A,
+        policy: FullPolicy,
+    ) -> Result<JobHandle<T>, SubmitError<A>> {
         let (call, cell) = call_with_handle(argument);
         let ticket = self.inner().put(call, policy, |call| call).map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
@@ -305,13 +311,21 @@ impl<A: Send + 'static, T: Send + 'static> FnPool<A, T> {
     ///
     /// # Blocking
     /// Blocks the thread while it waits for a place.
-    pub fn submit_timeout(&self, argument: A, timeout: Duration) -> Result<JobHandle<T>, SubmitError<A>> {
+    pub fn submit_timeout(
+        &self,
+        argument: A,
+        timeout: Duration,
+    ) -> Result<JobHandle<T>, SubmitError<A>> {
         self.put_with_handle(argument, FullPolicy::Wait(Some(timeout)))
     }
 }
 
 impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
-    async fn put_with_handle(&self, argument: A, policy: FullPolicy) -> Result<JobHandle<T>, SubmitError<A>> {
+    async fn put_with_handle(
+        &self,
+        argument: A,
+        policy: FullPolicy,
+    ) -> Result<JobHandle<T>, SubmitError<A>> {
         let (call, cell) = async_call_with_handle(argument);
         let ticket = self.inner().put_async(call, policy, |call| call).await.map_err(refused)?;
         Ok(JobHandle::new(self.inner(), cell, ticket))
@@ -326,7 +340,8 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     /// # Cancellation
     /// If it is dropped while it waits, it leaves the wait list and drops the argument.
     pub async fn execute(&self, argument: A) -> Result<(), SubmitError<A>> {
-        let put = self.inner().put_async(async_detached_call(argument), self.0.policy(), |call| call);
+        let put =
+            self.inner().put_async(async_detached_call(argument), self.0.policy(), |call| call);
         put.await.map(drop).map_err(refused)
     }
 
@@ -350,7 +365,11 @@ impl<A: Send + 'static, T: Send + 'static> AsyncFnPool<A, T> {
     ///
     /// # Cancellation
     /// Like [`execute`](Self::execute).
-    pub async fn submit_timeout(&self, argument: A, timeout: Duration) -> Result<JobHandle<T>, SubmitError<A>> {
+    pub async fn submit_timeout(
+        &self,
+        argument: A,
+        timeout: Duration,
+    ) -> Result<JobHandle<T>, SubmitError<A>> {
         self.put_with_handle(argument, FullPolicy::Wait(Some(timeout))).await
     }
 

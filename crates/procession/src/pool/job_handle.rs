@@ -138,7 +138,9 @@ impl<T> JobHandle<T> {
             return Ok(Err(JobError::Refused));
         };
         let result = match taken.pool.scheduler() {
-            Some(shared) => block_on::block_on(&shared, async { time::timeout(timeout, &mut self).await.ok() }),
+            Some(shared) => {
+                block_on::block_on(&shared, async { time::timeout(timeout, &mut self).await.ok() })
+            }
             None => block(Some(timeout), |task| self.poll_result(task.waker())),
         };
         result.ok_or(self)
@@ -177,6 +179,8 @@ impl<T> Future for JobHandle<T> {
 
 impl<T> fmt::Debug for JobHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JobHandle").field("is_finished", &self.is_finished()).finish_non_exhaustive()
+        f.debug_struct("JobHandle")
+            .field("is_finished", &self.is_finished())
+            .finish_non_exhaustive()
     }
 }

@@ -98,7 +98,8 @@ struct Watch<'a, J: Send + 'static> {
 
 impl<J: Send + 'static> Watch<'_, J> {
     fn poll_quiescence(&self, task: &mut TaskContext<'_>) -> Poll<()> {
-        let (is_calm, waker) = self.inner.core.watch(self.number, self.quiescence, task.waker().clone());
+        let (is_calm, waker) =
+            self.inner.core.watch(self.number, self.quiescence, task.waker().clone());
         drop(waker);
         if is_calm {
             return Poll::Ready(());

@@ -62,7 +62,12 @@ pub struct MultiPool<P = Pool> {
 impl<P> Clone for MultiPool<P> {
     fn clone(&self) -> Self {
         let Self { members, balance, next, on_full } = self;
-        Self { members: Arc::clone(members), balance: *balance, next: Arc::clone(next), on_full: *on_full }
+        Self {
+            members: Arc::clone(members),
+            balance: *balance,
+            next: Arc::clone(next),
+            on_full: *on_full,
+        }
     }
 }
 
@@ -98,11 +103,17 @@ impl Builder {
         mut build: impl FnMut(Self) -> Result<P, PoolError>,
     ) -> Result<MultiPool<P>, PoolError> {
         if !(1..=MEMBERS_MAX).contains(&count) {
-            let text = format!("the number of pools is {count}, but must be from 1 to {MEMBERS_MAX}");
+            let text =
+                format!("the number of pools is {count}, but must be from 1 to {MEMBERS_MAX}");
             return Err(PoolError::Invalid(text));
         }
         let members = (0..count).map(|_| build(self.clone())).collect::<Result<_, _>>()?;
-        Ok(MultiPool { members, balance, next: Arc::new(AtomicUsize::new(0)), on_full: self.on_full })
+        Ok(MultiPool {
+            members,
+            balance,
+            next: Arc::new(AtomicUsize::new(0)),
+            on_full: self.on_full,
+        })
     }
 }
 
@@ -120,7 +131,9 @@ impl<P: Pooling> MultiPool<P> {
     pub fn pick(&self) -> &P {
         match self.balance {
             // Relaxed: the numbers only have to differ.
-            Balance::RoundRobin => &self.members[self.next.fetch_add(1, Relaxed) % self.members.len()],
+            Balance::RoundRobin => {
+                &self.members[self.next.fetch_add(1, Relaxed) % self.members.len()]
+            }
             Balance::LeastLoaded => self.least_loaded(),
         }
     }
@@ -186,7 +199,8 @@ impl<P: Pooling> MultiPool<P> {
     fn wait_for_all(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
         let deadline = deadline_after(timeout);
         self.members.iter().try_for_each(|member| {
-            let left = timeout.map(|_| Duration::from_nanos(deadline.saturating_sub(world().now())));
+            let left =
+                timeout.map(|_| Duration::from_nanos(deadline.saturating_sub(world().now())));
             member.inner().wait(left)
         })
     }
@@ -207,8 +221,15 @@ impl<P: Pooling> MultiPool<P> {
 
     /// Returns a job that must wait for its chosen member or run here, unless the policy is to
     /// refuse.
-    fn insist<'a, C>(&self, (chosen, error): Unplaced<'a, P, C>) -> Result<(&'a P, C), SubmitError<C>> {
-        if error.is_full() && self.on_full != OnFull::Refuse { Ok((chosen, error.into_inner())) } else { Err(error) }
+    fn insist<'a, C>(
+        &self,
+        (chosen, error): Unplaced<'a, P, C>,
+    ) -> Result<(&'a P, C), SubmitError<C>> {
+        if error.is_full() && self.on_full != OnFull::Refuse {
+            Ok((chosen, error.into_inner()))
+        } else {
+            Err(error)
+        }
     }
 }
 
@@ -305,7 +326,10 @@ impl MultiPool<AsyncPool> {
     ///
     /// # Errors
     /// [`SubmitError`], which holds the future.
-    pub async fn execute<F: Future<Output = ()> + Send + 'static>(&self, future: F) -> Result<(), SubmitError<F>> {
+    pub async fn execute<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        future: F,
+    ) -> Result<(), SubmitError<F>> {
         match self.offer(future, AsyncPool::try_execute) {
             Ok(()) => Ok(()),
             Err(left) => {
@@ -340,7 +364,10 @@ impl MultiPool<CoPool> {
     ///
     /// # Errors
     /// [`SubmitError`], which holds the closure.
-    pub async fn execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
+    pub async fn execute<F: FnOnce() + Send + 'static>(
+        &self,
+        closure: F,
+    ) -> Result<(), SubmitError<F>> {
         match self.offer(closure, CoPool::try_execute) {
             Ok(()) => Ok(()),
             Err(left) => {

@@ -218,8 +218,10 @@ impl<T: Send + 'static> ObjectPool<T> {
         let in_shared = || pool.shared.lock().objects.pop();
         // Objects come before victims, so that victims can age. Then come the shards of other
         // threads, nearest first.
-        let elsewhere =
-            || (0..pool.shards.len()).find_map(|step| pool.shards[(own + step) % pool.shards.len()].lock().take());
+        let elsewhere = || {
+            (0..pool.shards.len())
+                .find_map(|step| pool.shards[(own + step) % pool.shards.len()].lock().take())
+        };
         in_own.or_else(in_shared).or_else(elsewhere).or_else(|| pool.shared.lock().take())
     }
 
@@ -262,7 +264,10 @@ impl<T: Send + 'static> ObjectPool<T> {
         let due = pool.next_rotation.load(Relaxed);
         // Only one thread rotates. Relaxed: the tiers have locks.
         if now < due
-            || pool.next_rotation.compare_exchange(due, now.saturating_add(pool.expiry), Relaxed, Relaxed).is_err()
+            || pool
+                .next_rotation
+                .compare_exchange(due, now.saturating_add(pool.expiry), Relaxed, Relaxed)
+                .is_err()
         {
             return 0;
         }
@@ -301,7 +306,10 @@ impl<T: Send + 'static> ObjectPool<T> {
 impl<T: Send + 'static> fmt::Debug for ObjectPool<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (objects, victims) = self.kept_objects();
-        f.debug_struct("ObjectPool").field("objects", &objects).field("victims", &victims).finish_non_exhaustive()
+        f.debug_struct("ObjectPool")
+            .field("objects", &objects)
+            .field("victims", &victims)
+            .finish_non_exhaustive()
     }
 }
 

@@ -33,7 +33,10 @@ impl<J> Clone for Entrance<J> {
 }
 
 impl<J> Entrance<J> {
-    pub(super) fn open(builder: &Builder, engine: impl Engine<J> + 'static) -> Result<Self, PoolError>
+    pub(super) fn open(
+        builder: &Builder,
+        engine: impl Engine<J> + 'static,
+    ) -> Result<Self, PoolError>
     where
         J: Send + 'static,
     {
@@ -51,13 +54,21 @@ impl<J> Entrance<J> {
     }
 }
 
-fn make<J: Send + 'static>(builder: &Builder, engine: Box<dyn Engine<J>>) -> Result<Arc<Inner<J>>, PoolError> {
+fn make<J: Send + 'static>(
+    builder: &Builder,
+    engine: Box<dyn Engine<J>>,
+) -> Result<Arc<Inner<J>>, PoolError> {
     check_capacity(builder.limits.capacity)?;
     if builder.name.contains('\0') {
-        return Err(PoolError::Invalid(format!("name is {:?}, but must not contain a NUL", builder.name)));
+        return Err(PoolError::Invalid(format!(
+            "name is {:?}, but must not contain a NUL",
+            builder.name
+        )));
     }
-    let limits = Limits { rests: engine.rests(), threads: engine.scheduler().is_none(), ..builder.limits };
-    let inner = Inner::new(builder.name.clone(), limits, builder.keep_alive, builder.hooks.clone(), engine);
+    let limits =
+        Limits { rests: engine.rests(), threads: engine.scheduler().is_none(), ..builder.limits };
+    let inner =
+        Inner::new(builder.name.clone(), limits, builder.keep_alive, builder.hooks.clone(), engine);
     if let Err(error) = inner.prestart(builder.prestart) {
         inner.close();
         return Err(PoolError::Worker(error));
@@ -281,7 +292,11 @@ impl<'a, P: Pooling> Permit<'a, P> {
     }
 
     /// Enters a job into the place.
-    pub(super) fn enter<C>(mut self, content: C, make: impl FnOnce(C) -> P::Job) -> Result<u64, SubmitError<C>> {
+    pub(super) fn enter<C>(
+        mut self,
+        content: C,
+        make: impl FnOnce(C) -> P::Job,
+    ) -> Result<u64, SubmitError<C>> {
         let generation = self.generation.take().expect("a permit is used once");
         let inner = self.pool.inner();
         let entered = inner.enter_reserved(generation, content, make);

@@ -82,7 +82,8 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
         let Kind::Parking(start) = &self.kind else {
             unreachable!("a resting worker is launched");
         };
-        let worker = Worker { inner: Arc::clone(inner), seat: Arc::clone(seat), runs: None, is_done: false };
+        let worker =
+            Worker { inner: Arc::clone(inner), seat: Arc::clone(seat), runs: None, is_done: false };
         let mut options = self.options();
         if let Some(bytes) = self.stack_size {
             options = options.stack_size(bytes);
@@ -91,7 +92,9 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
         // Ordering: AcqRel pairs with the exchange in the worker's `Drop`. One of the two comes
         // first.
         match seat.launch.swap(launch::STARTED, AcqRel) {
-            launch::ENDED => Err(refused.unwrap_or_else(|| io::Error::other("the scheduler is shutting down"))),
+            launch::ENDED => {
+                Err(refused.unwrap_or_else(|| io::Error::other("the scheduler is shutting down")))
+            }
             _ => Ok(()),
         }
     }
@@ -102,7 +105,11 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
         };
         let Launch { ticket, job, has_begun } = launch;
         let begins = !has_begun && inner.hooks.has_life();
-        launcher(reservation, JobWorker { inner: Arc::clone(inner), ticket, is_busy: true, begins }, job);
+        launcher(
+            reservation,
+            JobWorker { inner: Arc::clone(inner), ticket, is_busy: true, begins },
+            job,
+        );
     }
 
     fn run(&self, _: &Inner<J>, _: J) -> Ended {
@@ -190,7 +197,12 @@ impl<J: Send + 'static> Drop for Worker<J> {
         }
         // While the worker is being started, its pool is locked and does not count it yet.
         // Ordering: AcqRel, as in `start`.
-        if self.seat.launch.compare_exchange(launch::STARTING, launch::ENDED, AcqRel, Acquire).is_err() {
+        if self
+            .seat
+            .launch
+            .compare_exchange(launch::STARTING, launch::ENDED, AcqRel, Acquire)
+            .is_err()
+        {
             self.inner.died(Some(&self.seat), self.runs);
         }
     }
@@ -210,7 +222,11 @@ impl<J: Send + 'static> Worker<J> {
         self.is_done = true;
     }
 
-    pub(super) async fn await_order(&self, shared: &Arc<Shared>, idle: &mut Option<Sleep>) -> Order<J> {
+    pub(super) async fn await_order(
+        &self,
+        shared: &Arc<Shared>,
+        idle: &mut Option<Sleep>,
+    ) -> Order<J> {
         let mut deadline = None;
         poll_fn(|task| {
             loop {
@@ -278,7 +294,8 @@ impl<J: Send + 'static> JobWorker<J> {
     /// or has left.
     fn finish(&mut self, outcome: Settled) -> Option<J> {
         let ended = self.inner.hooks.ended(outcome);
-        let idle = Idle::Rests { until: self.inner.rest_until(), has_begun: self.inner.hooks.has_life() };
+        let idle =
+            Idle::Rests { until: self.inner.rest_until(), has_begun: self.inner.hooks.has_life() };
         self.is_busy = false;
         match self.inner.finish(|| idle, self.ticket, ended) {
             Next::Run(next, job) => {

@@ -147,7 +147,8 @@ impl Pool {
             return Err(WaitError::Inside);
         }
         let latch = Arc::new(Latch(Mutex::new((0, None))));
-        let scope = Scope { pool: self, latch: Arc::clone(&latch), scope: PhantomData, env: PhantomData };
+        let scope =
+            Scope { pool: self, latch: Arc::clone(&latch), scope: PhantomData, env: PhantomData };
         let result: Result<R, Box<dyn Any + Send>> = caught(|| body(&scope));
         // `[waited]`: nothing between the body and the end of this wait can unwind.
         let ended = block(None, |task| latch.poll_ended(task.waker()));
@@ -164,7 +165,10 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Blocking
     /// Like [`Pool::execute`].
-    pub fn execute<F: FnOnce() + Send + 'scope>(&'scope self, closure: F) -> Result<(), SubmitError<F>> {
+    pub fn execute<F: FnOnce() + Send + 'scope>(
+        &'scope self,
+        closure: F,
+    ) -> Result<(), SubmitError<F>> {
         let make = |closure| {
             let borrowing = Borrowing { closure, promise: (), guard: self.latch.guard() };
             job(move |inner: &Inner<Job>| {
@@ -204,7 +208,12 @@ impl<'scope> Scope<'scope, '_> {
             })
         };
         let ticket = self.pool.inner().put(closure, self.policy(), make)?;
-        Ok(ScopedHandle { cell, pool: Arc::clone(self.pool.inner()) as _, ticket, scope: PhantomData })
+        Ok(ScopedHandle {
+            cell,
+            pool: Arc::clone(self.pool.inner()) as _,
+            ticket,
+            scope: PhantomData,
+        })
     }
 
     fn policy(&self) -> FullPolicy {
@@ -214,7 +223,9 @@ impl<'scope> Scope<'scope, '_> {
 
 impl fmt::Debug for Scope<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope").field("pending", &self.latch.change(|(pending, _)| *pending)).finish_non_exhaustive()
+        f.debug_struct("Scope")
+            .field("pending", &self.latch.change(|(pending, _)| *pending))
+            .finish_non_exhaustive()
     }
 }
 
@@ -277,6 +288,8 @@ impl<T> Future for ScopedHandle<'_, T> {
 
 impl<T> fmt::Debug for ScopedHandle<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScopedHandle").field("is_finished", &self.is_finished()).finish_non_exhaustive()
+        f.debug_struct("ScopedHandle")
+            .field("is_finished", &self.is_finished())
+            .finish_non_exhaustive()
     }
 }

@@ -77,7 +77,8 @@ impl PoolStats {
     }
 
     pub(super) fn of(picture: &Picture) -> Self {
-        let Picture { capacity, live, idle, inline, queued, reserved, waiting, closed, totals } = *picture;
+        let Picture { capacity, live, idle, inline, queued, reserved, waiting, closed, totals } =
+            *picture;
         let busy = live - idle;
         Self {
             capacity,

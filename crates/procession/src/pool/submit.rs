@@ -60,7 +60,11 @@ impl<J> Inner<J> {
             error.into()
         })
     }
-    pub(super) fn enter<C>(self: &Arc<Self>, content: C, make: impl FnOnce(C) -> J) -> Result<u64, SubmitError<C>> {
+    pub(super) fn enter<C>(
+        self: &Arc<Self>,
+        content: C,
+        make: impl FnOnce(C) -> J,
+    ) -> Result<u64, SubmitError<C>> {
         self.step(|core, start| core.enter(content, make, start)).map_err(submit_error)
     }
 
@@ -71,7 +75,8 @@ impl<J> Inner<J> {
         content: C,
         make: impl FnOnce(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
-        self.step(|core, start| core.enter_reserved(generation, content, make, start)).map_err(submit_error)
+        self.step(|core, start| core.enter_reserved(generation, content, make, start))
+            .map_err(submit_error)
     }
 }
 
@@ -92,7 +97,9 @@ impl<J: Send + 'static> Inner<J> {
                 FullPolicy::Refuse => Err(SubmitError { content, kind: SubmitErrorKind::Full }),
                 FullPolicy::Wait(timeout) => {
                     let mut place = self.place(timeout.is_some());
-                    match block(timeout, |task| place.poll_place(task)).unwrap_or(Err(SubmitErrorKind::TimedOut)) {
+                    match block(timeout, |task| place.poll_place(task))
+                        .unwrap_or(Err(SubmitErrorKind::TimedOut))
+                    {
                         Ok(generation) => self.enter_reserved(generation, content, make),
                         Err(kind) => Err(SubmitError { content, kind }),
                     }
@@ -125,7 +132,10 @@ impl<J: Send + 'static> Inner<J> {
         policy: FullPolicy,
         mut make: impl FnMut(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
-        poll_fn(|task| if crate::scheduler::budget::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
+        poll_fn(|task| {
+            if crate::scheduler::budget::charge(task) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
         let timeout = match policy {
             FullPolicy::Refuse => return self.put_now(content, make),
             FullPolicy::Wait(timeout) => timeout,
@@ -136,7 +146,9 @@ impl<J: Send + 'static> Inner<J> {
         let mut content = Some(content);
         let entering = poll_fn(|task| place.poll_enter(task, &mut content, &mut make));
         let entered = match timeout {
-            Some(timeout) => time::timeout(timeout, entering).await.unwrap_or(Err(SubmitErrorKind::TimedOut)),
+            Some(timeout) => {
+                time::timeout(timeout, entering).await.unwrap_or(Err(SubmitErrorKind::TimedOut))
+            }
             None => entering.await,
         };
         drop(place);
@@ -149,7 +161,11 @@ impl<J: Send + 'static> Inner<J> {
     }
 
     /// Enters a job if there is a place.
-    pub(super) fn put_now<C>(self: &Arc<Self>, content: C, make: impl FnOnce(C) -> J) -> Result<u64, SubmitError<C>> {
+    pub(super) fn put_now<C>(
+        self: &Arc<Self>,
+        content: C,
+        make: impl FnOnce(C) -> J,
+    ) -> Result<u64, SubmitError<C>> {
         let entered = self.enter(content, make);
         self.count_if_refused(&entered);
         entered
@@ -196,7 +212,9 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
             Admission::Closed => SubmitErrorKind::Closed,
             Admission::TooManyWaiting => SubmitErrorKind::TooManyWaiting,
             Admission::WouldDeadlock => SubmitErrorKind::WouldDeadlock,
-            Admission::Granted(_) | Admission::Taken(_) => unreachable!("the caller has matched it"),
+            Admission::Granted(_) | Admission::Taken(_) => {
+                unreachable!("the caller has matched it")
+            }
         })
     }
 
@@ -213,13 +231,17 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
         another.prepare();
         let polled = if self.place.is_some() {
             let place = &mut self.place;
-            match inner.step(|core, start| core.enter_served(place, content, make, start, &mut another)) {
+            match inner
+                .step(|core, start| core.enter_served(place, content, make, start, &mut another))
+            {
                 Some(entered) => Poll::Ready(entered.map_err(Into::into)),
                 None => Poll::Pending,
             }
         } else {
             let own = self.own_worker();
-            match inner.step(|core, start| core.enter_or_wait(content, make, start, &mut another, own)) {
+            match inner
+                .step(|core, start| core.enter_or_wait(content, make, start, &mut another, own))
+            {
                 Ok(Admission::Taken(ticket)) => Poll::Ready(Ok(ticket)),
                 Ok(entry) => self.note(entry).map(Err),
                 Err(error) => Poll::Ready(Err(error.into())),

@@ -152,11 +152,22 @@ impl Pool {
         self.0.policy()
     }
 
-    fn put_detached<F: FnOnce() + Send + 'static>(&self, closure: F, policy: FullPolicy) -> Result<(), SubmitError<F>> {
-        self.inner().put(Detached::new(closure), policy, Detached::into_job).map(drop).map_err(Detached::refused)
+    fn put_detached<F: FnOnce() + Send + 'static>(
+        &self,
+        closure: F,
+        policy: FullPolicy,
+    ) -> Result<(), SubmitError<F>> {
+        self.inner()
+            .put(Detached::new(closure), policy, Detached::into_job)
+            .map(drop)
+            .map_err(Detached::refused)
     }
 
-    fn put_with_handle<F, T>(&self, closure: F, policy: FullPolicy) -> Result<JobHandle<T>, SubmitError<F>>
+    fn put_with_handle<F, T>(
+        &self,
+        closure: F,
+        policy: FullPolicy,
+    ) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
@@ -198,7 +209,10 @@ impl Pool {
     ///
     /// # Errors
     /// [`SubmitError`], which holds the closure.
-    pub fn try_execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
+    pub fn try_execute<F: FnOnce() + Send + 'static>(
+        &self,
+        closure: F,
+    ) -> Result<(), SubmitError<F>> {
         self.put_detached(closure, FullPolicy::Refuse)
     }
 
@@ -237,7 +251,11 @@ impl Pool {
     ///
     /// # Blocking
     /// Blocks the thread while it waits for a place.
-    pub fn submit_timeout<F, T>(&self, closure: F, timeout: Duration) -> Result<JobHandle<T>, SubmitError<F>>
+    pub fn submit_timeout<F, T>(
+        &self,
+        closure: F,
+        timeout: Duration,
+    ) -> Result<JobHandle<T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,

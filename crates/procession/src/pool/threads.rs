@@ -25,7 +25,8 @@ pub(super) struct Threads<J> {
 impl<J: Send + 'static> Engine<J> for Threads<J> {
     fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<Seat<J>>) -> io::Result<()> {
         let (worker, seat) = (Arc::clone(inner), Arc::clone(seat));
-        world().start_thread_of(inner.next_worker_name(), self.stack_size, move || worker.work(seat))
+        world()
+            .start_thread_of(inner.next_worker_name(), self.stack_size, move || worker.work(seat))
     }
 
     fn run(&self, inner: &Inner<J>, job: J) -> Ended {
@@ -66,7 +67,8 @@ impl<J: Send + 'static> Inner<J> {
                 return order;
             }
             // Read only if the worker has to wait.
-            let until = *deadline.get_or_insert_with(|| world().now().saturating_add(self.keep_alive()));
+            let until =
+                *deadline.get_or_insert_with(|| world().now().saturating_add(self.keep_alive()));
             if until != NEVER && world().now() >= until {
                 match self.expire(seat) {
                     Expired::Leave => return Order::Leave,

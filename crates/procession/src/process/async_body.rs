@@ -86,8 +86,9 @@ pub(crate) trait Settle<O> {
     fn settle(self, outcome: Result<O, Box<dyn Any + Send>>) -> Self::Settled;
 }
 
-/// A future of the user's inside of another body, and what becomes of its result or of the payload of its panic. It is dropped before that;
-/// what its drop panics with was printed. An async function that does the same holds the future three times over, of which a pool felt each.
+/// A future of the user's inside of another body, and what becomes of its result or of the payload
+/// of its panic. It is dropped before that; what its drop panics with was printed. An async
+/// function that does the same holds the future three times over, of which a pool felt each.
 pub(crate) struct Guarded<F, T> {
     future: Option<F>,
     then: Option<T>,
@@ -118,7 +119,8 @@ where
         let this = unsafe { self.get_unchecked_mut() };
         let future = this.future.as_mut().expect("a future is not polled after its end");
         // SAFETY: [pinned within]
-        let polled = catch_unwind(AssertUnwindSafe(|| unsafe { StdPin::new_unchecked(future) }.poll(task)));
+        let polled =
+            catch_unwind(AssertUnwindSafe(|| unsafe { StdPin::new_unchecked(future) }.poll(task)));
         let outcome = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(output)) => Ok(output),

@@ -1,23 +1,27 @@
 //! What a process is made of besides its slot: its future or state machine, and later its result.
 //!
 //! ## User code
-//! User code is whatever a type of the user's decides: `poll`, `Drop`, wakers, closures, the payloads of
-//! panics. It may panic, call the runtime again, or never run. The rule for it is:
+//! User code is whatever a type of the user's decides: `poll`, `Drop`, wakers, closures, the
+//! payloads of panics. It may panic, call the runtime again, or never run. The rule for it is:
 //!
-//! - It never runs under a lock or a borrow of the runtime's. What a lock guards is moved out first.
-//! - Whatever it is called for is finished first, or is finished by a `Drop`: a count, a state, a place
-//!   in a list.
+//! - It never runs under a lock or a borrow of the runtime's. What a lock guards is moved out
+//!   first.
+//! - Whatever it is called for is finished first, or is finished by a `Drop`: a count, a state, a
+//!   place in a list.
 //! - A call goes through [`guarded`], unless the panic belongs to the caller.
 //! - A value is dropped by [`drop_guarded`], and several of them by [`drop_each`]. While one of two
 //!   values unwinds, a panic of the other would abort the program.
-//! - The `Drop` of what the user holds (a handle, a future) guards as well: it may run in an unwinding.
+//! - The `Drop` of what the user holds (a handle, a future) guards as well: it may run in an
+//!   unwinding.
 //!
 //! `tests/it/hostile.rs` and `tests/it/panics.rs` go through the places.
 //!
 //! ## Invariants
-//! - `[in place]` a body never moves: it lives in its box from spawn to the end, and its future is dropped there.
-//! - `[pinned within]` once a `Guarded`, a `Beside`, an `OwnOr` or an `AsyncBody` is pinned, its future, the only part that cares, is not moved
-//!   out, and dropped where it is. What takes one by value or by `&mut`, and touches its future, does so before the first step or poll.
+//! - `[in place]` a body never moves: it lives in its box from spawn to the end, and its future is
+//!   dropped there.
+//! - `[pinned within]` once a `Guarded`, a `Beside`, an `OwnOr` or an `AsyncBody` is pinned, its
+//!   future, the only part that cares, is not moved out, and dropped where it is. What takes one by
+//!   value or by `&mut`, and touches its future, does so before the first step or poll.
 
 use std::any::Any;
 use std::task::Context as TaskContext;
@@ -48,13 +52,16 @@ pub(crate) enum Step {
     Waits(WaitFor),
     /// It wants to go on.
     GoesOn,
-    /// It ended; its result is in the body. `None` is [`Exit::Normal`]; any other is boxed, so that the answer to a step is in registers.
+    /// It ended; its result is in the body. `None` is [`Exit::Normal`]; any other is boxed, so that
+    /// the answer to a step is in registers.
     Ended(Option<Box<Exit>>),
 }
 
-// A tag and a word, whichever it is, so that it is returned in registers: written byte by byte and read whole, it waits for the stores,
-// a tenth of `co_yield_1`.
-const _: () = assert!(size_of::<Step>() == 2 * size_of::<usize>() && size_of::<WaitFor>() == size_of::<usize>());
+// A tag and a word, whichever it is, so that it is returned in registers: written byte by byte and
+// read whole, it waits for the stores, a tenth of `co_yield_1`.
+const _: () = assert!(
+    size_of::<Step>() == 2 * size_of::<usize>() && size_of::<WaitFor>() == size_of::<usize>()
+);
 
 impl Step {
     /// It ended in this way.

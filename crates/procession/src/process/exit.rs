@@ -5,7 +5,8 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-/// How a process ended: what those who are linked to it or monitor it are told, and, if it ended without a result, what its handle answers.
+/// How a process ended: what those who are linked to it or monitor it are told, and, if it ended
+/// without a result, what its handle answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exit {
@@ -15,7 +16,8 @@ pub enum Exit {
     Shutdown,
     /// Its code panicked; the text is that of the panic.
     Panicked(Arc<str>),
-    /// It was terminated: between two steps, by [`Scheduler::terminate`](crate::Scheduler::terminate), by a shutdown, or because its
+    /// It was terminated: between two steps, by
+    /// [`Scheduler::terminate`](crate::Scheduler::terminate), by a shutdown, or because its
     /// scheduler was dropped.
     Killed,
     /// It failed: its `step` returned an error, whose text this is, or it said so.
@@ -60,7 +62,9 @@ impl fmt::Display for Exit {
             Self::Panicked(text) => write!(f, "the process panicked: {text}"),
             Self::Killed => f.write_str("the process was terminated"),
             Self::Failed(text) => write!(f, "the process failed: {text}"),
-            Self::WaitsForNothing => f.write_str("the process waits for completions, but none is outstanding"),
+            Self::WaitsForNothing => {
+                f.write_str("the process waits for completions, but none is outstanding")
+            }
             Self::MailboxFull => f.write_str("the process's mailbox was full"),
             Self::NoProcess => f.write_str("there is no such process"),
             Self::Refused => f.write_str("the scheduler takes no more processes"),
@@ -73,12 +77,14 @@ impl Error for Exit {}
 /// The payload with which a process unwinds that ends itself.
 pub(crate) struct Exiting(pub(crate) Exit);
 
-/// Ends the running process at once, with `exit`, by unwinding its stack: what it holds is dropped. Its handle answers `Err(exit)`.
+/// Ends the running process at once, with `exit`, by unwinding its stack: what it holds is dropped.
+/// Its handle answers `Err(exit)`.
 ///
 /// A state machine may return an [`Exit`] as the error of its step instead.
 ///
 /// # Panics
-/// Always, in a way: in a thread that runs no process it unwinds the thread. With `panic = "abort"` it aborts the program.
+/// Always, in a way: in a thread that runs no process it unwinds the thread. With `panic = "abort"`
+/// it aborts the program.
 ///
 /// ```
 /// use procession::{Exit, exit, spawn};

@@ -3,34 +3,42 @@
 //! # Waiter protocol
 //!
 //! ## Problem
-//! A handle leaves its waker as the process ends: nobody wakes it. Or it replaces its waker while the end takes it.
+//! A handle leaves its waker as the process ends: nobody wakes it. Or it replaces its waker while
+//! the end takes it.
 //!
 //! ## States
-//! A cell, and two bits of the state word (`process/state.rs`): the phase, and `WAITER`, which says that the cell is the end's.
+//! A cell, and two bits of the state word (`process/state.rs`): the phase, and `WAITER`, which says
+//! that the cell is the end's.
 //!
 //! ## Steps
-//! The handle: `Reclaim` one read-modify-write that clears `WAITER`, if it is set; if the process is complete, the cell was the end's, and the
-//! handle keeps off it · `Write` the cell · `Watch` one read-modify-write that sets `WAITER`; if the process is complete, nobody looks at the
-//! cell any more, and the handle takes its waker back. When it goes, it reclaims the cell, and empties it.
-//! The end: `Complete`, one read-modify-write of the same word · if it answers `WAITER`: `Take` what is in the cell, and wake it.
+//! The handle: `Reclaim` one read-modify-write that clears `WAITER`, if it is set; if the process
+//! is complete, the cell was the end's, and the handle keeps off it · `Write` the cell · `Watch`
+//! one read-modify-write that sets `WAITER`; if the process is complete, nobody looks at the cell
+//! any more, and the handle takes its waker back. When it goes, it reclaims the cell, and empties
+//! it. The end: `Complete`, one read-modify-write of the same word · if it answers `WAITER`: `Take`
+//! what is in the cell, and wake it.
 //!
 //! ## Why it works
-//! All of these change one word, so they are ordered. `Complete` after `Watch` and before any `Reclaim` finds `WAITER`: the cell is its own,
-//! since a later `Reclaim` answers that the process is complete. Any other `Complete` finds no `WAITER` and keeps off; then the next `Watch`
-//! answers that the process is complete, or the handle was about to go.
+//! All of these change one word, so they are ordered. `Complete` after `Watch` and before any
+//! `Reclaim` finds `WAITER`: the cell is its own, since a later `Reclaim` answers that the process
+//! is complete. Any other `Complete` finds no `WAITER` and keeps off; then the next `Watch` answers
+//! that the process is complete, or the handle was about to go.
 //!
 //! ## Allowed
 //! A handle that goes between `Complete` and `Take` has its waker woken all the same.
 //!
 //! ## Rejected
-//! A lock around the cell: three locks for each join (`step`: 60 ns of 250, two read-modify-writes each).
+//! A lock around the cell: three locks for each join (`step`: 60 ns of 250, two read-modify-writes
+//! each).
 //!
 //! ## Invariants
 //! - `[handle]` the handle's steps are made by the one handle of the process, one after the other.
-//! - `[cell]` the cell is the handle's while `WAITER` is not set; from `Complete` on, if that has found `WAITER` set, it is the end's.
+//! - `[cell]` the cell is the handle's while `WAITER` is not set; from `Complete` on, if that has
+//!   found `WAITER` set, it is the end's.
 //!
 //! ## Checked by
-//! `models::leave_against_end`, `models::leave_again_against_end`, `models::withdraw_against_end`, `models::canary_write_without_reclaim`.
+//! `models::leave_against_end`, `models::leave_again_against_end`, `models::withdraw_against_end`,
+//! `models::canary_write_without_reclaim`.
 
 use std::task::Waker;
 
@@ -47,7 +55,9 @@ pub(crate) mod mutation {
 }
 
 /// Where the handle leaves its waker. `W` is a waker, but for models.
-pub(crate) struct Waiter<W = Waker, const MUTATION: u8 = { mutation::SOUND }>(UnsafeCell<Option<W>>);
+pub(crate) struct Waiter<W = Waker, const MUTATION: u8 = { mutation::SOUND }>(
+    UnsafeCell<Option<W>>,
+);
 
 // SAFETY: [cell] at every moment, one thread may touch it.
 unsafe impl<W: Send, const MUTATION: u8> Sync for Waiter<W, MUTATION> {}
@@ -64,8 +74,8 @@ impl<W, const MUTATION: u8> Waiter<W, MUTATION> {
         self.0.with_mut(|cell| unsafe { std::mem::replace(&mut *cell, waker) })
     }
 
-    /// `Reclaim`, `Write`, `Watch`: says whether it was too late, so that nobody will be woken. The rest is to be dropped where the user's
-    /// code may run.
+    /// `Reclaim`, `Write`, `Watch`: says whether it was too late, so that nobody will be woken. The
+    /// rest is to be dropped where the user's code may run.
     ///
     /// # Safety
     /// `[handle]`
@@ -83,7 +93,8 @@ impl<W, const MUTATION: u8> Waiter<W, MUTATION> {
         (true, [old, unsafe { self.replace(None) }])
     }
 
-    /// The handle goes, or takes the result: what it left is to be dropped where the user's code may run.
+    /// The handle goes, or takes the result: what it left is to be dropped where the user's code
+    /// may run.
     ///
     /// # Safety
     /// `[handle]`
@@ -113,7 +124,8 @@ mod models {
     use super::{Waiter, mutation};
     use crate::process::state::State;
 
-    /// A process in its last step ends on another thread, while `handle` does what a handle does; what the end woke.
+    /// A process in its last step ends on another thread, while `handle` does what a handle does;
+    /// what the end woke.
     fn end_against<R, const MUTATION: u8>(
         handle: impl FnOnce(&State, &Waiter<u32, MUTATION>) -> R,
     ) -> (R, Option<u32>) {
@@ -152,7 +164,10 @@ mod models {
                 // SAFETY: [handle] as above.
                 first || unsafe { waiter.leave(state, 2) }.0
             });
-            assert!(is_complete || woken == Some(2), "the last waker is woken, or the handle finds the end");
+            assert!(
+                is_complete || woken == Some(2),
+                "the last waker is woken, or the handle finds the end"
+            );
         });
     }
 

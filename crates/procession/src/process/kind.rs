@@ -46,7 +46,12 @@ impl Kind {
                 let mut dispose = |event: Event<M>| match event {
                     Event::Message(message) => {
                         messages += 1;
-                        dead_letter::bury(slot.shared().dead_letters(), slot.pid(), DeadCause::Ended, message);
+                        dead_letter::bury(
+                            slot.shared().dead_letters(),
+                            slot.pid(),
+                            DeadCause::Ended,
+                            message,
+                        );
                     }
                     Event::System(entry) => drop_guarded(entry),
                 };
@@ -67,11 +72,15 @@ impl Kind {
                     drop_each(ring.take_returned().into_values());
                 }
             },
-            make_bounded: |capacity, when_full| Box::new(BoundedMailbox::<M>::new(capacity, when_full)),
+            make_bounded: |capacity, when_full| {
+                Box::new(BoundedMailbox::<M>::new(capacity, when_full))
+            },
             // SAFETY: [typed] this kind is of M.
             bounded: |slot, received| match unsafe { slot.mailbox::<M>() } {
                 Mailbox::Unbounded(_) => None,
-                Mailbox::Bounded(ring) => Some((ring.length(received), ring.high_water(), ring.snapshot())),
+                Mailbox::Bounded(ring) => {
+                    Some((ring.length(received), ring.high_water(), ring.snapshot()))
+                }
             },
         }
     }

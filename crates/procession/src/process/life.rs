@@ -1,4 +1,5 @@
-//! The beginning and the end of a process's life in its slot. The invariants are those of `process/slot.rs`.
+//! The beginning and the end of a process's life in its slot. The invariants are those of
+//! `process/slot.rs`.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -31,8 +32,9 @@ pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth, others: u32) -> Newborn 
         if extra.bounded.is_some() { worker | HAS_BOUNDED } else { worker }
     });
     fields.bound.store(bound, Relaxed);
-    // SAFETY: [free], as for all writes here: the caller took the slot off the free list.
-    // Not dropped, which is a read-modify-write: it was never used or was closed, and holds nothing either way.
+    // SAFETY: [free], as for all writes here: the caller took the slot off the free list. Not
+    // dropped, which is a read-modify-write: it was never used or was closed, and holds nothing
+    // either way.
     fields.mailbox.with_mut(|mailbox| unsafe { mailbox.write(EventQueue::with_system()) });
     // SAFETY: [free]
     fields.parent.with_mut(|parent| unsafe { *parent = birth.parent });
@@ -47,7 +49,8 @@ pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth, others: u32) -> Newborn 
     Newborn { slot, pins }
 }
 
-/// A new process, which is not queued yet, with all of its pins: counted at once, they cost one store.
+/// A new process, which is not queued yet, with all of its pins: counted at once, they cost one
+/// store.
 pub(crate) struct Newborn {
     slot: NonNull<Slot>,
     pins: u32,
@@ -103,7 +106,8 @@ impl Drop for Newborn {
 /// Drops what a complete process owns of its slot.
 ///
 /// # Safety
-/// The caller is the worker that completed it, and goes on without it. If `detached`, it has found that the handle was gone.
+/// The caller is the worker that completed it, and goes on without it. If `detached`, it has found
+/// that the handle was gone.
 #[inline]
 pub(crate) unsafe fn let_go(ready: Ready, detached: bool) {
     drop_life_pin(ready.0, if detached { OWN } else { 1 });
@@ -135,7 +139,8 @@ pub(crate) unsafe fn free_sealed(ready: Ready) {
     recycle(ready.0, reusable);
 }
 
-/// What the handle owns of a process: a pin, which becomes the process's if the handle goes first. The later of the two drops the body.
+/// What the handle owns of a process: a pin, which becomes the process's if the handle goes first.
+/// The later of the two drops the body.
 pub(crate) struct HandleShare(NonNull<Slot>);
 
 // SAFETY: as `Pin`.
@@ -153,7 +158,8 @@ impl HandleShare {
     /// Leaves the waker to be woken at the end; says whether that is there already.
     pub(crate) fn leave_waiter(&mut self, waker: &Waker) -> bool {
         let slot = self.slot();
-        // SAFETY: [unpinned waker] it is woken by the end of the process, which a worker of the scheduler is at, or who holds it.
+        // SAFETY: [unpinned waker] it is woken by the end of the process, which a worker of the
+        // scheduler is at, or who holds it.
         let waker = unsafe { waker::another_for(slot.shared(), waker) };
         // SAFETY: [handle] there is one share for each process, and `&mut self` is unique.
         let (is_there, unused) = unsafe { slot.waiter.leave(&slot.state, waker) };
@@ -161,9 +167,13 @@ impl HandleShare {
         is_there
     }
 
-    /// Moves the result out of the body of a complete process; `&self` is unique, since a handle has one share and is polled by `&mut`.
+    /// Moves the result out of the body of a complete process; `&self` is unique, since a handle
+    /// has one share and is polled by `&mut`.
     pub(crate) fn take_result(&mut self, result: &mut dyn Any) {
-        assert!(self.slot().state.see().is_complete(), "[running] the body is the handle's after the end only");
+        assert!(
+            self.slot().state.see().is_complete(),
+            "[running] the body is the handle's after the end only"
+        );
         // SAFETY: [running] complete, and the handle's share is there.
         unsafe { self.slot().with_body(|body| body.as_mut().map(|body| body.take_result(result))) };
     }

@@ -7,9 +7,9 @@ use std::str::FromStr;
 
 /// The identifier of a process: never given to another, valid to keep for ever.
 ///
-/// It prints as `p1.42.7`: scheduler 1, slot 42, generation 7; a process of another node has the node in front, `p3@1.42.7`.
-/// What is printed can be parsed. A scheduler's number is never used again in the same program; a slot is, with the
-/// next generation, so a stale PID reaches nobody.
+/// It prints as `p1.42.7`: scheduler 1, slot 42, generation 7; a process of another node has the
+/// node in front, `p3@1.42.7`. What is printed can be parsed. A scheduler's number is never used
+/// again in the same program; a slot is, with the next generation, so a stale PID reaches nobody.
 ///
 /// ```
 /// use procession::Pid;
@@ -30,7 +30,8 @@ pub struct Pid {
 
 impl Pid {
     /// Of nobody, and never of anybody.
-    pub(crate) const NOBODY: Self = Self { node: 0, scheduler: 0, slot: 0, generation: NonZeroU32::MIN };
+    pub(crate) const NOBODY: Self =
+        Self { node: 0, scheduler: 0, slot: 0, generation: NonZeroU32::MIN };
 
     pub(crate) fn local(scheduler: u32, slot: u32, generation: u32) -> Self {
         let generation = NonZeroU32::new(generation).expect("[generation] generations start at 1");
@@ -129,9 +130,18 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused_by_name() {
-        for text in
-            ["", "p", "1.42.7", "p1.42", "p1.42.0", "p1.42.7.1", "p01.2.3", "p1.2.+3", "p0@1.2.3", "p1.2.4294967296"]
-        {
+        for text in [
+            "",
+            "p",
+            "1.42.7",
+            "p1.42",
+            "p1.42.0",
+            "p1.42.7.1",
+            "p01.2.3",
+            "p1.2.+3",
+            "p0@1.2.3",
+            "p1.2.4294967296",
+        ] {
             let error = text.parse::<Pid>().expect_err(text);
             assert!(error.to_string().contains(&format!("{text:?}")), "{error}");
         }

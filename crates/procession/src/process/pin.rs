@@ -80,8 +80,8 @@ pub(crate) fn return_unused(slot: NonNull<Slot>) {
     recycle(slot, true);
 }
 
-/// Gives a slot that nobody can name any more back to the worker's cache or to its table, or takes it
-/// out of use.
+/// Gives a slot that nobody can name any more back to the worker's cache or to its table, or takes
+/// it out of use.
 pub(crate) fn recycle(slot: NonNull<Slot>, reusable: bool) {
     // SAFETY: [type-stable]
     let fields = unsafe { slot.as_ref() };

@@ -3,34 +3,43 @@
 //! # Pin protocol
 //!
 //! ## Problem
-//! A PID is a number that anybody may keep for ever. Between looking its slot up and using it, the process may end, and the
-//! slot be given to another: the message would reach a stranger.
+//! A PID is a number that anybody may keep for ever. Between looking its slot up and using it, the
+//! process may end, and the slot be given to another: the message would reach a stranger.
 //!
 //! ## States
-//! `generation:32 | pins:32`. A slot is *free* while `pins` is 0, and then only the free list knows it. The generation counts its
-//! uses; a PID names one. Slots are never deallocated while anything can name them.
+//! `generation:32 | pins:32`. A slot is *free* while `pins` is 0, and then only the free list knows
+//! it. The generation counts its uses; a PID names one. Slots are never deallocated while anything
+//! can name them.
 //!
 //! ## Steps
-//! `occupy` (the slot's allocator) pins 0 -> n. `pin` (who holds a PID): CAS pins + 1, unless the generation differs or pins is 0.
-//! `again` (who holds a pin): pins + n. `unpin` (who holds n): pins - n; to 0, the generation goes up in the same step, and the caller
-//! recycles the slot. At `SATURATED` pins or more the slot is lost: `again` puts the count back to that number, `pin` and `unpin` leave it as it is, and `seal` fails. `seal` (who holds n): CAS n -> 0, unless there are more, so that no PID reaches the slot, whose process is not over yet; then
-//! `end` (who sealed it): the generation goes up, and the caller recycles the slot; or `occupy` again.
+//! `occupy` (the slot's allocator) pins 0 -> n. `pin` (who holds a PID): CAS pins + 1, unless the
+//! generation differs or pins is 0. `again` (who holds a pin): pins + n. `unpin` (who holds n):
+//! pins - n; to 0, the generation goes up in the same step, and the caller recycles the slot. At
+//! `SATURATED` pins or more the slot is lost: `again` puts the count back to that number, `pin` and
+//! `unpin` leave it as it is, and `seal` fails. `seal` (who holds n): CAS n -> 0, unless there are
+//! more, so that no PID reaches the slot, whose process is not over yet; then `end` (who sealed
+//! it): the generation goes up, and the caller recycles the slot; or `occupy` again.
 //!
 //! ## Why it works
-//! `pin` compares generation and pins in the word that it changes, so it succeeds only while another pin exists, which
-//! keeps `unpin` or `seal` of the last one, and so the reuse, after it. Whoever is told that it dropped the last pin is alone: a word without pins is changed by
-//! nobody else, so for `occupy` and `end` stores will do.
+//! `pin` compares generation and pins in the word that it changes, so it succeeds only while
+//! another pin exists, which keeps `unpin` or `seal` of the last one, and so the reuse, after it.
+//! Whoever is told that it dropped the last pin is alone: a word without pins is changed by nobody
+//! else, so for `occupy` and `end` stores will do.
 //!
-//! Safe code can forget any number of pins, so the count has to stop before it carries into the generation. `SATURATED` is the middle of its range. Once the
-//! count is there it never falls below, since nothing lowers it but an `again` that has raised it above, and that one goes down to `SATURATED` only. It does not
-//! reach the end of the range either: each `again` adds one, so 2^31 threads would have to be between the two steps of theirs at once.
+//! Safe code can forget any number of pins, so the count has to stop before it carries into the
+//! generation. `SATURATED` is the middle of its range. Once the count is there it never falls
+//! below, since nothing lowers it but an `again` that has raised it above, and that one goes down
+//! to `SATURATED` only. It does not reach the end of the range either: each `again` adds one, so
+//! 2^31 threads would have to be between the two steps of theirs at once.
 //!
 //! ## Allowed
-//! A slot with 2^31 pins is lost with its 128 bytes, and keeps its scheduler's memory, even if all of them are dropped later. Its process ends as any other.
-//! The table counts such slots. A generation that reaches its maximum retires its slot: 4 billion uses cost 128 bytes.
+//! A slot with 2^31 pins is lost with its 128 bytes, and keeps its scheduler's memory, even if all
+//! of them are dropped later. Its process ends as any other. The table counts such slots. A
+//! generation that reaches its maximum retires its slot: 4 billion uses cost 128 bytes.
 //!
 //! ## Checked by
-//! `models::reuse_against_late_pin`, `models::seal_against_late_pin`, `models::canary_pin_without_generation`, `models::canary_seal_without_cas`;
+//! `models::reuse_against_late_pin`, `models::seal_against_late_pin`,
+//! `models::canary_pin_without_generation`, `models::canary_seal_without_cas`;
 //! `tests::forgotten_pins_saturate` begins near the edge.
 
 use procession_sync::atomic::AtomicU64;
@@ -104,16 +113,19 @@ impl<const MUTATION: u8> Pins<MUTATION> {
         self.0.load(Relaxed) & PINS == u64::from(count)
     }
 
-    /// Makes the slot reachable for PIDs of its generation, and pins it `count` times; again, if the caller has sealed it.
+    /// Makes the slot reachable for PIDs of its generation, and pins it `count` times; again, if
+    /// the caller has sealed it.
     #[inline]
     pub(crate) fn occupy(&self, count: u32) {
         let word = self.0.load(Relaxed);
         debug_assert_eq!(word & PINS, 0, "[free] only a free slot is taken into use");
-        // Ordering: Release pairs with the Acquire of `pin`: who pins sees the slot as its new process needs it.
+        // Ordering: Release pairs with the Acquire of `pin`: who pins sees the slot as its new
+        // process needs it.
         self.0.store(word + u64::from(count), Release);
     }
 
-    /// Drops `count` pins, if they are all, and keeps the generation until `end`, or `occupy` again.
+    /// Drops `count` pins, if they are all, and keeps the generation until `end`, or `occupy`
+    /// again.
     #[inline]
     pub(crate) fn seal(&self, count: u32) -> bool {
         let word = self.0.load(Relaxed);
@@ -125,7 +137,8 @@ impl<const MUTATION: u8> Pins<MUTATION> {
             self.0.store(sealed, Release);
             return true;
         }
-        // Ordering: Acquire pairs with the Release of `unpin`: the caller is alone with what all others did.
+        // Ordering: Acquire pairs with the Release of `unpin`: the caller is alone with what all
+        // others did.
         self.0.compare_exchange(word, sealed, Acquire, Relaxed).is_ok()
     }
 
@@ -197,7 +210,8 @@ impl<const MUTATION: u8> Pins<MUTATION> {
             }
             let last = word & PINS == count;
             let new = if last { (word - count).wrapping_add(GENERATION_ONE) } else { word - count };
-            // Ordering: Release pairs with the Acquire of the last one to unpin, who then is alone with what all others did.
+            // Ordering: Release pairs with the Acquire of the last one to unpin, who then is alone
+            // with what all others did.
             match self.0.compare_exchange_weak(word, new, AcqRel, Relaxed) {
                 Ok(_) if !last => return Unpinned::Held,
                 Ok(_) => return Unpinned::last(new),
@@ -214,8 +228,11 @@ mod models {
 
     use super::{Pins, Unpinned, mutation};
 
-    /// The process of generation 1 ends, as `end` does, and its slot goes to generation 2, while a sender looks generation 1 up.
-    fn reuse<const MUTATION: u8>(end: impl Fn(&Pins<MUTATION>) -> bool + Copy + Sync + Send + 'static) {
+    /// The process of generation 1 ends, as `end` does, and its slot goes to generation 2, while a
+    /// sender looks generation 1 up.
+    fn reuse<const MUTATION: u8>(
+        end: impl Fn(&Pins<MUTATION>) -> bool + Copy + Sync + Send + 'static,
+    ) {
         explore(move || {
             let slot = Arc::new((Pins::<MUTATION>::free(), UnsafeCell::new(0)));
             // SAFETY: [free] nobody else has the slot.
@@ -229,7 +246,9 @@ mod models {
                         return false;
                     }
                     // SAFETY: [pinned], which the model is about.
-                    slot.1.with(|process| assert_eq!(unsafe { *process }, 1, "the message reached a stranger"));
+                    slot.1.with(|process| {
+                        assert_eq!(unsafe { *process }, 1, "the message reached a stranger")
+                    });
                     slot.0.unpin(1) == Unpinned::Free
                 })
             };
@@ -303,8 +322,8 @@ mod tests {
         assert_eq!(pins.generation(), 2);
     }
 
-    /// Safe code forgets 2^32 references: the count must not carry into the generation, nor come down
-    /// to 0 while there are some.
+    /// Safe code forgets 2^32 references: the count must not carry into the generation, nor come
+    /// down to 0 while there are some.
     #[test]
     fn forgotten_pins_saturate() {
         let pins = Pins::<0>::free();

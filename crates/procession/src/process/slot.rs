@@ -3,27 +3,35 @@
 //! # Slot protocol
 //!
 //! ## Problem
-//! A process is reached from everywhere (addresses, wakers, PIDs, run queues), ends at its own time, and must cost little. Counting
-//! references to a heap block would do, but for PIDs, which are numbers.
+//! A process is reached from everywhere (addresses, wakers, PIDs, run queues), ends at its own
+//! time, and must cost little. Counting references to a heap block would do, but for PIDs, which
+//! are numbers.
 //!
 //! ## States
-//! A slot is free, or *occupied*: pinned (see `process/refcount.rs`) by the process itself until it is complete (the *life pin*), by its handle, whose pin
-//! becomes the process's if the handle goes first, and by each address, waker and completion. A queue entry needs no pin of its own: a process in a run
-//! queue is not complete. A process that ends and that nothing but these two pins, both its own, keeps is *sealed*: nobody reaches it any more, and the end needs
-//! no further read-modify-write.
+//! A slot is free, or *occupied*: pinned (see `process/refcount.rs`) by the process itself until it
+//! is complete (the *life pin*), by its handle, whose pin becomes the process's if the handle goes
+//! first, and by each address, waker and completion. A queue entry needs no pin of its own: a
+//! process in a run queue is not complete. A process that ends and that nothing but these two pins,
+//! both its own, keeps is *sealed*: nobody reaches it any more, and the end needs no further
+//! read-modify-write.
 //!
 //! ## Invariants
-//! - `[type-stable]` slots are created in segments that live as long as their table; the table's scheduler is kept alive while any
-//!   slot is out of the free list.
-//! - `[free]` a slot with no pins is touched only by the thread that takes it off the free list, or that sealed it; but
-//!   for its state word, since who has an unpinned waker wakes whoever is there.
-//! - `[pinned]` the fields marked *fixed* are written while the slot is free, and only read while it is pinned.
-//! - `[running]` the body is touched only by the worker that took the process's entry, and, once it is `COMPLETE`, by whoever
-//!   the state protocol names: the worker if the handle was gone, else the handle. Who has the entry of a process that is ready may read where it is.
-//! - `[typed]` the mailbox holds messages of type `M`, where `M` is the message type that `kind` names.
+//! - `[type-stable]` slots are created in segments that live as long as their table; the table's
+//!   scheduler is kept alive while any slot is out of the free list.
+//! - `[free]` a slot with no pins is touched only by the thread that takes it off the free list, or
+//!   that sealed it; but for its state word, since who has an unpinned waker wakes whoever is
+//!   there.
+//! - `[pinned]` the fields marked *fixed* are written while the slot is free, and only read while
+//!   it is pinned.
+//! - `[running]` the body is touched only by the worker that took the process's entry, and, once it
+//!   is `COMPLETE`, by whoever the state protocol names: the worker if the handle was gone, else
+//!   the handle. Who has the entry of a process that is ready may read where it is.
+//! - `[typed]` the mailbox holds messages of type `M`, where `M` is the message type that `kind`
+//!   names.
 //!
 //! ## Checked by
-//! `models` (pins, state word and mailbox together), `pins::models`, `state::models`, and the stress tests in `tests/it`.
+//! `models` (pins, state word and mailbox together), `pins::models`, `state::models`, and the
+//! stress tests in `tests/it`.
 
 use std::any::{Any, TypeId};
 use std::num::NonZeroU32;
@@ -127,7 +135,8 @@ pub(crate) struct Extra {
     pub(crate) label: Option<Box<str>>,
     /// The worker that the process stays on. Fixed while occupied.
     pub(crate) affinity: Option<u32>,
-    /// A `BoundedMailbox` of the process's message type, if its mailbox is bounded. Fixed while occupied.
+    /// A `BoundedMailbox` of the process's message type, if its mailbox is bounded. Fixed while
+    /// occupied.
     pub(crate) bounded: Option<Box<dyn Any + Send + Sync>>,
     /// Links, monitors, a name. Boxed on first use.
     pub(crate) ties: Ties<Option<Box<Relations>>>,
@@ -136,10 +145,11 @@ pub(crate) struct Extra {
 /// The parent, which is of the same scheduler: slot and generation.
 pub(crate) type Parent = (u32, NonZeroU32);
 
-// Two cache lines: what senders and workers write for each message and step; and what the process alone writes, or is seldom written. Measured in
-// `bench idle_mem`.
+// Two cache lines: what senders and workers write for each message and step; and what the process
+// alone writes, or is seldom written. Measured in `bench idle_mem`.
 const _: () = assert!(size_of::<Slot>() <= 128);
-// What the process writes for each message is not on the line that senders write for each (`bench fanin`: 49 ns instead of 34).
+// What the process writes for each message is not on the line that senders write for each
+// (`bench fanin`: 49 ns instead of 34).
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(mem::offset_of!(Slot, received) / 64 != mem::offset_of!(Slot, mailbox) / 64);
 
@@ -160,8 +170,9 @@ pub(crate) struct Slot {
     /// Its number in the table. Fixed for the slot's life.
     pub(crate) index: u32,
     pub(crate) waiting: AtomicU16,
-    /// The worker that alone may run the process, counted from 1, 0 is any; and `HAS_BOUNDED`. On this cache line, since every wake-up and
-    /// every send asks. Written while the slot is free, and by the worker that binds the process to itself in a step.
+    /// The worker that alone may run the process, counted from 1, 0 is any; and `HAS_BOUNDED`. On
+    /// this cache line, since every wake-up and every send asks. Written while the slot is free,
+    /// and by the worker that binds the process to itself in a step.
     pub(crate) bound: AtomicU16,
     body: UnsafeCell<Option<Box<dyn Body>>>,
     /// Fixed for the slot's life.
@@ -180,7 +191,8 @@ pub(crate) struct Slot {
     pub(crate) waiter: Waiter,
 }
 
-// SAFETY: [pinned], [running] and [typed] say which thread may touch which field when; bodies, messages and wakers are Send.
+// SAFETY: [pinned], [running] and [typed] say which thread may touch which field when; bodies,
+// messages and wakers are Send.
 unsafe impl Send for Slot {}
 // SAFETY: as above.
 unsafe impl Sync for Slot {}
@@ -226,7 +238,8 @@ impl Slot {
     /// The scheduler of the slot.
     #[inline]
     pub(crate) fn shared(&self) -> &Shared {
-        // SAFETY: [type-stable] a table keeps its scheduler alive while a slot is out of the free list.
+        // SAFETY: [type-stable] a table keeps its scheduler alive while a slot is out of the free
+        // list.
         unsafe { self.shared.as_ref() }
     }
 
@@ -259,7 +272,8 @@ impl Slot {
     pub(crate) fn extra(&self) -> Option<&Extra> {
         // Ordering: Acquire pairs with the Release of `extra_or_default`, and of `occupy`'s pin.
         let extra = NonNull::new(self.extra.load(Acquire))?;
-        // SAFETY: [pinned] it is freed with the last pin only; the reference lives no longer than that of the slot.
+        // SAFETY: [pinned] it is freed with the last pin only; the reference lives no longer than
+        // that of the slot.
         Some(unsafe { extra.as_ref() })
     }
 
@@ -269,7 +283,8 @@ impl Slot {
             return extra;
         }
         let made = Box::into_raw(Box::<Extra>::default());
-        // Ordering: Release pairs with the Acquire of `extra`; Acquire on failure, likewise, with who was faster.
+        // Ordering: Release pairs with the Acquire of `extra`; Acquire on failure, likewise, with
+        // who was faster.
         let extra = match self.extra.compare_exchange(ptr::null_mut(), made, AcqRel, Acquire) {
             Ok(_) => made,
             Err(there) => {
@@ -284,14 +299,16 @@ impl Slot {
 
     /// Binds the running process to a worker from now on.
     pub(crate) fn bind(&self, seat: SeatId) {
-        // Relaxed, and no read-modify-write: only the running worker writes it now, and who queues the process next has it from this one.
+        // Relaxed, and no read-modify-write: only the running worker writes it now, and who queues
+        // the process next has it from this one.
         self.bound.store(self.bound.load(Relaxed) & HAS_BOUNDED | (seat.0 as u16 + 1), Relaxed);
     }
 
     /// The worker that alone may run the process, if there is one.
     #[inline]
     pub(crate) fn bound_to(&self) -> Option<SeatId> {
-        // Relaxed: who queues the process made it ACTIVE, or has its entry, or is its maker, and so sees what its steps did.
+        // Relaxed: who queues the process made it ACTIVE, or has its entry, or is its maker, and so
+        // sees what its steps did.
         match self.bound.load(Relaxed) & !HAS_BOUNDED {
             0 => None,
             seat => Some(SeatId(u32::from(seat) - 1)),
@@ -308,7 +325,8 @@ impl Slot {
         if self.bound.load(Relaxed) & HAS_BOUNDED != 0 {
             return self.bounded_mailbox();
         }
-        // SAFETY: [typed] by the caller; an event queue is a pointer and a count, whatever it holds.
+        // SAFETY: [typed] by the caller; an event queue is a pointer and a count, whatever it
+        // holds.
         Mailbox::Unbounded(self.mailbox.with(|mailbox| unsafe { &*mailbox.cast() }))
     }
 
@@ -364,10 +382,12 @@ impl Slot {
         (self.kind().bounded)(self, received)
     }
 
-    /// Messages in an unbounded mailbox. The counts are read one after the other, so a busy mailbox may seem a little shorter or longer.
+    /// Messages in an unbounded mailbox. The counts are read one after the other, so a busy mailbox
+    /// may seem a little shorter or longer.
     #[inline]
     pub(crate) fn mailbox_length(&self) -> u32 {
-        // Ordering: Acquire pairs with the Release of `count_received`: what was received is found to have been pushed.
+        // Ordering: Acquire pairs with the Release of `count_received`: what was received is found
+        // to have been pushed.
         let received = self.received.load(Acquire);
         // SAFETY: [pinned]
         self.mailbox.with(|mailbox| unsafe { &*mailbox }.len(received))
@@ -411,8 +431,9 @@ impl Slot {
         unsafe { self.waiter.take() }
     }
 
-    /// Whether nothing refers to the process, which ends, but itself, and nothing is left to be told or dropped: no handle, no address, no relation, no
-    /// message. Whoever has its PID may change that at any moment.
+    /// Whether nothing refers to the process, which ends, but itself, and nothing is left to be
+    /// told or dropped: no handle, no address, no relation, no message. Whoever has its PID may
+    /// change that at any moment.
     #[inline]
     pub(crate) fn is_alone(&self) -> bool {
         self.pins.are(OWN) && self.leaves_nothing()
@@ -441,7 +462,8 @@ impl Slot {
     #[inline]
     pub(crate) fn has_empty_mailbox(&self) -> bool {
         // SAFETY: [pinned], or [free] since the caller sealed it.
-        self.bound.load(Relaxed) & HAS_BOUNDED == 0 && self.mailbox.with(|mailbox| unsafe { &*mailbox }.is_empty())
+        self.bound.load(Relaxed) & HAS_BOUNDED == 0
+            && self.mailbox.with(|mailbox| unsafe { &*mailbox }.is_empty())
     }
 
     /// Does something with the body.
@@ -449,7 +471,10 @@ impl Slot {
     /// # Safety
     /// `[running]`: the body is the caller's now.
     #[inline]
-    pub(crate) unsafe fn with_body<R>(&self, access: impl FnOnce(&mut Option<Box<dyn Body>>) -> R) -> R {
+    pub(crate) unsafe fn with_body<R>(
+        &self,
+        access: impl FnOnce(&mut Option<Box<dyn Body>>) -> R,
+    ) -> R {
         // SAFETY: [running] by the caller.
         self.body.with_mut(|body| access(unsafe { &mut *body }))
     }
@@ -458,7 +483,8 @@ impl Slot {
 /// A reference that keeps a slot from being reused.
 pub(crate) struct Pin(pub(crate) NonNull<Slot>);
 
-/// A process that is ready: its one queue entry. Whoever takes it out of a run queue runs the process.
+/// A process that is ready: its one queue entry. Whoever takes it out of a run queue runs the
+/// process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ready(pub(crate) NonNull<Slot>);
 
@@ -512,7 +538,8 @@ impl Ready {
 
     /// The slot, which the process's life pin keeps occupied until its worker completes it.
     pub(crate) fn slot(&self) -> &Slot {
-        // SAFETY: [type-stable]; a process in a run queue is not complete, so its life pin is there.
+        // SAFETY: [type-stable]; a process in a run queue is not complete, so its life pin is
+        // there.
         unsafe { self.0.as_ref() }
     }
 }

@@ -3,8 +3,9 @@
 //! # State protocol
 //!
 //! ## Problem
-//! A wake-up arrives while the process runs. Its worker then finds that the process waits, and puts it away: nobody
-//! queues it again. Or two wakers both queue a process that waits, and it runs twice at once.
+//! A wake-up arrives while the process runs. Its worker then finds that the process waits, and puts
+//! it away: nobody queues it again. Or two wakers both queue a process that waits, and it runs
+//! twice at once.
 //!
 //! ## States
 //! One word. The low bits are the phase; the flags are below, each with its rule.
@@ -31,33 +32,44 @@
 //! | `release_handle` | clears `HANDLE` | clears | clears by a store, answers: complete |
 //! | `relate` (an entry was left, see `relations.rs`) | sets `RELATED` | sets it | answers: complete |
 //!
-//! A `-` cannot happen: only the worker that has the entry causes those events, and debug builds assert it.
+//! A `-` cannot happen: only the worker that has the entry causes those events, and debug builds
+//! assert it.
 //!
 //! ## Why it works
-//! Every event that changes the word is one read-modify-write, so those are totally ordered; but for some at the ends of a process, which are stores: `renew` and
-//! `complete_alone`, when nobody refers to the process, and `release_handle`, when it is complete. All that may meet these is a wake-up of whoever is in the slot
-//! (`process/waker.rs`), which finds `COMPLETE`, or an `ACTIVE` process to be told, or fails, or wakes the next process for nothing. A wake ordered before `wait` has set
-//! `WOKEN`, which `wait` sees unless a `start` has cleared it; that one acquired what the waker did before its step. A wake ordered after `wait` sees that the
-//! process waits, and of several only one makes it `ACTIVE`.
-//! `complete` and `release_handle` are ordered too: the first sees `HANDLE` set and leaves the body to the second, which sees
-//! `COMPLETE`; or the other way round. Exactly one of them disposes of the body.
+//! Every event that changes the word is one read-modify-write, so those are totally ordered; but
+//! for some at the ends of a process, which are stores: `renew` and `complete_alone`, when nobody
+//! refers to the process, and `release_handle`, when it is complete. All that may meet these is a
+//! wake-up of whoever is in the slot (`process/waker.rs`), which finds `COMPLETE`, or an `ACTIVE`
+//! process to be told, or fails, or wakes the next process for nothing. A wake ordered before
+//! `wait` has set `WOKEN`, which `wait` sees unless a `start` has cleared it; that one acquired
+//! what the waker did before its step. A wake ordered after `wait` sees that the process waits, and
+//! of several only one makes it `ACTIVE`. `complete` and `release_handle` are ordered too: the
+//! first sees `HANDLE` set and leaves the body to the second, which sees `COMPLETE`; or the other
+//! way round. Exactly one of them disposes of the body.
 //!
-//! A message that is sent after `terminate` has returned is never received. The step takes messages out of the mailbox first and looks at the word then
-//! (`take_for_step`): taking acquires what the sender knew, and so the flag. A batch that was taken before is older than the terminate, and may be received.
+//! A message that is sent after `terminate` has returned is never received. The step takes messages
+//! out of the mailbox first and looks at the word then (`take_for_step`): taking acquires what the
+//! sender knew, and so the flag. A batch that was taken before is older than the terminate, and may
+//! be received.
 //!
-//! From one step to the next the body goes with the entry: through a run queue, which releases what it is given to who takes it; or by way of `wait` and of the
-//! `wake` that acquires from it, whose caller puts the entry into a run queue.
+//! From one step to the next the body goes with the entry: through a run queue, which releases what
+//! it is given to who takes it; or by way of `wait` and of the `wake` that acquires from it, whose
+//! caller puts the entry into a run queue.
 //!
 //! ## Allowed
-//! A process may run once more than needed: `WOKEN` says that something happened, not that it is still news. And `start` may miss one that was just set.
+//! A process may run once more than needed: `WOKEN` says that something happened, not that it is
+//! still news. And `start` may miss one that was just set.
 //!
 //! ## Rejected
-//! A phase of its own for a process in its step, entered by one more read-modify-write and left by another when it gives way: `yield` 27.5 ns instead of 17.8 on one CPU,
-//! `ring` 74.5 instead of 66.9, `spawn` 98 instead of 86. Who wants to know asks the workers (`observe/snapshot.rs`).
+//! A phase of its own for a process in its step, entered by one more read-modify-write and left by
+//! another when it gives way: `yield` 27.5 ns instead of 17.8 on one CPU, `ring` 74.5 instead of
+//! 66.9, `spawn` 98 instead of 86. Who wants to know asks the workers (`observe/snapshot.rs`).
 //!
 //! ## Checked by
-//! `models::*` below (`terminate_against_receive` and `canary_look_before_take` are about messages), but for wake-ups of whoever is in the slot beside the stores: `loom` lets a read-modify-write read what a store has
-//! overwritten, and then takes it for the later of the two. The table is walked through by `tests::every_event_in_every_phase`.
+//! `models::*` below (`terminate_against_receive` and `canary_look_before_take` are about
+//! messages), but for wake-ups of whoever is in the slot beside the stores: `loom` lets a
+//! read-modify-write read what a store has overwritten, and then takes it for the later of the two.
+//! The table is walked through by `tests::every_event_in_every_phase`.
 
 #[cfg(all(debug_assertions, not(procession_loom)))]
 use procession_sync::atomic::AtomicBool;
@@ -78,9 +90,11 @@ const CANCEL: u32 = 1 << 4;
 const TERMINATE: u32 = 1 << 5;
 /// A handle exists, which takes the result. Set from the start; cleared when the handle goes.
 const HANDLE: u32 = 1 << 6;
-/// The handle left a waker. Set and cleared only by the handle, while there is one; once `COMPLETE`, it means nothing.
+/// The handle left a waker. Set and cleared only by the handle, while there is one; once
+/// `COMPLETE`, it means nothing.
 const WAITER: u32 = 1 << 7;
-/// Others may have left entries with the process, to be settled at its end. Set in any phase, by who left one; never cleared.
+/// Others may have left entries with the process, to be settled at its end. Set in any phase, by
+/// who left one; never cleared.
 const RELATED: u32 = 1 << 8;
 
 /// The defects that canary models plant, one at a time.
@@ -118,8 +132,8 @@ pub(crate) enum Wait {
     Enqueue,
 }
 
-/// What a process that waits, waits for, as far as its phase tells. As wide as the pointer that a [`Step`](crate::process::body::Step) may hold instead, so
-/// that such a step is a tag and a word.
+/// What a process that waits, waits for, as far as its phase tells. As wide as the pointer that a
+/// [`Step`](crate::process::body::Step) may hold instead, so that such a step is a tag and a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum WaitFor {
@@ -155,8 +169,8 @@ impl Seen {
         self.0 & (CANCEL | TERMINATE) != 0
     }
 
-    /// Returns `true` if the process was asked to end and may still do so of its own accord. A process
-    /// that is terminated may not: its exit would hide the reason.
+    /// Returns `true` if the process was asked to end and may still do so of its own accord. A
+    /// process that is terminated may not: its exit would hide the reason.
     pub(crate) fn may_end_itself(self) -> bool {
         self.0 & (CANCEL | TERMINATE) == CANCEL
     }
@@ -225,8 +239,8 @@ impl<const MUTATION: u8> State<MUTATION> {
         }
     }
 
-    /// The word now. Acquire pairs with the Release of `complete`, and with that of `raise`: a process
-    /// that finds `CANCEL` finds in its mailbox what was sent before the cancel.
+    /// The word now. Acquire pairs with the Release of `complete`, and with that of `raise`: a
+    /// process that finds `CANCEL` finds in its mailbox what was sent before the cancel.
     pub(crate) fn see(&self) -> Seen {
         Seen(self.word.load(Acquire))
     }
@@ -238,8 +252,8 @@ impl<const MUTATION: u8> State<MUTATION> {
     }
 
     /// Takes messages for the running step. The second value is `true` if the process has been
-    /// terminated. Then the step must not receive what was taken: it may have been sent after the call
-    /// of `terminate` returned.
+    /// terminated. Then the step must not receive what was taken: it may have been sent after the
+    /// call of `terminate` returned.
     #[inline]
     pub(crate) fn take_for_step<T>(&self, take: impl FnOnce() -> T) -> (T, bool) {
         if MUTATION == mutation::LOOK_BEFORE_TAKE {
@@ -279,8 +293,9 @@ impl<const MUTATION: u8> State<MUTATION> {
                 self.word.store(new, Release);
                 return wake;
             }
-            // Ordering: AcqRel. Release pairs with the Acquire of `start`: the step sees what the waker did, also when the word
-            // does not change. Acquire pairs with the Release of `wait`: the entry is queued after the step has ended.
+            // Ordering: AcqRel. Release pairs with the Acquire of `start`: the step sees what the
+            // waker did, also when the word does not change. Acquire pairs with the Release of
+            // `wait`: the entry is queued after the step has ended.
             match self.word.compare_exchange_weak(old, new, AcqRel, Relaxed) {
                 Ok(_) => return wake,
                 Err(now) => old = now,
@@ -292,8 +307,13 @@ impl<const MUTATION: u8> State<MUTATION> {
     #[inline]
     pub(crate) fn start(&self) -> Seen {
         self.note_step(true);
-        // Ordering: Acquire, both, pairs with the Release of `raise`: the step sees what the wakers did whose `WOKEN` this clears, or who made it `ACTIVE`.
-        let (load, clear) = if MUTATION == mutation::START_RELAXED { (Relaxed, Relaxed) } else { (Acquire, Acquire) };
+        // Ordering: Acquire, both, pairs with the Release of `raise`: the step sees what the wakers
+        // did whose `WOKEN` this clears, or who made it `ACTIVE`.
+        let (load, clear) = if MUTATION == mutation::START_RELAXED {
+            (Relaxed, Relaxed)
+        } else {
+            (Acquire, Acquire)
+        };
         let mut seen = self.word.load(load);
         if seen & WOKEN != 0 {
             seen = self.word.fetch_and(!WOKEN, clear);
@@ -331,12 +351,14 @@ impl<const MUTATION: u8> State<MUTATION> {
         Wait::Enqueue
     }
 
-    /// The process ended, and left its result in the body: tells whether a handle takes it, and whether one waits.
+    /// The process ended, and left its result in the body: tells whether a handle takes it, and
+    /// whether one waits.
     pub(crate) fn complete(&self) -> Seen {
         self.note_step(false);
-        // COMPLETE - ACTIVE turns one phase into the other; WOKEN is left, since nobody reads it any more.
-        // Ordering: Release pairs with the Acquire of `watch` and `release_handle`: the result is visible to the handle. Acquire pairs
-        // with their Release: the waker that a handle left is visible here.
+        // COMPLETE - ACTIVE turns one phase into the other; WOKEN is left, since nobody reads it
+        // any more. Ordering: Release pairs with the Acquire of `watch` and `release_handle`: the
+        // result is visible to the handle. Acquire pairs with their Release: the waker that a
+        // handle left is visible here.
         let order = if MUTATION == mutation::COMPLETE_RELAXED { Relaxed } else { AcqRel };
         let old = self.word.fetch_add(COMPLETE - ACTIVE, order);
         debug_assert_eq!(old & PHASE, ACTIVE, "[entry] only an active process ends");
@@ -347,7 +369,8 @@ impl<const MUTATION: u8> State<MUTATION> {
     #[inline]
     pub(crate) fn complete_alone(&self) {
         self.note_step(false);
-        // Relaxed: nobody looks before the slot is taken into use again, but who wakes whoever is there.
+        // Relaxed: nobody looks before the slot is taken into use again, but who wakes whoever is
+        // there.
         self.word.store(COMPLETE, Relaxed);
     }
 
@@ -373,10 +396,11 @@ impl<const MUTATION: u8> State<MUTATION> {
         Seen(self.word.fetch_and(!WAITER, AcqRel))
     }
 
-    /// Somebody has left an entry where the end of the process looks for it; says whether that was too late.
+    /// Somebody has left an entry where the end of the process looks for it; says whether that was
+    /// too late.
     pub(crate) fn relate(&self) -> Seen {
-        // Ordering: Release pairs with the Acquire of `complete`, and the other way round: either the end finds the entry, or this finds
-        // the end. The entry itself is under a lock.
+        // Ordering: Release pairs with the Acquire of `complete`, and the other way round: either
+        // the end finds the entry, or this finds the end. The entry itself is under a lock.
         Seen(self.word.fetch_or(RELATED, AcqRel))
     }
 
@@ -384,8 +408,9 @@ impl<const MUTATION: u8> State<MUTATION> {
     pub(crate) fn release_handle(&self) -> Seen {
         let seen = self.see();
         if seen.is_complete() {
-            // No read-modify-write: once complete, the word is the handle's, but for `relate`, whose flag means nothing then.
-            // Ordering: Release, for who finds the process complete by this store.
+            // No read-modify-write: once complete, the word is the handle's, but for `relate`,
+            // whose flag means nothing then. Ordering: Release, for who finds the process complete
+            // by this store.
             self.word.store(seen.0 & !HANDLE, Release);
             return seen;
         }

@@ -11,8 +11,8 @@ use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::process::slot::{Pin, Slot};
 use crate::scheduler::shared::Shared;
 
-/// Slots made at once: not quite 64 KiB. Of 512, with their alignment, an allocator's block takes 80 KiB (`idle_mem`: 325 bytes for each
-/// process instead of 281).
+/// Slots made at once: not quite 64 KiB. Of 512, with their alignment, an allocator's block takes
+/// 80 KiB (`idle_mem`: 325 bytes for each process instead of 281).
 const SEGMENT: usize = 511;
 
 /// Slots that a worker keeps for itself at most; it fetches and returns half as many at once.
@@ -22,7 +22,8 @@ pub(crate) const CACHE: usize = 64;
 pub(crate) struct Table {
     /// How many free slots a worker may keep to itself.
     cache: usize,
-    /// One pointer for each segment there may be; null until it is made. The array is as long as the limit on processes asks.
+    /// One pointer for each segment there may be; null until it is made. The array is as long as
+    /// the limit on processes asks.
     segments: Box<[AtomicPtr<Slot>]>,
     limit: u32,
     free: Mutex<Free>,
@@ -32,9 +33,11 @@ pub(crate) struct Free {
     slots: Vec<NonNull<Slot>>,
     /// Slots made so far.
     made: u32,
-    /// Slots that are neither here nor retired: occupied, or in a worker's cache. While there are any, they hold `keep`.
+    /// Slots that are neither here nor retired: occupied, or in a worker's cache. While there are
+    /// any, they hold `keep`.
     out: u32,
-    /// Of those, slots whose processes have ended, but which have too many references to be used again.
+    /// Of those, slots whose processes have ended, but which have too many references to be used
+    /// again.
     lost: u32,
     keep: Option<Arc<Shared>>,
 }
@@ -59,8 +62,14 @@ impl Table {
         change(&mut self.free.lock().expect("nothing that can panic runs under this lock"))
     }
 
-    /// Takes at most `count` slots out of the free list, making new ones if there are none and the limit allows.
-    pub(crate) fn take_free(&self, shared: &Arc<Shared>, count: usize, taken: &mut Vec<NonNull<Slot>>) {
+    /// Takes at most `count` slots out of the free list, making new ones if there are none and the
+    /// limit allows.
+    pub(crate) fn take_free(
+        &self,
+        shared: &Arc<Shared>,
+        count: usize,
+        taken: &mut Vec<NonNull<Slot>>,
+    ) {
         self.free(|free| {
             if free.slots.is_empty() {
                 self.make_segment(shared, free);
@@ -81,7 +90,8 @@ impl Table {
             return;
         }
         let shared = NonNull::from(&**shared);
-        let slots: Box<[Slot]> = (free.made..free.made + count).map(|index| Slot::new(shared, index)).collect();
+        let slots: Box<[Slot]> =
+            (free.made..free.made + count).map(|index| Slot::new(shared, index)).collect();
         let segment = Box::leak(slots);
         // The first slot is handed out first.
         free.slots.extend(segment.iter().rev().map(NonNull::from));
@@ -90,9 +100,14 @@ impl Table {
         free.made += count;
     }
 
-    /// Returns slots to the free list. With the last one comes what kept the scheduler, to be dropped when nothing refers into it.
+    /// Returns slots to the free list. With the last one comes what kept the scheduler, to be
+    /// dropped when nothing refers into it.
     #[must_use]
-    pub(crate) fn return_free(&self, slots: &mut Vec<NonNull<Slot>>, reusable: bool) -> Option<Arc<Shared>> {
+    pub(crate) fn return_free(
+        &self,
+        slots: &mut Vec<NonNull<Slot>>,
+        reusable: bool,
+    ) -> Option<Arc<Shared>> {
         self.free(|free| {
             free.out -= slots.len() as u32;
             if reusable {
@@ -149,8 +164,11 @@ impl Drop for Table {
         for (number, segment) in self.segments.iter().enumerate() {
             let count = (self.limit as usize - number * SEGMENT).min(SEGMENT);
             if let Some(segment) = NonNull::new(segment.load(Relaxed)) {
-                // SAFETY: leaked in `make_segment` with this length; no slot is out, or the scheduler would have been kept.
-                drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(segment.as_ptr(), count)) });
+                // SAFETY: leaked in `make_segment` with this length; no slot is out, or the
+                // scheduler would have been kept.
+                drop(unsafe {
+                    Box::from_raw(ptr::slice_from_raw_parts_mut(segment.as_ptr(), count))
+                });
             }
         }
     }

@@ -13,11 +13,12 @@ pub(crate) fn guarded<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
             Ok(exiting) => return exiting.0,
             Err(payload) => payload,
         };
-        let message: Arc<str> = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
-            (Some(text), _) => Arc::from(*text),
-            (_, Some(text)) => Arc::from(text.as_str()),
-            _ => Arc::from("a value that is no text"),
-        };
+        let message: Arc<str> =
+            match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+                (Some(text), _) => Arc::from(*text),
+                (_, Some(text)) => Arc::from(text.as_str()),
+                _ => Arc::from("a value that is no text"),
+            };
         drop_guarded(payload);
         Exit::Panicked(message)
     })
@@ -28,9 +29,11 @@ pub(crate) fn drop_each<T>(values: impl IntoIterator<Item = T>) {
     values.into_iter().for_each(drop_guarded);
 }
 
-/// Drops something of the user's; a panic of its `Drop` ends here, like one of the payload that this panic has, and so on.
+/// Drops something of the user's; a panic of its `Drop` ends here, like one of the payload that
+/// this panic has, and so on.
 pub(crate) fn drop_guarded<T>(value: T) {
-    // Bounded: a payload whose drop panics with another such payload for ever is leaked at the second one.
+    // Bounded: a payload whose drop panics with another such payload for ever is leaked at the
+    // second one.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value)))
         && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
     {

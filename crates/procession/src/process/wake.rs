@@ -28,7 +28,10 @@ fn bring(slot: &Slot, event: impl FnOnce(&State) -> Wake) {
     let _stopped = slot.shared().stop_clock();
     if event(&slot.state) == Wake::Enqueue {
         // SAFETY: the event made it ACTIVE.
-        #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
+        #[expect(
+            unsafe_code,
+            reason = "the right to queue a process is what the state protocol hands out"
+        )]
         current::enqueue(unsafe { Ready::new(slot) }, Origin::Woken);
     }
 }

@@ -1,4 +1,5 @@
-//! The waker of a process: a pin on its slot; and one without, for what the process's own scheduler keeps.
+//! The waker of a process: a pin on its slot; and one without, for what the process's own scheduler
+//! keeps.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -13,8 +14,8 @@ use crate::process::wake::wake;
 use crate::scheduler::shared::Shared;
 
 /// ## Invariants
-/// - `[waker data]` the data of a waker with this table is a slot with a pin that belongs to the waker, or, for a borrowed one, to
-///   the step that lends it.
+/// - `[waker data]` the data of a waker with this table is a slot with a pin that belongs to the
+///   waker, or, for a borrowed one, to the step that lends it.
 static VTABLE: RawWakerVTable = RawWakerVTable::new(
     |data| {
         // SAFETY: [waker data]
@@ -37,8 +38,10 @@ static VTABLE: RawWakerVTable = RawWakerVTable::new(
 );
 
 /// ## Invariants
-/// - `[unpinned waker]` the data of a waker with this table is a slot, which may be free by now or hold another process; until it has woken, the scheduler
-///   of the slot is there. What it wakes is then whoever is in the slot, if anybody: a process may be woken for nothing (`process/state.rs`, *Allowed*).
+/// - `[unpinned waker]` the data of a waker with this table is a slot, which may be free by now or
+///   hold another process; until it has woken, the scheduler of the slot is there. What it wakes is
+///   then whoever is in the slot, if anybody: a process may be woken for nothing
+///   (`process/state.rs`, *Allowed*).
 static UNPINNED: RawWakerVTable = RawWakerVTable::new(
     |data| RawWaker::new(data, &UNPINNED),
     |data| {
@@ -74,7 +77,8 @@ pub(crate) fn borrowed(slot: &Slot) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::new(std::ptr::from_ref(slot).cast(), &VTABLE) })
 }
 
-/// Another of this waker, without a pin if it is that of a process of `shared`: that saves two read-modify-writes.
+/// Another of this waker, without a pin if it is that of a process of `shared`: that saves two
+/// read-modify-writes.
 ///
 /// # Safety
 /// `[unpinned waker]`: what is returned is only woken while that scheduler is there.
@@ -105,8 +109,9 @@ pub(crate) fn is_of(waker: &Waker, slot: NonNull<Slot>) -> bool {
 }
 
 impl Slot {
-    /// The process polls something that a message or a cancel must wake, with a waker that is not its own: a combinator's. A combinator polls
-    /// only what its own wakers name, so the next step wakes this one first.
+    /// The process polls something that a message or a cancel must wake, with a waker that is not
+    /// its own: a combinator's. A combinator polls only what its own wakers name, so the next step
+    /// wakes this one first.
     pub(crate) fn leave_foreign_waker(&self, waker: &Waker) {
         if !crate::process::waker::is_of(waker, NonNull::from(self)) {
             self.note_waiting(Waiting::FOREIGN);

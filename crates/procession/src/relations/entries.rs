@@ -9,7 +9,8 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::relations::signal::MonitorRef;
 use crate::{Exit, Pid};
 
-/// One link: both sides have it under the same number, so that who ends one does not take half of the next between the same two.
+/// One link: both sides have it under the same number, so that who ends one does not take half of
+/// the next between the same two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LinkId(u64);
 

@@ -19,7 +19,8 @@ use crate::variance::Typed;
 use crate::{Pid, relations};
 
 impl Names {
-    /// Both entries are made under this lock, and `unregister` takes both out under it: so neither is ever left without the other.
+    /// Both entries are made under this lock, and `unregister` takes both out under it: so neither
+    /// is ever left without the other.
     fn register(&self, name: Arc<str>, slot: &Slot) -> Result<(), RegisterError> {
         let pid = slot.pid();
         self.with(|names| {
@@ -37,7 +38,8 @@ impl Names {
         })
     }
 
-    /// Frees a name, if it is still this process's, which is in `slot` if it has not ended; says whether it was.
+    /// Frees a name, if it is still this process's, which is in `slot` if it has not ended; says
+    /// whether it was.
     fn unregister(&self, name: &str, pid: Pid, slot: Option<&Slot>) -> bool {
         self.with(|names| {
             if names.get(name) != Some(&pid) {
@@ -91,10 +93,17 @@ pub enum RegisterError {
 impl fmt::Display for RegisterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Taken { name, owner } => write!(f, "cannot register {name:?}: it is the name of {owner}"),
-            Self::HasName { name, pid } => write!(f, "cannot register {pid} as {name:?}: it has a name already"),
+            Self::Taken { name, owner } => {
+                write!(f, "cannot register {name:?}: it is the name of {owner}")
+            }
+            Self::HasName { name, pid } => {
+                write!(f, "cannot register {pid} as {name:?}: it has a name already")
+            }
             Self::Ended { name, pid } => {
-                write!(f, "cannot register {pid} as {name:?}: there is no such process in this scheduler")
+                write!(
+                    f,
+                    "cannot register {pid} as {name:?}: there is no such process in this scheduler"
+                )
             }
         }
     }
@@ -103,8 +112,8 @@ impl fmt::Display for RegisterError {
 impl Error for RegisterError {}
 
 impl Scheduler {
-    /// Registers a process of this scheduler by a name, until it ends or is [unregistered](Self::unregister). The name is free again before
-    /// anybody is told of the end.
+    /// Registers a process of this scheduler by a name, until it ends or is
+    /// [unregistered](Self::unregister). The name is free again before anybody is told of the end.
     ///
     /// # Errors
     /// [`RegisterError`]: the name is taken, the process has a name, or it has ended.
@@ -150,7 +159,8 @@ pub(crate) fn register_in(shared: &Shared, name: Arc<str>, pid: Pid) -> Result<(
     }
 }
 
-/// Registers a process by a name, in the scheduler of the calling process or thread. See [`Scheduler::register`].
+/// Registers a process by a name, in the scheduler of the calling process or thread. See
+/// [`Scheduler::register`].
 ///
 /// # Errors
 /// [`RegisterError`]: the name is taken, the process has a name, or it has ended.
@@ -165,9 +175,11 @@ pub fn whereis(name: &str) -> Option<Pid> {
     crate::scheduler::owner::here().names().whereis(name)
 }
 
-/// Where to send messages to whatever process has a certain name at that moment: an address that survives the restart of a named process.
+/// Where to send messages to whatever process has a certain name at that moment: an address that
+/// survives the restart of a named process.
 ///
-/// It is of the scheduler in which it was made, looks the name up at each use, and keeps neither process nor scheduler.
+/// It is of the scheduler in which it was made, looks the name up at each use, and keeps neither
+/// process nor scheduler.
 ///
 /// ```
 /// use procession::{Context, Named, register, start};
@@ -194,7 +206,11 @@ pub struct Named<M> {
 impl<M: Send + 'static> Named<M> {
     /// Whoever has this name, in the scheduler of the calling process or thread.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into(), shared: Arc::downgrade(&crate::scheduler::owner::here()), message: PhantomData }
+        Self {
+            name: name.into(),
+            shared: Arc::downgrade(&crate::scheduler::owner::here()),
+            message: PhantomData,
+        }
     }
 
     /// Whoever has this name, in a certain scheduler.
@@ -220,7 +236,8 @@ impl<M: Send + 'static> Named<M> {
     /// Sends to who has the name now. See [`Address::send`].
     ///
     /// # Errors
-    /// [`SendError`] gives the message back: nobody has the name, or its process receives another type, or its mailbox refuses.
+    /// [`SendError`] gives the message back: nobody has the name, or its process receives another
+    /// type, or its mailbox refuses.
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         match self.pid() {
             Some(pid) => crate::send(pid, message),

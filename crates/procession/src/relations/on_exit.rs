@@ -3,37 +3,44 @@
 //! # Ties protocol
 //!
 //! ## Problem
-//! Somebody monitors a process just as it ends. It has looked already who wants to know, so nobody is told, and the watcher waits for
-//! ever. Or both the end and the watcher, who finds the process ended, tell: it is told twice.
+//! Somebody monitors a process just as it ends. It has looked already who wants to know, so nobody
+//! is told, and the watcher waits for ever. Or both the end and the watcher, who finds the process
+//! ended, tell: it is told twice.
 //!
 //! ## States
-//! Entries under a lock, and the bit `RELATED` of the state word (`process/state.rs`), which says that there may be some.
+//! Entries under a lock, and the bit `RELATED` of the state word (`process/state.rs`), which says
+//! that there may be some.
 //!
 //! ## Steps
-//! Who leaves an entry: `Enter` it under the lock · `Mark` one read-modify-write of the state word, `relate` · if that answers that the
-//! process is complete: `Withdraw` the entry under the lock; if it was still there, nobody tells but the one who left it.
-//! The end: `Complete`, one read-modify-write of the same word · if it answers `RELATED`: `Settle`, take all entries out under the lock,
-//! and tell each.
-//! Links are entries on both sides, each under its own lock, never both at once. Whoever takes one side out at an end tells the other
-//! only if it finds itself there, and takes itself out in the same critical section. Both sides of a link have its number: `Unlink` takes
-//! out one's own side, and then of the other's what has a number that was found on one's own.
+//! Who leaves an entry: `Enter` it under the lock · `Mark` one read-modify-write of the state word,
+//! `relate` · if that answers that the process is complete: `Withdraw` the entry under the lock; if
+//! it was still there, nobody tells but the one who left it. The end: `Complete`, one
+//! read-modify-write of the same word · if it answers `RELATED`: `Settle`, take all entries out
+//! under the lock, and tell each. Links are entries on both sides, each under its own lock, never
+//! both at once. Whoever takes one side out at an end tells the other only if it finds itself
+//! there, and takes itself out in the same critical section. Both sides of a link have its number:
+//! `Unlink` takes out one's own side, and then of the other's what has a number that was found on
+//! one's own.
 //!
 //! ## Why it works
-//! `Mark` and `Complete` change one word, so one is first. If it is `Mark`, `Complete` sees `RELATED`, and `Settle` finds what was entered
-//! before. If it is `Complete`, `Mark` sees the end, and of `Withdraw` and `Settle` (which another's mark may have caused) the lock lets
-//! exactly one have the entry.
-//! A link's other side is told by who finds the link there: of an end, an unlink and a failed link of the same two, one.
-//! Between the halves of one's `Unlink` the other may unlink and link again. That is another link, with another number, and stays whole.
+//! `Mark` and `Complete` change one word, so one is first. If it is `Mark`, `Complete` sees
+//! `RELATED`, and `Settle` finds what was entered before. If it is `Complete`, `Mark` sees the end,
+//! and of `Withdraw` and `Settle` (which another's mark may have caused) the lock lets exactly one
+//! have the entry. A link's other side is told by who finds the link there: of an end, an unlink
+//! and a failed link of the same two, one. Between the halves of one's `Unlink` the other may
+//! unlink and link again. That is another link, with another number, and stays whole.
 //!
 //! ## Allowed
 //! A process that is `RELATED` but has no entries any more takes its lock once at its end.
 //!
 //! ## Rejected
-//! Looking for entries at every end, behind a fence: a process without relations, and most have none, would pay for both.
+//! Looking for entries at every end, behind a fence: a process without relations, and most have
+//! none, would pay for both.
 //!
 //! ## Checked by
-//! `models::leave_against_end`, `models::canary_mark_before_enter`, `models::link_against_end`, `models::both_ends_of_a_link_end`,
-//! `models::canary_link_told_without_looking`, `models::unlink_against_unlink_and_link`, `models::canary_links_without_numbers`.
+//! `models::leave_against_end`, `models::canary_mark_before_enter`, `models::link_against_end`,
+//! `models::both_ends_of_a_link_end`, `models::canary_link_told_without_looking`,
+//! `models::unlink_against_unlink_and_link`, `models::canary_links_without_numbers`.
 
 use procession_sync::Mutex;
 
@@ -119,7 +126,11 @@ mod models {
     }
 
     fn leave<const MUTATION: u8>(process: &Process<MUTATION>, who: u32) -> Left {
-        process.ties.leave(&process.state, |entries| entries.push(who), |entries| take_out(entries, who))
+        process.ties.leave(
+            &process.state,
+            |entries| entries.push(who),
+            |entries| take_out(entries, who),
+        )
     }
 
     fn watch<const MUTATION: u8>() {
@@ -159,13 +170,19 @@ mod models {
                 let pair = Arc::clone(&pair);
                 thread::spawn(move || {
                     let peers = end(&pair[1]);
-                    u32::from(peers.contains(&1) && pair[0].ties.with(|entries| take_out(entries, 2)))
+                    u32::from(
+                        peers.contains(&1) && pair[0].ties.with(|entries| take_out(entries, 2)),
+                    )
                 })
             };
             pair[0].ties.with(|entries| entries.push(2));
             let late = leave(&pair[1], 1) == Left::TooLate;
             let told = u32::from(late && pair[0].ties.with(|entries| take_out(entries, 2)));
-            assert_eq!(told + ending.join().expect("the end does not panic"), 1, "exactly one signal");
+            assert_eq!(
+                told + ending.join().expect("the end does not panic"),
+                1,
+                "exactly one signal"
+            );
         });
     }
 

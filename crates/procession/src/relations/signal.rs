@@ -41,7 +41,8 @@ pub struct Down {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExitSignal {
-    /// The process that ended, or that sent the signal; `None` if a thread that is no process sent it.
+    /// The process that ended, or that sent the signal; `None` if a thread that is no process sent
+    /// it.
     pub from: Option<Pid>,
     /// How it ended, or what it sent.
     pub exit: Exit,

@@ -24,7 +24,8 @@ impl Shared {
         }
     }
 
-    /// As `announce`, by a thread that will not come to it itself: a worker that was woken before, and counts as searching, may be late.
+    /// As `announce`, by a thread that will not come to it itself: a worker that was woken before,
+    /// and counts as searching, may be late.
     pub(crate) fn announce_from_outside(&self) {
         let written_off = || match self.idle.write_off_if_late(|| self.world.now()) {
             0 => None,
@@ -54,7 +55,8 @@ impl Shared {
         }
     }
 
-    /// As `announce`, for as many entries as `count`, which others may take: each is worth a worker of its own, whoever searches.
+    /// As `announce`, for as many entries as `count`, which others may take: each is worth a worker
+    /// of its own, whoever searches.
     pub(crate) fn announce_many(&self, count: usize) {
         fence(SeqCst);
         for _ in 0..count.min(self.width()) {
@@ -65,7 +67,8 @@ impl Shared {
         }
     }
 
-    /// `Recheck` for others, after a permit was given up: is there anything that its worker leaves behind? `nobody_awake` if it was the last.
+    /// `Recheck` for others, after a permit was given up: is there anything that its worker leaves
+    /// behind? `nobody_awake` if it was the last.
     pub(crate) fn recheck(&self, nobody_awake: bool) {
         if self.has_queued() {
             return self.announce();
@@ -79,7 +82,8 @@ impl Shared {
         }
     }
 
-    /// The step of the worker in `seat` blocks: another may run in its place. What only that worker would have come to is queued already.
+    /// The step of the worker in `seat` blocks: another may run in its place. What only that worker
+    /// would have come to is queued already.
     pub(crate) fn give_permit_back(&self, seat: SeatId) {
         let nobody_awake = self.idle.give_back(seat);
         self.recheck(nobody_awake);
@@ -96,11 +100,14 @@ impl Shared {
 
     /// Whether anything is queued that any worker may take, next slots apart.
     pub(crate) fn has_queued(&self) -> bool {
-        !self.global.is_empty() || !self.overflow.is_empty() || self.all_seats().any(|seat| !seat.queues.are_empty())
+        !self.global.is_empty()
+            || !self.overflow.is_empty()
+            || self.all_seats().any(|seat| !seat.queues.are_empty())
     }
 
     /// Whether anything is queued at all.
     pub(crate) fn has_work(&self) -> bool {
-        self.has_queued() || self.all_seats().any(|seat| !seat.bound.is_empty() || !seat.next.look().is_null())
+        self.has_queued()
+            || self.all_seats().any(|seat| !seat.bound.is_empty() || !seat.next.look().is_null())
     }
 }

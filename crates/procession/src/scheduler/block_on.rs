@@ -37,19 +37,23 @@ impl Drop for Caller<'_> {
     }
 }
 
-/// Whether this thread works for `shared`, or waits in it. Not inlined: beside a suspension, after which a coroutine may be on another thread, there
-/// must be no address of a thread's words.
+/// Whether this thread works for `shared`, or waits in it. Not inlined: beside a suspension, after
+/// which a coroutine may be on another thread, there must be no address of a thread's words.
 #[inline(never)]
 fn is_here(shared: &Arc<Shared>) -> bool {
     current::here().is_some_and(|own| Arc::ptr_eq(&own, shared))
 }
 
-/// Polls `future` until it is complete: in a coroutine, which is suspended meanwhile, or on this thread. If the scheduler is driven by its
-/// callers, the thread works there meanwhile, as soon as the seat is free. In a process this is a blocking section.
+/// Polls `future` until it is complete: in a coroutine, which is suspended meanwhile, or on this
+/// thread. If the scheduler is driven by its callers, the thread works there meanwhile, as soon as
+/// the seat is free. In a process this is a blocking section.
 ///
 /// # Errors
 /// The future itself, if nobody would be left who could run what it waits for.
-pub(crate) fn try_block_on<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Output, BlockOnError<F>> {
+pub(crate) fn try_block_on<F: Future>(
+    shared: &Arc<Shared>,
+    future: F,
+) -> Result<F::Output, BlockOnError<F>> {
     let Some(coroutine) = suspendable() else {
         return try_block_thread_on(shared, future);
     };
@@ -70,7 +74,10 @@ pub(crate) fn try_block_on<F: Future>(shared: &Arc<Shared>, future: F) -> Result
     }))))
 }
 
-fn try_block_thread_on<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Output, BlockOnError<F>> {
+fn try_block_thread_on<F: Future>(
+    shared: &Arc<Shared>,
+    future: F,
+) -> Result<F::Output, BlockOnError<F>> {
     let section = Section::enter();
     let root = RootHold(Arc::new(Root::new(shared)));
     let Some(_wait) = section.wait_for(&root.0) else { return Err(BlockOnError(future)) };
@@ -85,8 +92,8 @@ pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output 
     }
 }
 
-/// As `block_on`, on this thread. While the thread panics it is not refused: a second panic would end the program, and somebody from outside
-/// may come.
+/// As `block_on`, on this thread. While the thread panics it is not refused: a second panic would
+/// end the program, and somebody from outside may come.
 pub(crate) fn block_thread_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
     match try_block_thread_on(shared, future) {
         Ok(output) => output,
@@ -134,7 +141,8 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
                 continue;
             }
         }
-        // This thread fires the timers of threads that are no workers itself, whatever the workers do.
+        // This thread fires the timers of threads that are no workers itself, whatever the workers
+        // do.
         if shared.fire(&shared.outside) == 0 && !root.is_ready() {
             shared.world.park(&root.parker, shared.outside.next());
         }
@@ -142,8 +150,9 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
     output.expect("the loop ends when the future is complete")
 }
 
-/// Ends the processes of a scheduler that is driven by its callers, and which none may come to any more. On this thread, unless that is in a
-/// step of this scheduler, which would wait for itself: then on one of its own, if the seat is free.
+/// Ends the processes of a scheduler that is driven by its callers, and which none may come to any
+/// more. On this thread, unless that is in a step of this scheduler, which would wait for itself:
+/// then on one of its own, if the seat is free.
 pub(crate) fn drain(shared: &Arc<Shared>) {
     if !shared.is_worked_for_here() {
         run_until_idle(shared);
@@ -152,12 +161,14 @@ pub(crate) fn drain(shared: &Arc<Shared>) {
         let drive = move || {
             run_until_idle(&drained);
         };
-        // If the system refuses the thread, what is bound to the callers' worker is left; the others end the rest.
+        // If the system refuses the thread, what is bound to the callers' worker is left; the
+        // others end the rest.
         drop(shared.world.start_thread(format!("{}-end", shared.name()), drive));
     }
 }
 
-/// Runs processes on this thread until none can run; the scheduler is driven by its callers. Says whether the seat was free.
+/// Runs processes on this thread until none can run; the scheduler is driven by its callers. Says
+/// whether the seat was free.
 pub(crate) fn run_until_idle(shared: &Arc<Shared>) -> bool {
     match shared.take_callers_seat() {
         Some((seat, core)) => {

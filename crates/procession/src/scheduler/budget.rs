@@ -7,7 +7,8 @@ use crate::process::slot::Slot;
 use crate::process::waker;
 use crate::scheduler::current::{counter_at, with_local};
 
-/// What the process in `slot` may still spend in this step, if it is the one that runs on this thread.
+/// What the process in `slot` may still spend in this step, if it is the one that runs on this
+/// thread.
 #[inline]
 pub(crate) fn budget_of(slot: &Slot) -> Option<u32> {
     with_local(|local| {
@@ -16,7 +17,8 @@ pub(crate) fn budget_of(slot: &Slot) -> Option<u32> {
     })
 }
 
-/// Charges the running step for one operation. Says whether it may go on; if not, it has been asked to give way.
+/// Charges the running step for one operation. Says whether it may go on; if not, it has been asked
+/// to give way.
 #[inline]
 pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
     let goes_on = with_local(|local| {
@@ -44,7 +46,9 @@ pub(crate) fn spend() {
 
 /// Whether the running step has spent all that it may.
 pub(crate) fn is_spent() -> bool {
-    with_local(|local| local.is_some_and(|local| local.current.get().is_some() && local.budget.get() == 0))
+    with_local(|local| {
+        local.is_some_and(|local| local.current.get().is_some() && local.budget.get() == 0)
+    })
 }
 
 /// Charges the running step for a message, and counts it.

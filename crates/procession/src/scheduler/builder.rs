@@ -39,15 +39,18 @@ use crate::watchdog::state::{Observer, Stall, Watchdog, WatchdogOptions};
 pub(crate) const PROCESSES_DEFAULT: u32 = 1 << 24;
 /// Pending timers of each worker, unless the builder says otherwise.
 pub(crate) const TIMERS_DEFAULT: u32 = 1 << 24;
-/// What a coroutine's stack holds, unless the builder says otherwise: a panic with a backtrace takes 22 KiB.
+/// What a coroutine's stack holds, unless the builder says otherwise: a panic with a backtrace
+/// takes 22 KiB.
 pub(crate) const STACK_BYTES_DEFAULT: usize = 128 << 10;
 /// Stacks at once, unless the builder says otherwise: half a tebibyte of address space.
 pub(crate) const STACKS_DEFAULT: usize = 1 << 21;
-/// Workers at most: far beyond the CPUs that one machine has, and small enough that each may look at all others.
+/// Workers at most: far beyond the CPUs that one machine has, and small enough that each may look
+/// at all others.
 const WIDTH_MAX: usize = 1024;
 /// Threads at most: each may have to look at what all others have.
 const THREADS_MAX: usize = 4096;
-/// Threads beyond the width, unless the builder says otherwise: as many steps may block at once without holding others up.
+/// Threads beyond the width, unless the builder says otherwise: as many steps may block at once
+/// without holding others up.
 const EXTRA_THREADS_DEFAULT: usize = 64;
 /// How long a thread that is not needed is kept, unless the builder says otherwise.
 pub(crate) const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(10);
@@ -86,7 +89,10 @@ pub struct Builder {
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("name", &self.name).field("width", &self.width).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("name", &self.name)
+            .field("width", &self.width)
+            .finish_non_exhaustive()
     }
 }
 
@@ -97,83 +103,90 @@ impl Builder {
         self
     }
 
-    /// How many workers run at once, 1 to 1024. Default: the number of CPUs that this program may use, which honours affinity masks
-    /// and cgroup quotas.
+    /// How many workers run at once, 1 to 1024. Default: the number of CPUs that this program may
+    /// use, which honours affinity masks and cgroup quotas.
     pub fn width(mut self, workers: usize) -> Self {
         self.width = Some(workers);
         self
     }
 
-    /// How many threads there may be, from the width to 4096. Default: the width and 64 more; if callers drive the scheduler, just the width.
+    /// How many threads there may be, from the width to 4096. Default: the width and 64 more; if
+    /// callers drive the scheduler, just the width.
     ///
-    /// Those beyond the width are started when steps block ([`blocking`](crate::blocking())) and work is waiting. Once all threads that
-    /// there may be are blocked, nothing else runs until one of them returns; one that returns always goes on.
+    /// Those beyond the width are started when steps block ([`blocking`](crate::blocking())) and
+    /// work is waiting. Once all threads that there may be are blocked, nothing else runs until one
+    /// of them returns; one that returns always goes on.
     pub fn threads_max(mut self, threads: usize) -> Self {
         self.threads_max = Some(threads);
         self
     }
 
-    /// How long a thread that has nothing to do is kept if there are more than the width. Those used last are used first, so the others get
-    /// old. Default: 10 seconds.
+    /// How long a thread that has nothing to do is kept if there are more than the width. Those
+    /// used last are used first, so the others get old. Default: 10 seconds.
     pub fn keep_alive(mut self, patience: Duration) -> Self {
         self.keep_alive = patience;
         self
     }
 
-    /// Called on each thread of the scheduler when it starts, before it runs a process. A panic ends there.
+    /// Called on each thread of the scheduler when it starts, before it runs a process. A panic
+    /// ends there.
     pub fn on_thread_start(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         self.on_thread_start = Some(Arc::new(hook));
         self
     }
 
-    /// Called on each thread of the scheduler that was started, after it has run its last process. A panic ends there. Not called on threads
-    /// that are still there when the program ends.
+    /// Called on each thread of the scheduler that was started, after it has run its last process.
+    /// A panic ends there. Not called on threads that are still there when the program ends.
     pub fn on_thread_stop(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         self.on_thread_stop = Some(Arc::new(hook));
         self
     }
 
-    /// Keeps the threads of the scheduler on these processors, of those that the program may use. The default width is then their number.
-    /// Threads of callers run where they did. Default: all that the program may use.
+    /// Keeps the threads of the scheduler on these processors, of those that the program may use.
+    /// The default width is then their number. Threads of callers run where they did. Default: all
+    /// that the program may use.
     pub fn cpus(mut self, numbers: impl IntoIterator<Item = usize>) -> Self {
         self.cpus = Some(numbers.into_iter().collect());
         self
     }
 
-    /// Whether a thread of its own looks after the workers, and replaces those whose steps block or compute for long without saying so, while
-    /// something waits. Workers pay a few plain stores for each step; the thread sleeps while nothing runs. Default: yes, unless there is a
-    /// test clock, or but one thread.
+    /// Whether a thread of its own looks after the workers, and replaces those whose steps block or
+    /// compute for long without saying so, while something waits. Workers pay a few plain stores
+    /// for each step; the thread sleeps while nothing runs. Default: yes, unless there is a test
+    /// clock, or but one thread.
     pub fn watchdog(mut self, is_on: bool) -> Self {
         self.watchdog = is_on;
         self
     }
 
-    /// Sets the duration after which a step counts as stalled. A value below 5 ms counts as 5 ms. Default: 10 ms.
+    /// Sets the duration after which a step counts as stalled. A value below 5 ms counts as 5 ms.
+    /// Default: 10 ms.
     ///
-    /// The watchdog notices a stall up to 2.5 ms later, or 5 ms if the value is not a multiple of 2.5 ms, and later still if the
-    /// system keeps the watchdog's thread waiting.
+    /// The watchdog notices a stall up to 2.5 ms later, or 5 ms if the value is not a multiple of
+    /// 2.5 ms, and later still if the system keeps the watchdog's thread waiting.
     pub fn stall_after(mut self, patience: Duration) -> Self {
         self.stall_after = patience;
         self
     }
 
-    /// How many workers whose steps compute, rather than block, may be replaced at once. Each is a thread more that competes for processors.
-    /// Default: twice the width.
+    /// How many workers whose steps compute, rather than block, may be replaced at once. Each is a
+    /// thread more that competes for processors. Default: twice the width.
     pub fn computing_max(mut self, workers: usize) -> Self {
         self.computing_max = Some(workers);
         self
     }
 
-    /// Is told of each step that stalls, once, when the watchdog finds it, at most ten times in a second; the others are counted
-    /// ([`StallSnapshot`](crate::StallSnapshot)). Blocking sections are no stalls. It runs on the watchdog's thread, so it must not block; a
-    /// panic ends there.
+    /// Is told of each step that stalls, once, when the watchdog finds it, at most ten times in a
+    /// second; the others are counted ([`StallSnapshot`](crate::StallSnapshot)). Blocking sections
+    /// are no stalls. It runs on the watchdog's thread, so it must not block; a panic ends there.
     pub fn on_stall(mut self, observer: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
         self.on_stall = Some(Arc::new(observer));
         self
     }
 
-    /// How many processes may live at once, 1 to 2^30. Each worker keeps a few free slots back for itself, at most a sixteenth of the limit
-    /// and 64, so the limit may be felt that much earlier. Default: 2^24.
+    /// How many processes may live at once, 1 to 2^30. Each worker keeps a few free slots back for
+    /// itself, at most a sixteenth of the limit and 64, so the limit may be felt that much earlier.
+    /// Default: 2^24.
     pub fn processes(mut self, limit: u32) -> Self {
         self.processes = limit;
         self
@@ -191,36 +204,40 @@ impl Builder {
         self
     }
 
-    /// Replaces the clock by one that stands still while anything can run, and then jumps to the earliest deadline. The scheduler is then
-    /// driven by its callers. With a width of 1 and a seed, two runs make the same dispatches. The seed is 0 unless one is given.
+    /// Replaces the clock by one that stands still while anything can run, and then jumps to the
+    /// earliest deadline. The scheduler is then driven by its callers. With a width of 1 and a
+    /// seed, two runs make the same dispatches. The seed is 0 unless one is given.
     pub fn test_clock(mut self) -> Self {
         self.test_clock = true;
         self.callers_drive = true;
         self
     }
 
-    /// Lets the threads that call [`block_on`](Scheduler::block_on) and [`run_until_idle`](Scheduler::run_until_idle) be the first worker
-    /// while they do. With a width of 1 the scheduler starts no thread: nothing runs between those calls. So a process that keeps the last
-    /// [`Scheduler`] handle, and is driven by nobody any more, keeps the scheduler for ever.
+    /// Lets the threads that call [`block_on`](Scheduler::block_on) and
+    /// [`run_until_idle`](Scheduler::run_until_idle) be the first worker while they do. With a
+    /// width of 1 the scheduler starts no thread: nothing runs between those calls. So a process
+    /// that keeps the last [`Scheduler`] handle, and is driven by nobody any more, keeps the
+    /// scheduler for ever.
     ///
-    /// A [coroutine](crate::coroutine) stays on the thread that began it. As long as one that has begun on
-    /// a caller's thread is alive, only that thread drives the scheduler; other callers wait. The
-    /// thread does not end before its coroutines, and does not drive once it wants to end. So the
-    /// coroutines must have ended by then, or other callers wait in vain.
+    /// A [coroutine](crate::coroutine) stays on the thread that began it. As long as one that has
+    /// begun on a caller's thread is alive, only that thread drives the scheduler; other callers
+    /// wait. The thread does not end before its coroutines, and does not drive once it wants to
+    /// end. So the coroutines must have ended by then, or other callers wait in vain.
     pub fn callers_drive(mut self) -> Self {
         self.callers_drive = true;
         self
     }
 
-    /// Shakes out assumptions about order: a wake-up is refused the next slot at random, and what is taken from the global queue together is
-    /// shuffled. For tests.
+    /// Shakes out assumptions about order: a wake-up is refused the next slot at random, and what
+    /// is taken from the global queue together is shuffled. For tests.
     pub fn shuffled(mut self) -> Self {
         self.shuffled = true;
         self
     }
 
-    /// Allows [coroutines](crate::coroutine): without this, [`spawn_coroutine`](crate::spawn_coroutine()) is an error. From then on a stack overflow of a
-    /// coroutine is reported, by a handler for SIGSEGV and SIGBUS that passes on all else.
+    /// Allows [coroutines](crate::coroutine): without this,
+    /// [`spawn_coroutine`](crate::spawn_coroutine()) is an error. From then on a stack overflow of
+    /// a coroutine is reported, by a handler for SIGSEGV and SIGBUS that passes on all else.
     ///
     /// # Safety
     /// All code that runs in coroutines of this scheduler keeps the [residual
@@ -240,8 +257,9 @@ impl Builder {
     ///    scheduler ends is unwound from where it waits. A function with the ABI of C on its stack,
     ///    such as a comparison that `qsort` calls, aborts the program then.
     ///
-    /// Code that may break a rule is wrapped in [`coroutine::no_suspend`](crate::coroutine::no_suspend()): it
-    /// blocks its worker's thread where it would wait.
+    /// Code that may break a rule is wrapped in
+    /// [`coroutine::no_suspend`](crate::coroutine::no_suspend()): it blocks its worker's thread
+    /// where it would wait.
     ///
     /// ```
     /// use procession::{Scheduler, co, spawn_coroutine};
@@ -267,14 +285,17 @@ impl Builder {
         self
     }
 
-    /// What the stack of a coroutine holds at least, unless [`SpawnOptions::stack_size`](crate::SpawnOptions::stack_size) says otherwise. With its guard it takes the next power of
-    /// two of address space; memory is only what is touched. Default: 128 KiB, which is 191 with what is left of the 256.
+    /// What the stack of a coroutine holds at least, unless
+    /// [`SpawnOptions::stack_size`](crate::SpawnOptions::stack_size) says otherwise. With its guard
+    /// it takes the next power of two of address space; memory is only what is touched. Default:
+    /// 128 KiB, which is 191 with what is left of the 256.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_bytes = bytes;
         self
     }
 
-    /// How many stacks there may be at once, 1 to 2^30; a coroutine for which there is none waits before it begins. Default: 2^21.
+    /// How many stacks there may be at once, 1 to 2^30; a coroutine for which there is none waits
+    /// before it begins. Default: 2^21.
     pub fn stacks(mut self, limit: usize) -> Self {
         self.stacks = limit;
         self
@@ -291,8 +312,9 @@ impl Builder {
         self.handler(C::ID, command::typed(serve))
     }
 
-    /// Carries the messages that processes of this scheduler send by PID to others than its own, to those of other nodes too. Default:
-    /// [`InProcess`](crate::InProcess), which reaches all schedulers of this program.
+    /// Carries the messages that processes of this scheduler send by PID to others than its own, to
+    /// those of other nodes too. Default: [`InProcess`](crate::InProcess), which reaches all
+    /// schedulers of this program.
     ///
     /// An [`Address`](crate::Address) needs no relay: it has the process at hand.
     pub fn relay(mut self, relay: impl Relay) -> Self {
@@ -300,20 +322,24 @@ impl Builder {
         self
     }
 
-    /// Lets crates that need tokio (`reqwest`, `sqlx`, `tonic`) run unchanged in processes: a runtime of tokio's is started beside the
-    /// scheduler, and all that runs on the scheduler's threads, futures in [`block_on`](Scheduler::block_on) and coroutines too, runs in
-    /// its context. The default scheduler is built like this.
+    /// Lets crates that need tokio (`reqwest`, `sqlx`, `tonic`) run unchanged in processes: a
+    /// runtime of tokio's is started beside the scheduler, and all that runs on the scheduler's
+    /// threads, futures in [`block_on`](Scheduler::block_on) and coroutines too, runs in its
+    /// context. The default scheduler is built like this.
     ///
-    /// A future of such a crate is polled by the scheduler's workers, like any other. tokio's sockets and timers are served by its one
-    /// thread, which wakes the process, so they cost a wake-up across threads where those of [`net`](crate::net) and
-    /// [`sleep`](crate::sleep()) cost none; what is given to `tokio::spawn` runs there, as tokio's task, and is no process.
-    /// `tokio::task::spawn_blocking` has its own threads. What waits in tokio spends none of a step's budget.
+    /// A future of such a crate is polled by the scheduler's workers, like any other. tokio's
+    /// sockets and timers are served by its one thread, which wakes the process, so they cost a
+    /// wake-up across threads where those of [`net`](crate::net) and [`sleep`](crate::sleep()) cost
+    /// none; what is given to `tokio::spawn` runs there, as tokio's task, and is no process.
+    /// `tokio::task::spawn_blocking` has its own threads. What waits in tokio spends none of a
+    /// step's budget.
     ///
-    /// tokio's runtime stops when the scheduler has ended and nobody has it any more; tasks that it still has are dropped then.
+    /// tokio's runtime stops when the scheduler has ended and nobody has it any more; tasks that it
+    /// still has are dropped then.
     ///
-    /// It goes by the real clock, so with a [test clock](Self::test_clock) it is refused: that one would jump over everything that waits
-    /// for tokio. On such a scheduler tokio's functions panic with "there is no reactor running", unless its driver itself runs in a
-    /// context of tokio's.
+    /// It goes by the real clock, so with a [test clock](Self::test_clock) it is refused: that one
+    /// would jump over everything that waits for tokio. On such a scheduler tokio's functions panic
+    /// with "there is no reactor running", unless its driver itself runs in a context of tokio's.
     ///
     /// ```
     /// use std::time::Duration;
@@ -336,23 +362,29 @@ impl Builder {
         self
     }
 
-    /// As [`tokio`](Self::tokio), but with a runtime of the program's own, which it has to keep running. Of one that was made by
-    /// `new_current_thread` nothing is served but while its thread is in its `block_on`.
+    /// As [`tokio`](Self::tokio), but with a runtime of the program's own, which it has to keep
+    /// running. Of one that was made by `new_current_thread` nothing is served but while its thread
+    /// is in its `block_on`.
     #[cfg(feature = "tokio")]
     pub fn tokio_on(mut self, runtime: tokio::runtime::Handle) -> Self {
         self.tokio = crate::bridge::runtime::Choice::Given(runtime);
         self
     }
 
-    /// Looks at every [dead letter](DeadLetter) before it is dropped. It runs on the thread that finds it, so it must not block; a panic
-    /// ends there. They are counted whether anybody looks or not ([`Snapshot::messages_discarded`](crate::Snapshot::messages_discarded)).
-    pub fn on_dead_letter(mut self, observer: impl Fn(DeadLetter<'_>) + Send + Sync + 'static) -> Self {
+    /// Looks at every [dead letter](DeadLetter) before it is dropped. It runs on the thread that
+    /// finds it, so it must not block; a panic ends there. They are counted whether anybody looks
+    /// or not ([`Snapshot::messages_discarded`](crate::Snapshot::messages_discarded)).
+    pub fn on_dead_letter(
+        mut self,
+        observer: impl Fn(DeadLetter<'_>) + Send + Sync + 'static,
+    ) -> Self {
         self.dead_letters = Some(dead_letter::Observer(Arc::new(observer)));
         self
     }
 
-    /// Builds the scheduler and, unless its callers drive it, starts its first thread. The others start when there is work for them; if the
-    /// system refuses one then, the scheduler goes on with those it has, and counts it ([`Snapshot`](crate::Snapshot)).
+    /// Builds the scheduler and, unless its callers drive it, starts its first thread. The others
+    /// start when there is work for them; if the system refuses one then, the scheduler goes on
+    /// with those it has, and counts it ([`Snapshot`](crate::Snapshot)).
     ///
     /// # Errors
     /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, or tokio with a test clock.
@@ -368,19 +400,26 @@ impl Builder {
         let width = match (self.width, &cpus) {
             (Some(width), _) => width,
             (None, Some(cpus)) => cpus.count().min(WIDTH_MAX),
-            (None, None) => std::thread::available_parallelism().map_or(1, usize::from).min(WIDTH_MAX),
+            (None, None) => {
+                std::thread::available_parallelism().map_or(1, usize::from).min(WIDTH_MAX)
+            }
         };
         in_range("width", width as u64, WIDTH_MAX as u64)?;
         let extra = if self.callers_drive { 0 } else { EXTRA_THREADS_DEFAULT };
         let threads_max = self.threads_max.unwrap_or(width + extra);
         if !(width..=THREADS_MAX).contains(&threads_max) {
             let range = format!("from the width, {width}, to {THREADS_MAX}");
-            return Err(BuildError::Invalid(format!("threads_max is {threads_max}, but must be {range}")));
+            return Err(BuildError::Invalid(format!(
+                "threads_max is {threads_max}, but must be {range}"
+            )));
         }
         in_range("processes", self.processes.into(), 1 << 30)?;
         in_range("timers", self.timers.into(), 1 << 30)?;
         if self.name.contains('\0') {
-            return Err(BuildError::Invalid(format!("name is {:?}, but must not contain a NUL", self.name)));
+            return Err(BuildError::Invalid(format!(
+                "name is {:?}, but must not contain a NUL",
+                self.name
+            )));
         }
         in_range("stacks", self.stacks as u64, 1 << 30)?;
         let stacks = self.coroutines.then(|| Stacks::builder().limit(self.stacks).build());
@@ -389,9 +428,18 @@ impl Builder {
         #[cfg(feature = "tokio")]
         let bridge = crate::bridge::runtime::open(self.tokio, &self.name, self.test_clock)?;
         static LAST_ID: AtomicU32 = AtomicU32::new(0);
-        let id = LAST_ID.fetch_update(Relaxed, Relaxed, |id| id.checked_add(1)).map_err(|_| BuildError::Exhausted)? + 1;
-        let world = if self.test_clock { World::test(self.seed.unwrap_or(0)) } else { World::real(self.seed) };
-        let seats = (0..width).map(|number| Seat::new(world.generator(number as u64), self.timers)).collect();
+        let id = LAST_ID
+            .fetch_update(Relaxed, Relaxed, |id| id.checked_add(1))
+            .map_err(|_| BuildError::Exhausted)?
+            + 1;
+        let world = if self.test_clock {
+            World::test(self.seed.unwrap_or(0))
+        } else {
+            World::real(self.seed)
+        };
+        let seats = (0..width)
+            .map(|number| Seat::new(world.generator(number as u64), self.timers))
+            .collect();
         let shared = Arc::new_cyclic(|me| Shared {
             me: me.clone(),
             id,
@@ -468,12 +516,15 @@ fn coprime(a: u32, b: u32) -> bool {
 
 fn allowed_cpus(numbers: &[usize]) -> Result<Cpus, BuildError> {
     if let Some(number) = numbers.iter().find(|&&number| number >= Cpus::LIMIT) {
-        let text = format!("cpus has {number}, but a processor's number must be below {}", Cpus::LIMIT);
+        let text =
+            format!("cpus has {number}, but a processor's number must be below {}", Cpus::LIMIT);
         return Err(BuildError::Invalid(text));
     }
     match Cpus::allowed_of(numbers) {
         Ok(Some(cpus)) => Ok(cpus),
-        Ok(None) => Err(BuildError::Invalid(format!("cpus is {numbers:?}, and this program may use none of them"))),
+        Ok(None) => Err(BuildError::Invalid(format!(
+            "cpus is {numbers:?}, and this program may use none of them"
+        ))),
         Err(error) => Err(BuildError::Invalid(format!(
             "cpus is {numbers:?}, and the system does not say which may be used: {error}"
         ))),

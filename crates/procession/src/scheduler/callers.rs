@@ -15,14 +15,18 @@ impl Shared {
     /// The seat for callers, if there is one and no other caller sits there.
     pub(crate) fn take_callers_seat(&self) -> Option<(SeatId, Core)> {
         let seat = self.idle.claim_absent(current::thread_number())?;
-        Some((seat, self.take_core(seat).expect("[seat] an absent seat's core is left where it is")))
+        Some((
+            seat,
+            self.take_core(seat).expect("[seat] an absent seat's core is left where it is"),
+        ))
     }
 
     pub(crate) fn has_free_seat(&self) -> bool {
         self.idle.has_absent(current::thread_number())
     }
 
-    /// A root future was woken: until it has been polled, it is as if something ran. Counted as a completion that is out, on the test clock only.
+    /// A root future was woken: until it has been polled, it is as if something ran. Counted as a
+    /// completion that is out, on the test clock only.
     pub(crate) fn count_ready_root(&self) {
         self.begin_outstanding();
     }
@@ -61,7 +65,11 @@ impl Shared {
 
     /// A caller does not wait for the seat any more.
     pub(crate) fn forget_caller(&self, number: u64) {
-        let left = self.callers.lock().expect("nothing that can panic runs under this lock").remove(&number);
+        let left = self
+            .callers
+            .lock()
+            .expect("nothing that can panic runs under this lock")
+            .remove(&number);
         drop(left);
     }
 
@@ -75,16 +83,19 @@ impl Shared {
     }
 
     pub(crate) fn unpark_idle_watchers(&self) {
-        let watchers = self.idle_watchers.lock().expect("nothing that can panic runs under this lock");
+        let watchers =
+            self.idle_watchers.lock().expect("nothing that can panic runs under this lock");
         watchers.iter().for_each(|watcher| watcher.unpark());
     }
 
     pub(crate) fn run_until_idle(self: &Arc<Self>) {
         self.idle_waits.fetch_add(1, Relaxed);
         let watcher = Arc::new(Parker::default());
-        let watchers = || self.idle_watchers.lock().expect("nothing that can panic runs under this lock");
+        let watchers =
+            || self.idle_watchers.lock().expect("nothing that can panic runs under this lock");
         watchers().push(Arc::clone(&watcher));
-        // If somebody else drives, or threads do, this waits until they are idle, or until the seat is free.
+        // If somebody else drives, or threads do, this waits until they are idle, or until the seat
+        // is free.
         let is_idle = || self.idle.all_parked_and(|| self.outstanding() == 0 && !self.has_work());
         while !(block_on::run_until_idle(self) || is_idle()) {
             self.world.park(&watcher, NEVER);
@@ -97,7 +108,8 @@ impl Shared {
         }
     }
 
-    /// Whether who drives this scheduler must end its processes before he goes: nobody else may come.
+    /// Whether who drives this scheduler must end its processes before he goes: nobody else may
+    /// come.
     pub(crate) fn must_be_drained(&self) -> bool {
         self.callers_drive && self.closing.phase() == shutdown::TERMINATING
     }

@@ -62,8 +62,9 @@ impl Shared {
     #[cold]
     fn wake_timer_waiters(&self) {
         self.has_timer_waiters.store(false, Relaxed);
-        let waiters =
-            std::mem::take(&mut *self.timer_waiters.lock().expect("nothing that can panic runs under this lock"));
+        let waiters = std::mem::take(
+            &mut *self.timer_waiters.lock().expect("nothing that can panic runs under this lock"),
+        );
         for waiter in waiters {
             drop(crate::process::unwind::guarded(|| waiter.wake()));
         }
@@ -80,13 +81,15 @@ impl Shared {
             Owed::Nudge(seat) => self.seat(seat).parker.unpark(),
             Owed::Wake => {
                 self.announce();
-                // If there is nobody to wake, since all block, it is the watchdog that looks after deadlines and descriptors.
+                // If there is nobody to wake, since all block, it is the watchdog that looks after
+                // deadlines and descriptors.
                 self.rouse_watchdog();
             }
         }
     }
 
-    /// Until when a worker is to park that found `earliest` to be the next deadline, if it is to keep the time.
+    /// Until when a worker is to park that found `earliest` to be the next deadline, if it is to
+    /// keep the time.
     pub(crate) fn keep_time(&self, seat: SeatId, earliest: u64) -> Option<u64> {
         match self.keeper.keep(seat, earliest) {
             Kept::Until(deadline) => Some(deadline),
@@ -102,7 +105,8 @@ impl Shared {
         self.keeper.leave(seat);
     }
 
-    /// Something is due, but the worker in `seat` has no permit; says whether it kept the time, and so must look again.
+    /// Something is due, but the worker in `seat` has no permit; says whether it kept the time, and
+    /// so must look again.
     pub(crate) fn resign_keeping(&self, seat: SeatId) -> bool {
         self.keeper.resign(seat)
     }
@@ -113,16 +117,19 @@ impl Shared {
         self.world.is_test() && self.idle_waits.load(Relaxed) == 0 && nothing_is_out()
     }
 
-    /// Who finds none, and then no work, knows that nothing is on its way; in the other order it may have been queued in between.
+    /// Who finds none, and then no work, knows that nothing is on its way; in the other order it
+    /// may have been queued in between.
     pub(crate) fn outstanding(&self) -> u32 {
-        // Ordering: Acquire pairs with the Release of `end_outstanding`: what was queued before is seen by who sees this.
+        // Ordering: Acquire pairs with the Release of `end_outstanding`: what was queued before is
+        // seen by who sees this.
         self.outstanding.load(Acquire)
     }
 
     /// A completion is out.
     pub(crate) fn begin_outstanding(&self) {
         if self.world.is_test() {
-            // Relaxed: what follows and shows that something is on its way is published by an ordering of its own.
+            // Relaxed: what follows and shows that something is on its way is published by an
+            // ordering of its own.
             self.outstanding.fetch_add(1, Relaxed);
         }
     }
@@ -135,8 +142,8 @@ impl Shared {
         }
     }
 
-    /// On the test clock: time stands still while a thread that is no worker of this scheduler brings a process, from before others can see
-    /// that it is to run until it is queued.
+    /// On the test clock: time stands still while a thread that is no worker of this scheduler
+    /// brings a process, from before others can see that it is to run until it is queued.
     #[inline]
     pub(crate) fn stop_clock(&self) -> Option<ClockStop<'_>> {
         (self.world.is_test() && !current::is_worker_of(self)).then(|| {
@@ -156,11 +163,13 @@ impl Drop for ClockStop<'_> {
     }
 }
 
-/// How many wakes wait until the processor has fetched whom they wake. With 16 a million sleepers took as long.
+/// How many wakes wait until the processor has fetched whom they wake. With 16 a million sleepers
+/// took as long.
 const AHEAD: usize = 8;
 
-/// Actions of timers in their order, of which wakes of processes are held back for a moment: of many processes that slept, none is in a
-/// cache, and the processor fetches several as fast as one. With [`Ready::prefetch`], a million sleepers cost 1010 ns each on one processor instead of 1170.
+/// Actions of timers in their order, of which wakes of processes are held back for a moment: of
+/// many processes that slept, none is in a cache, and the processor fetches several as fast as one.
+/// With [`Ready::prefetch`], a million sleepers cost 1010 ns each on one processor instead of 1170.
 #[derive(Default)]
 struct Ahead {
     wakers: [Option<Waker>; AHEAD],

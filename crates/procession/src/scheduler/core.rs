@@ -12,13 +12,13 @@ use crate::process::table::CACHE;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::pace::{Owed, Pace};
 
-/// Processes that the continued ring holds: 1000 that yield are to fit, since each turn of those that do not
-/// takes a lock. The ring of woken ones is smaller, since they run soon.
+/// Processes that the continued ring holds: 1000 that yield are to fit, since each turn of those
+/// that do not takes a lock. The ring of woken ones is smaller, since they run soon.
 const CONTINUED: usize = 1024;
 const WOKEN: usize = 256;
 
-/// Stacks that a worker keeps to itself at most, and never more than its part of a sixteenth of the limit: so who finds none can wait
-/// for one to come back.
+/// Stacks that a worker keeps to itself at most, and never more than its part of a sixteenth of the
+/// limit: so who finds none can wait for one to come back.
 pub(crate) const STACKS_CACHED: usize = 64;
 
 /// What a worker keeps to itself; it stays in its seat while no thread works there.
@@ -39,8 +39,8 @@ pub(crate) struct Core {
     pub(crate) rounds_taken: Cell<u32>,
     /// Free slots, so that most spawns take no lock.
     pub(crate) slots: RefCell<Vec<NonNull<Slot>>>,
-    /// Woken processes bound to this worker that it has queued itself, each with its place in the chain of
-    /// wake-ups (`Local::chain`). Others come through the worker's seat.
+    /// Woken processes bound to this worker that it has queued itself, each with its place in the
+    /// chain of wake-ups (`Local::chain`). Others come through the worker's seat.
     pub(crate) bound: RefCell<VecDeque<(Ready, u32)>>,
     /// Those that continue, each with the value of `rounds_taken` at which its turn comes.
     pub(crate) bound_continued: RefCell<VecDeque<(Ready, u32)>>,

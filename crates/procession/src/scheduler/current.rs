@@ -1,7 +1,9 @@
-//! Which scheduler and which process the calling thread works for, and what it does on their behalf.
+//! Which scheduler and which process the calling thread works for, and what it does on their
+//! behalf.
 //!
 //! ## Invariants
-//! - `[seated]` what `LOCAL` points at is the seat that `HERE` holds, and so is there until `Entered` puts another into both.
+//! - `[seated]` what `LOCAL` points at is the seat that `HERE` holds, and so is there until
+//!   `Entered` puts another into both.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -37,28 +39,33 @@ pub(crate) enum Here {
 }
 
 thread_local! {
-    /// Has no destructor, so that it can be used while the other locals of the thread are destroyed: one
-    /// of them may own a scheduler, or block on a future. `Entered` empties it before the thread ends.
+    /// Has no destructor, so that it can be used while the other locals of the thread are
+    /// destroyed: one of them may own a scheduler, or block on a future. `Entered` empties it
+    /// before the thread ends.
     static HERE: RefCell<ManuallyDrop<Option<Here>>> = const { RefCell::new(ManuallyDrop::new(None)) };
-    /// The seat in `HERE`, for who only looks: a message passes here seven times (`pingpong` 138 and 121 ns).
+    /// The seat in `HERE`, for who only looks: a message passes here seven times (`pingpong` 138
+    /// and 121 ns).
     static LOCAL: Cell<Option<NonNull<Local>>> = const { Cell::new(None) };
 }
 
-/// Runs `with` on the worker that this thread is, if it is one. It must neither take nor leave a seat.
+/// Runs `with` on the worker that this thread is, if it is one. It must neither take nor leave a
+/// seat.
 #[inline]
 pub(crate) fn with_local<R>(with: impl FnOnce(Option<&Local>) -> R) -> R {
     // SAFETY: [seated], and `with` leaves the seat where it is.
     with(LOCAL.get().map(|local| unsafe { local.as_ref() }))
 }
 
-/// A scheduler, held without counting if this thread is one of its workers: the count is one word for all of them.
+/// A scheduler, held without counting if this thread is one of its workers: the count is one word
+/// for all of them.
 pub(crate) enum Hold {
     Seat(Rc<Local>),
     Shared(Arc<Shared>),
 }
 
 impl Hold {
-    /// This thread as one of the scheduler's workers, if it is known to be one: whatever it does there needs no further look at who it is.
+    /// This thread as one of the scheduler's workers, if it is known to be one: whatever it does
+    /// there needs no further look at who it is.
     #[inline]
     pub(crate) fn local(&self) -> Option<&Local> {
         match self {
@@ -92,7 +99,9 @@ pub(crate) fn here() -> Option<Hold> {
 
 /// A certain scheduler, as this thread can hold it.
 pub(crate) fn hold(shared: &Arc<Shared>) -> Hold {
-    here().filter(|here| Arc::ptr_eq(here, shared)).unwrap_or_else(|| Hold::Shared(Arc::clone(shared)))
+    here()
+        .filter(|here| Arc::ptr_eq(here, shared))
+        .unwrap_or_else(|| Hold::Shared(Arc::clone(shared)))
 }
 
 /// What carries a message to `pid`, if it is not of this thread's scheduler and that has a relay.
@@ -131,7 +140,10 @@ fn put(here: Option<Here>) -> Option<Here> {
 /// one. A coroutine is not suspended in it: the worker would run others without a permit, and the
 /// section would end in their midst.
 #[must_use]
-pub(crate) struct Section(Option<Rc<Local>>, #[expect(dead_code, reason = "held for its drop")] Quiet);
+pub(crate) struct Section(
+    Option<Rc<Local>>,
+    #[expect(dead_code, reason = "held for its drop")] Quiet,
+);
 
 impl Section {
     pub(crate) fn enter() -> Self {
@@ -147,8 +159,9 @@ impl Section {
 }
 
 impl Section {
-    /// Registers that this thread waits for a root future. Returns `None` if this is in a process, and nobody would be left who could run what
-    /// the future waits for. While the thread panics nothing is refused.
+    /// Registers that this thread waits for a root future. Returns `None` if this is in a process,
+    /// and nobody would be left who could run what the future waits for. While the thread panics
+    /// nothing is refused.
     pub(crate) fn wait_for(&self, root: &Arc<Root>) -> Option<WaitNote<'_>> {
         let Some(local) = &self.0 else { return Some(WaitNote(None)) };
         let registered = Registered::new(local.shared.seat(local.seat), root);
@@ -189,7 +202,9 @@ pub(crate) fn current() -> Option<Pin> {
 /// The number of the scheduler of that process.
 #[inline]
 pub(crate) fn scheduler_of_process() -> Option<u32> {
-    with_local(|local| local.filter(|local| local.current.get().is_some()).map(|local| local.shared.id()))
+    with_local(|local| {
+        local.filter(|local| local.current.get().is_some()).map(|local| local.shared.id())
+    })
 }
 
 /// Whether this thread is one of the scheduler's workers.
@@ -207,7 +222,9 @@ pub(crate) fn is_current(slot: &Slot) -> bool {
 #[inline]
 pub(crate) fn is_replaced() -> bool {
     with_local(|local| {
-        local.is_some_and(|local| local.current.get().is_some() && local.shared.idle.is_revoked(local.seat))
+        local.is_some_and(|local| {
+            local.current.get().is_some() && local.shared.idle.is_revoked(local.seat)
+        })
     })
 }
 
@@ -252,7 +269,8 @@ pub(crate) fn count(shared: &Shared, which: impl Fn(&Stats) -> &Count, more: u64
     counter(shared).add(which, more);
 }
 
-/// If `slot` holds the process whose step runs on this thread, it goes on after it: a wake-up without a read-modify-write.
+/// If `slot` holds the process whose step runs on this thread, it goes on after it: a wake-up
+/// without a read-modify-write.
 #[inline]
 pub(crate) fn give_way_if_current(slot: &Slot) -> bool {
     with_local(|local| {
@@ -261,8 +279,9 @@ pub(crate) fn give_way_if_current(slot: &Slot) -> bool {
     })
 }
 
-/// While the commands of a process are served, in its step: what comes of them at once need not go through its mailbox. A handler that has processes run
-/// on this thread meanwhile (`block_on`) gives them a seat of their own, or none.
+/// While the commands of a process are served, in its step: what comes of them at once need not go
+/// through its mailbox. A handler that has processes run on this thread meanwhile (`block_on`)
+/// gives them a seat of their own, or none.
 #[must_use]
 pub(crate) struct Serving(());
 
@@ -295,8 +314,9 @@ impl Drop for Serving {
     }
 }
 
-/// A command of the process in `slot` is done; gives the result back, unless the step that has it served takes it. It does not if the mailbox is bounded, or has
-/// something, which this is to be told behind.
+/// A command of the process in `slot` is done; gives the result back, unless the step that has it
+/// served takes it. It does not if the mailbox is bounded, or has something, which this is to be
+/// told behind.
 pub(crate) fn serve(slot: &Slot, tag: u64, result: CommandResult) -> Option<CommandResult> {
     with_local(|local| {
         let local = local.filter(|local| local.serving.get() == Some(NonNull::from(slot)));
@@ -354,7 +374,9 @@ pub(crate) fn free_slot(shared: &Hold) -> Option<NonNull<Slot>> {
 pub(crate) fn parent_in(shared: &Hold) -> Option<slot::Parent> {
     match shared.local() {
         Some(local) => local.current_as_parent(),
-        None => with_local(|local| local.filter(|local| Arc::ptr_eq(&local.shared, shared))?.current_as_parent()),
+        None => with_local(|local| {
+            local.filter(|local| Arc::ptr_eq(&local.shared, shared))?.current_as_parent()
+        }),
     }
 }
 
@@ -382,8 +404,8 @@ pub(crate) fn thread_number() -> u64 {
     })
 }
 
-/// A number below `count`, drawn from the generator of the worker that this thread is. Plain threads draw in turn: their order is not the
-/// scheduler's choice.
+/// A number below `count`, drawn from the generator of the worker that this thread is. Plain
+/// threads draw in turn: their order is not the scheduler's choice.
 pub(crate) fn chance(count: usize) -> usize {
     static TURN: AtomicUsize = AtomicUsize::new(0);
     if count < 2 {
@@ -424,10 +446,12 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         (Some(seat), None) => shared.enqueue_bound(seat, ready),
         (None, Some(local)) if origin == Origin::Spawned => local.push_newborn(ready),
         (None, Some(local)) if local.current.get().is_some() => local.set_next(ready),
-        // Woken by what the worker does between two steps: timers, in the order in which they fell due. It is about to look for work: if
-        // there is more than it runs itself, it announces that then. They may be many, and have not run for long; who is woken by a process runs next,
-        // and is most often in a cache (prefetched as well, `step` and `skynet` took 4 % more; those only that another displaces from the next slot,
-        // `population_1k` took 3.4 times as long, since half of them run on the other processor).
+        // Woken by what the worker does between two steps: timers, in the order in which they fell
+        // due. It is about to look for work: if there is more than it runs itself, it announces
+        // that then. They may be many, and have not run for long; who is woken by a process runs
+        // next, and is most often in a cache (prefetched as well, `step` and `skynet` took 4 %
+        // more; those only that another displaces from the next slot, `population_1k` took 3.4
+        // times as long, since half of them run on the other processor).
         (None, Some(local)) => {
             ready.prefetch();
             local.push_woken(ready);

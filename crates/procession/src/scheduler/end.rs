@@ -21,17 +21,20 @@ use crate::{Pid, relations};
 
 impl Shared {
     pub(crate) fn totals(&self, count: impl Fn(&Stats) -> &Count) -> u64 {
-        self.used_seats().map(|seat| count(&seat.stats).get()).sum::<u64>() + count(&self.outside_stats).get()
+        self.used_seats().map(|seat| count(&seat.stats).get()).sum::<u64>()
+            + count(&self.outside_stats).get()
     }
 
     /// Processes that have not ended.
     pub(crate) fn alive(&self) -> u64 {
-        // Ended first: each of those was spawned before, so the difference is never too small, and 0 is right.
+        // Ended first: each of those was spawned before, so the difference is never too small, and
+        // 0 is right.
         let ended = self.totals(|stats| &stats.ended);
         self.totals(|stats| &stats.spawned) - ended
     }
 
-    /// A process that was counted as spawned was refused: it counts as ended for who waits, and as neither for who looks.
+    /// A process that was counted as spawned was refused: it counts as ended for who waits, and as
+    /// neither for who looks.
     pub(crate) fn count_refused(&self) {
         current::count(self, |stats| &stats.refused, 1);
         current::count(self, |stats| &stats.ended, 1);
@@ -62,8 +65,10 @@ impl Shared {
         if phase == shutdown::TERMINATING && alive == 0 {
             self.end();
         }
-        // Only those who find what they wait for: one who looks in vain and waits again would be woken again, and so on.
-        let mut waiters = self.end_waiters.lock().expect("nothing that can panic runs under this lock");
+        // Only those who find what they wait for: one who looks in vain and waits again would be
+        // woken again, and so on.
+        let mut waiters =
+            self.end_waiters.lock().expect("nothing that can panic runs under this lock");
         let woken: Vec<_> = waiters.extract_if(.., |_, (left, _)| alive <= *left).collect();
         drop(waiters);
         for (_, (_, waiter)) in woken {
@@ -82,7 +87,8 @@ impl Shared {
         for seat in self.used_seats() {
             seat.parker.unpark();
         }
-        // What pending functions hold may hold this scheduler. A sleep of a root future is woken, and sets its timer anew.
+        // What pending functions hold may hold this scheduler. A sleep of a root future is woken,
+        // and sets its timer anew.
         for timers in self.used_seats().map(|seat| &seat.timers).chain([&self.outside]) {
             timers.clear(&mut |action: Action| action.give_up());
         }
@@ -103,14 +109,15 @@ impl Shared {
         }
     }
 
-    /// After a process was counted and made reachable: what is to become of it, if a shutdown began meanwhile. `inside` if one of the
-    /// scheduler's own processes spawned it.
+    /// After a process was counted and made reachable: what is to become of it, if a shutdown began
+    /// meanwhile. `inside` if one of the scheduler's own processes spawned it.
     pub(crate) fn after_publishing(&self, slot: &Slot, inside: bool) -> Newcomer {
         match self.closing.phase_after_publishing() {
             shutdown::OPEN => Newcomer::Runs,
             shutdown::STOPPING => {
                 if !inside {
-                    // It was taken before the shutdown began, which may have passed its slot. It is ACTIVE, and its maker queues it.
+                    // It was taken before the shutdown began, which may have passed its slot. It is
+                    // ACTIVE, and its maker queues it.
                     let _ = slot.state.cancel();
                 }
                 Newcomer::Runs
@@ -135,7 +142,8 @@ impl Shared {
             relations::release_from_supervisor(&caller);
         }
         self.each_process(|slot| {
-            // Who has a supervisor is left to it, in its order. One whose supervisor ends just now is ended by its link.
+            // Who has a supervisor is left to it, in its order. One whose supervisor ends just now
+            // is ended by its link.
             let in_hand = relations::supervisor(slot).and_then(find).is_some();
             if Some(slot.pid()) != except && !in_hand {
                 cancel(slot);
@@ -176,7 +184,8 @@ pub(crate) enum Newcomer {
     Ends,
 }
 
-/// Somebody who waits for processes to end; forgotten when he goes, since his waker may hold the scheduler.
+/// Somebody who waits for processes to end; forgotten when he goes, since his waker may hold the
+/// scheduler.
 struct EndWaiter<'a> {
     shared: &'a Shared,
     number: u64,
@@ -184,7 +193,13 @@ struct EndWaiter<'a> {
 
 impl EndWaiter<'_> {
     fn change<R>(&self, change: impl FnOnce(&mut BTreeMap<u64, (u64, Waker)>) -> R) -> R {
-        change(&mut self.shared.end_waiters.lock().expect("nothing that can panic runs under this lock"))
+        change(
+            &mut self
+                .shared
+                .end_waiters
+                .lock()
+                .expect("nothing that can panic runs under this lock"),
+        )
     }
 
     fn leave(&self, left: u64, waker: &Waker) {

@@ -23,9 +23,15 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invalid(text) => write!(f, "cannot build a scheduler: {text}"),
-            Self::DuplicateCommand(id) => write!(f, "cannot build a scheduler: two handlers for {id}"),
-            Self::Thread(_) => f.write_str("cannot build a scheduler: the system refused its first thread"),
-            Self::Exhausted => f.write_str("cannot build a scheduler: all 2^32 numbers are used up"),
+            Self::DuplicateCommand(id) => {
+                write!(f, "cannot build a scheduler: two handlers for {id}")
+            }
+            Self::Thread(_) => {
+                f.write_str("cannot build a scheduler: the system refused its first thread")
+            }
+            Self::Exhausted => {
+                f.write_str("cannot build a scheduler: all 2^32 numbers are used up")
+            }
         }
     }
 }
@@ -48,13 +54,18 @@ pub struct WidthError {
 
 impl fmt::Display for WidthError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot change the width of a scheduler: it is {}, but must be from 1 to {}", self.width, self.max)
+        write!(
+            f,
+            "cannot change the width of a scheduler: it is {}, but must be from 1 to {}",
+            self.width, self.max
+        )
     }
 }
 
 impl Error for WidthError {}
 
-/// A process cannot wait by blocking: every thread that its scheduler may have is blocked already. The future comes back.
+/// A process cannot wait by blocking: every thread that its scheduler may have is blocked already.
+/// The future comes back.
 pub struct BlockOnError<F>(pub F);
 
 impl<F> fmt::Display for BlockOnError<F> {

@@ -9,8 +9,8 @@ use crate::mailbox::context::Context;
 use crate::observe::snapshot;
 use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
 use crate::scheduler::builder::{
-    Builder, KEEP_ALIVE_DEFAULT, PROCESSES_DEFAULT, STACK_BYTES_DEFAULT, STACKS_DEFAULT, STALL_AFTER_DEFAULT,
-    TIMERS_DEFAULT,
+    Builder, KEEP_ALIVE_DEFAULT, PROCESSES_DEFAULT, STACK_BYTES_DEFAULT, STACKS_DEFAULT,
+    STALL_AFTER_DEFAULT, TIMERS_DEFAULT,
 };
 use crate::scheduler::error::{BlockOnError, WidthError};
 use crate::scheduler::owner::{Owner, Scheduler};
@@ -22,7 +22,8 @@ use crate::time::Instant;
 use crate::watchdog::state::StallSnapshot;
 use crate::{Pid, Process, coroutine};
 
-/// What a shutdown keeps back from its deadline to terminate those who have not ended: a tenth, and at most this.
+/// What a shutdown keeps back from its deadline to terminate those who have not ended: a tenth, and
+/// at most this.
 const TERMINATION_MAX: u64 = 100_000_000;
 
 impl Drop for Owner {
@@ -30,7 +31,8 @@ impl Drop for Owner {
         let shared = &self.0;
         shared.terminate_all(None);
         if shared.callers_drive && !shared.has_ended() {
-            // There may be no thread to end the processes. If one of them is the caller, and the seat is taken, its driver does it.
+            // There may be no thread to end the processes. If one of them is the caller, and the
+            // seat is taken, its driver does it.
             block_on::drain(shared);
         }
         #[cfg(feature = "tokio")]
@@ -78,8 +80,8 @@ impl Scheduler {
         }
     }
 
-    /// The default scheduler, made at its first use with the builder's defaults. If the system refuses its first thread, it is driven by its
-    /// callers instead ([`Builder::callers_drive`]).
+    /// The default scheduler, made at its first use with the builder's defaults. If the system
+    /// refuses its first thread, it is driven by its callers instead ([`Builder::callers_drive`]).
     pub fn global() -> &'static Self {
         static GLOBAL: OnceLock<Scheduler> = OnceLock::new();
         GLOBAL.get_or_init(|| {
@@ -87,7 +89,10 @@ impl Scheduler {
             #[cfg(feature = "tokio")]
             let builder = builder.tokio();
             let driven = |_| Self::builder().callers_drive().build();
-            builder.build().or_else(driven).expect("the defaults are in range, and this is one of the first schedulers")
+            builder
+                .build()
+                .or_else(driven)
+                .expect("the defaults are in range, and this is one of the first schedulers")
         })
     }
 
@@ -151,12 +156,12 @@ impl Scheduler {
         SpawnOptions::new().on(self).spawn_process(process, method, input)
     }
 
-    /// Runs `future` on this thread until it is complete, and returns its output. It is no process: it has no PID and need not be `Send`.
-    /// What it spawns goes to this scheduler.
+    /// Runs `future` on this thread until it is complete, and returns its output. It is no process:
+    /// it has no PID and need not be `Send`. What it spawns goes to this scheduler.
     ///
     /// # Blocking
-    /// The thread is parked while the future waits. In a process this is a blocking section (see [`blocking`](crate::blocking())); awaiting
-    /// is better.
+    /// The thread is parked while the future waits. In a process this is a blocking section (see
+    /// [`blocking`](crate::blocking())); awaiting is better.
     ///
     /// # Panics
     /// In a process, if [`try_block_on`](Self::try_block_on) would refuse.
@@ -167,12 +172,13 @@ impl Scheduler {
     /// As [`block_on`](Self::block_on), for a process that may be one of too many that block.
     ///
     /// # Errors
-    /// [`BlockOnError`] gives the future back if the caller is a process, and nobody would be left who could run what the future waits for.
-    /// The future has not been polled. That is so if all threads that the process's scheduler may have, or that the system gives it, are in
-    /// blocking sections, and
+    /// [`BlockOnError`] gives the future back if the caller is a process, and nobody would be left
+    /// who could run what the future waits for. The future has not been polled. That is so if all
+    /// threads that the process's scheduler may have, or that the system gives it, are in blocking
+    /// sections, and
     /// - this is that scheduler, or
-    /// - this is another one that has no thread left either: all of them wait, in `block_on`, for schedulers that have none left.
-    ///   The wait would close a circle.
+    /// - this is another one that has no thread left either: all of them wait, in `block_on`, for
+    ///   schedulers that have none left. The wait would close a circle.
     pub fn try_block_on<F: Future>(&self, future: F) -> Result<F::Output, BlockOnError<F>> {
         block_on::try_block_on(self.shared(), future)
     }
@@ -182,10 +188,11 @@ impl Scheduler {
         self.shared().width()
     }
 
-    /// Changes how many workers may run at once. If those are fewer, the others stop after their current steps; what is queued on them is
-    /// taken over.
+    /// Changes how many workers may run at once. If those are fewer, the others stop after their
+    /// current steps; what is queued on them is taken over.
     ///
-    /// Processes can be bound to the workers that the scheduler was built with, also when it is less wide: then these take turns.
+    /// Processes can be bound to the workers that the scheduler was built with, also when it is
+    /// less wide: then these take turns.
     ///
     /// # Errors
     /// [`WidthError`]: not from 1 to the maximum of threads ([`Builder::threads_max`]).
@@ -198,8 +205,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Waits until no process can run, and says who waits for what. If the scheduler is driven by its callers, this thread runs the
-    /// processes. The test clock does not move meanwhile.
+    /// Waits until no process can run, and says who waits for what. If the scheduler is driven by
+    /// its callers, this thread runs the processes. The test clock does not move meanwhile.
     ///
     /// # Blocking
     /// Blocks the thread. It does not return while a process runs on and on.
@@ -208,12 +215,16 @@ impl Scheduler {
     /// In a process of this scheduler: that one runs, so it would wait for itself.
     pub fn run_until_idle(&self) -> Vec<WaitingProcess> {
         let by_its_own = current::current().is_some_and(|slot| slot.pid().scheduler() == self.id());
-        assert!(!by_its_own, "cannot wait until the scheduler is idle: the caller is one of its processes");
+        assert!(
+            !by_its_own,
+            "cannot wait until the scheduler is idle: the caller is one of its processes"
+        );
         self.shared().run_until_idle();
         snapshot::waiting(self.shared())
     }
 
-    /// Moves the test clock by `duration`, and fires what is due then, once processes run. Without a test clock this does nothing.
+    /// Moves the test clock by `duration`, and fires what is due then, once processes run. Without
+    /// a test clock this does nothing.
     pub fn advance(&self, duration: Duration) {
         let shared = self.shared();
         shared.world.advance_to(shared.world.now().saturating_add(nanoseconds(duration)));
@@ -236,16 +247,19 @@ impl Scheduler {
 
     /// Asks a process to end: cancelling is cooperative. Says whether the process was there.
     ///
-    /// Its [`receive`](Context::receive) ends once the mailbox is empty, [`cancelled`](Context::cancelled) resolves, and a state machine
-    /// gets [`Event::Cancel`](crate::Event).
+    /// Its [`receive`](Context::receive) ends once the mailbox is empty,
+    /// [`cancelled`](Context::cancelled) resolves, and a state machine gets
+    /// [`Event::Cancel`](crate::Event).
     pub fn cancel(&self, pid: Pid) -> bool {
         crate::scheduler::reach::find(pid).map(|slot| crate::process::wake::cancel(&slot)).is_some()
     }
 
-    /// Ends a process between two of its steps, with [`Exit::Killed`](crate::Exit::Killed). Says whether the process was there. A step that never returns cannot be
-    /// ended.
+    /// Ends a process between two of its steps, with [`Exit::Killed`](crate::Exit::Killed). Says
+    /// whether the process was there. A step that never returns cannot be ended.
     pub fn terminate(&self, pid: Pid) -> bool {
-        crate::scheduler::reach::find(pid).map(|slot| crate::process::wake::terminate(&slot)).is_some()
+        crate::scheduler::reach::find(pid)
+            .map(|slot| crate::process::wake::terminate(&slot))
+            .is_some()
     }
 
     /// What all workers and processes are doing.
@@ -253,22 +267,26 @@ impl Scheduler {
         snapshot::take(self.shared())
     }
 
-    /// What the watchdog has found so far: [`Snapshot::stalls`](crate::Snapshot::stalls) alone, at a cost that does not grow with the number of processes.
+    /// What the watchdog has found so far: [`Snapshot::stalls`](crate::Snapshot::stalls) alone, at
+    /// a cost that does not grow with the number of processes.
     pub fn stalls(&self) -> StallSnapshot {
         self.shared().watchdog.counts()
     }
 
-    /// Ends the scheduler in order: asks every process to end, but the caller if it is one; lets them clean up, which may take any number of steps,
-    /// messages, timers and new processes of theirs; terminates the rest shortly before `deadline` has passed (a tenth of it, at most
-    /// 100 ms); and returns at the latest when it has passed, with those who have not ended even so. From the first moment nobody else
-    /// can spawn.
+    /// Ends the scheduler in order: asks every process to end, but the caller if it is one; lets
+    /// them clean up, which may take any number of steps, messages, timers and new processes of
+    /// theirs; terminates the rest shortly before `deadline` has passed (a tenth of it, at most 100
+    /// ms); and returns at the latest when it has passed, with those who have not ended even so.
+    /// From the first moment nobody else can spawn.
     ///
-    /// A process that was terminated and whose `Drop` has not returned has not ended. Awaited by a plain thread, in
-    /// [`block_on`](Self::block_on), this returns by its deadline whatever the processes do, unless that thread is itself a worker
-    /// ([`Builder::callers_drive`]) and runs a step that never returns.
+    /// A process that was terminated and whose `Drop` has not returned has not ended. Awaited by a
+    /// plain thread, in [`block_on`](Self::block_on), this returns by its deadline whatever the
+    /// processes do, unless that thread is itself a worker ([`Builder::callers_drive`]) and runs a
+    /// step that never returns.
     pub async fn shutdown(&self, deadline: Duration) -> Vec<UnfinishedProcess> {
         let shared = self.shared();
-        let caller = current::current().map(|slot| slot.pid()).filter(|pid| pid.scheduler() == shared.id());
+        let caller =
+            current::current().map(|slot| slot.pid()).filter(|pid| pid.scheduler() == shared.id());
         let left = u64::from(caller.is_some());
         let now = shared.world.now();
         let deadline = nanoseconds(deadline);

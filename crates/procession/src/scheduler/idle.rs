@@ -3,135 +3,177 @@
 //! # Parking protocol
 //!
 //! ## Problem
-//! A publisher queues a process and sees nobody parked. A worker looked just before, saw nothing, and parks. The process
-//! waits for an unrelated event: a lost wake-up. And the opposite: every publisher wakes somebody, and the workers
-//! spend their time finding that another was faster. Third, a worker whose step blocks does not run, though it is not parked: what is queued
-//! then waits for a worker that does not come.
+//! A publisher queues a process and sees nobody parked. A worker looked just before, saw nothing,
+//! and parks. The process waits for an unrelated event: a lost wake-up. And the opposite: every
+//! publisher wakes somebody, and the workers spend their time finding that another was faster.
+//! Third, a worker whose step blocks does not run, though it is not parked: what is queued then
+//! waits for a worker that does not come.
 //!
 //! ## States
 //! A scheduler has more seats than it is wide. Under one lock each seat is
-//! - *awake*: it has a permit, of which there are as many as the scheduler is wide; a thread runs there, or is on its way;
-//! - *out*: a thread is there, but it has no permit: its step blocks, or its permit was taken away, and it has not come to park yet;
+//! - *awake*: it has a permit, of which there are as many as the scheduler is wide; a thread runs
+//!   there, or is on its way;
+//! - *out*: a thread is there, but it has no permit: its step blocks, or its permit was taken away,
+//!   and it has not come to park yet;
 //! - *parked*: its thread waits to be woken, on a stack, the last to park on top;
-//! - *vacant*: no thread is there; waking it means to start one. Nothing else tells it from a parked one;
+//! - *vacant*: no thread is there; waking it means to start one. Nothing else tells it from a
+//!   parked one;
 //! - *leaving*: its thread retires, and will leave it vacant;
-//! - *absent*: it is for callers (`block_on`) and none sits there: nobody can wake it, but it does not run either.
+//! - *absent*: it is for callers (`block_on`) and none sits there: nobody can wake it, but it does
+//!   not run either.
 //!
-//! One word, `searching:24 | awake:20 | spare:20`, changed only by read-modify-writes. *Spare* is how many can be woken: parked or vacant
-//! seats, as far as there are permits for them; it and *awake* change under the lock. A worker is *searching* while it looks for work in
-//! the queues of others. A hint for each seat says that its permit was taken away; its worker looks at it before each dispatch.
+//! One word, `searching:24 | awake:20 | spare:20`, changed only by read-modify-writes. *Spare* is
+//! how many can be woken: parked or vacant seats, as far as there are permits for them; it and
+//! *awake* change under the lock. A worker is *searching* while it looks for work in the queues of
+//! others. A hint for each seat says that its permit was taken away; its worker looks at it before
+//! each dispatch.
 //!
 //! A seat that was claimed, and whose worker does not run yet, is also, under the lock,
 //! - *coming*: its claimer has counted it as searching; or
 //! - *late*: it is not counted any more, since it has been on its way for more than 100 us.
 //!
-//! So the word counts the workers that search, and those that will in a moment. Any number of seats may be coming or late at once.
+//! So the word counts the workers that search, and those that will in a moment. Any number of seats
+//! may be coming or late at once.
 //!
 //! ## Steps
-//! Publisher: `Publish` the entry in a queue · `PublishFence` fence(SeqCst) · `ReadIdle` load the word; if nobody searches and
-//! somebody is spare, `Claim` one under the lock (parked to awake, searching + 1) and unpark it, or start its thread.
-//! `WriteOff`, by the watchdog at each look, and by a publisher that is no worker and finds that somebody searches: under the lock, make
-//! every seat late that has been coming for more than 100 us, searching - 1 for each · `WriteOffFence` fence(SeqCst) · if there were any:
-//! the watchdog looks into every queue, and wakes a worker for what it finds, by `ReadIdle` and `Claim`; the publisher goes on with
-//! `ReadIdle` and `Claim`. The system may let a thread wait that is ready to run, and nobody else would come to what is queued meanwhile.
-//! Worker that was claimed: `Come` under the lock: coming no more; or late no more, searching + 1. It does so before anything else.
-//! Watchdog: `Revoke` the permit of a seat that has been late for as long as makes a stall, if something waits and no permit is left.
-//! Worker that finds nothing: `Announce` under the lock (awake or out to parked, searching - 1 if it searched) · `ParkFence` fence(SeqCst)
-//! · `Recheck` every queue and the next deadline · found: `TakeBack` the announcement, if there is a permit, and search; else block.
-//! Searcher that finds work: searching - 1; the last one wakes the next (`ReadIdle` again).
-//! Worker that was woken in vain: `Nap` napping + 1, then parks as above, but for a short time only; then `EndNap` napping - 1, fence(SeqCst),
-//! and it searches, or without a permit `Recheck`s. A publisher whose entry is alone in its own worker's deque reads *napping*, too, after
-//! its fence, and then wakes nobody: it will most likely run the entry itself at the end of its step, and the napper comes for it otherwise.
-//! Worker whose step blocks: `GiveBack` its permit under the lock (awake to out) · fence(SeqCst) · `Recheck` as above, and whether anybody is
-//! left who keeps the time (`scheduler/driver.rs`); found: `ReadIdle` and `Claim`, as a publisher. When it returns: `Regain` a permit under the lock, if
-//! there is one; without one it goes on to the end of its step, puts what only it would find where others do, and parks.
-//! Watchdog: `Revoke` the permit of a worker that is stalled: `GiveBack`, by another.
-//! Worker that was parked for long, if there are more threads than may run: `Retire` under the lock (parked to leaving), unless all others are
-//! out; then its thread leaves (leaving to vacant) · fence(SeqCst) · `Recheck` as after `GiveBack`.
-//! For what only one seat can run, `ClaimThis` takes the permit of another, if there is none, which parks after its step.
-//! Who wants to know whether all is idle: `Survey` under the lock, whether none is awake or out and no queue has anything.
+//! Publisher: `Publish` the entry in a queue · `PublishFence` fence(SeqCst) · `ReadIdle` load the
+//! word; if nobody searches and somebody is spare, `Claim` one under the lock (parked to awake,
+//! searching + 1) and unpark it, or start its thread. `WriteOff`, by the watchdog at each look, and
+//! by a publisher that is no worker and finds that somebody searches: under the lock, make every
+//! seat late that has been coming for more than 100 us, searching - 1 for each · `WriteOffFence`
+//! fence(SeqCst) · if there were any: the watchdog looks into every queue, and wakes a worker for
+//! what it finds, by `ReadIdle` and `Claim`; the publisher goes on with `ReadIdle` and `Claim`. The
+//! system may let a thread wait that is ready to run, and nobody else would come to what is queued
+//! meanwhile. Worker that was claimed: `Come` under the lock: coming no more; or late no more,
+//! searching + 1. It does so before anything else. Watchdog: `Revoke` the permit of a seat that has
+//! been late for as long as makes a stall, if something waits and no permit is left. Worker that
+//! finds nothing: `Announce` under the lock (awake or out to parked, searching - 1 if it searched)
+//! · `ParkFence` fence(SeqCst) · `Recheck` every queue and the next deadline · found: `TakeBack`
+//! the announcement, if there is a permit, and search; else block. Searcher that finds work:
+//! searching - 1; the last one wakes the next (`ReadIdle` again). Worker that was woken in vain:
+//! `Nap` napping + 1, then parks as above, but for a short time only; then `EndNap` napping - 1,
+//! fence(SeqCst), and it searches, or without a permit `Recheck`s. A publisher whose entry is alone
+//! in its own worker's deque reads *napping*, too, after its fence, and then wakes nobody: it will
+//! most likely run the entry itself at the end of its step, and the napper comes for it otherwise.
+//! Worker whose step blocks: `GiveBack` its permit under the lock (awake to out) · fence(SeqCst) ·
+//! `Recheck` as above, and whether anybody is left who keeps the time (`scheduler/driver.rs`);
+//! found: `ReadIdle` and `Claim`, as a publisher. When it returns: `Regain` a permit under the
+//! lock, if there is one; without one it goes on to the end of its step, puts what only it would
+//! find where others do, and parks. Watchdog: `Revoke` the permit of a worker that is stalled:
+//! `GiveBack`, by another. Worker that was parked for long, if there are more threads than may run:
+//! `Retire` under the lock (parked to leaving), unless all others are out; then its thread leaves
+//! (leaving to vacant) · fence(SeqCst) · `Recheck` as after `GiveBack`. For what only one seat can
+//! run, `ClaimThis` takes the permit of another, if there is none, which parks after its step. Who
+//! wants to know whether all is idle: `Survey` under the lock, whether none is awake or out and no
+//! queue has anything.
 //!
 //! ## Why it works
-//! The two fences are totally ordered. If `PublishFence` is first, `Recheck` sees the entry. If `ParkFence` is first, `ReadIdle` sees
-//! the announcement. If `ReadIdle` saw a searcher instead, that searcher has not yet left the count, so it either finds
-//! the entry, or leaves by its own `Announce`, and its `Recheck` comes after; or finds other work, and wakes the next.
-//! A publisher that has read *napping* before `EndNap` changed it had its fence before the one of `EndNap`, so what the napper reads then has the
-//! entry. One that is woken for something else meanwhile is a searcher, and as the last one that finds work it wakes the next.
+//! The two fences are totally ordered. If `PublishFence` is first, `Recheck` sees the entry. If
+//! `ParkFence` is first, `ReadIdle` sees the announcement. If `ReadIdle` saw a searcher instead,
+//! that searcher has not yet left the count, so it either finds the entry, or leaves by its own
+//! `Announce`, and its `Recheck` comes after; or finds other work, and wakes the next. A publisher
+//! that has read *napping* before `EndNap` changed it had its fence before the one of `EndNap`, so
+//! what the napper reads then has the entry. One that is woken for something else meanwhile is a
+//! searcher, and as the last one that finds work it wakes the next.
 //!
-//! `WriteOff` takes a searcher out of the count, as one that finds work does. A publisher that relied on that searcher has read the word
-//! before, so its `PublishFence` comes before `WriteOffFence`, and whoever writes off sees the entry. Any other publisher sees the
-//! word without it. A publisher that writes off has queued its own entry before; of those that others have queued the watchdog, which
-//! looks on while anybody is awake, takes care. `Come` and `WriteOff` are ordered by the lock, so a seat is counted once, whichever comes
-//! first. A late worker that comes is a searcher like any other: it finds what is left, or parks and rechecks.
+//! `WriteOff` takes a searcher out of the count, as one that finds work does. A publisher that
+//! relied on that searcher has read the word before, so its `PublishFence` comes before
+//! `WriteOffFence`, and whoever writes off sees the entry. Any other publisher sees the word
+//! without it. A publisher that writes off has queued its own entry before; of those that others
+//! have queued the watchdog, which looks on while anybody is awake, takes care. `Come` and
+//! `WriteOff` are ordered by the lock, so a seat is counted once, whichever comes first. A late
+//! worker that comes is a searcher like any other: it finds what is left, or parks and rechecks.
 //!
-//! `GiveBack` is an announcement, too, and its fence a `ParkFence`: the one who blocks finds the entry and wakes another for it, or the
-//! publisher finds the permit.
+//! `GiveBack` is an announcement, too, and its fence a `ParkFence`: the one who blocks finds the
+//! entry and wakes another for it, or the publisher finds the permit.
 //!
-//! A worker that finds an entry in `Recheck`, and no permit, may sleep: some other is awake, by the lock, at that moment; before that one is
-//! not awake any more it takes the lock, and then rechecks, and sees what was seen here. Nothing is lost while one is awake, and the last one
-//! to block or to park finds a permit to wake another with.
+//! A worker that finds an entry in `Recheck`, and no permit, may sleep: some other is awake, by the
+//! lock, at that moment; before that one is not awake any more it takes the lock, and then
+//! rechecks, and sees what was seen here. Nothing is lost while one is awake, and the last one to
+//! block or to park finds a permit to wake another with.
 //!
-//! The lock makes `Revoke` and the worker's own steps one after the other: whichever comes second finds the seat out, parked or awake, and a
-//! permit is given up once. The hint may be seen late: then a worker more than the width runs for one step.
+//! The lock makes `Revoke` and the worker's own steps one after the other: whichever comes second
+//! finds the seat out, parked or awake, and a permit is given up once. The hint may be seen late:
+//! then a worker more than the width runs for one step.
 //!
-//! Who finds all parked, and acts on that (the test clock), counts what became awake: another may take its announcement back, fire a timer, and
-//! park again, between two of the things that this one reads.
+//! Who finds all parked, and acts on that (the test clock), counts what became awake: another may
+//! take its announcement back, fire a timer, and park again, between two of the things that this
+//! one reads.
 //!
-//! `Survey`: a worker takes entries only while it is not parked, and cannot take its announcement back while the lock is held. So an
-//! entry that was queued before is in its queue, or has run. Looking into the queues after the lock is given back, one may find that
-//! all were parked, and then that nothing is queued, since a worker has taken its announcement back and the entry out meanwhile.
+//! `Survey`: a worker takes entries only while it is not parked, and cannot take its announcement
+//! back while the lock is held. So an entry that was queued before is in its queue, or has run.
+//! Looking into the queues after the lock is given back, one may find that all were parked, and
+//! then that nothing is queued, since a worker has taken its announcement back and the entry out
+//! meanwhile.
 //!
-//! What one worker alone can run is queued with it, and that one is claimed under the lock, whoever searches. `Announce` is under the same lock,
-//! so either it comes later and `Recheck` sees the entry, or earlier and the claim finds it. A thread that has begun coroutines in the
-//! seat for callers leaves it to itself: nobody else sits there, and what is woken meanwhile waits for it.
+//! What one worker alone can run is queued with it, and that one is claimed under the lock, whoever
+//! searches. `Announce` is under the same lock, so either it comes later and `Recheck` sees the
+//! entry, or earlier and the claim finds it. A thread that has begun coroutines in the seat for
+//! callers leaves it to itself: nobody else sits there, and what is woken meanwhile waits for it.
 //!
 //! ## Details that look wrong and are not
-//! The waker, not the woken, makes the seat awake: between the two the word would promise a sleeper who is already coming.
+//! The waker, not the woken, makes the seat awake: between the two the word would promise a sleeper
+//! who is already coming.
 //!
 //! ## Allowed
 //! - A worker may be woken for an entry that another takes first; it searches and parks again.
-//! - A process that gave way goes into a FIFO ring of its worker, which other workers may halve. If the worker goes on with another out of
-//!   a ring, it looks for somebody parked without `PublishFence`, which would cost a yield half as much again (15 to 22 ns). It may so
-//!   miss one that parks within the same nanoseconds. It looks again only when something else was pushed onto a ring: with the fence if it
-//!   then goes on with a process from elsewhere, else without. Until then the entry waits for this worker, or for the watchdog's `Nudge`.
-//! - The only entry of a deque waits for the rest of a nap, at most 200 us and the system's wake-up, if its worker's step lasts so long, also
-//!   if others are parked for good meanwhile.
-//! - A worker may be late for up to 100 us and a look of the watchdog, 2.5 ms, until others are woken in its place; for a thread that is no
-//!   worker 100 us. If its claimer was interrupted before waking it, the time counts from the first look that finds it so. Without a
-//!   watchdog, workers rely on it for as long as it takes.
-//! - A seat that is claimed, comes, and is claimed again while the first claimer is interrupted may be written off early: one is woken
-//!   too many.
-//! - A late seat keeps its permit until it is revoked, after the time that makes a stall: so long it is one of those that run.
-//! - More run than the scheduler is wide, from a blocking section's return without a permit to the end of that step, and while a worker
-//!   whose permit was revoked goes on with its step.
+//! - A process that gave way goes into a FIFO ring of its worker, which other workers may halve. If
+//!   the worker goes on with another out of a ring, it looks for somebody parked without
+//!   `PublishFence`, which would cost a yield half as much again (15 to 22 ns). It may so miss one
+//!   that parks within the same nanoseconds. It looks again only when something else was pushed
+//!   onto a ring: with the fence if it then goes on with a process from elsewhere, else without.
+//!   Until then the entry waits for this worker, or for the watchdog's `Nudge`.
+//! - The only entry of a deque waits for the rest of a nap, at most 200 us and the system's
+//!   wake-up, if its worker's step lasts so long, also if others are parked for good meanwhile.
+//! - A worker may be late for up to 100 us and a look of the watchdog, 2.5 ms, until others are
+//!   woken in its place; for a thread that is no worker 100 us. If its claimer was interrupted
+//!   before waking it, the time counts from the first look that finds it so. Without a watchdog,
+//!   workers rely on it for as long as it takes.
+//! - A seat that is claimed, comes, and is claimed again while the first claimer is interrupted may
+//!   be written off early: one is woken too many.
+//! - A late seat keeps its permit until it is revoked, after the time that makes a stall: so long
+//!   it is one of those that run.
+//! - More run than the scheduler is wide, from a blocking section's return without a permit to the
+//!   end of that step, and while a worker whose permit was revoked goes on with its step.
 //!
 //! ## Rejected
-//! - To look for late seats in every publisher, as those do that are no workers: it reads the clock for each entry that is queued while
-//!   somebody searches.
-//! - To remember one late seat, and to claim another about every 100 us while there is one: a second late seat went unnoticed, and
-//!   workers and the watchdog relied on the first (37 of 200 waited for 0.3 s until a start hook had returned).
-//! - A bit map of the parked instead of a locked stack: it limits the number of workers, and the lock is taken only when
-//!   somebody parks or is woken, which costs a system call anyway. The stack wakes the one that parked last, whose caches are warm.
-//! - Handing the seat over to another thread when a step blocks, as tokio's `block_in_place` and Go's `handoffp` do, instead of having more
-//!   seats than permits. A worker that stalls without saying so may wake up at any moment and push onto its own deque, so it can hand nothing
-//!   over, and extra seats are needed for it in any case; with them a declared section is the same thing done by the worker itself. Nor do bound
-//!   processes then change threads, and what the section's closure wakes or spawns goes the usual ways. The price: a process that is bound to a
-//!   worker waits for its section to end.
-//! - A parked count that ignores permits, and a check of the permits after the pop: publishers would take the lock in vain for as long as more
-//!   threads than permits are there.
-//! - An asymmetric `PublishFence` (`util/membarrier.rs`): `spawn` level, `step` 15 % more, since every nap ends by the other fence then.
-//! - A worker that sleeps for a moment while another is late, so that the system may place it elsewhere when it wakes: `load` level.
-//! - Waking for every entry: a process that starts others one by one, and waits for each, woke a worker again and again which found nothing
-//!   (`step` 194 ns for each, 133 with naps; on one processor 132).
+//! - To look for late seats in every publisher, as those do that are no workers: it reads the clock
+//!   for each entry that is queued while somebody searches.
+//! - To remember one late seat, and to claim another about every 100 us while there is one: a
+//!   second late seat went unnoticed, and workers and the watchdog relied on the first (37 of 200
+//!   waited for 0.3 s until a start hook had returned).
+//! - A bit map of the parked instead of a locked stack: it limits the number of workers, and the
+//!   lock is taken only when somebody parks or is woken, which costs a system call anyway. The
+//!   stack wakes the one that parked last, whose caches are warm.
+//! - Handing the seat over to another thread when a step blocks, as tokio's `block_in_place` and
+//!   Go's `handoffp` do, instead of having more seats than permits. A worker that stalls without
+//!   saying so may wake up at any moment and push onto its own deque, so it can hand nothing over,
+//!   and extra seats are needed for it in any case; with them a declared section is the same thing
+//!   done by the worker itself. Nor do bound processes then change threads, and what the section's
+//!   closure wakes or spawns goes the usual ways. The price: a process that is bound to a worker
+//!   waits for its section to end.
+//! - A parked count that ignores permits, and a check of the permits after the pop: publishers
+//!   would take the lock in vain for as long as more threads than permits are there.
+//! - An asymmetric `PublishFence` (`util/membarrier.rs`): `spawn` level, `step` 15 % more, since
+//!   every nap ends by the other fence then.
+//! - A worker that sleeps for a moment while another is late, so that the system may place it
+//!   elsewhere when it wakes: `load` level.
+//! - Waking for every entry: a process that starts others one by one, and waits for each, woke a
+//!   worker again and again which found nothing (`step` 194 ns for each, 133 with naps; on one
+//!   processor 132).
 //!
 //! ## Checked by
-//! `models::publish_against_park`, `models::canary_without_recheck`, `models::canary_without_fence`, `models::nap_against_publish`,
-//! `models::canary_nap_to_the_end`, `models::canary_nap_without_fence`, `models::survey_against_recheck`, `models::canary_survey_in_two`,
-//! `models::advance_against_take_back`, `models::canary_advance_without_looking_again`, `models::publish_against_give_back`,
-//! `models::canary_give_back_without_fence`, `models::canary_give_back_without_recheck`, `models::park_against_revoke`,
-//! `models::canary_given_up_twice`, `models::park_without_permit_against_the_last_to_block`, `models::bound_wake_against_park`,
-//! `models::leaving_against_a_bound_wake` and their canaries, `models::publish_beside_one_that_never_comes`,
-//! `models::canary_write_off_without_fence`, `models::canary_write_off_without_recheck`, `models::come_against_write_off`,
+//! `models::publish_against_park`, `models::canary_without_recheck`,
+//! `models::canary_without_fence`, `models::nap_against_publish`, `models::canary_nap_to_the_end`,
+//! `models::canary_nap_without_fence`, `models::survey_against_recheck`,
+//! `models::canary_survey_in_two`, `models::advance_against_take_back`,
+//! `models::canary_advance_without_looking_again`, `models::publish_against_give_back`,
+//! `models::canary_give_back_without_fence`, `models::canary_give_back_without_recheck`,
+//! `models::park_against_revoke`, `models::canary_given_up_twice`,
+//! `models::park_without_permit_against_the_last_to_block`, `models::bound_wake_against_park`,
+//! `models::leaving_against_a_bound_wake` and their canaries,
+//! `models::publish_beside_one_that_never_comes`, `models::canary_write_off_without_fence`,
+//! `models::canary_write_off_without_recheck`, `models::come_against_write_off`,
 //! `models::canary_come_uncounted`.
 
 use procession_sync::Mutex;
@@ -178,7 +220,8 @@ pub(crate) struct Rest {
     pub(crate) out: Vec<SeatId>,
 }
 
-/// How long a worker that was woken may be on its way until it is not relied on any more. Most come within 20 us, one in a hundred within 60.
+/// How long a worker that was woken may be on its way until it is not relied on any more. Most come
+/// within 20 us, one in a hundred within 60.
 const LATE: u64 = 100_000;
 
 const SEARCHING_ONE: u64 = 1 << 40;
@@ -254,7 +297,8 @@ struct Seats {
     turn: u32,
     /// How often a seat became awake.
     awakenings: u64,
-    /// The only thread that may sit in the absent seat, since it has begun coroutines there; 0 is any.
+    /// The only thread that may sit in the absent seat, since it has begun coroutines there; 0 is
+    /// any.
     absent_for: u64,
     /// Claimed and not there yet, counted as searching.
     coming: Vec<SeatId>,
@@ -327,10 +371,12 @@ impl Seats {
     /// What the word says, the searching apart.
     fn summary(&self) -> u64 {
         let waiting = (self.stack.len() + self.vacant.len()) as u64;
-        u64::from(self.awake) * AWAKE_ONE + waiting.min(u64::from(self.width.saturating_sub(self.awake)))
+        u64::from(self.awake) * AWAKE_ONE
+            + waiting.min(u64::from(self.width.saturating_sub(self.awake)))
     }
 
-    /// Whose permit is taken for what only one other seat can run: of a late seat rather than of an early one, to which processes may be bound.
+    /// Whose permit is taken for what only one other seat can run: of a late seat rather than of an
+    /// early one, to which processes may be bound.
     fn victim(&mut self) -> Option<SeatId> {
         let count = self.places.len() as u32;
         self.turn = self.turn.wrapping_add(1) % count;
@@ -347,7 +393,8 @@ impl Seats {
 pub(crate) enum TakenBack {
     /// It is taken back: the worker searches.
     Yes,
-    /// A waker was faster: the worker has come (`Come`), and is counted as searching. A token is on its way to its parker.
+    /// A waker was faster: the worker has come (`Come`), and is counted as searching. A token is on
+    /// its way to its parker.
     ByWaker,
     /// There is no permit: others are awake, who will find what there is.
     NoPermit,
@@ -404,14 +451,16 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         }
     }
 
-    /// Changes seats and word; `change` says by how much the number of those who search changes, too.
+    /// Changes seats and word; `change` says by how much the number of those who search changes,
+    /// too.
     fn change<R>(&self, change: impl FnOnce(&mut Seats) -> (R, i64)) -> R {
         let mut seats = self.seats.lock().expect("nothing that can panic runs under this lock");
         let before = seats.summary();
         let (result, searching) = change(&mut seats);
         let searching = (searching as u64).wrapping_mul(SEARCHING_ONE);
         // Relaxed, as all changes of the word: their order is what matters, and the fences give it.
-        self.counts.fetch_add(seats.summary().wrapping_sub(before).wrapping_add(searching), Relaxed);
+        self.counts
+            .fetch_add(seats.summary().wrapping_sub(before).wrapping_add(searching), Relaxed);
         // Relaxed: read for what may be off by a moment.
         self.threads.store(seats.threads(), Relaxed);
         result
@@ -425,7 +474,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     fn awaken(&self, seats: &mut Seats, seat: SeatId) {
         seats.put(seat, Place::Awake);
         seats.awakenings += 1;
-        // Relaxed, as the word; a seat is in reach before anything is queued in it, and leaves reach when it is empty.
+        // Relaxed, as the word; a seat is in reach before anything is queued in it, and leaves
+        // reach when it is empty.
         self.reach.fetch_max(seat.0 + 1, Relaxed);
         self.revoked[seat.0 as usize].store(false, Relaxed);
     }
@@ -447,7 +497,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.awaken(seats, seat);
     }
 
-    /// `PublishFence`, `ReadIdle` and `Claim`: the seat to wake for an entry published before, if any.
+    /// `PublishFence`, `ReadIdle` and `Claim`: the seat to wake for an entry published before, if
+    /// any.
     #[inline]
     pub(crate) fn claim_one(&self) -> Option<SeatId> {
         if MUTATION != mutation::WITHOUT_FENCE {
@@ -456,13 +507,15 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.claim_one_in_sight()
     }
 
-    /// As `claim_one`, for an entry that its worker will come to itself: without the fence it may miss one that parks at this very moment.
+    /// As `claim_one`, for an entry that its worker will come to itself: without the fence it may
+    /// miss one that parks at this very moment.
     #[inline]
     pub(crate) fn claim_one_in_sight(&self) -> Option<SeatId> {
         if Counts(self.counts.load(Relaxed)).offers_nobody() { None } else { self.claim() }
     }
 
-    /// As `claim_one`, for the only entry in the deque of the publisher's own worker: nobody, if one naps.
+    /// As `claim_one`, for the only entry in the deque of the publisher's own worker: nobody, if
+    /// one naps.
     #[inline]
     pub(crate) fn claim_one_unless_napping(&self) -> Option<SeatId> {
         if MUTATION != mutation::WITHOUT_FENCE {
@@ -478,7 +531,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             !seats.coming.contains(&seat) && !seats.late.contains(&seat),
             "[coming] a claimed seat comes first"
         );
-        // Relaxed, as all uses: a time that is seen late makes a worker late later, or wakes one too many.
+        // Relaxed, as all uses: a time that is seen late makes a worker late later, or wakes one
+        // too many.
         self.since[seat.0 as usize].store(u64::MAX, Relaxed);
         seats.coming.push(seat);
         self.note_coming(seats);
@@ -486,7 +540,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
 
     /// Under the lock: the list of those that come has changed.
     fn note_coming(&self, seats: &Seats) {
-        let earliest = seats.coming.iter().map(|seat| self.since[seat.0 as usize].load(Relaxed)).min();
+        let earliest =
+            seats.coming.iter().map(|seat| self.since[seat.0 as usize].load(Relaxed)).min();
         // Relaxed, as all uses of both: hints.
         self.coming_since.store(earliest.unwrap_or(u64::MAX), Relaxed);
         self.coming.store(seats.coming.len() as u32, Relaxed);
@@ -500,7 +555,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         }
     }
 
-    /// Under the lock: the worker of a claimed seat is there. Returns by how much the number of those who search changes.
+    /// Under the lock: the worker of a claimed seat is there. Returns by how much the number of
+    /// those who search changes.
     fn arrive(&self, seats: &mut Seats, seat: SeatId) -> i64 {
         if take_out(&mut seats.coming, seat) {
             self.note_coming(seats);
@@ -509,7 +565,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         i64::from(take_out(&mut seats.late, seat) && MUTATION != mutation::COME_UNCOUNTED)
     }
 
-    /// `Come`, by the worker of a seat that may have been claimed. Returns whether it was: then it is counted as searching.
+    /// `Come`, by the worker of a seat that may have been claimed. Returns whether it was: then it
+    /// is counted as searching.
     pub(crate) fn come(&self, seat: SeatId) -> bool {
         let mut seats = self.seats.lock().expect("nothing that can panic runs under this lock");
         if *seats.place(seat) == Place::Parked {
@@ -521,7 +578,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         true
     }
 
-    /// `WriteOff`. Returns how many seats have become late; if any have, the caller goes on with `Recheck` for what others have queued.
+    /// `WriteOff`. Returns how many seats have become late; if any have, the caller goes on with
+    /// `Recheck` for what others have queued.
     pub(crate) fn write_off(&self, now: u64) -> u32 {
         // Relaxed: who misses one that has just been claimed finds it in time at the next look.
         if self.coming.load(Relaxed) == 0 {
@@ -553,21 +611,30 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         count
     }
 
-    /// As `write_off`, by a publisher that has found somebody searching: reads the clock only if that might help.
+    /// As `write_off`, by a publisher that has found somebody searching: reads the clock only if
+    /// that might help.
     pub(crate) fn write_off_if_late(&self, now: impl FnOnce() -> u64) -> u32 {
         if self.coming.load(Relaxed) == 0 || Counts(self.counts.load(Relaxed)).spare() == 0 {
             return 0;
         }
         let now = now();
-        if now < self.coming_since.load(Relaxed).saturating_add(LATE) { 0 } else { self.write_off(now) }
+        if now < self.coming_since.load(Relaxed).saturating_add(LATE) {
+            0
+        } else {
+            self.write_off(now)
+        }
     }
 
-    /// `Revoke` of all seats that have been late for so long. Returns how many had a permit; the caller goes on with waking others.
+    /// `Revoke` of all seats that have been late for so long. Returns how many had a permit; the
+    /// caller goes on with waking others.
     pub(crate) fn revoke_late(&self, now: u64, after: u64) -> usize {
         let count = self.change(|seats| {
-            let is_due = |seat: &SeatId| now >= self.since[seat.0 as usize].load(Relaxed).saturating_add(after);
+            let is_due = |seat: &SeatId| {
+                now >= self.since[seat.0 as usize].load(Relaxed).saturating_add(after)
+            };
             let due: Vec<_> = seats.late.iter().copied().filter(is_due).collect();
-            let awake: Vec<_> = due.into_iter().filter(|&seat| *seats.place(seat) == Place::Awake).collect();
+            let awake: Vec<_> =
+                due.into_iter().filter(|&seat| *seats.place(seat) == Place::Awake).collect();
             awake.iter().for_each(|&seat| self.send_out(seats, seat));
             (awake.len(), 0)
         });
@@ -590,7 +657,11 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     #[cold]
     pub(crate) fn claim(&self) -> Option<SeatId> {
         self.change(|seats| {
-            let first = if seats.has_permit() { seats.stack.last().or(seats.vacant.last()).copied() } else { None };
+            let first = if seats.has_permit() {
+                seats.stack.last().or(seats.vacant.last()).copied()
+            } else {
+                None
+            };
             let Some(seat) = first else { return (None, 0) };
             seats.lift(seat);
             self.awaken(seats, seat);
@@ -599,11 +670,13 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// `Claim` of a seat whose thread is there, if nobody searches; for when the system refuses threads.
+    /// `Claim` of a seat whose thread is there, if nobody searches; for when the system refuses
+    /// threads.
     pub(crate) fn claim_parked(&self) -> Option<SeatId> {
         self.change(|seats| {
             let searched = Counts(self.counts.load(Relaxed)).searching() > 0;
-            let first = if seats.has_permit() && !searched { seats.stack.last().copied() } else { None };
+            let first =
+                if seats.has_permit() && !searched { seats.stack.last().copied() } else { None };
             let Some(seat) = first else { return (None, 0) };
             seats.lift(seat);
             self.awaken(seats, seat);
@@ -625,7 +698,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// A claimed, vacant seat cannot be brought to work: it is vacant as before, and claimed after all others.
+    /// A claimed, vacant seat cannot be brought to work: it is vacant as before, and claimed after
+    /// all others.
     pub(crate) fn decline(&self, seat: SeatId) {
         self.change(|seats| {
             seats.lift(seat);
@@ -649,8 +723,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// The first seat of these, from one on and round, whose worker neither blocks nor is absent. One that is late does not block: it comes,
-    /// and takes a permit for what is bound to it.
+    /// The first seat of these, from one on and round, whose worker neither blocks nor is absent.
+    /// One that is late does not block: it comes, and takes a permit for what is bound to it.
     pub(crate) fn first_unblocked(&self, from: u32, count: u32) -> Option<SeatId> {
         self.look(|seats| {
             let mut round = (from..count).chain(0..from);
@@ -666,8 +740,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.look(|seats| seats.places[0] == Place::Absent && seats.is_for(thread))
     }
 
-    /// A thread leaves its seat, for callers (and among those for one thread only, unless that is 0) or for another thread; says who is left.
-    /// The caller goes on with `Recheck`.
+    /// A thread leaves its seat, for callers (and among those for one thread only, unless that is
+    /// 0) or for another thread; says who is left. The caller goes on with `Recheck`.
     pub(crate) fn leave(&self, seat: SeatId, for_callers: bool, only: u64) -> Left {
         let left = self.change(|seats| {
             if for_callers {
@@ -681,11 +755,15 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         left
     }
 
-    /// Takes the late seats out of reach, down to `least`, that are vacant and in which nothing is left.
+    /// Takes the late seats out of reach, down to `least`, that are vacant and in which nothing is
+    /// left.
     pub(crate) fn lower_reach(&self, least: u32, is_empty: impl Fn(SeatId) -> bool) {
         self.look(|seats| {
             let mut reach = self.reach.load(Relaxed);
-            while reach > least && seats.places[reach as usize - 1] == Place::Vacant && is_empty(SeatId(reach - 1)) {
+            while reach > least
+                && seats.places[reach as usize - 1] == Place::Vacant
+                && is_empty(SeatId(reach - 1))
+            {
                 reach -= 1;
             }
             self.reach.store(reach, Relaxed);
@@ -716,7 +794,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             }
             ((), 0)
         });
-        // As after `Announce`: the caller looks whether there is something for those who may run now.
+        // As after `Announce`: the caller looks whether there is something for those who may run
+        // now.
         fence(SeqCst);
     }
 
@@ -731,14 +810,16 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         true
     }
 
-    /// Stops searching, having found something; says whether nobody searches now, so that the caller wakes the next.
+    /// Stops searching, having found something; says whether nobody searches now, so that the
+    /// caller wakes the next.
     pub(crate) fn stop_searching(&self) -> bool {
         let before = Counts(self.counts.fetch_sub(SEARCHING_ONE, Relaxed));
         debug_assert!(before.searching() > 0, "[searching] counted once, taken back once");
         before.searching() == 1
     }
 
-    /// `Announce` and `ParkFence`; the caller goes on with `Recheck`. Says whether every seat is parked now.
+    /// `Announce` and `ParkFence`; the caller goes on with `Recheck`. Says whether every seat is
+    /// parked now.
     pub(crate) fn announce(&self, seat: SeatId, searched: bool) -> bool {
         let all = self.change(|seats| {
             let before = seats.lift(seat);
@@ -769,7 +850,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// As `take_back`, if every seat is parked: of several that find that out, one succeeds, and is told how often a seat has become awake.
+    /// As `take_back`, if every seat is parked: of several that find that out, one succeeds, and is
+    /// told how often a seat has become awake.
     pub(crate) fn take_back_if_all_parked(&self, seat: SeatId) -> Option<u64> {
         self.change(|seats| {
             let all = seats.are_all_parked() && *seats.place(seat) == Place::Parked;
@@ -781,7 +863,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// Whether no other seat has become awake since all were parked: whatever this thread has read since then was so all the time.
+    /// Whether no other seat has become awake since all were parked: whatever this thread has read
+    /// since then was so all the time.
     pub(crate) fn is_alone_since(&self, awakenings: u64) -> bool {
         self.look(|seats| seats.awakenings == awakenings)
     }
@@ -848,12 +931,14 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.threads.load(Relaxed) > self.width()
     }
 
-    /// Takes a parked thread off, so that it can leave its seat, if there are more than may run at once, and another is left that can keep the
-    /// time: while all others block, the next deadline and descriptors need a thread.
+    /// Takes a parked thread off, so that it can leave its seat, if there are more than may run at
+    /// once, and another is left that can keep the time: while all others block, the next deadline
+    /// and descriptors need a thread.
     pub(crate) fn retire(&self, seat: SeatId) -> bool {
         self.change(|seats| {
             let is_last = seats.awake == 0 && seats.stack.len() == 1;
-            let retires = *seats.place(seat) == Place::Parked && seats.threads() > seats.width && !is_last;
+            let retires =
+                *seats.place(seat) == Place::Parked && seats.threads() > seats.width && !is_last;
             if retires {
                 seats.shift(seat, Place::Leaving);
             }
@@ -900,8 +985,8 @@ mod models {
 
     use super::{Idle, LATE, SeatId, TakenBack, mutation};
 
-    /// One worker parks while another thread publishes. The decisions alone are modelled: if the worker would block, the publisher must
-    /// have claimed it.
+    /// One worker parks while another thread publishes. The decisions alone are modelled: if the
+    /// worker would block, the publisher must have claimed it.
     fn publish<const MUTATION: u8, const RECHECK: bool>() {
         explore(|| {
             let shared = Arc::new((Idle::<MUTATION>::new(1, 1, true), AtomicU32::new(0)));
@@ -909,7 +994,8 @@ mod models {
             let publisher = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    // Relaxed: nothing but the fences orders queue and word, as for a queue's own operations.
+                    // Relaxed: nothing but the fences orders queue and word, as for a queue's own
+                    // operations.
                     shared.1.store(1, Relaxed);
                     shared.0.claim_one().is_some()
                 })
@@ -934,7 +1020,8 @@ mod models {
     /// One worker parks while another thread queues what only that worker can run.
     fn bound<const RECHECK: bool>() {
         explore(|| {
-            let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(1, 1, true), AtomicU32::new(0)));
+            let shared =
+                Arc::new((Idle::<{ mutation::SOUND }>::new(1, 1, true), AtomicU32::new(0)));
             assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
             let waker = {
                 let shared = Arc::clone(&shared);
@@ -954,8 +1041,9 @@ mod models {
         });
     }
 
-    /// A worker naps, and without a permit looks once more before it parks for good, while another publishes the only entry of its own deque.
-    /// With `LATE`, it says that it naps until it has looked.
+    /// A worker naps, and without a permit looks once more before it parks for good, while another
+    /// publishes the only entry of its own deque. With `LATE`, it says that it naps until it has
+    /// looked.
     fn nap<const MUTATION: u8, const LATE: bool>() {
         explore(|| {
             let shared = Arc::new((Idle::<MUTATION>::new(2, 2, true), AtomicU32::new(0)));
@@ -1007,10 +1095,12 @@ mod models {
         bound::<false>();
     }
 
-    /// A thread that has begun coroutines leaves the seat for callers, while one of them is woken and another thread comes for the seat.
+    /// A thread that has begun coroutines leaves the seat for callers, while one of them is woken
+    /// and another thread comes for the seat.
     fn keep_seat<const KEPT: bool>() {
         explore(|| {
-            let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(1, 1, true), AtomicU32::new(0)));
+            let shared =
+                Arc::new((Idle::<{ mutation::SOUND }>::new(1, 1, true), AtomicU32::new(0)));
             assert!(shared.0.claim_absent(1).is_some(), "the first thread has taken its seat");
             let other = {
                 let shared = Arc::clone(&shared);
@@ -1024,7 +1114,10 @@ mod models {
             let (claimed, sits) = other.join().expect("the other does not panic");
             assert!(!claimed, "a seat that is absent is not parked");
             assert!(!sits, "a coroutine would run on another thread");
-            assert!(shared.0.claim_absent(1).is_some() && shared.1.load(Relaxed) == 1, "the first finds it");
+            assert!(
+                shared.0.claim_absent(1).is_some() && shared.1.load(Relaxed) == 1,
+                "the first finds it"
+            );
         });
     }
 
@@ -1039,35 +1132,50 @@ mod models {
         keep_seat::<false>();
     }
 
-    /// A worker parks, and finds in its `Recheck` what was queued before; meanwhile somebody asks whether all is idle.
+    /// A worker parks, and finds in its `Recheck` what was queued before; meanwhile somebody asks
+    /// whether all is idle.
     fn survey<const MUTATION: u8>() {
         explore(|| {
             // Whether the entry is queued, and whether it has run.
-            let shared = Arc::new((Idle::<MUTATION>::new(1, 1, true), AtomicU32::new(1), AtomicU32::new(0)));
+            let shared =
+                Arc::new((Idle::<MUTATION>::new(1, 1, true), AtomicU32::new(1), AtomicU32::new(0)));
             assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
             shared.0.announce(SeatId(0), false);
             let worker = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    assert_eq!(shared.0.take_back(SeatId(0), false), TakenBack::Yes, "nobody claims it");
+                    assert_eq!(
+                        shared.0.take_back(SeatId(0), false),
+                        TakenBack::Yes,
+                        "nobody claims it"
+                    );
                     // Relaxed: the lock orders it.
                     shared.1.fetch_sub(1, Relaxed);
                     shared.2.fetch_add(1, Relaxed);
                 })
             };
             if shared.0.all_parked_and(|| shared.1.fetch_add(0, Relaxed) == 0) {
-                assert_eq!(shared.2.fetch_add(0, Relaxed), 1, "it was called idle while a process ran");
+                assert_eq!(
+                    shared.2.fetch_add(0, Relaxed),
+                    1,
+                    "it was called idle while a process ran"
+                );
             }
             worker.join().expect("the worker does not panic");
         });
     }
 
-    /// Two parked workers. One finds all parked, and looks whether the test clock may move to a far deadline; the other finds the near timer
-    /// due, fires it, leaves something to be waited for, and parks again.
+    /// Two parked workers. One finds all parked, and looks whether the test clock may move to a far
+    /// deadline; the other finds the near timer due, fires it, leaves something to be waited for,
+    /// and parks again.
     fn advance<const LOOKS_AGAIN: bool>() {
         explore_to(3, || {
             // Whether the near timer is there, and what is on its way.
-            let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(2, 2, true), AtomicU32::new(1), AtomicU32::new(0)));
+            let shared = Arc::new((
+                Idle::<{ mutation::SOUND }>::new(2, 2, true),
+                AtomicU32::new(1),
+                AtomicU32::new(0),
+            ));
             assert!(shared.0.claim_absent(1).is_some(), "the first has taken its seat");
             assert!(shared.0.claim_this(SeatId(1)), "the second is awake");
             shared.0.announce(SeatId(0), false);
@@ -1087,7 +1195,10 @@ mod models {
                 let nothing_comes = shared.2.load(Relaxed) == 0;
                 let is_far = shared.1.load(Relaxed) == 0;
                 let is_alone = !LOOKS_AGAIN || shared.0.is_alone_since(awakenings);
-                assert!(!(nothing_comes && is_far && is_alone), "the clock went on while something was on its way");
+                assert!(
+                    !(nothing_comes && is_far && is_alone),
+                    "the clock went on while something was on its way"
+                );
             }
             other.join().expect("the other does not panic");
         });
@@ -1112,13 +1223,15 @@ mod models {
             let publisher = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    // Relaxed: nothing but the fences orders queue and word, as for a queue's own operations.
+                    // Relaxed: nothing but the fences orders queue and word, as for a queue's own
+                    // operations.
                     shared.1.store(1, Relaxed);
                     shared.0.claim_one().is_some()
                 })
             };
             assert!(shared.0.give_back(SeatId(0)), "nobody else is awake");
-            let substituted = RECHECK && shared.1.load(Relaxed) == 1 && shared.0.claim_one().is_some();
+            let substituted =
+                RECHECK && shared.1.load(Relaxed) == 1 && shared.0.claim_one().is_some();
             let woken = publisher.join().expect("the publisher does not panic");
             assert!(substituted || woken, "the entry waits for the one who blocks");
         });
@@ -1146,11 +1259,13 @@ mod models {
         });
     }
 
-    /// Two seats, one permit. One worker has none, finds an entry, and sleeps; the other, who has it, blocks.
+    /// Two seats, one permit. One worker has none, finds an entry, and sleeps; the other, who has
+    /// it, blocks.
     #[test]
     fn park_without_permit_against_the_last_to_block() {
         explore(|| {
-            let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(2, 1, true), AtomicU32::new(0)));
+            let shared =
+                Arc::new((Idle::<{ mutation::SOUND }>::new(2, 1, true), AtomicU32::new(0)));
             assert!(shared.0.claim_absent(1).is_some(), "the first has the permit");
             shared.0.give_back(SeatId(0));
             assert_eq!(shared.0.claim_one(), Some(SeatId(1)), "now the second has");
@@ -1202,8 +1317,8 @@ mod models {
         revoke::<{ mutation::GIVEN_UP_TWICE }>();
     }
 
-    /// Two seats are claimed. One never comes; the other searches, finds nothing, and parks. Meanwhile a worker publishes, and the watchdog
-    /// looks.
+    /// Two seats are claimed. One never comes; the other searches, finds nothing, and parks.
+    /// Meanwhile a worker publishes, and the watchdog looks.
     fn never_comes<const MUTATION: u8, const RECHECK: bool>() {
         explore(|| {
             let shared = Arc::new((Idle::<MUTATION>::new(4, 4, true), AtomicU32::new(0)));
@@ -1215,7 +1330,8 @@ mod models {
             let publisher = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    // Relaxed: nothing but the fences orders queue and word, as for a queue's own operations.
+                    // Relaxed: nothing but the fences orders queue and word, as for a queue's own
+                    // operations.
                     shared.1.store(1, Relaxed);
                     shared.0.claim_one().is_some()
                 })
@@ -1229,14 +1345,16 @@ mod models {
                 })
             };
             let is_late = shared.0.write_off(LATE) > 0;
-            let rescued = RECHECK && is_late && shared.1.load(Relaxed) == 1 && shared.0.claim_one().is_some();
+            let rescued =
+                RECHECK && is_late && shared.1.load(Relaxed) == 1 && shared.0.claim_one().is_some();
             let woken = publisher.join().expect("the publisher does not panic");
             let found = worker.join().expect("the worker does not panic");
             assert!(rescued || woken || found, "the entry waits for one that never comes");
         });
     }
 
-    /// A seat is claimed, and comes while the watchdog writes it off. Another searches all the time.
+    /// A seat is claimed, and comes while the watchdog writes it off. Another searches all the
+    /// time.
     fn come_late<const MUTATION: u8>() {
         explore(|| {
             let shared = Arc::new(Idle::<MUTATION>::new(3, 3, true));
@@ -1386,9 +1504,16 @@ mod tests {
     fn no_more_are_woken_than_there_are_permits() {
         let idle: Idle = Idle::new(4, 2, false);
         assert_eq!(idle.reach(), 2);
-        assert_eq!((idle.claim(), idle.claim(), idle.claim()), (Some(SeatId(0)), Some(SeatId(1)), None));
+        assert_eq!(
+            (idle.claim(), idle.claim(), idle.claim()),
+            (Some(SeatId(0)), Some(SeatId(1)), None)
+        );
         assert!(!idle.give_back(SeatId(0)), "another is awake");
-        assert_eq!((idle.claim(), idle.claim()), (Some(SeatId(2)), None), "one for the one that blocks");
+        assert_eq!(
+            (idle.claim(), idle.claim()),
+            (Some(SeatId(2)), None),
+            "one for the one that blocks"
+        );
         assert_eq!(idle.reach(), 3);
         assert!(!idle.regain(SeatId(0), false), "there is no permit to come back to");
         assert!(idle.is_revoked(SeatId(0)));
@@ -1399,7 +1524,10 @@ mod tests {
         assert_eq!(idle.counts().2, 1);
         assert!(!idle.retire(SeatId(1)), "it is awake");
         assert!(idle.retire(SeatId(2)));
-        assert_eq!(idle.leave(SeatId(2), false, 0), Left { all_parked: false, nobody_awake: false });
+        assert_eq!(
+            idle.leave(SeatId(2), false, 0),
+            Left { all_parked: false, nobody_awake: false }
+        );
         idle.lower_reach(2, |_| true);
         assert_eq!(idle.reach(), 2);
         assert!(!idle.retire(SeatId(0)), "no more threads are left than may run");

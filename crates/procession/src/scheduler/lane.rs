@@ -1,15 +1,16 @@
 //! A ring and the queue behind it: one FIFO queue of processes of one class.
 //!
-//! A worker owns the ring, and thieves may take from it. The queue behind the ring has no bound, and all workers
-//! share it. A process for which the ring has no room goes to the tail of the queue, and so does every later
-//! one, until the worker has found the queue empty. So none of them overtakes those that came to this worker
-//! before it. The worker refills the ring at each service.
+//! A worker owns the ring, and thieves may take from it. The queue behind the ring has no bound,
+//! and all workers share it. A process for which the ring has no room goes to the tail of the
+//! queue, and so does every later one, until the worker has found the queue empty. So none of them
+//! overtakes those that came to this worker before it. The worker refills the ring at each service.
 //!
 //! # Rejected
-//! - To move the oldest half of a full ring to the tail of the queue, as a deque does: the oldest of 300 processes
-//!   waited for all of them. Of 3000 that yield, some had twice the turns of others.
-//! - To push into the ring again as soon as there is room: those in the ring take turns, and what waits in the
-//!   queue never finds room.
+//! - To move the oldest half of a full ring to the tail of the queue, as a deque does: the oldest
+//!   of 300 processes waited for all of them. Of 3000 that yield, some had twice the turns of
+//!   others.
+//! - To push into the ring again as soon as there is room: those in the ring take turns, and what
+//!   waits in the queue never finds room.
 
 use std::cell::Cell;
 
@@ -46,7 +47,10 @@ impl<T, const CAPACITY: usize> Lane<T, CAPACITY> {
     }
 
     /// Steals half of another ring. The oldest is returned.
-    pub(crate) fn steal_half<const VICTIM: usize>(&self, victim: &fifo::Stealer<T, VICTIM>) -> Steal<T> {
+    pub(crate) fn steal_half<const VICTIM: usize>(
+        &self,
+        victim: &fifo::Stealer<T, VICTIM>,
+    ) -> Steal<T> {
         self.ring.steal_half(victim)
     }
 
@@ -57,7 +61,10 @@ impl<T, const CAPACITY: usize> Lane<T, CAPACITY> {
 
     /// Puts an item of the queue into the ring, which has [`room`](Self::room) for it.
     pub(crate) fn refill(&self, item: T) {
-        assert!(self.ring.push(item).is_ok(), "only the owner adds to a ring, and it has asked for room");
+        assert!(
+            self.ring.push(item).is_ok(),
+            "only the owner adds to a ring, and it has asked for room"
+        );
     }
 
     /// The ring was refilled as far as it was to be.

@@ -3,38 +3,50 @@
 //! # Next-slot protocol
 //!
 //! ## Problem
-//! A process that wakes another and then waits should hand over to it at once, on warm caches. Announcing that to the other
-//! workers would tear every such pair apart; hiding it strands the woken one behind a waker that computes on. And the owner comes here for each message,
-//! where a read-modify-write is a tenth of all that it does, while others take something once in a long while.
+//! A process that wakes another and then waits should hand over to it at once, on warm caches.
+//! Announcing that to the other workers would tear every such pair apart; hiding it strands the
+//! woken one behind a waker that computes on. And the owner comes here for each message, where a
+//! read-modify-write is a tenth of all that it does, while others take something once in a long
+//! while.
 //!
 //! ## States
-//! `entry`: null, or a process that is ready, whose one queue entry this is. `at_it`: the owner is at the entry. `raids`: how many others are, or may be. The latter two are
-//! used only where there are asymmetric fences (`util/membarrier.rs`); elsewhere, the owner swaps, and a thief has its CAS alone.
+//! `entry`: null, or a process that is ready, whose one queue entry this is. `at_it`: the owner is
+//! at the entry. `raids`: how many others are, or may be. The latter two are used only where there
+//! are asymmetric fences (`util/membarrier.rs`); elsewhere, the owner swaps, and a thief has its
+//! CAS alone.
 //!
 //! ## Steps
-//! Owner, `set` (another process; it queues the one that was there, which is announced) and `take` (null): `Come` at_it · light fence · `Look` raids; if 0, load and store the
-//! entry, else swap it · `Leave` at_it.
-//! Thief: `look` remembers process and step counter; at least 100 us later, by its own clock, if both are the same, `steal`:
-//! `Raid` raids + 1 · heavy fence · unless the owner is at it, CAS from that process to null · `Retreat` raids - 1.
+//! Owner, `set` (another process; it queues the one that was there, which is announced) and `take`
+//! (null): `Come` at_it · light fence · `Look` raids; if 0, load and store the entry, else swap it
+//! · `Leave` at_it. Thief: `look` remembers process and step counter; at least 100 us later, by its
+//! own clock, if both are the same, `steal`: `Raid` raids + 1 · heavy fence · unless the owner is
+//! at it, CAS from that process to null · `Retreat` raids - 1.
 //!
 //! ## Why it works
-//! Between owner and thief, either the light fence comes first, or the heavy one. If the light one does, the thief sees that the owner is at the entry, and goes without; or
-//! that it has left, and then sees what it left there. If the heavy one does, the owner sees the raid, and swaps; so while a thief looks at the entry, all changes of
-//! it are read-modify-writes of one word, and an entry is taken once. If the process left and came back between `look`
-//! and `steal`, what is stolen is still the one entry that is there now. What is stored is released, and `steal` acquires: a process goes to the thief with all that its
-//! steps have done.
+//! Between owner and thief, either the light fence comes first, or the heavy one. If the light one
+//! does, the thief sees that the owner is at the entry, and goes without; or that it has left, and
+//! then sees what it left there. If the heavy one does, the owner sees the raid, and swaps; so
+//! while a thief looks at the entry, all changes of it are read-modify-writes of one word, and an
+//! entry is taken once. If the process left and came back between `look` and `steal`, what is
+//! stolen is still the one entry that is there now. What is stored is released, and `steal`
+//! acquires: a process goes to the thief with all that its steps have done.
 //!
 //! ## Allowed
-//! A thief goes without if it meets the owner. And if a system refuses the heavy fence that it has said it has, nothing is stolen here as long as it does: what is in the slot
-//! waits for the end of the step.
+//! A thief goes without if it meets the owner. And if a system refuses the heavy fence that it has
+//! said it has, nothing is stolen here as long as it does: what is in the slot waits for the end of
+//! the step.
 //!
 //! ## Rejected
-//! Read-modify-writes for the owner, too, where the fences are there: `ring` 67 instead of 58 ns, `pingpong` 131 instead of 115, on one CPU.
+//! Read-modify-writes for the owner, too, where the fences are there: `ring` 67 instead of 58 ns,
+//! `pingpong` 131 instead of 115, on one CPU.
 //!
 //! ## Checked by
-//! `models::take_against_steal`, `models::two_thieves_against_owner`, `models::swaps_against_steal`, `models::canary_steal_without_cas`, `models::canary_set_relaxed`, `models::canary_steal_beside_owner`,
-//! `models::canary_steal_without_fence`. In models the light fence is a full one, so they would not see `Leave` without its Release; the proof needs no order between two
-//! light fences, which the owner alone passes. The fences themselves are put under load by `tests::each_entry_is_taken_once`.
+//! `models::take_against_steal`, `models::two_thieves_against_owner`,
+//! `models::swaps_against_steal`, `models::canary_steal_without_cas`, `models::canary_set_relaxed`,
+//! `models::canary_steal_beside_owner`, `models::canary_steal_without_fence`. In models the light
+//! fence is a full one, so they would not see `Leave` without its Release; the proof needs no order
+//! between two light fences, which the owner alone passes. The fences themselves are put under load
+//! by `tests::each_entry_is_taken_once`.
 
 use std::ptr::{self, NonNull};
 
@@ -112,14 +124,16 @@ impl<T, const MUTATION: u8> Next<T, MUTATION> {
         } else {
             self.swap(new)
         };
-        // Ordering (`Leave`): Release pairs with the Acquire of `steal`, which then sees what was left in the entry.
+        // Ordering (`Leave`): Release pairs with the Acquire of `steal`, which then sees what was
+        // left in the entry.
         self.at_it.store(false, Release);
         old
     }
 
     fn swap(&self, new: *mut T) -> Option<NonNull<T>> {
         let order = if MUTATION == mutation::SET_RELAXED { Relaxed } else { AcqRel };
-        // Ordering: Release pairs with the Acquire of `claim`; Acquire with the Release of the owner's own earlier one, for form.
+        // Ordering: Release pairs with the Acquire of `claim`; Acquire with the Release of the
+        // owner's own earlier one, for form.
         NonNull::new(self.entry.swap(new, order))
     }
 
@@ -138,7 +152,8 @@ impl<T, const MUTATION: u8> Next<T, MUTATION> {
         self.raids.fetch_add(1, Relaxed);
         let fenced = MUTATION == mutation::STEAL_WITHOUT_FENCE || membarrier::heavy();
         // Ordering: Acquire pairs with the Release of `Leave`.
-        let alone = fenced && (MUTATION == mutation::STEAL_BESIDE_OWNER || !self.at_it.load(Acquire));
+        let alone =
+            fenced && (MUTATION == mutation::STEAL_BESIDE_OWNER || !self.at_it.load(Acquire));
         let stolen = if alone { self.claim(seen) } else { None };
         // Ordering (`Retreat`): Release pairs with the Acquire of `Look`.
         self.raids.fetch_sub(1, Release);
@@ -273,8 +288,9 @@ mod tests {
             let entries: Vec<AtomicU32> = (0..ENTRIES).map(|_| AtomicU32::new(0)).collect();
             let next = Next::<AtomicU32>::with_fences(has_fences);
             let over = AtomicBool::new(false);
-            let number_of =
-                |entry: NonNull<AtomicU32>| (entry.addr().get() - entries.as_ptr().addr()) / size_of::<AtomicU32>();
+            let number_of = |entry: NonNull<AtomicU32>| {
+                (entry.addr().get() - entries.as_ptr().addr()) / size_of::<AtomicU32>()
+            };
             let take = |entry| entries[number_of(entry)].fetch_add(1, Relaxed);
             thread::scope(|scope| {
                 for _ in 0..2 {
@@ -293,7 +309,10 @@ mod tests {
                 over.store(true, Relaxed);
             });
             next.take().map(take);
-            assert!(entries.iter().all(|taken| taken.load(Relaxed) == 1), "with fences: {has_fences}");
+            assert!(
+                entries.iter().all(|taken| taken.load(Relaxed) == 1),
+                "with fences: {has_fences}"
+            );
         }
     }
 }

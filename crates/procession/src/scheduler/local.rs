@@ -12,16 +12,19 @@ use crate::scheduler::root::Root;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 
-/// What a step may spend: tokio's number, which at some 50 ns for each operation is a slice of some microseconds.
+/// What a step may spend: tokio's number, which at some 50 ns for each operation is a slice of some
+/// microseconds.
 pub(crate) const BUDGET: u32 = 128;
 
-/// Rounds over the other workers, before a worker parks. After a search that found nothing, the next is half as long.
+/// Rounds over the other workers, before a worker parks. After a search that found nothing, the
+/// next is half as long.
 pub(crate) const ROUNDS: u32 = 4;
 
 /// How old an entry in a next slot must be before another worker takes it: Kotlin's number.
 pub(crate) const NEXT_AGE: u64 = 100_000;
 
-/// How long a parking worker waits at most to look at the next slots again, once they keep changing.
+/// How long a parking worker waits at most to look at the next slots again, once they keep
+/// changing.
 pub(crate) const NEXT_AGE_MAX: u64 = 10_000_000;
 
 /// A thread's seat.
@@ -31,7 +34,8 @@ pub(crate) struct Local {
     pub(crate) core: Core,
     /// The process whose step runs.
     pub(crate) current: Cell<Option<NonNull<Slot>>>,
-    /// What its step may still spend; a process run out of the next slot goes on with what its waker left.
+    /// What its step may still spend; a process run out of the next slot goes on with what its
+    /// waker left.
     pub(crate) budget: Cell<u32>,
     /// Whether the step asked for its turn to end.
     pub(crate) gives_way: Cell<bool>,
@@ -39,8 +43,8 @@ pub(crate) struct Local {
     pub(crate) serving: Cell<Option<NonNull<Slot>>>,
     /// What has come of one of them; nothing, if none are.
     pub(crate) served: RefCell<Option<(u64, CommandResult)>>,
-    /// How long the chain of wake-ups is that led to the running step: 0 unless a step of this worker woke
-    /// the process and it ran next, and then one more than that of the step.
+    /// How long the chain of wake-ups is that led to the running step: 0 unless a step of this
+    /// worker woke the process and it ran next, and then one more than that of the step.
     pub(crate) chain: Cell<u32>,
     /// When this worker last compared its rings with those of others.
     pub(crate) balanced_at: Cell<u64>,

@@ -9,9 +9,10 @@ use crate::scheduler::shared::Shared;
 
 /// A scheduler: a number of workers that run processes, isolated from all other schedulers.
 ///
-/// This is a handle; clones are of the same scheduler. When the last one is dropped, the scheduler terminates its processes, each between
-/// two of its steps, and ends with the last of them. The drop waits for nothing, so it may be done anywhere, also by one of the processes.
-/// To let processes clean up, call [`shutdown`](Self::shutdown) first.
+/// This is a handle; clones are of the same scheduler. When the last one is dropped, the scheduler
+/// terminates its processes, each between two of its steps, and ends with the last of them. The
+/// drop waits for nothing, so it may be done anywhere, also by one of the processes. To let
+/// processes clean up, call [`shutdown`](Self::shutdown) first.
 ///
 /// ```
 /// use procession::Scheduler;

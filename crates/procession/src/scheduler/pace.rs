@@ -1,50 +1,53 @@
-//! When a worker serves the sources of work that are not its own queues, and what it owes after that.
+//! When a worker serves the sources of work that are not its own queues, and what it owes after
+//! that.
 //!
 //! # Service protocol
 //!
 //! ## Problem
-//! A worker that always has something in its own queues never looks at timers, descriptors and the global
-//! queue. Looking once in a fixed number of dispatches bounds the delay in dispatches, not in time: 61
-//! steps of 9 ms hold every timer up for half a second. Reading the clock before each dispatch bounds it in
-//! time, but the read costs 23 to 41 ns, as much as a whole step.
+//! A worker that always has something in its own queues never looks at timers, descriptors and the
+//! global queue. Looking once in a fixed number of dispatches bounds the delay in dispatches, not
+//! in time: 61 steps of 9 ms hold every timer up for half a second. Reading the clock before each
+//! dispatch bounds it in time, but the read costs 23 to 41 ns, as much as a whole step.
 //!
 //! ## States
-//! Each worker has a [`Pace`]: after how many dispatches it looks next (`every`), when it last read the
-//! clock, and when it last served. The scheduler has a [`Beacon`]: a word into which the watchdog writes
-//! the time at each of its looks, every 2.5 ms while any worker runs.
+//! Each worker has a [`Pace`]: after how many dispatches it looks next (`every`), when it last read
+//! the clock, and when it last served. The scheduler has a [`Beacon`]: a word into which the
+//! watchdog writes the time at each of its looks, every 2.5 ms while any worker runs.
 //!
 //! ## Steps
 //! `Tick`, before each dispatch: count down, and compare the beacon with the last value seen.
-//! `Look`, when the count is over or the beacon has changed: read the clock, derive the mean duration of
-//! the steps since the last read, and choose `every` so that the next look comes 250 us later at that
-//! mean. `every` is at least 1, at most [`FAIRNESS`], and at most twice what it was. At the maximum, with
-//! an unchanged beacon, `Look` does not read the clock: it counts the dispatches only.
-//! `Serve`, when a look finds that [`FAIRNESS`] dispatches or [`SERVE_EVERY`] have passed since the last
-//! service: take shares of the queues behind the rings, fire due timers, poll descriptors, and note how many woken
-//! and how many continued processes wait. So many turns are *owed*: until they were had, woken processes,
-//! continued ones and the usual order of the search alternate (`scheduler/worker.rs`).
+//! `Look`, when the count is over or the beacon has changed: read the clock, derive the mean
+//! duration of the steps since the last read, and choose `every` so that the next look comes 250 us
+//! later at that mean. `every` is at least 1, at most [`FAIRNESS`], and at most twice what it was.
+//! At the maximum, with an unchanged beacon, `Look` does not read the clock: it counts the
+//! dispatches only. `Serve`, when a look finds that [`FAIRNESS`] dispatches or [`SERVE_EVERY`] have
+//! passed since the last service: take shares of the queues behind the rings, fire due timers, poll
+//! descriptors, and note how many woken and how many continued processes wait. So many turns are
+//! *owed*: until they were had, woken processes, continued ones and the usual order of the search
+//! alternate (`scheduler/worker.rs`).
 //!
 //! ## Why it works
-//! If steps take at least 250 us on average, the worker looks before every dispatch, so each source is
-//! served at the first step boundary that is 750 us or more after its last service. If they are shorter,
-//! `every * mean <= 250 us`. At [`FAIRNESS`], the mean was below 4.1 us at the last look.
-//! Steps may become long from one to the next. A step that contains a look of the watchdog changes the
-//! beacon, and the boundary after it reads the clock. So a worker that believes its steps to be short
-//! notices the change after one interval of the watchdog and one step, and then looks at each boundary:
-//! one long step makes `every` 1, and it grows by doubling only.
+//! If steps take at least 250 us on average, the worker looks before every dispatch, so each source
+//! is served at the first step boundary that is 750 us or more after its last service. If they are
+//! shorter, `every * mean <= 250 us`. At [`FAIRNESS`], the mean was below 4.1 us at the last look.
+//! Steps may become long from one to the next. A step that contains a look of the watchdog changes
+//! the beacon, and the boundary after it reads the clock. So a worker that believes its steps to be
+//! short notices the change after one interval of the watchdog and one step, and then looks at each
+//! boundary: one long step makes `every` 1, and it grows by doubling only.
 //!
 //! ## Allowed
-//! - The first service after such a change is late by up to 2.5 ms plus the delay with which the system
-//!   wakes the watchdog.
-//! - Without a watchdog (`Builder::watchdog(false)`, `Builder::threads_max(1)`, the test clock) nobody writes the beacon. The worker then
-//!   looks, with a read of the clock, after at most [`UNWATCHED`] dispatches.
+//! - The first service after such a change is late by up to 2.5 ms plus the delay with which the
+//!   system wakes the watchdog.
+//! - Without a watchdog (`Builder::watchdog(false)`, `Builder::threads_max(1)`, the test clock)
+//!   nobody writes the beacon. The worker then looks, with a read of the clock, after at most
+//!   [`UNWATCHED`] dispatches.
 //!
 //! ## Rejected
 //! - A clock read before each dispatch: `yield` 14 ns to 38 ns.
-//! - A number of dispatches calibrated once, or by an average over many looks: the steps of one program
-//!   go from 20 ns to 9 ms within one dispatch.
-//! - The beacon alone, at 1 ms: 1000 wake-ups a second, and while both processors compute the system
-//!   delays the watchdog by whole slices.
+//! - A number of dispatches calibrated once, or by an average over many looks: the steps of one
+//!   program go from 20 ns to 9 ms within one dispatch.
+//! - The beacon alone, at 1 ms: 1000 wake-ups a second, and while both processors compute the
+//!   system delays the watchdog by whole slices.
 //! - `CLOCK_MONOTONIC_COARSE`: 5 ns, but it advances once in 4 ms on most kernels.
 //!
 //! ## Checked by
@@ -55,11 +58,12 @@ use std::cell::Cell;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-/// Dispatches between two services at most. The number is Go's, a prime, so that it does not resonate
-/// with the periods of a program.
+/// Dispatches between two services at most. The number is Go's, a prime, so that it does not
+/// resonate with the periods of a program.
 pub(crate) const FAIRNESS: u32 = 61;
 
-/// Nanoseconds between two services while the worker knows the time. With [`READ_EVERY`] it is 1 ms.
+/// Nanoseconds between two services while the worker knows the time. With [`READ_EVERY`] it is 1
+/// ms.
 pub(crate) const SERVE_EVERY: u64 = 750_000;
 
 /// Nanoseconds between two reads of the clock, at the mean duration of the last steps.
@@ -68,8 +72,8 @@ const READ_EVERY: u64 = 250_000;
 /// Dispatches between two looks at most, if no watchdog writes the beacon.
 const UNWATCHED: u32 = 16;
 
-/// The time that the watchdog has seen last, on a cache line of its own: every worker reads it before
-/// every dispatch.
+/// The time that the watchdog has seen last, on a cache line of its own: every worker reads it
+/// before every dispatch.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Beacon(AtomicU64);
@@ -153,7 +157,11 @@ impl Pace {
         self.unread.set(self.unread.get().saturating_add(passed));
         let is_current = self.beacon.replace(beacon) == beacon;
         let most = if is_watched { FAIRNESS } else { UNWATCHED };
-        let now = if is_watched && is_current && self.every.get() == FAIRNESS { None } else { Some(clock()) };
+        let now = if is_watched && is_current && self.every.get() == FAIRNESS {
+            None
+        } else {
+            Some(clock())
+        };
         if let Some(now) = now {
             let unread = self.unread.replace(0).max(1);
             if let Some(before) = self.read_at.replace(Some(now)) {
@@ -164,7 +172,8 @@ impl Pace {
                 self.judge(unread, passed);
             }
         }
-        let is_late = now.is_some_and(|now| now.saturating_sub(self.served_at.get()) >= SERVE_EVERY);
+        let is_late =
+            now.is_some_and(|now| now.saturating_sub(self.served_at.get()) >= SERVE_EVERY);
         let dispatches = self.unserved.get();
         let serves = is_late || dispatches >= FAIRNESS;
         if serves {
@@ -177,8 +186,8 @@ impl Pace {
         Look { serves, dispatches, now }
     }
 
-    /// Finds out whether steps are slow, over a window of at least [`SERVE_EVERY`]: one step among short
-    /// ones does not make them slow.
+    /// Finds out whether steps are slow, over a window of at least [`SERVE_EVERY`]: one step among
+    /// short ones does not make them slow.
     fn judge(&self, dispatches: u32, passed: u64) {
         let (count, time) = self.window.get();
         let (count, time) = (count.saturating_add(dispatches), time.saturating_add(passed));
@@ -190,8 +199,9 @@ impl Pace {
         }
     }
 
-    /// The worker has parked. The time since the last look says nothing about its steps, nor do the steps before it about those that come:
-    /// the worker reads the clock at the next two boundaries.
+    /// The worker has parked. The time since the last look says nothing about its steps, nor do the
+    /// steps before it about those that come: the worker reads the clock at the next two
+    /// boundaries.
     pub(crate) fn resume(&self) {
         self.read_at.set(None);
         self.every.set(1);
@@ -249,8 +259,9 @@ impl Owed {
         self.is_any.get()
     }
 
-    /// Whose turn is next: woken processes have every other turn, and continued ones every other turn of
-    /// those that are left. The caller reports by [`none_left`](Self::none_left) if there is nobody.
+    /// Whose turn is next: woken processes have every other turn, and continued ones every other
+    /// turn of those that are left. The caller reports by [`none_left`](Self::none_left) if there
+    /// is nobody.
     pub(crate) fn next(&self) -> Turn {
         if !self.was_woken.get() && self.woken.get() > 0 {
             self.was_woken.set(true);
@@ -317,7 +328,8 @@ mod tests {
                 let Look { serves, now, .. } = self.pace.look(beacon, is_watched, || self.now);
                 self.reads += u64::from(now.is_some());
                 if serves {
-                    let (time, dispatches) = (self.now - self.served.0, self.dispatches - self.served.1);
+                    let (time, dispatches) =
+                        (self.now - self.served.0, self.dispatches - self.served.1);
                     self.longest = (self.longest.0.max(time), self.longest.1.max(dispatches));
                     self.served = (self.now, self.dispatches);
                 }
@@ -359,11 +371,17 @@ mod tests {
         for long in [1_000_000, 9_000_000] {
             for short in [1, 3, 10, 30, 100] {
                 let mut worker = Worker::default();
-                let steps = || (0..200 * (short + 1)).map(move |n| if n % (short + 1) == 0 { long } else { 20 });
+                let steps = || {
+                    (0..200 * (short + 1))
+                        .map(move |n| if n % (short + 1) == 0 { long } else { 20 })
+                };
                 steps().for_each(|duration| worker.step(duration, true));
                 let (time, _) = worker.longest_beside(steps());
                 // Two steps, since one may begin just before the millisecond is over.
-                assert!(time <= BEACON_EVERY.max(SERVE_EVERY) + 2 * long, "{short} beside {long} ns: {time} ns");
+                assert!(
+                    time <= BEACON_EVERY.max(SERVE_EVERY) + 2 * long,
+                    "{short} beside {long} ns: {time} ns"
+                );
             }
         }
     }
@@ -373,7 +391,12 @@ mod tests {
         let mut worker = Worker::default();
         (0..10_000_000).for_each(|_| worker.step(20, true));
         // One for each look of the watchdog, and a few at first.
-        assert!(worker.reads <= worker.now / BEACON_EVERY + 20, "{} reads in {} ns", worker.reads, worker.now);
+        assert!(
+            worker.reads <= worker.now / BEACON_EVERY + 20,
+            "{} reads in {} ns",
+            worker.reads,
+            worker.now
+        );
     }
 
     #[test]
@@ -419,7 +442,11 @@ mod tests {
             for _ in 0..1000 {
                 worker.step_after(beacon, long, true);
             }
-            assert!(worker.longest.0 <= SERVE_EVERY + READ_EVERY + 2 * long, "{long} ns: {:?}", worker.longest);
+            assert!(
+                worker.longest.0 <= SERVE_EVERY + READ_EVERY + 2 * long,
+                "{long} ns: {:?}",
+                worker.longest
+            );
         }
     }
 

@@ -23,26 +23,30 @@ pub(crate) enum Parked {
     Retired,
 }
 
-/// How long a worker naps whose searches found nothing, at first; then twice as long each time, and then it parks for good.
+/// How long a worker naps whose searches found nothing, at first; then twice as long each time, and
+/// then it parks for good.
 const NAP: u64 = 50_000;
 
 const NAPS: u32 = 3;
 
-/// How often a worker that has run a process bound to it looks for another before it parks, with the processor's pause each time: 6 us where this was
-/// measured.
+/// How often a worker that has run a process bound to it looks for another before it parks, with
+/// the processor's pause each time: 6 us where this was measured.
 const LOOKS: u32 = 200;
 
-/// Likewise, when it has done so in vain for one time less than `LONG_LOOK_EVERY`: longer than the system needs to wake the worker that answers, so that
-/// both look again from then on (`co_apart` 0.53 us, and 0.6 to 1.1 without).
+/// Likewise, when it has done so in vain for one time less than `LONG_LOOK_EVERY`: longer than the
+/// system needs to wake the worker that answers, so that both look again from then on (`co_apart`
+/// 0.53 us, and 0.6 to 1.1 without).
 const LOOKS_LONG: u32 = 2000;
 
 const LONG_LOOK_EVERY: u32 = 16;
 
-/// After how many nanoseconds a thread tries again to retire that was not allowed to, however short the keep-alive.
+/// After how many nanoseconds a thread tries again to retire that was not allowed to, however short
+/// the keep-alive.
 const RETIRE_AGAIN: u64 = 100_000_000;
 
 impl Local {
-    /// How long to park at most because a running worker's next slot is full, so that it is looked at again.
+    /// How long to park at most because a running worker's next slot is full, so that it is looked
+    /// at again.
     fn next_slots_until(&self) -> u64 {
         let full = self.shared.all_seats().any(|seat| !seat.next.look().is_null());
         if !full || self.shared.world.is_test() || self.shared.idle.counts().0 > 0 {
@@ -54,7 +58,8 @@ impl Local {
         self.shared.world.now().saturating_add(patience)
     }
 
-    /// How long this worker naps, if it is to: while others run, and if it has found nothing since it was woken.
+    /// How long this worker naps, if it is to: while others run, and if it has found nothing since
+    /// it was woken.
     fn nap(&self) -> Option<u64> {
         let shared = &*self.shared;
         let naps = self.naps.get();
@@ -67,8 +72,9 @@ impl Local {
         Some(NAP << naps)
     }
 
-    /// Looks for a while for a process that only this worker can run, if it has run one: another that runs elsewhere may be about to answer it, and
-    /// for each to park and be woken takes fifty times as long. Says whether there is one, or something else to do.
+    /// Looks for a while for a process that only this worker can run, if it has run one: another
+    /// that runs elsewhere may be about to answer it, and for each to park and be woken takes fifty
+    /// times as long. Says whether there is one, or something else to do.
     pub(crate) fn await_bound(&self) -> bool {
         let shared = &*self.shared;
         if !self.had_bound.replace(false) || shared.first_seats() == 1 || shared.world.is_test() {
@@ -76,7 +82,8 @@ impl Local {
         }
         let bound = &shared.seat(self.seat).bound;
         let in_vain = self.looked_in_vain.get();
-        let looks = if in_vain % LONG_LOOK_EVERY == LONG_LOOK_EVERY - 1 { LOOKS_LONG } else { LOOKS };
+        let looks =
+            if in_vain % LONG_LOOK_EVERY == LONG_LOOK_EVERY - 1 { LOOKS_LONG } else { LOOKS };
         for look in 0..looks {
             if !bound.is_empty() {
                 self.looked_in_vain.set(0);
@@ -103,7 +110,8 @@ impl Local {
         seat.timers.adjust();
         seat.timers.clean();
         if self.seat.0 >= shared.first_seats() {
-            // An extra worker may be gone for long, and a limit on processes counts the slots that it holds.
+            // An extra worker may be gone for long, and a limit on processes counts the slots that
+            // it holds.
             self.core.return_slots(shared);
         }
         if shared.idle.announce(self.seat, self.searching.replace(false)) {
@@ -137,7 +145,8 @@ impl Local {
                 let idle = idle && shared.idle.is_alone_since(awakenings);
                 if idle && may_leave && deadline > shared.world.now() {
                     self.stop_searching();
-                    // It may have kept the time while another ran; whoever sets a timer must not rely on it any more.
+                    // It may have kept the time while another ran; whoever sets a timer must not
+                    // rely on it any more.
                     shared.leave_keeping(self.seat);
                     return Parked::AllIdle;
                 }
@@ -146,12 +155,14 @@ impl Local {
                 }
                 break;
             }
-            // Due, but without a permit: those who are awake come to it, and when one of them parks it keeps the time, since this one does not.
+            // Due, but without a permit: those who are awake come to it, and when one of them parks
+            // it keeps the time, since this one does not.
             if due && shared.resign_keeping(self.seat) {
                 continue;
             }
             let keeps = if due { None } else { shared.keep_time(self.seat, deadline) };
-            // Who relies on this one for the deadline finds it as late as the system might have been.
+            // Who relies on this one for the deadline finds it as late as the system might have
+            // been.
             let keeps = keeps.map(|until| until.max(not_before));
             let until_then = look_again.min(retire_at);
             match (keeps, shared.poller.kernel()) {
@@ -160,7 +171,9 @@ impl Local {
                         break;
                     }
                 }
-                (until, _) => shared.world.park(&seat.parker, until.unwrap_or(NEVER).min(until_then)),
+                (until, _) => {
+                    shared.world.park(&seat.parker, until.unwrap_or(NEVER).min(until_then))
+                }
             }
             if shared.idle.come(self.seat) {
                 // A waker took it off.
@@ -180,7 +193,8 @@ impl Local {
                 if self.take_back(false) {
                     break;
                 }
-                // Without a permit, this is for those who are awake. Nobody relies on this one from here on, and it looks once more.
+                // Without a permit, this is for those who are awake. Nobody relies on this one from
+                // here on, and it looks once more.
                 napping = None;
                 look_again = NEVER;
             }
@@ -192,7 +206,8 @@ impl Local {
         Parked::Woken
     }
 
-    /// Takes the announcement back, unless there is no permit; says whether this worker searches now.
+    /// Takes the announcement back, unless there is no permit; says whether this worker searches
+    /// now.
     fn take_back(&self, force: bool) -> bool {
         let searches = match self.shared.idle.take_back(self.seat, force) {
             // The waker's token wakes once too often.
@@ -214,12 +229,18 @@ impl Local {
         shared.world.now().saturating_add(nanoseconds(shared.threads.keep_alive))
     }
 
-    /// Parks as the keeper, until something happens to a descriptor, too; then this worker is parked no longer.
+    /// Parks as the keeper, until something happens to a descriptor, too; then this worker is
+    /// parked no longer.
     fn wait_in_kernel(&self, kernel: &Arc<Kernel>, until: u64) -> bool {
         let shared = &*self.shared;
         let mut batch = self.batch.take();
         let asking = shared.begin_waiting();
-        shared.world.park_in_kernel(&shared.seat(self.seat).parker, kernel, until, &mut batch.events);
+        shared.world.park_in_kernel(
+            &shared.seat(self.seat).parker,
+            kernel,
+            until,
+            &mut batch.events,
+        );
         drop(asking);
         let found = self.found_while_parked(&mut batch);
         self.batch.replace(batch);
@@ -235,7 +256,8 @@ impl Local {
         found
     }
 
-    /// Delivers what a parked worker has polled. It is parked no longer, then, and leaves the office, so that who is woken can take it.
+    /// Delivers what a parked worker has polled. It is parked no longer, then, and leaves the
+    /// office, so that who is woken can take it.
     fn found_while_parked(&self, batch: &mut Batch) -> bool {
         if batch.events.is_empty() {
             return false;
@@ -243,7 +265,8 @@ impl Local {
         let searches = self.take_back(false);
         self.shared.leave_keeping(self.seat);
         if !searches {
-            // Without a permit it stays where it is. What it delivers is for others, who look into the global queue.
+            // Without a permit it stays where it is. What it delivers is for others, who look into
+            // the global queue.
             self.core.woken.close();
         }
         self.deliver(batch, 0);

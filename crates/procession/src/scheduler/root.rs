@@ -11,8 +11,8 @@ use crate::sys::Parker;
 
 /// What wakes a root future: a future that a thread waits for, and which is no process.
 ///
-/// A root that is `READY` is counted by its scheduler from its wake-up until it has been polled: the test clock stands still for it, also
-/// while its thread has not woken up yet.
+/// A root that is `READY` is counted by its scheduler from its wake-up until it has been polled:
+/// the test clock stands still for it, also while its thread has not woken up yet.
 pub(crate) struct Root {
     shared: Arc<Shared>,
     state: AtomicU8,
@@ -51,10 +51,13 @@ impl Root {
 
     /// Whether its thread waits for it, or is about to, and nothing has woken it.
     pub(crate) fn stands_still(&self) -> bool {
-        // Ordering: Acquire pairs with the Release of `poll_if_ready`, twice: whoever finds it taken finds it being polled, and whoever finds that
-        // over finds the wake-up that came meanwhile. That of `asks` pairs with `set_asking`.
+        // Ordering: Acquire pairs with the Release of `poll_if_ready`, twice: whoever finds it
+        // taken finds it being polled, and whoever finds that over finds the wake-up that came
+        // meanwhile. That of `asks` pairs with `set_asking`.
         self.asks.load(Acquire)
-            || !self.polls.load(Acquire) && self.state.load(Acquire) == phase::WAITS && !self.polls.load(Acquire)
+            || !self.polls.load(Acquire)
+                && self.state.load(Acquire) == phase::WAITS
+                && !self.polls.load(Acquire)
     }
 
     /// Its thread asks whether it may wait, or does so no more.
@@ -72,11 +75,13 @@ impl Root {
     /// Polls the future if it was woken; says whether it is complete.
     #[inline]
     pub(crate) fn poll_if_ready(&self, poll: &mut dyn FnMut() -> bool) -> bool {
-        // Ordering: Acquire pairs with the Release of `wake`. A load first: this is looked at before every dispatch.
+        // Ordering: Acquire pairs with the Release of `wake`. A load first: this is looked at
+        // before every dispatch.
         if !self.is_ready() {
             return false;
         }
-        // Relaxed: published by the Release of the exchange, which pairs with the Acquire of `stands_still`.
+        // Relaxed: published by the Release of the exchange, which pairs with the Acquire of
+        // `stands_still`.
         self.polls.store(true, Relaxed);
         if self.state.compare_exchange(phase::READY, phase::WAITS, AcqRel, Relaxed).is_err() {
             self.polls.store(false, Relaxed);

@@ -26,7 +26,8 @@ impl Local {
         let seen = slot.state.start();
         // Only this worker writes these, so no read-modify-writes.
         seat.running.store(slot.index() + 1, Relaxed);
-        // Ordering: Release pairs with the Acquire of `in_steps`: who finds the step finds whose it is.
+        // Ordering: Release pairs with the Acquire of `in_steps`: who finds the step finds whose it
+        // is.
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Release);
         slot.steps.store(slot.steps.load(Relaxed).wrapping_add(1), Relaxed);
         if !self.inherits.take() {
@@ -42,7 +43,9 @@ impl Local {
             let mut task = TaskContext::from_waker(&waker);
             // SAFETY: [running] this worker took the entry.
             guarded(|| unsafe {
-                slot.with_body(|body| body.as_mut().map_or(Step::Ended(None), |body| body.step(slot, &mut task)))
+                slot.with_body(|body| {
+                    body.as_mut().map_or(Step::Ended(None), |body| body.step(slot, &mut task))
+                })
             })
         };
         match step {
@@ -66,7 +69,8 @@ impl Local {
                 let ended = guarded(|| unsafe {
                     slot.with_body(|body| body.as_mut().map(|body| body.end(slot, exit.clone())))
                 });
-                // A second panic, of a `Drop`: the state is gone all the same, and the first exit stands.
+                // A second panic, of a `Drop`: the state is gone all the same, and the first exit
+                // stands.
                 drop(ended);
                 self.end(ready, &exit);
             }
@@ -74,7 +78,8 @@ impl Local {
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// The step has ended its process: the slot may be another's before this returns, so the worker names it no longer when users' code runs.
+    /// The step has ended its process: the slot may be another's before this returns, so the worker
+    /// names it no longer when users' code runs.
     fn end(&self, ready: Ready, exit: &Exit) {
         complete(&self.shared, ready, exit);
         self.current.set(None);
@@ -83,8 +88,8 @@ impl Local {
     }
 }
 
-/// Ends a process whose result is in its body; the caller runs it, and goes on with `note_end`, which may run users' code, when it is nobody's step any more:
-/// the slot may be another's by then.
+/// Ends a process whose result is in its body; the caller runs it, and goes on with `note_end`,
+/// which may run users' code, when it is nobody's step any more: the slot may be another's by then.
 fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     let slot = ready.slot();
     slot.drop_foreign_wakers();
@@ -102,7 +107,8 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
         }
     }
     counter.add(|stats| &stats.discarded, slot.close_mailbox().into());
-    // Whoever gets the result finds it counted. What nobody waits for has ended when its result is dropped.
+    // Whoever gets the result finds it counted. What nobody waits for has ended when its result is
+    // dropped.
     let counted = slot.state.see().has_handle();
     if counted {
         counter.add(|stats| &stats.ended, 1);
@@ -126,7 +132,8 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     {
         drop(guarded(|| waiter.wake()));
     }
-    // Code of the user's has run since the first look, and may have polled a context: nobody wakes what it left.
+    // Code of the user's has run since the first look, and may have polled a context: nobody wakes
+    // what it left.
     slot.drop_foreign_wakers();
     // SAFETY: completed above, by who ran it.
     unsafe { crate::process::life::let_go(ready, detached) };
@@ -140,7 +147,9 @@ pub(crate) fn end_unqueued(shared: &Shared, ready: Ready) {
     let slot = ready.slot();
     let _ = slot.state.start();
     // SAFETY: [running] the entry is the caller's.
-    drop(guarded(|| unsafe { slot.with_body(|body| body.as_mut().map(|body| body.end(slot, Exit::Killed))) }));
+    drop(guarded(|| unsafe {
+        slot.with_body(|body| body.as_mut().map(|body| body.end(slot, Exit::Killed)))
+    }));
     complete(shared, ready, &Exit::Killed);
     shared.note_end();
 }

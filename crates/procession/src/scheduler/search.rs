@@ -42,7 +42,8 @@ impl Local {
             self.announce_queued();
             return found;
         }
-        let found = self.core.woken.pop().or_else(|| self.pop_continued()).or_else(|| self.pop_bound());
+        let found =
+            self.core.woken.pop().or_else(|| self.pop_continued()).or_else(|| self.pop_bound());
         if self.unannounced.take() && self.has_queued() {
             self.shared.announce_in_sight();
         }
@@ -55,7 +56,9 @@ impl Local {
         let turn = core.owed.next();
         let found = match turn {
             // Bound processes and others have every other of these turns.
-            Turn::Woken => self.find_woken_bound().or_else(|| core.woken.pop()).or_else(|| self.pop_bound()),
+            Turn::Woken => {
+                self.find_woken_bound().or_else(|| core.woken.pop()).or_else(|| self.pop_bound())
+            }
             Turn::Continued => self.pop_continued(),
             Turn::Spawned => core.deque.pop_oldest(),
             Turn::Any => return None,
@@ -66,7 +69,8 @@ impl Local {
         found
     }
 
-    /// Before something else runs: what was pushed onto a ring since the last time is for others, too.
+    /// Before something else runs: what was pushed onto a ring since the last time is for others,
+    /// too.
     #[inline]
     fn announce_queued(&self) {
         if self.unannounced.take() && self.has_queued() {
@@ -81,7 +85,8 @@ impl Local {
         if bound_turn { self.pop_bound() } else { None }
     }
 
-    /// The oldest continued process; a bound one, if as many others have had their turn as were before it.
+    /// The oldest continued process; a bound one, if as many others have had their turn as were
+    /// before it.
     #[inline]
     fn pop_continued(&self) -> Option<Ready> {
         let core = &self.core;
@@ -110,7 +115,8 @@ impl Local {
         let others_turn = self.bound_turn.replace(!self.bound_turn.get()) && !seat.is_empty();
         let own = || self.core.bound.borrow_mut().pop_front();
         let of_others = || Some((seat.pop()?, 0));
-        let (ready, chain) = if others_turn { of_others().or_else(own) } else { own().or_else(of_others) }?;
+        let (ready, chain) =
+            if others_turn { of_others().or_else(own) } else { own().or_else(of_others) }?;
         self.chain.set(chain);
         self.ran_bound.set(true);
         self.had_bound.set(true);
@@ -121,7 +127,8 @@ impl Local {
         !self.core.bound.borrow().is_empty() || !self.core.bound_continued.borrow().is_empty()
     }
 
-    /// Whether anything is queued here that others can take, except in the LIFO slot; or behind a ring of this worker.
+    /// Whether anything is queued here that others can take, except in the LIFO slot; or behind a
+    /// ring of this worker.
     fn has_queued(&self) -> bool {
         let core = &self.core;
         let is_any = !core.continued.is_empty() || !core.woken.is_empty() || !core.deque.is_empty();
@@ -144,14 +151,20 @@ impl Local {
         self.pop_global().or_else(come_up).or_else(|| self.search())
     }
 
-    /// The oldest of the global queue, or of the overflow queue, to be run. A share of the rest goes into the ring before it.
+    /// The oldest of the global queue, or of the overflow queue, to be run. A share of the rest
+    /// goes into the ring before it.
     fn pop_global(&self) -> Option<Ready> {
         let (core, shared) = (&self.core, &*self.shared);
-        self.pop_behind(&core.woken, &shared.global).or_else(|| self.pop_behind(&core.continued, &shared.overflow))
+        self.pop_behind(&core.woken, &shared.global)
+            .or_else(|| self.pop_behind(&core.continued, &shared.overflow))
     }
 
     #[inline]
-    fn pop_behind<const CAPACITY: usize>(&self, lane: &Lane<Ready, CAPACITY>, behind: &Global<Ready>) -> Option<Ready> {
+    fn pop_behind<const CAPACITY: usize>(
+        &self,
+        lane: &Lane<Ready, CAPACITY>,
+        behind: &Global<Ready>,
+    ) -> Option<Ready> {
         let mut first = None;
         if !behind.is_empty() {
             self.take_share(lane, behind, 1 + lane.room(), Some(&mut first));
@@ -164,8 +177,8 @@ impl Local {
         first
     }
 
-    /// Takes a share, of `most` at most, of the queue behind a ring into that ring, except the first if that is asked for. Returns how many
-    /// there were.
+    /// Takes a share, of `most` at most, of the queue behind a ring into that ring, except the
+    /// first if that is asked for. Returns how many there were.
     pub(crate) fn take_share<const CAPACITY: usize>(
         &self,
         lane: &Lane<Ready, CAPACITY>,
@@ -225,19 +238,28 @@ impl Local {
         None
     }
 
-    /// The other seats, in random order. With extra seats in use, in the order of their numbers, from a random one on.
+    /// The other seats, in random order. With extra seats in use, in the order of their numbers,
+    /// from a random one on.
     pub(crate) fn others(&self, seats: u32) -> impl Iterator<Item = SeatId> + use<> {
         let (start, stride) = {
             let mut generator = self.core.generator.borrow_mut();
             let strides = self.shared.strides();
-            let stride =
-                if seats == self.shared.first_seats() { strides[generator.usize(0..strides.len())] } else { 1 };
+            let stride = if seats == self.shared.first_seats() {
+                strides[generator.usize(0..strides.len())]
+            } else {
+                1
+            };
             (generator.u32(0..seats), stride)
         };
         let own = self.seat;
         // A stride that is coprime to their number visits each once.
         (0..seats)
-            .map(move |i| SeatId(((u64::from(start) + u64::from(i) * u64::from(stride)) % u64::from(seats)) as u32))
+            .map(move |i| {
+                SeatId(
+                    ((u64::from(start) + u64::from(i) * u64::from(stride)) % u64::from(seats))
+                        as u32,
+                )
+            })
             .filter(move |&seat| seat != own)
     }
 
@@ -258,7 +280,8 @@ impl Local {
         Some(ready)
     }
 
-    /// What is taken from another worker only when nothing else is left: its next slot, if that is old, and its due timers.
+    /// What is taken from another worker only when nothing else is left: its next slot, if that is
+    /// old, and its due timers.
     fn steal_late(&self, victim: SeatId) -> Option<Ready> {
         let shared = &*self.shared;
         let seat = shared.seat(victim);

@@ -24,19 +24,23 @@ pub(crate) struct Seat {
     /// Processes that run here only.
     pub(crate) bound: Global<Ready>,
     pub(crate) timers: Timers<Action>,
-    /// Odd while a step runs: twice the number of steps that have ended. Written by the worker without a read-modify-write.
+    /// Odd while a step runs: twice the number of steps that have ended. Written by the worker
+    /// without a read-modify-write.
     pub(crate) step: AtomicU64,
-    /// Whose step runs: the index of its slot and 1; 0 once that has ended. For the watchdog, as are the next two, and for snapshots.
+    /// Whose step runs: the index of its slot and 1; 0 once that has ended. For the watchdog, as
+    /// are the next two, and for snapshots.
     pub(crate) running: AtomicU32,
     /// Whether the thread is in a blocking section.
     pub(crate) in_section: AtomicBool,
     /// The system's number for the thread; 0 if none sits there.
     pub(crate) thread: AtomicU32,
-    /// What tells the watchdog the state of that thread. Kept open by the watchdog, closed when the thread leaves.
+    /// What tells the watchdog the state of that thread. Kept open by the watchdog, closed when the
+    /// thread leaves.
     pub(crate) thread_file: Mutex<Option<ThreadFile>>,
     pub(crate) parker: Parker,
     pub(crate) stats: Stats,
-    /// What the thread waits for, if that is the future of a `block_on` (`scheduler/wait_cycle.rs`).
+    /// What the thread waits for, if that is the future of a `block_on`
+    /// (`scheduler/wait_cycle.rs`).
     pub(crate) waits_for: Mutex<Option<Arc<Root>>>,
     /// Coroutines that have begun here, and so stay here.
     pub(crate) coroutines: AtomicU32,
@@ -79,6 +83,9 @@ impl Seat {
 
     /// Whether nothing is left in a vacant seat.
     pub(crate) fn is_empty(&self) -> bool {
-        self.queues.are_empty() && self.bound.is_empty() && self.next.look().is_null() && self.timers.next() == NEVER
+        self.queues.are_empty()
+            && self.bound.is_empty()
+            && self.next.look().is_null()
+            && self.timers.next() == NEVER
     }
 }

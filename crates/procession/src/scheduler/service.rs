@@ -12,16 +12,16 @@ use crate::scheduler::seat_id::SeatId;
 use crate::time::action::Action;
 use crate::time::timers::Timers;
 
-/// Services with short steps of which one takes a share of what has overflowed deques; the others take one process.
-/// That is the roots of whole trees of processes, each of which makes a deque overflow again. With a share
-/// at every service, `skynet` takes a third longer.
+/// Services with short steps of which one takes a share of what has overflowed deques; the others
+/// take one process. That is the roots of whole trees of processes, each of which makes a deque
+/// overflow again. With a share at every service, `skynet` takes a third longer.
 const SHARE_EVERY: u32 = 4;
 
 /// Such a share.
 const SHARE: usize = 17;
 
-/// Services in a row that do not read the clock, if seats without permits may depend on it. Each comes 250 us after
-/// the one before it at the latest, as far as the worker knows.
+/// Services in a row that do not read the clock, if seats without permits may depend on it. Each
+/// comes 250 us after the one before it at the latest, as far as the worker knows.
 const TIMELESS: u32 = 4;
 
 /// Nanoseconds for which a service with slow steps goes on while timers or descriptors bring more.
@@ -33,10 +33,12 @@ const BALANCE_EVERY: u64 = SERVE_EVERY;
 /// Processes that one comparison moves at most.
 const BALANCE_MAX: usize = 16;
 
-/// Workers that are compared with at most, drawn by chance: enough to find one of two that has more.
+/// Workers that are compared with at most, drawn by chance: enough to find one of two that has
+/// more.
 const BALANCE_WITH: usize = 4;
 
-/// How far apart a worker wakes for timers at least: what the system needs to wake it is not much less.
+/// How far apart a worker wakes for timers at least: what the system needs to wake it is not much
+/// less.
 const APART: u64 = 20_000;
 
 /// Likewise, if they come more often than that, so that most of its time would go into waking.
@@ -46,7 +48,8 @@ impl Local {
     /// `Look` of `scheduler/pace.rs`, and a service if it is time for one.
     #[inline(never)]
     pub(crate) fn look(&self, beacon: u64) {
-        let look = self.core.pace.look(beacon, self.shared.is_watched(), || self.shared.world.now());
+        let look =
+            self.core.pace.look(beacon, self.shared.is_watched(), || self.shared.world.now());
         if look.serves {
             self.serve(look);
         }
@@ -69,7 +72,8 @@ impl Local {
             // Only while steps are slow: otherwise the next service comes soon enough.
             has_more &= core.pace.is_slow() && self.shared.world.now() < until;
         }
-        let compares = now.is_some_and(|now| now.saturating_sub(self.balanced_at.get()) >= BALANCE_EVERY);
+        let compares =
+            now.is_some_and(|now| now.saturating_sub(self.balanced_at.get()) >= BALANCE_EVERY);
         if compares {
             self.balanced_at.set(now.unwrap_or_default());
             // Before it is counted what waits here.
@@ -91,8 +95,8 @@ impl Local {
         }
     }
 
-    /// Takes over what is queued at seats without a permit. Nobody runs it there: the thread blocks, is
-    /// parked, or has left. Workers that always have something to do never steal.
+    /// Takes over what is queued at seats without a permit. Nobody runs it there: the thread
+    /// blocks, is parked, or has left. Workers that always have something to do never steal.
     fn take_left_behind(&self) {
         let shared = &*self.shared;
         let is_filled = |seat: &SeatId| !shared.seat(*seat).queues.are_empty();
@@ -119,21 +123,24 @@ impl Local {
         }
     }
 
-    /// Refills the woken ring from the global queue, for as many dispatches as there were since the last service: half of these turns are
-    /// those of woken processes. Half of those belong to the global queue, however many are woken here.
+    /// Refills the woken ring from the global queue, for as many dispatches as there were since the
+    /// last service: half of these turns are those of woken processes. Half of those belong to the
+    /// global queue, however many are woken here.
     fn serve_global(&self, dispatches: usize) {
         let shared = &*self.shared;
         if shared.global.is_empty() {
             return self.core.woken.note_refilled(&shared.global);
         }
-        let wanted = (dispatches / 2 + 1).saturating_sub(self.core.woken.len()).max(dispatches / 4 + 1);
+        let wanted =
+            (dispatches / 2 + 1).saturating_sub(self.core.woken.len()).max(dispatches / 4 + 1);
         self.refill(&self.core.woken, &shared.global, wanted);
         // What this worker does not run at once is for others, too.
         shared.announce();
     }
 
-    /// Refills the continued ring from the overflow queue: by as many as have continued since the last service, if the ring has overflowed,
-    /// since all of them are there now. Otherwise it is what has overflowed a deque, and has a share now and then.
+    /// Refills the continued ring from the overflow queue: by as many as have continued since the
+    /// last service, if the ring has overflowed, since all of them are there now. Otherwise it is
+    /// what has overflowed a deque, and has a share now and then.
     fn serve_overflow(&self, dispatches: usize) {
         let (core, shared) = (&self.core, &*self.shared);
         if shared.overflow.is_empty() {
@@ -150,8 +157,14 @@ impl Local {
         shared.announce();
     }
 
-    /// Takes so many processes of the queue behind a ring into that ring, if there are as many and there is room.
-    fn refill<const CAPACITY: usize>(&self, lane: &Lane<Ready, CAPACITY>, behind: &Global<Ready>, wanted: usize) {
+    /// Takes so many processes of the queue behind a ring into that ring, if there are as many and
+    /// there is room.
+    fn refill<const CAPACITY: usize>(
+        &self,
+        lane: &Lane<Ready, CAPACITY>,
+        behind: &Global<Ready>,
+        wanted: usize,
+    ) {
         let mut left = wanted;
         loop {
             let taken = self.take_share(lane, behind, left.min(lane.room()), None);
@@ -204,19 +217,22 @@ impl Local {
     /// Queues them, where others can take them; but for `own` of them, each is worth a worker.
     pub(crate) fn deliver(&self, batch: &mut Batch, own: usize) {
         let woken = self.shared.deliver(batch);
-        // Some of them this worker has announced already, and threads that are no workers wake themselves: at worst a few look in vain.
+        // Some of them this worker has announced already, and threads that are no workers wake
+        // themselves: at worst a few look in vain.
         self.shared.announce_many(woken.saturating_sub(own));
     }
 
-    /// Fires what is due here and in the timers of threads that are no workers; says whether anything was.
+    /// Fires what is due here and in the timers of threads that are no workers; says whether
+    /// anything was.
     pub(crate) fn fire_due(&self) -> bool {
         let shared = &*self.shared;
         let own = self.fire(&shared.seat(self.seat).timers);
         self.fire(&shared.outside) || own
     }
 
-    /// Fires due timers of other workers: of all if steps are slow here, since they will be slow there, too; otherwise of those without a
-    /// permit, and of those that have not come to it for as long as lies between two services.
+    /// Fires due timers of other workers: of all if steps are slow here, since they will be slow
+    /// there, too; otherwise of those without a permit, and of those that have not come to it for
+    /// as long as lies between two services.
     fn fire_due_of_others(&self) -> bool {
         let shared = &*self.shared;
         let now = shared.world.now();
@@ -224,7 +240,8 @@ impl Local {
             return false;
         }
         let late = now.saturating_sub(SERVE_EVERY);
-        let is_due = |seat: &SeatId| shared.made_seat(*seat).is_some_and(|seat| seat.timers.next() <= now);
+        let is_due =
+            |seat: &SeatId| shared.made_seat(*seat).is_some_and(|seat| seat.timers.next() <= now);
         let due: Vec<_> = (0..shared.idle.reach()).map(SeatId).filter(is_due).collect();
         let without_permit = shared.idle.without_permit(due.iter().copied());
         let mut fired = false;
@@ -237,8 +254,8 @@ impl Local {
         fired
     }
 
-    /// The time, at every fourth service that does not know it, if a seat without a permit may depend on this worker: its steps are so short
-    /// that this is soon enough.
+    /// The time, at every fourth service that does not know it, if a seat without a permit may
+    /// depend on this worker: its steps are so short that this is soon enough.
     fn time_for_others(&self) -> Option<u64> {
         let timeless = &self.core.timeless;
         timeless.set(timeless.get() + 1);
@@ -267,8 +284,8 @@ impl Local {
     }
 }
 
-/// How many processes a worker takes over that is between two steps and has `own` ready, from one that has so many queued and perhaps another
-/// in its step: half of the difference.
+/// How many processes a worker takes over that is between two steps and has `own` ready, from one
+/// that has so many queued and perhaps another in its step: half of the difference.
 fn surplus(own: usize, queued: usize, in_step: bool) -> usize {
     ((queued + usize::from(in_step)).saturating_sub(own) / 2).min(BALANCE_MAX)
 }
@@ -277,13 +294,15 @@ fn surplus(own: usize, queued: usize, in_step: bool) -> usize {
 mod tests {
     use super::{BALANCE_MAX, surplus};
 
-    /// Two workers with so many processes each, in all of which they run in turn: each compares at a boundary of its own, while the other is
-    /// in a step. Returns how many each has at the end, and how many were moved.
+    /// Two workers with so many processes each, in all of which they run in turn: each compares at
+    /// a boundary of its own, while the other is in a step. Returns how many each has at the end,
+    /// and how many were moved.
     fn balanced(mut processes: [usize; 2]) -> ([usize; 2], usize) {
         let mut moved = 0;
         for round in 0..200 {
             let (own, other) = (round % 2, 1 - round % 2);
-            let count = surplus(processes[own], processes[other].saturating_sub(1), processes[other] > 0);
+            let count =
+                surplus(processes[own], processes[other].saturating_sub(1), processes[other] > 0);
             processes[own] += count;
             processes[other] -= count;
             moved += count;

@@ -31,7 +31,8 @@ use crate::time::action::Action;
 use crate::time::timers::Timers;
 use crate::watchdog::state::Watchdog;
 
-/// How long no thread is started after the system has refused one: it will hardly have changed its mind, and to ask costs a system call.
+/// How long no thread is started after the system has refused one: it will hardly have changed its
+/// mind, and to ask costs a system call.
 pub(crate) const REFUSAL_REST: u64 = 10_000_000;
 
 /// What the workers of a scheduler, and everybody who knows one of its processes, share.
@@ -41,7 +42,8 @@ pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) world: World,
     pub(crate) table: Table,
-    /// The global queue: what became ready outside of the workers, and what a woken ring had no room for.
+    /// The global queue: what became ready outside of the workers, and what a woken ring had no
+    /// room for.
     pub(crate) global: Global<Ready>,
     /// The overflow queue: what a continued ring or a deque had no room for.
     pub(crate) overflow: Global<Ready>,
@@ -73,8 +75,8 @@ pub(crate) struct Shared {
     pub(crate) idle_waits: AtomicU32,
     /// Those of them that do not drive.
     pub(crate) idle_watchers: Mutex<Vec<Arc<Parker>>>,
-    /// Completions that are out, root futures that were woken, and threads from outside that bring a process: the test clock stands still
-    /// for them.
+    /// Completions that are out, root futures that were woken, and threads from outside that bring
+    /// a process: the test clock stands still for them.
     pub(crate) outstanding: AtomicU32,
     pub(crate) keeper: Keeper,
     pub(crate) beacon: Beacon,
@@ -108,13 +110,17 @@ pub(crate) struct Shared {
     /// Blocking sections that were entered.
     pub(crate) blocking_sections: AtomicU64,
     pub(crate) ages: Mutex<crate::scheduler::stats::Ages>,
-    /// Wakers of combinators inside processes, by slot, to be woken at the beginning of the next step. Few processes leave any.
+    /// Wakers of combinators inside processes, by slot, to be woken at the beginning of the next
+    /// step. Few processes leave any.
     pub(crate) foreign: Mutex<BTreeMap<u32, Vec<Waker>>>,
 }
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scheduler").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Scheduler")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -148,12 +154,16 @@ impl Shared {
     /// A seat, if it has been used.
     pub(crate) fn made_seat(&self, seat: SeatId) -> Option<&Seat> {
         let number = seat.0 as usize;
-        self.seats.get(number).or_else(|| self.extra_seats.get(number - self.seats.len())?.get().map(|seat| &**seat))
+        self.seats
+            .get(number)
+            .or_else(|| self.extra_seats.get(number - self.seats.len())?.get().map(|seat| &**seat))
     }
 
     /// Every seat that was ever used.
     pub(crate) fn used_seats(&self) -> impl Iterator<Item = &Seat> {
-        self.seats.iter().chain(self.extra_seats.iter().filter_map(|seat| seat.get().map(|seat| &**seat)))
+        self.seats
+            .iter()
+            .chain(self.extra_seats.iter().filter_map(|seat| seat.get().map(|seat| &**seat)))
     }
 
     /// Every seat in which there may be anything.
@@ -161,10 +171,13 @@ impl Shared {
     pub(crate) fn all_seats(&self) -> impl Iterator<Item = &Seat> {
         let extra = (self.idle.reach() as usize).saturating_sub(self.seats.len());
         // One that is not made yet has nothing in it.
-        self.seats.iter().chain(self.extra_seats[..extra].iter().filter_map(|seat| seat.get().map(|seat| &**seat)))
+        self.seats.iter().chain(
+            self.extra_seats[..extra].iter().filter_map(|seat| seat.get().map(|seat| &**seat)),
+        )
     }
 
-    /// How many seats there are to which processes can be bound: as many as the scheduler was built wide.
+    /// How many seats there are to which processes can be bound: as many as the scheduler was built
+    /// wide.
     pub(crate) fn first_seats(&self) -> u32 {
         self.seats.len() as u32
     }
@@ -205,7 +218,12 @@ impl Shared {
     }
 
     pub(crate) fn leave_foreign(&self, slot: u32, waker: Waker) {
-        self.foreign.lock().expect("nothing that can panic runs under this lock").entry(slot).or_default().push(waker);
+        self.foreign
+            .lock()
+            .expect("nothing that can panic runs under this lock")
+            .entry(slot)
+            .or_default()
+            .push(waker);
     }
 
     pub(crate) fn take_foreign(&self, slot: u32) -> Vec<Waker> {
@@ -218,13 +236,15 @@ impl Shared {
     }
 
     pub(crate) fn arc(&self) -> Arc<Self> {
-        self.me.upgrade().expect("[type-stable] a scheduler is there while a slot of it is occupied")
+        self.me
+            .upgrade()
+            .expect("[type-stable] a scheduler is there while a slot of it is occupied")
     }
 }
 
 impl Drop for Shared {
-    /// Whoever holds the last address of a process may come here, also a worker of another scheduler.
-    /// So what is of the user's is dropped one by one.
+    /// Whoever holds the last address of a process may come here, also a worker of another
+    /// scheduler. So what is of the user's is dropped one by one.
     fn drop(&mut self) {
         let locked = "nothing that can panic runs under this lock";
         for timers in self.used_seats().map(|seat| &seat.timers).chain([&self.outside]) {

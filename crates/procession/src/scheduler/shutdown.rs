@@ -3,47 +3,54 @@
 //! # Closing protocol
 //!
 //! ## Problem
-//! A shutdown walks over all slots and terminates what it finds, while a process is being spawned into a slot that it has just passed.
-//! The newcomer would run on for ever. Likewise somebody who waits for the last process to end looks, finds one alive, and goes to
-//! sleep just after that one looked for who waits.
+//! A shutdown walks over all slots and terminates what it finds, while a process is being spawned
+//! into a slot that it has just passed. The newcomer would run on for ever. Likewise somebody who
+//! waits for the last process to end looks, finds one alive, and goes to sleep just after that one
+//! looked for who waits.
 //!
 //! ## States
-//! One word that only grows: `OPEN`, or `OPEN_UNFENCED` where there are no asymmetric fences (`util/membarrier.rs`); `STOPPING` (processes
-//! clean up; only they may spawn); `TERMINATING` (nobody may spawn); `ENDED` (no process is left; threads leave their seats).
+//! One word that only grows: `OPEN`, or `OPEN_UNFENCED` where there are no asymmetric fences
+//! (`util/membarrier.rs`); `STOPPING` (processes clean up; only they may spawn); `TERMINATING`
+//! (nobody may spawn); `ENDED` (no process is left; threads leave their seats).
 //!
 //! ## Steps
-//! Shutdown: `Enter` raise the word · `EnterFence` heavy · `Walk` all slots.
-//! Spawner: look at the word · `Publish` the slot · `PublishFence` light · `CatchUp` look at the word again. If it tells of a
-//! shutdown, the spawner ends the newcomer at once, without queueing it: the workers may have left.
-//! Ending process: count itself as ended · `PublishFence` light · `CatchUp`. Unless the word is open: fence(SeqCst) · look whether
-//! all have ended · take the wakers of those who waited for that.
-//! Waiter, after `Enter`: `Leave` its waker · fence(SeqCst) · look whether all have ended.
+//! Shutdown: `Enter` raise the word · `EnterFence` heavy · `Walk` all slots. Spawner: look at the
+//! word · `Publish` the slot · `PublishFence` light · `CatchUp` look at the word again. If it tells
+//! of a shutdown, the spawner ends the newcomer at once, without queueing it: the workers may have
+//! left. Ending process: count itself as ended · `PublishFence` light · `CatchUp`. Unless the word
+//! is open: fence(SeqCst) · look whether all have ended · take the wakers of those who waited for
+//! that. Waiter, after `Enter`: `Leave` its waker · fence(SeqCst) · look whether all have ended.
 //!
-//! `EnterFence` and `PublishFence` are asymmetric, since spawners and ends pass one for each process and a shutdown passes the other
-//! once. Where there are no such fences, `CatchUp` finds `OPEN_UNFENCED`. Then it passes a fence(SeqCst) and looks once more, and
-//! `EnterFence` is a fence(SeqCst).
+//! `EnterFence` and `PublishFence` are asymmetric, since spawners and ends pass one for each
+//! process and a shutdown passes the other once. Where there are no such fences, `CatchUp` finds
+//! `OPEN_UNFENCED`. Then it passes a fence(SeqCst) and looks once more, and `EnterFence` is a
+//! fence(SeqCst).
 //!
 //! ## Why it works
-//! `EnterFence` and `PublishFence` are ordered. If `EnterFence` is first, `CatchUp` sees the word. If `PublishFence` is first, `Walk`
-//! sees the slot, and the waiter sees the count. An ending process that sees the word has a fence(SeqCst) before its look at the
-//! wakers, and the waiter has one after `Leave`. Those two are ordered as well: either the waiter sees the count, or the process finds
-//! the waker. So an end is noticed wherever it happens: on a worker that goes on to other work, on a caller's thread that leaves its
-//! seat without parking, and on a thread that is no worker.
+//! `EnterFence` and `PublishFence` are ordered. If `EnterFence` is first, `CatchUp` sees the word.
+//! If `PublishFence` is first, `Walk` sees the slot, and the waiter sees the count. An ending
+//! process that sees the word has a fence(SeqCst) before its look at the wakers, and the waiter has
+//! one after `Leave`. Those two are ordered as well: either the waiter sees the count, or the
+//! process finds the waker. So an end is noticed wherever it happens: on a worker that goes on to
+//! other work, on a caller's thread that leaves its seat without parking, and on a thread that is
+//! no worker.
 //!
 //! ## Allowed
 //! A newcomer may be found by the walk, too, which marks it; whoever holds its entry ends it, once.
 //!
 //! ## Rejected
-//! - fence(SeqCst) for spawners where there are others: two for each process (on one processor `spawn` 120 ns instead of 117, `step`
-//!   169 instead of 158).
-//! - An ending process that looks at the word without a fence, and relies on its worker to look again when it parks. A caller's
-//!   thread whose future is complete leaves its seat without parking, and one whose future is always ready never parks. There, without
-//!   asymmetric fences, a shutdown could miss the last end (`canary_end_without_fence`).
+//! - fence(SeqCst) for spawners where there are others: two for each process (on one processor
+//!   `spawn` 120 ns instead of 117, `step` 169 instead of 158).
+//! - An ending process that looks at the word without a fence, and relies on its worker to look
+//!   again when it parks. A caller's thread whose future is complete leaves its seat without
+//!   parking, and one whose future is always ready never parks. There, without asymmetric fences, a
+//!   shutdown could miss the last end (`canary_end_without_fence`).
 //!
 //! ## Checked by
-//! `models::spawn_against_terminate` and `models::last_end_against_wait`, each with and without asymmetric fences;
-//! `models::canary_without_fence`, `models::canary_end_without_fence`, `models::canary_unfenced_end_without_fence`. In models the light
-//! fence is a full one. Nothing here relies on an order between two light fences.
+//! `models::spawn_against_terminate` and `models::last_end_against_wait`, each with and without
+//! asymmetric fences; `models::canary_without_fence`, `models::canary_end_without_fence`,
+//! `models::canary_unfenced_end_without_fence`. In models the light fence is a full one. Nothing
+//! here relies on an order between two light fences.
 
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicU8, fence};
@@ -84,7 +91,8 @@ impl<const MUTATION: u8> Closing<MUTATION> {
     /// The phase, as far as this thread can see.
     #[inline]
     pub(crate) fn phase(&self) -> u8 {
-        // Ordering: Acquire pairs with the Release in `enter`: who sees the end sees what led to it.
+        // Ordering: Acquire pairs with the Release in `enter`: who sees the end sees what led to
+        // it.
         match self.phase.load(Acquire) {
             OPEN_UNFENCED => OPEN,
             phase => phase,
@@ -110,7 +118,8 @@ impl<const MUTATION: u8> Closing<MUTATION> {
         if MUTATION == mutation::WITHOUT_FENCE {
             return self.phase();
         }
-        // In models a light fence is a full one, which there would be none of without asymmetric fences.
+        // In models a light fence is a full one, which there would be none of without asymmetric
+        // fences.
         if self.has_fences || cfg!(not(procession_loom)) {
             membarrier::light();
         }
@@ -140,7 +149,8 @@ mod models {
 
     fn spawn<const MUTATION: u8>(has_fences: bool) {
         explore(move || {
-            let shared = Arc::new((Closing::<MUTATION>::with_fences(has_fences), AtomicU32::new(0)));
+            let shared =
+                Arc::new((Closing::<MUTATION>::with_fences(has_fences), AtomicU32::new(0)));
             let spawner = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
@@ -172,11 +182,16 @@ mod models {
         spawn::<{ mutation::WITHOUT_FENCE }>(true);
     }
 
-    /// The last process ends on a thread that looks for nobody later, while a shutdown begins and waits for it.
+    /// The last process ends on a thread that looks for nobody later, while a shutdown begins and
+    /// waits for it.
     fn end<const MUTATION: u8>(has_fences: bool) {
         explore(move || {
             // How many have ended, and whether somebody waits.
-            let shared = Arc::new((Closing::<MUTATION>::with_fences(has_fences), AtomicU32::new(0), Mutex::new(false)));
+            let shared = Arc::new((
+                Closing::<MUTATION>::with_fences(has_fences),
+                AtomicU32::new(0),
+                Mutex::new(false),
+            ));
             let worker = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {

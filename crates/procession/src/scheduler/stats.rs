@@ -11,7 +11,8 @@ impl Count {
     /// Only the count's owner may call this: it is no read-modify-write.
     #[inline]
     pub(crate) fn add(&self, more: u64) {
-        // Ordering: Release pairs with the Acquire of `get`: what was counted before is seen by who sees this.
+        // Ordering: Release pairs with the Acquire of `get`: what was counted before is seen by who
+        // sees this.
         self.0.store(self.0.load(Relaxed).wrapping_add(more), Release);
     }
 

@@ -23,18 +23,21 @@ impl Shared {
     pub(crate) fn wake_seat(&self, seat: SeatId) {
         self.idle.note_waking(seat, self.world.now());
         let place = self.seat(seat);
-        let vacant = place.core.lock().expect("nothing that can panic runs under this lock").is_some();
+        let vacant =
+            place.core.lock().expect("nothing that can panic runs under this lock").is_some();
         if !vacant {
             place.parker.unpark();
             // It may be late.
             return self.rouse_watchdog();
         }
-        // When it has ended, nothing is left to do, and the last thread to leave would start the next.
+        // When it has ended, nothing is left to do, and the last thread to leave would start the
+        // next.
         if !self.has_ended() && self.start_thread(seat) {
             return self.rouse_watchdog();
         }
         self.idle.decline(seat);
-        // It was counted as searching: whoever relied on that is owed another, of those whose threads are there.
+        // It was counted as searching: whoever relied on that is owed another, of those whose
+        // threads are there.
         if let Some(seat) = self.idle.claim_parked() {
             self.idle.note_waking(seat, self.world.now());
             self.seat(seat).parker.unpark();
@@ -55,7 +58,8 @@ impl Shared {
             Ok(()) => true,
             Err(_) => {
                 self.threads_refused.fetch_add(1, Relaxed);
-                self.threads_rest_until.store(self.world.now().saturating_add(REFUSAL_REST), Relaxed);
+                self.threads_rest_until
+                    .store(self.world.now().saturating_add(REFUSAL_REST), Relaxed);
                 false
             }
         }
@@ -64,15 +68,16 @@ impl Shared {
     fn try_start_thread(&self, shared: Arc<Self>, seat: SeatId) -> io::Result<()> {
         let name = format!("{}-{}", self.name, seat.0);
         self.world.start_thread(name, move || {
-            let core = shared.take_core(seat).expect("[seat] a claimed seat's core is left where it is");
+            let core =
+                shared.take_core(seat).expect("[seat] a claimed seat's core is left where it is");
             worker::run_thread(shared, seat, core);
         })?;
         self.threads_started.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    /// Returns who is left. If that is nobody but seats that are vacant, a thread is started for one, unless the system refuses: only it
-    /// knows whether such a seat is of any use.
+    /// Returns who is left. If that is nobody but seats that are vacant, a thread is started for
+    /// one, unless the system refuses: only it knows whether such a seat is of any use.
     pub(crate) fn rest(&self) -> Rest {
         let rest = loop {
             let rest = self.idle.rest();
@@ -91,7 +96,8 @@ impl Shared {
         self.idle.rest()
     }
 
-    /// The first thread is started at once, so that a system that refuses threads says so when it can be handled.
+    /// The first thread is started at once, so that a system that refuses threads says so when it
+    /// can be handled.
     pub(crate) fn start_first_thread(self: &Arc<Self>) -> io::Result<()> {
         let seat = SeatId(0);
         if !self.idle.claim_this(seat) {
@@ -107,26 +113,34 @@ impl Shared {
         self.seat(seat).core.lock().expect("nothing that can panic runs under this lock").take()
     }
 
-    /// Whether this thread has a seat of this scheduler, also one whose step waits for another scheduler here.
+    /// Whether this thread has a seat of this scheduler, also one whose step waits for another
+    /// scheduler here.
     pub(crate) fn is_worked_for_here(&self) -> bool {
         let this = World::thread_number();
         // Relaxed: this thread alone writes its own number.
         self.used_seats().any(|seat| seat.thread.load(Relaxed) == this)
     }
 
-    /// A thread leaves its seat. What is queued there is for the others, or for who sits there next.
+    /// A thread leaves its seat. What is queued there is for the others, or for who sits there
+    /// next.
     pub(crate) fn vacate(&self, seat: SeatId, core: Core) {
         self.seat(seat).thread.store(0, Relaxed);
         self.watchdog.close_file(self.seat(seat));
-        *self.seat(seat).core.lock().expect("nothing that can panic runs under this lock") = Some(core);
+        *self.seat(seat).core.lock().expect("nothing that can panic runs under this lock") =
+            Some(core);
         let for_callers = self.callers_drive && seat.0 == 0;
         // Coroutines that have begun here stay on this thread.
         let keeps = self.seat(seat).coroutines.load(Relaxed) > 0;
-        let left = self.idle.leave(seat, for_callers, if keeps { current::thread_number() } else { 0 });
+        let left =
+            self.idle.leave(seat, for_callers, if keeps { current::thread_number() } else { 0 });
         if left.all_parked {
             self.tell_all_idle();
         }
-        if !for_callers && !self.seat(seat).bound.is_empty() && !self.has_ended() && self.idle.claim_this(seat) {
+        if !for_callers
+            && !self.seat(seat).bound.is_empty()
+            && !self.has_ended()
+            && self.idle.claim_this(seat)
+        {
             self.wake_seat(seat);
         }
         let least = self.first_seats().max(self.idle.width());
@@ -135,7 +149,9 @@ impl Shared {
         if for_callers {
             // Those who wait without a seat: one of them sits down now.
             self.unpark_idle_watchers();
-            let callers = mem::take(&mut *self.callers.lock().expect("nothing that can panic runs under this lock"));
+            let callers = mem::take(
+                &mut *self.callers.lock().expect("nothing that can panic runs under this lock"),
+            );
             for caller in callers.into_values() {
                 drop(crate::process::unwind::guarded(|| caller.wake()));
             }
@@ -151,8 +167,8 @@ mod tests {
     use crate::Scheduler;
     use crate::scheduler::seat_id::SeatId;
 
-    /// Goal: a seat whose thread is about to leave counts as one for which a thread can be started. Method: the test is the only worker, and
-    /// takes and leaves two seats.
+    /// Goal: a seat whose thread is about to leave counts as one for which a thread can be started.
+    /// Method: the test is the only worker, and takes and leaves two seats.
     #[test]
     fn who_asks_while_a_thread_leaves_waits_for_its_seat() {
         let builder = Scheduler::builder().width(1).threads_max(2).test_clock();

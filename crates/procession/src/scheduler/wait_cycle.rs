@@ -3,45 +3,54 @@
 //! # Protocol of the refused wait
 //!
 //! ## Problem
-//! A process may block its thread until a future is complete (`block_on`). If that was the last thread that its scheduler may have, nobody is
-//! left there to run what the future waits for. Two schedulers can do the same to each other: the last thread of one waits for the other,
-//! whose last thread waits for the first. Longer cycles hang in the same way. The thread that would close the cycle must get an
-//! error instead.
+//! A process may block its thread until a future is complete (`block_on`). If that was the last
+//! thread that its scheduler may have, nobody is left there to run what the future waits for. Two
+//! schedulers can do the same to each other: the last thread of one waits for the other, whose last
+//! thread waits for the first. Longer cycles hang in the same way. The thread that would close the
+//! cycle must get an error instead.
 //!
 //! ## States
-//! For each seat, under a lock of its own: the innermost root future that the thread of the seat waits for, which names the scheduler that
-//! runs what it needs. A root *stands still* if it was polled and nothing has woken it since; it also does while its thread *asks*.
-//! One lock of the whole program, for the one that asks.
+//! For each seat, under a lock of its own: the innermost root future that the thread of the seat
+//! waits for, which names the scheduler that runs what it needs. A root *stands still* if it was
+//! polled and nothing has woken it since; it also does while its thread *asks*. One lock of the
+//! whole program, for the one that asks.
 //!
 //! ## Steps
-//! A thread that is about to wait in a process: `GiveBack` its permit (`scheduler/idle.rs`) · `Register` its root at its seat · look whether its
-//! scheduler has a thread left that runs, is parked, or can be started (and start it): then wait · else refuse, if it is its own
-//! scheduler that it would wait for · else `Ask`.
-//! `Ask`, under the lock of the program: `Follow` from the scheduler that is waited for: does it have a thread left, or a thread that has
-//! given its permit back for anything else than a root, or a seat for callers that is free? Else go on with the schedulers that its threads
-//! wait for. Found such a thread: ask no more, and wait. Found none, and every root stands still: `Withdraw` the root, and
-//! refuse. Found none, but a root that does not stand still: its thread is about to go on; give the lock back, yield, and ask again.
+//! A thread that is about to wait in a process: `GiveBack` its permit (`scheduler/idle.rs`) ·
+//! `Register` its root at its seat · look whether its scheduler has a thread left that runs, is
+//! parked, or can be started (and start it): then wait · else refuse, if it is its own scheduler
+//! that it would wait for · else `Ask`. `Ask`, under the lock of the program: `Follow` from the
+//! scheduler that is waited for: does it have a thread left, or a thread that has given its permit
+//! back for anything else than a root, or a seat for callers that is free? Else go on with the
+//! schedulers that its threads wait for. Found such a thread: ask no more, and wait. Found none,
+//! and every root stands still: `Withdraw` the root, and refuse. Found none, but a root that does
+//! not stand still: its thread is about to go on; give the lock back, yield, and ask again.
 //!
 //! ## Why it works
-//! A scheduler is stuck if every thread that it may have waits for one that is stuck. `Follow` visits all that can be reached,
-//! and finds a cycle only if none of them has anybody else. Of the threads of a cycle, take the one that is last to look at its own
-//! scheduler after it has registered. All others have given their permits back and registered by then, so it finds nobody
-//! left, and asks. The lock orders those that ask at once: the first that refuses has withdrawn before the next one follows.
-//! A thread whose root was woken goes on, and might serve the one that asks; so nobody is refused because of it.
+//! A scheduler is stuck if every thread that it may have waits for one that is stuck. `Follow`
+//! visits all that can be reached, and finds a cycle only if none of them has anybody else. Of the
+//! threads of a cycle, take the one that is last to look at its own scheduler after it has
+//! registered. All others have given their permits back and registered by then, so it finds nobody
+//! left, and asks. The lock orders those that ask at once: the first that refuses has withdrawn
+//! before the next one follows. A thread whose root was woken goes on, and might serve the one that
+//! asks; so nobody is refused because of it.
 //!
 //! ## Allowed
-//! - A root may be woken by something from outside at any moment. A wait is refused all the same if all threads stand still.
-//! - After [`LOOKS`] looks at a root whose poll takes long, its thread counts as one that runs. If it then waits after all, the cycle is not
-//!   found.
-//! - In a future that a thread outside polls (`block_on`, not in a process), and while the thread panics, nothing is refused.
+//! - A root may be woken by something from outside at any moment. A wait is refused all the same if
+//!   all threads stand still.
+//! - After [`LOOKS`] looks at a root whose poll takes long, its thread counts as one that runs. If
+//!   it then waits after all, the cycle is not found.
+//! - In a future that a thread outside polls (`block_on`, not in a process), and while the thread
+//!   panics, nothing is refused.
 //!
 //! ## Rejected
-//! - To take every wait for a scheduler without threads for a cycle: a thread of it may return from a section, or from a wait for
-//!   another scheduler.
+//! - To take every wait for a scheduler without threads for a cycle: a thread of it may return from
+//!   a section, or from a wait for another scheduler.
 //! - To count vacant seats as threads: a system that refuses threads left the wait without an end.
 //!
 //! ## Checked by
-//! `it::blocked`; `models::the_last_threads_of_two_schedulers`, `models::canary_asking_unseen`, `models::canary_withdraw_late`.
+//! `it::blocked`; `models::the_last_threads_of_two_schedulers`, `models::canary_asking_unseen`,
+//! `models::canary_withdraw_late`.
 
 use procession_sync::{Arc, Mutex, thread};
 
@@ -54,8 +63,9 @@ pub(crate) mod mutation {
     pub(crate) const WITHDRAW_LATE: u8 = 2;
 }
 
-/// How often a thread that asks looks at roots that do not stand still. Picked out of thin air: some milliseconds in all, far more than a poll
-/// takes that does not block. In a model, more than a thread can be interrupted.
+/// How often a thread that asks looks at roots that do not stand still. Picked out of thin air:
+/// some milliseconds in all, far more than a poll takes that does not block. In a model, more than
+/// a thread can be interrupted.
 const LOOKS: u32 = if cfg!(procession_loom) { 5 } else { 1000 };
 
 /// A root future, as this protocol sees it. One is real, and models have another.
@@ -70,7 +80,8 @@ pub(crate) trait Waits: Sized {
 
     fn set_asking(&self, asks: bool);
 
-    /// Returns what the threads of a scheduler wait for, or `None` if one of them does not wait, or somebody else could run there.
+    /// Returns what the threads of a scheduler wait for, or `None` if one of them does not wait, or
+    /// somebody else could run there.
     fn all_in(scheduler: &Self::Scheduler) -> Option<Vec<Arc<Self>>>;
 }
 
@@ -85,8 +96,13 @@ enum Found {
     Unsettled,
 }
 
-/// `Ask`, with a root that `registered` keeps registered. Returns `None` if the wait is refused. No user's code runs under the lock.
-pub(crate) fn ask<W: Waits, R, const MUTATION: u8>(lock: &Mutex<()>, registered: R, root: &Arc<W>) -> Option<R> {
+/// `Ask`, with a root that `registered` keeps registered. Returns `None` if the wait is refused. No
+/// user's code runs under the lock.
+pub(crate) fn ask<W: Waits, R, const MUTATION: u8>(
+    lock: &Mutex<()>,
+    registered: R,
+    root: &Arc<W>,
+) -> Option<R> {
     for _ in 0..LOOKS {
         // Dropped after the lock is given back: each may be the last to hold its scheduler.
         let mut roots = vec![Arc::clone(root)];
@@ -165,7 +181,8 @@ mod real {
     impl<'a> Registered<'a> {
         /// `Register`.
         pub(crate) fn new(seat: &'a Seat, root: &Arc<Root>) -> Self {
-            let mut waits_for = seat.waits_for.lock().expect("nothing that can panic runs under this lock");
+            let mut waits_for =
+                seat.waits_for.lock().expect("nothing that can panic runs under this lock");
             let outer = waits_for.replace(Arc::clone(root));
             Self { seat, outer }
         }
@@ -173,7 +190,8 @@ mod real {
 
     impl Drop for Registered<'_> {
         fn drop(&mut self) {
-            let mut waits_for = self.seat.waits_for.lock().expect("nothing that can panic runs under this lock");
+            let mut waits_for =
+                self.seat.waits_for.lock().expect("nothing that can panic runs under this lock");
             let own = mem::replace(&mut *waits_for, self.outer.take());
             drop(waits_for);
             drop(own);
@@ -181,7 +199,10 @@ mod real {
     }
 
     /// `Ask`, among all schedulers of the program.
-    pub(crate) fn ask_in_program<'a>(registered: Registered<'a>, root: &Arc<Root>) -> Option<Registered<'a>> {
+    pub(crate) fn ask_in_program<'a>(
+        registered: Registered<'a>,
+        root: &Arc<Root>,
+    ) -> Option<Registered<'a>> {
         ask::<_, _, { mutation::SOUND }>(&ASKING, registered, root)
     }
 
@@ -205,8 +226,14 @@ mod real {
             if rest.has_thread || rest.has_absent {
                 return None;
             }
-            let waits_for =
-                |seat| shared.seat(seat).waits_for.lock().expect("nothing that can panic runs under this lock").clone();
+            let waits_for = |seat| {
+                shared
+                    .seat(seat)
+                    .waits_for
+                    .lock()
+                    .expect("nothing that can panic runs under this lock")
+                    .clone()
+            };
             rest.out.into_iter().map(waits_for).collect()
         }
     }
@@ -266,7 +293,11 @@ mod models {
     /// The thread of `own` is about to wait for `other`. Returns whether it is refused.
     fn is_refused<const MUTATION: u8>(lock: &Mutex<()>, own: &One, other: &Arc<One>) -> bool {
         *own.out.lock().expect("no model panics with it") = true;
-        let root = Root { scheduler: Arc::clone(other), asks: AtomicBool::new(false), waits: AtomicBool::new(false) };
+        let root = Root {
+            scheduler: Arc::clone(other),
+            asks: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
+        };
         let root = Arc::new(root);
         *own.waits_for.lock().expect("no model panics with it") = Some(Arc::clone(&root));
         match ask::<_, _, MUTATION>(lock, Registered(own), &root) {
@@ -292,11 +323,17 @@ mod models {
                 let (lock, one, other) = (Arc::clone(&lock), Arc::clone(&one), Arc::clone(&other));
                 thread::spawn(move || is_refused::<MUTATION>(&lock, &other, &one))
             };
-            let refused = [is_refused::<MUTATION>(&lock, &one, &other), thread.join().expect("it does not panic")];
+            let refused = [
+                is_refused::<MUTATION>(&lock, &one, &other),
+                thread.join().expect("it does not panic"),
+            ];
             assert_ne!(refused, [false; 2], "they wait for each other");
             assert_ne!(refused, [true; 2], "one was refused that could have waited");
             // What waits holds the other scheduler, and that what waits there.
-            drop([&one, &other].map(|one| one.waits_for.lock().expect("no model panics with it").take()));
+            drop(
+                [&one, &other]
+                    .map(|one| one.waits_for.lock().expect("no model panics with it").take()),
+            );
         });
     }
 

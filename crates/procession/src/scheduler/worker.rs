@@ -2,106 +2,126 @@
 //!
 //! # The search for work
 //!
-//! A process that is ready belongs to one of two classes. It is *woken* if a timer, a descriptor, a message
-//! or a thread that is no worker made it ready. It is *continued* if it was ready all the time: it yielded,
-//! spent its budget, or was stolen. Woken processes wait in the *woken ring* of the worker, continued ones
-//! in its *continued ring*, both first in, first out. New processes go to the newest end of the deque.
+//! A process that is ready belongs to one of two classes. It is *woken* if a timer, a descriptor, a
+//! message or a thread that is no worker made it ready. It is *continued* if it was ready all the
+//! time: it yielded, spent its budget, or was stolen. Woken processes wait in the *woken ring* of
+//! the worker, continued ones in its *continued ring*, both first in, first out. New processes go
+//! to the newest end of the deque.
 //!
 //! For each dispatch a worker looks, in this order, at
-//! 1. its LIFO slot (`next`), at most three times in a row while other local work waits, once in a row if
-//!    its steps are slow;
-//! 2. the turns that it owes since its last service (`scheduler/pace.rs`): the woken ring, the continued ring, and
-//!    the oldest of the deque;
+//! 1. its LIFO slot (`next`), at most three times in a row while other local work waits, once in a
+//!    row if its steps are slow;
+//! 2. the turns that it owes since its last service (`scheduler/pace.rs`): the woken ring, the
+//!    continued ring, and the oldest of the deque;
 //! 3. processes that are bound to it and were woken, at every other dispatch;
-//! 4. its deque, newest first; 5. its woken ring; 6. its continued ring, among which the bound processes
-//!    that continue have one turn a round each;
-//! 7. the global queue: one to run, and a share of the rest into the woken ring; then the overflow queue, with the
-//!    continued ring;
+//! 4. its deque, newest first; 5. its woken ring; 6. its continued ring, among which the bound
+//!    processes that continue have one turn a round each;
+//! 7. the global queue: one to run, and a share of the rest into the woken ring; then the overflow
+//!    queue, with the continued ring;
 //! 8. due timers, and descriptors that have become ready (`io/reactor.rs`);
-//! 9. the other workers: half of a ring or of a deque, in random order; in the last rounds also their LIFO
-//!    slots, if they are old, and their due timers.
+//! 9. the other workers: half of a ring or of a deque, in random order; in the last rounds also
+//!    their LIFO slots, if they are old, and their due timers.
 //!
-//! A ring has a queue behind it, which takes what the ring has no room for (`scheduler/lane.rs`): the woken ring the
-//! global queue, in which also waits what comes from outside, and the continued ring the overflow queue, in
-//! which also waits the oldest half of each deque that was full.
+//! A ring has a queue behind it, which takes what the ring has no room for (`scheduler/lane.rs`):
+//! the woken ring the global queue, in which also waits what comes from outside, and the continued
+//! ring the overflow queue, in which also waits the oldest half of each deque that was full.
 //!
-//! Then it parks (`scheduler/idle.rs`); before that, if it has run a process that is bound to it, it looks for some microseconds whether there is another, or the
-//! same again: two coroutines of different workers that answer each other need 0.5 us for each message, and 25 without (`co_apart`).
+//! Then it parks (`scheduler/idle.rs`); before that, if it has run a process that is bound to it,
+//! it looks for some microseconds whether there is another, or the same again: two coroutines of
+//! different workers that answer each other need 0.5 us for each message, and 25 without
+//! (`co_apart`).
 //!
-//! A *service* refills both rings, fires due timers and polls descriptors. It comes after 61 dispatches at the latest, and
-//! at the first step boundary that is more than 1 ms after the last one.
-//! - The woken ring gets as many of the global queue as have turns until the next service, if that takes as long as
-//!   the last: one for every two dispatches, less what is in the ring, and at least one for every four.
-//! - The continued ring gets one for every dispatch of the overflow queue if it was full itself. Otherwise only deques
-//!   have overflowed, and it gets one process, and 17 in every fourth service, or in every one if steps are slow.
-//! - A service that knows the time also fires the timers of seats without a permit, and those that their own
-//!   workers have not come to for 750 us. If its steps are slow (61 of them take more than 750 us), a worker fires the
-//!   due timers of all others, and goes on until nothing is left or 100 us have passed. While some seat has no permit, one of
-//!   four services reads the clock for this, also if steps are short.
+//! A *service* refills both rings, fires due timers and polls descriptors. It comes after 61
+//! dispatches at the latest, and at the first step boundary that is more than 1 ms after the last
+//! one.
+//! - The woken ring gets as many of the global queue as have turns until the next service, if that
+//!   takes as long as the last: one for every two dispatches, less what is in the ring, and at
+//!   least one for every four.
+//! - The continued ring gets one for every dispatch of the overflow queue if it was full itself.
+//!   Otherwise only deques have overflowed, and it gets one process, and 17 in every fourth
+//!   service, or in every one if steps are slow.
+//! - A service that knows the time also fires the timers of seats without a permit, and those that
+//!   their own workers have not come to for 750 us. If its steps are slow (61 of them take more
+//!   than 750 us), a worker fires the due timers of all others, and goes on until nothing is left
+//!   or 100 us have passed. While some seat has no permit, one of four services reads the clock for
+//!   this, also if steps are short.
 //!
-//! A process that was in the LIFO slot for its turns, and is woken by such a turn again, goes to the tail
-//! of the continued ring: two processes that wake each other have four turns in a round. One that another
-//! displaces from the slot goes to the tail of the woken ring. Nothing that ran returns to the deque.
+//! A process that was in the LIFO slot for its turns, and is woken by such a turn again, goes to
+//! the tail of the continued ring: two processes that wake each other have four turns in a round.
+//! One that another displaces from the slot goes to the tail of the woken ring. Nothing that ran
+//! returns to the deque.
 //!
 //! # Balance
 //!
-//! Idle workers steal. A busy worker does so as well, once in a millisecond at most, if fewer processes are
-//! ready here than with another by two or more, the one in the other's step included. It takes half of the
-//! difference, at most 16, from the other's continued ring. So n equal processes on w workers get equal shares if n is a multiple of w;
-//! otherwise those of one worker get up to `ceil(n / w) / floor(n / w)` times what those of another get.
+//! Idle workers steal. A busy worker does so as well, once in a millisecond at most, if fewer
+//! processes are ready here than with another by two or more, the one in the other's step included.
+//! It takes half of the difference, at most 16, from the other's continued ring. So n equal
+//! processes on w workers get equal shares if n is a multiple of w; otherwise those of one worker
+//! get up to `ceil(n / w) / floor(n / w)` times what those of another get.
 //!
-//! A seat without a permit may have something in its queues. Its step lasts long and the watchdog took the
-//! permit; its thread is in a blocking section, found no permit afterwards and parked, was woken and is late; or
-//! no thread is there: it has retired, or was that of a caller of `block_on`. The workers that have permits take
-//! all of it, at the first service that is a millisecond after the last time and knows the time.
+//! A seat without a permit may have something in its queues. Its step lasts long and the watchdog
+//! took the permit; its thread is in a blocking section, found no permit afterwards and parked, was
+//! woken and is late; or no thread is there: it has retired, or was that of a caller of `block_on`.
+//! The workers that have permits take all of it, at the first service that is a millisecond after
+//! the last time and knows the time.
 //!
 //! # Bounds
 //!
 //! Steps last t, w workers have permits, and nothing else runs on their processors.
-//! - A woken process waits for at most 2 t + 1 ms, plus 2 t for each woken process before it on the worker that runs it;
-//!   those of the global queue are spread over all w workers. Each worker looks at its own timers, those of threads that are no
-//!   workers, those of seats without a permit, descriptors, and the global queue. The timers of a worker that is in a step
-//!   are noticed by others 750 us later, or at once if their steps are slow, too.
-//! - Woken processes have every other turn from then on. A turn that wakes another process may be followed by one
-//!   out of the LIFO slot, or by three while steps are short: if each does so, what comes after it waits for
-//!   two or four times as long.
-//! - A continued process waits for at most k t / w + 2 t + 1 ms, if k others continue. Woken processes that
-//!   are always there take every other turn: then it is twice that. If new processes never end either, it
-//!   is four times that, since they have every other turn of those that are left.
-//! - In dispatches, those out of the LIFO slot not counted: a service comes after at most 61. Then a process with k
-//!   others before it in its ring runs within 2 (k + 1) dispatches of this worker if it is woken, and within 4 (k + 1) if it continues.
-//!   The oldest of the deque runs within 4 dispatches after a service, so with k older ones within 61 (k + 1) + 4.
-//! - What waits in the global queue, with k before it, comes into a ring within 4 (k + 1) dispatches of the w workers together
-//!   and one service, if there is room. There is no room while 256 woken processes are in the ring before it.
-//! - The rings hold 1024 (continued) and 256 (woken) processes, the deque 256. What a ring has no room for keeps its
-//!   place in the order. The oldest half of a full deque continues: it goes to the tail of the overflow queue.
-//! - When steps turn from short to long, the first service is late by up to 2.5 ms more, and by what the system
-//!   keeps the watchdog waiting (`scheduler/pace.rs`).
+//! - A woken process waits for at most 2 t + 1 ms, plus 2 t for each woken process before it on the
+//!   worker that runs it; those of the global queue are spread over all w workers. Each worker
+//!   looks at its own timers, those of threads that are no workers, those of seats without a
+//!   permit, descriptors, and the global queue. The timers of a worker that is in a step are
+//!   noticed by others 750 us later, or at once if their steps are slow, too.
+//! - Woken processes have every other turn from then on. A turn that wakes another process may be
+//!   followed by one out of the LIFO slot, or by three while steps are short: if each does so, what
+//!   comes after it waits for two or four times as long.
+//! - A continued process waits for at most k t / w + 2 t + 1 ms, if k others continue. Woken
+//!   processes that are always there take every other turn: then it is twice that. If new processes
+//!   never end either, it is four times that, since they have every other turn of those that are
+//!   left.
+//! - In dispatches, those out of the LIFO slot not counted: a service comes after at most 61. Then
+//!   a process with k others before it in its ring runs within 2 (k + 1) dispatches of this worker
+//!   if it is woken, and within 4 (k + 1) if it continues. The oldest of the deque runs within 4
+//!   dispatches after a service, so with k older ones within 61 (k + 1) + 4.
+//! - What waits in the global queue, with k before it, comes into a ring within 4 (k + 1)
+//!   dispatches of the w workers together and one service, if there is room. There is no room while
+//!   256 woken processes are in the ring before it.
+//! - The rings hold 1024 (continued) and 256 (woken) processes, the deque 256. What a ring has no
+//!   room for keeps its place in the order. The oldest half of a full deque continues: it goes to
+//!   the tail of the overflow queue.
+//! - When steps turn from short to long, the first service is late by up to 2.5 ms more, and by
+//!   what the system keeps the watchdog waiting (`scheduler/pace.rs`).
 //!
-//! A dispatch lasts one step. Every operation of the runtime charges the step's budget; those that are
-//! awaited end it when the budget is spent. A step that only sends, or never calls the runtime, is not
-//! ended by anybody.
+//! A dispatch lasts one step. Every operation of the runtime charges the step's budget; those that
+//! are awaited end it when the budget is spent. A step that only sends, or never calls the runtime,
+//! is not ended by anybody.
 //!
-//! If a step lasts long, other workers take what is queued behind it, at once if they are awake or were woken for it. The next slot they
-//! take when it has not changed for 100 us; one that is about to park and sees it full looks again after 100 us, then at growing
-//! intervals up to 10 ms. One that had parked before it was filled does not, since setting it wakes nobody: the watchdog (`watchdog.rs`)
-//! wakes one, after 7.5 ms at most, and replaces workers whose steps last for more than 10 ms, if nobody else is there to do so.
+//! If a step lasts long, other workers take what is queued behind it, at once if they are awake or
+//! were woken for it. The next slot they take when it has not changed for 100 us; one that is about
+//! to park and sees it full looks again after 100 us, then at growing intervals up to 10 ms. One
+//! that had parked before it was filled does not, since setting it wakes nobody: the watchdog
+//! (`watchdog.rs`) wakes one, after 7.5 ms at most, and replaces workers whose steps last for more
+//! than 10 ms, if nobody else is there to do so.
 //!
 //! # Rejected
-//! - Dispatch counts alone: with two steps of 9 ms on two workers, a tick of 1 ms came 534 ms late (61
-//!   dispatches), where tokio and Go needed 18 ms.
-//! - What was displaced from the LIFO slot, or had its turns there, at the newest end of the deque: of 9
-//!   equal pairs one got as much as all others together.
-//! - A batch of the global queue, or a stolen half, in the deque with its oldest on top: whatever is
-//!   spawned later lies above, and the oldest of the batch runs last (966 dispatches of a bound of 61).
-//! - A continued ring of 256, which 1000 yielding processes overflow: each of their turns would take the lock of the
-//!   overflow queue.
-//! - One queue behind all rings and deques: a message from outside waited for 8306 dispatches beside 1100 processes
-//!   that yield.
-//! - Twelve more rounds of a search, in which the thread yields: they took up to a whole CPU beside a worker that does alone what comes
-//!   (`timers_fire`: 10 % more CPU time in all), and with naps nothing is gained by them.
-//! - Waking for each timer of a million in a second: a third of the CPU time (`timers_fire_cpu` 2.2 us; 1.58 with 20 us between, 1.29 with 100, 1.17
-//!   with 200, which only those that come so often are late by).
+//! - Dispatch counts alone: with two steps of 9 ms on two workers, a tick of 1 ms came 534 ms late
+//!   (61 dispatches), where tokio and Go needed 18 ms.
+//! - What was displaced from the LIFO slot, or had its turns there, at the newest end of the deque:
+//!   of 9 equal pairs one got as much as all others together.
+//! - A batch of the global queue, or a stolen half, in the deque with its oldest on top: whatever
+//!   is spawned later lies above, and the oldest of the batch runs last (966 dispatches of a bound
+//!   of 61).
+//! - A continued ring of 256, which 1000 yielding processes overflow: each of their turns would
+//!   take the lock of the overflow queue.
+//! - One queue behind all rings and deques: a message from outside waited for 8306 dispatches
+//!   beside 1100 processes that yield.
+//! - Twelve more rounds of a search, in which the thread yields: they took up to a whole CPU beside
+//!   a worker that does alone what comes (`timers_fire`: 10 % more CPU time in all), and with naps
+//!   nothing is gained by them.
+//! - Waking for each timer of a million in a second: a third of the CPU time (`timers_fire_cpu` 2.2
+//!   us; 1.58 with 20 us between, 1.29 with 100, 1.17 with 200, which only those that come so often
+//!   are late by).
 
 use std::cell::{Cell, RefCell};
 use std::mem;
@@ -124,8 +144,8 @@ use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::sys::{LentThread, World};
 
-/// How many more coroutines than twice those of another a worker has before it gives new ones away. Picked out of thin air: few enough to matter
-/// to nobody, and more than come and go in a moment.
+/// How many more coroutines than twice those of another a worker has before it gives new ones away.
+/// Picked out of thin air: few enough to matter to nobody, and more than come and go in a moment.
 const COROUTINES_APART: u32 = 8;
 
 impl Local {
@@ -144,8 +164,9 @@ impl Local {
         self.core.generator.borrow_mut().usize(..count)
     }
 
-    /// Another seat to begin a coroutine on: one that has far fewer of them, drawn from those that may be, which is enough to keep all near the
-    /// mean. A thread that takes the place of blocked ones will go again, and begins one only if all others block.
+    /// Another seat to begin a coroutine on: one that has far fewer of them, drawn from those that
+    /// may be, which is enough to keep all near the mean. A thread that takes the place of blocked
+    /// ones will go again, and begins one only if all others block.
     pub(crate) fn seat_for_coroutine(&self) -> Option<SeatId> {
         let shared = &*self.shared;
         let first = shared.first_seats();
@@ -154,29 +175,43 @@ impl Local {
         if is_first && (own < COROUTINES_APART || first == 1) {
             return None;
         }
-        let apart = if is_first { 1 + self.draw(first as usize - 1) } else { self.draw(first as usize) } as u32;
+        let apart =
+            if is_first { 1 + self.draw(first as usize - 1) } else { self.draw(first as usize) }
+                as u32;
         let from = if is_first { self.seat.0 } else { 0 };
-        let other = shared.idle.first_unblocked((from + apart) % first, first).filter(|&other| other != self.seat)?;
+        let other = shared
+            .idle
+            .first_unblocked((from + apart) % first, first)
+            .filter(|&other| other != self.seat)?;
         let theirs = shared.seat(other).coroutines.load(Relaxed);
-        (!is_first || own > theirs.saturating_mul(2).saturating_add(COROUTINES_APART)).then_some(other)
+        (!is_first || own > theirs.saturating_mul(2).saturating_add(COROUTINES_APART))
+            .then_some(other)
     }
 
-    /// Whether a new coroutine had better begin elsewhere: this worker has some to go on with, which cannot leave it. If it began new ones before those,
-    /// newest first, and a thief had the oldest, then who spawns them by their work would give nearly all of it to one of the two.
+    /// Whether a new coroutine had better begin elsewhere: this worker has some to go on with,
+    /// which cannot leave it. If it began new ones before those, newest first, and a thief had the
+    /// oldest, then who spawns them by their work would give nearly all of it to one of the two.
     pub(crate) fn puts_coroutines_off(&self) -> bool {
-        self.shared.first_seats() > 1 && (self.has_bound() || !self.shared.seat(self.seat).bound.is_empty())
+        self.shared.first_seats() > 1
+            && (self.has_bound() || !self.shared.seat(self.seat).bound.is_empty())
     }
 
     /// A stack: the one that was used here last, if there is one.
     pub(crate) fn take_stack(&self, bytes: usize) -> Result<Stack, StackError> {
-        let stacks = self.shared.stacks.as_ref().expect("coroutines are refused unless they are enabled");
+        let stacks =
+            self.shared.stacks.as_ref().expect("coroutines are refused unless they are enabled");
         let most = STACKS_CACHED.min(self.shared.stacks_limit / self.shared.width() / 16);
-        self.core.stacks.borrow_mut().get_or_insert_with(|| StackCache::new(stacks, most)).take(bytes)
+        self.core
+            .stacks
+            .borrow_mut()
+            .get_or_insert_with(|| StackCache::new(stacks, most))
+            .take(bytes)
     }
 
     /// A coroutine has ended, and left its stack.
     pub(crate) fn put_stack(&self, stack: Stack) {
-        // Ordering: SeqCst, as in `wait_for_stack`. One that is missed here, since it has just come, is found by `note_stack_room`.
+        // Ordering: SeqCst, as in `wait_for_stack`. One that is missed here, since it has just
+        // come, is found by `note_stack_room`.
         if self.shared.has_stack_waiters.load(SeqCst) {
             drop(stack);
             if let Some(cache) = &mut *self.core.stacks.borrow_mut() {
@@ -194,14 +229,16 @@ impl Local {
         self.shared.announce();
     }
 
-    /// As `push`, for a new process. One that is alone in the deque runs after this step, and wakes nobody while somebody naps.
+    /// As `push`, for a new process. One that is alone in the deque runs after this step, and wakes
+    /// nobody while somebody naps.
     pub(crate) fn push_newborn(&self, ready: Ready) {
         let is_alone = self.core.deque.is_empty() && !self.shared.idle.is_revoked(self.seat);
         self.core.deque.push_overflowing(ready, &self.shared.overflow);
         if is_alone { self.shared.announce_only() } else { self.shared.announce() }
     }
 
-    /// Puts an entry into the next slot. That wakes nobody; the entry that was there goes into the deque.
+    /// Puts an entry into the next slot. That wakes nobody; the entry that was there goes into the
+    /// deque.
     pub(crate) fn set_next(&self, ready: Ready) {
         if self.shared.is_shuffled() && self.core.generator.borrow_mut().bool() {
             return self.push(ready);
@@ -249,11 +286,13 @@ impl Local {
         self.core.bound_continued.borrow_mut().push_back((ready, due));
     }
 
-    /// Queues a process that runs on one worker only: without a word to anybody if that is this one.
+    /// Queues a process that runs on one worker only: without a word to anybody if that is this
+    /// one.
     #[inline]
     pub(crate) fn push_bound(&self, seat: SeatId, ready: Ready) {
         if seat == self.seat {
-            let chain = if self.current.get().is_some() { self.chain.get().saturating_add(1) } else { 0 };
+            let chain =
+                if self.current.get().is_some() { self.chain.get().saturating_add(1) } else { 0 };
             if chain > self.chain_max() {
                 return self.push_bound_continued(ready);
             }
@@ -269,7 +308,8 @@ impl Local {
             match &mut stay {
                 Stay::Always if self.shared.has_ended() => return self.stop_searching(),
                 Stay::Root(root, poll) if root.is_ready() => {
-                    // The root may compute for long: it must not count as somebody who finds what others queue.
+                    // The root may compute for long: it must not count as somebody who finds what
+                    // others queue.
                     self.stop_searching();
                     if root.poll_if_ready(poll) {
                         return;
@@ -292,8 +332,8 @@ impl Local {
         }
     }
 
-    /// After a step during which the permit was taken away, or given back: says whether there is one again. If not, what only this worker
-    /// would have found is queued, and it is to park.
+    /// After a step during which the permit was taken away, or given back: says whether there is
+    /// one again. If not, what only this worker would have found is queued, and it is to park.
     #[cold]
     fn regain_permit(&self, stay: &Stay<'_>) -> bool {
         self.stop_searching();
@@ -309,7 +349,8 @@ impl Local {
         regained
     }
 
-    /// Puts where others find it what only this worker would have found; announcing it is left to the caller.
+    /// Puts where others find it what only this worker would have found; announcing it is left to
+    /// the caller.
     fn hand_out(&self) {
         if let Some(next) = self.shared.seat(self.seat).next.take() {
             self.push_woken(Ready::from_raw(next));
@@ -438,7 +479,9 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     drop(entered);
     // The thread may be a caller's.
     drop(LentThread);
-    let Some(local) = Rc::into_inner(local) else { unreachable!("nobody else on this thread keeps its seat") };
+    let Some(local) = Rc::into_inner(local) else {
+        unreachable!("nobody else on this thread keeps its seat")
+    };
     local.core.return_slots(&local.shared);
     if seat.0 >= local.shared.first_seats() {
         // Nobody may sit here again at all, and an empty seat need not be looked at.
@@ -469,7 +512,8 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
 pub(crate) fn run_thread(shared: Arc<Shared>, seat: SeatId, core: Core) {
     let threads = &shared.threads;
     if let Some(cpus) = &threads.cpus {
-        // Those were allowed when the scheduler was built. If that has changed, the thread runs where the system lets it.
+        // Those were allowed when the scheduler was built. If that has changed, the thread runs
+        // where the system lets it.
         let _ = cpus.bind_this_thread();
     }
     let on_stop = threads.on_stop.clone();

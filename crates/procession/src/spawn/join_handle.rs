@@ -20,8 +20,8 @@ use crate::{Exit, Pid, Waiting};
 
 /// A handle to the result of a process: a future of it, which threads can [`join`](Self::join).
 ///
-/// Dropping the handle detaches the process, which goes on; its result is dropped when it ends. Waiting for a handle does not keep the
-/// process that is waited for alive.
+/// Dropping the handle detaches the process, which goes on; its result is dropped when it ends.
+/// Waiting for a handle does not keep the process that is waited for alive.
 #[must_use = "dropping a handle detaches the process; write `drop(handle)` to say so"]
 pub struct Handle<T>(Option<Joined<T>>);
 
@@ -47,7 +47,8 @@ impl<T: Send + 'static> Handle<T> {
         self.0.as_ref().map(|joined| joined.owner.slot().pid())
     }
 
-    /// The monitor with which it was spawned ([`SpawnOptions::monitor`](crate::SpawnOptions::monitor)).
+    /// The monitor with which it was spawned
+    /// ([`SpawnOptions::monitor`](crate::SpawnOptions::monitor)).
     pub fn monitor_ref(&self) -> Option<MonitorRef> {
         self.0.as_ref()?.monitor
     }
@@ -70,7 +71,8 @@ impl<T: Send + 'static> Handle<T> {
     /// The [`Exit`] of a process that ended without a result.
     ///
     /// # Blocking
-    /// Blocks the thread; in a process, await the handle instead: there this is [`Scheduler::block_on`](crate::Scheduler::block_on).
+    /// Blocks the thread; in a process, await the handle instead: there this is
+    /// [`Scheduler::block_on`](crate::Scheduler::block_on).
     pub fn join(self) -> Result<T, Exit> {
         match self.0.as_ref().map(|joined| joined.owner.slot().shared().arc()) {
             Some(shared) => block_on::block_on(&shared, self),
@@ -106,7 +108,9 @@ impl<T: Send + 'static> Future for Handle<T> {
         let Some(joined) = &mut self.0 else {
             return Poll::Ready(Err(Exit::Refused));
         };
-        if !joined.owner.slot().state.see().is_complete() && !joined.owner.leave_waiter(task.waker()) {
+        if !joined.owner.slot().state.see().is_complete()
+            && !joined.owner.leave_waiter(task.waker())
+        {
             current::note_waiting(Waiting::PROCESS);
             return Poll::Pending;
         }
@@ -119,12 +123,14 @@ impl<T: Send + 'static> Future for Handle<T> {
 
 impl<T> fmt::Debug for Handle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Handle").field(&self.0.as_ref().map(|joined| joined.owner.slot().pid())).finish()
+        f.debug_tuple("Handle")
+            .field(&self.0.as_ref().map(|joined| joined.owner.slot().pid()))
+            .finish()
     }
 }
 
-/// A process with a mailbox, as its starter has it: its [`Address`], to which this dereferences, and its [`Handle`], whose future this is
-/// too.
+/// A process with a mailbox, as its starter has it: its [`Address`], to which this dereferences,
+/// and its [`Handle`], whose future this is too.
 #[must_use = "dropping the handle in it detaches the process; write `drop(child)` to say so"]
 pub struct Child<M, T> {
     address: Address<M>,
@@ -132,7 +138,11 @@ pub struct Child<M, T> {
 }
 
 impl<M: Send + 'static, T: Send + 'static> Child<M, T> {
-    pub(crate) fn new(address: Option<Address<M>>, owner: HandleShare, monitor: Option<MonitorRef>) -> Self {
+    pub(crate) fn new(
+        address: Option<Address<M>>,
+        owner: HandleShare,
+        monitor: Option<MonitorRef>,
+    ) -> Self {
         let address = address.expect("it was made before the process was");
         Self { address, handle: Handle::new(owner, monitor) }
     }
@@ -146,7 +156,8 @@ impl<M: Send + 'static, T: Send + 'static> Child<M, T> {
         &self.address
     }
 
-    /// The monitor with which it was spawned ([`SpawnOptions::monitor`](crate::SpawnOptions::monitor)).
+    /// The monitor with which it was spawned
+    /// ([`SpawnOptions::monitor`](crate::SpawnOptions::monitor)).
     pub fn monitor_ref(&self) -> Option<MonitorRef> {
         self.handle.monitor_ref()
     }

@@ -139,7 +139,8 @@ impl<T> Error for SpawnError<T> {
 #[must_use]
 pub struct SpawnOptions {
     scheduler: Option<Arc<Shared>>,
-    /// Boxed, since few processes have any, and all spawns pass it on (`step`: 5 % of the instructions of a spawn).
+    /// Boxed, since few processes have any, and all spawns pass it on (`step`: 5 % of the
+    /// instructions of a spawn).
     rest: Option<Box<Rest>>,
 }
 
@@ -160,7 +161,8 @@ struct Rest {
 }
 
 impl SpawnOptions {
-    /// No label, any worker, and the scheduler of the calling process or thread; the default scheduler if there is none.
+    /// No label, any worker, and the scheduler of the calling process or thread; the default
+    /// scheduler if there is none.
     pub fn new() -> Self {
         Self::default()
     }
@@ -185,14 +187,16 @@ impl SpawnOptions {
         self
     }
 
-    /// Binds the process to one worker, counted from 0: no other ever runs it, even if that one is busy or blocked.
+    /// Binds the process to one worker, counted from 0: no other ever runs it, even if that one is
+    /// busy or blocked.
     pub fn affinity(mut self, worker: u32) -> Self {
         self.rest().affinity = Some(worker);
         self
     }
 
-    /// Bounds the mailbox to `capacity` messages, at least 1. Messages count until the process receives them; what the runtime tells the process,
-    /// completions, ends of others, timers of its own, does not count, and is never refused. A state machine is handed all messages at
+    /// Bounds the mailbox to `capacity` messages, at least 1. Messages count until the process
+    /// receives them; what the runtime tells the process, completions, ends of others, timers of
+    /// its own, does not count, and is never refused. A state machine is handed all messages at
     /// once, so for it they count until its next step. Default: unbounded.
     pub fn mailbox(mut self, capacity: u32, when_full: WhenFull) -> Self {
         self.rest().mailbox = Some((capacity, when_full));
@@ -204,14 +208,15 @@ impl SpawnOptions {
         Some(self.rest.as_ref()?.mailbox.as_ref()?.0)
     }
 
-    /// Links the new process and the running one, before the new one runs: `spawn_link`. See [`link`](crate::link()).
+    /// Links the new process and the running one, before the new one runs: `spawn_link`. See
+    /// [`link`](crate::link()).
     pub fn link(mut self) -> Self {
         self.rest().link = true;
         self
     }
 
-    /// Has the running process monitor the new one, before that runs: `spawn_monitor`. The reference is the handle's
-    /// ([`Handle::monitor_ref`]). See [`Context::monitor`].
+    /// Has the running process monitor the new one, before that runs: `spawn_monitor`. The
+    /// reference is the handle's ([`Handle::monitor_ref`]). See [`Context::monitor`].
     pub fn monitor(mut self) -> Self {
         self.rest().monitor = true;
         self
@@ -261,8 +266,10 @@ impl SpawnOptions {
         F::Output: Send + 'static,
     {
         let location = crate::scheduler::owner::caller();
-        self.launch(&Kinds::<Nothing>::ASYNC, location, 0, future, |future, _| Ok(Box::new(AsyncBody::new(future))))
-            .map(|(share, monitor)| Handle::new(share, monitor))
+        self.launch(&Kinds::<Nothing>::ASYNC, location, 0, future, |future, _| {
+            Ok(Box::new(AsyncBody::new(future)))
+        })
+        .map(|(share, monitor)| Handle::new(share, monitor))
     }
 
     /// Starts a process with a mailbox. See [`start`](crate::start()).
@@ -320,8 +327,10 @@ impl SpawnOptions {
         .map(|(share, monitor)| Child::new(address, share, monitor))
     }
 
-    /// What the stack of a coroutine holds at least; for other processes it means nothing. Default: what the scheduler's builder says. A coroutine for
-    /// which the system never has that much ends with [`Exit::Failed`](crate::Exit::Failed) before it begins; one for which there is none at present waits.
+    /// What the stack of a coroutine holds at least; for other processes it means nothing. Default:
+    /// what the scheduler's builder says. A coroutine for which the system never has that much ends
+    /// with [`Exit::Failed`](crate::Exit::Failed) before it begins; one for which there is none at
+    /// present waits.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.rest().stack_bytes = Some(bytes);
         self
@@ -330,8 +339,8 @@ impl SpawnOptions {
     /// Starts a coroutine. See [`spawn_coroutine`](crate::spawn_coroutine()).
     ///
     /// # Errors
-    /// [`SpawnError`] gives the function back: coroutines are not enabled, the scheduler is at its limit or shutting down, or there is no worker of
-    /// the number given.
+    /// [`SpawnError`] gives the function back: coroutines are not enabled, the scheduler is at its
+    /// limit or shutting down, or there is no worker of the number given.
     #[track_caller]
     pub fn spawn_coroutine<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>
     where
@@ -342,13 +351,15 @@ impl SpawnOptions {
         self.launch_coroutine(crate::scheduler::owner::caller(), function, true)
     }
 
-    /// As [`spawn_coroutine`](Self::spawn_coroutine), but the coroutine stays on no worker: whichever is free resumes it, as it does async
-    /// processes.
+    /// As [`spawn_coroutine`](Self::spawn_coroutine), but the coroutine stays on no worker:
+    /// whichever is free resumes it, as it does async processes.
     ///
     /// # Safety
-    /// Nothing that is bound to a thread lives on its stack while it waits, in any function that it calls: no value that is not `Send`, no lock
-    /// guard of `std`, no borrow and no address of a thread-local, also not one that the compiler or a foreign library keeps; nor
-    /// `errno`. Compilers do keep addresses of thread-locals across calls, so nothing that uses one may be inlined around a wait.
+    /// Nothing that is bound to a thread lives on its stack while it waits, in any function that it
+    /// calls: no value that is not `Send`, no lock guard of `std`, no borrow and no address of a
+    /// thread-local, also not one that the compiler or a foreign library keeps; nor `errno`.
+    /// Compilers do keep addresses of thread-locals across calls, so nothing that uses one may be
+    /// inlined around a wait.
     ///
     /// # Errors
     /// As for [`spawn_coroutine`](Self::spawn_coroutine).
@@ -387,7 +398,8 @@ impl SpawnOptions {
         .map(|(share, monitor)| Child::new(address, share, monitor))
     }
 
-    /// Puts a process into a slot, and queues it. `pins` is how many its address and its context take; `body` may hand out so many at no cost.
+    /// Puts a process into a slot, and queues it. `pins` is how many its address and its context
+    /// take; `body` may hand out so many at no cost.
     fn launch<T>(
         self,
         kind: &'static Kind,
@@ -444,8 +456,8 @@ impl SpawnOptions {
     }
 }
 
-/// Ends a process that is not to run after all. Others may have found it by its name or its PID, sent
-/// it messages and monitored it. It ends for them as any other does.
+/// Ends a process that is not to run after all. Others may have found it by its name or its PID,
+/// sent it messages and monitored it. It ends for them as any other does.
 #[cold]
 fn end_refused(shared: &Shared, newborn: &Newborn, exit: impl FnOnce() -> Exit) {
     current::count(shared, |stats| &stats.discarded, newborn.close_mailbox().into());
@@ -456,11 +468,15 @@ fn end_refused(shared: &Shared, newborn: &Newborn, exit: impl FnOnce() -> Exit) 
     shared.count_refused();
 }
 
-/// Queues a new process, or ends it if nobody would run it any more. `inside`: a process of its scheduler started it.
+/// Queues a new process, or ends it if nobody would run it any more. `inside`: a process of its
+/// scheduler started it.
 #[inline]
 fn queue(shared: &Hold, share: &HandleShare, inside: bool) {
     // SAFETY: new processes are ACTIVE, and this one was not queued yet.
-    #[expect(unsafe_code, reason = "the right to queue a process is what the state protocol hands out")]
+    #[expect(
+        unsafe_code,
+        reason = "the right to queue a process is what the state protocol hands out"
+    )]
     let ready = unsafe { Ready::new(share.slot()) };
     match shared.after_publishing(share.slot(), inside) {
         Newcomer::Runs => current::enqueue_newborn(shared, ready),
@@ -484,21 +500,25 @@ impl From<Unavailable> for SpawnErrorKind {
     }
 }
 
-/// A process that is counted, and has a slot if there is room for it, but is nothing yet. Dropped, it was refused; not under a lock, since that may
-/// be the end of the scheduler.
+/// A process that is counted, and has a slot if there is room for it, but is nothing yet. Dropped,
+/// it was refused; not under a lock, since that may be the end of the scheduler.
 pub(crate) struct Reservation<'a> {
     shared: &'a Hold,
     slot: Result<NonNull<Slot>, Unavailable>,
 }
 
 impl<'a> Reservation<'a> {
-    /// Counts a process, and takes a slot for it. `inside`: a process of the same scheduler starts it.
+    /// Counts a process, and takes a slot for it. `inside`: a process of the same scheduler starts
+    /// it.
     #[inline]
     fn take(shared: &'a Hold, inside: bool) -> Self {
         let local = shared.local();
         local.map_or_else(crate::scheduler::budget::spend, Local::spend);
-        // Counted before the look at the phase: a shutdown that has not begun then waits for this process.
-        local.map_or_else(|| current::counter(shared), Local::counter).add(|stats| &stats.spawned, 1);
+        // Counted before the look at the phase: a shutdown that has not begun then waits for this
+        // process.
+        local
+            .map_or_else(|| current::counter(shared), Local::counter)
+            .add(|stats| &stats.spawned, 1);
         let slot = if shared.takes_processes(inside) {
             current::free_slot(shared).ok_or(Unavailable::Limit)
         } else {
@@ -524,15 +544,19 @@ impl<'a> Reservation<'a> {
         Ok(newborn)
     }
 
-    /// Starts an async process, of which nobody keeps a handle and which has no span, if there is room for it.
+    /// Starts an async process, of which nobody keeps a handle and which has no span, if there is
+    /// room for it.
     pub(crate) fn start<F>(self, body: Box<AsyncBody<F>>)
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
         let shared = self.shared;
-        let (kind, location, parent) = (&Kinds::<Nothing>::ASYNC, Location::caller(), current::parent_in(shared));
-        let Ok(newborn) = self.occupy(Birth { kind, location, parent, extra: None }, 0) else { return };
+        let (kind, location, parent) =
+            (&Kinds::<Nothing>::ASYNC, Location::caller(), current::parent_in(shared));
+        let Ok(newborn) = self.occupy(Birth { kind, location, parent, extra: None }, 0) else {
+            return;
+        };
         let share = newborn.install(body);
         queue(shared, &share, parent.is_some());
     }
@@ -563,7 +587,18 @@ struct Prepared {
 impl Rest {
     #[cold]
     fn prepare(self, kind: &Kind, shared: &Shared) -> Result<Prepared, SpawnErrorKind> {
-        let Self { label, affinity, mailbox, link, monitor, scoped, stack_bytes: _, supervised, name, location } = self;
+        let Self {
+            label,
+            affinity,
+            mailbox,
+            link,
+            monitor,
+            scoped,
+            stack_bytes: _,
+            supervised,
+            name,
+            location,
+        } = self;
         if let Some(worker) = affinity.filter(|&worker| worker >= shared.first_seats()) {
             return Err(SpawnErrorKind::Affinity { worker, width: shared.first_seats() });
         }
@@ -603,7 +638,8 @@ impl Prepared {
     }
 }
 
-/// What a kind of process is called that needs [`Builder::enable_coroutines`](crate::Builder::enable_coroutines).
+/// What a kind of process is called that needs
+/// [`Builder::enable_coroutines`](crate::Builder::enable_coroutines).
 const COROUTINE: &str = "coroutine";
 
 struct Kinds<M>(PhantomData<M>);

@@ -91,7 +91,8 @@ impl Tree {
         self.last_incarnation += 1;
         child.incarnation = self.last_incarnation;
         child.failure = None;
-        let report = StartReport { supervisor: self.own.clone(), key, incarnation: child.incarnation };
+        let report =
+            StartReport { supervisor: self.own.clone(), key, incarnation: child.incarnation };
         match child.spec.spawn(report) {
             Ok((pid, monitor)) => {
                 self.pids.insert(pid, key);
@@ -109,7 +110,11 @@ impl Tree {
 
     fn begin_stop(&mut self, cx: &mut Context<Request>, key: u64, now: u64) {
         let Some(child) = self.children.get_mut(&key) else { return };
-        let (ChildState::Starting(pid, monitor) | ChildState::Running(pid, monitor, _)) = child.state else { return };
+        let (ChildState::Starting(pid, monitor) | ChildState::Running(pid, monitor, _)) =
+            child.state
+        else {
+            return;
+        };
         self.agenda.starting.remove(&key);
         let mut deadline = None;
         // If the process has ended, its down is on the way.

@@ -42,7 +42,9 @@ impl ChildSpec {
         let factory = move |options: SpawnOptions, started: Started| {
             started.forget();
             let process = Arc::clone(&process);
-            let child = options.try_start(move |cx| process(cx)).map_err(|error| Arc::from(error.to_string()))?;
+            let child = options
+                .try_start(move |cx| process(cx))
+                .map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
         Self::made(owner::caller(), factory, false)
@@ -75,8 +77,9 @@ impl ChildSpec {
         let process = Arc::new(process);
         let factory = move |options: SpawnOptions, started: Started| {
             let process = Arc::clone(&process);
-            let child =
-                options.try_start(move |cx| process(cx, started)).map_err(|error| Arc::from(error.to_string()))?;
+            let child = options
+                .try_start(move |cx| process(cx, started))
+                .map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
         Self::made(owner::caller(), factory, true).id(id)
@@ -99,8 +102,9 @@ impl ChildSpec {
         let factory = move |options: SpawnOptions, started: Started| {
             started.forget();
             let function = Arc::clone(&function);
-            let child =
-                options.spawn_coroutine(move |cx| function(cx)).map_err(|error| Arc::from(error.to_string()))?;
+            let child = options
+                .spawn_coroutine(move |cx| function(cx))
+                .map_err(|error| Arc::from(error.to_string()))?;
             Ok((child.pid(), child.monitor_ref().expect("it was spawned with a monitor")))
         };
         Self::made(owner::caller(), factory, false).id(id)
@@ -161,7 +165,8 @@ impl ChildSpec {
 
     /// Starts the child, as a child of the running process.
     pub(super) fn spawn(&self, report: StartReport) -> Result<Spawned, Arc<str>> {
-        let mut options = SpawnOptions::new().link().monitor().supervised().called_at(self.location);
+        let mut options =
+            SpawnOptions::new().link().monitor().supervised().called_at(self.location);
         if let Some(label) = self.label.as_ref().or(self.id.as_ref()) {
             options = options.label(&**label);
         }

@@ -103,7 +103,10 @@ impl Supervisor {
         if self.period.is_zero() {
             return Err(SpecError::ZeroPeriod);
         }
-        if self.back_off.is_some_and(|back_off| back_off.first.is_zero() || back_off.first > back_off.most) {
+        if self
+            .back_off
+            .is_some_and(|back_off| back_off.first.is_zero() || back_off.first > back_off.most)
+        {
             return Err(SpecError::BackOff);
         }
         if self.template.is_some() && self.strategy != Strategy::Dynamic {
@@ -140,7 +143,9 @@ impl Supervisor {
             _ => {}
         }
         if let Some(nested) = &child.make.nested {
-            nested.check().map_err(|error| SpecError::Nested { child: id(), error: Box::new(error) })?;
+            nested
+                .check()
+                .map_err(|error| SpecError::Nested { child: id(), error: Box::new(error) })?;
         }
         Ok(())
     }
@@ -309,6 +314,10 @@ pub(super) struct StartReport {
 impl StartReport {
     pub(super) fn send(self, result: Result<(), Arc<str>>) {
         // Ignored: a supervisor that has ended has no children.
-        drop(self.supervisor.send(Request::Started { key: self.key, incarnation: self.incarnation, result }));
+        drop(self.supervisor.send(Request::Started {
+            key: self.key,
+            incarnation: self.incarnation,
+            result,
+        }));
     }
 }

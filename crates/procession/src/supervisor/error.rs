@@ -44,7 +44,9 @@ impl fmt::Display for SpecError {
         match self {
             Self::DuplicateId(id) => write!(f, "two children have the id {id:?}"),
             Self::DuplicateName(name) => write!(f, "two children have the name {name:?}"),
-            Self::NoId(place) => write!(f, "child number {place} has no id, but the supervisor is not dynamic"),
+            Self::NoId(place) => {
+                write!(f, "child number {place} has no id, but the supervisor is not dynamic")
+            }
             Self::Template => f.write_str("there is a template, but the supervisor is not dynamic"),
             Self::SignificantForNothing(id) => {
                 write!(f, "child {id:?} is significant, but auto_shutdown is never")
@@ -54,7 +56,10 @@ impl fmt::Display for SpecError {
             }
             Self::ZeroPeriod => f.write_str("the period is 0, but must be longer"),
             Self::BackOff => f.write_str("the back-off begins at 0, or above its end"),
-            Self::Mailbox(id) => write!(f, "the capacity of the mailbox of child {id:?} is 0, but must be at least 1"),
+            Self::Mailbox(id) => write!(
+                f,
+                "the capacity of the mailbox of child {id:?} is 0, but must be at least 1"
+            ),
             Self::SupervisorMailbox(id) => {
                 write!(f, "child {id:?} is a supervisor, but its mailbox is bounded")
             }
@@ -139,7 +144,9 @@ impl fmt::Display for ChildError {
         match self {
             Self::NotFound => f.write_str("there is no such child"),
             Self::AlreadyStarted(pid) => write!(f, "there is already a child with this id: {pid}"),
-            Self::AlreadyPresent => f.write_str("there is already a child with this id, which is stopped"),
+            Self::AlreadyPresent => {
+                f.write_str("there is already a child with this id, which is stopped")
+            }
             Self::Running(pid) => write!(f, "the child runs: {pid}"),
             Self::Restarting => f.write_str("the child waits for its restart"),
             Self::Start(reason) => write!(f, "the child did not start: {reason}"),

@@ -73,7 +73,8 @@ impl Tree {
         if starts_again {
             return self.restart(key, ran, now);
         }
-        let (significant, temporary) = (child.spec.significant, child.spec.restart == Restart::Temporary);
+        let (significant, temporary) =
+            (child.spec.significant, child.spec.restart == Restart::Temporary);
         if temporary || self.is_dynamic() {
             self.forget(key);
         }
@@ -137,7 +138,11 @@ impl Tree {
 
     /// Draws the time that a child waits for its restart.
     fn draw_wait(&mut self, key: u64, ran: u64) -> u64 {
-        let (Some(back_off), Some(child)) = (self.description.back_off, self.children.get_mut(&key)) else { return 0 };
+        let (Some(back_off), Some(child)) =
+            (self.description.back_off, self.children.get_mut(&key))
+        else {
+            return 0;
+        };
         let (first, most) = (nanoseconds(back_off.first), nanoseconds(back_off.most));
         if ran > most {
             child.restarts = 0;
@@ -153,7 +158,9 @@ impl Tree {
         for (&key, child) in self.children.range_mut(from..).filter(|&(&key, _)| key != but) {
             child.starts_again = true;
             match child.state {
-                ChildState::Starting(..) | ChildState::Running(..) => drop(self.agenda.to_stop.insert(key)),
+                ChildState::Starting(..) | ChildState::Running(..) => {
+                    drop(self.agenda.to_stop.insert(key))
+                }
                 ChildState::None => drop(self.agenda.to_start.insert(key)),
                 ChildState::Stopping { .. } | ChildState::Delayed { .. } => {}
             }
@@ -172,7 +179,9 @@ impl Tree {
         for (&key, child) in &mut self.children {
             child.starts_again = false;
             match child.state {
-                ChildState::Starting(..) | ChildState::Running(..) => drop(self.agenda.to_stop.insert(key)),
+                ChildState::Starting(..) | ChildState::Running(..) => {
+                    drop(self.agenda.to_stop.insert(key))
+                }
                 ChildState::Delayed { .. } => child.state = ChildState::None,
                 ChildState::None | ChildState::Stopping { .. } => {}
             }

@@ -51,7 +51,10 @@ impl SupervisorRef {
         }
     }
 
-    async fn ask<T: Send + 'static>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, SupervisorGone> {
+    async fn ask<T: Send + 'static>(
+        &self,
+        request: impl FnOnce(Reply<T>) -> Request,
+    ) -> Result<T, SupervisorGone> {
         self.0.call(request, Duration::MAX).await.map_err(|_| SupervisorGone)
     }
 

@@ -13,7 +13,9 @@ use crate::{Instant, Pid};
 impl Tree {
     pub(super) fn serve(&mut self, request: Request) {
         match request {
-            Request::Started { key, incarnation, result } => self.note_report(key, incarnation, result),
+            Request::Started { key, incarnation, result } => {
+                self.note_report(key, incarnation, result)
+            }
             Request::Which(reply) => {
                 let info = |(&key, child): (&u64, &Child)| ChildInfo {
                     id: child.spec.id.clone(),
@@ -24,7 +26,9 @@ impl Tree {
                 reply.send(self.children.iter().map(info).collect());
             }
             Request::Count(reply) => {
-                let count = |wanted: fn(&Child) -> bool| self.children.values().filter(|&child| wanted(child)).count();
+                let count = |wanted: fn(&Child) -> bool| {
+                    self.children.values().filter(|&child| wanted(child)).count()
+                };
                 reply.send(Counts {
                     children: self.children.len(),
                     running: count(|child| matches!(child.state, ChildState::Running(..))),
@@ -60,12 +64,18 @@ impl Tree {
 
     /// Notes the report of a child that has started or failed to.
     fn note_report(&mut self, key: u64, incarnation: u64, result: Result<(), Arc<str>>) {
-        let Some(child) = self.children.get_mut(&key).filter(|child| child.incarnation == incarnation) else { return };
+        let Some(child) =
+            self.children.get_mut(&key).filter(|child| child.incarnation == incarnation)
+        else {
+            return;
+        };
         let ChildState::Starting(pid, monitor) = child.state else { return };
         match result {
             Ok(()) => {
                 self.agenda.starting.remove(&key);
-                let now = nanoseconds(Instant::now().saturating_duration_since(Instant::from_nanoseconds(0)));
+                let now = nanoseconds(
+                    Instant::now().saturating_duration_since(Instant::from_nanoseconds(0)),
+                );
                 self.note_start(key, pid, monitor, now);
             }
             Err(reason) => {
@@ -87,7 +97,12 @@ impl Tree {
         } else if let Err(error) = self.description.check_child(&spec) {
             Err(ChildError::Spec(error))
         } else {
-            match spec.id.as_ref().and_then(|id| self.ids.get(id)).map(|key| self.children[key].state.pid()) {
+            match spec
+                .id
+                .as_ref()
+                .and_then(|id| self.ids.get(id))
+                .map(|key| self.children[key].state.pid())
+            {
                 Some(Some(pid)) => Err(ChildError::AlreadyStarted(pid)),
                 Some(None) => Err(ChildError::AlreadyPresent),
                 None => Ok(()),

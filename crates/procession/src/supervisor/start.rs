@@ -38,7 +38,10 @@ impl Supervisor {
     /// # Cancellation
     /// Like [`start`](Self::start).
     #[track_caller]
-    pub fn start_with(self, options: SpawnOptions) -> impl Future<Output = Result<Running, StartError>> + Send {
+    pub fn start_with(
+        self,
+        options: SpawnOptions,
+    ) -> impl Future<Output = Result<Running, StartError>> + Send {
         let options = options.called_at(owner::caller());
         async move {
             // Checked and started at the first poll, so that the scheduler is that of the awaiting
@@ -47,7 +50,9 @@ impl Supervisor {
             let description = Arc::new(self);
             let (reply, caller) = pair();
             let child = options
-                .try_start(move |cx: Context<Request>| supervise(cx, description, None, Some(reply)))
+                .try_start(move |cx: Context<Request>| {
+                    supervise(cx, description, None, Some(reply))
+                })
                 .map_err(|error| StartError::Refused(error.to_string().into()))?;
             let (address, handle) = child.into_parts();
             caller.replied(Waiting::REPLY).await.unwrap_or(Err(StartError::Ended))?;

@@ -27,7 +27,9 @@ impl ChildState {
     pub(super) fn pid(self) -> Option<Pid> {
         match self {
             Self::None | Self::Delayed { .. } => None,
-            Self::Starting(pid, _) | Self::Running(pid, ..) | Self::Stopping { pid, .. } => Some(pid),
+            Self::Starting(pid, _) | Self::Running(pid, ..) | Self::Stopping { pid, .. } => {
+                Some(pid)
+            }
         }
     }
 }
@@ -119,7 +121,8 @@ impl Tree {
 
     /// Returns `true` if children start one after the other at present.
     pub(super) fn in_order(&self) -> bool {
-        let grouped = matches!(self.description.strategy, Strategy::OneForAll | Strategy::RestForOne);
+        let grouped =
+            matches!(self.description.strategy, Strategy::OneForAll | Strategy::RestForOne);
         grouped || self.started.is_none()
     }
 

@@ -125,8 +125,14 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
     /// Observes the result of a waiter. Returns `Some(true)` if its permits were granted,
     /// `Some(false)` if the semaphore was closed, and `None` while it waits. A result frees the
     /// waiter's place.
-    pub(crate) fn look(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<bool> {
-        let left = look(place, another, |place, another| self.change(|state| state.waiters.look(place, another)))?;
+    pub(crate) fn look(
+        &self,
+        place: &mut Option<Place>,
+        another: &mut Another<'_>,
+    ) -> Option<bool> {
+        let left = look(place, another, |place, another| {
+            self.change(|state| state.waiters.look(place, another))
+        })?;
         // A waiter is granted all or nothing, so only a close changes the number that it wants.
         Some(left != REFUSED)
     }
@@ -235,7 +241,9 @@ mod models {
             holder.join().expect("it does not panic");
             let granted = match entry {
                 Entry::Granted => true,
-                Entry::Waits(place) => semaphore.look(&mut Some(place), &mut Another::none()).is_some(),
+                Entry::Waits(place) => {
+                    semaphore.look(&mut Some(place), &mut Another::none()).is_some()
+                }
                 Entry::Closed => false,
             };
             assert!(granted, "a free lock has no waiter");

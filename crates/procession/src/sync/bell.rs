@@ -130,12 +130,22 @@ impl<S, const MUTATION: u8> Bell<S, MUTATION> {
             let rings = self.change(|ringing| change(&mut ringing.about));
             return if rings { self.change(Ringing::ring_all) } else { Woken::default() };
         }
-        self.change(|ringing| if change(&mut ringing.about) { ringing.ring_all() } else { Woken::default() })
+        self.change(
+            |ringing| {
+                if change(&mut ringing.about) { ringing.ring_all() } else { Woken::default() }
+            },
+        )
     }
 
     /// Returns the notice of a waiter that was served, and frees its place.
-    pub(crate) fn look(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Notice> {
-        look(place, another, |place, another| self.change(|ringing| ringing.waiters.look(place, another)))
+    pub(crate) fn look(
+        &self,
+        place: &mut Option<Place>,
+        another: &mut Another<'_>,
+    ) -> Option<Notice> {
+        look(place, another, |place, another| {
+            self.change(|ringing| ringing.waiters.look(place, another))
+        })
     }
 
     /// Removes a waiter; see [`Ringing::leave`].

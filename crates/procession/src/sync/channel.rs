@@ -209,11 +209,17 @@ impl<T> Sender<T> {
     /// # Errors
     /// Returns [`SendTimeoutError`] with the message if the timeout elapses first or the channel is
     /// closed.
-    pub async fn send_timeout(&self, message: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
+    pub async fn send_timeout(
+        &self,
+        message: T,
+        timeout: Duration,
+    ) -> Result<(), SendTimeoutError<T>> {
         let mut sending = self.send(message);
         match time::timeout(timeout, &mut sending).await {
             Ok(sent) => sent.map_err(|error| SendTimeoutError::Closed(error.0)),
-            Err(_) => sending.take_back().map_or(Ok(()), |message| Err(SendTimeoutError::Elapsed(message))),
+            Err(_) => sending
+                .take_back()
+                .map_or(Ok(()), |message| Err(SendTimeoutError::Elapsed(message))),
         }
     }
 
@@ -308,13 +314,19 @@ impl<T> Receiver<T> {
 
 impl<T> fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender").field("len", &self.len()).field("closed", &self.is_closed()).finish()
+        f.debug_struct("Sender")
+            .field("len", &self.len())
+            .field("closed", &self.is_closed())
+            .finish()
     }
 }
 
 impl<T> fmt::Debug for Receiver<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver").field("len", &self.len()).field("closed", &self.is_closed()).finish()
+        f.debug_struct("Receiver")
+            .field("len", &self.len())
+            .field("closed", &self.is_closed())
+            .finish()
     }
 }
 
@@ -368,7 +380,9 @@ impl<T> Future for Sending<'_, T> {
                     wake(waiter);
                     return Poll::Ready(Ok(()));
                 }
-                Err(Refused::Closed(message) | Refused::Full(message)) => return Poll::Ready(Err(SendError(message))),
+                Err(Refused::Closed(message) | Refused::Full(message)) => {
+                    return Poll::Ready(Err(SendError(message)));
+                }
                 Ok(Sent::Waits(place)) => send.place = Some(place),
             }
         } else if let Some(went) = core.look_sender(&mut send.place, &mut another) {

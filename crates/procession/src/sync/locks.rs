@@ -94,7 +94,10 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// # Errors
     /// Returns [`Elapsed`](crate::Elapsed) if the timeout elapses first.
-    pub async fn lock_timeout(&self, timeout: Duration) -> Result<MutexGuard<'_, T>, crate::Elapsed> {
+    pub async fn lock_timeout(
+        &self,
+        timeout: Duration,
+    ) -> Result<MutexGuard<'_, T>, crate::Elapsed> {
         time::timeout(timeout, self.lock()).await
     }
 

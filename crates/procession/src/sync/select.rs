@@ -125,7 +125,12 @@ impl<'a, R> Select<'a, R> {
         message: T,
         then: impl FnOnce(Result<(), SendError<T>>) -> R + Send + 'a,
     ) -> Self {
-        self.arms.push(Box::new(SendArm { sender, message: Some(message), then: Some(then), place: None }));
+        self.arms.push(Box::new(SendArm {
+            sender,
+            message: Some(message),
+            then: Some(then),
+            place: None,
+        }));
         self
     }
 
@@ -251,7 +256,11 @@ impl<R> Future for Select<'_, R> {
                 return Poll::Ready(default());
             }
             let choice = Arc::new(Choice::new(task.waker().clone()));
-            let waits = select.arms.iter_mut().enumerate().all(|(number, arm)| arm.enlist(&choice, number as u32));
+            let waits = select
+                .arms
+                .iter_mut()
+                .enumerate()
+                .all(|(number, arm)| arm.enlist(&choice, number as u32));
             select.choice = Some(choice);
             if waits {
                 current::note_waiting(Waiting::CHANNEL);
@@ -303,7 +312,8 @@ impl<T, R, F: FnOnce(Option<T>) -> R> Arm<R> for ReceiveArm<'_, T, F> {
     }
 
     fn fetch(&mut self) -> Option<R> {
-        let message = self.receiver.channel().core.look_receiver(&mut self.place, &mut Another::none())?;
+        let message =
+            self.receiver.channel().core.look_receiver(&mut self.place, &mut Another::none())?;
         self.then.take().map(|then| then(message))
     }
 }

@@ -303,7 +303,12 @@ impl<T> Waiters<T> {
     /// Appends a waiter to the queue.
     pub(crate) fn push(&mut self, waiter: Who, content: T) -> Place {
         let place = if self.free == NOWHERE {
-            self.nodes.push(Node { before: self.last, after: NOWHERE, waiter: Some(waiter), content: Some(content) });
+            self.nodes.push(Node {
+                before: self.last,
+                after: NOWHERE,
+                waiter: Some(waiter),
+                content: Some(content),
+            });
             // Fits in 32 bits: 2^32 waiters would need as many wakers in memory.
             (self.nodes.len() - 1) as u32
         } else {
@@ -371,7 +376,8 @@ impl<T> Waiters<T> {
         while let Some(node) = self.nodes.get(place as usize) {
             match &node.waiter {
                 Some(Who::Arm(choice, _)) => {
-                    if own.is_none_or(|own| !Arc::ptr_eq(own, choice)) && choice.chosen().is_none() {
+                    if own.is_none_or(|own| !Arc::ptr_eq(own, choice)) && choice.chosen().is_none()
+                    {
                         return true;
                     }
                 }
@@ -508,7 +514,8 @@ mod tests {
     #[test]
     fn places_of_a_crowd_are_given_back() {
         let mut waiters = Waiters::new();
-        let places: Vec<_> = (0..10 * PLACES_KEPT).map(|number| waiters.push(alone(), number)).collect();
+        let places: Vec<_> =
+            (0..10 * PLACES_KEPT).map(|number| waiters.push(alone(), number)).collect();
         for (number, place) in places.into_iter().enumerate() {
             assert_eq!(waiters.remove(place).0, number);
         }

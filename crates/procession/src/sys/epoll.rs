@@ -81,7 +81,11 @@ impl Kernel {
     /// Waits for events for at most `timeout`, and adds at most [`BATCH_MAX`] of them to `events`.
     /// `None` waits without a limit. Events that have already happened are returned at once. The
     /// wait may end early without events, because of the bell or a signal.
-    pub(crate) fn wait(&self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+    pub(crate) fn wait(
+        &self,
+        timeout: Option<Duration>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
         const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let waits = timeout != Some(Duration::ZERO);
         let at_once = match timeout {

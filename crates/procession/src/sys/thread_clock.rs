@@ -20,7 +20,9 @@ pub(super) fn processor_time(thread: u32) -> Option<u64> {
     // SAFETY: [written] `time` is a `timespec` of this function.
     let answer = unsafe { libc::clock_gettime(clock, &raw mut time) };
     // Neither part of a processor time is negative.
-    (answer == 0).then_some((time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64))
+    (answer == 0).then_some(
+        (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64),
+    )
 }
 
 #[cfg(test)]

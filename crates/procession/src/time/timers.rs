@@ -1,18 +1,21 @@
-//! The timers of a worker: an indexed heap that its owner changes directly, and an inbox for everybody else.
+//! The timers of a worker: an indexed heap that its owner changes directly, and an inbox for
+//! everybody else.
 //!
 //! # Timer protocol
 //!
 //! ## Problem
-//! Timers are added, reset and deleted all the time, mostly by the worker that owns them, and hardly ever fire. Now and then
-//! another thread deletes one, resets it, or fires those of a worker that is stuck. A delete and a firing meet: both happen, or
-//! the action is used twice. A reset to later and a firing meet: the timer fires early. A reset to earlier comes while somebody
-//! else works at the heap: it is lost. Go (1.14 to 1.22) gave each timer ten states, of which several were some thread's business
-//! alone, and whoever met one of those had to spin until that thread was done; when it was preempted, or was the spinning thread
-//! itself, that was for ever.
+//! Timers are added, reset and deleted all the time, mostly by the worker that owns them, and
+//! hardly ever fire. Now and then another thread deletes one, resets it, or fires those of a worker
+//! that is stuck. A delete and a firing meet: both happen, or the action is used twice. A reset to
+//! later and a firing meet: the timer fires early. A reset to earlier comes while somebody else
+//! works at the heap: it is lost. Go (1.14 to 1.22) gave each timer ten states, of which several
+//! were some thread's business alone, and whoever met one of those had to spin until that thread
+//! was done; when it was preempted, or was the spinning thread itself, that was for ever.
 //!
 //! ## States
-//! The *lock* guards the heap and the free list. A timer lives in a *slot*, whose word is `generation:32 | edition:24 | flags:8` and
-//! is changed by compare-and-swap, with or without the lock (`process/slot.rs`). A thread that is at a slot without the lock is its *visitor*.
+//! The *lock* guards the heap and the free list. A timer lives in a *slot*, whose word is
+//! `generation:32 | edition:24 | flags:8` and is changed by compare-and-swap, with or without the
+//! lock (`process/slot.rs`). A thread that is at a slot without the lock is its *visitor*.
 //!
 //! | state | flags | meaning |
 //! |---|---|---|
@@ -21,7 +24,8 @@
 //! | ticking | `PENDING` without `SPARE`, and a period | one of the above, and a thread that took its tick is making a clone |
 //! | ended | not `PENDING` | it has fired or was deleted, and its generation is over: its id is stale. With `TAKING`, a visitor is moving the actions out; with `QUEUED`, the slot waits to be freed |
 //!
-//! Beside the heap, `early` and `inbox` take what is done without the lock. `earliest` and `early` together are what `next` says.
+//! Beside the heap, `early` and `inbox` take what is done without the lock. `earliest` and `early`
+//! together are what `next` says.
 //!
 //! ## Operations
 //! What each does, by the state that it finds, and what it does when another thread has the lock.
@@ -36,89 +40,111 @@
 //! | adjust | | gives it a key no later than its deadline | as unsettled | frees the slot, or leaves that to its visitor | waits |
 //! | run | if due, `Fire`, or `Tick` and the next deadline; else raises its key | removes the key: not fired before it is settled | if due: missed, the next deadline | removes the key | does nothing |
 //!
-//! No operation waits for a visitor, and nothing of an action runs under the lock. What runs under it is bounded: a few sifts, 64
-//! entries of the inbox (but an add at the limit looks for a slot in all of it), a page of new slots. In a periodic timer's tick, `run`
-//! waits for the lock once, to give the spare back.
+//! No operation waits for a visitor, and nothing of an action runs under the lock. What runs under
+//! it is bounded: a few sifts, 64 entries of the inbox (but an add at the limit looks for a slot in
+//! all of it), a page of new slots. In a periodic timer's tick, `run` waits for the lock once, to
+//! give the spare back.
 //!
 //! ## Steps
-//! - `Arm` (lock): fill the cells of a free slot · store the word, `PENDING`. `Publish` (lock): store `earliest`.
-//! - `End`: CAS to the next generation without flags, but `RESETTING` and `QUEUED` stay, and without the lock `TAKING` is set ·
-//!   move the actions out. `Fire` (lock): the same, from a settled word only.
-//! - `Tick` (lock): CAS `SPARE` away from a settled word · move the spare out · CAS the deadline from the one that was due to
-//!   the next. Without the lock: clone. `Return` (lock): fill the cell · CAS `SPARE` back, if generation and edition are still
-//!   the same.
-//! - `Replace` (lock): CAS `SPARE` away, move the old spare out · fill the other cell · CAS the edition up, which makes the
-//!   other cell the current one · move the old action out · fill its cell with the new spare, CAS `SPARE` back.
-//! - `Begin`: CAS `RESETTING`, unless it is set. `Leave`: CAS `RESETTING` or `TAKING` away and `QUEUED` in · if `QUEUED` was
-//!   not set, `Push`: CAS the slot onto the inbox. `Lower` (after a reset): `early` becomes at most the deadline.
-//! - `Fetch` (lock): store `earliest` at most `early` · `Raise`: CAS `early` from what was read to never · swap the inbox for
-//!   an empty one. `Unqueue` (lock): CAS `QUEUED` away · then read flags and deadline, and settle the slot.
+//! - `Arm` (lock): fill the cells of a free slot · store the word, `PENDING`. `Publish` (lock):
+//!   store `earliest`.
+//! - `End`: CAS to the next generation without flags, but `RESETTING` and `QUEUED` stay, and
+//!   without the lock `TAKING` is set · move the actions out. `Fire` (lock): the same, from a
+//!   settled word only.
+//! - `Tick` (lock): CAS `SPARE` away from a settled word · move the spare out · CAS the deadline
+//!   from the one that was due to the next. Without the lock: clone. `Return` (lock): fill the cell
+//!   · CAS `SPARE` back, if generation and edition are still the same.
+//! - `Replace` (lock): CAS `SPARE` away, move the old spare out · fill the other cell · CAS the
+//!   edition up, which makes the other cell the current one · move the old action out · fill its
+//!   cell with the new spare, CAS `SPARE` back.
+//! - `Begin`: CAS `RESETTING`, unless it is set. `Leave`: CAS `RESETTING` or `TAKING` away and
+//!   `QUEUED` in · if `QUEUED` was not set, `Push`: CAS the slot onto the inbox. `Lower` (after a
+//!   reset): `early` becomes at most the deadline.
+//! - `Fetch` (lock): store `earliest` at most `early` · `Raise`: CAS `early` from what was read to
+//!   never · swap the inbox for an empty one. `Unqueue` (lock): CAS `QUEUED` away · then read flags
+//!   and deadline, and settle the slot.
 //!
 //! ## Why it works
-//! - *A delete and a firing exclude each other.* `End` and `Fire` are successful CASes from the same generation of one word to
-//!   the next.
-//! - *Never early.* `Fire` and `Tick` start from a settled word. While one thread holds the lock, a reset without it changes
-//!   that word for good: `QUEUED` stays until somebody with the lock clears it. So if the CAS succeeds, the deadline that was
-//!   read after the word is the one that counts. Generation and flags cannot come back meanwhile, so there is no ABA.
-//! - *Exactly once.* The lock lets one thread at a time take from the heap. A tick is taken with its spare, and there is one.
-//! - *No reset is lost.* The deadline is stored before `Leave` sets `QUEUED`, and read after `Unqueue` clears it. Either
-//!   `Unqueue` sees the deadline, or `Leave` finds the slot not queued, and pushes it again. A key may disappear from the heap
-//!   because its timer is unsettled; its visitor pushes it, at the latest when it leaves. Of two resets without the lock at
-//!   once, the second to begin does nothing: the first has not returned, so it may as well be the later one, and nothing fires
-//!   between the two.
-//! - *Each slot is queued once.* The thread whose `Leave` sets `QUEUED` pushes; `Unqueue` clears it after the slot has left the
-//!   list.
-//! - *No slot is used again while somebody is at it.* `RESETTING` and `TAKING` outlive the timer. A slot is free when none of
-//!   them is set, nor `QUEUED`; whoever clears the last of the two sets `QUEUED`, so that somebody with the lock comes to free
-//!   it.
-//! - *A pending timer is whole.* A tick and a replacement move the spare and the other cell, never the current one. So a delete
-//!   always finds the action, at once. A spare that comes back to another timer, or to another edition, is refused.
+//! - *A delete and a firing exclude each other.* `End` and `Fire` are successful CASes from the
+//!   same generation of one word to the next.
+//! - *Never early.* `Fire` and `Tick` start from a settled word. While one thread holds the lock, a
+//!   reset without it changes that word for good: `QUEUED` stays until somebody with the lock
+//!   clears it. So if the CAS succeeds, the deadline that was read after the word is the one that
+//!   counts. Generation and flags cannot come back meanwhile, so there is no ABA.
+//! - *Exactly once.* The lock lets one thread at a time take from the heap. A tick is taken with
+//!   its spare, and there is one.
+//! - *No reset is lost.* The deadline is stored before `Leave` sets `QUEUED`, and read after
+//!   `Unqueue` clears it. Either `Unqueue` sees the deadline, or `Leave` finds the slot not queued,
+//!   and pushes it again. A key may disappear from the heap because its timer is unsettled; its
+//!   visitor pushes it, at the latest when it leaves. Of two resets without the lock at once, the
+//!   second to begin does nothing: the first has not returned, so it may as well be the later one,
+//!   and nothing fires between the two.
+//! - *Each slot is queued once.* The thread whose `Leave` sets `QUEUED` pushes; `Unqueue` clears it
+//!   after the slot has left the list.
+//! - *No slot is used again while somebody is at it.* `RESETTING` and `TAKING` outlive the timer. A
+//!   slot is free when none of them is set, nor `QUEUED`; whoever clears the last of the two sets
+//!   `QUEUED`, so that somebody with the lock comes to free it.
+//! - *A pending timer is whole.* A tick and a replacement move the spare and the other cell, never
+//!   the current one. So a delete always finds the action, at once. A spare that comes back to
+//!   another timer, or to another edition, is refused.
 //!
 //! ## Deadline and sleeper
-//! Whoever sets a deadline, if the result says `earliest`: fence(SeqCst), then look for a sleeper. Whoever goes to sleep: announce it,
-//! fence(SeqCst), then read `next`. The two fences are ordered: either the sleeper reads a time no later than the deadline, or the
-//! other sees it, and wakes it. `keeper.rs` has both fences. A worker that sets a timer of its own looks whether it still has its permit: if it
-//! does, it reads `next` itself before it sleeps.
+//! Whoever sets a deadline, if the result says `earliest`: fence(SeqCst), then look for a sleeper.
+//! Whoever goes to sleep: announce it, fence(SeqCst), then read `next`. The two fences are ordered:
+//! either the sleeper reads a time no later than the deadline, or the other sees it, and wakes it.
+//! `keeper.rs` has both fences. A worker that sets a timer of its own looks whether it still has
+//! its permit: if it does, it reads `next` itself before it sleeps.
 //!
-//! What the sleeper reads is no later than the deadline because `earliest` is stored under the lock, after the key is in the heap, and
-//! `early` is lowered after the slot is in the inbox. So whoever finds `early` low finds the slot, and takes it over with `early`: first
-//! `earliest` goes down, then `early` up. `next` reads them in the other order. `early` is not raised while entries of an earlier
-//! fetch are unsettled, and `earliest` stays at most `floor`, which is what `early` was.
+//! What the sleeper reads is no later than the deadline because `earliest` is stored under the
+//! lock, after the key is in the heap, and `early` is lowered after the slot is in the inbox. So
+//! whoever finds `early` low finds the slot, and takes it over with `early`: first `earliest` goes
+//! down, then `early` up. `next` reads them in the other order. `early` is not raised while entries
+//! of an earlier fetch are unsettled, and `earliest` stays at most `floor`, which is what `early`
+//! was.
 //!
-//! With the lock, a deadline is not reported as the earliest if the heap has an earlier one. Whoever set that one reported it, unless it
-//! was the worker that owns the heap, in a step with a permit. Then that worker reads `next` before it sleeps; and if it loses its permit
-//! before, whoever gets the permit does, before it sleeps. Without the lock a deadline always is reported: a sleeper may have read a later `earliest` than the thread that sets the deadline would.
+//! With the lock, a deadline is not reported as the earliest if the heap has an earlier one.
+//! Whoever set that one reported it, unless it was the worker that owns the heap, in a step with a
+//! permit. Then that worker reads `next` before it sleeps; and if it loses its permit before,
+//! whoever gets the permit does, before it sleeps. Without the lock a deadline always is reported:
+//! a sleeper may have read a later `earliest` than the thread that sets the deadline would.
 //!
 //! ## Room
-//! At the limit an add is refused, and whoever asked may want to wait for room. It leaves word, fence(SeqCst), and tries once more.
-//! After a delete, a reset and a run that has fired, the caller looks whether word was left. With the lock no fence is needed
-//! there: either the second try takes the lock later, and finds the slot free; or it took the lock before, and then its word is seen. A
-//! delete and a reset without the lock pass a fence(SeqCst) when the slot is in the inbox. Either the second try finds it there, or
-//! the caller finds the word. A reset frees no slot but may be the last to leave that of a timer that was deleted meanwhile, so it looks
-//! as well.
+//! At the limit an add is refused, and whoever asked may want to wait for room. It leaves word,
+//! fence(SeqCst), and tries once more. After a delete, a reset and a run that has fired, the caller
+//! looks whether word was left. With the lock no fence is needed there: either the second try takes
+//! the lock later, and finds the slot free; or it took the lock before, and then its word is seen.
+//! A delete and a reset without the lock pass a fence(SeqCst) when the slot is in the inbox. Either
+//! the second try finds it there, or the caller finds the word. A reset frees no slot but may be
+//! the last to leave that of a timer that was deleted meanwhile, so it looks as well.
 //!
 //! ## Allowed
-//! - `next` is too early after a delete without the lock or a reset to later. The sleeper wakes, runs, finds nothing due, and
-//!   `next` has become right; or `clean` makes it right before.
-//! - A timer is not fired while a thread is between `Begin` and `Leave` at it, whatever its deadline was. If that thread is
-//!   preempted there, this one timer is late.
+//! - `next` is too early after a delete without the lock or a reset to later. The sleeper wakes,
+//!   runs, finds nothing due, and `next` has become right; or `clean` makes it right before.
+//! - A timer is not fired while a thread is between `Begin` and `Leave` at it, whatever its
+//!   deadline was. If that thread is preempted there, this one timer is late.
 //! - A tick is missed if the clone of the one before takes longer than a period.
-//! - If more than 64 slots are in the inbox, the timers of some may fire after others that were due later.
+//! - If more than 64 slots are in the inbox, the timers of some may fire after others that were due
+//!   later.
 //! - At the limit, an add may be refused while a deleter is still at the last slot.
-//! - A slot whose 2^32 - 1 generations are used up is retired, and lowers the limit: of a million timers a second, one in an
-//!   hour.
-//! - A clone that takes as long as exactly 2^24 replacements of its timer's action comes back as the spare of the wrong one.
+//! - A slot whose 2^32 - 1 generations are used up is retired, and lowers the limit: of a million
+//!   timers a second, one in an hour.
+//! - A clone that takes as long as exactly 2^24 replacements of its timer's action comes back as
+//!   the spare of the wrong one.
 //! - Memory stays as for the most timers there ever were: a cache line each, and 24 bytes of heap.
 //!
 //! ## Rejected
-//! - Go's ten states (see below). Go's later lock for each timer: two read-modify-writes more for each operation.
-//! - Claiming several due timers under one lock: saves some 5 ns a firing, but what is claimed can be neither deleted nor fired
-//!   by others while the first action runs, which may be long.
-//! - The actions under the lock, so that no code is unsafe: a delete that finds the lock taken could not return the action.
-//! - One cell, out of which the runner clones: a delete meanwhile finds no action, and cannot say whether it prevented
-//!   anything.
-//! - The deadline as the state word (tokio): a stale id meets the next timer of its slot with the same deadline, and resets it.
-//! - An add through the inbox: slots would have to be allocated without the lock. Adds are the owner's.
+//! - Go's ten states (see below). Go's later lock for each timer: two read-modify-writes more for
+//!   each operation.
+//! - Claiming several due timers under one lock: saves some 5 ns a firing, but what is claimed can
+//!   be neither deleted nor fired by others while the first action runs, which may be long.
+//! - The actions under the lock, so that no code is unsafe: a delete that finds the lock taken
+//!   could not return the action.
+//! - One cell, out of which the runner clones: a delete meanwhile finds no action, and cannot say
+//!   whether it prevented anything.
+//! - The deadline as the state word (tokio): a stale id meets the next timer of its slot with the
+//!   same deadline, and resets it.
+//! - An add through the inbox: slots would have to be allocated without the lock. Adds are the
+//!   owner's.
 //!
 //! ## Go's ten states
 //! | Go 1.14 to 1.22 | here |
@@ -132,19 +158,23 @@
 //! | ModifiedEarlier | unsettled: settled one by one from the inbox, where Go sweeps over all timers |
 //! | ModifiedLater | settled, with a deadline later than its key |
 //!
-//! What Go panics or throws on cannot be said here: a deadline is unsigned, and one of 0 is due at once; a period is not 0.
+//! What Go panics or throws on cannot be said here: a deadline is unsigned, and one of 0 is due at
+//! once; a period is not 0.
 //!
 //! ## Invariants
-//! - `[free]` a slot in the free list, or not yet used, has no timer and no visitor, and is not queued: only the lock's holder
-//!   uses it.
-//! - `[lock]` whoever has a reference to the ledger holds the lock of its timers, and uses it for their slots only.
-//! - `[cells]` the current cell is filled while `PENDING`, the other one while `SPARE`. Whoever clears such a flag has the
-//!   cell, until it is empty; without the lock, `TAKING` keeps the slot from being free so long. While a timer is pending
-//!   without `SPARE`, the other cell is empty, and belongs to the lock's holder.
+//! - `[free]` a slot in the free list, or not yet used, has no timer and no visitor, and is not
+//!   queued: only the lock's holder uses it.
+//! - `[lock]` whoever has a reference to the ledger holds the lock of its timers, and uses it for
+//!   their slots only.
+//! - `[cells]` the current cell is filled while `PENDING`, the other one while `SPARE`. Whoever
+//!   clears such a flag has the cell, until it is empty; without the lock, `TAKING` keeps the slot
+//!   from being free so long. While a timer is pending without `SPARE`, the other cell is empty,
+//!   and belongs to the lock's holder.
 //!
 //! ## Checked by
-//! `models::*`, each with canaries: the table is in `models.rs`. `tests::any_operations_do_as_on_a_list` for sequences of operations, with
-//! and without the lock; `tests::four_threads_lose_and_double_nothing`.
+//! `models::*`, each with canaries: the table is in `models.rs`.
+//! `tests::any_operations_do_as_on_a_list` for sequences of operations, with and without the lock;
+//! `tests::four_threads_lose_and_double_nothing`.
 
 mod heap;
 #[cfg(all(test, procession_loom))]
@@ -213,10 +243,12 @@ mod mutation {
     pub(super) const RESET_WITHOUT_FENCE: u8 = 21;
 }
 
-/// Firings in one pass of `run`; then the worker looks at its run queues again. Erlang's bound is 100.
+/// Firings in one pass of `run`; then the worker looks at its run queues again. Erlang's bound is
+/// 100.
 const FIRINGS_MAX: u32 = 128;
 
-/// Entries put right under one hold of the lock: some 5 us, as long as another thread may have to wait for it.
+/// Entries put right under one hold of the lock: some 5 us, as long as another thread may have to
+/// wait for it.
 const PORTION: u32 = 64;
 
 /// The link that ends the inbox. A slot's link is its number plus 1.
@@ -234,7 +266,8 @@ pub(crate) struct TimerId {
 #[must_use]
 pub(crate) struct Armed {
     pub(crate) id: TimerId,
-    /// Whether it may be the earliest of all, so that whoever sleeps until the earliest deadline has to be woken.
+    /// Whether it may be the earliest of all, so that whoever sleeps until the earliest deadline
+    /// has to be woken.
     pub(crate) earliest: bool,
 }
 
@@ -276,7 +309,8 @@ pub(crate) struct Ran {
     pub(crate) more: bool,
 }
 
-/// What became of the timers. While no operation is under way, `armed = fired + cancelled + pending`.
+/// What became of the timers. While no operation is under way,
+/// `armed = fired + cancelled + pending`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) armed: u64,
@@ -292,7 +326,8 @@ pub(crate) struct Counts {
 #[derive(Debug)]
 struct Ledger {
     heap: Heap,
-    /// Slots that hold nothing, the warmest last. Has room for all slots, so that nothing is allocated when a timer ends.
+    /// Slots that hold nothing, the warmest last. Has room for all slots, so that nothing is
+    /// allocated when a timer ends.
     free: Vec<u32>,
     /// Slots ever used; those behind are new.
     made: u32,
@@ -313,8 +348,8 @@ struct Ledger {
 struct Outside {
     /// No later than any deadline in the heap and the backlog. Stored under the lock.
     earliest: AtomicU64,
-    /// No later than any deadline that was set without the lock and has not been fetched. Lowered by those who set them, raised
-    /// under the lock.
+    /// No later than any deadline that was set without the lock and has not been fetched. Lowered
+    /// by those who set them, raised under the lock.
     early: AtomicU64,
     /// The link of the slot that was pushed last.
     inbox: AtomicU32,
@@ -322,14 +357,15 @@ struct Outside {
     cancelled: AtomicU64,
 }
 
-/// Keeps what others read apart from the lock, which the owner writes at each operation: two cache lines, because processors
-/// prefetch them in pairs.
+/// Keeps what others read apart from the lock, which the owner writes at each operation: two cache
+/// lines, because processors prefetch them in pairs.
 #[repr(align(128))]
 struct Apart<T>(T);
 
 /// The timers of one worker. Any thread may use them; it is fastest for the owner.
 ///
-/// `A` is what is done when a timer fires. Nothing of it (`Clone`, `Drop`) runs under the lock, so it may use the same timers.
+/// `A` is what is done when a timer fires. Nothing of it (`Clone`, `Drop`) runs under the lock, so
+/// it may use the same timers.
 pub(crate) struct Timers<A, const MUTATION: u8 = { mutation::SOUND }> {
     ledger: Apart<Lock<Ledger>>,
     outside: Apart<Outside>,
@@ -344,15 +380,16 @@ enum Due<'a, A, const MUTATION: u8> {
 }
 
 impl<A> Timers<A> {
-    /// No timers yet, and at most `limit` at a time. What it takes at once is 16 bytes for each 1024 of these.
+    /// No timers yet, and at most `limit` at a time. What it takes at once is 16 bytes for each
+    /// 1024 of these.
     pub(crate) fn new(limit: u32) -> Self {
         Self::starting_at(limit, 0, 0)
     }
 }
 
 impl<A, const MUTATION: u8> Timers<A, MUTATION> {
-    /// Timers whose slots have already had `generation` timers, and that have seen `sequence` in all, so that tests reach the ends
-    /// of the counters.
+    /// Timers whose slots have already had `generation` timers, and that have seen `sequence` in
+    /// all, so that tests reach the ends of the counters.
     fn starting_at(limit: u32, generation: u32, sequence: u32) -> Self {
         // Links and positions are slot numbers plus a little, in 32 bits.
         let limit = limit.min(u32::MAX - 8);
@@ -374,7 +411,12 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             inbox: AtomicU32::new(EMPTY),
             cancelled: AtomicU64::new(0),
         };
-        Self { ledger: Apart(Lock::new(ledger)), outside: Apart(outside), table: Table::new(limit, generation), limit }
+        Self {
+            ledger: Apart(Lock::new(ledger)),
+            outside: Apart(outside),
+            table: Table::new(limit, generation),
+            limit,
+        }
     }
 
     fn lock(&self) -> Guard<'_, Ledger> {
@@ -393,26 +435,35 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
 
     /// No timer is due before this time; `u64::MAX` if none will ever be.
     ///
-    /// It may be too early (*Allowed*), but it is never later than a deadline that was set before (*Deadline and sleeper*).
+    /// It may be too early (*Allowed*), but it is never later than a deadline that was set before
+    /// (*Deadline and sleeper*).
     #[inline]
     pub(crate) fn next(&self) -> u64 {
-        // Ordering: Acquire pairs with the Release of `Raise`; whoever sees `early` raised sees `earliest` lowered.
+        // Ordering: Acquire pairs with the Release of `Raise`; whoever sees `early` raised sees
+        // `earliest` lowered.
         let early = self.outside.0.early.load(Acquire);
-        // Relaxed: the caller's fence orders it (*Deadline and sleeper*), and whoever acts on it takes the lock.
+        // Relaxed: the caller's fence orders it (*Deadline and sleeper*), and whoever acts on it
+        // takes the lock.
         early.min(self.outside.0.earliest.load(Relaxed))
     }
 
-    /// Adds a timer that fires at `when`, and then in every `period` if there is one. The action of such a timer is cloned here, and
-    /// again for each tick.
+    /// Adds a timer that fires at `when`, and then in every `period` if there is one. The action of
+    /// such a timer is cloned here, and again for each tick.
     ///
     /// # Errors
     /// [`Refused`] returns the action if the limit is reached.
     ///
     /// # Blocking
     /// Waits for the lock.
-    // Inlined whatever its size: its result, too large for registers, would pass through memory (2 of 33 ns for add and delete).
+    // Inlined whatever its size: its result, too large for registers, would pass through memory (2
+    // of 33 ns for add and delete).
     #[inline(always)]
-    pub(crate) fn add(&self, when: u64, period: Option<NonZeroU64>, action: A) -> Result<Armed, Refused<A>>
+    pub(crate) fn add(
+        &self,
+        when: u64,
+        period: Option<NonZeroU64>,
+        action: A,
+    ) -> Result<Armed, Refused<A>>
     where
         A: Clone,
     {
@@ -507,7 +558,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             Begun::Stale => return None,
         }
         let must_push = slot.end_reset(when);
-        // Ordering: Release pairs with the Acquire of `Raise`; whoever raises `early` finds the slot in the inbox.
+        // Ordering: Release pairs with the Acquire of `Raise`; whoever raises `early` finds the
+        // slot in the inbox.
         let lower = || self.outside.0.early.fetch_min(when, Release);
         if MUTATION == mutation::LOWER_BEFORE_PUSH {
             lower();
@@ -522,14 +574,17 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             // *Room*
             fence(SeqCst);
         }
-        // `earliest` is no help: a sleeper may have read a later value of it than this thread would.
+        // `earliest` is no help: a sleeper may have read a later value of it than this thread
+        // would.
         Some(Rearmed { earliest: true })
     }
 
-    /// Changes deadline, period and action of a timer. A tick that a thread has already taken still comes with the old action.
+    /// Changes deadline, period and action of a timer. A tick that a thread has already taken still
+    /// comes with the old action.
     ///
     /// # Errors
-    /// [`Refused`] returns the new action if the timer is not pending any more: then nothing changed.
+    /// [`Refused`] returns the new action if the timer is not pending any more: then nothing
+    /// changed.
     ///
     /// # Blocking
     /// Waits for the lock.
@@ -557,7 +612,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         }
     }
 
-    /// Hands the actions of the timers that are due at `now` to `fire`, in the order of their deadlines, at most 128.
+    /// Hands the actions of the timers that are due at `now` to `fire`, in the order of their
+    /// deadlines, at most 128.
     ///
     /// # Blocking
     /// Does nothing if another thread has the lock; waits for it only to end a tick.
@@ -567,7 +623,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
     {
         let mut fired = 0;
         while fired < FIRINGS_MAX && self.is_due(now) {
-            // One at a time: what is not taken yet can be fired by others, and deleted, whatever `fire` does meanwhile.
+            // One at a time: what is not taken yet can be fired by others, and deleted, whatever
+            // `fire` does meanwhile.
             let due = self.try_lock().and_then(|mut ledger| self.take_due(&mut ledger, now));
             match due {
                 None => break,
@@ -593,7 +650,11 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             let Some(key) = ledger.heap.first().filter(|key| key.when() <= now) else { break };
             let slot = self.slot(key.slot());
             let (word, when) = (slot.word(), slot.when());
-            let is_settled = if MUTATION == mutation::FIRE_UNSETTLED { word.has_timer() } else { word.is_settled() };
+            let is_settled = if MUTATION == mutation::FIRE_UNSETTLED {
+                word.has_timer()
+            } else {
+                word.is_settled()
+            };
             if !put_right(ledger, key, is_settled, when) {
                 continue;
             }
@@ -626,8 +687,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         due
     }
 
-    /// Settles entries of the inbox, then puts the head of the heap right, at most 64 of both; says how many. After fewer than 64,
-    /// `next` is exact. Does nothing if another thread has the lock.
+    /// Settles entries of the inbox, then puts the head of the heap right, at most 64 of both; says
+    /// how many. After fewer than 64, `next` is exact. Does nothing if another thread has the lock.
     pub(crate) fn clean(&self) -> u32 {
         let Some(mut ledger) = self.try_lock() else { return 0 };
         let mut cleaned = self.settle_some(&mut ledger);
@@ -690,14 +751,23 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         Counts { armed, fired, ticks, cancelled, pending: armed - fired - cancelled }
     }
 
-    /// Under the lock: changes the deadline of a pending timer. Says whether it may be the earliest.
-    fn set_when(&self, ledger: &mut Ledger, number: u32, slot: &Slot<A, MUTATION>, when: u64) -> bool {
-        // If a thread without the lock is resetting the timer, either of the two may come last: it has not returned.
+    /// Under the lock: changes the deadline of a pending timer. Says whether it may be the
+    /// earliest.
+    fn set_when(
+        &self,
+        ledger: &mut Ledger,
+        number: u32,
+        slot: &Slot<A, MUTATION>,
+        when: u64,
+    ) -> bool {
+        // If a thread without the lock is resetting the timer, either of the two may come last: it
+        // has not returned.
         slot.set_when(when);
         self.place(ledger, number, slot, when)
     }
 
-    /// Sees to it that a timer's key is no later than its deadline. Says whether it may be the earliest.
+    /// Sees to it that a timer's key is no later than its deadline. Says whether it may be the
+    /// earliest.
     fn place(&self, ledger: &mut Ledger, number: u32, slot: &Slot<A, MUTATION>, when: u64) -> bool {
         match ledger.heap.when_of(number) {
             Some(bound) if bound <= when => {}
@@ -722,7 +792,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         earliest < before
     }
 
-    /// A slot when the free list is empty: a new one or, at the limit, one that a thread without the lock has left.
+    /// A slot when the free list is empty: a new one or, at the limit, one that a thread without
+    /// the lock has left.
     #[cold]
     fn find_free(&self, ledger: &mut Ledger) -> Option<u32> {
         if ledger.made == self.limit {
@@ -754,8 +825,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
                 inbox.store(link, Release);
                 return;
             }
-            // Ordering: Release pairs with the Acquire of `Fetch`; makes the link visible. Relaxed on failure: what was seen is only
-            // linked to.
+            // Ordering: Release pairs with the Acquire of `Fetch`; makes the link visible. Relaxed
+            // on failure: what was seen is only linked to.
             match inbox.compare_exchange_weak(newest, link, Release, Relaxed) {
                 Ok(_) => return,
                 Err(now) => newest = now,
@@ -768,8 +839,9 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
     fn settle_some(&self, ledger: &mut Ledger) -> u32 {
         let outside = &self.outside.0;
         // Relaxed: what is not visible yet is left for the next.
-        let left =
-            ledger.backlog != EMPTY || outside.inbox.load(Relaxed) != EMPTY || outside.early.load(Relaxed) != NEVER;
+        let left = ledger.backlog != EMPTY
+            || outside.inbox.load(Relaxed) != EMPTY
+            || outside.early.load(Relaxed) != NEVER;
         if left { self.settle_portion(ledger) } else { 0 }
     }
 
@@ -782,7 +854,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             }
             let Some(number) = ledger.backlog.checked_sub(1) else { break };
             let slot = self.slot(number);
-            // Relaxed: acquired by `Fetch`. Before `Unqueue`, after which the slot may be pushed again.
+            // Relaxed: acquired by `Fetch`. Before `Unqueue`, after which the slot may be pushed
+            // again.
             ledger.backlog = slot.next.load(Relaxed);
             let planted = (MUTATION == mutation::READ_BEFORE_UNQUEUE).then(|| slot.when());
             match slot.unqueue() {
@@ -817,28 +890,33 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             if MUTATION != mutation::RAISE_WITHOUT_LOWERING {
                 self.publish(ledger);
             }
-            // Ordering (`Raise`): Release pairs with the Acquire of `next`, as it says. Acquire pairs with the Release of `Lower`; what it
-            // was lowered for is in the inbox.
+            // Ordering (`Raise`): Release pairs with the Acquire of `next`, as it says. Acquire
+            // pairs with the Release of `Lower`; what it was lowered for is in the inbox.
             match outside.early.compare_exchange(early, NEVER, AcqRel, Relaxed) {
                 Ok(_) => break,
                 Err(now) => early = now,
             }
         }
-        // Ordering: Acquire pairs with the Release of `Push`, of every push in the list: their changes form one release sequence.
+        // Ordering: Acquire pairs with the Release of `Push`, of every push in the list: their
+        // changes form one release sequence.
         ledger.backlog = outside.inbox.swap(EMPTY, Acquire);
     }
 }
 
 impl<A, const MUTATION: u8> fmt::Debug for Timers<A, MUTATION> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timers").field("next", &self.next()).field("limit", &self.limit).finish_non_exhaustive()
+        f.debug_struct("Timers")
+            .field("next", &self.next())
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
     }
 }
 
 /// Puts the first key right. Says whether it was: its timer is settled, and due at that time.
 fn put_right(ledger: &mut Ledger, key: Key, is_settled: bool, when: u64) -> bool {
     if !is_settled || when == NEVER {
-        // Whoever is, or was, at the slot without the lock pushes it, if the timer is still pending.
+        // Whoever is, or was, at the slot without the lock pushes it, if the timer is still
+        // pending.
         ledger.heap.remove(key.slot());
         false
     } else if when > key.when() {
@@ -849,7 +927,8 @@ fn put_right(ledger: &mut Ledger, key: Key, is_settled: bool, when: u64) -> bool
     }
 }
 
-/// The first tick after `now` of a timer that was due at `when`: it keeps its phase, and skips what was missed.
+/// The first tick after `now` of a timer that was due at `when`: it keeps its phase, and skips what
+/// was missed.
 fn next_tick(when: u64, period: NonZeroU64, now: u64) -> u64 {
     let missed = now.saturating_sub(when) / period;
     when.saturating_add(period.get().saturating_mul(missed.saturating_add(1)))
@@ -864,7 +943,8 @@ struct Spare<'a, A, const MUTATION: u8> {
 }
 
 impl<A: Clone, const MUTATION: u8> Spare<'_, A, MUTATION> {
-    /// Makes two of it: one to fire, and one that goes back. If `clone` panics, the one there is goes back, and the tick is lost.
+    /// Makes two of it: one to fire, and one that goes back. If `clone` panics, the one there is
+    /// goes back, and the tick is lost.
     fn split(self) -> A {
         self.action.clone().expect("there until it goes back")
     }

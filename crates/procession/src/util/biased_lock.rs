@@ -141,7 +141,10 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T, MUTATION>> {
         // Ordering: Acquire pairs with the Release of `Free`.
-        self.held.compare_exchange(false, true, Acquire, Relaxed).ok().map(|_| Guard { lock: self, value: PhantomData })
+        self.held
+            .compare_exchange(false, true, Acquire, Relaxed)
+            .ok()
+            .map(|_| Guard { lock: self, value: PhantomData })
     }
 
     /// Takes the lock, and waits while it is held.
@@ -174,7 +177,8 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
     /// `Wait`. The system may have interrupted the thread that holds the lock.
     fn wait(&self) -> Guard<'_, T, MUTATION> {
         let bucket = self.bucket();
-        let mut bucket_guard = bucket.mutex.lock().expect("nothing that can panic runs under this lock");
+        let mut bucket_guard =
+            bucket.mutex.lock().expect("nothing that can panic runs under this lock");
         loop {
             self.begin_to_wait();
             if let Some(guard) = self.try_lock() {
@@ -225,7 +229,8 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
         // Multiplied, so that addresses at equal distances get different buckets (Knuth, The Art of
         // Computer Programming, 6.4).
         let address = std::ptr::from_ref(self).addr() as u64;
-        &BUCKETS[(address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - BUCKET_BITS)) as usize]
+        &BUCKETS
+            [(address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - BUCKET_BITS)) as usize]
     }
 
     #[cfg(procession_loom)]
@@ -313,7 +318,10 @@ mod models {
     /// One thread holds the lock and releases it, while another begins to wait.
     fn free_against_wait<const MUTATION: u8>(has_fences: bool) {
         explore(move || {
-            let lock = Arc::new((Lock::<u32, MUTATION>::with_fences(0, has_fences), AtomicBool::new(false)));
+            let lock = Arc::new((
+                Lock::<u32, MUTATION>::with_fences(0, has_fences),
+                AtomicBool::new(false),
+            ));
             mem::forget(lock.0.try_lock());
             let waiter = {
                 let lock = Arc::clone(&lock);
@@ -453,7 +461,9 @@ mod tests {
                 }
             });
             assert_eq!(*lock.lock(), 4 * HOLDS);
-            assert!(lock.try_lock().is_some_and(|held| *held == 4 * HOLDS && lock.try_lock().is_none()));
+            assert!(
+                lock.try_lock().is_some_and(|held| *held == 4 * HOLDS && lock.try_lock().is_none())
+            );
         }
     }
 }

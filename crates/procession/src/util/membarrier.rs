@@ -52,7 +52,10 @@ mod real {
     /// Passes the heavy fence for a caller that has time. If the system refuses, waits for
     /// [`DRAIN`].
     #[cold]
-    #[expect(clippy::disallowed_methods, reason = "no event tells when a processor has written what it was to store")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "no event tells when a processor has written what it was to store"
+    )]
     pub(crate) fn heavy_at_leisure() {
         if !system::pass() {
             fence(SeqCst);

@@ -3,24 +3,26 @@
 //! # Dozing protocol
 //!
 //! ## Problem
-//! The watchdog sees that nobody runs, and goes to sleep for good; at the same moment a worker leaves its parking lot. Nobody would look
-//! after it. To wake the watchdog at every wake-up of a worker would cost a lock each time.
+//! The watchdog sees that nobody runs, and goes to sleep for good; at the same moment a worker
+//! leaves its parking lot. Nobody would look after it. To wake the watchdog at every wake-up of a
+//! worker would cost a lock each time.
 //!
 //! ## States
 //! One word: whether the watchdog sleeps, or is about to.
 //!
 //! ## Steps
-//! Watchdog: `Doze` raise the word · fence(SeqCst) · look whether anybody is awake; nobody → sleep until a token comes, or for some
-//! milliseconds; lower the word.
-//! Worker that became awake, and whoever claims a seat, which may be late: fence(SeqCst) · `Rouse` if the word is raised, lower it and send
-//! a token.
+//! Watchdog: `Doze` raise the word · fence(SeqCst) · look whether anybody is awake; nobody → sleep
+//! until a token comes, or for some milliseconds; lower the word. Worker that became awake, and
+//! whoever claims a seat, which may be late: fence(SeqCst) · `Rouse` if the word is raised, lower
+//! it and send a token.
 //!
 //! ## Why it works
-//! The two fences are totally ordered. If the watchdog's is first, the worker sees the word raised. If the worker's is first, the watchdog
-//! sees it awake.
+//! The two fences are totally ordered. If the watchdog's is first, the worker sees the word raised.
+//! If the worker's is first, the watchdog sees it awake.
 //!
 //! ## Allowed
-//! A token may come when the watchdog has just found somebody awake: it looks once more than need be.
+//! A token may come when the watchdog has just found somebody awake: it looks once more than need
+//! be.
 //!
 //! ## Checked by
 //! `models::doze_against_rouse`, `models::canary_without_fence`, `models::canary_without_look`.

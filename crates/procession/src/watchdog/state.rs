@@ -82,14 +82,15 @@ pub struct StallSnapshot {
     pub unreported: u64,
     /// How often the watchdog looked.
     pub looks: u64,
-    /// How often a worker was woken, and was not there after 100 us: the system let its thread wait, or start for so long. It was not relied
-    /// on any more.
+    /// How often a worker was woken, and was not there after 100 us: the system let its thread
+    /// wait, or start for so long. It was not relied on any more.
     pub late: u64,
-    /// Stalls of threads whose state the system did not tell, since no descriptors were left or there is no `/proc`. Whether such a
-    /// thread is blocked or computes was decided by its processor time alone.
+    /// Stalls of threads whose state the system did not tell, since no descriptors were left or
+    /// there is no `/proc`. Whether such a thread is blocked or computes was decided by its
+    /// processor time alone.
     pub guessed: u64,
-    /// Threads whose state the watchdog can ask for, whatever becomes of `/proc` and of the limit on descriptors. Each takes one
-    /// descriptor; at most 16 have one.
+    /// Threads whose state the watchdog can ask for, whatever becomes of `/proc` and of the limit
+    /// on descriptors. Each takes one descriptor; at most 16 have one.
     pub watched_threads: u64,
 }
 
@@ -129,7 +130,13 @@ pub(crate) struct Counts {
 impl Watchdog {
     pub(crate) fn new(options: WatchdogOptions) -> Self {
         let is_started = AtomicBool::new(!options.is_on);
-        Self { options, parker: Parker::default(), doze: Doze::default(), is_started, counts: Counts::default() }
+        Self {
+            options,
+            parker: Parker::default(),
+            doze: Doze::default(),
+            is_started,
+            counts: Counts::default(),
+        }
     }
 
     /// The observer, to be dropped.

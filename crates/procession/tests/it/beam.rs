@@ -1,4 +1,5 @@
-//! Scenarios of links, monitors, exits, names and supervisors, whose outcomes are those of the BEAM: `beam/README.md`.
+//! Scenarios of links, monitors, exits, names and supervisors, whose outcomes are those of the
+//! BEAM: `beam/README.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -9,12 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use procession::supervisor::{
-    AutoShutdown, ChildError, ChildKey, ChildSpec, Restart, StartError, Started, Stop, Strategy, Supervisor,
-    SupervisorRef,
+    AutoShutdown, ChildError, ChildKey, ChildSpec, Restart, StartError, Started, Stop, Strategy,
+    Supervisor, SupervisorRef,
 };
 use procession::{
-    Context, Event, Exit, MonitorRef, Named, Pid, Reply, Scheduler, SpawnOptions, exit, register, send, send_exit,
-    sleep, start, whereis,
+    Context, Event, Exit, MonitorRef, Named, Pid, Reply, Scheduler, SpawnOptions, exit, register,
+    send, send_exit, sleep, start, whereis,
 };
 
 use crate::scene::{alive, driven, panic_quietly};
@@ -24,7 +25,8 @@ const SCENARIOS_MIN: usize = 120;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The outcomes on the BEAM: those of the repository, or those that it has just given to `.ci/run beam`.
+/// The outcomes on the BEAM: those of the repository, or those that it has just given to
+/// `.ci/run beam`.
 fn recorded() -> String {
     match env::var_os("PROCESSION_BEAM") {
         Some(path) => fs::read_to_string(path).expect("the step has written it"),
@@ -42,7 +44,10 @@ fn every_scenario_comes_out_as_on_the_beam() {
 #[test]
 fn an_outcome_that_differs_is_found() {
     for (scenario, expected) in [
-        ("start a b -> nothing\na: link b -> nothing\nb: exit boom -> b: ended boom", "a: ended boom; b: ended boom"),
+        (
+            "start a b -> nothing\na: link b -> nothing\nb: exit boom -> b: ended boom",
+            "a: ended boom; b: ended boom",
+        ),
         ("start a -> nothing\na: return -> a: ended shutdown", "a: ended normal"),
         (
             "define root one_for_all 1 never : a worker permanent, b worker permanent -> nothing\n\
@@ -172,7 +177,9 @@ fn actor(mut cx: Context<Ask>, stage: Stage) -> Pin<Box<dyn Future<Output = ()> 
         while let Some(event) = cx.receive_event().await {
             let own = cx.pid();
             match event {
-                Event::Message(Ask::Do(ops)) => ops.into_iter().for_each(|op| act(op, &mut cx, &stage, &mut monitors)),
+                Event::Message(Ask::Do(ops)) => {
+                    ops.into_iter().for_each(|op| act(op, &mut cx, &stage, &mut monitors))
+                }
                 Event::Message(Ask::Text(text)) => stage.see(own, format!("message {text}")),
                 Event::Exit(signal) => {
                     let from = signal.from.expect("only processes send them");
@@ -180,7 +187,10 @@ fn actor(mut cx: Context<Ask>, stage: Stage) -> Pin<Box<dyn Future<Output = ()> 
                 }
                 Event::Down(down) => {
                     let label: &String = &monitors[&down.monitor];
-                    push(&stage.seen, (own, Seen::Of("down", down.pid, format!("{} {label}", why(&down.exit)))));
+                    push(
+                        &stage.seen,
+                        (own, Seen::Of("down", down.pid, format!("{} {label}", why(&down.exit)))),
+                    );
                 }
                 _ => unreachable!("nobody asked for anything else"),
             }
@@ -228,7 +238,9 @@ fn act(op: Op, cx: &mut Context<Ask>, stage: &Stage, monitors: &mut BTreeMap<Mon
         Op::Signal(pid, reason) => drop(send_exit(pid, reason)),
         Op::Kill(pid) => drop(stage.scheduler.terminate(pid)),
         Op::Register(name, pid) => result(register(name, pid).map_or("refused", |()| "true")),
-        Op::Unregister(name) => result(stage.scheduler.unregister(&name).map_or("refused", |_| "true")),
+        Op::Unregister(name) => {
+            result(stage.scheduler.unregister(&name).map_or("refused", |_| "true"))
+        }
         Op::Whereis(name) => match whereis(&name) {
             Some(pid) => push(&stage.seen, (own, Seen::Of("=", pid, String::new()))),
             None => result("nobody"),
@@ -295,7 +307,10 @@ impl Play {
             _ => {
                 let (who, ops) = step.split_once(": ").expect("it says who");
                 let ops = ops.split(", ").map(|op| self.operation(op)).collect();
-                assert!(send(self.pid(who), Ask::Do(ops)).is_ok(), "no step is of an ended process: {step}");
+                assert!(
+                    send(self.pid(who), Ask::Do(ops)).is_ok(),
+                    "no step is of an ended process: {step}"
+                );
                 self.observe()
             }
         }
@@ -322,7 +337,9 @@ impl Play {
             ["spawn_link", name] => spawn(true, None, name, None),
             ["spawn_link", name, "dies", dies] => spawn(true, None, name, Some(dies)),
             ["spawn_monitor", name, label] => spawn(false, Some(label), name, None),
-            ["spawn_monitor", name, label, "dies", dies] => spawn(false, Some(label), name, Some(dies)),
+            ["spawn_monitor", name, label, "dies", dies] => {
+                spawn(false, Some(label), name, Some(dies))
+            }
             ["link", name] => Op::Link(self.pid(name)),
             ["unlink", name] => Op::Unlink(self.pid(name)),
             ["monitor", name, label] => Op::Monitor(self.pid(name), label.to_owned()),
@@ -356,7 +373,9 @@ impl Play {
             let text = match what {
                 Seen::Spawned(_) => continue,
                 Seen::Text(text) => text.clone(),
-                Seen::Of(what, of, rest) => format!("{what} {} {rest}", self.name(*of)).trim_end().to_owned(),
+                Seen::Of(what, of, rest) => {
+                    format!("{what} {} {rest}", self.name(*of)).trim_end().to_owned()
+                }
             };
             by_name.entry(self.name(*pid)).or_default().push(text);
         }
@@ -388,8 +407,9 @@ impl Play {
             other => panic!("no such shutdown: {other}"),
         };
         let intensity = intensity.parse().expect("it is a number");
-        let mut tree =
-            Supervisor::new(strategy).intensity(intensity, 1000 * Duration::from_secs(1)).auto_shutdown(auto);
+        let mut tree = Supervisor::new(strategy)
+            .intensity(intensity, 1000 * Duration::from_secs(1))
+            .auto_shutdown(auto);
         for child in children.split(", ") {
             let words: Vec<&str> = child.split(' ').collect();
             if words[1] == "template" {
@@ -422,7 +442,9 @@ impl Play {
                     Ok(running) => {
                         self.root = Some(running.reference().clone());
                         let ended = Arc::clone(&self.ended);
-                        drop(scheduler.spawn(async move { push(&ended, format!("ended {}", why(&running.await))) }));
+                        drop(scheduler.spawn(async move {
+                            push(&ended, format!("ended {}", why(&running.await)))
+                        }));
                         String::from("ok")
                     }
                     Err(StartError::Child { id, .. }) => format!("failed {id}"),
@@ -451,13 +473,20 @@ impl Play {
                 let Some(tree) = scheduler.whereis(tree).and_then(SupervisorRef::of) else {
                     return String::from("absent");
                 };
-                scheduler.block_on(self.ask(&tree, verb, rest)).unwrap_or_else(|error| refusal(&error).to_owned())
+                scheduler
+                    .block_on(self.ask(&tree, verb, rest))
+                    .unwrap_or_else(|error| refusal(&error).to_owned())
             }
             _ => panic!("no such step: {words:?}"),
         }
     }
 
-    async fn ask(&mut self, tree: &SupervisorRef, verb: &str, rest: &[&str]) -> Result<String, ChildError> {
+    async fn ask(
+        &mut self,
+        tree: &SupervisorRef,
+        verb: &str,
+        rest: &[&str],
+    ) -> Result<String, ChildError> {
         match (verb, rest) {
             ("terminate", &[child]) => {
                 let key = if self.is_dynamic {
@@ -473,11 +502,13 @@ impl Play {
             ("another", []) => {
                 self.template.1 += 1;
                 let id = format!("w{}", self.template.1);
-                tree.start_child(worker(&self.stage, &id, "worker").restart(self.template.0)).await?;
+                tree.start_child(worker(&self.stage, &id, "worker").restart(self.template.0))
+                    .await?;
             }
             ("count", []) => {
                 let counts = tree.count().await?;
-                let (specs, active, supervisors) = (counts.children, counts.running, counts.supervisors);
+                let (specs, active, supervisors) =
+                    (counts.children, counts.running, counts.supervisors);
                 return Ok(format!("specs={specs} active={active} supervisors={supervisors}"));
             }
             ("which", []) => {
@@ -561,8 +592,9 @@ fn worker(stage: &Stage, id: &str, kind: &str) -> ChildSpec {
         _ => Stop::Signal(Duration::from_secs(1000)),
     };
     let (stage, name, kind): (Stage, Arc<str>, Arc<str>) = (stage.clone(), id.into(), kind.into());
-    let process =
-        move |cx: Context<Tell>, started| work(cx, started, stage.clone(), Arc::clone(&name), Arc::clone(&kind));
+    let process = move |cx: Context<Tell>, started| {
+        work(cx, started, stage.clone(), Arc::clone(&name), Arc::clone(&kind))
+    };
     ChildSpec::with_init(id, process).name(id).stop(stop)
 }
 

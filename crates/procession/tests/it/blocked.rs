@@ -1,7 +1,8 @@
 //! Steps that block hold nobody up.
 //!
-//! Method: events. A process that blocks says so from within its section and waits for a channel that the test holds; what is to go on beside
-//! it then has no worker unless another takes the place. A failure is a hang, which `soon` reports.
+//! Method: events. A process that blocks says so from within its section and waits for a channel
+//! that the test holds; what is to go on beside it then has no worker unless another takes the
+//! place. A failure is a hang, which `soon` reports.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -14,7 +15,9 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
-use procession::{Context, Exit, Scheduler, SpawnOptions, blocking, run_after, sleep, spawn, yield_now};
+use procession::{
+    Context, Exit, Scheduler, SpawnOptions, blocking, run_after, sleep, spawn, yield_now,
+};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::{Mutex, thread};
@@ -55,7 +58,8 @@ impl Blocked {
     }
 }
 
-/// Shows that `width` steps run at the same time: each waits, without a section, for all others to be in theirs.
+/// Shows that `width` steps run at the same time: each waits, without a section, for all others to
+/// be in theirs.
 fn meet(scheduler: &Scheduler, width: usize) {
     let here = Arc::new(AtomicUsize::new(0));
     let (meets, met) = mpsc::channel();
@@ -88,7 +92,8 @@ pub(crate) fn is_served(scheduler: &Scheduler) {
     }
     scheduler.block_on(async {
         sleep(Duration::from_millis(1)).await;
-        let function = run_after(Duration::from_millis(1), move || tells.send(()).expect("the test listens"));
+        let function =
+            run_after(Duration::from_millis(1), move || tells.send(()).expect("the test listens"));
         drop(function.unwrap_or_else(|_| unreachable!("the limit is not reached")));
     });
     soon(&told);
@@ -99,7 +104,9 @@ fn sockets_are_served(scheduler: &Scheduler) {
     let echo = scheduler.spawn(async move {
         let mut socket = procession::net::UnixStream::try_from(there).expect("it is a socket");
         let mut bytes = [0; 4];
-        AsyncReadExt::read_exact(&mut socket, &mut bytes).await.expect("the other writes four bytes");
+        AsyncReadExt::read_exact(&mut socket, &mut bytes)
+            .await
+            .expect("the other writes four bytes");
         AsyncWriteExt::write_all(&mut socket, &bytes).await.expect("the other reads");
     });
     // The other end has nothing to do with the runtime: what it writes is seen only by who polls.
@@ -133,14 +140,17 @@ fn a_timer_that_is_the_only_thing_left_is_served_beside_one_that_blocks() {
         let (tells, told) = mpsc::channel();
         let (gate, waits) = mpsc::channel::<()>();
         let blocker = scheduler.spawn(async move {
-            // In the heap of the worker that blocks next: one set before, one from within the section.
+            // In the heap of the worker that blocks next: one set before, one from within the
+            // section.
             let sooner = run_after(Duration::from_micros(200), {
                 let tells = tells.clone();
                 move || tells.send(()).expect("the test listens")
             });
             drop(sooner.unwrap_or_else(|_| unreachable!("the limit is not reached")));
             blocking(|| {
-                let later = run_after(Duration::from_millis(1), move || tells.send(()).expect("the test listens"));
+                let later = run_after(Duration::from_millis(1), move || {
+                    tells.send(()).expect("the test listens")
+                });
                 drop(later.unwrap_or_else(|_| unreachable!("the limit is not reached")));
                 waits.recv().unwrap_or_default();
             });
@@ -191,8 +201,13 @@ fn results_panics_and_nested_sections_pass_through() {
             let local = std::rc::Rc::new(1);
             blocking(|| blocking(|| *local) + blocking(|| *local))
         };
-        let caught = catch_unwind(AssertUnwindSafe(|| blocking(|| crate::scene::panic_quietly("in a section"))));
-        assert_eq!(caught.expect_err("it panicked").downcast_ref::<String>().map(String::as_str), Some("in a section"));
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            blocking(|| crate::scene::panic_quietly("in a section"))
+        }));
+        assert_eq!(
+            caught.expect_err("it panicked").downcast_ref::<String>().map(String::as_str),
+            Some("in a section")
+        );
         yield_now().await;
         two + blocking(|| borrowed.len())
     });
@@ -205,7 +220,8 @@ fn results_panics_and_nested_sections_pass_through() {
 #[test]
 fn a_burst_of_blockers_up_to_the_maximum_of_threads_only_queues() {
     const MAX: usize = 64;
-    let scheduler = Scheduler::builder().width(2).threads_max(MAX).build().expect("the system has threads");
+    let scheduler =
+        Scheduler::builder().width(2).threads_max(MAX).build().expect("the system has threads");
     let mut most = Blocked::enter(&scheduler, MAX - 1);
     is_served(&scheduler);
     let mut last = Blocked::enter(&scheduler, 1);
@@ -225,7 +241,8 @@ fn a_burst_of_blockers_up_to_the_maximum_of_threads_only_queues() {
 #[test]
 fn sections_at_the_maximum_of_threads_always_go_on() {
     // As many threads as the scheduler is wide: there is nobody to take over, and nothing is stuck.
-    let scheduler = Scheduler::builder().width(2).threads_max(2).build().expect("the system has threads");
+    let scheduler =
+        Scheduler::builder().width(2).threads_max(2).build().expect("the system has threads");
     let handles: Vec<_> = (0..100)
         .map(|n| {
             scheduler.spawn(async move {
@@ -258,7 +275,8 @@ fn to_block_on_a_future_in_a_process_lets_others_run_it() {
 
 #[test]
 fn to_block_on_a_future_where_nobody_is_left_to_run_it_is_an_error() {
-    let scheduler = Scheduler::builder().width(1).threads_max(1).build().expect("the system has threads");
+    let scheduler =
+        Scheduler::builder().width(1).threads_max(1).build().expect("the system has threads");
     for scheduler in [scheduler, driven()] {
         let inner = scheduler.clone();
         let process = scheduler.spawn(async move {
@@ -278,11 +296,15 @@ fn to_block_on_a_future_where_nobody_is_left_to_run_it_is_an_error() {
 
 /// A scheduler that may have so many threads, all at once.
 fn narrow(threads: usize) -> Scheduler {
-    Scheduler::builder().width(threads).threads_max(threads).build().expect("the system has threads")
+    Scheduler::builder()
+        .width(threads)
+        .threads_max(threads)
+        .build()
+        .expect("the system has threads")
 }
 
-/// A process in the first scheduler blocks on one in the next, and so on; the last one blocks on one in the first. Returns whether all may.
-/// Whichever comes last to block closes the circle.
+/// A process in the first scheduler blocks on one in the next, and so on; the last one blocks on
+/// one in the first. Returns whether all may. Whichever comes last to block closes the circle.
 fn wait_round(schedulers: Vec<Scheduler>, at: usize) -> bool {
     let Some(next) = schedulers.get(at + 1).cloned() else {
         let first = &schedulers[0];
@@ -301,8 +323,14 @@ fn schedulers_that_would_wait_for_one_another_for_ever_are_refused() {
             let rest = (1..length).map(|_| narrow(1));
             let schedulers: Vec<_> = [first.clone()].into_iter().chain(rest).collect();
             let round = first.spawn(async move { wait_round(schedulers, 0) });
-            let all_may = round.join_timeout(PATIENCE).unwrap_or_else(|_| panic!("{length} wait for one another"));
-            assert_eq!(all_may.expect("it does not panic"), threads == 2, "{length} schedulers, {threads} threads");
+            let all_may = round
+                .join_timeout(PATIENCE)
+                .unwrap_or_else(|_| panic!("{length} wait for one another"));
+            assert_eq!(
+                all_may.expect("it does not panic"),
+                threads == 2,
+                "{length} schedulers, {threads} threads"
+            );
         }
     }
 }
@@ -310,7 +338,8 @@ fn schedulers_that_would_wait_for_one_another_for_ever_are_refused() {
 #[test]
 fn a_wait_for_a_scheduler_whose_thread_will_return_is_not_refused() {
     let (one, two) = (narrow(1), narrow(2));
-    // Of the second scheduler one thread blocks on something else, which the first waits for; the other waits for the first.
+    // Of the second scheduler one thread blocks on something else, which the first waits for; the
+    // other waits for the first.
     let (release, held) = mpsc::channel::<()>();
     let (tells, told) = mpsc::channel();
     let slow = two.spawn({
@@ -380,7 +409,8 @@ fn processes_bound_to_a_worker_run_whoever_has_the_permits() {
 
 #[test]
 fn the_width_can_be_changed_a_thousand_times_under_load() {
-    let scheduler = Scheduler::builder().width(2).threads_max(8).build().expect("the system has threads");
+    let scheduler =
+        Scheduler::builder().width(2).threads_max(8).build().expect("the system has threads");
     let stop = Arc::new(AtomicUsize::new(0));
     let (gets_on, got_on) = mpsc::channel();
     let load: Vec<_> = (0..32)
@@ -420,7 +450,10 @@ fn the_width_can_be_changed_a_thousand_times_under_load() {
     load.into_iter().for_each(|process| process.join().expect("it ends"));
     meet(&scheduler, 3);
     let refused = scheduler.set_width(9).expect_err("it is more than there may be threads");
-    assert_eq!(refused.to_string(), "cannot change the width of a scheduler: it is 9, but must be from 1 to 8");
+    assert_eq!(
+        refused.to_string(),
+        "cannot change the width of a scheduler: it is 9, but must be from 1 to 8"
+    );
     assert!(scheduler.set_width(0).is_err());
 }
 
@@ -455,13 +488,18 @@ fn threads_beyond_the_width_retire_and_come_back() {
         .name("retiring")
         .width(1)
         .keep_alive(Duration::from_millis(1))
-        .on_thread_start(move || starts.lock().expect("nobody panics").send((name(), 1)).expect("the test listens"))
-        .on_thread_stop(move || stops.lock().expect("nobody panics").send((name(), -1)).expect("the test listens"))
+        .on_thread_start(move || {
+            starts.lock().expect("nobody panics").send((name(), 1)).expect("the test listens")
+        })
+        .on_thread_stop(move || {
+            stops.lock().expect("nobody panics").send((name(), -1)).expect("the test listens")
+        })
         .build()
         .expect("the system has threads");
     assert_eq!(soon(&events), ("retiring-0".to_owned(), 1));
     let mut threads = 1;
-    // On a busy machine more threads than needed come: the system may let one wait for so long that it is rescued.
+    // On a busy machine more threads than needed come: the system may let one wait for so long that
+    // it is rescued.
     let mut until = |enough: fn(i32) -> bool| {
         while !enough(threads) {
             let (name, change) = soon(&events);
@@ -488,8 +526,11 @@ fn threads_beyond_the_width_retire_and_come_back() {
 
 #[test]
 fn threads_that_retire_beside_those_that_block_leave_one_to_keep_the_time() {
-    let scheduler =
-        Scheduler::builder().width(1).keep_alive(Duration::from_millis(1)).build().expect("the system has threads");
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .keep_alive(Duration::from_millis(1))
+        .build()
+        .expect("the system has threads");
     let (tells, told) = mpsc::channel();
     let sleeps = || {
         let tells = tells.clone();
@@ -528,18 +569,24 @@ fn threads_run_on_the_processors_that_were_named() {
     let last = (0..1024).rev().find(|&cpu| allowed.is_set(cpu)).expect("this runs somewhere");
     let scheduler = Scheduler::builder().cpus([last]).build().expect("the system has threads");
     assert_eq!(scheduler.width(), 1, "by default as wide as they are many");
-    let where_to = scheduler.spawn(async { rustix::thread::sched_getaffinity(None).expect("this is Linux") });
+    let where_to =
+        scheduler.spawn(async { rustix::thread::sched_getaffinity(None).expect("this is Linux") });
     let where_to = where_to.join().expect("it ends");
     assert!(where_to.is_set(last) && where_to.count() == 1);
     let absent = (0..1024).find(|&cpu| !allowed.is_set(cpu)).expect("no machine has that many");
-    let refused = |builder: procession::Builder| builder.build().expect_err("it is out of range").to_string();
-    let text = format!("cannot build a scheduler: cpus is [{absent}], and this program may use none of them");
+    let refused =
+        |builder: procession::Builder| builder.build().expect_err("it is out of range").to_string();
+    let text = format!(
+        "cannot build a scheduler: cpus is [{absent}], and this program may use none of them"
+    );
     assert_eq!(refused(Scheduler::builder().cpus([absent])), text);
-    let text = "cannot build a scheduler: cpus has 1024, but a processor's number must be below 1024";
+    let text =
+        "cannot build a scheduler: cpus has 1024, but a processor's number must be below 1024";
     assert_eq!(refused(Scheduler::builder().cpus([0, 1024])), text);
     for threads in [1, 4097] {
-        let text =
-            format!("cannot build a scheduler: threads_max is {threads}, but must be from the width, 2, to 4096");
+        let text = format!(
+            "cannot build a scheduler: threads_max is {threads}, but must be from the width, 2, to 4096"
+        );
         assert_eq!(refused(Scheduler::builder().width(2).threads_max(threads)), text);
     }
 }
@@ -622,13 +669,16 @@ fn to_block_on_a_future_that_no_thread_can_be_started_for_is_an_error() {
             let scheduler = scheduler.clone();
             async move { nest(&scheduler, 0) }
         });
-        let deepest =
-            nested.join_timeout(PATIENCE).unwrap_or_else(|_| panic!("it waits for a thread that never starts"));
+        let deepest = nested
+            .join_timeout(PATIENCE)
+            .unwrap_or_else(|_| panic!("it waits for a thread that never starts"));
         assert!(deepest.is_ok_and(|deepest| deepest < 30));
         assert!(scheduler.snapshot().threads_refused > 0);
         return;
     }
-    is_right_without_threads("blocked::to_block_on_a_future_that_no_thread_can_be_started_for_is_an_error");
+    is_right_without_threads(
+        "blocked::to_block_on_a_future_that_no_thread_can_be_started_for_is_an_error",
+    );
 }
 
 fn without_threads() {

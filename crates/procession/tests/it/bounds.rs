@@ -1,7 +1,7 @@
 //! The bounds of the scheduler in time, and equal shares (`scheduler/worker.rs`, *Bounds*).
 //!
-//! Method: one worker on the test clock. Every step of a hog moves the clock by its duration, as a step
-//! that computes would, so each delay is exact and the same in every run.
+//! Method: one worker on the test clock. Every step of a hog moves the clock by its duration, as a
+//! step that computes would, so each delay is exact and the same in every run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -11,7 +11,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use procession::{Address, Context, Instant, Pid, Reply, Scheduler, SpawnOptions, channel, sleep, spawn, yield_now};
+use procession::{
+    Address, Context, Instant, Pid, Reply, Scheduler, SpawnOptions, channel, sleep, spawn,
+    yield_now,
+};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU32};
@@ -20,7 +23,8 @@ use crate::scene::{PATIENCE, driven, soon, threaded};
 
 const MS: Duration = Duration::from_millis(1);
 /// Each of these is below the threshold at which the watchdog calls a step stalled.
-const STEPS: [Duration; 4] = [Duration::from_micros(20), Duration::from_micros(100), MS, Duration::from_millis(9)];
+const STEPS: [Duration; 4] =
+    [Duration::from_micros(20), Duration::from_micros(100), MS, Duration::from_millis(9)];
 const HOGS: [u32; 4] = [1, 2, 4, 50];
 /// How often each delay is measured.
 const ROUNDS: u32 = 60;
@@ -31,7 +35,8 @@ type Process = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone)]
 struct Program {
     scheduler: Scheduler,
-    /// Later than any of the tests ends, so that a starved process fails its test and does not hang.
+    /// Later than any of the tests ends, so that a starved process fails its test and does not
+    /// hang.
     end: Instant,
     over: Arc<AtomicBool>,
     /// When each of its hogs had its turns.
@@ -47,7 +52,13 @@ impl Program {
 
     fn on(scheduler: Scheduler) -> Self {
         let end = scheduler.now() + Duration::from_secs(500);
-        Self { scheduler, end, over: Arc::default(), turns: Arc::default(), longest: Arc::default() }
+        Self {
+            scheduler,
+            end,
+            over: Arc::default(),
+            turns: Arc::default(),
+            longest: Arc::default(),
+        }
     }
 
     fn goes_on(&self) -> bool {
@@ -63,7 +74,12 @@ impl Program {
 
     /// A turn of hog number `who`.
     fn turn(&self, who: u32, step: Duration) {
-        self.turns.lock().expect("nobody panics").entry(who).or_default().push(self.scheduler.now());
+        self.turns
+            .lock()
+            .expect("nobody panics")
+            .entry(who)
+            .or_default()
+            .push(self.scheduler.now());
         self.scheduler.advance(step);
     }
 
@@ -90,7 +106,8 @@ impl Program {
     }
 }
 
-/// Asserts that `main` notes no delay above the bound for woken processes, beside hogs of all kinds.
+/// Asserts that `main` notes no delay above the bound for woken processes, beside hogs of all
+/// kinds.
 #[track_caller]
 fn assert_woken_in_time<F>(main: impl Fn(Program, Duration) -> F)
 where
@@ -154,7 +171,12 @@ fn a_bound_process_that_is_spawned_from_outside_is_served_in_time() {
     assert_woken_in_time(|program, step| async move {
         in_the_middle_of_steps(&program, step, || {
             let (due, this) = (program.scheduler.now(), program.clone());
-            drop(SpawnOptions::new().on(&program.scheduler).affinity(0).spawn(async move { this.note_delay(due) }));
+            drop(
+                SpawnOptions::new()
+                    .on(&program.scheduler)
+                    .affinity(0)
+                    .spawn(async move { this.note_delay(due) }),
+            );
         })
         .await;
     });
@@ -239,14 +261,18 @@ fn a_process_that_continues_has_its_turn_in_time() {
             for (who, turns) in &*turns {
                 let gaps = turns.windows(2).map(|pair| pair[1] - pair[0]);
                 let longest = gaps.max().expect("it had several turns");
-                assert!(longest <= count * step + 2 * step + MS, "{who} of {count}, {step:?}: {longest:?}");
+                assert!(
+                    longest <= count * step + 2 * step + MS,
+                    "{who} of {count}, {step:?}: {longest:?}"
+                );
             }
             assert_eq!(turns.len(), count as usize, "each had turns");
         }
     }
 }
 
-/// Asserts that hogs 0 to `count` get equal shares, within a tenth, over the longer of 100 ms and 50 rounds.
+/// Asserts that hogs 0 to `count` get equal shares, within a tenth, over the longer of 100 ms and
+/// 50 rounds.
 #[track_caller]
 fn assert_equal_shares(start: fn(&Program, u32)) {
     for step in [Duration::from_micros(100), MS] {
@@ -274,7 +300,10 @@ fn assert_equal_shares(start: fn(&Program, u32)) {
             shares.sort_unstable();
             let (least, most) = (shares[0], shares[shares.len() - 1]);
             // One turn more or less is a matter of when the measurement ended.
-            assert!(most * 10 <= least * 11 + 40, "{count} with {step:?}: from {least} to {most}: {shares:?}");
+            assert!(
+                most * 10 <= least * 11 + 40,
+                "{count} with {step:?}: from {least} to {most}: {shares:?}"
+            );
             assert_eq!(shares.len(), count as usize, "each had turns");
         }
     }
@@ -352,7 +381,8 @@ fn pairs_over_rendezvous_channels_get_equal_shares() {
     });
 }
 
-/// How long each of several processes waited, by its number in the order in which they became ready.
+/// How long each of several processes waited, by its number in the order in which they became
+/// ready.
 type Waits = Arc<Mutex<Vec<(u32, Duration)>>>;
 
 /// Notes that number `n` became ready at `due` and runs now, and computes.
@@ -367,8 +397,14 @@ async fn assert_age_is_kept(waits: Waits, count: u32, step: Duration) {
         sleep(10 * MS).await;
     }
     let waits = waits.lock().expect("nobody panics");
-    let late: Vec<_> = waits.iter().filter(|&&(n, wait)| wait > 2 * step + MS + 2 * step * n).collect();
-    assert!(late.is_empty(), "{} of {count} with steps of {step:?} are late, first {:?}", late.len(), late[0]);
+    let late: Vec<_> =
+        waits.iter().filter(|&&(n, wait)| wait > 2 * step + MS + 2 * step * n).collect();
+    assert!(
+        late.is_empty(),
+        "{} of {count} with steps of {step:?} are late, first {:?}",
+        late.len(),
+        late[0]
+    );
 }
 
 #[test]
@@ -381,8 +417,11 @@ fn many_from_outside_wait_for_none_but_those_before_them() {
                 (0..2).for_each(|who| drop(spawn(this.hog(who, step))));
                 sleep(200 * MS).await;
                 let spawn = |n| {
-                    let (that, waits, due) = (this.clone(), Arc::clone(&waits), this.scheduler.now());
-                    drop(this.scheduler.spawn(async move { note_wait(&that, &waits, n, due, step) }));
+                    let (that, waits, due) =
+                        (this.clone(), Arc::clone(&waits), this.scheduler.now());
+                    drop(
+                        this.scheduler.spawn(async move { note_wait(&that, &waits, n, due, step) }),
+                    );
                 };
                 thread::scope(|scope| {
                     scope.spawn(|| (0..count).for_each(spawn));
@@ -427,13 +466,17 @@ fn a_message_is_received_in_time_beside_more_that_continue_than_a_ring_holds() {
             let (this, made) = (program.clone(), Arc::new(AtomicU32::new(0)));
             program.run(async move {
                 let (that, counted) = (this.clone(), Arc::clone(&made));
-                let listener = this.scheduler.start(move |mut cx: Context<(Instant, u32)>| async move {
-                    while let Some((due, before)) = cx.receive().await {
-                        that.note_delay(due);
-                        let waited = counted.load(Relaxed) - before;
-                        assert!(waited <= 2 * 61, "it waited for {waited} dispatches beside {hogs}");
-                    }
-                });
+                let listener =
+                    this.scheduler.start(move |mut cx: Context<(Instant, u32)>| async move {
+                        while let Some((due, before)) = cx.receive().await {
+                            that.note_delay(due);
+                            let waited = counted.load(Relaxed) - before;
+                            assert!(
+                                waited <= 2 * 61,
+                                "it waited for {waited} dispatches beside {hogs}"
+                            );
+                        }
+                    });
                 // It waits for messages from here on.
                 yield_now().await;
                 for _ in 0..hogs {
@@ -472,7 +515,8 @@ fn more_that_yield_than_a_ring_holds_get_equal_shares() {
             let made = Arc::new(AtomicU32::new(0));
             let turns: Arc<[AtomicU32]> = (0..hogs).map(|_| AtomicU32::new(0)).collect();
             for who in 0..hogs {
-                let (that, made, turns) = (scheduler.clone(), Arc::clone(&made), Arc::clone(&turns));
+                let (that, made, turns) =
+                    (scheduler.clone(), Arc::clone(&made), Arc::clone(&turns));
                 drop(scheduler.spawn(async move {
                     let mut before = 0;
                     // Ten rounds to begin with, and a hundred that count.
@@ -486,14 +530,20 @@ fn more_that_yield_than_a_ring_holds_get_equal_shares() {
             }
             scheduler.run_until_idle();
             let turns = turns.iter().map(|turns| turns.load(Relaxed));
-            let (least, most) = (turns.clone().min().expect("there are some"), turns.max().expect("there are some"));
-            assert!(most * 10 <= least * 11 + 40, "{hogs} with steps of {step:?}: from {least} to {most}");
+            let (least, most) = (
+                turns.clone().min().expect("there are some"),
+                turns.max().expect("there are some"),
+            );
+            assert!(
+                most * 10 <= least * 11 + 40,
+                "{hogs} with steps of {step:?}: from {least} to {most}"
+            );
         }
     }
 }
 
-/// Goal: a worker that always has something to do takes over what another has more of. Method: two workers
-/// that never park. The one on which a process spawns many more has all of them at first.
+/// Goal: a worker that always has something to do takes over what another has more of. Method: two
+/// workers that never park. The one on which a process spawns many more has all of them at first.
 #[test]
 fn a_busy_worker_takes_over_from_one_that_has_more() {
     const PROCESSES: usize = 20;
@@ -504,7 +554,9 @@ fn a_busy_worker_takes_over_from_one_that_has_more() {
         }
     };
     let busy: Vec<_> = (0..2)
-        .map(|worker| SpawnOptions::new().on(&scheduler).affinity(worker).spawn(hog(Arc::clone(&over))))
+        .map(|worker| {
+            SpawnOptions::new().on(&scheduler).affinity(worker).spawn(hog(Arc::clone(&over)))
+        })
         .collect();
     let (tells, told) = mpsc::channel();
     drop(scheduler.spawn({
@@ -537,7 +589,10 @@ fn a_busy_worker_takes_over_from_one_that_has_more() {
 }
 
 /// Starts a process that yields until `over` is set, and returns when it has had its first turn.
-fn yields_until(over: &Arc<AtomicBool>, tells: &mpsc::Sender<()>) -> impl Future<Output = ()> + Send + 'static {
+fn yields_until(
+    over: &Arc<AtomicBool>,
+    tells: &mpsc::Sender<()>,
+) -> impl Future<Output = ()> + Send + 'static {
     let (over, tells) = (Arc::clone(over), tells.clone());
     async move {
         tells.send(()).expect("the test waits");
@@ -591,7 +646,8 @@ fn what_is_queued_behind_a_blocking_section_runs_beside_a_hog() {
     let hog = hog.into_parts().0;
     let (leaves, left) = mpsc::channel::<()>();
     let blocks = scheduler.spawn(async move {
-        // The hog is the oldest that waits: another worker takes it first, with one half of the rest.
+        // The hog is the oldest that waits: another worker takes it first, with one half of the
+        // rest.
         hog.send(()).expect("it waits");
         for receiver in &receivers {
             receiver.send(()).expect("it waits");
@@ -607,8 +663,14 @@ fn what_is_queued_behind_a_blocking_section_runs_beside_a_hog() {
     blocks.join().expect("it ends");
 }
 
-/// Starts processes that yield for as long as nothing is sent to `over`, and tell each time when they have run on a thread that is not `home`.
-fn yield_away_from(home: thread::ThreadId, count: usize, over: &Arc<AtomicBool>, tells: &mpsc::Sender<usize>) {
+/// Starts processes that yield for as long as nothing is sent to `over`, and tell each time when
+/// they have run on a thread that is not `home`.
+fn yield_away_from(
+    home: thread::ThreadId,
+    count: usize,
+    over: &Arc<AtomicBool>,
+    tells: &mpsc::Sender<usize>,
+) {
     for who in 0..count {
         let (over, tells) = (Arc::clone(over), tells.clone());
         drop(spawn(async move {
@@ -627,7 +689,8 @@ fn yield_away_from(home: thread::ThreadId, count: usize, over: &Arc<AtomicBool>,
 #[test]
 fn what_a_caller_leaves_in_its_seat_has_turns_beside_a_worker_that_is_busy() {
     const PROCESSES: usize = 10;
-    let scheduler = Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
+    let scheduler =
+        Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
     let (over, (tells, told)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
     let home = thread::current().id();
     scheduler.block_on(async {
@@ -645,7 +708,8 @@ fn what_a_caller_leaves_in_its_seat_has_turns_beside_a_worker_that_is_busy() {
     scheduler.run_until_idle();
 }
 
-/// Goal: the timers of a worker without a permit are fired in time, though the only other worker is never idle.
+/// Goal: the timers of a worker without a permit are fired in time, though the only other worker is
+/// never idle.
 #[test]
 fn a_timer_of_a_worker_in_a_blocking_section_is_served_in_time() {
     // The first two do not count as slow.
@@ -710,24 +774,32 @@ impl Computes {
     }
 }
 
-/// Goal: a difference of two is made even, and nothing is traded to and fro then. Method: two workers that never park, on which processes
-/// compute; all end but `few` of those on the one and `more` on the other.
+/// Goal: a difference of two is made even, and nothing is traded to and fro then. Method: two
+/// workers that never park, on which processes compute; all end but `few` of those on the one and
+/// `more` on the other.
 #[test]
 fn a_difference_of_two_is_made_even() {
     const STAYS: u32 = 10;
     for (few, more) in [(1, 3), (1, 3), (2, 4), (3, 5)] {
         let scheduler = threaded(2);
         let until = scheduler.now() + PATIENCE;
-        let all: Vec<_> = (0..2 * (few + more) + 8).map(|_| Arc::new(Computes::default())).collect();
+        let all: Vec<_> =
+            (0..2 * (few + more) + 8).map(|_| Arc::new(Computes::default())).collect();
         all.iter().for_each(|process| drop(scheduler.spawn(Arc::clone(process).run())));
-        let on_first =
-            |all: &[Arc<Computes>]| all.iter().filter(|process| process.place().0 == all[0].place().0).count();
+        let on_first = |all: &[Arc<Computes>]| {
+            all.iter().filter(|process| process.place().0 == all[0].place().0).count()
+        };
         let is_even = |all: &[Arc<Computes>]| {
             all.iter().all(|process| process.place().1 >= STAYS)
                 && on_first(all).abs_diff(all.len() - on_first(all)) <= 1
         };
         while !is_even(&all) {
-            assert!(scheduler.now() < until, "{} of {} are on one worker", on_first(&all), all.len());
+            assert!(
+                scheduler.now() < until,
+                "{} of {} are on one worker",
+                on_first(&all),
+                all.len()
+            );
             thread::yield_now();
         }
         let (first, mut left, mut kept) = (all[0].place().0, [few, more], Vec::new());

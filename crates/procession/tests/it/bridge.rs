@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use procession::net::{TcpListener, TcpStream};
 use procession::{
-    Event, Events, Exit, InitError, Process, Scheduler, Status, WaitingFor, Yields, blocking, co, compat, current_pid,
-    sleep, spawn, spawn_coroutine, spawn_process, timeout, yield_now,
+    Event, Events, Exit, InitError, Process, Scheduler, Status, WaitingFor, Yields, blocking, co,
+    compat, current_pid, sleep, spawn, spawn_coroutine, spawn_process, timeout, yield_now,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener as TokioListener, TcpStream as TokioStream};
@@ -36,14 +36,18 @@ fn all_kinds() -> [Scheduler; 4] {
 /// By hand, since tokio's extension traits are part of no feature that is needed here.
 async fn tokio_write_all(stream: &mut TokioStream, mut bytes: &[u8]) {
     while !bytes.is_empty() {
-        let count = poll_fn(|task| Pin::new(&mut *stream).poll_write(task, bytes)).await.expect("it is connected");
+        let count = poll_fn(|task| Pin::new(&mut *stream).poll_write(task, bytes))
+            .await
+            .expect("it is connected");
         bytes = &bytes[count..];
     }
 }
 
 async fn tokio_read(stream: &mut TokioStream, bytes: &mut [u8]) -> usize {
     let mut buffer = ReadBuf::new(bytes);
-    poll_fn(|task| Pin::new(&mut *stream).poll_read(task, &mut buffer)).await.expect("it is connected");
+    poll_fn(|task| Pin::new(&mut *stream).poll_read(task, &mut buffer))
+        .await
+        .expect("it is connected");
     buffer.filled().len()
 }
 
@@ -74,12 +78,16 @@ fn sockets_timers_and_tasks_of_tokio_work_in_processes() {
             let clients: Vec<_> = (0..20_u8)
                 .map(|client| {
                     spawn(async move {
-                        let mut of_tokio = TokioStream::connect(address).await.expect("somebody listens");
+                        let mut of_tokio =
+                            TokioStream::connect(address).await.expect("somebody listens");
                         let own = TcpStream::connect(address).await.expect("somebody listens");
                         let mut byte = [0];
                         for round in 0..20 {
                             tokio_write_all(&mut of_tokio, &[client ^ round]).await;
-                            assert_eq!((tokio_read(&mut of_tokio, &mut byte).await, byte[0]), (1, client ^ round));
+                            assert_eq!(
+                                (tokio_read(&mut of_tokio, &mut byte).await, byte[0]),
+                                (1, client ^ round)
+                            );
                             own.write_all(&[client ^ round]).await.expect("it is connected");
                             own.read_exact(&mut byte).await.expect("it is answered");
                             assert_eq!(byte[0], client ^ round);
@@ -89,7 +97,9 @@ fn sockets_timers_and_tasks_of_tokio_work_in_processes() {
                         tokio::time::timeout(Duration::from_millis(1), pending::<()>())
                             .await
                             .expect_err("it never ends");
-                        tokio::task::spawn_blocking(move || client).await.expect("it does not panic")
+                        tokio::task::spawn_blocking(move || client)
+                            .await
+                            .expect("it does not panic")
                     })
                 })
                 .collect();
@@ -174,7 +184,8 @@ fn coroutines_and_state_machines_are_in_the_context_too() {
                     }
                     // Another scheduler's context, and back.
                     let other = bridged(1);
-                    let (id, own) = (other.block_on(async { Handle::current().id() }), Handle::current().id());
+                    let (id, own) =
+                        (other.block_on(async { Handle::current().id() }), Handle::current().id());
                     assert_ne!(id, own);
                     co::wait(tokio::spawn(async move { n })).expect("it does not panic")
                 })
@@ -220,11 +231,13 @@ fn the_test_clock_and_tokio_refuse_each_other() {
     let refused = Scheduler::builder().tokio().test_clock().build().expect_err("the clocks differ");
     let text = "cannot build a scheduler: tokio goes by the real clock, and the test clock would jump over all that waits for it";
     assert_eq!(refused.to_string(), text);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("it starts no thread");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().build().expect("it starts no thread");
     let builder = Scheduler::builder().test_clock().tokio_on(runtime.handle().clone());
     assert_eq!(builder.build().expect_err("the clocks differ").to_string(), text);
     // Without it a process that needs tokio fails at once, and says why.
-    let process = driven().block_on(async { spawn(async { tokio::time::sleep(Duration::ZERO).await }).await });
+    let process = driven()
+        .block_on(async { spawn(async { tokio::time::sleep(Duration::ZERO).await }).await });
     let Err(Exit::Panicked(why)) = process else { panic!("{process:?}") };
     assert!(why.contains("there is no reactor running"), "{why}");
 }
@@ -241,7 +254,8 @@ fn the_default_scheduler_has_tokio() {
 
 #[test]
 fn a_runtime_that_is_given_is_used_and_kept() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("the system has threads");
     let scheduler = Scheduler::builder().width(1).tokio_on(runtime.handle().clone()).build();
     let scheduler = scheduler.expect("the system has threads");
@@ -255,7 +269,8 @@ fn a_runtime_that_is_given_is_used_and_kept() {
     assert_eq!(runtime.block_on(runtime.spawn(async { 1 })).expect("it is still there"), 1);
 }
 
-/// Goal: tokio is there as long as anybody may need it, and no longer. Method: a task of tokio's tells of its drop.
+/// Goal: tokio is there as long as anybody may need it, and no longer. Method: a task of tokio's
+/// tells of its drop.
 #[test]
 fn the_runtime_stops_with_the_scheduler_and_not_before() {
     for scheduler in all_kinds() {
@@ -326,7 +341,9 @@ fn a_guard_that_is_forgotten_and_a_panic_harm_nobody() {
         let forgets = scheduler.spawn(async { std::mem::forget(Handle::current().enter()) });
         forgets.join().expect("it ends well");
         let goes_on = scheduler.spawn(async {
-            let raced = timeout(Duration::from_secs(60), tokio::time::sleep(Duration::from_millis(1))).await;
+            let raced =
+                timeout(Duration::from_secs(60), tokio::time::sleep(Duration::from_millis(1)))
+                    .await;
             raced.expect("it takes much less");
             sleep(Duration::from_micros(1)).await;
         });
@@ -339,9 +356,15 @@ fn a_wait_for_tokio_can_be_given_up() {
     let scheduler = bridged(1);
     scheduler.block_on(async {
         let hour = Duration::from_secs(3600);
-        timeout(Duration::from_millis(1), tokio::time::sleep(hour)).await.expect_err("it takes an hour");
+        timeout(Duration::from_millis(1), tokio::time::sleep(hour))
+            .await
+            .expect_err("it takes an hour");
         let mut never = pin!(tokio::time::sleep(hour));
-        poll_fn(|task| Poll::Ready(never.as_mut().poll(task))).await.is_pending().then_some(()).expect("not yet");
+        poll_fn(|task| Poll::Ready(never.as_mut().poll(task)))
+            .await
+            .is_pending()
+            .then_some(())
+            .expect("not yet");
         let waits = spawn(tokio::time::sleep(hour));
         yield_now().await;
         scheduler.terminate(waits.pid().expect("it waits"));
@@ -351,7 +374,8 @@ fn a_wait_for_tokio_can_be_given_up() {
 
 /// Schedulers that know nothing of tokio.
 fn ordinary() -> [Scheduler; 3] {
-    let driven = Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
+    let driven =
+        Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
     [threaded(1), threaded(2), driven]
 }
 
@@ -369,7 +393,8 @@ fn single_futures_of_tokio_work_in_ordinary_processes() {
     for scheduler in ordinary() {
         scheduler.block_on(async {
             let (says, said) = mpsc::channel();
-            let listener = compat(async { TokioListener::bind(HERE).await }).expect("there is a thread").await;
+            let listener =
+                compat(async { TokioListener::bind(HERE).await }).expect("there is a thread").await;
             let listener = listener.expect("there are free ports");
             let address = listener.local_addr().expect("it is bound");
             let server = spawn(compat(tokio_echo(listener)).expect("there is a thread"));
@@ -377,18 +402,25 @@ fn single_futures_of_tokio_work_in_ordinary_processes() {
                 .map(|client| {
                     spawn(async move {
                         let talk = compat(async move {
-                            let mut stream = TokioStream::connect(address).await.expect("somebody listens");
+                            let mut stream =
+                                TokioStream::connect(address).await.expect("somebody listens");
                             let mut byte = [0];
                             for round in 0..20 {
                                 tokio_write_all(&mut stream, &[client ^ round]).await;
-                                assert_eq!((tokio_read(&mut stream, &mut byte).await, byte[0]), (1, client ^ round));
+                                assert_eq!(
+                                    (tokio_read(&mut stream, &mut byte).await, byte[0]),
+                                    (1, client ^ round)
+                                );
                             }
                             tokio::time::sleep(Duration::from_millis(1)).await;
                             assert!(current_pid().is_some(), "it is still the process");
                             client
                         });
                         let result = talk.expect("there is a thread").await;
-                        assert!(Handle::try_current().is_err(), "the rest of the process is outside");
+                        assert!(
+                            Handle::try_current().is_err(),
+                            "the rest of the process is outside"
+                        );
                         result
                     })
                 })
@@ -455,16 +487,21 @@ fn a_panic_in_a_future_of_tokio_is_its_process_own() {
         .await
     });
     assert!(panics.join().expect_err("it panics").is_panic());
-    let well =
-        scheduler.spawn(async { compat(async { tokio::spawn(async { 7 }).await }).expect("there is a thread").await });
+    let well = scheduler.spawn(async {
+        compat(async { tokio::spawn(async { 7 }).await }).expect("there is a thread").await
+    });
     assert_eq!(well.join().expect("it does not panic").expect("it does not panic"), 7);
 }
 
 #[test]
 fn a_single_future_of_tokio_is_refused_on_the_test_clock_and_uses_the_runtime_that_is_there() {
-    let refused = driven().block_on(async { compat(async { 1 }).expect_err("it would be jumped over") });
+    let refused =
+        driven().block_on(async { compat(async { 1 }).expect_err("it would be jumped over") });
     assert!(refused.is_test_clock());
-    assert!(refused.to_string().starts_with("cannot wait for tokio on the test clock"), "{refused}");
+    assert!(
+        refused.to_string().starts_with("cannot wait for tokio on the test clock"),
+        "{refused}"
+    );
     assert_eq!(threaded(1).block_on(refused.into_inner()), 1);
     let scheduler = bridged(1);
     let (of_scheduler, of_future) = scheduler.block_on(async {

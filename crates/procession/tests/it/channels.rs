@@ -34,7 +34,8 @@ impl<F: Fn() + Send + Sync> Drop for Looking<F> {
     }
 }
 
-/// Polls a future with a waker of its own each time, of which the one before goes; the third time after `then`.
+/// Polls a future with a waker of its own each time, of which the one before goes; the third time
+/// after `then`.
 fn poll_with_new_wakers<F: Future>(
     future: F,
     look: impl Fn() + Send + Sync + Copy + 'static,
@@ -64,9 +65,13 @@ fn wakers_may_use_what_they_are_left_at() {
         let (sender, receiver): &(channel::Sender<u8>, channel::Receiver<u8>) =
             Box::leak(Box::new(channel::bounded(0)));
         let length = move || assert_eq!(receiver.len(), 0);
-        let received = poll_with_new_wakers(receiver.receive(), length, || sender.try_send(7).expect("it is awaited"));
+        let received = poll_with_new_wakers(receiver.receive(), length, || {
+            sender.try_send(7).expect("it is awaited")
+        });
         assert_eq!(received, Some(7));
-        let sent = poll_with_new_wakers(sender.send(8), length, || assert_eq!(receiver.try_receive(), Ok(8)));
+        let sent = poll_with_new_wakers(sender.send(8), length, || {
+            assert_eq!(receiver.try_receive(), Ok(8))
+        });
         assert_eq!(sent, Ok(()));
         let semaphore: &'static Semaphore = Box::leak(Box::new(Semaphore::new(1)));
         let permit = semaphore.try_acquire(1).expect("it is free");
@@ -161,7 +166,10 @@ fn trying_never_waits() {
     assert_eq!(sender.try_send(7), Err(TrySendError::Full(7)));
     sender.close();
     assert_eq!(sender.try_send(8), Err(TrySendError::Closed(8)));
-    assert_eq!((sender.capacity(), receiver.try_receive()), (Some(0), Err(TryReceiveError::Closed)));
+    assert_eq!(
+        (sender.capacity(), receiver.try_receive()),
+        (Some(0), Err(TryReceiveError::Closed))
+    );
     assert_eq!(channel::unbounded::<u32>().0.capacity(), None);
 }
 
@@ -307,7 +315,8 @@ fn every_message_survives_receivers_that_give_up() {
                     spawn(async move {
                         let mut own = Vec::new();
                         loop {
-                            // Elapses at its first wait or soon after, often with the message on its way.
+                            // Elapses at its first wait or soon after, often with the message on
+                            // its way.
                             match timeout(Duration::from_micros(3), receiver.receive()).await {
                                 Ok(Some(n)) => own.push(n),
                                 Ok(None) => return own,

@@ -18,7 +18,10 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// A process that waits until it is cancelled or ended.
 fn waits(scheduler: &Scheduler) -> Handle<()> {
-    scheduler.start(|mut cx: Context<()>| async move { while cx.receive().await.is_some() {} }).into_parts().1
+    scheduler
+        .start(|mut cx: Context<()>| async move { while cx.receive().await.is_some() {} })
+        .into_parts()
+        .1
 }
 
 /// What the next event is, without what tells one process from another.

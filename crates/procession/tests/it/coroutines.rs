@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use procession::sync::Mutex;
 use procession::{
-    Builder, Exit, Instant, Reply, Scheduler, Select, SpawnOptions, Wait, channel, co, sleep, spawn, spawn_coroutine,
-    start, wait, yield_now,
+    Builder, Exit, Instant, Reply, Scheduler, Select, SpawnOptions, Wait, channel, co, sleep,
+    spawn, spawn_coroutine, start, wait, yield_now,
 };
 
 use crate::scene::{assert_conserved, panic_quietly, soon, soon_closed};
@@ -59,10 +59,10 @@ impl Drop for Noted {
     }
 }
 
-/// Wakers that are cloned and woken within the step that they are of; also when the coroutine waits for something else then.
-/// Goal: the thread of a coroutine that drives another scheduler, or is in a blocking section,
-/// belongs to that until it is over. Method: it waits there, in blocking style, while another
-/// process of its own scheduler runs.
+/// Wakers that are cloned and woken within the step that they are of; also when the coroutine waits
+/// for something else then. Goal: the thread of a coroutine that drives another scheduler, or is in
+/// a blocking section, belongs to that until it is over. Method: it waits there, in blocking style,
+/// while another process of its own scheduler runs.
 #[test]
 fn a_coroutine_is_not_suspended_while_it_drives_another_scheduler_or_in_a_section() {
     let scheduler = threaded(1);
@@ -75,7 +75,11 @@ fn a_coroutine_is_not_suspended_while_it_drives_another_scheduler_or_in_a_sectio
         };
         let child = coroutine(&scheduler, move |_| {
             let waited = if nested {
-                let inner = Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
+                let inner = Scheduler::builder()
+                    .width(1)
+                    .callers_drive()
+                    .build()
+                    .expect("it starts no thread");
                 inner.block_on(async { waits() })
             } else {
                 procession::blocking(waits)
@@ -84,7 +88,8 @@ fn a_coroutine_is_not_suspended_while_it_drives_another_scheduler_or_in_a_sectio
             (waited, co::may_suspend())
         });
         soon(&begins);
-        let pid = scheduler.spawn(async { procession::current_pid() }).join().expect("it does not panic");
+        let pid =
+            scheduler.spawn(async { procession::current_pid() }).join().expect("it does not panic");
         assert_eq!(pid.map(|pid| pid.scheduler()), Some(child.pid().scheduler()));
         sends.try_send(7).expect("there is room");
         assert_eq!(child.join(), Ok(((Some(7), false), true)));
@@ -192,7 +197,10 @@ fn every_way_to_end_has_its_exit() {
         })
         .join();
         assert_eq!(after, Err(Exit::failed("so")));
-        assert_eq!(coroutine(&scheduler, |_| vec![1; 10_000]).join().map(|result| result.len()), Ok(10_000));
+        assert_eq!(
+            coroutine(&scheduler, |_| vec![1; 10_000]).join().map(|result| result.len()),
+            Ok(10_000)
+        );
         assert_conserved(&scheduler);
     }
 }
@@ -200,7 +208,9 @@ fn every_way_to_end_has_its_exit() {
 #[test]
 fn without_the_promise_a_coroutine_is_refused_and_comes_back() {
     let scheduler = Scheduler::builder().width(1).build().expect("the system has threads");
-    let Err(error) = scheduler.spawn_coroutine(|_: co::Context<()>| 7) else { panic!("it is not enabled") };
+    let Err(error) = scheduler.spawn_coroutine(|_: co::Context<()>| 7) else {
+        panic!("it is not enabled")
+    };
     assert!(error.is_without_coroutines());
     assert_eq!(
         error.to_string(),
@@ -381,7 +391,9 @@ fn a_coroutine_that_swallows_its_unwinding_a_few_times_ends_well() {
     let stubborn = coroutine(&scheduler, |cx| {
         let mut caught = 0;
         while caught < 10 {
-            caught += u32::from(catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(1)))).is_err());
+            caught += u32::from(
+                catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(1)))).is_err(),
+            );
         }
         caught
     });
@@ -448,7 +460,8 @@ fn a_shutdown_unwinds_all_coroutines_in_time() {
     assert!(unfinished.is_empty(), "{unfinished:?}");
     drop(noted);
     assert_eq!(notes.iter().count(), 20);
-    let exits: BTreeSet<_> = children.into_iter().map(|child| format!("{:?}", child.join())).collect();
+    let exits: BTreeSet<_> =
+        children.into_iter().map(|child| format!("{:?}", child.join())).collect();
     assert_eq!(exits.into_iter().collect::<Vec<_>>(), ["Err(Killed)", "Err(Shutdown)", "Ok(())"]);
 }
 
@@ -516,7 +529,8 @@ fn where_a_coroutine_cannot_be_suspended_its_thread_blocks() {
         });
         assert_eq!((quiet, this_thread()), (Some(1), before));
         // In the poll of another future.
-        let nested = cx.wait(poll_fn(|_| Poll::Ready((co::may_suspend(), wait(receiver.receive())))));
+        let nested =
+            cx.wait(poll_fn(|_| Poll::Ready((co::may_suspend(), wait(receiver.receive())))));
         assert_eq!(nested, (false, Some(2)));
         assert!(co::may_suspend());
         let _waits = Waits(receiver, seen);
@@ -640,10 +654,16 @@ fn blocking_lends_what_it_borrows_and_frees_the_worker() {
         go.send(()).expect("it waits");
     });
     assert_eq!((others.join(), blocks.join()), (Ok(()), Ok(7)));
-    let fails = coroutine(&scheduler, |_| co::blocking(|| panic_quietly("over there")).is_ok_and(|never: bool| never));
+    let fails = coroutine(&scheduler, |_| {
+        co::blocking(|| panic_quietly("over there")).is_ok_and(|never: bool| never)
+    });
     let fails = fails.join();
     assert_eq!(fails, Err(Exit::Panicked("over there".into())));
-    assert_eq!(co::blocking(this_thread).ok(), Some(this_thread()), "a plain thread does it itself");
+    assert_eq!(
+        co::blocking(this_thread).ok(),
+        Some(this_thread()),
+        "a plain thread does it itself"
+    );
 }
 
 #[test]
@@ -697,9 +717,13 @@ fn a_coroutine_waits_for_all_that_others_await() {
         cx.wait(adds).expect("it does not panic");
         let (sender, receiver) = channel::bounded(0);
         drop(spawn(async move { sender.send(3).await }));
-        let selected = Select::new().receive(&receiver, |n| n).timeout(Duration::from_secs(20), || None).wait();
+        let selected = Select::new()
+            .receive(&receiver, |n| n)
+            .timeout(Duration::from_secs(20), || None)
+            .wait();
         let second = Scheduler::builder().width(1).build().expect("the system has threads");
-        let elsewhere = second.block_on(async { spawn(async { 4 }).await.expect("it does not panic") });
+        let elsewhere =
+            second.block_on(async { spawn(async { 4 }).await.expect("it does not panic") });
         (joined, ran, *lock.lock().wait(), selected, elsewhere)
     });
     assert_eq!(child.join(), Ok((1, 2, 1, Some(3), 4)));
@@ -759,17 +783,25 @@ fn beyond_the_limit_of_stacks_coroutines_wait_before_they_begin() {
                 })
             })
             .collect();
-        let sum: u32 = children.into_iter().map(|child| child.join().expect("it does not panic")).sum();
+        let sum: u32 =
+            children.into_iter().map(|child| child.join().expect("it does not panic")).sum();
         assert_eq!(sum, 199 * 100);
     }
     let scheduler = enabled(Scheduler::builder().width(1));
-    let huge = SpawnOptions::new().on(&scheduler).stack_size(usize::MAX).spawn_coroutine(|_: co::Context<()>| ());
-    let exit = huge.expect("it is refused when it begins").join().expect_err("nothing is that large");
-    assert!(exit.to_string().starts_with("the process failed: no stack of 18446744073709551615 bytes"), "{exit}");
+    let huge = SpawnOptions::new()
+        .on(&scheduler)
+        .stack_size(usize::MAX)
+        .spawn_coroutine(|_: co::Context<()>| ());
+    let exit =
+        huge.expect("it is refused when it begins").join().expect_err("nothing is that large");
+    assert!(
+        exit.to_string().starts_with("the process failed: no stack of 18446744073709551615 bytes"),
+        "{exit}"
+    );
 }
 
-/// Goal: the only stack comes back just as another coroutine finds none, and that one gets it. Method:
-/// pairs of coroutines on two workers, of which nobody else would wake the one that waits.
+/// Goal: the only stack comes back just as another coroutine finds none, and that one gets it.
+/// Method: pairs of coroutines on two workers, of which nobody else would wake the one that waits.
 #[test]
 fn whoever_waits_for_the_last_stack_gets_it() {
     const PAIRS: u32 = 20_000;
@@ -779,7 +811,9 @@ fn whoever_waits_for_the_last_stack_gets_it() {
         for seat in 0..2 {
             let ended = ended.clone();
             let options = SpawnOptions::new().on(&scheduler).affinity(seat);
-            let child = options.spawn_coroutine(move |_: co::Context<()>| ended.send(()).expect("the test listens"));
+            let child = options.spawn_coroutine(move |_: co::Context<()>| {
+                ended.send(()).expect("the test listens")
+            });
             drop(child.expect("coroutines are enabled"));
         }
         soon(&ends);
@@ -795,7 +829,10 @@ fn a_stack_is_as_large_as_was_asked() {
         if levels == 0 { 0 } else { deep(levels - 1) + usize::from(frame[7] == levels as u8) }
     }
     let scheduler = threaded(1);
-    let child = SpawnOptions::new().on(&scheduler).stack_size(8 << 20).spawn_coroutine(|_: co::Context<()>| deep(3000));
+    let child = SpawnOptions::new()
+        .on(&scheduler)
+        .stack_size(8 << 20)
+        .spawn_coroutine(|_: co::Context<()>| deep(3000));
     assert_eq!(child.expect("they are enabled").join(), Ok(3000));
 }
 
@@ -823,7 +860,12 @@ fn migratable_coroutines_run_wherever_there_is_room() {
         (1..=100).for_each(|n| child.send(n).expect("it receives"));
     }
     for child in children {
-        while scheduler.snapshot().processes.iter().any(|other| other.pid == child.pid() && other.mailbox > 0) {
+        while scheduler
+            .snapshot()
+            .processes
+            .iter()
+            .any(|other| other.pid == child.pid() && other.mailbox > 0)
+        {
             std::thread::yield_now();
         }
         child.cancel();
@@ -850,9 +892,11 @@ fn coroutines_async_processes_and_channels_mix_under_load() {
         .map(|number| {
             let receiver = receiver.clone();
             if number % 2 == 0 {
-                coroutine(&scheduler, move |cx| std::iter::from_fn(|| cx.wait(receiver.receive())).sum::<u64>())
-                    .into_parts()
-                    .1
+                coroutine(&scheduler, move |cx| {
+                    std::iter::from_fn(|| cx.wait(receiver.receive())).sum::<u64>()
+                })
+                .into_parts()
+                .1
             } else {
                 scheduler.spawn(async move {
                     let mut sum = 0;
@@ -867,7 +911,8 @@ fn coroutines_async_processes_and_channels_mix_under_load() {
     for producer in producers {
         assert_eq!(producer.join(), Ok(()));
     }
-    let sum: u64 = consumers.into_iter().map(|consumer| consumer.join().expect("it does not panic")).sum();
+    let sum: u64 =
+        consumers.into_iter().map(|consumer| consumer.join().expect("it does not panic")).sum();
     assert_eq!(sum, 999 * 500);
     assert_conserved(&scheduler);
 }
@@ -911,7 +956,10 @@ fn the_snapshot_shows_coroutines_and_what_they_wait_for() {
     let waits = coroutine(&scheduler, |_| co::suspend(None));
     scheduler.run_until_idle();
     let snapshot = scheduler.snapshot();
-    assert_eq!((snapshot.processes[0].kind, snapshot.processes[0].waiting.for_token()), ("coroutine", true));
+    assert_eq!(
+        (snapshot.processes[0].kind, snapshot.processes[0].waiting.for_token()),
+        ("coroutine", true)
+    );
     waits.cancel();
     assert_eq!(waits.join(), Err(Exit::Shutdown));
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{
-    Child, Context, Event, Events, Exit, InitError, Named, Pid, Process, Scheduler, SpawnOptions, Status, Value,
-    WhenFull, Yields, co, send_exit, sleep,
+    Child, Context, Event, Events, Exit, InitError, Named, Pid, Process, Scheduler, SpawnOptions,
+    Status, Value, WhenFull, Yields, co, send_exit, sleep,
 };
 use std::thread;
 
@@ -20,7 +20,10 @@ use crate::scene::{PATIENCE, assert_conserved, driven, panic_quietly, soon, thre
 /// How the end of a process is asked for from outside, and the reason that it then ends with.
 fn ends() -> [(fn(&Scheduler, Pid), Exit); 2] {
     [
-        (|_, pid| assert!(send_exit(pid, Exit::failed("unwanted")), "it lives"), Exit::failed("unwanted")),
+        (
+            |_, pid| assert!(send_exit(pid, Exit::failed("unwanted")), "it lives"),
+            Exit::failed("unwanted"),
+        ),
         (|scheduler, pid| assert!(scheduler.terminate(pid), "it lives"), Exit::Killed),
     ]
 }
@@ -51,7 +54,8 @@ fn nothing_comes_after<P>(process: impl Fn(Context<u8>, InStep) -> P + Clone + S
 where
     P: Future<Output = Option<u8>> + Send + 'static,
 {
-    let mailboxes: [fn() -> SpawnOptions; 2] = [SpawnOptions::new, || SpawnOptions::new().mailbox(4, WhenFull::Reject)];
+    let mailboxes: [fn() -> SpawnOptions; 2] =
+        [SpawnOptions::new, || SpawnOptions::new().mailbox(4, WhenFull::Reject)];
     for options in mailboxes {
         for (end, reason) in ends() {
             let scheduler = threaded(1);
@@ -158,8 +162,8 @@ fn a_wait_for_a_cancel_is_not_over_because_of_a_terminate() {
     }
 }
 
-/// Goal: a receive ends with `None` only because of a cancel, so that the reason of an exit signal is
-/// never lost. Method: many processes whose receive is polled just as the signal comes.
+/// Goal: a receive ends with `None` only because of a cancel, so that the reason of an exit signal
+/// is never lost. Method: many processes whose receive is polled just as the signal comes.
 #[test]
 fn a_receive_that_meets_an_exit_signal_keeps_the_reason() {
     const ROUNDS: u32 = 20_000;
@@ -216,7 +220,9 @@ fn a_machine_that_refuses_to_start_ends_for_those_who_found_it_by_its_name() {
                 options.spawn_process(Refuses(Some(in_step), error), "x", Box::new(())).is_err()
             });
             soon(&begun);
-            let address = Named::<u8>::on(&scheduler, "n").address().expect("it is registered before it starts");
+            let address = Named::<u8>::on(&scheduler, "n")
+                .address()
+                .expect("it is registered before it starts");
             let pid = address.pid();
             let (watches, is_watched) = mpsc::channel();
             let watcher = scheduler.start(move |mut cx: Context<()>| async move {
@@ -225,7 +231,9 @@ fn a_machine_that_refuses_to_start_ends_for_those_who_found_it_by_its_name() {
                 cx.link(pid);
                 watches.send(()).expect("the test waits for it");
                 let down = cx.down(monitor).await.map(|down| down.exit);
-                let Some(Event::Exit(signal)) = cx.receive_event().await else { panic!("the link is answered") };
+                let Some(Event::Exit(signal)) = cx.receive_event().await else {
+                    panic!("the link is answered")
+                };
                 let late = cx.monitor(pid);
                 (down, signal.exit, cx.down(late).await.map(|down| down.exit))
             });
@@ -260,7 +268,8 @@ fn a_supervisor_that_is_started_during_a_shutdown_is_asked_to_end() {
                 stops.send(()).expect("the test waits for it");
             }
         });
-        let supervisor = Supervisor::one_for_one().child(child).start().await.expect("who cleans up may spawn");
+        let supervisor =
+            Supervisor::one_for_one().child(child).start().await.expect("who cleans up may spawn");
         assert_eq!(supervisor.await, Exit::Shutdown);
     }));
     scheduler.run_until_idle();
@@ -283,12 +292,15 @@ impl Drop for Starts {
     }
 }
 
-/// Goal: relations that a process makes in the `Drop` of its result, which nobody waits for, are those
-/// of a process that ends. Method: with an address of it kept, it is complete by then; without, not yet.
+/// Goal: relations that a process makes in the `Drop` of its result, which nobody waits for, are
+/// those of a process that ends. Method: with an address of it kept, it is complete by then;
+/// without, not yet.
 #[test]
 fn relations_made_by_the_drop_of_a_detached_result_are_settled() {
-    let cases: [(fn() -> SpawnOptions, Result<bool, Exit>); 2] =
-        [(|| SpawnOptions::new().scoped(), Ok(true)), (|| SpawnOptions::new().link(), Err(Exit::NoProcess))];
+    let cases: [(fn() -> SpawnOptions, Result<bool, Exit>); 2] = [
+        (|| SpawnOptions::new().scoped(), Ok(true)),
+        (|| SpawnOptions::new().link(), Err(Exit::NoProcess)),
+    ];
     for (options, end) in cases {
         for keeps_address in [true, false] {
             let scheduler = driven();
@@ -306,7 +318,11 @@ fn relations_made_by_the_drop_of_a_detached_result_are_settled() {
                 late.cancel();
             }
             let end = if keeps_address { end.clone() } else { Ok(true) };
-            assert_eq!(late.join_timeout(PATIENCE).expect("it is ended"), end, "keeps_address: {keeps_address}");
+            assert_eq!(
+                late.join_timeout(PATIENCE).expect("it is ended"),
+                end,
+                "keeps_address: {keeps_address}"
+            );
         }
     }
 }
@@ -336,7 +352,8 @@ impl Wake for Idle {
 
 #[test]
 fn a_context_that_is_polled_at_the_end_receives_nothing_and_leaves_nothing() {
-    let mailboxes: [fn() -> SpawnOptions; 2] = [SpawnOptions::new, || SpawnOptions::new().mailbox(4, WhenFull::Reject)];
+    let mailboxes: [fn() -> SpawnOptions; 2] =
+        [SpawnOptions::new, || SpawnOptions::new().mailbox(4, WhenFull::Reject)];
     for options in mailboxes {
         // In the result, which nobody waits for; or in a message to itself, which nobody receives.
         for in_result in [true, false] {
@@ -345,16 +362,17 @@ fn a_context_that_is_polled_at_the_end_receives_nothing_and_leaves_nothing() {
             let waker = Waker::from(Arc::clone(&idle));
             let (tells, told) = mpsc::channel();
             let (in_step, begun, go) = in_step();
-            let detached = options().on(&scheduler).start(move |context: Context<PollsAtTheEnd>| async move {
-                in_step.wait();
-                let address = context.address();
-                let last = PollsAtTheEnd { context, waker, tells };
-                if in_result {
-                    return Some(last);
-                }
-                assert!(address.send(last).is_ok(), "it lives");
-                None
-            });
+            let detached =
+                options().on(&scheduler).start(move |context: Context<PollsAtTheEnd>| async move {
+                    in_step.wait();
+                    let address = context.address();
+                    let last = PollsAtTheEnd { context, waker, tells };
+                    if in_result {
+                        return Some(last);
+                    }
+                    assert!(address.send(last).is_ok(), "it lives");
+                    None
+                });
             soon(&begun);
             drop(detached);
             go.send(()).expect("it waits");

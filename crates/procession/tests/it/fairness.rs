@@ -1,7 +1,8 @@
 //! Nobody who is ready waits for ever, whatever keeps itself ready beside him.
 //!
-//! Method: one worker. Every step of everybody is counted, by a future around what each runs; a test notes how many steps of others were
-//! made between the moment when somebody became ready and his turn, and compares with the bound in the documentation of the worker.
+//! Method: one worker. Every step of everybody is counted, by a future around what each runs; a
+//! test notes how many steps of others were made between the moment when somebody became ready and
+//! his turn, and compares with the bound in the documentation of the worker.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -9,8 +10,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use procession::{
-    Context, Events, Exit, InitError, Pid, Process, Scheduler, SpawnOptions, Status, Value, WaitingFor, WhenFull,
-    Yields, yield_now,
+    Context, Events, Exit, InitError, Pid, Process, Scheduler, SpawnOptions, Status, Value,
+    WaitingFor, WhenFull, Yields, yield_now,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -18,7 +19,8 @@ use procession_sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::scene::{driven, soon, threaded};
 
-/// Dispatches between two looks at the oldest of a queue: the documented bound for one with nothing older before it.
+/// Dispatches between two looks at the oldest of a queue: the documented bound for one with nothing
+/// older before it.
 const FAIRNESS: u64 = 61;
 
 /// The steps that have been made, and whether the hogs are to stop.
@@ -49,7 +51,8 @@ impl Steps {
     }
 
     fn go_on(&self) -> bool {
-        // A bound far beyond all that are tested, so that a starved process makes its test fail and not hang.
+        // A bound far beyond all that are tested, so that a starved process makes its test fail and
+        // not hang.
         !self.0.1.load(Relaxed) && self.made() < 100_000
     }
 
@@ -90,7 +93,10 @@ impl Waits {
         let waits = self.0.lock().expect("nobody panics");
         assert_eq!(waits.len(), count, "all had their turn");
         for &(who, steps) in &*waits {
-            assert!(steps <= bound(who), "number {who} had to wait for {steps} steps of others: {waits:?}");
+            assert!(
+                steps <= bound(who),
+                "number {who} had to wait for {steps} steps of others: {waits:?}"
+            );
         }
     }
 }
@@ -117,7 +123,8 @@ fn old_processes_in_the_deque_run_beside_a_flood_of_new_ones() {
 
 #[test]
 fn a_deque_that_overflows_keeps_the_bound() {
-    // The flood is so broad that the old ones are moved to the global queue, before all that overflows later.
+    // The flood is so broad that the old ones are moved to the global queue, before all that
+    // overflows later.
     let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
     let root = scheduler.spawn({
         let (steps, waits) = (steps.clone(), waits.clone());
@@ -178,8 +185,12 @@ fn the_global_queue_is_served_beside_hogs() {
                 std::thread::scope(|scope| {
                     scope.spawn(|| {
                         for who in 0..10 {
-                            let (steps, waits, ready) = (steps.clone(), waits.clone(), steps.made());
-                            drop(scheduler.spawn(async move { waits.note(who, steps.note() - ready) }));
+                            let (steps, waits, ready) =
+                                (steps.clone(), waits.clone(), steps.made());
+                            drop(
+                                scheduler
+                                    .spawn(async move { waits.note(who, steps.note() - ready) }),
+                            );
                         }
                     });
                 });
@@ -220,9 +231,9 @@ fn the_oldest_of_a_batch_from_outside_does_not_run_last() {
     waits.assert_within(BATCH, |who| FAIRNESS + 2 * (who as u64 + 1));
 }
 
-/// Goal: the same for what a thief takes. Method: two workers. One is held in a step until the other has a
-/// batch in its deque, and then steals half of it; the other is held in its step until all that was stolen
-/// has run. The oldest floods the thief.
+/// Goal: the same for what a thief takes. Method: two workers. One is held in a step until the
+/// other has a batch in its deque, and then steals half of it; the other is held in its step until
+/// all that was stolen has run. The oldest floods the thief.
 #[test]
 fn the_oldest_of_a_stolen_half_does_not_run_last() {
     const BATCH: usize = 32;
@@ -554,7 +565,9 @@ fn a_machine_that_continues_for_ever_lets_others_run() {
         }
     }
     let (steps, scheduler) = (Steps::default(), driven());
-    let machine = scheduler.spawn_process(Restless(steps.clone()), "", Box::new(())).expect("it accepts everything");
+    let machine = scheduler
+        .spawn_process(Restless(steps.clone()), "", Box::new(()))
+        .expect("it accepts everything");
     let other = scheduler.spawn({
         let steps = steps.clone();
         async move {
@@ -668,7 +681,8 @@ fn who_awaits_what_is_there_already_gives_way() {
 
 #[test]
 fn what_a_caller_leaves_in_its_next_slot_is_run_by_others() {
-    let scheduler = Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
+    let scheduler =
+        Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
     for _ in 0..100 {
         let (tell, told) = mpsc::channel();
         let woken = scheduler.start(move |mut cx: Context<()>| async move {
@@ -678,14 +692,18 @@ fn what_a_caller_leaves_in_its_next_slot_is_run_by_others() {
         scheduler.run_until_idle();
         let address = woken.address().clone();
         // This thread runs it, and leaves as soon as it has ended.
-        let wakes = SpawnOptions::new().on(&scheduler).affinity(0).spawn(async move { address.send(()).is_ok() });
+        let wakes = SpawnOptions::new()
+            .on(&scheduler)
+            .affinity(0)
+            .spawn(async move { address.send(()).is_ok() });
         assert_eq!(wakes.join(), Ok(true));
         soon(&told);
     }
 }
 
-/// Goal: exit signals, which need no room in a bounded mailbox, cannot keep a process from its steps, nor
-/// from its messages. Method: threads send them until the process has had several steps with them.
+/// Goal: exit signals, which need no room in a bounded mailbox, cannot keep a process from its
+/// steps, nor from its messages. Method: threads send them until the process has had several steps
+/// with them.
 #[test]
 fn a_flood_of_signals_leaves_a_process_its_steps() {
     const STEPS: u32 = 20;
@@ -723,7 +741,8 @@ fn a_flood_of_signals_leaves_a_process_its_steps() {
     let scheduler = threaded(1);
     let options = SpawnOptions::new().on(&scheduler).mailbox(4, WhenFull::Reject);
     let (tells, told) = mpsc::channel();
-    let machine = options.spawn_process(Trapping { trapping: false, steps: 0, tells }, "", Box::new(()));
+    let machine =
+        options.spawn_process(Trapping { trapping: false, steps: 0, tells }, "", Box::new(()));
     let machine = machine.expect("it accepts");
     // The first signal before it traps exits would end it.
     soon(&told);

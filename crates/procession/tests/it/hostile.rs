@@ -1,8 +1,8 @@
-//! User code in awkward places: it panics where something is dropped, in twos, while a panic unwinds,
-//! while the locals of a thread are destroyed; or it is forgotten.
+//! User code in awkward places: it panics where something is dropped, in twos, while a panic
+//! unwinds, while the locals of a thread are destroyed; or it is forgotten.
 //!
-//! The rule is in `process/body.rs`, *User code*. `panics.rs` has the places where user code is called. These
-//! are the places where it is dropped:
+//! The rule is in `process/body.rs`, *User code*. `panics.rs` has the places where user code is
+//! called. These are the places where it is dropped:
 //!
 //! | what | dropped by | test |
 //! |---|---|---|
@@ -28,8 +28,8 @@ use std::task::{Context as Task, Wake, Waker};
 use std::time::Duration;
 
 use procession::{
-    Builder, CommandId, Completion, Context, Exit, Parcel, Relay, Reply, Scheduler, SpawnOptions, Value, WhenFull,
-    blocking, send_exit, sleep, spawn,
+    Builder, CommandId, Completion, Context, Exit, Parcel, Relay, Reply, Scheduler, SpawnOptions,
+    Value, WhenFull, blocking, send_exit, sleep, spawn,
 };
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -66,7 +66,8 @@ impl Bombs {
         Waker::from(Arc::new(self.one()))
     }
 
-    /// Polls with a waker that goes off when it is dropped, and leaves the only one where it was left.
+    /// Polls with a waker that goes off when it is dropped, and leaves the only one where it was
+    /// left.
     fn poll<F: Future>(&self, future: Pin<&mut F>) -> bool {
         let waker = self.waker();
         let ready = future.poll(&mut Task::from_waker(&waker)).is_ready();
@@ -140,10 +141,12 @@ fn messages_of_forgotten_senders() {
     let scheduler = threaded(1);
     let bombs = Bombs::default();
     let (go, goes) = mpsc::channel::<()>();
-    let child = SpawnOptions::new().on(&scheduler).mailbox(1, WhenFull::Wait).start(|cx: Context<Bomb>| async move {
-        let _ = blocking(|| goes.recv());
-        drop(cx);
-    });
+    let child = SpawnOptions::new().on(&scheduler).mailbox(1, WhenFull::Wait).start(
+        |cx: Context<Bomb>| async move {
+            let _ = blocking(|| goes.recv());
+            drop(cx);
+        },
+    );
     let address = child.detach();
     address.send(bombs.one()).expect("there is room");
     for _ in 0..2 {

@@ -200,11 +200,16 @@ fn streams_have_the_traits_of_tokio() {
         let mut written = 0;
         while written < 6 {
             let rest = &b"tokio!"[written..];
-            written +=
-                poll_fn(|task| AsyncWrite::poll_write(Pin::new(&mut one), task, rest)).await.expect("there is room");
+            written += poll_fn(|task| AsyncWrite::poll_write(Pin::new(&mut one), task, rest))
+                .await
+                .expect("there is room");
         }
-        poll_fn(|task| AsyncWrite::poll_flush(Pin::new(&mut one), task)).await.expect("nothing is held back");
-        poll_fn(|task| AsyncWrite::poll_shutdown(Pin::new(&mut one), task)).await.expect("it is connected");
+        poll_fn(|task| AsyncWrite::poll_flush(Pin::new(&mut one), task))
+            .await
+            .expect("nothing is held back");
+        poll_fn(|task| AsyncWrite::poll_shutdown(Pin::new(&mut one), task))
+            .await
+            .expect("it is connected");
         let mut memory = [std::mem::MaybeUninit::uninit(); 64];
         let mut buffer = ReadBuf::uninit(&mut memory);
         loop {

@@ -1,4 +1,5 @@
-//! What costs nothing: waiting. Wake-ups are counted by the workers themselves and, for their threads, by the system.
+//! What costs nothing: waiting. Wake-ups are counted by the workers themselves and, for their
+//! threads, by the system.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,14 +9,17 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::net::Readiness;
-use procession::{Context, Instant, Scheduler, interval, run_after, run_every, sleep, spawn, yield_now};
+use procession::{
+    Context, Instant, Scheduler, interval, run_after, run_every, sleep, spawn, yield_now,
+};
 use procession_sync::thread;
 
 use crate::scene::soon;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The threads of the schedulers whose names begin so, by number: their states, and how often they gave up the processor.
+/// The threads of the schedulers whose names begin so, by number: their states, and how often they
+/// gave up the processor.
 fn threads_of(name: &str) -> BTreeMap<String, (String, String)> {
     let mut threads = BTreeMap::new();
     for thread in fs::read_dir("/proc/self/task").expect("this is Linux") {
@@ -28,7 +32,11 @@ fn threads_of(name: &str) -> BTreeMap<String, (String, String)> {
                 let value = status.lines().find_map(|line| line.strip_prefix(name));
                 value.map(|value| value.trim().to_owned()).unwrap_or_default()
             };
-            let number = thread.file_name().expect("it is named by its number").to_string_lossy().into_owned();
+            let number = thread
+                .file_name()
+                .expect("it is named by its number")
+                .to_string_lossy()
+                .into_owned();
             threads.insert(number, (field("State:"), field("voluntary_ctxt_switches:")));
         }
     }
@@ -41,7 +49,8 @@ fn wake_ups(schedulers: &[Scheduler]) -> Vec<(u64, u64, u64)> {
     workers.map(|worker| (worker.parks, worker.searches, worker.dispatches)).collect()
 }
 
-/// A scheduler of that many workers, and in it a thousand processes that wait for messages and a thousand with far timers.
+/// A scheduler of that many workers, and in it a thousand processes that wait for messages and a
+/// thousand with far timers.
 fn crowded(width: usize) -> Scheduler {
     let scheduler = Scheduler::builder().name(format!("silent{width}")).width(width).build();
     let scheduler = scheduler.expect("the system has threads");
@@ -70,21 +79,26 @@ fn stir(scheduler: &Scheduler) {
     }
 }
 
-/// Goal: an idle scheduler wakes nobody, whatever waits in it. Method: schedulers of several kinds, all idle for ten seconds; waiting for
-/// these to pass is what is measured.
+/// Goal: an idle scheduler wakes nobody, whatever waits in it. Method: schedulers of several kinds,
+/// all idle for ten seconds; waiting for these to pass is what is measured.
 #[test]
 fn what_waits_wakes_nobody_for_ten_seconds() {
     let schedulers = [1, 2, 4].map(crowded);
     schedulers.iter().for_each(stir);
     for scheduler in &schedulers {
-        // Timers of all other kinds: with functions, periodic, cancelled, reset, and set by a thread that is no worker.
+        // Timers of all other kinds: with functions, periodic, cancelled, reset, and set by a
+        // thread that is no worker.
         scheduler.block_on(async {
-            run_after(HOUR, || {}).map(drop).unwrap_or_else(|_| unreachable!("the limit is not reached"));
+            run_after(HOUR, || {})
+                .map(drop)
+                .unwrap_or_else(|_| unreachable!("the limit is not reached"));
             run_every(HOUR, || {}).map(drop).expect("the limit is not reached");
             let soon = Duration::from_secs(1);
-            let timer = run_after(soon, || {}).unwrap_or_else(|_| unreachable!("the limit is not reached"));
+            let timer =
+                run_after(soon, || {}).unwrap_or_else(|_| unreachable!("the limit is not reached"));
             assert!(timer.cancel());
-            let timer = run_after(soon, || {}).unwrap_or_else(|_| unreachable!("the limit is not reached"));
+            let timer =
+                run_after(soon, || {}).unwrap_or_else(|_| unreachable!("the limit is not reached"));
             assert!(timer.reset(Instant::now() + HOUR));
         });
         drop(scheduler.spawn(async {
@@ -113,7 +127,8 @@ fn what_waits_wakes_nobody_for_ten_seconds() {
         for scheduler in &schedulers {
             scheduler.run_until_idle();
         }
-        // Parked by their own account, asleep a moment later; the keys of cancelled and reset timers may cost one wake-up each.
+        // Parked by their own account, asleep a moment later; the keys of cancelled and reset
+        // timers may cost one wake-up each.
         let (_silent, silence) = mpsc::channel::<()>();
         assert!(silence.recv_timeout(Duration::from_secs(3)).is_err());
         while threads_of("silent").values().any(|(state, _)| !state.starts_with('S')) {
@@ -127,8 +142,9 @@ fn what_waits_wakes_nobody_for_ten_seconds() {
     });
 }
 
-/// Goal: no kind of work leaves a scheduler restless. Method: 40 schedulers, each of which has had more threads than it keeps, a step that
-/// stalled, sleepers, and a caller; then the wake-ups of all their threads are counted, those of the watchdogs included.
+/// Goal: no kind of work leaves a scheduler restless. Method: 40 schedulers, each of which has had
+/// more threads than it keeps, a step that stalled, sleepers, and a caller; then the wake-ups of
+/// all their threads are counted, those of the watchdogs included.
 #[test]
 fn forty_schedulers_are_silent_after_work_of_every_kind() {
     const ALL: usize = 40;
@@ -146,7 +162,8 @@ fn forty_schedulers_are_silent_after_work_of_every_kind() {
                 let gate = std::sync::Arc::clone(&gate);
                 scheduler.spawn(async move {
                     // The gate opens when its other side is dropped.
-                    let opened = procession::blocking(|| gate.lock().expect("nobody panics").recv());
+                    let opened =
+                        procession::blocking(|| gate.lock().expect("nobody panics").recv());
                     opened.expect_err("nothing is sent");
                 })
             })
@@ -179,7 +196,8 @@ fn parks(scheduler: &Scheduler) -> u64 {
     scheduler.snapshot().workers.iter().map(|worker| worker.parks).sum()
 }
 
-/// One after the other: each finds all workers parked, and needs one; that one wakes another to search in its place.
+/// One after the other: each finds all workers parked, and needs one; that one wakes another to
+/// search in its place.
 const WAKE_UPS: u64 = 4;
 
 #[test]
@@ -200,7 +218,10 @@ fn a_message_wakes_few_of_many_workers() {
         scheduler.run_until_idle();
     }
     let parks = parks(&scheduler) - before;
-    assert!((MESSAGES..=WAKE_UPS * MESSAGES).contains(&parks), "{parks} parks for {MESSAGES} messages");
+    assert!(
+        (MESSAGES..=WAKE_UPS * MESSAGES).contains(&parks),
+        "{parks} parks for {MESSAGES} messages"
+    );
 }
 
 #[test]
@@ -209,8 +230,9 @@ fn a_timer_wakes_few_of_many_workers() {
     let scheduler = crowded(8);
     stir(&scheduler);
     let before = parks(&scheduler);
-    let sleepers: Vec<_> =
-        (1..=TIMERS).map(|n| scheduler.spawn(async move { sleep(Duration::from_millis(n)).await })).collect();
+    let sleepers: Vec<_> = (1..=TIMERS)
+        .map(|n| scheduler.spawn(async move { sleep(Duration::from_millis(n)).await }))
+        .collect();
     let (told, tells) = mpsc::channel();
     drop(scheduler.spawn(async move {
         for sleeper in sleepers {
@@ -227,9 +249,11 @@ fn a_timer_wakes_few_of_many_workers() {
 fn the_threads_of_a_dropped_scheduler_leave() {
     for width in [1, 4] {
         let name = format!("leaving{width}");
-        let scheduler = Scheduler::builder().name(&*name).width(width).build().expect("the system has threads");
+        let scheduler =
+            Scheduler::builder().name(&*name).width(width).build().expect("the system has threads");
         stir(&scheduler);
-        // The system's list may leave some out while threads of other tests come and go. A hang if they are not there.
+        // The system's list may leave some out while threads of other tests come and go. A hang if
+        // they are not there.
         while threads_of(&name).is_empty() {
             thread::yield_now();
         }
@@ -245,7 +269,8 @@ fn the_threads_of_a_dropped_scheduler_leave() {
 fn the_threads_of_a_scheduler_that_was_shut_down_leave() {
     for width in [1, 4] {
         let name = format!("ended{width}");
-        let scheduler = Scheduler::builder().name(&*name).width(width).build().expect("the system has threads");
+        let scheduler =
+            Scheduler::builder().name(&*name).width(width).build().expect("the system has threads");
         stir(&scheduler);
         assert!(scheduler.block_on(scheduler.shutdown(HOUR)).is_empty());
         while !threads_of(&name).is_empty() {

@@ -1,4 +1,5 @@
-//! The key-value example, by way of its sockets: what clients send that they should not, and what they may.
+//! The key-value example, by way of its sockets: what clients send that they should not, and what
+//! they may.
 
 use std::time::Duration;
 
@@ -24,13 +25,19 @@ async fn talk(to: std::net::SocketAddr, parts: &[&[u8]]) -> String {
 }
 
 fn check(cases: &[(&[&[u8]], &str)]) {
-    let scheduler = Scheduler::builder().name("kv").width(2).build().expect("the system gives threads");
+    let scheduler =
+        Scheduler::builder().name("kv").width(2).build().expect("the system gives threads");
     scheduler.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("the system gives a port");
         let here = listener.local_addr().expect("it is bound");
         let _tree = server::tree(listener, 2).start().await.expect("the tree starts");
         for (parts, answer) in cases {
-            assert_eq!(talk(here, parts).await, *answer, "{:?}", String::from_utf8_lossy(&parts.concat()));
+            assert_eq!(
+                talk(here, parts).await,
+                *answer,
+                "{:?}",
+                String::from_utf8_lossy(&parts.concat())
+            );
         }
         assert!(scheduler.shutdown(Duration::from_secs(5)).await.is_empty());
     });
@@ -64,7 +71,8 @@ fn commands_do_what_those_of_redis_do() {
 
 #[test]
 fn requests_may_come_in_any_pieces_and_many_at_once() {
-    let request: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nv\r\nv2\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+    let request: &[u8] =
+        b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nv\r\nv2\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
     let bytes: Vec<&[u8]> = request.chunks(1).collect();
     let many = b"INCR n\r\n".repeat(1000);
     let counted: String = (1..=1000).map(|n| format!(":{n}\r\n")).collect();
@@ -78,7 +86,10 @@ fn what_is_not_the_protocol_is_told_and_ends_that_connection_alone() {
         (&[b"*-1\r\nPING\r\n"], "-ERR Protocol error: invalid multibulk length\r\n"),
         (&[b"*99999999999999999999\r\n"], "-ERR Protocol error: invalid multibulk length\r\n"),
         (&[b"*2000\r\n"], "-ERR Protocol error: invalid multibulk length\r\n"),
-        (&[b"*1111111111111111111111111111111"], "-ERR Protocol error: invalid multibulk length\r\n"),
+        (
+            &[b"*1111111111111111111111111111111"],
+            "-ERR Protocol error: invalid multibulk length\r\n",
+        ),
         (&[b"PING\r\n*1\r\n$-1\r\n"], "+PONG\r\n-ERR Protocol error: invalid bulk length\r\n"),
         (&[b"*2\r\n$3\r\nGET\r\n$1073741824\r\n"], "-ERR Protocol error: invalid bulk length\r\n"),
         (&[b"*1\r\n$+4\r\nPING\r\n"], "-ERR Protocol error: invalid bulk length\r\n"),

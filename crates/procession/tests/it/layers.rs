@@ -1,15 +1,15 @@
 //! The layers of the crate: which rooms may import which, and that state never imports verbs.
 //!
-//! The test reads the source, as `seams.rs` of `procession-sync` does. It knows `use` statements and
-//! paths that begin with `crate::`; code of tests is left out.
+//! The test reads the source, as `seams.rs` of `procession-sync` does. It knows `use` statements
+//! and paths that begin with `crate::`; code of tests is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 /// The state that refers to itself in a circle: a slot names its scheduler, the scheduler has the
-/// table of slots and the seats of workers, and a command's handler gets a completion, which names a
-/// slot. All other modules are free of import cycles.
+/// table of slots and the seats of workers, and a command's handler gets a completion, which names
+/// a slot. All other modules are free of import cycles.
 const KERNEL: &[&str] = &[
     "machine::completion",
     "machine::registry",
@@ -23,10 +23,11 @@ const KERNEL: &[&str] = &[
 ];
 
 /// Small cycles between neighbours in one room.
-const NEIGHBOURS: &[&[&str]] = &[&["net::options", "net::tcp", "net::udp"], &["sync", "sync::locks"]];
+const NEIGHBOURS: &[&[&str]] =
+    &[&["net::options", "net::tcp", "net::udp"], &["sync", "sync::locks"]];
 
-/// What each room may import besides itself. `io` and `sys` may not import `net`, and nobody but the
-/// public face imports `http`, `supervisor` or `pool`.
+/// What each room may import besides itself. `io` and `sys` may not import `net`, and nobody but
+/// the public face imports `http`, `supervisor` or `pool`.
 const ROOMS: &[(&str, &str)] = &[
     ("bridge", "process scheduler"),
     ("coroutine", "mailbox process relations scheduler sys time variance"),
@@ -39,7 +40,10 @@ const ROOMS: &[(&str, &str)] = &[
     ("pool", "coroutine observe process scheduler spawn sync sys time util"),
     ("process", "machine mailbox relations scheduler time util"),
     ("relations", "mailbox process scheduler variance"),
-    ("scheduler", "bridge coroutine io machine mailbox observe process relations spawn sys time util watchdog"),
+    (
+        "scheduler",
+        "bridge coroutine io machine mailbox observe process relations spawn sys time util watchdog",
+    ),
     ("spawn", "coroutine machine mailbox observe process relations scheduler time variance"),
     ("supervisor", "coroutine mailbox process relations scheduler sys time"),
     ("sync", "process scheduler time util"),
@@ -58,16 +62,23 @@ fn modules() -> BTreeMap<String, String> {
     fn read(folder: &Path, prefix: &str, modules: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(folder).expect("the source is here") {
             let path = entry.expect("the source is here").path();
-            let name = path.file_stem().and_then(|name| name.to_str()).expect("names are plain").to_owned();
+            let name = path
+                .file_stem()
+                .and_then(|name| name.to_str())
+                .expect("names are plain")
+                .to_owned();
             let module = if prefix.is_empty() { name.clone() } else { format!("{prefix}::{name}") };
             if path.is_dir() {
                 read(&path, &module, modules);
             } else if !["lib", "api", "models", "tests"].contains(&name.as_str()) {
                 let text = fs::read_to_string(&path).expect("the source is text");
-                let lines = text
-                    .lines()
-                    .take_while(|line| !line.starts_with("#[cfg(test)]") && !line.starts_with("#[cfg(all(test"));
-                let code = lines.map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n");
+                let lines = text.lines().take_while(|line| {
+                    !line.starts_with("#[cfg(test)]") && !line.starts_with("#[cfg(all(test")
+                });
+                let code = lines
+                    .map(|line| line.split("//").next().unwrap_or(""))
+                    .collect::<Vec<_>>()
+                    .join("\n");
                 modules.insert(module, code);
             }
         }
@@ -79,7 +90,8 @@ fn modules() -> BTreeMap<String, String> {
 
 /// The paths of a tree such as `a::{b, c::{d, e}}`, at the beginning of `text`.
 fn paths(text: &str) -> Vec<String> {
-    let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(text.len());
+    let end =
+        text.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(text.len());
     let (head, rest) = text.split_at(end);
     let Some(group) = rest.strip_prefix('{') else { return vec![head.to_owned()] };
     let (mut depth, mut start, mut found) = (0, 0, Vec::new());
@@ -87,7 +99,9 @@ fn paths(text: &str) -> Vec<String> {
         match c {
             '{' => depth += 1,
             ',' | '}' if depth == 0 => {
-                found.extend(paths(group[start..at].trim()).into_iter().map(|path| format!("{head}{path}")));
+                found.extend(
+                    paths(group[start..at].trim()).into_iter().map(|path| format!("{head}{path}")),
+                );
                 start = at + 1;
                 if c == '}' {
                     break;
@@ -115,7 +129,9 @@ fn imports() -> Graph {
     for (module, code) in &modules {
         let parent = module.rsplit_once("::").map_or("", |(parent, _)| parent);
         let mut found = BTreeSet::new();
-        for (marker, prefix) in [("crate::", ""), ("use super::", parent), ("use self::", module.as_str())] {
+        for (marker, prefix) in
+            [("crate::", ""), ("use super::", parent), ("use self::", module.as_str())]
+        {
             for (at, _) in code.match_indices(marker) {
                 let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
                 if code[..at].chars().next_back().is_some_and(is_word) {
@@ -146,11 +162,18 @@ fn reach<'a>(graph: &'a Graph, from: &'a str) -> BTreeSet<&'a str> {
 fn no_modules_import_each_other_but_those_of_the_kernel() {
     let graph = imports();
     assert!(graph.len() > 100, "the source was found: {} modules", graph.len());
-    let reached: BTreeMap<_, _> = graph.keys().map(|module| (module.as_str(), reach(&graph, module))).collect();
+    let reached: BTreeMap<_, _> =
+        graph.keys().map(|module| (module.as_str(), reach(&graph, module))).collect();
     let mut cycles = BTreeSet::new();
     for (module, others) in &reached {
         if others.contains(module) {
-            cycles.insert(others.iter().copied().filter(|other| reached[other].contains(module)).collect::<Vec<_>>());
+            cycles.insert(
+                others
+                    .iter()
+                    .copied()
+                    .filter(|other| reached[other].contains(module))
+                    .collect::<Vec<_>>(),
+            );
         }
     }
     let mut known: BTreeSet<_> = NEIGHBOURS.iter().map(|cycle| cycle.to_vec()).collect();
@@ -218,12 +241,20 @@ const ISLANDS: &[&str] = &[
 
 #[test]
 fn unsafe_code_is_in_the_islands_and_nowhere_else() {
-    let is_unsafe = |code: &str| ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|begin| code.contains(begin));
-    let found: Vec<_> = modules().into_iter().filter(|(_, code)| is_unsafe(code)).map(|(module, _)| module).collect();
+    let is_unsafe = |code: &str| {
+        ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|begin| code.contains(begin))
+    };
+    let found: Vec<_> = modules()
+        .into_iter()
+        .filter(|(_, code)| is_unsafe(code))
+        .map(|(module, _)| module)
+        .collect();
     assert_eq!(found, ISLANDS, "the modules with unsafe code, and the list");
     let architecture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ARCHITECTURE.md");
     let text = fs::read_to_string(architecture).expect("the document is here");
-    let unnamed: Vec<_> =
-        ISLANDS.iter().filter(|island| !text.contains(&format!("`{}`", island.replace("::", "/")))).collect();
+    let unnamed: Vec<_> = ISLANDS
+        .iter()
+        .filter(|island| !text.contains(&format!("`{}`", island.replace("::", "/"))))
+        .collect();
     assert!(unnamed.is_empty(), "ARCHITECTURE.md does not name {unnamed:?}");
 }

@@ -1,15 +1,17 @@
 //! State machines: status and yields, events, commands and their completions, and how they end.
 //!
-//! Method: a machine that plays a script, one [`Turn`] for each step, and notes what each step was told. A test is a script, what happens to
-//! the machine meanwhile, what it must have been told, and how it must have ended.
+//! Method: a machine that plays a script, one [`Turn`] for each step, and notes what each step was
+//! told. A test is a script, what happens to the machine meanwhile, what it must have been told,
+//! and how it must have ended.
 
 use std::error::Error;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use procession::{
-    Child, CommandError, CommandId, CommandResult, Completion, Event, Events, Exit, InitError, Instant, Process,
-    ProcessState, Scheduler, SpawnOptions, Status, Value, WaitingFor, WhenFull, Yields, current_pid, exit,
+    Child, CommandError, CommandId, CommandResult, Completion, Event, Events, Exit, InitError,
+    Instant, Process, ProcessState, Scheduler, SpawnOptions, Status, Value, WaitingFor, WhenFull,
+    Yields, current_pid, exit,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicUsize;
@@ -127,11 +129,16 @@ fn stage(builder: procession::Builder) -> (Scheduler, mpsc::Receiver<(u64, Compl
     let tag = |input: &Value| *input.downcast_ref::<u64>().expect("the machine sends tags");
     let scheduler = builder
         .handler(HELD, move |input: Value, completion: Completion| {
-            hold.lock().expect("nobody panics").send((tag(&input), completion)).expect("the test waits");
+            hold.lock()
+                .expect("nobody panics")
+                .send((tag(&input), completion))
+                .expect("the test waits");
         })
         .handler(INLINE, |input: Value, completion: Completion| completion.complete(Ok(input)))
         .handler(THREAD, |input: Value, completion: Completion| {
-            std::thread::scope(|scope| scope.spawn(|| completion.complete(Ok(input))).join().expect("no panic"));
+            std::thread::scope(|scope| {
+                scope.spawn(|| completion.complete(Ok(input))).join().expect("no panic")
+            });
         })
         .handler(DROPPED, |_: Value, completion: Completion| drop(completion))
         .handler(PANICS, |_: Value, completion: Completion| {
@@ -169,9 +176,13 @@ impl Play {
         let (scheduler, held) = stage(Scheduler::builder().width(1).callers_drive());
         let told = Arc::new(Mutex::new(Vec::new()));
         let closed = Arc::new(AtomicUsize::new(0));
-        let machine =
-            Scripted { turns: Vec::from(turns).into_iter(), told: Arc::clone(&told), closed: Arc::clone(&closed) };
-        let child = scheduler.spawn_process(machine, "play", Box::new(())).expect("it has this method");
+        let machine = Scripted {
+            turns: Vec::from(turns).into_iter(),
+            told: Arc::clone(&told),
+            closed: Arc::clone(&closed),
+        };
+        let child =
+            scheduler.spawn_process(machine, "play", Box::new(())).expect("it has this method");
         scheduler.run_until_idle();
         Self { scheduler, held, kept: Vec::new(), child, told, closed }
     }
@@ -180,7 +191,9 @@ impl Play {
         match *act {
             Act::Send(n) => self.child.send(n).expect("it lives"),
             Act::Complete(tag) => self.completion(tag).complete(Ok(Box::new(tag * 100))),
-            Act::Fail(tag) => self.completion(tag).complete(Err(CommandError::Failed("as told".into()))),
+            Act::Fail(tag) => {
+                self.completion(tag).complete(Err(CommandError::Failed("as told".into())))
+            }
             Act::Drop(tag) => drop(self.completion(tag)),
             Act::Cancel => self.child.cancel(),
             Act::Terminate => assert!(self.scheduler.terminate(self.child.pid())),
@@ -190,7 +203,8 @@ impl Play {
     /// The held completion of the oldest command of this tag.
     fn completion(&mut self, tag: u64) -> Completion {
         self.kept.extend(self.held.try_iter());
-        let place = self.kept.iter().position(|held| held.0 == tag).expect("the machine has yielded it");
+        let place =
+            self.kept.iter().position(|held| held.0 == tag).expect("the machine has yielded it");
         self.kept.remove(place).1
     }
 
@@ -217,7 +231,10 @@ impl Play {
         scheduler.run_until_idle();
         assert_eq!(closed.load(Relaxed), 1, "close is called once");
         assert_conserved(&scheduler);
-        assert_eq!(scheduler.snapshot().panicked, u64::from(matches!(result, Err(Exit::Panicked(_)))));
+        assert_eq!(
+            scheduler.snapshot().panicked,
+            u64::from(matches!(result, Err(Exit::Panicked(_))))
+        );
         Some(result)
     }
 }
@@ -247,9 +264,20 @@ const NOTHING: &[&str] = &[];
 
 #[test]
 fn continue_steps_again_at_once() {
-    check(&[turn(Continue), turn(Continue), turn(Done(1))], &[], &[NOTHING, NOTHING, NOTHING], Some(Ok(1)));
+    check(
+        &[turn(Continue), turn(Continue), turn(Done(1))],
+        &[],
+        &[NOTHING, NOTHING, NOTHING],
+        Some(Ok(1)),
+    );
     // With completions outstanding likewise; they come as they come.
-    let turns = [yields(&[(HELD, 7)], Continue), turn(Continue), turn(Wait(Either)), turn(Continue), turn(Done(2))];
+    let turns = [
+        yields(&[(HELD, 7)], Continue),
+        turn(Continue),
+        turn(Wait(Either)),
+        turn(Continue),
+        turn(Done(2)),
+    ];
     let told: [&[&str]; 5] = [NOTHING, NOTHING, NOTHING, &["completion 7 gave 700"], NOTHING];
     check(&turns, &[Act::Complete(7)], &told, Some(Ok(2)));
     let turns = [yields(&[(INLINE, 7)], Continue), turn(Continue), turn(Done(3))];
@@ -258,7 +286,8 @@ fn continue_steps_again_at_once() {
 
 #[test]
 fn waiting_for_messages_keeps_completions() {
-    let turns = [yields(&[(HELD, 1), (HELD, 2)], Wait(Messages)), turn(Wait(Messages)), turn(Done(1))];
+    let turns =
+        [yields(&[(HELD, 1), (HELD, 2)], Wait(Messages)), turn(Wait(Messages)), turn(Done(1))];
     let acts = [Act::Complete(2), Act::Send(5), Act::Complete(1), Act::Send(6)];
     let told: [&[&str]; 3] =
         [NOTHING, &["completion 2 gave 200", "message 5"], &["completion 1 gave 100", "message 6"]];
@@ -270,10 +299,17 @@ fn waiting_for_messages_keeps_completions() {
 
 #[test]
 fn waiting_for_completions_keeps_messages() {
-    let turns = [yields(&[(HELD, 1), (HELD, 2)], Wait(Completions)), turn(Wait(Completions)), turn(Done(1))];
+    let turns = [
+        yields(&[(HELD, 1), (HELD, 2)], Wait(Completions)),
+        turn(Wait(Completions)),
+        turn(Done(1)),
+    ];
     let acts = [Act::Send(5), Act::Send(6), Act::Complete(2), Act::Send(7), Act::Complete(1)];
-    let told: [&[&str]; 3] =
-        [NOTHING, &["message 5", "message 6", "completion 2 gave 200"], &["message 7", "completion 1 gave 100"]];
+    let told: [&[&str]; 3] = [
+        NOTHING,
+        &["message 5", "message 6", "completion 2 gave 200"],
+        &["message 7", "completion 1 gave 100"],
+    ];
     check(&turns, &acts, &told, Some(Ok(1)));
     check(&turns, &acts[..2], &[NOTHING], None);
 }
@@ -284,19 +320,34 @@ fn waiting_for_completions_with_none_outstanding_is_an_error() {
     // Also when the last one has come, and messages wait.
     let turns = [yields(&[(HELD, 1)], Wait(Completions)), turn(Wait(Completions))];
     let acts = [Act::Send(5), Act::Complete(1)];
-    check(&turns, &acts, &[NOTHING, &["message 5", "completion 1 gave 100"]], Some(Err(Exit::WaitsForNothing)));
+    check(
+        &turns,
+        &acts,
+        &[NOTHING, &["message 5", "completion 1 gave 100"]],
+        Some(Err(Exit::WaitsForNothing)),
+    );
     // One that has come and was not told yet counts as outstanding.
-    let turns =
-        [yields(&[(INLINE, 1)], Wait(Messages)), yields(&[(INLINE, 2)], Wait(Completions)), turn(Wait(Completions))];
-    let told: [&[&str]; 3] = [NOTHING, &["completion 1 gave 1", "message 5"], &["completion 2 gave 2"]];
+    let turns = [
+        yields(&[(INLINE, 1)], Wait(Messages)),
+        yields(&[(INLINE, 2)], Wait(Completions)),
+        turn(Wait(Completions)),
+    ];
+    let told: [&[&str]; 3] =
+        [NOTHING, &["completion 1 gave 1", "message 5"], &["completion 2 gave 2"]];
     check(&turns, &[Act::Send(5)], &told, Some(Err(Exit::WaitsForNothing)));
 }
 
 #[test]
 fn waiting_for_either_steps_for_both() {
-    let turns = [yields(&[(HELD, 1)], Wait(Either)), turn(Wait(Either)), turn(Wait(Either)), turn(Done(1))];
+    let turns =
+        [yields(&[(HELD, 1)], Wait(Either)), turn(Wait(Either)), turn(Wait(Either)), turn(Done(1))];
     let acts = [Act::Send(5), Act::Complete(1), Act::Send(6)];
-    check(&turns, &acts, &[NOTHING, &["message 5"], &["completion 1 gave 100"], &["message 6"]], Some(Ok(1)));
+    check(
+        &turns,
+        &acts,
+        &[NOTHING, &["message 5"], &["completion 1 gave 100"], &["message 6"]],
+        Some(Ok(1)),
+    );
     // With none outstanding, for messages.
     check(&turns[2..], &[], &[NOTHING], None);
     check(&turns[2..], &acts[..1], &[NOTHING, &["message 5"]], Some(Ok(1)));
@@ -304,14 +355,19 @@ fn waiting_for_either_steps_for_both() {
 
 #[test]
 fn done_and_errors_drop_what_the_step_yields() {
-    // A yield of the last step never reaches its handler: the completion would complete it at once, or be held.
+    // A yield of the last step never reaches its handler: the completion would complete it at once,
+    // or be held.
     for (end, exit) in [(Done(1), Ok(1)), (Fail("broken"), Err(Exit::Failed("broken".into())))] {
         let turns = [yields(&[(HELD, 1)], Wait(Messages)), yields(&[(HELD, 2), (INLINE, 3)], end)];
         let mut play = Play::begin(&turns);
         play.act(&Act::Send(5));
         play.scheduler.run_until_idle();
         play.kept.extend(play.held.try_iter());
-        assert_eq!(play.kept.iter().map(|kept| kept.0).collect::<Vec<_>>(), [1], "2 has not been dispatched");
+        assert_eq!(
+            play.kept.iter().map(|kept| kept.0).collect::<Vec<_>>(),
+            [1],
+            "2 has not been dispatched"
+        );
         assert_eq!(play.end(), Some(exit));
     }
 }
@@ -330,18 +386,28 @@ fn every_end_closes_once() {
     let blocked = [yields(&[(HELD, 1)], Wait(Completions))];
     check(&blocked, &[Act::Send(1), Act::Terminate], &[NOTHING], killed());
     // With something to be told, which is discarded.
-    check_at_once(&blocked, &[Act::Send(1), Act::Complete(1), Act::Terminate], &[NOTHING], killed());
+    check_at_once(
+        &blocked,
+        &[Act::Send(1), Act::Complete(1), Act::Terminate],
+        &[NOTHING],
+        killed(),
+    );
     // Before the first step: closed, too, since `init` accepted it.
     let scheduler = driven();
     let closed = Arc::new(AtomicUsize::new(0));
-    let machine = Scripted { turns: Vec::new().into_iter(), told: Arc::default(), closed: Arc::clone(&closed) };
+    let machine = Scripted {
+        turns: Vec::new().into_iter(),
+        told: Arc::default(),
+        closed: Arc::clone(&closed),
+    };
     let child = scheduler.spawn_process(machine, "play", Box::new(())).expect("it has this method");
     child.send(1).expect("it lives");
     scheduler.terminate(child.pid());
     assert_eq!(child.join(), Err(Exit::Killed));
     assert_eq!(closed.load(Relaxed), 1);
     // By the end of its scheduler, with nobody left to wait for it.
-    let machine = Scripted { turns: vec![turn(Wait(Messages))].into_iter(), told: Arc::default(), closed };
+    let machine =
+        Scripted { turns: vec![turn(Wait(Messages))].into_iter(), told: Arc::default(), closed };
     let closed = Arc::clone(&machine.closed);
     drop(scheduler.spawn_process(machine, "play", Box::new(())).expect("it has this method"));
     scheduler.run_until_idle();
@@ -351,8 +417,20 @@ fn every_end_closes_once() {
 
 #[test]
 fn events_come_in_the_order_in_which_they_happened() {
-    let turns = [yields(&[(HELD, 1), (HELD, 2), (HELD, 3)], Wait(Either)), turn(Wait(Either)), turn(Done(1))];
-    let acts = [Act::Send(1), Act::Complete(3), Act::Send(2), Act::Send(3), Act::Fail(1), Act::Send(4), Act::Drop(2)];
+    let turns = [
+        yields(&[(HELD, 1), (HELD, 2), (HELD, 3)], Wait(Either)),
+        turn(Wait(Either)),
+        turn(Done(1)),
+    ];
+    let acts = [
+        Act::Send(1),
+        Act::Complete(3),
+        Act::Send(2),
+        Act::Send(3),
+        Act::Fail(1),
+        Act::Send(4),
+        Act::Drop(2),
+    ];
     let together = [
         "message 1",
         "completion 3 gave 300",
@@ -366,7 +444,8 @@ fn events_come_in_the_order_in_which_they_happened() {
     // Kept ones, too, over several wake-ups that do not make it step.
     let turns = [yields(&[(HELD, 1), (HELD, 2), (HELD, 3)], Wait(Messages)), turn(Done(1))];
     let acts = [Act::Complete(3), Act::Complete(1), Act::Complete(2), Act::Send(9)];
-    let told: &[&str] = &["completion 3 gave 300", "completion 1 gave 100", "completion 2 gave 200", "message 9"];
+    let told: &[&str] =
+        &["completion 3 gave 300", "completion 1 gave 100", "completion 2 gave 200", "message 9"];
     check(&turns, &acts, &[NOTHING, told], Some(Ok(1)));
     check_at_once(&turns, &acts, &[NOTHING, told], Some(Ok(1)));
 }
@@ -374,7 +453,8 @@ fn events_come_in_the_order_in_which_they_happened() {
 #[test]
 fn a_cancel_is_told_once_and_ends_every_wait() {
     for waiting_for in [Messages, Completions, Either] {
-        let turns = [yields(&[(HELD, 1)], Wait(waiting_for)), turn(Wait(waiting_for)), turn(Done(1))];
+        let turns =
+            [yields(&[(HELD, 1)], Wait(waiting_for)), turn(Wait(waiting_for)), turn(Done(1))];
         let acts = [Act::Cancel, Act::Cancel, Act::Cancel];
         check(&turns, &acts, &[NOTHING, &["cancel"]], None);
         check_at_once(&turns, &acts, &[NOTHING, &["cancel"]], None);
@@ -400,7 +480,10 @@ fn a_cancel_does_not_deliver_before_what_came_before_it() {
     scheduler.run_until_idle();
     child.send(2).expect("it lives");
     assert_eq!(child.join(), Ok(1));
-    assert_eq!(*told.lock().expect("nobody panics"), [vec!["message 1", "cancel"], vec!["message 2"]]);
+    assert_eq!(
+        *told.lock().expect("nobody panics"),
+        [vec!["message 1", "cancel"], vec!["message 2"]]
+    );
 }
 
 #[test]
@@ -420,7 +503,8 @@ fn completions_come_from_the_handler_itself_or_from_any_thread() {
                 yields(&[(command, 3)], Wait(waiting_for)),
                 turn(Done(1)),
             ];
-            let first: &[&str] = &["completion 1 gave 1", "completion 2 gave 2", "completion 1 gave 1"];
+            let first: &[&str] =
+                &["completion 1 gave 1", "completion 2 gave 2", "completion 1 gave 1"];
             check(&turns, &[], &[NOTHING, first, &["completion 3 gave 3"]], Some(Ok(1)));
         }
     }
@@ -430,7 +514,8 @@ fn completions_come_from_the_handler_itself_or_from_any_thread() {
 fn what_a_handler_sends_to_its_process_keeps_its_place_among_completions() {
     const BEFORE: CommandId = CommandId(300);
     const AFTER: CommandId = CommandId(301);
-    let send = || procession::send(current_pid().expect("the process yields"), 7_u32).expect("it lives");
+    let send =
+        || procession::send(current_pid().expect("the process yields"), 7_u32).expect("it lives");
     let expected = [
         "completion 1 gave 1",
         "completion 2 gave 2",
@@ -455,13 +540,18 @@ fn what_a_handler_sends_to_its_process_keeps_its_place_among_completions() {
             .build()
             .expect("each command has one handler");
         let told = Arc::new(Mutex::new(Vec::new()));
-        let turns = vec![yields(&[(INLINE, 1), (AFTER, 2), (BEFORE, 3), (INLINE, 4)], Wait(Either)), turn(Done(1))];
-        let machine = Scripted { turns: turns.into_iter(), told: Arc::clone(&told), closed: Arc::default() };
+        let turns = vec![
+            yields(&[(INLINE, 1), (AFTER, 2), (BEFORE, 3), (INLINE, 4)], Wait(Either)),
+            turn(Done(1)),
+        ];
+        let machine =
+            Scripted { turns: turns.into_iter(), told: Arc::clone(&told), closed: Arc::default() };
         let mut options = SpawnOptions::new().on(&scheduler);
         if let Some(capacity) = mailbox {
             options = options.mailbox(capacity, WhenFull::Reject);
         }
-        let child = options.spawn_process(machine, "play", Box::new(())).expect("it has this method");
+        let child =
+            options.spawn_process(machine, "play", Box::new(())).expect("it has this method");
         assert_eq!(child.join(), Ok(1));
         assert_eq!(told.lock().expect("nobody panics")[1], expected, "with {mailbox:?}");
     }
@@ -469,13 +559,25 @@ fn what_a_handler_sends_to_its_process_keeps_its_place_among_completions() {
 
 #[test]
 fn a_command_that_is_completed_at_once_wakes_nobody() {
-    let play = Play::begin(&[yields(&[(INLINE, 1), (PANICS, 2), (INLINE, 3)], Wait(Messages)), turn(Done(1))]);
-    let steps = |play: &Play| play.scheduler.snapshot().processes.first().map(|process| process.steps);
-    assert_eq!(steps(&play), Some(1), "it is not dispatched to find that it waits for something else");
+    let play = Play::begin(&[
+        yields(&[(INLINE, 1), (PANICS, 2), (INLINE, 3)], Wait(Messages)),
+        turn(Done(1)),
+    ]);
+    let steps =
+        |play: &Play| play.scheduler.snapshot().processes.first().map(|process| process.steps);
+    assert_eq!(
+        steps(&play),
+        Some(1),
+        "it is not dispatched to find that it waits for something else"
+    );
     play.child.send(5).expect("it lives");
     play.scheduler.run_until_idle();
-    let told =
-        ["completion 1 gave 1", "completion 2 the handler dropped the completion", "completion 3 gave 3", "message 5"];
+    let told = [
+        "completion 1 gave 1",
+        "completion 2 the handler dropped the completion",
+        "completion 3 gave 3",
+        "message 5",
+    ];
     assert_eq!(play.told(), [NOTHING, &told]);
     assert_eq!(play.end(), Some(Ok(1)));
 }
@@ -493,7 +595,8 @@ fn a_handler_may_complete_an_older_command_of_its_process_first() {
             *keep.lock().expect("nobody panics") = Some((input, completion));
         })
         .handler(BOTH, move |input: Value, completion: Completion| {
-            let (older, older_completion) = kept.lock().expect("nobody panics").take().expect("it was yielded");
+            let (older, older_completion) =
+                kept.lock().expect("nobody panics").take().expect("it was yielded");
             older_completion.complete(Ok(older));
             completion.complete(Ok(input));
             panic_quietly("after all is done");
@@ -501,8 +604,13 @@ fn a_handler_may_complete_an_older_command_of_its_process_first() {
         .build()
         .expect("each command has one handler");
     let told = Arc::new(Mutex::new(Vec::new()));
-    let turns = vec![yields(&[(KEPT, 1)], Continue), yields(&[(BOTH, 2)], Wait(Completions)), turn(Done(1))];
-    let machine = Scripted { turns: turns.into_iter(), told: Arc::clone(&told), closed: Arc::default() };
+    let turns = vec![
+        yields(&[(KEPT, 1)], Continue),
+        yields(&[(BOTH, 2)], Wait(Completions)),
+        turn(Done(1)),
+    ];
+    let machine =
+        Scripted { turns: turns.into_iter(), told: Arc::clone(&told), closed: Arc::default() };
     let child = scheduler.spawn_process(machine, "play", Box::new(())).expect("it has this method");
     assert_eq!(child.join(), Ok(1));
     let last = ["completion 1 gave 1", "completion 2 gave 2"];
@@ -527,7 +635,8 @@ fn a_completion_for_an_ended_process_is_for_nobody() {
     let (scheduler, held) = stage(Scheduler::builder().width(1).callers_drive().processes(2));
     let told = Arc::new(Mutex::new(Vec::new()));
     let play = |turns: Vec<Turn>| {
-        let machine = Scripted { turns: turns.into_iter(), told: Arc::clone(&told), closed: Arc::default() };
+        let machine =
+            Scripted { turns: turns.into_iter(), told: Arc::clone(&told), closed: Arc::default() };
         scheduler.spawn_process(machine, "play", Box::new(())).expect("there is room")
     };
     let mut late = Vec::new();
@@ -551,16 +660,27 @@ fn a_completion_for_an_ended_process_is_for_nobody() {
         own.complete(Ok(Box::new(7_u64)));
         assert_eq!(second.join(), Ok(2));
     }
-    let completions: Vec<Told> = told.lock().expect("nobody panics").drain(..).filter(|told| told.len() == 1).collect();
-    assert!(completions.iter().all(|told| told[0] == "message 1" || told[0] == "completion 100 gave 7"));
+    let completions: Vec<Told> =
+        told.lock().expect("nobody panics").drain(..).filter(|told| told.len() == 1).collect();
+    assert!(
+        completions.iter().all(|told| told[0] == "message 1" || told[0] == "completion 100 gave 7")
+    );
 }
 
 #[test]
 fn init_chooses_the_method_and_may_refuse() {
-    let scheduler = Scheduler::builder().width(1).test_clock().processes(1).build().expect("it starts no thread");
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .test_clock()
+        .processes(1)
+        .build()
+        .expect("it starts no thread");
     let closed = Arc::new(AtomicUsize::new(0));
-    let machine =
-        || Scripted { turns: vec![turn(Done(1))].into_iter(), told: Arc::default(), closed: Arc::clone(&closed) };
+    let machine = || Scripted {
+        turns: vec![turn(Done(1))].into_iter(),
+        told: Arc::default(),
+        closed: Arc::clone(&closed),
+    };
     let input = |text: &'static str| -> Value { Box::new(text) };
     let cases = [
         ("stop", "", "it has no method \"stop\"", None),
@@ -582,14 +702,21 @@ fn init_chooses_the_method_and_may_refuse() {
     let snapshot = scheduler.snapshot();
     assert_eq!((snapshot.spawned, snapshot.panicked, snapshot.processes.len()), (0, 0, 0));
     // The only slot is free for what init accepts.
-    assert_eq!(scheduler.spawn_process(machine(), "input", input("good")).expect("it accepts this").join(), Ok(1));
+    assert_eq!(
+        scheduler.spawn_process(machine(), "input", input("good")).expect("it accepts this").join(),
+        Ok(1)
+    );
     assert_eq!(closed.load(Relaxed), 1);
 }
 
 #[test]
 fn a_command_has_one_handler() {
     let nothing = |_: Value, _: Completion| {};
-    let error = Scheduler::builder().handler(HELD, nothing).handler(INLINE, nothing).handler(HELD, nothing).build();
+    let error = Scheduler::builder()
+        .handler(HELD, nothing)
+        .handler(INLINE, nothing)
+        .handler(HELD, nothing)
+        .build();
     let text = error.expect_err("HELD has two").to_string();
     assert_eq!(text, "cannot build a scheduler: two handlers for command 256");
     for id in [0, 1, 255] {
@@ -683,7 +810,8 @@ fn the_sleep_command_completes_in_time() {
 fn a_sleep_for_ever_ends_with_its_machine() {
     for cancel in [true, false] {
         let scheduler = driven();
-        let (child, over) = sleeper(&scheduler, vec![Box::new(Duration::MAX), Box::new(Duration::from_secs(3600))]);
+        let (child, over) =
+            sleeper(&scheduler, vec![Box::new(Duration::MAX), Box::new(Duration::from_secs(3600))]);
         scheduler.run_until_idle();
         assert!(scheduler.snapshot().timers.pending > 0);
         if cancel {
@@ -725,7 +853,9 @@ fn a_cancelled_sleep_does_not_complete_and_is_not_waited_for() {
             }
             for event in events {
                 match event {
-                    Event::Message(()) => assert!(yields.cancel_sleep(1) && !yields.cancel_sleep(1)),
+                    Event::Message(()) => {
+                        assert!(yields.cancel_sleep(1) && !yields.cancel_sleep(1))
+                    }
                     Event::Completion { tag, .. } => {
                         assert!(!yields.cancel_sleep(tag), "it is over");
                         self.1.send(tag).expect("the test waits");
@@ -739,7 +869,9 @@ fn a_cancelled_sleep_does_not_complete_and_is_not_waited_for() {
     }
     let scheduler = driven();
     let (tell, over) = mpsc::channel();
-    let child = scheduler.spawn_process(Canceller(false, tell), "", Box::new(())).expect("it accepts everything");
+    let child = scheduler
+        .spawn_process(Canceller(false, tell), "", Box::new(()))
+        .expect("it accepts everything");
     scheduler.run_until_idle();
     assert_eq!(scheduler.snapshot().timers.pending, 2);
     child.send(()).expect("it waits");
@@ -751,9 +883,11 @@ fn a_cancelled_sleep_does_not_complete_and_is_not_waited_for() {
 
 #[test]
 fn a_sleep_beyond_the_limit_of_timers_is_an_error() {
-    let scheduler = Scheduler::builder().width(1).test_clock().timers(2).build().expect("it starts no thread");
+    let scheduler =
+        Scheduler::builder().width(1).test_clock().timers(2).build().expect("it starts no thread");
     let second = Duration::from_secs(1);
-    let (child, over) = sleeper(&scheduler, vec![Box::new(second), Box::new(second), Box::new(second)]);
+    let (child, over) =
+        sleeper(&scheduler, vec![Box::new(second), Box::new(second), Box::new(second)]);
     assert_eq!(child.join(), Err(Exit::WaitsForNothing));
     let told: Vec<_> = over.iter().map(|told| (told.0, told.1)).collect();
     let refused = (2, String::from("the scheduler has reached its limit of timers"));
@@ -819,9 +953,15 @@ fn machines_and_completions_on_all_workers_agree() {
     for width in [1, 2, 4] {
         let (scheduler, held) = stage(Scheduler::builder().width(width));
         std::thread::scope(|scope| {
-            scope.spawn(move || held.into_iter().for_each(|(tag, held)| held.complete(Ok(Box::new(tag)))));
+            scope.spawn(move || {
+                held.into_iter().for_each(|(tag, held)| held.complete(Ok(Box::new(tag))))
+            });
             let machines: Vec<_> = (0..MACHINES)
-                .map(|_| scheduler.spawn_process(Rounds(0, 0), "", Box::new(())).expect("it accepts everything"))
+                .map(|_| {
+                    scheduler
+                        .spawn_process(Rounds(0, 0), "", Box::new(()))
+                        .expect("it accepts everything")
+                })
                 .collect();
             for machine in machines {
                 assert_eq!(machine.join(), Ok(60));
@@ -851,7 +991,8 @@ fn commands_are_served_on_their_processs_worker() {
         let turns = vec![yields(&[(HELD, 1)], Wait(Completions)), turn(Done(1))].into_iter();
         let machine = Scripted { turns, told: Arc::default(), closed: Arc::default() };
         let options = procession::SpawnOptions::new().on(&scheduler).affinity(worker);
-        let child = options.spawn_process(machine, "play", Box::new(())).expect("it has this method");
+        let child =
+            options.spawn_process(machine, "play", Box::new(())).expect("it has this method");
         assert_eq!(child.join(), Ok(1));
         assert_eq!(soon(&told), Some(format!("served-{worker}")));
     }
@@ -859,11 +1000,13 @@ fn commands_are_served_on_their_processs_worker() {
 
 #[test]
 fn a_waiting_machine_says_what_it_waits_for() {
-    let cases = [(Messages, "message"), (Completions, "completion"), (Either, "message, completion")];
+    let cases =
+        [(Messages, "message"), (Completions, "completion"), (Either, "message, completion")];
     for (waiting_for, text) in cases {
         let play = Play::begin(&[yields(&[(HELD, 1)], Wait(waiting_for))]);
         let waiting = play.scheduler.run_until_idle();
-        let told: Vec<_> = waiting.iter().map(|waits| (waits.pid, waits.waiting.to_string())).collect();
+        let told: Vec<_> =
+            waiting.iter().map(|waits| (waits.pid, waits.waiting.to_string())).collect();
         assert_eq!(told, [(play.child.pid(), text.to_owned())]);
         let state = play.scheduler.snapshot().processes[0].state;
         assert_eq!(state == ProcessState::Blocked, waiting_for == Completions, "{state:?}");
@@ -898,7 +1041,10 @@ impl Process for Serves {
         }
         for event in events {
             let Event::Completion { tag, result } = event else { continue };
-            self.told.push((tag, result.ok().and_then(|value| value.downcast().ok()).map(|value| *value)));
+            self.told.push((
+                tag,
+                result.ok().and_then(|value| value.downcast().ok()).map(|value| *value),
+            ));
         }
         Ok(match self.told.len() {
             3 => Status::Done(std::mem::take(&mut self.told)),
@@ -915,7 +1061,8 @@ fn a_step_makes_completions_that_no_handler_serves() {
     let child = scheduler.spawn_process(serves, "begin", Box::new(())).expect("it refuses nothing");
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            let [first, second] = [completions.recv(), completions.recv()].map(|kept| kept.expect("it makes two"));
+            let [first, second] =
+                [completions.recv(), completions.recv()].map(|kept| kept.expect("it makes two"));
             second.complete(Ok(Box::new(20_u32)));
             first.complete(Ok(Box::new(10_u32)));
         });

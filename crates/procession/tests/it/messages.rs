@@ -7,7 +7,9 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::task::{Context as Task, Poll, Wake, Waker};
 use std::time::Duration;
 
-use procession::{Address, CallError, Child, Context, Elapsed, Exit, ProcessSnapshot, Reply, Scheduler};
+use procession::{
+    Address, CallError, Child, Context, Elapsed, Exit, ProcessSnapshot, Reply, Scheduler,
+};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::{Acquire, Release};
@@ -45,7 +47,11 @@ fn messages_of_one_sender_arrive_in_their_order() {
     const SENDERS: u32 = 8;
     const EACH: u32 = 2000;
     for width in [1, 2, 4] {
-        for builder in [Scheduler::builder(), Scheduler::builder().shuffled(), Scheduler::builder().callers_drive()] {
+        for builder in [
+            Scheduler::builder(),
+            Scheduler::builder().shuffled(),
+            Scheduler::builder().callers_drive(),
+        ] {
             let scheduler = builder.width(width).build().expect("the system has threads");
             let receiver = collector::<(u32, u32)>(&scheduler);
             let send_some = |sender, address: Address<(u32, u32)>| {
@@ -117,17 +123,25 @@ fn a_message_of_another_type_comes_back() {
     let child = collector::<u32>(&scheduler);
     let plain = scheduler.spawn(async { std::future::pending::<()>().await });
     for pid in [child.pid(), plain.pid().expect("it lives")] {
-        let error = procession::send(pid, String::from("text")).expect_err("it does not receive text");
+        let error =
+            procession::send(pid, String::from("text")).expect_err("it does not receive text");
         assert!(error.is_wrong_type() && !error.is_ended());
         assert_eq!(error.message, "text");
         let text = error.to_string();
         assert!(
-            text.starts_with(&format!("cannot send to {pid}: the message is of type alloc::string::String, but")),
+            text.starts_with(&format!(
+                "cannot send to {pid}: the message is of type alloc::string::String, but"
+            )),
             "{text}"
         );
     }
     // Types that look alike are different types.
-    assert!(procession::send(child.pid(), 1_i32).expect_err("it receives u32").to_string().ends_with("receives u32"));
+    assert!(
+        procession::send(child.pid(), 1_i32)
+            .expect_err("it receives u32")
+            .to_string()
+            .ends_with("receives u32")
+    );
     procession::send(child.pid(), 1_u32).expect("it receives u32");
     child.cancel();
     assert_eq!(child.join(), Ok(vec![1]));
@@ -218,7 +232,8 @@ fn a_receive_that_is_dropped_loses_nothing() {
             let mut received = Vec::new();
             let mut dropped = 0;
             while received.len() < MESSAGES as usize {
-                // A select with something that is ready at once, every other time with a receive that passes over some.
+                // A select with something that is ready at once, every other time with a receive
+                // that passes over some.
                 let polled = if dropped % 2 == 0 {
                     poll_once(cx.receive()).await
                 } else {
@@ -251,7 +266,8 @@ fn a_receive_that_is_dropped_loses_nothing() {
 #[test]
 fn a_receive_that_was_dropped_wakes_nobody() {
     let scheduler = driven();
-    let (release, gate) = scheduler.start(|mut cx: Context<()>| async move { cx.receive().await }).into_parts();
+    let (release, gate) =
+        scheduler.start(|mut cx: Context<()>| async move { cx.receive().await }).into_parts();
     let child = scheduler.start(move |mut cx: Context<u8>| async move {
         assert!(poll_once(cx.receive()).await.is_pending());
         // It waits for something else now.
@@ -261,7 +277,12 @@ fn a_receive_that_was_dropped_wakes_nobody() {
     scheduler.run_until_idle();
     let steps = || {
         let snapshot = scheduler.snapshot();
-        snapshot.processes.iter().find(|process| process.pid == child.pid()).expect("it lives").steps
+        snapshot
+            .processes
+            .iter()
+            .find(|process| process.pid == child.pid())
+            .expect("it lives")
+            .steps
     };
     let before = steps();
     child.send(1).expect("it lives");
@@ -344,7 +365,8 @@ fn a_receive_out_of_patience_leaves_the_mailbox_as_it_was() {
         cx.address().send(1).expect("it lives");
         cx.address().send(2).expect("it lives");
         let matched = procession::timeout(HOUR, cx.receive_matching(|&n| n == 9)).await;
-        let rest = (cx.receive_timeout(Duration::ZERO).await, cx.receive_timeout(Duration::MAX).await);
+        let rest =
+            (cx.receive_timeout(Duration::ZERO).await, cx.receive_timeout(Duration::MAX).await);
         (none, waited, matched, rest)
     });
     assert_eq!(child.join(), Ok((Err(Elapsed), HOUR, Err(Elapsed), (Ok(Some(1)), Ok(Some(2))))));
@@ -378,11 +400,17 @@ fn the_snapshot_shows_the_mailbox() {
         child.send(n).expect("it lives");
     }
     let before = only(&scheduler);
-    assert_eq!((before.mailbox, before.mailbox_high_water, before.received, before.steps), (5, 5, 0, 0));
+    assert_eq!(
+        (before.mailbox, before.mailbox_high_water, before.received, before.steps),
+        (5, 5, 0, 0)
+    );
     scheduler.run_until_idle();
     child.send(9).expect("it lives");
     let after = only(&scheduler);
-    assert_eq!((after.mailbox, after.mailbox_high_water, after.received, after.steps), (3, 5, 3, 1));
+    assert_eq!(
+        (after.mailbox, after.mailbox_high_water, after.received, after.steps),
+        (3, 5, 3, 1)
+    );
     scheduler.terminate(child.pid());
     assert_eq!(child.join(), Err(Exit::Killed));
     let snapshot = scheduler.snapshot();
@@ -429,7 +457,8 @@ impl Own {
         let Some((future, own)) = child else { return };
         *own.parent.lock().expect("nobody panics") = Some(task.waker().clone());
         if own.woken.swap(false, Acquire)
-            && let Poll::Ready(ready) = future.as_mut().poll(&mut Task::from_waker(&Waker::from(Arc::clone(own))))
+            && let Poll::Ready(ready) =
+                future.as_mut().poll(&mut Task::from_waker(&Waker::from(Arc::clone(own))))
         {
             *output = Some(ready);
             *child = None;
@@ -440,7 +469,11 @@ impl Own {
 impl<A: Future, B: Future> Both<A, B> {
     fn new(first: A, second: B) -> Self {
         let own = || Arc::new(Own { woken: AtomicBool::new(true), parent: Mutex::new(None) });
-        Self { first: Some((Box::pin(first), own())), second: Some((Box::pin(second), own())), outputs: (None, None) }
+        Self {
+            first: Some((Box::pin(first), own())),
+            second: Some((Box::pin(second), own())),
+            outputs: (None, None),
+        }
     }
 }
 
@@ -487,7 +520,11 @@ fn a_receive_in_a_combinator_is_woken_by_messages_and_by_a_cancel() {
             }
             scheduler.run_until_idle();
             let snapshot = scheduler.snapshot();
-            let process = snapshot.processes.iter().find(|process| process.pid == child.pid()).expect("it lives");
+            let process = snapshot
+                .processes
+                .iter()
+                .find(|process| process.pid == child.pid())
+                .expect("it lives");
             assert_eq!((process.received, process.mailbox), (3, 0));
             assert!(process.steps <= 8, "it runs on and on: {} steps", process.steps);
             child.cancel();
@@ -542,7 +579,8 @@ fn a_call_is_replied_to() {
 #[test]
 fn a_call_without_a_reply_says_why() {
     let scheduler = driven();
-    let drops = scheduler.start(|mut cx: Context<Reply<u32>>| async move { while cx.receive().await.is_some() {} });
+    let drops = scheduler
+        .start(|mut cx: Context<Reply<u32>>| async move { while cx.receive().await.is_some() {} });
     assert!(matches!(scheduler.block_on(drops.call(|reply| reply, HOUR)), Err(CallError::NoReply)));
 
     let ends = scheduler.start(|mut cx: Context<Option<Reply<u32>>>| async move {
@@ -551,7 +589,10 @@ fn a_call_without_a_reply_says_why() {
     });
     let (address, handle) = ends.into_parts();
     address.send(None).expect("it lives");
-    assert!(matches!(scheduler.block_on(address.call(Some, HOUR)), Err(CallError::NoReply)), "it ended");
+    assert!(
+        matches!(scheduler.block_on(address.call(Some, HOUR)), Err(CallError::NoReply)),
+        "it ended"
+    );
     assert_eq!(handle.join(), Ok(()));
     assert!(matches!(scheduler.block_on(address.call(Some, HOUR)), Err(CallError::Refused(_))));
 
@@ -559,7 +600,10 @@ fn a_call_without_a_reply_says_why() {
         let _reply = cx.receive().await;
         panic_quietly("with the reply in hand")
     });
-    assert!(matches!(scheduler.block_on(panics.call(|reply| reply, HOUR)), Err(CallError::NoReply)), "it panicked");
+    assert!(
+        matches!(scheduler.block_on(panics.call(|reply| reply, HOUR)), Err(CallError::NoReply)),
+        "it panicked"
+    );
 
     let keeps = scheduler.start(|mut cx: Context<Reply<u32>>| async move {
         let _reply = cx.receive().await;
@@ -595,7 +639,10 @@ fn a_late_reply_is_discarded() {
     });
     let (address, handle) = slow.into_parts();
     let before = scheduler.now();
-    assert!(matches!(scheduler.block_on(address.call(|reply| reply, HOUR)), Err(CallError::Elapsed)));
+    assert!(matches!(
+        scheduler.block_on(address.call(|reply| reply, HOUR)),
+        Err(CallError::Elapsed)
+    ));
     assert_eq!(scheduler.now() - before, HOUR, "not earlier, and on the test clock not later");
     assert_eq!(handle.join(), Ok((true, Err("too late".into()))), "the reply comes back");
 }
@@ -610,7 +657,8 @@ fn a_call_that_is_dropped_is_abandoned() {
         reply.try_send(1)
     });
     let address = child.address().clone();
-    let polled = scheduler.block_on(async move { poll_once(address.call(|reply| reply, HOUR)).await });
+    let polled =
+        scheduler.block_on(async move { poll_once(address.call(|reply| reply, HOUR)).await });
     assert!(polled.is_pending());
     assert_eq!(child.join(), Ok(Err(1)));
     assert!(soon(&told));

@@ -22,13 +22,15 @@ fn pair() -> (StdUnixStream, StdUnixStream) {
 
 async fn read_byte(socket: &Socket) -> u8 {
     let mut byte = [0];
-    let count = socket.read_with(|mut socket| socket.read(&mut byte)).await.expect("it is connected");
+    let count =
+        socket.read_with(|mut socket| socket.read(&mut byte)).await.expect("it is connected");
     assert_eq!(count, 1);
     byte[0]
 }
 
 async fn write_byte(socket: &Socket, byte: u8) {
-    let count = socket.write_with(|mut socket| socket.write(&[byte])).await.expect("it is connected");
+    let count =
+        socket.write_with(|mut socket| socket.write(&[byte])).await.expect("it is connected");
     assert_eq!(count, 1);
 }
 
@@ -47,9 +49,12 @@ async fn echo(socket: StdUnixStream) {
 
 #[test]
 fn processes_talk_over_sockets_on_any_scheduler() {
-    let callers_drive = Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
-    let driven_by_two = Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
-    for scheduler in [driven(), callers_drive, driven_by_two, threaded(1), threaded(2), threaded(4)] {
+    let callers_drive =
+        Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
+    let driven_by_two =
+        Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
+    for scheduler in [driven(), callers_drive, driven_by_two, threaded(1), threaded(2), threaded(4)]
+    {
         let talks: Vec<_> = (0..50)
             .flat_map(|number| {
                 let (here, there) = pair();
@@ -131,8 +136,8 @@ fn the_first_descriptor_is_watched_by_workers_that_are_parked_already() {
     }
 }
 
-/// Goal: the worker that leaves the kernel with something to run is replaced there. Method: what it runs spins until a timer has fired and a
-/// descriptor has become ready; a hang if nobody looks.
+/// Goal: the worker that leaves the kernel with something to run is replaced there. Method: what it
+/// runs spins until a timer has fired and a descriptor has become ready; a hang if nobody looks.
 #[test]
 fn who_runs_what_was_polled_has_handed_the_poller_off() {
     let scheduler = threaded(2);
@@ -169,7 +174,8 @@ fn who_runs_what_was_polled_has_handed_the_poller_off() {
     ticker.join().expect("it does not panic");
 }
 
-/// Goal: a batch out of the poller is shared. Method: each of those polled waits, blocking its thread, for all others.
+/// Goal: a batch out of the poller is shared. Method: each of those polled waits, blocking its
+/// thread, for all others.
 #[test]
 fn a_batch_of_the_poller_wakes_a_worker_for_each_process() {
     const WIDTH: usize = 4;
@@ -233,7 +239,10 @@ fn the_test_clock_stands_still_while_somebody_waits_for_a_descriptor() {
         yield_now().await;
         scheduler.terminate(waits.pid().expect("it is alive"));
         sleep(hour).await;
-        (waits.await, there.try_read_with(|mut there| there.read(&mut [0])).map_err(|error| error.kind()))
+        (
+            waits.await,
+            there.try_read_with(|mut there| there.read(&mut [0])).map_err(|error| error.kind()),
+        )
     });
     assert_eq!(gave_up, (Err(Exit::Killed), Err(ErrorKind::WouldBlock)));
 }
@@ -242,7 +251,8 @@ fn the_test_clock_stands_still_while_somebody_waits_for_a_descriptor() {
 fn of_several_who_wait_for_one_descriptor_each_gets_its_turn() {
     let scheduler = threaded(2);
     let (mut here, there) = pair();
-    let there = Arc::new(scheduler.block_on(async { Readiness::new(there) }).expect("it is a socket"));
+    let there =
+        Arc::new(scheduler.block_on(async { Readiness::new(there) }).expect("it is a socket"));
     let readers: Vec<_> = (0..8)
         .map(|_| {
             let there = Arc::clone(&there);
@@ -255,7 +265,8 @@ fn of_several_who_wait_for_one_descriptor_each_gets_its_turn() {
         here.write_all(&[*byte]).expect("it is connected");
         scheduler.run_until_idle();
     }
-    let mut received: Vec<u8> = readers.into_iter().map(|reader| reader.join().expect("it ends")).collect();
+    let mut received: Vec<u8> =
+        readers.into_iter().map(|reader| reader.join().expect("it ends")).collect();
     received.sort_unstable();
     sent.sort_unstable();
     assert_eq!(received, sent);
@@ -267,8 +278,9 @@ fn a_descriptor_of_an_ended_scheduler_is_an_error_and_no_hang() {
     let (_here, there) = pair();
     let there = scheduler.block_on(async { Readiness::new(there) }).expect("it is a socket");
     let other = threaded(1);
-    let waits =
-        other.spawn(async move { there.read_with(|mut there| there.read(&mut [0])).await.map_err(|e| e.kind()) });
+    let waits = other.spawn(async move {
+        there.read_with(|mut there| there.read(&mut [0])).await.map_err(|e| e.kind())
+    });
     other.run_until_idle();
     assert!(scheduler.block_on(scheduler.shutdown(Duration::from_secs(1))).is_empty());
     assert_eq!(waits.join().expect("it ends"), Err(ErrorKind::Other));
@@ -283,7 +295,10 @@ fn what_the_kernel_cannot_watch_is_refused() {
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
         let (_here, there) = pair();
         let there = Readiness::new(there).expect("it is a socket");
-        assert_eq!(Readiness::new(&there).expect_err("it is known").kind(), ErrorKind::AlreadyExists);
+        assert_eq!(
+            Readiness::new(&there).expect_err("it is known").kind(),
+            ErrorKind::AlreadyExists
+        );
         let there = there.into_inner();
         drop(Readiness::new(&there).expect("it is known no longer"));
     });
@@ -306,6 +321,9 @@ fn a_process_that_finds_its_descriptor_always_ready_gives_way() {
         full.cancel();
         scheduler.terminate(full.pid().expect("it is alive"));
         drop(here);
-        timeout(Duration::from_secs(1), full).await.expect("it was terminated").expect_err("it was terminated");
+        timeout(Duration::from_secs(1), full)
+            .await
+            .expect("it was terminated")
+            .expect_err("it was terminated");
     });
 }

@@ -1,8 +1,8 @@
 //! The order of dispatches, recorded: 20 programs on the test clock with one worker, 10 seeds each.
 //!
-//! A change that only moves or renames code leaves every hash in [`RECORDED`] as it is. A change of the
-//! scheduler may change some of them: record the new values in the same commit, and say there why the
-//! order differs. The failing test prints the table as it would have to be.
+//! A change that only moves or renames code leaves every hash in [`RECORDED`] as it is. A change of
+//! the scheduler may change some of them: record the new values in the same commit, and say there
+//! why the order differs. The failing test prints the table as it would have to be.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,9 @@ use std::time::Duration;
 use procession::pool::Pool;
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::sync::{Barrier, Mutex, RwLock, Semaphore, WaitGroup};
-use procession::{Context, Exit, Reply, Scheduler, Select, SpawnOptions, WhenFull, channel, sleep, yield_now};
+use procession::{
+    Context, Exit, Reply, Scheduler, Select, SpawnOptions, WhenFull, channel, sleep, yield_now,
+};
 
 use crate::seeded::{Trace, builder, program};
 
@@ -57,7 +59,8 @@ async fn each<F>(trace: &Trace, count: u64, process: impl Fn(u64) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let handles: Vec<_> = (0..count).map(|n| procession::spawn(trace.clone().each(process(n)))).collect();
+    let handles: Vec<_> =
+        (0..count).map(|n| procession::spawn(trace.clone().each(process(n)))).collect();
     for handle in handles {
         handle.await.expect("it ends");
     }
@@ -197,8 +200,9 @@ async fn skynet(trace: Trace) {
             if depth == 0 {
                 return 1;
             }
-            let children: Vec<_> =
-                (0..4).map(|_| procession::spawn(trace.clone().each(node(trace.clone(), depth - 1)))).collect();
+            let children: Vec<_> = (0..4)
+                .map(|_| procession::spawn(trace.clone().each(node(trace.clone(), depth - 1))))
+                .collect();
             let mut sum = 0;
             for child in children {
                 sum += child.await.expect("it ends");
@@ -315,8 +319,9 @@ async fn calls(trace: Trace) {
 async fn bounded_mailboxes(trace: Trace) {
     let takes = trace.clone();
     let options = SpawnOptions::new().mailbox(2, WhenFull::Wait);
-    let server =
-        options.start(move |mut cx: Context<u64>| takes.each(async move { while cx.receive().await.is_some() {} }));
+    let server = options.start(move |mut cx: Context<u64>| {
+        takes.each(async move { while cx.receive().await.is_some() {} })
+    });
     each(&trace, PROCESSES, |n| {
         let address = server.address().clone();
         async move {
@@ -358,7 +363,8 @@ async fn monitors(trace: Trace) {
         handles.push(procession::start(move |mut cx: Context<()>| {
             watches.each(async move {
                 for round in 0..ROUNDS {
-                    let child = procession::spawn(child.clone().each(sleep(nanoseconds((n + round) % 9))));
+                    let child =
+                        procession::spawn(child.clone().each(sleep(nanoseconds((n + round) % 9))));
                     let monitor = cx.monitor(child.pid().expect("it was accepted"));
                     cx.down(monitor).await;
                 }
@@ -428,24 +434,26 @@ async fn mixture(trace: Trace) {
 
 /// FNV-1a, 64 bits.
 fn hash(hash: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    bytes
+        .iter()
+        .fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 fn hash_of(program: Program) -> u64 {
     (0..SEEDS).fold(0xcbf2_9ce4_8422_2325, |sum, seed| {
         // One half in the usual order, the other shuffled.
         let builder = if seed % 2 == 0 { builder(seed) } else { builder(seed).shuffled() };
-        // SAFETY: the coroutines of these programs keep no pointer to what outlives them, and all end.
+        // SAFETY: the coroutines of these programs keep no pointer to what outlives them, and all
+        // end.
         let builder = unsafe { builder.enable_coroutines() };
         let scheduler: Scheduler = builder.build().expect("it starts no thread");
         let trace = Trace::new(&scheduler);
         let traced = trace.clone().each(program(trace.clone()));
         scheduler.spawn(traced).join().expect("it ends");
         scheduler.run_until_idle();
-        trace
-            .steps()
-            .iter()
-            .fold(sum, |sum, (process, at)| hash(hash(sum, process.as_bytes()), &at.as_nanos().to_le_bytes()))
+        trace.steps().iter().fold(sum, |sum, (process, at)| {
+            hash(hash(sum, process.as_bytes()), &at.as_nanos().to_le_bytes())
+        })
     })
 }
 

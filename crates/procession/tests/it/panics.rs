@@ -1,7 +1,9 @@
-//! Panics in all that the user hands to the runtime: they end one process, or none; everybody else goes on, and the counts stay right.
+//! Panics in all that the user hands to the runtime: they end one process, or none; everybody else
+//! goes on, and the counts stay right.
 //!
-//! Method: [`survives`] runs a provocation amid processes that know nothing of it, with one worker and with several, and looks at
-//! what is left. Expected panics print nothing, except for one that is made by `panic!`.
+//! Method: [`survives`] runs a provocation amid processes that know nothing of it, with one worker
+//! and with several, and looks at what is left. Expected panics print nothing, except for one that
+//! is made by `panic!`.
 
 use std::error::Error;
 use std::fmt;
@@ -13,8 +15,8 @@ use std::task::{Context as Task, Poll, RawWaker, RawWakerVTable, Waker};
 use std::time::Duration;
 
 use procession::{
-    CommandId, Completion, Context, Events, Exit, InitError, Process, Reply, Scheduler, Status, Value, WaitingFor,
-    Yields,
+    CommandId, Completion, Context, Events, Exit, InitError, Process, Reply, Scheduler, Status,
+    Value, WaitingFor, Yields,
 };
 use procession_sync::Mutex;
 
@@ -135,7 +137,8 @@ fn the_drops_of_messages_panic() {
         for then_panic in [false, true] {
             let child = scheduler.start(receive_some(then_panic));
             for n in 0..8 {
-                // With several workers it may have ended by now; a bomb that comes back is the sender's.
+                // With several workers it may have ended by now; a bomb that comes back is the
+                // sender's.
                 child.send((n, BOMB)).unwrap_or_else(std::mem::forget);
             }
             let expected = if then_panic { panicked("with bombs in the mailbox") } else { Ok(()) };
@@ -157,7 +160,8 @@ fn the_drops_of_messages_panic() {
         scheduler.terminate(child.pid());
         assert_eq!(child.join(), Err(Exit::Killed));
         // Received and dropped by the process: this is its own fault.
-        let child = scheduler.start(|mut cx: Context<Bomb>| async move { drop(cx.receive().await) });
+        let child =
+            scheduler.start(|mut cx: Context<Bomb>| async move { drop(cx.receive().await) });
         assert!(child.send(BOMB).is_ok());
         assert_eq!(child.join(), panicked("a bomb was dropped"));
     });
@@ -181,7 +185,8 @@ fn the_drop_of_an_output_panics() {
     });
 }
 
-/// Wakers with one function that panics, and which number it has: clone, wake, wake by reference, drop.
+/// Wakers with one function that panics, and which number it has: clone, wake, wake by reference,
+/// drop.
 fn faulty<const PANICS: u8>() -> Waker {
     fn check<const PANICS: u8>(function: u8) {
         if PANICS == function {
@@ -212,7 +217,12 @@ fn faulty<const PANICS: u8>() -> Waker {
         check::<PANICS>(3);
     }
     let waker = const {
-        &RawWakerVTable::new(clone::<PANICS>, check_wake::<PANICS>, check_by_ref::<PANICS>, check_drop::<PANICS>)
+        &RawWakerVTable::new(
+            clone::<PANICS>,
+            check_wake::<PANICS>,
+            check_by_ref::<PANICS>,
+            check_drop::<PANICS>,
+        )
     };
     // SAFETY: the functions touch no data, and may be called by any thread.
     unsafe { Waker::new(std::ptr::null(), waker) }
@@ -248,7 +258,8 @@ fn the_waker_given_to_a_handle_panics() {
 
             // And dropped with the handle, before the end and after.
             for end_first in [false, true] {
-                let child = scheduler.start(|mut cx: Context<()>| async move { cx.receive().await });
+                let child =
+                    scheduler.start(|mut cx: Context<()>| async move { cx.receive().await });
                 let (address, mut handle) = child.into_parts();
                 let polled = poll_faulty(Pin::new(&mut handle), waker);
                 assert!(polled.is_none_or(|polled| polled.is_pending()));
@@ -272,20 +283,21 @@ fn the_waker_of_a_caller_panics() {
         for waker in FAULTY {
             for reply_at_all in [true, false] {
                 // It replies when it is told to, so that the caller waits.
-                let server = scheduler.start(move |mut cx: Context<Option<Reply<u32>>>| async move {
-                    let mut kept = Vec::new();
-                    while let Some(Some(reply)) = cx.receive().await {
-                        kept.push(reply);
-                    }
-                    let served = kept.len();
-                    if reply_at_all {
-                        kept.into_iter().for_each(|reply| reply.send(1));
-                    } else {
-                        drop(kept);
-                    }
-                    cx.receive().await;
-                    served
-                });
+                let server =
+                    scheduler.start(move |mut cx: Context<Option<Reply<u32>>>| async move {
+                        let mut kept = Vec::new();
+                        while let Some(Some(reply)) = cx.receive().await {
+                            kept.push(reply);
+                        }
+                        let served = kept.len();
+                        if reply_at_all {
+                            kept.into_iter().for_each(|reply| reply.send(1));
+                        } else {
+                            drop(kept);
+                        }
+                        cx.receive().await;
+                        served
+                    });
                 let address = server.address().clone();
                 let mut call = Box::pin(async move { address.call(Some, HOUR).await });
                 let polled = scheduler.block_on(async { poll_faulty(call.as_mut(), waker) });
@@ -339,7 +351,8 @@ fn the_waker_of_a_combinator_panics_when_a_message_comes() {
     }
 }
 
-/// Panics when it is dropped, with a payload that panics when that is dropped, and so on, as often as it says.
+/// Panics when it is dropped, with a payload that panics when that is dropped, and so on, as often
+/// as it says.
 struct Russian(u32);
 
 impl Drop for Russian {
@@ -354,7 +367,8 @@ impl Drop for Russian {
 fn the_drop_of_a_panics_payload_panics() {
     survives(5, |scheduler| {
         for depth in 0..5 {
-            let handle = scheduler.spawn(async move { std::panic::resume_unwind(Box::new(Russian(depth))) });
+            let handle =
+                scheduler.spawn(async move { std::panic::resume_unwind(Box::new(Russian(depth))) });
             let handle: procession::Handle<()> = handle;
             assert_eq!(handle.join(), panicked("a value that is no text"));
             // And where no process can be blamed.
@@ -368,7 +382,9 @@ fn a_predicate_panics() {
     survives(2, |scheduler| {
         for skip in [0, 3] {
             let child = scheduler.start(move |mut cx: Context<u32>| async move {
-                let caught = cx.receive_matching(|&n| if n == skip { panic_quietly("choosy") } else { false }).await;
+                let caught = cx
+                    .receive_matching(|&n| if n == skip { panic_quietly("choosy") } else { false })
+                    .await;
                 assert_eq!(caught, None);
             });
             for n in 0..5 {
@@ -384,9 +400,13 @@ fn a_predicate_panics() {
 fn a_predicate_that_panics_loses_at_most_its_message() {
     let scheduler = driven();
     let child = scheduler.start(|mut cx: Context<u32>| async move {
-        let mut choosy = Box::pin(cx.receive_matching(|&n| if n == 2 { panic_quietly("choosy") } else { false }));
-        let caught =
-            poll_fn(|task| Poll::Ready(catch_unwind(AssertUnwindSafe(|| choosy.as_mut().poll(task))).is_err())).await;
+        let mut choosy = Box::pin(
+            cx.receive_matching(|&n| if n == 2 { panic_quietly("choosy") } else { false }),
+        );
+        let caught = poll_fn(|task| {
+            Poll::Ready(catch_unwind(AssertUnwindSafe(|| choosy.as_mut().poll(task))).is_err())
+        })
+        .await;
         drop(choosy);
         let mut rest = Vec::new();
         while let Some(message) = cx.receive().await {
@@ -490,8 +510,11 @@ fn a_machine_panics() {
         (Where::Nowhere, ""),
     ];
     survives(cases.len() as u64 - 2, |scheduler| {
-        let machine =
-            |place| scheduler.spawn_process(Fragile(place, 7), "", Box::new(())).expect("it accepts everything");
+        let machine = |place| {
+            scheduler
+                .spawn_process(Fragile(place, 7), "", Box::new(()))
+                .expect("it accepts everything")
+        };
         for (place, text) in cases {
             let child = machine(place);
             scheduler.run_until_idle();
@@ -499,8 +522,13 @@ fn a_machine_panics() {
                 // All at once, so that one step is told of all.
                 let messages: Vec<_> = [BOMB, BOMB, BOMB].into();
                 let address = child.address().clone();
-                let sends = async move { messages.into_iter().all(|message| address.send(message).is_ok()) };
-                assert_eq!(procession::SpawnOptions::new().on(scheduler).affinity(0).spawn(sends).join(), Ok(true));
+                let sends = async move {
+                    messages.into_iter().all(|message| address.send(message).is_ok())
+                };
+                assert_eq!(
+                    procession::SpawnOptions::new().on(scheduler).affinity(0).spawn(sends).join(),
+                    Ok(true)
+                );
             }
             let expected = if text.is_empty() { Ok(7) } else { panicked(text) };
             assert_eq!(child.join(), expected, "{place:?}");
@@ -512,9 +540,13 @@ fn a_machine_panics() {
             scheduler.terminate(child.pid());
             assert_eq!(child.join(), Err(Exit::Killed), "{place:?}");
         }
-        let refused = scheduler.spawn_process(Fragile(Where::Init, 7), "", Box::new(())).expect_err("it panics");
+        let refused = scheduler
+            .spawn_process(Fragile(Where::Init, 7), "", Box::new(()))
+            .expect_err("it panics");
         assert_eq!(refused.to_string(), "cannot start a process: its init panicked: in init");
-        assert!(matches!(refused.init_error(), Some(InitError::Panicked(text)) if **text == *"in init"));
+        assert!(
+            matches!(refused.init_error(), Some(InitError::Panicked(text)) if **text == *"in init")
+        );
     });
 }
 
@@ -551,16 +583,22 @@ fn handlers_and_what_they_are_given_panic() {
                 std::mem::forget(input);
                 panic_quietly("in a handler")
             })
-            .handler(CommandId(301), |input: Value, completion: Completion| completion.complete(Ok(input)));
+            .handler(CommandId(301), |input: Value, completion: Completion| {
+                completion.complete(Ok(input))
+            });
         let builder = if clock { builder.test_clock() } else { builder };
         let scheduler = builder.build().expect("each command has one handler");
         // Unknown, panicking, and giving the bomb back.
         for command in [CommandId(299), CommandId(300), CommandId(301)] {
             let machine = Yielder(vec![command; 3], 0);
-            let child = scheduler.spawn_process(machine, "", Box::new(())).expect("it accepts everything");
+            let child =
+                scheduler.spawn_process(machine, "", Box::new(())).expect("it accepts everything");
             // Either it lives, or what its own values do is its own fault.
             let result = child.join();
-            assert!(result == Ok(3) || result == panicked("a bomb was dropped"), "{command}: {result:?}");
+            assert!(
+                result == Ok(3) || result == panicked("a bomb was dropped"),
+                "{command}: {result:?}"
+            );
         }
         assert_eq!(scheduler.spawn(async { 1 }).join(), Ok(1));
         scheduler.block_on(procession::sleep(Duration::from_nanos(1)));
@@ -618,7 +656,9 @@ fn timer_functions_panic() {
             procession::run_every(nap, panics).expect("there is room")
         });
         let mut heard = Vec::new();
-        while !heard.contains(&"once") || heard.iter().filter(|heard| **heard == "again").count() < 3 {
+        while !heard.contains(&"once")
+            || heard.iter().filter(|heard| **heard == "again").count() < 3
+        {
             heard.extend(inbox.receive());
         }
         assert_eq!(heard.iter().filter(|heard| **heard == "once").count(), 1);
@@ -654,7 +694,10 @@ fn a_root_future_panics() {
                 panic_quietly("in the root")
             };
             let caught = catch_unwind(AssertUnwindSafe(|| scheduler.block_on(root)));
-            let text = caught.expect_err("it panics").downcast::<String>().expect("the text comes through");
+            let text = caught
+                .expect_err("it panics")
+                .downcast::<String>()
+                .expect("the text comes through");
             assert_eq!(*text, "in the root");
             assert_eq!(procession::current_pid(), None);
             // The seat is free for others.
@@ -671,10 +714,12 @@ fn a_root_future_panics() {
 #[test]
 fn the_closure_of_a_call_panics() {
     survives(1, |scheduler| {
-        let server = scheduler.start(|mut cx: Context<Reply<u32>>| async move { cx.receive().await.is_none() });
+        let server = scheduler
+            .start(|mut cx: Context<Reply<u32>>| async move { cx.receive().await.is_none() });
         let address = server.address().clone();
-        let caller =
-            scheduler.spawn(async move { address.call(|_: Reply<u32>| panic_quietly("at the phone"), HOUR).await });
+        let caller = scheduler.spawn(async move {
+            address.call(|_: Reply<u32>| panic_quietly("at the phone"), HOUR).await
+        });
         assert_eq!(caller.join().map(drop), panicked("at the phone"));
         server.cancel();
         assert_eq!(server.join(), Ok(true));

@@ -1,4 +1,5 @@
-//! What the engine promises of itself: nothing lost or doubled, nobody starved, the same seed the same run, silence when idle.
+//! What the engine promises of itself: nothing lost or doubled, nobody starved, the same seed the
+//! same run, silence when idle.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::scene::{assert_conserved, driven, threaded};
 
-/// A program in which everything happens: spawns, messages between random neighbours, yields, sleeps, ends.
+/// A program in which everything happens: spawns, messages between random neighbours, yields,
+/// sleeps, ends.
 async fn traffic(seed: u64, note: impl Fn(Pid) + Clone + Send + 'static) -> u64 {
     let mut generator = fastrand::Rng::with_seed(seed);
     let mut children = Vec::new();
@@ -53,7 +55,8 @@ async fn traffic(seed: u64, note: impl Fn(Pid) + Clone + Send + 'static) -> u64 
 
 fn trace_of(seed: u64, shuffled: bool) -> Vec<String> {
     let builder = Scheduler::builder().width(1).test_clock().seed(seed);
-    let scheduler = if shuffled { builder.shuffled() } else { builder }.build().expect("it starts no thread");
+    let scheduler =
+        if shuffled { builder.shuffled() } else { builder }.build().expect("it starts no thread");
     let trace = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&trace);
     let own = scheduler.id();
@@ -80,10 +83,14 @@ fn the_same_seed_makes_the_same_dispatches() {
 #[test]
 fn shuffling_changes_the_order_with_the_seed() {
     let first = trace_of(1, true);
-    assert!((2..12).any(|seed| trace_of(seed, true) != first), "ten seeds, ten times the same order");
+    assert!(
+        (2..12).any(|seed| trace_of(seed, true) != first),
+        "ten seeds, ten times the same order"
+    );
 }
 
-/// Counts the dispatches of a one-worker scheduler until `victim` has run, while `others` keep themselves ready.
+/// Counts the dispatches of a one-worker scheduler until `victim` has run, while `others` keep
+/// themselves ready.
 fn dispatches_until(victim_runs: &AtomicBool, scheduler: &Scheduler) -> u64 {
     let before = scheduler.snapshot().workers[0].dispatches;
     scheduler.block_on(async {
@@ -99,7 +106,8 @@ fn a_flood_of_new_processes_does_not_starve_an_old_one() {
     let scheduler = driven();
     let (ran, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let victim = Arc::clone(&ran);
-    // The oldest of the deque: everything that follows is newer, and each keeps itself ready by spawning the next.
+    // The oldest of the deque: everything that follows is newer, and each keeps itself ready by
+    // spawning the next.
     drop(scheduler.spawn({
         let (ran, stop) = (Arc::clone(&ran), Arc::clone(&stop));
         async move {
@@ -160,7 +168,10 @@ fn a_pair_that_hands_over_to_each_other_does_not_starve_a_third() {
     });
     let hops = hops.load(Relaxed);
     assert!(hops >= 100, "the pair ran, too: {hops}");
-    assert!(hops <= 100 * 8, "at most three hand-overs in a row, or a budget, between two turns: {hops}");
+    assert!(
+        hops <= 100 * 8,
+        "at most three hand-overs in a row, or a budget, between two turns: {hops}"
+    );
 }
 
 #[test]
@@ -190,12 +201,14 @@ fn who_yields_for_ever_starves_neither_the_global_queue_nor_timers() {
 
 #[test]
 fn work_that_one_worker_queues_is_done_by_all() {
-    // Every process waits for all others to have started: with one that nobody else can reach, they wait for ever.
+    // Every process waits for all others to have started: with one that nobody else can reach, they
+    // wait for ever.
     let scheduler = threaded(4);
     let barrier = Arc::new(std::sync::Barrier::new(4));
     let handles = scheduler.block_on(async {
         spawn(async move {
-            let wait = |barrier: Arc<std::sync::Barrier>| spawn(async move { barrier.wait().is_leader() });
+            let wait =
+                |barrier: Arc<std::sync::Barrier>| spawn(async move { barrier.wait().is_leader() });
             (0..4).map(|_| wait(Arc::clone(&barrier))).collect::<Vec<_>>()
         })
         .await
@@ -209,7 +222,9 @@ fn work_that_one_worker_queues_is_done_by_all() {
 fn nothing_is_lost_or_doubled_under_stress() {
     for (width, shuffled) in [(1, false), (2, false), (4, false), (2, true)] {
         let builder = Scheduler::builder().width(width);
-        let scheduler = if shuffled { builder.shuffled() } else { builder }.build().expect("the system has threads");
+        let scheduler = if shuffled { builder.shuffled() } else { builder }
+            .build()
+            .expect("the system has threads");
         let runs: Vec<_> = (0..20).map(|seed| scheduler.spawn(traffic(seed, |_| {}))).collect();
         let sum: u64 = runs.into_iter().map(|run| run.join().expect("it ends")).sum();
         assert_eq!(sum, 20 * (199 * 200 / 2));
@@ -271,7 +286,8 @@ fn a_million_are_spawned_messaged_and_ended() {
 #[test]
 fn late_sends_never_reach_a_stranger() {
     // A small table, so that slots are used again at once; senders that hold nothing but PIDs.
-    let scheduler = Scheduler::builder().width(2).processes(64).build().expect("the system has threads");
+    let scheduler =
+        Scheduler::builder().width(2).processes(64).build().expect("the system has threads");
     let pids: Arc<Mutex<Vec<(u64, Pid)>>> = Arc::default();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -282,7 +298,11 @@ fn late_sends_never_reach_a_stranger() {
                 while !stop.load(Relaxed) {
                     let picked = {
                         let pids = pids.lock().expect("nobody panics");
-                        if pids.is_empty() { None } else { Some(pids[generator.usize(0..pids.len())]) }
+                        if pids.is_empty() {
+                            None
+                        } else {
+                            Some(pids[generator.usize(0..pids.len())])
+                        }
                     };
                     // Ignored: whether it has ended is what races.
                     let _ = picked.map(|(number, pid)| procession::send(pid, number));
@@ -291,14 +311,16 @@ fn late_sends_never_reach_a_stranger() {
         }
         let mut generator = fastrand::Rng::with_seed(3);
         for number in 0..20_000_u64 {
-            let started = SpawnOptions::new().on(&scheduler).try_start(move |mut cx: Context<u64>| async move {
-                for _ in 0..2 {
-                    if let Some(message) = cx.try_receive() {
-                        assert_eq!(message, number, "a message for another");
+            let started = SpawnOptions::new().on(&scheduler).try_start(
+                move |mut cx: Context<u64>| async move {
+                    for _ in 0..2 {
+                        if let Some(message) = cx.try_receive() {
+                            assert_eq!(message, number, "a message for another");
+                        }
+                        yield_now().await;
                     }
-                    yield_now().await;
-                }
-            });
+                },
+            );
             let Ok(child) = started else {
                 continue;
             };
@@ -318,7 +340,8 @@ fn late_sends_never_reach_a_stranger() {
 
 #[test]
 fn an_idle_scheduler_makes_no_wake_ups() {
-    let scheduler = Scheduler::builder().name("idle-probe").width(2).build().expect("the system has threads");
+    let scheduler =
+        Scheduler::builder().name("idle-probe").width(2).build().expect("the system has threads");
     let waiting: Vec<_> = (0..100)
         .map(|n| {
             scheduler.start(move |mut cx: Context<()>| async move {
@@ -332,7 +355,8 @@ fn an_idle_scheduler_makes_no_wake_ups() {
     while switches().iter().any(|(_, state, _)| !state.contains("S (sleeping)")) {
         std::thread::yield_now();
     }
-    let parks = || scheduler.snapshot().workers.iter().map(|worker| worker.parks).collect::<Vec<_>>();
+    let parks =
+        || scheduler.snapshot().workers.iter().map(|worker| worker.parks).collect::<Vec<_>>();
     let before = (parks(), switches());
     // Ten seconds of nothing are what is measured.
     let (_sender, silence) = std::sync::mpsc::channel::<()>();
@@ -341,16 +365,23 @@ fn an_idle_scheduler_makes_no_wake_ups() {
     drop(waiting);
 }
 
-/// The workers' threads, by name, since other tests run beside this one: which, in what state, and how often they have given up the
-/// processor.
+/// The workers' threads, by name, since other tests run beside this one: which, in what state, and
+/// how often they have given up the processor.
 fn switches() -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc/self/task").expect("this is Linux").flatten() {
-        let read = |name: &str| std::fs::read_to_string(entry.path().join(name)).unwrap_or_default();
+        let read =
+            |name: &str| std::fs::read_to_string(entry.path().join(name)).unwrap_or_default();
         let status = read("status");
-        let line = |name: &str| status.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+        let line = |name: &str| {
+            status.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned()
+        };
         if read("comm").starts_with("idle-probe") {
-            found.push((entry.file_name().to_string_lossy().into_owned(), line("State"), line("voluntary")));
+            found.push((
+                entry.file_name().to_string_lossy().into_owned(),
+                line("State"),
+                line("voluntary"),
+            ));
         }
     }
     found
@@ -382,12 +413,12 @@ fn who_waits_for_what_is_told() {
             .on(&scheduler)
             .label("reader")
             .start(|mut cx: Context<()>| async move { cx.receive().await.is_some() }),
-        SpawnOptions::new()
-            .on(&scheduler)
-            .label("both")
-            .start(|mut cx: Context<()>| async move { cx.receive_timeout(Duration::from_secs(1)).await.is_ok() }),
+        SpawnOptions::new().on(&scheduler).label("both").start(|mut cx: Context<()>| async move {
+            cx.receive_timeout(Duration::from_secs(1)).await.is_ok()
+        }),
     ];
-    let sleeper = SpawnOptions::new().on(&scheduler).label("sleeper").spawn(sleep(Duration::from_secs(2)));
+    let sleeper =
+        SpawnOptions::new().on(&scheduler).label("sleeper").spawn(sleep(Duration::from_secs(2)));
     let _waiter = SpawnOptions::new().on(&scheduler).label("waiter").spawn(sleeper);
     let _lost = SpawnOptions::new().on(&scheduler).label("lost").spawn(pending::<()>());
     let told: Vec<_> = scheduler
@@ -395,7 +426,8 @@ fn who_waits_for_what_is_told() {
         .into_iter()
         .map(|process| (process.label.unwrap_or_default(), process.waiting.to_string()))
         .collect();
-    let told: Vec<_> = told.iter().map(|(label, waiting)| (label.as_str(), waiting.as_str())).collect();
+    let told: Vec<_> =
+        told.iter().map(|(label, waiting)| (label.as_str(), waiting.as_str())).collect();
     let expected = [
         ("reader", "message"),
         ("both", "message, timer"),
@@ -409,7 +441,8 @@ fn who_waits_for_what_is_told() {
 #[test]
 fn the_test_clock_stops_at_every_timer() {
     // Two workers: one may read the deadlines while the other sets an earlier timer and parks.
-    let scheduler = Scheduler::builder().width(2).test_clock().build().expect("the system has threads");
+    let scheduler =
+        Scheduler::builder().width(2).test_clock().build().expect("the system has threads");
     scheduler.block_on(async {
         let far = spawn(sleep(Duration::from_secs(1_000_000_000)));
         for round in 0..5000_u32 {
@@ -421,7 +454,11 @@ fn the_test_clock_stops_at_every_timer() {
                 sleep(Duration::from_secs(1)).await;
             });
             assert_eq!(other.await, Ok(()));
-            assert_eq!(procession::Instant::now() - before, Duration::from_secs(1), "round {round}");
+            assert_eq!(
+                procession::Instant::now() - before,
+                Duration::from_secs(1),
+                "round {round}"
+            );
         }
         drop(far);
     });

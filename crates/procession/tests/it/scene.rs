@@ -29,7 +29,10 @@ pub(crate) fn soon<T>(from: &Receiver<T>) -> T {
 #[track_caller]
 pub(crate) fn soon_closed<T: Debug>(from: &Receiver<T>) {
     let end = from.recv_timeout(PATIENCE);
-    assert_eq!(end.expect_err("nothing more is sent").to_string(), "channel is empty and sending half is closed");
+    assert_eq!(
+        end.expect_err("nothing more is sent").to_string(),
+        "channel is empty and sending half is closed"
+    );
 }
 
 /// Panics as `panic!` does, but prints nothing.
@@ -42,14 +45,16 @@ pub(crate) fn alive(snapshot: &Snapshot) -> impl Iterator<Item = &ProcessSnapsho
     snapshot.processes.iter().filter(|process| process.state != ProcessState::Complete)
 }
 
-/// Processes and messages are conserved, once nothing runs: an end is counted after the handle was woken for it.
+/// Processes and messages are conserved, once nothing runs: an end is counted after the handle was
+/// woken for it.
 #[track_caller]
 pub(crate) fn assert_conserved(scheduler: &Scheduler) {
     scheduler.run_until_idle();
     let snapshot = scheduler.snapshot();
     let living: Vec<_> = alive(&snapshot).collect();
     assert_eq!(snapshot.spawned, snapshot.ended + living.len() as u64, "spawned = ended + alive");
-    let theirs: u64 = living.iter().map(|process| u64::from(process.received) + u64::from(process.mailbox)).sum();
+    let theirs: u64 =
+        living.iter().map(|process| u64::from(process.received) + u64::from(process.mailbox)).sum();
     let accounted = snapshot.messages_received + snapshot.messages_discarded + theirs;
     assert_eq!(snapshot.messages_sent, accounted, "sent = received + discarded + in mailboxes");
 }

@@ -1,4 +1,5 @@
-//! The same seed, the same run: with one worker and the test clock, what happens depends on the program and the seed alone.
+//! The same seed, the same run: with one worker and the test clock, what happens depends on the
+//! program and the seed alone.
 
 use std::error::Error;
 use std::future::{Future, poll_fn};
@@ -7,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::{
-    Builder, CallError, CommandId, Completion, Context, Event, Events, InitError, Instant, Process, Reply, Scheduler,
-    Status, Value, WaitingFor, Yields,
+    Builder, CallError, CommandId, Completion, Context, Event, Events, InitError, Instant, Process,
+    Reply, Scheduler, Status, Value, WaitingFor, Yields,
 };
 use procession_sync::Mutex;
 
@@ -75,7 +76,8 @@ impl Process for Machine {
         yields: &mut Yields<'_>,
     ) -> Result<Status<u64>, Box<dyn Error + Send + Sync>> {
         self.trace.note();
-        self.outstanding -= events.filter(|event| matches!(event, Event::Completion { .. })).count();
+        self.outstanding -=
+            events.filter(|event| matches!(event, Event::Completion { .. })).count();
         self.rounds += 1;
         if self.rounds == 100 {
             return Ok(Status::Done(1));
@@ -84,10 +86,18 @@ impl Process for Machine {
             self.outstanding += 1;
             match self.chance.bool() {
                 true => yields.command(ECHO, tag, tag),
-                false => yields.command(CommandId::SLEEP, tag, Duration::from_nanos(self.chance.u64(..100))),
+                false => yields.command(
+                    CommandId::SLEEP,
+                    tag,
+                    Duration::from_nanos(self.chance.u64(..100)),
+                ),
             }
         }
-        Ok(if self.outstanding > 0 { Status::Wait(WaitingFor::Completions) } else { Status::Continue })
+        Ok(if self.outstanding > 0 {
+            Status::Wait(WaitingFor::Completions)
+        } else {
+            Status::Continue
+        })
     }
 }
 
@@ -128,7 +138,9 @@ pub(crate) async fn program(trace: Trace) -> u64 {
         .collect();
     let machines: Vec<_> = (0..8)
         .map(|_| Machine { chance: chance.fork(), trace: trace.clone(), rounds: 0, outstanding: 0 })
-        .map(|machine| procession::spawn_process(machine, "", Box::new(())).expect("it accepts everything"))
+        .map(|machine| {
+            procession::spawn_process(machine, "", Box::new(())).expect("it accepts everything")
+        })
         .collect();
     let mut sent = 0;
     for n in 0..500 {
@@ -175,7 +187,10 @@ fn trace_of(builder: Builder) -> Vec<Step> {
     scheduler.spawn(traced).join().expect("it ends");
     assert_conserved(&scheduler);
     let snapshot = scheduler.snapshot();
-    assert_eq!(snapshot.timers.armed, snapshot.timers.fired + snapshot.timers.cancelled + snapshot.timers.pending);
+    assert_eq!(
+        snapshot.timers.armed,
+        snapshot.timers.fired + snapshot.timers.cancelled + snapshot.timers.pending
+    );
     let steps = trace.steps();
     assert_eq!(steps.len() as u64, snapshot.workers[0].dispatches, "each dispatch is in the trace");
     steps
@@ -213,7 +228,8 @@ fn seeded_runs_are_the_same_whatever_other_schedulers_do() {
                 assert_eq!(noise.spawn(async { procession::yield_now().await }).join(), Ok(()));
             }
         });
-        let beside: Vec<_> = (0..2).map(|_| scope.spawn(|| trace_of(builder(7).shuffled()))).collect();
+        let beside: Vec<_> =
+            (0..2).map(|_| scope.spawn(|| trace_of(builder(7).shuffled()))).collect();
         for beside in beside {
             assert_same(&alone, &beside.join().expect("no panic"), "in another thread");
         }
@@ -223,7 +239,8 @@ fn seeded_runs_are_the_same_whatever_other_schedulers_do() {
 
 #[test]
 fn seeded_shuffling_tries_other_orders() {
-    let traces: std::collections::BTreeSet<_> = (0..8).map(|seed| trace_of(builder(seed).shuffled())).collect();
+    let traces: std::collections::BTreeSet<_> =
+        (0..8).map(|seed| trace_of(builder(seed).shuffled())).collect();
     assert!(traces.len() >= 7, "{} different runs with 8 seeds", traces.len());
     assert!(!traces.contains(&trace_of(builder(0))), "and another than without shuffling");
 }
@@ -232,6 +249,7 @@ fn seeded_shuffling_tries_other_orders() {
 fn seeded_schedulers_tell_their_seed() {
     assert_eq!(builder(9).build().expect("it starts no thread").seed(), 9);
     assert_eq!(crate::scene::driven().seed(), 0, "that of a test clock, unless one is given");
-    let drawn: std::collections::BTreeSet<_> = (0..4).map(|_| crate::scene::threaded(1).seed()).collect();
+    let drawn: std::collections::BTreeSet<_> =
+        (0..4).map(|_| crate::scene::threaded(1).seed()).collect();
     assert!(drawn.len() > 1, "drawn anew for each: {drawn:?}");
 }

@@ -29,7 +29,8 @@ fn one_arm_acts_and_the_others_are_untouched() {
             .wait();
         seen[chosen - 1] += 1;
         let held = [from_a.len(), from_b.len(), _from_c.len()];
-        let expected = [usize::from(chosen != 1), usize::from(chosen != 2), usize::from(chosen == 3)];
+        let expected =
+            [usize::from(chosen != 1), usize::from(chosen != 2), usize::from(chosen == 3)];
         assert_eq!(held, expected);
         let _ = _from_c.try_receive();
     }
@@ -146,7 +147,8 @@ fn a_select_that_is_dropped_loses_nothing() {
 fn a_closed_channel_is_a_ready_arm() {
     let (a, from_a) = channel::bounded::<u32>(0);
     let (b, from_b) = channel::bounded::<u32>(0);
-    let mut select = pin!(Select::new().receive(&from_a, |n| n.is_none()).send(&b, 1, |sent| sent.is_err()));
+    let mut select =
+        pin!(Select::new().receive(&from_a, |n| n.is_none()).send(&b, 1, |sent| sent.is_err()));
     assert!(poll_once(select.as_mut()).is_pending());
     drop(a);
     drop(from_b);
@@ -196,14 +198,17 @@ fn two_selects_meet() {
 fn a_timer_ends_a_select() {
     driven().block_on(async {
         let (sender, receiver) = channel::bounded(0);
-        let silence =
-            Select::new().receive(&receiver, |_: Option<u32>| false).timeout(Duration::from_secs(5), || true).await;
+        let silence = Select::new()
+            .receive(&receiver, |_: Option<u32>| false)
+            .timeout(Duration::from_secs(5), || true)
+            .await;
         assert!(silence);
         let sends = spawn(async move {
             sleep(Duration::from_secs(1)).await;
             sender.send(1).await
         });
-        let message = Select::new().receive(&receiver, |n| n).timeout(Duration::from_secs(5), || None).await;
+        let message =
+            Select::new().receive(&receiver, |n| n).timeout(Duration::from_secs(5), || None).await;
         assert_eq!(message, Some(1));
         assert_eq!(sends.await, Ok(Ok(())));
     });
@@ -256,7 +261,9 @@ fn many_selects_share_channels_and_lose_nothing() {
                     let mut ended = [false; 3];
                     while !ended.iter().all(|&ended| ended) {
                         let mut select = Select::new();
-                        for (number, from) in from.iter().enumerate().filter(|&(number, _)| !ended[number]) {
+                        for (number, from) in
+                            from.iter().enumerate().filter(|&(number, _)| !ended[number])
+                        {
                             select = select.receive(from, move |n| (number, n));
                         }
                         match select.await {

@@ -15,7 +15,9 @@ use std::time::Duration;
 use std::{env, io};
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
-use procession::net::{Host, ReadHalf, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
+use procession::net::{
+    Host, ReadHalf, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
+};
 use procession::{Handle, ProcessState, Scheduler, sleep, spawn, timeout};
 use proptest::prelude::*;
 
@@ -29,7 +31,9 @@ const SHORT: Duration = Duration::from_millis(5);
 /// Two ends of a connection.
 async fn connected() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(HERE).await.expect("there are free ports");
-    let client = TcpStream::connect(listener.local_addr().expect("it is bound")).await.expect("somebody listens");
+    let client = TcpStream::connect(listener.local_addr().expect("it is bound"))
+        .await
+        .expect("somebody listens");
     let (server, peer) = listener.accept().await.expect("there is a connection");
     assert_eq!(peer, client.local_addr().expect("it is connected"));
     (client, server)
@@ -130,7 +134,8 @@ fn nobody_listens() {
         drop(listener);
         let refused = TcpStream::connect(address).await.expect_err("nobody listens");
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-        let nowhere = UnixStream::connect("/nowhere/at/all").await.expect_err("there is no such path");
+        let nowhere =
+            UnixStream::connect("/nowhere/at/all").await.expect_err("there is no such path");
         assert_eq!(nowhere.kind(), ErrorKind::NotFound);
     });
 }
@@ -158,12 +163,19 @@ fn a_connect_that_is_not_answered_ends_in_time() {
 fn names_are_looked_up() {
     for scheduler in [threaded(1), driven()] {
         scheduler.block_on(async {
-            let listener = TcpListener::bind("localhost:0").await.expect("every system knows itself");
+            let listener =
+                TcpListener::bind("localhost:0").await.expect("every system knows itself");
             let port = listener.local_addr().expect("it is bound").port();
-            let lookups: Vec<_> = (0..20).map(|_| spawn(Host::from(("localhost", port)).addresses())).collect();
+            let lookups: Vec<_> =
+                (0..20).map(|_| spawn(Host::from(("localhost", port)).addresses())).collect();
             for lookup in lookups {
-                let addresses = lookup.await.expect("it does not panic").expect("every system knows itself");
-                assert!(addresses.iter().all(|address| address.ip().is_loopback() && address.port() == port));
+                let addresses =
+                    lookup.await.expect("it does not panic").expect("every system knows itself");
+                assert!(
+                    addresses
+                        .iter()
+                        .all(|address| address.ip().is_loopback() && address.port() == port)
+                );
             }
             TcpStream::connect(format!("localhost:{port}")).await.expect("somebody listens");
             TcpStream::connect("no port").await.expect_err("there is no port");
@@ -196,7 +208,10 @@ fn parts_come_whole_and_in_order() {
     let error = scheduler.block_on(other.read_exact(&mut [0; 3])).expect_err("that was the end");
     assert_eq!(
         (error.kind(), error.to_string()),
-        (ErrorKind::UnexpectedEof, "the peer has closed the connection, 3 bytes too early".to_owned())
+        (
+            ErrorKind::UnexpectedEof,
+            "the peer has closed the connection, 3 bytes too early".to_owned()
+        )
     );
 }
 
@@ -215,18 +230,24 @@ fn peeking_takes_nothing() {
         let buffers = &mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
         assert_eq!(server.read_vectored(buffers).await.expect("it is connected"), 3);
         assert_eq!((&first, &second[..2]), (b"i", &b"ce"[..]));
-        assert_eq!(server.try_read(&mut buffer).expect_err("there is no more").kind(), ErrorKind::WouldBlock);
+        assert_eq!(
+            server.try_read(&mut buffer).expect_err("there is no more").kind(),
+            ErrorKind::WouldBlock
+        );
         let parts = [IoSlice::new(b"o"), IoSlice::new(b"ne")];
         assert_eq!(server.write_vectored(&parts).await.expect("there is room"), 3);
         assert_eq!(client.read(&mut buffer).await.expect("it is connected"), 3);
     });
 }
 
-/// In parts of all sizes: few and small, few and large, more than the system takes at once, and none.
+/// In parts of all sizes: few and small, few and large, more than the system takes at once, and
+/// none.
 #[test]
 fn parts_are_written_and_read_in_their_order() {
     threaded(2).block_on(async {
-        for (count, length) in [(2, 3), (3, 300), (2, 1000), (1, 5000), (40, 700), (1500, 2), (0, 0), (2, 0)] {
+        for (count, length) in
+            [(2, 3), (3, 300), (2, 1000), (1, 5000), (40, 700), (1500, 2), (0, 0), (2, 0)]
+        {
             let (client, server) = connected().await;
             let all: Vec<u8> = (0..count * length).map(|n| (n % 251) as u8).collect();
             let sent = all.clone();
@@ -240,12 +261,16 @@ fn parts_are_written_and_read_in_their_order() {
                     IoSlice::advance_slices(&mut parts, count);
                     start += count;
                 }
-                assert_eq!(client.write_vectored(parts).await.expect("there is nothing to write"), 0);
+                assert_eq!(
+                    client.write_vectored(parts).await.expect("there is nothing to write"),
+                    0
+                );
             });
             let mut received = Vec::new();
             loop {
                 let mut pieces = [[0; 7]; 1200];
-                let mut buffers: Vec<_> = pieces.iter_mut().map(|piece| IoSliceMut::new(piece)).collect();
+                let mut buffers: Vec<_> =
+                    pieces.iter_mut().map(|piece| IoSliceMut::new(piece)).collect();
                 let count = server.read_vectored(&mut buffers).await.expect("it is connected");
                 received.extend_from_slice(&pieces.as_flattened()[..count]);
                 if count == 0 {
@@ -257,7 +282,10 @@ fn parts_are_written_and_read_in_their_order() {
         }
         let (one, other) = UnixStream::pair().expect("the system has descriptors");
         drop(other);
-        let gone = one.write_vectored(&[IoSlice::new(b"a"), IoSlice::new(b"b")]).await.expect_err("nobody is there");
+        let gone = one
+            .write_vectored(&[IoSlice::new(b"a"), IoSlice::new(b"b")])
+            .await
+            .expect_err("nobody is there");
         assert_eq!(gone.kind(), ErrorKind::BrokenPipe, "and no signal");
     });
 }
@@ -311,7 +339,8 @@ fn the_time_of_a_read_that_was_given_up_ends_with_it() {
 /// the socket's scheduler, whose callers drive it.
 #[test]
 fn a_wait_whose_time_is_over_tries_once_more() {
-    let asleep = Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
+    let asleep =
+        Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
     let (client, server) = asleep.block_on(connected());
     let mut server = StdTcpStream::try_from(server).expect("it is a socket");
     threaded(1).block_on(async {
@@ -334,7 +363,8 @@ fn a_short_read_of_a_unix_stream_hides_nothing() {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
     threaded(1).block_on(async {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("the system has descriptors");
+        let (ours, theirs) =
+            std::os::unix::net::UnixStream::pair().expect("the system has descriptors");
         let ours = UnixStream::try_from(ours).expect("it is a socket");
         let reader = spawn(async move {
             let mut seen: Vec<u8> = Vec::new();
@@ -402,7 +432,8 @@ fn a_reset_is_an_error_of_its_connection_alone() {
         assert_eq!(waits.await.expect("it does not panic"), Err(ErrorKind::ConnectionReset));
         let (client, server) = connected().await;
         drop(server);
-        // The first is answered by a reset, if the end came first; then writing fails, and kills nobody.
+        // The first is answered by a reset, if the end came first; then writing fails, and kills
+        // nobody.
         let broken = loop {
             if let Err(error) = client.write(b"?").await {
                 break error.kind();
@@ -413,7 +444,8 @@ fn a_reset_is_an_error_of_its_connection_alone() {
     });
 }
 
-/// Goal: who never reads costs the buffers of the kernel, and a process that waits. Method: a writer without end.
+/// Goal: who never reads costs the buffers of the kernel, and a process that waits. Method: a
+/// writer without end.
 #[test]
 fn a_reader_that_never_reads_holds_up_its_own_writer_only() {
     let scheduler = threaded(2);
@@ -434,7 +466,8 @@ fn a_reader_that_never_reads_holds_up_its_own_writer_only() {
     let pid = writes.pid().expect("it is alive");
     let is_full = || {
         let snapshot = scheduler.snapshot();
-        let writer = snapshot.processes.iter().find(|process| process.pid == pid).expect("it is alive");
+        let writer =
+            snapshot.processes.iter().find(|process| process.pid == pid).expect("it is alive");
         writer.state == ProcessState::Blocked && writer.waiting.for_writable()
     };
     while !is_full() {
@@ -456,7 +489,8 @@ fn a_reader_that_never_reads_holds_up_its_own_writer_only() {
 fn slow_and_silent_clients_hold_up_nobody() {
     let scheduler = threaded(1);
     let (address, _server) = echo_server(&scheduler);
-    let silent: Vec<_> = (0..50).map(|_| StdTcpStream::connect(address).expect("somebody listens")).collect();
+    let silent: Vec<_> =
+        (0..50).map(|_| StdTcpStream::connect(address).expect("somebody listens")).collect();
     scheduler.block_on(async {
         let slow = TcpStream::connect(address).await.expect("somebody listens");
         let quick = TcpStream::connect(address).await.expect("somebody listens");
@@ -533,7 +567,10 @@ fn datagrams_stay_whole() -> io::Result<()> {
     threaded(1).block_on(async {
         let (one, other) = (UdpSocket::bind(HERE).await?, UdpSocket::bind(HERE).await?);
         let mut buffer = [0; 64];
-        assert_eq!(one.try_recv_from(&mut buffer).expect_err("there is none").kind(), ErrorKind::WouldBlock);
+        assert_eq!(
+            one.try_recv_from(&mut buffer).expect_err("there is none").kind(),
+            ErrorKind::WouldBlock
+        );
         let to = other.local_addr()?;
         let waits = spawn(async move {
             let mut buffer = [0; 64];
@@ -597,7 +634,10 @@ fn unix_sockets_are_named_by_paths() -> io::Result<()> {
         assert_eq!(&back, b"last");
         sends.await.expect("it does not panic")?;
         receiver.set_read_timeout(Some(SHORT))?;
-        assert_eq!(receiver.recv(&mut back).await.expect_err("there is none").kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            receiver.recv(&mut back).await.expect_err("there is none").kind(),
+            ErrorKind::TimedOut
+        );
         Ok::<(), io::Error>(())
     })?;
     std::fs::remove_dir_all(&folder)
@@ -607,7 +647,8 @@ fn unix_sockets_are_named_by_paths() -> io::Result<()> {
 fn check_parts(writes: Vec<usize>, reads: Vec<usize>) {
     let total: usize = writes.iter().sum();
     let scheduler = threaded(2);
-    let (mut one, mut other) = scheduler.block_on(async { UnixStream::pair() }).expect("the system has descriptors");
+    let (mut one, mut other) =
+        scheduler.block_on(async { UnixStream::pair() }).expect("the system has descriptors");
     let writer = scheduler.spawn(async move {
         let mut next = 0_usize;
         for length in writes {
@@ -629,7 +670,9 @@ fn check_parts(writes: Vec<usize>, reads: Vec<usize>) {
         received
     });
     writer.join().expect("it does not panic");
-    assert!(received.len() == total && received.iter().enumerate().all(|(n, &byte)| byte == n as u8));
+    assert!(
+        received.len() == total && received.iter().enumerate().all(|(n, &byte)| byte == n as u8)
+    );
 }
 
 proptest! {

@@ -1,4 +1,5 @@
-//! Starting processes, waiting for them, and what they are: scheduler, parent, label, location, worker, PID.
+//! Starting processes, waiting for them, and what they are: scheduler, parent, label, location,
+//! worker, PID.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -7,8 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use procession::{
-    Context, Event, Events, Exit, InitError, Pid, Process, ProcessState, Scheduler, SpawnOptions, Status, Value,
-    WaitingFor, Yields,
+    Context, Event, Events, Exit, InitError, Pid, Process, ProcessState, Scheduler, SpawnOptions,
+    Status, Value, WaitingFor, Yields,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -65,7 +66,10 @@ fn a_result_is_awaited_or_joined() {
     let handle = scheduler.spawn(async { 3 });
     scheduler.run_until_idle();
     assert!(handle.is_finished());
-    assert_eq!(std::thread::scope(|scope| scope.spawn(|| handle.join()).join()).expect("no panic"), Ok(3));
+    assert_eq!(
+        std::thread::scope(|scope| scope.spawn(|| handle.join()).join()).expect("no panic"),
+        Ok(3)
+    );
 }
 
 #[test]
@@ -74,7 +78,8 @@ fn a_join_that_is_out_of_patience_gives_the_handle_back() {
     let child = scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await });
     let (address, handle) = child.into_parts();
     let before = scheduler.now();
-    let handle = handle.join_timeout(Duration::from_secs(3600)).expect_err("nobody has sent anything");
+    let handle =
+        handle.join_timeout(Duration::from_secs(3600)).expect_err("nobody has sent anything");
     assert_eq!(scheduler.now() - before, Duration::from_secs(3600));
     let handle = handle.join_timeout(Duration::ZERO).expect_err("nobody has sent anything yet");
     address.send(7).expect("it lives");
@@ -115,17 +120,23 @@ fn every_way_to_end_has_its_exit() {
             child.send(Ok(2)).expect("it lives");
             child.join()
         }),
-        (Err(Exit::Panicked("out of cheese".into())), "the process panicked: out of cheese", |scheduler| {
-            scheduler.spawn(async { panic_quietly("out of cheese") }).join()
-        }),
-        (Err(Exit::Panicked("in the closure".into())), "the process panicked: in the closure", |scheduler| {
-            let child = scheduler.start(|_: Context<()>| {
-                panic_quietly("in the closure");
-                #[expect(unreachable_code, reason = "it names the type")]
-                for_ever()
-            });
-            child.join()
-        }),
+        (
+            Err(Exit::Panicked("out of cheese".into())),
+            "the process panicked: out of cheese",
+            |scheduler| scheduler.spawn(async { panic_quietly("out of cheese") }).join(),
+        ),
+        (
+            Err(Exit::Panicked("in the closure".into())),
+            "the process panicked: in the closure",
+            |scheduler| {
+                let child = scheduler.start(|_: Context<()>| {
+                    panic_quietly("in the closure");
+                    #[expect(unreachable_code, reason = "it names the type")]
+                    for_ever()
+                });
+                child.join()
+            },
+        ),
         (Err(Exit::Killed), "the process was terminated", |scheduler| {
             let handle = scheduler.spawn(for_ever());
             scheduler.run_until_idle();
@@ -137,16 +148,26 @@ fn every_way_to_end_has_its_exit() {
             child.send(Err("no cheese".into())).expect("it lives");
             child.join()
         }),
-        (Err(Exit::WaitsForNothing), "the process waits for completions, but none is outstanding", |scheduler| {
-            let child = machine(scheduler);
-            child.send(Ok(0)).expect("it lives");
-            child.join()
-        }),
+        (
+            Err(Exit::WaitsForNothing),
+            "the process waits for completions, but none is outstanding",
+            |scheduler| {
+                let child = machine(scheduler);
+                child.send(Ok(0)).expect("it lives");
+                child.join()
+            },
+        ),
         (Err(Exit::Killed), "the process was terminated", |scheduler| {
             // Before its first step.
             let (release, gate) = mpsc::channel::<()>();
-            let in_the_way = SpawnOptions::new().on(scheduler).affinity(0).spawn(async move { gate.recv().is_err() });
-            let handle = SpawnOptions::new().on(scheduler).affinity(0).spawn(async { panic_quietly("it has run") });
+            let in_the_way = SpawnOptions::new()
+                .on(scheduler)
+                .affinity(0)
+                .spawn(async move { gate.recv().is_err() });
+            let handle = SpawnOptions::new()
+                .on(scheduler)
+                .affinity(0)
+                .spawn(async { panic_quietly("it has run") });
             scheduler.terminate(handle.pid().expect("it has not ended"));
             drop(release);
             assert_eq!(in_the_way.join(), Ok(true));
@@ -168,8 +189,10 @@ fn every_way_to_end_has_its_exit() {
 #[test]
 fn a_refused_process_is_nobody() {
     let scheduler = driven();
-    let child =
-        SpawnOptions::new().on(&scheduler).affinity(1).start(|mut cx: Context<u8>| async move { cx.receive().await });
+    let child = SpawnOptions::new()
+        .on(&scheduler)
+        .affinity(1)
+        .start(|mut cx: Context<u8>| async move { cx.receive().await });
     assert!(!child.is_alive());
     assert_eq!(child.pid().to_string(), "p0.0.1");
     let error = child.send(3).expect_err("nobody is there");
@@ -204,7 +227,9 @@ fn a_handle_that_moves_between_tasks_wakes_the_last_one() {
     let (first, mut handle) = scheduler
         .block_on(async move {
             procession::spawn(async move {
-                let pending = poll_fn(|task| Poll::Ready(Pin::new(&mut handle).poll(task).is_pending())).await;
+                let pending =
+                    poll_fn(|task| Poll::Ready(Pin::new(&mut handle).poll(task).is_pending()))
+                        .await;
                 (pending, handle)
             })
             .await
@@ -220,7 +245,8 @@ fn a_handle_that_moves_between_tasks_wakes_the_last_one() {
 /// Each of the first ones is gone when another worker comes for it, so that this one naps.
 #[test]
 fn the_only_child_of_a_step_that_computes_runs_beside_it() {
-    let scheduler = Scheduler::builder().width(2).watchdog(false).build().expect("the system has threads");
+    let scheduler =
+        Scheduler::builder().width(2).watchdog(false).build().expect("the system has threads");
     let parent = scheduler.spawn(async {
         for number in 0..20_000 {
             assert_eq!(procession::spawn(async move { number }).await, Ok(number));
@@ -274,18 +300,25 @@ fn processes_belong_to_the_scheduler_of_their_spawner_and_know_their_parent() {
         let inner = two.block_on(async move { procession::start(who).await });
         (inner, procession::start(who).await)
     });
-    let schedulers = (nested.0.expect("it ends").0.scheduler(), nested.1.expect("it ends").0.scheduler());
+    let schedulers =
+        (nested.0.expect("it ends").0.scheduler(), nested.1.expect("it ends").0.scheduler());
     assert_eq!(schedulers, (two.id(), one.id()), "from nested calls");
     assert_eq!(procession::current_pid(), None);
 }
 
 #[test]
 fn the_default_scheduler_is_there_for_all_who_have_none() {
-    let pid =
-        procession::spawn(async { procession::current_pid() }).join().expect("it ends").expect("a process has one");
+    let pid = procession::spawn(async { procession::current_pid() })
+        .join()
+        .expect("it ends")
+        .expect("a process has one");
     assert_eq!(pid.scheduler(), Scheduler::global().id());
-    let inside = procession::run(async { procession::spawn(async { procession::current_pid() }).await });
-    assert_eq!(inside.expect("it ends").expect("a process has one").scheduler(), Scheduler::global().id());
+    let inside =
+        procession::run(async { procession::spawn(async { procession::current_pid() }).await });
+    assert_eq!(
+        inside.expect("it ends").expect("a process has one").scheduler(),
+        Scheduler::global().id()
+    );
 }
 
 #[test]
@@ -294,7 +327,8 @@ fn the_snapshot_names_kind_label_location_and_parent() {
     let line = line!();
     let plain = scheduler.spawn(for_ever());
     let started = scheduler.start(|mut cx: Context<u8>| async move { cx.receive().await });
-    let machine = scheduler.spawn_process(Machine, "run", Box::new(())).expect("it has this method");
+    let machine =
+        scheduler.spawn_process(Machine, "run", Box::new(())).expect("it has this method");
     let options = SpawnOptions::new().on(&scheduler).label("the labelled one");
     let labelled = options.spawn(for_ever());
     let (tell, told) = mpsc::channel();
@@ -307,7 +341,11 @@ fn the_snapshot_names_kind_label_location_and_parent() {
     let by_free_function = soon(&told);
     let snapshot = scheduler.snapshot();
     let find = |pid: Option<Pid>| {
-        let process = snapshot.processes.iter().find(|process| Some(process.pid) == pid).expect("it is alive");
+        let process = snapshot
+            .processes
+            .iter()
+            .find(|process| Some(process.pid) == pid)
+            .expect("it is alive");
         assert_eq!(process.location.file(), file!());
         (process.kind, process.label.as_deref(), process.location.line() - line, process.parent)
     };
@@ -333,7 +371,8 @@ fn the_snapshot_shows_states_and_forgets_who_is_done() {
     };
     let running = scheduler.spawn(async move { (procession::current_pid(), states(&observer)) });
     let (own, seen) = running.join().expect("it ends");
-    let state_of = |pid: Option<Pid>| seen.iter().find(|seen| Some(seen.0) == pid).map(|seen| seen.1);
+    let state_of =
+        |pid: Option<Pid>| seen.iter().find(|seen| Some(seen.0) == pid).map(|seen| seen.1);
     assert_eq!(state_of(Some(idle.pid())), Some(ProcessState::Idle));
     assert_eq!(state_of(blocked.pid()), Some(ProcessState::Blocked));
     assert_eq!(state_of(complete.pid()), Some(ProcessState::Complete));
@@ -341,20 +380,28 @@ fn the_snapshot_shows_states_and_forgets_who_is_done() {
     // Whether it has run before that one or not is the scheduler's choice.
     assert!(matches!(state_of(ready.pid()), Some(ProcessState::Ready | ProcessState::Complete)));
     assert_eq!(scheduler.block_on(&mut complete), Ok(1));
-    assert!(!states(&scheduler).iter().any(|seen| seen.1 == ProcessState::Complete && Some(seen.0) != ready.pid()));
+    assert!(
+        !states(&scheduler)
+            .iter()
+            .any(|seen| seen.1 == ProcessState::Complete && Some(seen.0) != ready.pid())
+    );
 }
 
 #[test]
 fn a_bound_process_stays_on_its_worker() {
     const WAKES: usize = 300;
-    let scheduler = Scheduler::builder().name("bound").width(4).build().expect("the system has threads");
+    let scheduler =
+        Scheduler::builder().name("bound").width(4).build().expect("the system has threads");
     let handles: Vec<_> = (0..4)
         .map(|worker| {
-            let child =
-                SpawnOptions::new().on(&scheduler).affinity(worker).start(move |mut cx: Context<()>| async move {
+            let child = SpawnOptions::new().on(&scheduler).affinity(worker).start(
+                move |mut cx: Context<()>| async move {
                     let mut threads = Vec::with_capacity(3 * WAKES);
                     let mut note = || {
-                        threads.push((std::thread::current().id(), std::thread::current().name().map(str::to_owned)))
+                        threads.push((
+                            std::thread::current().id(),
+                            std::thread::current().name().map(str::to_owned),
+                        ))
                     };
                     for n in 0..WAKES {
                         note();
@@ -367,7 +414,8 @@ fn a_bound_process_stays_on_its_worker() {
                         }
                     }
                     threads
-                });
+                },
+            );
             // Woken from all workers, and from outside.
             for _ in 0..WAKES / 4 {
                 child.send(()).expect("it lives");
@@ -388,7 +436,10 @@ fn a_bound_process_stays_on_its_worker() {
         let threads = child.join().expect("it ends");
         assert!(threads.len() > 2 * WAKES);
         let name = Some(format!("bound-{worker}"));
-        assert!(threads.iter().all(|thread| *thread == (threads[0].0, name.clone())), "worker {worker}");
+        assert!(
+            threads.iter().all(|thread| *thread == (threads[0].0, name.clone())),
+            "worker {worker}"
+        );
     }
 }
 
@@ -406,7 +457,9 @@ fn a_process_cannot_be_bound_to_a_worker_that_is_not_there() {
         assert!(!error.is_limit() && !error.is_closing() && error.init_error().is_none());
         assert_eq!(
             error.to_string(),
-            format!("cannot start a process: it is bound to worker {worker}, but there are only 2, from 0")
+            format!(
+                "cannot start a process: it is bound to worker {worker}, but there are only 2, from 0"
+            )
         );
         assert_eq!(scheduler.block_on(error.refused), worker, "the future comes back");
         assert_eq!(Arc::strong_count(&value), 1);
@@ -420,10 +473,11 @@ fn fill(scheduler: &Scheduler, alive: &mut Vec<procession::Child<(), Option<()>>
         assert!(number <= most, "it takes no more than {most}");
         let proof = Arc::new(());
         let kept = Arc::clone(&proof);
-        let started = SpawnOptions::new().on(scheduler).try_start(move |mut cx: Context<()>| async move {
-            assert_eq!(*kept, ());
-            cx.receive().await
-        });
+        let started =
+            SpawnOptions::new().on(scheduler).try_start(move |mut cx: Context<()>| async move {
+                assert_eq!(*kept, ());
+                cx.receive().await
+            });
         match started {
             Ok(child) => alive.push(child),
             Err(error) => {
@@ -454,7 +508,10 @@ fn the_limit_of_processes_holds_and_frees() {
             for round in 0..3 {
                 fill(&scheduler, &mut alive, limit);
                 let taken = alive.len() as u32;
-                assert!((limit - slack..=limit).contains(&taken), "{taken} of {limit} in round {round}");
+                assert!(
+                    (limit - slack..=limit).contains(&taken),
+                    "{taken} of {limit} in round {round}"
+                );
                 assert!(scheduler.spawn(async { 1 }).is_finished(), "refused");
                 // Half of them end, one at least.
                 for child in alive.drain(taken as usize / 2..) {
@@ -469,7 +526,12 @@ fn the_limit_of_processes_holds_and_frees() {
 
 #[test]
 fn what_is_refused_for_what_it_asks_for_takes_no_place() {
-    let scheduler = Scheduler::builder().width(1).callers_drive().processes(1).build().expect("it starts no thread");
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .callers_drive()
+        .processes(1)
+        .build()
+        .expect("it starts no thread");
     for _ in 0..100 {
         let options = SpawnOptions::new().on(&scheduler).affinity(1000);
         let refused = options.try_spawn(async { 1 }).expect_err("there is no such worker");
@@ -482,7 +544,12 @@ fn what_is_refused_for_what_it_asks_for_takes_no_place() {
 
 #[test]
 fn the_limit_of_processes_holds_inside_too() {
-    let scheduler = Scheduler::builder().width(1).test_clock().processes(64).build().expect("it starts no thread");
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .test_clock()
+        .processes(64)
+        .build()
+        .expect("it starts no thread");
     let inside = scheduler.spawn(async {
         let mut waiting = Vec::new();
         let refused = loop {
@@ -497,7 +564,8 @@ fn the_limit_of_processes_holds_inside_too() {
         let last = waiting.pop().expect("at least one was taken");
         last.send(()).expect("it lives");
         assert_eq!(last.await, Ok(Some(())));
-        let again = SpawnOptions::new().try_start(refused.refused).map_err(|error| error.to_string());
+        let again =
+            SpawnOptions::new().try_start(refused.refused).map_err(|error| error.to_string());
         let again = again.expect("one has ended");
         again.send(()).expect("it lives");
         assert_eq!(again.await, Ok(Some(())));
@@ -528,11 +596,19 @@ fn a_machine_that_is_refused_is_not_initialised() {
             self.0.fetch_add(100, Relaxed);
         }
     }
-    let scheduler = Scheduler::builder().width(1).test_clock().processes(1).build().expect("it starts no thread");
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .test_clock()
+        .processes(1)
+        .build()
+        .expect("it starts no thread");
     let calls = Arc::new(AtomicUsize::new(0));
-    let first = scheduler.spawn_process(Counted(Arc::clone(&calls)), "", Box::new(())).expect("there is room for one");
-    let error =
-        scheduler.spawn_process(Counted(Arc::clone(&calls)), "", Box::new(())).expect_err("there is room for one");
+    let first = scheduler
+        .spawn_process(Counted(Arc::clone(&calls)), "", Box::new(()))
+        .expect("there is room for one");
+    let error = scheduler
+        .spawn_process(Counted(Arc::clone(&calls)), "", Box::new(()))
+        .expect_err("there is room for one");
     assert!(error.is_limit());
     drop(error.refused);
     assert_eq!(calls.load(Relaxed), 1, "the second was neither initialised nor closed");
@@ -543,12 +619,21 @@ fn a_machine_that_is_refused_is_not_initialised() {
 
 #[test]
 fn a_stale_pid_reaches_nobody() {
-    let scheduler = Scheduler::builder().width(1).test_clock().processes(1).build().expect("it starts no thread");
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .test_clock()
+        .processes(1)
+        .build()
+        .expect("it starts no thread");
     let mut stale = Vec::new();
     for generation in 1..=50_u32 {
         let child = scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await });
         let pid = child.pid();
-        assert_eq!(pid.to_string(), format!("p{}.0.{generation}", scheduler.id()), "there is only one slot");
+        assert_eq!(
+            pid.to_string(),
+            format!("p{}.0.{generation}", scheduler.id()),
+            "there is only one slot"
+        );
         for &old in &stale {
             let error = procession::send(old, 1_u32).expect_err("it has ended");
             assert!(error.is_ended());
@@ -569,9 +654,14 @@ fn a_pid_can_be_printed_parsed_and_used() {
     let parsed: Pid = printed.parse().expect("what is printed is parsed");
     assert_eq!(parsed, child.pid());
     assert_eq!((parsed.node(), parsed.scheduler()), (0, scheduler.id()));
-    // The same numbers on another node, in another scheduler, and in slots that were never made, are not this process.
+    // The same numbers on another node, in another scheduler, and in slots that were never made,
+    // are not this process.
     let numbers = printed.strip_prefix('p').expect("a PID");
-    for other in [format!("p3@{numbers}"), "p4294967295.0.1".into(), format!("p{}.4294967295.1", scheduler.id())] {
+    for other in [
+        format!("p3@{numbers}"),
+        "p4294967295.0.1".into(),
+        format!("p{}.4294967295.1", scheduler.id()),
+    ] {
         let other: Pid = other.parse().expect("a PID");
         let error = procession::send(other, 1_u32).expect_err("nobody");
         assert!(if other.node() == 0 { error.is_ended() } else { error.is_not_relayed() });
@@ -599,7 +689,8 @@ fn a_pid_of_a_scheduler_that_is_gone_reaches_nobody() {
 #[test]
 fn callers_take_turns_in_driving() {
     let scheduler = driven();
-    // One thread has the seat, and leaves it when others wait; they must not be stuck with processes that nobody runs.
+    // One thread has the seat, and leaves it when others wait; they must not be stuck with
+    // processes that nobody runs.
     for _ in 0..50 {
         let order = Arc::new(Mutex::new(Vec::new()));
         let children: Vec<_> = (0..4_u32)
@@ -646,12 +737,24 @@ fn builder_errors_name_value_and_range() {
     let cases: [(procession::Builder, &str); 9] = [
         (Scheduler::builder().width(0), "width is 0, but must be from 1 to 1024"),
         (Scheduler::builder().width(1025), "width is 1025, but must be from 1 to 1024"),
-        (Scheduler::builder().width(usize::MAX), "width is 18446744073709551615, but must be from 1 to 1024"),
+        (
+            Scheduler::builder().width(usize::MAX),
+            "width is 18446744073709551615, but must be from 1 to 1024",
+        ),
         (Scheduler::builder().processes(0), "processes is 0, but must be from 1 to 1073741824"),
-        (Scheduler::builder().processes((1 << 30) + 1), "processes is 1073741825, but must be from 1 to 1073741824"),
-        (Scheduler::builder().processes(u32::MAX), "processes is 4294967295, but must be from 1 to 1073741824"),
+        (
+            Scheduler::builder().processes((1 << 30) + 1),
+            "processes is 1073741825, but must be from 1 to 1073741824",
+        ),
+        (
+            Scheduler::builder().processes(u32::MAX),
+            "processes is 4294967295, but must be from 1 to 1073741824",
+        ),
         (Scheduler::builder().timers(0), "timers is 0, but must be from 1 to 1073741824"),
-        (Scheduler::builder().timers((1 << 30) + 1), "timers is 1073741825, but must be from 1 to 1073741824"),
+        (
+            Scheduler::builder().timers((1 << 30) + 1),
+            "timers is 1073741825, but must be from 1 to 1073741824",
+        ),
         (Scheduler::builder().name("a\0b"), "name is \"a\\0b\", but must not contain a NUL"),
     ];
     for (builder, text) in cases {
@@ -673,7 +776,8 @@ fn the_ends_of_the_builders_ranges_are_in_them() {
         let scheduler = builder().callers_drive().build().expect("it is in range");
         assert_eq!(scheduler.spawn(async { 1 }).join(), Ok(1));
     }
-    let scheduler = Scheduler::builder().width(1).timers(1).test_clock().build().expect("it is in range");
+    let scheduler =
+        Scheduler::builder().width(1).timers(1).test_clock().build().expect("it is in range");
     scheduler.block_on(procession::sleep(Duration::from_secs(1)));
     assert_eq!(scheduler.now() - procession::Instant::NEVER, Duration::ZERO);
 }

@@ -1,15 +1,16 @@
 //! Steps that block or compute without saying so hold nobody up for long, and are reported.
 //!
-//! Method: events, as in `blocked`. What is to run beside a stalled step has no worker unless the watchdog finds one for it; a failure is a
-//! hang, which `soon` reports. How long it takes is not asserted.
+//! Method: events, as in `blocked`. What is to run beside a stalled step has no worker unless the
+//! watchdog finds one for it; a failure is a hang, which `soon` reports. How long it takes is not
+//! asserted.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use procession::{
-    Builder, Context, Scheduler, SpawnOptions, Stall, StallKind, blocking, run_after, sleep, spawn, yield_if_due,
-    yield_now,
+    Builder, Context, Scheduler, SpawnOptions, Stall, StallKind, blocking, run_after, sleep, spawn,
+    yield_if_due, yield_now,
 };
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
@@ -43,7 +44,9 @@ impl Stalled {
                 SpawnOptions::new().on(scheduler).label(format!("stalled {n}")).spawn(async move {
                     enters.send(()).expect("the test listens");
                     match by {
-                        By::Blocking => waits.lock().expect("nobody panics").recv().unwrap_or_default(),
+                        By::Blocking => {
+                            waits.lock().expect("nobody panics").recv().unwrap_or_default()
+                        }
                         By::Computing => {
                             while !stop.load(SeqCst) {
                                 std::hint::spin_loop();
@@ -83,7 +86,10 @@ fn meet(scheduler: &Scheduler, width: usize) {
     (0..width).for_each(|_| soon(&met));
 }
 
-fn reporting(width: usize, options: impl FnOnce(Builder) -> Builder) -> (Scheduler, Receiver<Stall>) {
+fn reporting(
+    width: usize,
+    options: impl FnOnce(Builder) -> Builder,
+) -> (Scheduler, Receiver<Stall>) {
     let (tells, told) = mpsc::channel();
     let tells = Mutex::new(tells);
     let builder = Scheduler::builder().width(width).on_stall(move |stall| {
@@ -96,7 +102,8 @@ fn reporting(width: usize, options: impl FnOnce(Builder) -> Builder) -> (Schedul
 fn others_run_at_full_width_beside_up_to_twice_as_many_that_stall() {
     for by in [By::Blocking, By::Computing] {
         for width in [1, 2] {
-            let scheduler = Scheduler::builder().width(width).build().expect("the system has threads");
+            let scheduler =
+                Scheduler::builder().width(width).build().expect("the system has threads");
             for count in 1..=2 * width {
                 let mut stalled = Stalled::enter(&scheduler, count, by);
                 meet(&scheduler, width);
@@ -126,7 +133,9 @@ fn timers_and_messages_are_served_beside_one_that_stalls() {
         });
         // In the heap of the worker that stalls.
         let armed = scheduler.spawn(async move {
-            let function = run_after(Duration::from_millis(15), move || tells.send(()).expect("the test listens"));
+            let function = run_after(Duration::from_millis(15), move || {
+                tells.send(()).expect("the test listens")
+            });
             drop(function.unwrap_or_else(|_| unreachable!("the limit is not reached")));
         });
         armed.join().expect("it ends");
@@ -145,7 +154,8 @@ fn a_timer_of_one_that_stalls_is_served_though_another_keeps_the_time_of_a_later
     for by in [None, Some(By::Blocking), Some(By::Computing)] {
         let scheduler = Scheduler::builder().width(2).build().expect("the system has threads");
         let far = scheduler.spawn(async { sleep(Duration::from_secs(3600)).await });
-        // Whichever worker keeps the time, it is the other's step that does not end in one of these.
+        // Whichever worker keeps the time, it is the other's step that does not end in one of
+        // these.
         for worker in [0, 1, 0, 1] {
             scheduler.run_until_idle();
             let (tells, told) = mpsc::channel();
@@ -214,7 +224,8 @@ fn look_on(scheduler: &Scheduler) {
 #[test]
 fn a_stall_is_reported_with_all_that_is_known_of_it() {
     for (by, kind) in [(By::Blocking, StallKind::Blocked), (By::Computing, StallKind::Computing)] {
-        let (scheduler, told) = reporting(2, |builder| builder.stall_after(Duration::from_millis(60)));
+        let (scheduler, told) =
+            reporting(2, |builder| builder.stall_after(Duration::from_millis(60)));
         let mut stalled = Stalled::enter(&scheduler, 1, by);
         let pid = stalled.handles[0].pid();
         let stall = soon(&told);
@@ -236,7 +247,8 @@ fn a_stall_is_reported_with_all_that_is_known_of_it() {
 #[test]
 fn reports_are_limited_and_an_observer_that_panics_harms_nobody() {
     const COUNT: usize = 30;
-    let scheduler = Scheduler::builder().width(COUNT).on_stall(|_| crate::scene::panic_quietly("at a report"));
+    let scheduler =
+        Scheduler::builder().width(COUNT).on_stall(|_| crate::scene::panic_quietly("at a report"));
     let scheduler = scheduler.build().expect("the system has threads");
     let mut stalled = Stalled::enter(&scheduler, COUNT, By::Blocking);
     while scheduler.snapshot().stalls.blocked < COUNT as u64 {
@@ -365,14 +377,18 @@ fn steps_of_a_program_that_was_stopped_do_not_stall() {
             .map(|_| {
                 scheduler.spawn(async {
                     for _ in 0..40 {
-                        // Half a millisecond of processor time each, so that a stop hits some in their steps.
+                        // Half a millisecond of processor time each, so that a stop hits some in
+                        // their steps.
                         for _ in 0..20_000 {
                             std::hint::spin_loop();
                         }
                         yield_now().await;
                     }
-                    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)
-                        .expect("it may stop itself");
+                    rustix::process::kill_process(
+                        rustix::process::getpid(),
+                        rustix::process::Signal::STOP,
+                    )
+                    .expect("it may stop itself");
                     for _ in 0..1000 {
                         yield_now().await;
                     }
@@ -385,12 +401,16 @@ fn steps_of_a_program_that_was_stopped_do_not_stall() {
     }
     let me = std::env::current_exe().expect("a test knows itself");
     let mut child = std::process::Command::new(me);
-    child.args(["--exact", "stalls::steps_of_a_program_that_was_stopped_do_not_stall"]).env(CHILD, "1");
-    let mut child = child.stdout(std::process::Stdio::null()).spawn().expect("there is room for a child");
+    child
+        .args(["--exact", "stalls::steps_of_a_program_that_was_stopped_do_not_stall"])
+        .env(CHILD, "1");
+    let mut child =
+        child.stdout(std::process::Stdio::null()).spawn().expect("there is room for a child");
     let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a child has a number");
     let (_silent, silence) = mpsc::channel::<()>();
     let status = loop {
-        // Long enough to be a stall, if it counted. To continue one that is not stopped does nothing.
+        // Long enough to be a stall, if it counted. To continue one that is not stopped does
+        // nothing.
         assert!(silence.recv_timeout(Duration::from_millis(60)).is_err());
         if let Some(status) = child.try_wait().expect("it is ours") {
             break status;
@@ -401,7 +421,8 @@ fn steps_of_a_program_that_was_stopped_do_not_stall() {
     drop(spawn(async {}));
 }
 
-/// The system lets the thread of the only worker that was woken wait, for which its start hook stands here. What others bring is not left to that one.
+/// The system lets the thread of the only worker that was woken wait, for which its start hook
+/// stands here. What others bring is not left to that one.
 #[test]
 fn a_worker_that_is_late_is_not_relied_on() {
     let (release, held) = mpsc::channel::<()>();
@@ -423,8 +444,9 @@ fn a_worker_that_is_late_is_not_relied_on() {
     drop(release);
 }
 
-/// Goal: those that work inside do not rely on workers that the system lets wait. Method: the start hooks of some threads stand for the
-/// system; they return at the end. A process queues others and blocks, so that what it has queued has no worker but those.
+/// Goal: those that work inside do not rely on workers that the system lets wait. Method: the start
+/// hooks of some threads stand for the system; they return at the end. A process queues others and
+/// blocks, so that what it has queued has no worker but those.
 #[test]
 fn work_from_inside_does_not_wait_for_workers_that_are_late() {
     for width in [1, 2, 4] {
@@ -450,7 +472,10 @@ fn work_from_inside_does_not_wait_for_workers_that_are_late() {
             });
             let all_ran = publishes.join().expect("it does not panic");
             let stalls = scheduler.stalls();
-            assert!(all_ran, "width {width}, {late} late: all wait for a worker that does not come; {stalls:?}");
+            assert!(
+                all_ran,
+                "width {width}, {late} late: all wait for a worker that does not come; {stalls:?}"
+            );
             assert!(stalls.late > 0, "width {width}, {late} late: {stalls:?}");
             drop(release);
         }
@@ -460,8 +485,9 @@ fn work_from_inside_does_not_wait_for_workers_that_are_late() {
 /// What the children of the next test do.
 const STARVED: &str = "PROCESSION_TEST_WITHOUT_DESCRIPTORS";
 
-/// Goal: stalls are found and mended without a descriptor to spare. Method: a child process lowers its limit on descriptors so far that
-/// none can be opened, either before it has a scheduler, which is as if there were no `/proc`, or once the watchdog watches.
+/// Goal: stalls are found and mended without a descriptor to spare. Method: a child process lowers
+/// its limit on descriptors so far that none can be opened, either before it has a scheduler, which
+/// is as if there were no `/proc`, or once the watchdog watches.
 #[test]
 fn a_watchdog_without_descriptors_is_not_blind() {
     const THIS: &str = "stalls::a_watchdog_without_descriptors_is_not_blind";
@@ -469,11 +495,16 @@ fn a_watchdog_without_descriptors_is_not_blind() {
         return without_descriptors(when == "before");
     }
     for when in ["before", "later"] {
-        let mut child = std::process::Command::new(std::env::current_exe().expect("a test knows itself"));
+        let mut child =
+            std::process::Command::new(std::env::current_exe().expect("a test knows itself"));
         child.args(["--exact", THIS]).env(STARVED, when).env("RUST_TEST_THREADS", "1");
         let output = child.output().expect("there is room for a child");
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{when}: {text}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{when}: {text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }
 
@@ -506,7 +537,11 @@ fn without_descriptors(before: bool) {
     let stalls = scheduler.stalls();
     assert!(stalls.replaced >= 2, "{stalls:?}");
     if before {
-        assert_eq!((stalls.watched_threads, stalls.guessed), (0, stalls.blocked + stalls.computing), "{stalls:?}");
+        assert_eq!(
+            (stalls.watched_threads, stalls.guessed),
+            (0, stalls.blocked + stalls.computing),
+            "{stalls:?}"
+        );
     } else {
         assert_eq!(stalls.watched_threads, 1, "{stalls:?}");
     }

@@ -7,7 +7,9 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use procession::{Address, CommandId, Completion, Context, Exit, Handle, Pid, Scheduler, SpawnOptions, Value};
+use procession::{
+    Address, CommandId, Completion, Context, Exit, Handle, Pid, Scheduler, SpawnOptions, Value,
+};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64};
@@ -22,20 +24,28 @@ fn messages_are_conserved_while_receivers_end_in_every_way() {
     const EACH: u64 = 10_000;
     for (width, shuffled) in [(1, false), (2, false), (4, false), (2, true)] {
         let builder = Scheduler::builder().width(width);
-        let scheduler = if shuffled { builder.shuffled() } else { builder }.build().expect("the system has threads");
-        // At any moment sixteen receivers; who ends is replaced. Some are idle, some slow, some end by themselves.
+        let scheduler = if shuffled { builder.shuffled() } else { builder }
+            .build()
+            .expect("the system has threads");
+        // At any moment sixteen receivers; who ends is replaced. Some are idle, some slow, some end
+        // by themselves.
         let receivers: Vec<Mutex<Address<u64>>> =
             (0..16).map(|number| Mutex::new(receiver(&scheduler, number))).collect();
         let (accepted, refused) = (AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for seed in 0..SENDERS {
-                let (scheduler, receivers, accepted, refused) = (&scheduler, &receivers, &accepted, &refused);
+                let (scheduler, receivers, accepted, refused) =
+                    (&scheduler, &receivers, &accepted, &refused);
                 scope.spawn(move || {
                     let mut chance = fastrand::Rng::with_seed(seed);
                     for n in 0..EACH {
                         let place = chance.usize(0..receivers.len());
                         let address = receivers[place].lock().expect("nobody panics").clone();
-                        let sent = if chance.bool() { address.send(n) } else { procession::send(address.pid(), n) };
+                        let sent = if chance.bool() {
+                            address.send(n)
+                        } else {
+                            procession::send(address.pid(), n)
+                        };
                         match sent {
                             Ok(()) => accepted.fetch_add(1, Relaxed),
                             Err(error) => {
@@ -67,7 +77,11 @@ fn messages_are_conserved_while_receivers_end_in_every_way() {
         assert_conserved(&scheduler);
         let snapshot = scheduler.snapshot();
         assert_eq!(snapshot.messages_sent, accepted);
-        assert_eq!(snapshot.messages_received + snapshot.messages_discarded, accepted, "all receivers have ended");
+        assert_eq!(
+            snapshot.messages_received + snapshot.messages_discarded,
+            accepted,
+            "all receivers have ended"
+        );
         assert_eq!(snapshot.spawned, snapshot.ended);
     }
 }
@@ -108,12 +122,16 @@ fn two_hundred_thousand_are_alive_at_once() {
             let (scheduler, sum) = (&scheduler, &sum);
             scope.spawn(move || {
                 let children: Vec<_> = (0..EACH)
-                    .map(|_| scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await }))
+                    .map(|_| {
+                        scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await })
+                    })
                     .collect();
                 for (n, child) in (0..).zip(&children) {
                     child.send(thread * EACH + n).expect("it lives");
                 }
-                let results = children.into_iter().map(|child| child.join().expect("it ends").expect("a message"));
+                let results = children
+                    .into_iter()
+                    .map(|child| child.join().expect("it ends").expect("a message"));
                 sum.fetch_add(results.map(u64::from).sum(), Relaxed);
             });
         }
@@ -128,7 +146,8 @@ fn two_hundred_thousand_are_alive_at_once() {
 
 #[test]
 fn late_sends_by_pid_reach_nobody_else() {
-    // A few slots, used again and again by processes of different types, while threads keep what named their forerunners.
+    // A few slots, used again and again by processes of different types, while threads keep what
+    // named their forerunners.
     for width in [1, 2] {
         let builder = Scheduler::builder().width(width).processes(24);
         let scheduler = builder.build().expect("the system has threads");
@@ -162,7 +181,9 @@ fn late_sends_by_pid_reach_nobody_else() {
             for round in 0..3000 {
                 let started = match round % 3 {
                     0 => listener(&scheduler, |named: &String| named.clone()),
-                    1 => listener(&scheduler, |named: &Vec<u8>| String::from_utf8_lossy(named).into_owned()),
+                    1 => listener(&scheduler, |named: &Vec<u8>| {
+                        String::from_utf8_lossy(named).into_owned()
+                    }),
                     _ => listener(&scheduler, |named: &Box<str>| named.to_string()),
                 };
                 // Refused ones leave some time to the others.
@@ -184,15 +205,16 @@ fn late_sends_by_pid_reach_nobody_else() {
 
 /// A process that lives for a few steps, and panics if it hears what is meant for another.
 fn listener<M: Send + 'static>(scheduler: &Scheduler, name: fn(&M) -> String) -> Option<Pid> {
-    let started = SpawnOptions::new().on(scheduler).try_start(move |mut cx: Context<M>| async move {
-        let own = cx.pid().to_string();
-        for _ in 0..3 {
-            while let Some(message) = cx.try_receive() {
-                assert_eq!(name(&message), own);
+    let started =
+        SpawnOptions::new().on(scheduler).try_start(move |mut cx: Context<M>| async move {
+            let own = cx.pid().to_string();
+            for _ in 0..3 {
+                while let Some(message) = cx.try_receive() {
+                    assert_eq!(name(&message), own);
+                }
+                procession::yield_now().await;
             }
-            procession::yield_now().await;
-        }
-    });
+        });
     started.ok().map(|child| child.pid())
 }
 
@@ -331,17 +353,26 @@ fn who_waits_for_what_is_listed_on_every_scheduler() {
         let (tell, told) = mpsc::channel();
         drop(options("a sleeper").spawn(procession::sleep_until(scheduler.now() + HOUR)));
         drop(options("a joiner").spawn(handle));
-        drop(options("a caller").spawn(async move { server_address.call(|reply| reply, HOUR).await }));
         drop(
-            options("a patient one").start(|mut cx: Context<()>| async move { cx.receive_timeout(HOUR).await.is_ok() }),
+            options("a caller")
+                .spawn(async move { server_address.call(|reply| reply, HOUR).await }),
         );
-        drop(options("one who will be cancelled").start(|cx: Context<()>| async move { cx.cancelled().await }));
+        drop(
+            options("a patient one")
+                .start(|mut cx: Context<()>| async move { cx.receive_timeout(HOUR).await.is_ok() }),
+        );
+        drop(
+            options("one who will be cancelled")
+                .start(|cx: Context<()>| async move { cx.cancelled().await }),
+        );
         drop(options("a dreamer").spawn(std::future::pending::<()>()));
         drop(options("one who ends").spawn(async move { tell.send(()) }));
         let waiting = scheduler.run_until_idle();
         soon(&told);
-        let mut listed: Vec<_> =
-            waiting.iter().filter_map(|waits| Some((waits.label.as_deref()?, waits.waiting.to_string()))).collect();
+        let mut listed: Vec<_> = waiting
+            .iter()
+            .filter_map(|waits| Some((waits.label.as_deref()?, waits.waiting.to_string())))
+            .collect();
         listed.sort();
         let expected = [
             ("a caller", "timer, reply"),
@@ -355,7 +386,12 @@ fn who_waits_for_what_is_listed_on_every_scheduler() {
         assert_eq!(waiting.len(), 8);
         assert!(waiting.iter().all(|waits| waits.location.file() == file!()));
         address.send(()).expect("it lives");
-        assert!(!scheduler.run_until_idle().iter().any(|waits| waits.label.as_deref() == Some("a joiner")));
+        assert!(
+            !scheduler
+                .run_until_idle()
+                .iter()
+                .any(|waits| waits.label.as_deref() == Some("a joiner"))
+        );
     }
 }
 
@@ -373,7 +409,8 @@ fn several_threads_wait_until_all_is_idle() {
                     begin.wait();
                     scheduler.run_until_idle();
                     // What was spawned before the barrier has run.
-                    tell.send(ended.load(Relaxed).max(scheduler.snapshot().ended)).expect("the test waits");
+                    tell.send(ended.load(Relaxed).max(scheduler.snapshot().ended))
+                        .expect("the test waits");
                 });
             }
             let chain = |depth: u64| async move {
@@ -400,12 +437,15 @@ fn threads_and_processes_crowd_one_thread_mailbox() {
             for sender in 0..4 {
                 let address = inbox.address().clone();
                 if sender % 2 == 0 {
-                    scope
-                        .spawn(move || (0..EACH).for_each(|n| address.send((sender, n)).expect("the thread is there")));
+                    scope.spawn(move || {
+                        (0..EACH)
+                            .for_each(|n| address.send((sender, n)).expect("the thread is there"))
+                    });
                 } else {
                     drop(scheduler.spawn(async move {
                         for n in 0..EACH {
-                            procession::send(address.pid(), (sender, n)).expect("the thread is there");
+                            procession::send(address.pid(), (sender, n))
+                                .expect("the thread is there");
                             if n % 64 == 0 {
                                 procession::yield_now().await;
                             }
@@ -432,14 +472,18 @@ thread_local! {
     static THREAD_ENDS: RefCell<Vec<ThreadEnd>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A scheduler on which something happens, and which reports its own end: when its last thread has ended, and when it is freed.
+/// A scheduler on which something happens, and which reports its own end: when its last thread has
+/// ended, and when it is freed.
 fn observed(width: usize, driven: bool) -> (Scheduler, mpsc::Receiver<()>, mpsc::Receiver<()>) {
     let (held_by_scheduler, freed) = mpsc::channel::<()>();
     let (held_by_threads, threads_ended) = mpsc::channel();
     let held_by_scheduler = Mutex::new(held_by_scheduler);
-    let builder = Scheduler::builder().width(width).handler(CommandId(256), move |_: Value, _: Completion| {
-        drop(held_by_scheduler.lock());
-    });
+    let builder = Scheduler::builder().width(width).handler(
+        CommandId(256),
+        move |_: Value, _: Completion| {
+            drop(held_by_scheduler.lock());
+        },
+    );
     let builder = if driven { builder.callers_drive() } else { builder };
     let scheduler = builder.build().expect("the system has threads");
     for worker in 0..width as u32 {
@@ -504,7 +548,11 @@ fn schedulers_come_and_go() {
         }
         for address in kept {
             assert_eq!(address.send(7).expect_err("it has been terminated").message, 7);
-            assert!(procession::send(address.pid(), 7_u32).expect_err("it has been terminated").is_ended());
+            assert!(
+                procession::send(address.pid(), 7_u32)
+                    .expect_err("it has been terminated")
+                    .is_ended()
+            );
             assert!(!address.is_alive());
         }
         soon_closed(&freed);
@@ -529,8 +577,9 @@ fn a_scheduler_is_dropped_by_one_of_its_own_processes() {
             .start(|mut cx: Context<Scheduler>| async move {
                 let scheduler = cx.receive().await;
                 let refused = |scheduler: Option<&Scheduler>| {
-                    let options =
-                        scheduler.map_or_else(SpawnOptions::new, |scheduler| SpawnOptions::new().on(scheduler));
+                    let options = scheduler.map_or_else(SpawnOptions::new, |scheduler| {
+                        SpawnOptions::new().on(scheduler)
+                    });
                     options.try_spawn(async {}).is_err_and(|error| error.is_closing())
                 };
                 let before = refused(scheduler.as_ref());
@@ -549,20 +598,24 @@ fn a_scheduler_is_dropped_by_one_of_its_own_processes() {
     }
 }
 
-/// Nobody drives it, also not later, so its seat for callers stays free; one process is bound to that.
+/// Nobody drives it, also not later, so its seat for callers stays free; one process is bound to
+/// that.
 #[test]
 fn a_process_on_a_thread_of_its_own_drops_its_scheduler() {
-    let scheduler = Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
+    let scheduler =
+        Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
     let (held, all_ended) = mpsc::channel::<()>();
     let (bound, holds) = (SpawnOptions::new().on(&scheduler).affinity(0), held.clone());
     drop(bound.start(move |mut cx: Context<()>| async move {
         cx.receive().await;
         drop(holds);
     }));
-    let other = SpawnOptions::new().on(&scheduler).affinity(1).start(move |mut cx: Context<Scheduler>| async move {
-        drop(cx.receive().await);
-        drop(held);
-    });
+    let other = SpawnOptions::new().on(&scheduler).affinity(1).start(
+        move |mut cx: Context<Scheduler>| async move {
+            drop(cx.receive().await);
+            drop(held);
+        },
+    );
     other.send(scheduler).expect("it lives");
     soon_closed(&all_ended);
     // Complete, or about to be: it drops what it holds within its last step.
@@ -583,8 +636,13 @@ fn spawning_against_a_shutdown_loses_nobody() {
             assert!(scheduler.block_on(scheduler.shutdown(HOUR)).is_empty());
             let handles = spawner.join().expect("no panic");
             for (n, handle) in (0..).zip(handles) {
-                let result = handle.join_timeout(Duration::from_secs(20)).expect("it has ended, or was refused");
-                assert!(result == Ok(n) || matches!(result, Err(Exit::Killed | Exit::Refused)), "{result:?}");
+                let result = handle
+                    .join_timeout(Duration::from_secs(20))
+                    .expect("it has ended, or was refused");
+                assert!(
+                    result == Ok(n) || matches!(result, Err(Exit::Killed | Exit::Refused)),
+                    "{result:?}"
+                );
             }
         });
         let snapshot = scheduler.snapshot();
@@ -618,7 +676,8 @@ fn handles_that_are_dropped_joined_or_polled_race_with_the_end() {
                 1 => assert!(handle.join().is_ok()),
                 2 => drop(handle.join_timeout(Duration::from_nanos(1))),
                 _ => {
-                    let polled = Pin::new(&mut handle).poll(&mut std::task::Context::from_waker(Waker::noop()));
+                    let polled = Pin::new(&mut handle)
+                        .poll(&mut std::task::Context::from_waker(Waker::noop()));
                     drop((polled, handle));
                 }
             }
@@ -631,13 +690,21 @@ fn handles_that_are_dropped_joined_or_polled_race_with_the_end() {
 
 #[test]
 fn a_handle_that_was_polled_and_dropped_keeps_nobodys_slot() {
-    let scheduler = Scheduler::builder().width(1).test_clock().processes(64).build().expect("it starts no thread");
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .test_clock()
+        .processes(64)
+        .build()
+        .expect("it starts no thread");
     // Each parent polls the handle of its child, and ends before the child does.
     let children: Vec<_> = (0..30)
         .map(|_| {
             let parent = scheduler.spawn(async move {
-                let mut child = procession::start(|mut cx: Context<()>| async move { cx.receive().await });
-                poll_fn(|task| Poll::Ready(Pin::new(&mut child).poll(task).is_pending())).await.then_some(child.pid())
+                let mut child =
+                    procession::start(|mut cx: Context<()>| async move { cx.receive().await });
+                poll_fn(|task| Poll::Ready(Pin::new(&mut child).poll(task).is_pending()))
+                    .await
+                    .then_some(child.pid())
             });
             parent.join().expect("it ends").expect("its child waits")
         })
@@ -652,9 +719,14 @@ fn a_handle_that_was_polled_and_dropped_keeps_nobodys_slot() {
 
 #[test]
 fn callers_and_threads_share_a_scheduler() {
-    // The first seat belongs to whoever waits, and is given from one to the next; some processes run there only.
+    // The first seat belongs to whoever waits, and is given from one to the next; some processes
+    // run there only.
     for width in [1, 2, 4] {
-        let scheduler = Scheduler::builder().width(width).callers_drive().build().expect("the system has threads");
+        let scheduler = Scheduler::builder()
+            .width(width)
+            .callers_drive()
+            .build()
+            .expect("the system has threads");
         std::thread::scope(|scope| {
             for caller in 0..3_u32 {
                 let scheduler = &scheduler;
@@ -668,12 +740,13 @@ fn callers_and_threads_share_a_scheduler() {
                             back.send(7).expect("it waits")
                         });
                         let to = echo.address().clone();
-                        let waits = SpawnOptions::new().on(scheduler).affinity(caller % width as u32).start(
-                            |mut cx: Context<u32>| async move {
+                        let waits = SpawnOptions::new()
+                            .on(scheduler)
+                            .affinity(caller % width as u32)
+                            .start(|mut cx: Context<u32>| async move {
                                 to.send(cx.address()).expect("it waits");
                                 cx.receive().await
-                            },
-                        );
+                            });
                         assert_eq!(waits.join(), Ok(Some(7)));
                         assert_eq!(echo.join(), Ok(()));
                     }

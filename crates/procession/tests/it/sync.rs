@@ -80,7 +80,9 @@ fn a_lock_is_handed_to_who_waited_longest() {
     assert!(mutex.try_lock().is_none(), "it belongs to the first, who has not looked yet");
     assert!(poll_once(second.as_mut()).is_pending());
     drop(first);
-    let Poll::Ready(guard) = poll_once(second.as_mut()) else { panic!("the first went, so it is the second's") };
+    let Poll::Ready(guard) = poll_once(second.as_mut()) else {
+        panic!("the first went, so it is the second's")
+    };
     drop(guard);
     assert!(mutex.try_lock().is_some());
 }
@@ -111,7 +113,9 @@ fn writers_do_not_starve_and_readers_share() {
     let mut late = Box::pin(lock.read());
     assert!(poll_once(late.as_mut()).is_pending());
     drop((reads, more));
-    let Poll::Ready(mut guard) = poll_once(writes.as_mut()) else { panic!("the readers have gone") };
+    let Poll::Ready(mut guard) = poll_once(writes.as_mut()) else {
+        panic!("the readers have gone")
+    };
     *guard = 5;
     drop(guard);
     let Poll::Ready(guard) = poll_once(late.as_mut()) else { panic!("the writer has gone") };
@@ -161,7 +165,11 @@ fn a_closed_semaphore_refuses_also_those_who_wait() {
         semaphore.close();
         assert_eq!(waits.await, Ok(true));
         semaphore.add(1);
-        assert!(semaphore.is_closed() && semaphore.acquire(1).await.is_none() && semaphore.try_acquire(1).is_none());
+        assert!(
+            semaphore.is_closed()
+                && semaphore.acquire(1).await.is_none()
+                && semaphore.try_acquire(1).is_none()
+        );
     });
 }
 
@@ -175,7 +183,9 @@ fn no_permit_is_lost_by_those_who_give_up() {
                 spawn(async move {
                     for _ in 0..200 {
                         let wanted = 1 + number % 2;
-                        if let Ok(Some(permits)) = timeout(Duration::from_micros(2), semaphore.acquire(wanted)).await {
+                        if let Ok(Some(permits)) =
+                            timeout(Duration::from_micros(2), semaphore.acquire(wanted)).await
+                        {
                             yield_now().await;
                             drop(permits);
                         }
@@ -380,7 +390,10 @@ fn a_notice_is_passed_on_by_who_is_dropped_before_it_has_the_lock() {
     assert!(poll_once(second.as_mut()).is_pending());
     let held = mutex.try_lock().expect("it was unlocked");
     condition.notify_one();
-    assert!(poll_once(first.as_mut()).is_pending(), "it has seen the notice, and waits for the lock");
+    assert!(
+        poll_once(first.as_mut()).is_pending(),
+        "it has seen the notice, and waits for the lock"
+    );
     drop(first);
     drop(held);
     assert!(poll_once(second.as_mut()).is_ready());

@@ -1,4 +1,5 @@
-//! Look at `serve`: a `StreamOwned` of rustls over a socket of Procession, in a coroutine. TLS of a certificate that is made here.
+//! Look at `serve`: a `StreamOwned` of rustls over a socket of Procession, in a coroutine. TLS of a
+//! certificate that is made here.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,7 +8,9 @@ use std::sync::Arc;
 use procession_blocking_examples::{Failed, Line, converse};
 use rustls::crypto::ring;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+};
 
 const NAME: &str = "localhost";
 const LINES: usize = 5;
@@ -20,10 +23,12 @@ fn configurations() -> Result<(ServerConfig, ClientConfig), Failed> {
     let certificate = own.cert.der().clone();
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(own.signing_key.serialize_der()));
     let provider = Arc::new(ring::default_provider());
-    let server = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()?;
     let mut trusted = RootCertStore::empty();
     trusted.add(certificate.clone())?;
-    let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let client =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok((
         server.with_no_client_auth().with_single_cert(vec![certificate], key)?,
         client.with_root_certificates(trusted).with_no_client_auth(),
@@ -43,7 +48,8 @@ fn serve(config: Arc<ServerConfig>, line: Line) -> Result<(), Failed> {
 }
 
 fn ask(config: Arc<ClientConfig>, line: Line, number: usize) -> Result<(), Failed> {
-    let mut stream = StreamOwned::new(ClientConnection::new(config, ServerName::try_from(NAME)?)?, line);
+    let mut stream =
+        StreamOwned::new(ClientConnection::new(config, ServerName::try_from(NAME)?)?, line);
     for count in 0..LINES {
         let text = format!("line {count} of client {number}\n");
         stream.write_all(text.as_bytes())?;

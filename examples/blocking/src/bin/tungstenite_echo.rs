@@ -23,8 +23,10 @@ fn serve(line: Line) -> Result<(), Failed> {
 }
 
 fn ask(line: Line, number: usize) -> Result<(), Failed> {
-    let (mut socket, _) = tungstenite::client("ws://localhost/echo", line).map_err(|error| error.to_string())?;
-    let mut messages: Vec<_> = (0..MESSAGES).map(|count| Message::text(format!("{count} of {number}"))).collect();
+    let (mut socket, _) =
+        tungstenite::client("ws://localhost/echo", line).map_err(|error| error.to_string())?;
+    let mut messages: Vec<_> =
+        (0..MESSAGES).map(|count| Message::text(format!("{count} of {number}"))).collect();
     messages.push(Message::binary(vec![7; LONG]));
     for message in messages {
         socket.send(message.clone())?;

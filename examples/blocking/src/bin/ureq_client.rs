@@ -1,5 +1,5 @@
-//! Look at `Transport`: ureq, the blocking HTTP client, with sockets of Procession in place of its own, in coroutines. They ask a server in
-//! blocking style, over httparse.
+//! Look at `Transport`: ureq, the blocking HTTP client, with sockets of Procession in place of its
+//! own, in coroutines. They ask a server in blocking style, over httparse.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::fmt;
@@ -26,10 +26,17 @@ struct OneLine(Mutex<Option<Line>>);
 impl Connector for OneLine {
     type Out = Transport;
 
-    fn connect(&self, details: &ConnectionDetails, _: Option<()>) -> Result<Option<Transport>, Error> {
+    fn connect(
+        &self,
+        details: &ConnectionDetails,
+        _: Option<()>,
+    ) -> Result<Option<Transport>, Error> {
         let line = self.0.lock().expect("nobody panics with it").take();
         let line = line.ok_or(Error::ConnectionFailed)?;
-        let buffers = LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
+        let buffers = LazyBuffers::new(
+            details.config.input_buffer_size(),
+            details.config.output_buffer_size(),
+        );
         Ok(Some(Transport { line, buffers }))
     }
 }
@@ -70,13 +77,19 @@ fn serve(mut line: Line) -> Result<(), Failed> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut request = httparse::Request::new(&mut headers);
         if let httparse::Status::Complete(head) = request.parse(&heard)? {
-            let length = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length"));
-            let length = length
-                .map_or(Ok(0), |header| std::str::from_utf8(header.value)?.parse::<usize>().map_err(Failed::from))?;
+            let length = request
+                .headers
+                .iter()
+                .find(|header| header.name.eq_ignore_ascii_case("content-length"));
+            let length = length.map_or(Ok(0), |header| {
+                std::str::from_utf8(header.value)?.parse::<usize>().map_err(Failed::from)
+            })?;
             if heard.len() >= head + length {
                 let path = request.path.unwrap_or_default().as_bytes();
                 let body = if length > 0 { &heard[head..head + length] } else { path };
-                let mut answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).into_bytes();
+                let mut answer =
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len())
+                        .into_bytes();
                 answer.extend_from_slice(body);
                 line.write_all(&answer)?;
                 heard.drain(..head + length);
@@ -95,10 +108,12 @@ fn serve(mut line: Line) -> Result<(), Failed> {
 
 fn ask(line: Line, number: usize) -> Result<(), Failed> {
     let config = Agent::config_builder().timeout_global(Some(Duration::from_secs(60))).build();
-    let agent = Agent::with_parts(config, OneLine(Mutex::new(Some(line))), DefaultResolver::default());
+    let agent =
+        Agent::with_parts(config, OneLine(Mutex::new(Some(line))), DefaultResolver::default());
     for request in 0..REQUESTS {
         let path = format!("/{number}/{request}");
-        let answer = agent.get(format!("http://127.0.0.1{path}")).call()?.body_mut().read_to_string()?;
+        let answer =
+            agent.get(format!("http://127.0.0.1{path}")).call()?.body_mut().read_to_string()?;
         assert_eq!(answer, path);
     }
     let answer = agent.post("http://127.0.0.1/").send(BODY)?.body_mut().read_to_string()?;

@@ -1,5 +1,6 @@
-//! Look at `visit`: `reqwest`, which runs on tokio only, as it is, in processes. They ask a server on the same scheduler, which has nothing to
-//! do with tokio. `Builder::tokio` is all that it takes; the default scheduler, that of `procession::run`, has it too.
+//! Look at `visit`: `reqwest`, which runs on tokio only, as it is, in processes. They ask a server
+//! on the same scheduler, which has nothing to do with tokio. `Builder::tokio` is all that it
+//! takes; the default scheduler, that of `procession::run`, has it too.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::convert::Infallible;
@@ -42,7 +43,8 @@ impl Service<Request<Incoming>> for Paths {
 async fn visit(client: Client, server: SocketAddr, number: usize) -> reqwest::Result<usize> {
     for request in 0..REQUESTS {
         let path = format!("/{number}/{request}");
-        let answer = client.get(format!("http://{server}{path}")).send().await?.error_for_status()?;
+        let answer =
+            client.get(format!("http://{server}{path}")).send().await?.error_for_status()?;
         assert_eq!(answer.text().await?, path);
     }
     Ok(REQUESTS)
@@ -55,7 +57,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let address = listener.local_addr()?;
         let server = spawn(serve(listener, Paths));
         let client = Client::builder().timeout(Duration::from_secs(30)).build()?;
-        let clients: Vec<_> = (0..CLIENTS).map(|number| spawn(visit(client.clone(), address, number))).collect();
+        let clients: Vec<_> =
+            (0..CLIENTS).map(|number| spawn(visit(client.clone(), address, number))).collect();
         let mut answers = 0;
         for client in clients {
             answers += client.await??;
@@ -63,12 +66,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         assert_eq!(answers, CLIENTS * REQUESTS);
         println!("{CLIENTS} processes had {answers} answers from {address}");
 
-        // Nobody accepts here. Limits of both kinds work: reqwest's own, of tokio's clock, and the scheduler's.
+        // Nobody accepts here. Limits of both kinds work: reqwest's own, of tokio's clock, and the
+        // scheduler's.
         let silent = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}/", silent.local_addr()?);
         let late = client.get(&url).timeout(Duration::from_millis(20)).send().await;
         assert!(late.expect_err("nobody answers").is_timeout());
-        timeout(Duration::from_millis(20), client.get(&url).send()).await.expect_err("nobody answers");
+        timeout(Duration::from_millis(20), client.get(&url).send())
+            .await
+            .expect_err("nobody answers");
 
         drop(server);
         let unfinished = scheduler.shutdown(Duration::from_secs(10)).await;

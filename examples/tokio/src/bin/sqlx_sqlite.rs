@@ -1,5 +1,6 @@
-//! Look at `transfer`: `sqlx` with a pool of connections to SQLite, as it is, in processes. One that is terminated in the middle of a
-//! transaction takes it back: what it holds is dropped, and that is in tokio's context, too.
+//! Look at `transfer`: `sqlx` with a pool of connections to SQLite, as it is, in processes. One
+//! that is terminated in the middle of a transaction takes it back: what it holds is dropped, and
+//! that is in tokio's context, too.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::error::Error;
@@ -16,7 +17,12 @@ const PROCESSES: i64 = 8;
 const TRANSFERS: i64 = 25;
 
 /// Moves `amount` from one account to another; it is up to the caller to commit.
-async fn transfer(pool: &SqlitePool, from: i64, to: i64, amount: i64) -> sqlx::Result<Transaction<'static, Sqlite>> {
+async fn transfer(
+    pool: &SqlitePool,
+    from: i64,
+    to: i64,
+    amount: i64,
+) -> sqlx::Result<Transaction<'static, Sqlite>> {
     let mut transaction = pool.begin_with("BEGIN IMMEDIATE").await?;
     for (account, change) in [(from, -amount), (to, amount)] {
         let update = sqlx::query("UPDATE accounts SET balance = balance + ? WHERE id = ?");
@@ -31,7 +37,9 @@ async fn balances(pool: &SqlitePool) -> sqlx::Result<Vec<i64>> {
 }
 
 async fn work(pool: SqlitePool) -> Result<(), Box<dyn Error>> {
-    sqlx::query("CREATE TABLE accounts (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL)").execute(&pool).await?;
+    sqlx::query("CREATE TABLE accounts (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL)")
+        .execute(&pool)
+        .await?;
     for account in 0..ACCOUNTS {
         sqlx::query("INSERT INTO accounts VALUES (?, 100)").bind(account).execute(&pool).await?;
     }
@@ -40,7 +48,8 @@ async fn work(pool: SqlitePool) -> Result<(), Box<dyn Error>> {
             let pool = pool.clone();
             spawn(async move {
                 for number in 0..TRANSFERS {
-                    let (from, to) = ((process + number) % ACCOUNTS, (process + 3 * number + 1) % ACCOUNTS);
+                    let (from, to) =
+                        ((process + number) % ACCOUNTS, (process + 3 * number + 1) % ACCOUNTS);
                     transfer(&pool, from, to, number).await?.commit().await?;
                 }
                 sqlx::Result::<()>::Ok(())
@@ -74,8 +83,10 @@ async fn work(pool: SqlitePool) -> Result<(), Box<dyn Error>> {
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::temp_dir().join(format!("procession-sqlx-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let options = SqliteConnectOptions::new().filename(folder.join("accounts.db")).create_if_missing(true);
-    let options = options.journal_mode(SqliteJournalMode::Wal).busy_timeout(Duration::from_secs(30));
+    let options =
+        SqliteConnectOptions::new().filename(folder.join("accounts.db")).create_if_missing(true);
+    let options =
+        options.journal_mode(SqliteJournalMode::Wal).busy_timeout(Duration::from_secs(30));
     // The default scheduler.
     let result = procession::run(async {
         let pool = SqlitePoolOptions::new().max_connections(4).connect_with(options).await?;

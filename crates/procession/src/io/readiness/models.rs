@@ -31,9 +31,11 @@ fn set<const MUTATION: u8>() {
         let data = Arc::new(AtomicBool::new(false));
         let woken = StdArc::new(Woken(AtomicBool::new(false)));
         let poller = {
-            let (sources, event, data) = (Arc::clone(&sources), readable(&source), Arc::clone(&data));
+            let (sources, event, data) =
+                (Arc::clone(&sources), readable(&source), Arc::clone(&data));
             thread::spawn(move || {
-                // Relaxed: what orders it before the event is the kernel, which the model does not have; the swaps meet.
+                // Relaxed: what orders it before the event is the kernel, which the model does not
+                // have; the swaps meet.
                 data.swap(true, Relaxed);
                 let mut wakers = Vec::new();
                 sources.set_ready(&[event], &mut wakers);
@@ -67,7 +69,8 @@ fn set<const MUTATION: u8>() {
     });
 }
 
-/// A descriptor is deregistered, and its place used again, while an event of the old one is under way.
+/// A descriptor is deregistered, and its place used again, while an event of the old one is under
+/// way.
 fn reuse<const MUTATION: u8>() {
     explore(|| {
         let sources = Arc::new(Sources::<MUTATION>::none());

@@ -60,7 +60,10 @@ fn what_is_exempt_has_room_and_keeps_its_place() {
     assert_eq!(mailbox.push_exempt(Entry::new("b")), Ok(false));
     assert_eq!(mailbox.offer(1), Offered::Replaced(0));
     let order: Vec<_> = std::iter::from_fn(|| mailbox.take().0).collect();
-    assert_eq!(order, [Event::System(Entry::new("a")), Event::System(Entry::new("b")), Event::Message(1)]);
+    assert_eq!(
+        order,
+        [Event::System(Entry::new("a")), Event::System(Entry::new("b")), Event::Message(1)]
+    );
 }
 
 #[test]

@@ -16,7 +16,12 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// Starts idle workers while fewer than `wanted` are live and the capacity allows it. Workers
     /// that rest do so until `until`. Returns the time of a reap that the caller must arrange, if
     /// none is arranged before that time.
-    pub(crate) fn prestart(&self, wanted: usize, until: u64, start: Start<'_, J>) -> io::Result<Option<u64>> {
+    pub(crate) fn prestart(
+        &self,
+        wanted: usize,
+        until: u64,
+        start: Start<'_, J>,
+    ) -> io::Result<Option<u64>> {
         self.look(|state| {
             while state.places.open && state.live < wanted.min(state.limits.capacity) {
                 let worker = if state.limits.rests {
@@ -86,7 +91,12 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
 
     /// Returns `true` if the pool has reached the quiescent state; otherwise stores `waker`, to be
     /// woken when it does. Also returns a waker to drop outside the lock.
-    pub(crate) fn watch(&self, number: u64, quiescence: Quiescence, waker: Waker) -> (bool, Option<Waker>) {
+    pub(crate) fn watch(
+        &self,
+        number: u64,
+        quiescence: Quiescence,
+        waker: Waker,
+    ) -> (bool, Option<Waker>) {
         self.look(|state| {
             if state.is(quiescence) {
                 return (true, Some(waker));

@@ -23,11 +23,15 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     pub(super) fn look<R>(&self, look: impl FnOnce(&mut Synced<J>) -> R) -> R {
-        let locked = if self.backs_off { lock_with_backoff(&self.state) } else { self.state.lock() };
+        let locked =
+            if self.backs_off { lock_with_backoff(&self.state) } else { self.state.lock() };
         look(&mut locked.expect("nothing that can panic runs under this lock"))
     }
 
-    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Synced<J>, &mut Wakes<J>) -> R) -> (R, Wakes<J>) {
+    pub(super) fn change<R>(
+        &self,
+        change: impl FnOnce(&mut Synced<J>, &mut Wakes<J>) -> R,
+    ) -> (R, Wakes<J>) {
         let mut wakes = Wakes::default();
         let result = self.look(|state| change(state, &mut wakes));
         (result, wakes)

@@ -12,8 +12,11 @@ use super::picture::Limits;
 use super::seat::{Order, Seat};
 
 /// A pool with one worker, which has job 1.
-fn with_a_busy_worker<const MUTATION: u8>(queue: usize) -> (Arc<Core<u32, MUTATION>>, Arc<Seat<u32>>) {
-    let core = Core::new(Limits { capacity: 1, queue, waiting: 1, kept: 0, rests: false, threads: true });
+fn with_a_busy_worker<const MUTATION: u8>(
+    queue: usize,
+) -> (Arc<Core<u32, MUTATION>>, Arc<Seat<u32>>) {
+    let core =
+        Core::new(Limits { capacity: 1, queue, waiting: 1, kept: 0, rests: false, threads: true });
     let seat = Seat::new();
     let (entered, wakes) = core.enter(1, |job| job, &mut || Ok(Idle::Parked(Arc::clone(&seat))));
     assert_eq!(entered.expect("there is a place"), 1);
@@ -24,10 +27,18 @@ fn with_a_busy_worker<const MUTATION: u8>(queue: usize) -> (Arc<Core<u32, MUTATI
 
 /// A pool with one worker, which has job 1 and rests when it is idle.
 fn with_a_launched_worker<const MUTATION: u8>() -> Arc<Core<u32, MUTATION>> {
-    let core = Core::new(Limits { capacity: 1, queue: 0, waiting: 1, kept: 0, rests: true, threads: false });
+    let core = Core::new(Limits {
+        capacity: 1,
+        queue: 0,
+        waiting: 1,
+        kept: 0,
+        rests: true,
+        threads: false,
+    });
     let (entered, mut wakes) = core.enter(1, |job| job, &mut || Ok(Idle::new_resting()));
     assert_eq!(entered.expect("there is a place"), 1);
-    let launched: Vec<_> = wakes.launches.drain().map(|launch| (launch.ticket, launch.job)).collect();
+    let launched: Vec<_> =
+        wakes.launches.drain().map(|launch| (launch.ticket, launch.job)).collect();
     assert_eq!(launched, [(1, 1)]);
     wakes.wake();
     Arc::new(core)
@@ -119,7 +130,8 @@ fn canary_expire_blindly() {
 fn claim_against_reap<const MUTATION: u8>() {
     explore(|| {
         let core = with_a_launched_worker::<MUTATION>();
-        let (next, wakes) = core.finish(|| Idle::Rests { until: 1, has_begun: false }, 1, Ended::Completed);
+        let (next, wakes) =
+            core.finish(|| Idle::Rests { until: 1, has_begun: false }, 1, Ended::Completed);
         wakes.wake();
         assert!(matches!(next, Next::Rest(Some(1))), "no reap is arranged yet");
         let submitter = {
@@ -128,7 +140,11 @@ fn claim_against_reap<const MUTATION: u8>() {
         };
         let (_, wakes) = core.reap(1);
         wakes.wake();
-        assert_eq!(submitter.join().expect("it does not panic"), (true, 1), "the worker is started again, or another");
+        assert_eq!(
+            submitter.join().expect("it does not panic"),
+            (true, 1),
+            "the worker is started again, or another"
+        );
         let picture = core.picture();
         assert_eq!((picture.live, picture.idle), (1, 0), "a worker with a job has left");
         assert_eq!(picture.totals.started, 1 + picture.totals.retired);
@@ -156,7 +172,11 @@ fn submit_against_close<const MUTATION: u8>() {
         core.close().1.wake();
         let then = core.picture().totals.submitted;
         let taken = submitter.join().expect("it does not panic");
-        assert_eq!(core.picture().totals.submitted, then, "a job was taken after the pool was closed");
+        assert_eq!(
+            core.picture().totals.submitted,
+            then,
+            "a job was taken after the pool was closed"
+        );
         // A job that was taken before the close runs.
         let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
         wakes.wake();
@@ -304,9 +324,17 @@ fn help_against_withdraw_against_run<const MUTATION: u8>() {
         let helped = job.is_some();
         let cancelled = canceller.join().expect("it does not panic");
         let ran = worker.join().expect("it does not panic");
-        assert_eq!([helped, cancelled, ran].into_iter().filter(|it| *it).count(), 1, "one of them has the job");
+        assert_eq!(
+            [helped, cancelled, ran].into_iter().filter(|it| *it).count(),
+            1,
+            "one of them has the job"
+        );
         let picture = core.picture();
-        assert_eq!(picture.totals.cancelled, u64::from(cancelled), "a job that ran is counted as cancelled");
+        assert_eq!(
+            picture.totals.cancelled,
+            u64::from(cancelled),
+            "a job that ran is counted as cancelled"
+        );
         assert_eq!((picture.inline, picture.queued), (usize::from(helped), 0));
     });
 }

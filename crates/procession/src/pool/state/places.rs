@@ -53,7 +53,11 @@ impl Places {
     }
 
     /// Returns the verdict on a waiter that was served, and frees its place in the list.
-    pub(super) fn served(&mut self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Verdict> {
+    pub(super) fn served(
+        &mut self,
+        place: &mut Option<Place>,
+        another: &mut Another<'_>,
+    ) -> Option<Verdict> {
         let waiting = place.take()?;
         if self.waiters.is_served(&waiting) {
             return self.waiters.remove(waiting).0.verdict;

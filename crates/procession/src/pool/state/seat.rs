@@ -29,7 +29,10 @@ pub(crate) struct Seat<J> {
 
 impl<J> Seat<J> {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { mail: Mutex::new(Mail { order: None, waker: None }), launch: AtomicU8::new(0) })
+        Arc::new(Self {
+            mail: Mutex::new(Mail { order: None, waker: None }),
+            launch: AtomicU8::new(0),
+        })
     }
 
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Mail<J>) -> R) -> R {

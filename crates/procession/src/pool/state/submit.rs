@@ -17,7 +17,9 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
         make: impl FnOnce(C) -> J,
         start: Start<'_, J>,
     ) -> (Result<u64, (C, EnterError)>, Wakes<J>) {
-        if MUTATION == mutation::START_IN_TWO && self.look(|state| state.live < state.limits.capacity) {
+        if MUTATION == mutation::START_IN_TWO
+            && self.look(|state| state.live < state.limits.capacity)
+        {
             return self.change(|state, wakes| {
                 let worker = state.start(start).expect("the models refuse no worker");
                 state.last_ticket += 1;
@@ -128,7 +130,11 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// Returns the verdict on a waiter that was served, and frees its place in the list.
-    pub(crate) fn poll_wait(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Verdict> {
+    pub(crate) fn poll_wait(
+        &self,
+        place: &mut Option<Place>,
+        another: &mut Another<'_>,
+    ) -> Option<Verdict> {
         self.look(|state| state.places.served(place, another))
     }
 

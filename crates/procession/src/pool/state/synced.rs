@@ -254,7 +254,10 @@ impl<J> Synced<J> {
             let (ticket, job) = self.queue.pop().expect("jobs are counted");
             Self::hand(&seat, Order::Run(ticket, job), wakes);
         }
-        while self.places.open && self.has_place() && self.serve(Verdict::Granted(self.places.generation), wakes) {
+        while self.places.open
+            && self.has_place()
+            && self.serve(Verdict::Granted(self.places.generation), wakes)
+        {
             self.places.reserved += 1;
         }
         while (self.live > self.limits.capacity || !self.places.open)
@@ -264,8 +267,12 @@ impl<J> Synced<J> {
         }
         if !self.watchers.is_empty() {
             let (idle, drained) = (self.is(Quiescence::Idle), self.is(Quiescence::Drained));
-            let reached = |quiescence: &Quiescence| if *quiescence == Quiescence::Idle { idle } else { drained };
-            for (_, (_, waker)) in self.watchers.extract_if(.., |_, (quiescence, _)| reached(quiescence)) {
+            let reached = |quiescence: &Quiescence| {
+                if *quiescence == Quiescence::Idle { idle } else { drained }
+            };
+            for (_, (_, waker)) in
+                self.watchers.extract_if(.., |_, (quiescence, _)| reached(quiescence))
+            {
                 wakes.wakers.push(waker);
             }
         }
@@ -291,7 +298,9 @@ impl<J> Synced<J> {
         let nothing_queued = self.queue.jobs == 0 && self.inline == 0;
         match quiescence {
             Quiescence::Idle => nothing_queued && self.busy() == 0,
-            Quiescence::Drained => nothing_queued && !self.places.open && self.live == 0 && self.leaving == 0,
+            Quiescence::Drained => {
+                nothing_queued && !self.places.open && self.live == 0 && self.leaving == 0
+            }
         }
     }
 

@@ -48,7 +48,8 @@ fn a_job_whose_worker_is_refused_waits_for_those_there_are() {
     let seat = first.expect("it started");
     for job in [2, 3] {
         let parked = || Idle::Parked(Arc::clone(&seat));
-        let Next::Run(ticket, next) = core.finish(parked, u64::from(job) - 1, Ended::Completed).0 else {
+        let Next::Run(ticket, next) = core.finish(parked, u64::from(job) - 1, Ended::Completed).0
+        else {
             panic!("a job is queued");
         };
         assert_eq!((ticket, next), (u64::from(job), job));
@@ -71,10 +72,14 @@ fn a_worker_that_starts_late_takes_what_was_queued_first() {
 #[test]
 fn without_any_worker_the_job_comes_back() {
     let core = core(1, 1);
-    let (content, refused) = core.enter(1, |job| job, &mut refuse).0.expect_err("there is no worker");
+    let (content, refused) =
+        core.enter(1, |job| job, &mut refuse).0.expect_err("there is no worker");
     assert_eq!(content, 1);
     assert!(matches!(refused, EnterError::Worker(_)));
-    assert_eq!((core.picture().live, core.picture().queued, core.picture().totals.submitted), (0, 0, 0));
+    assert_eq!(
+        (core.picture().live, core.picture().queued, core.picture().totals.submitted),
+        (0, 0, 0)
+    );
     let generation = core.try_reserve().expect("there is a place");
     assert!(core.enter_reserved(generation, 1, |job| job, &mut refuse).0.is_err());
     assert_eq!(core.picture().reserved, 0);
@@ -99,12 +104,14 @@ fn rests(until: u64, has_begun: bool) -> Idle<u32> {
 /// Returns a pool of resting workers, as many as its capacity. They rest until the times 1, 2 and
 /// so on. Only the start hook of the last one was called.
 fn resting(capacity: usize, kept: usize) -> Core<u32> {
-    let core = Core::new(Limits { capacity, queue: 1, waiting: 9, kept, rests: true, threads: false });
+    let core =
+        Core::new(Limits { capacity, queue: 1, waiting: 9, kept, rests: true, threads: false });
     for job in 1..=capacity as u32 {
         core.enter(job, |job| job, &mut start_resting).0.expect("it starts");
     }
     for ticket in 1..=capacity as u64 {
-        let next = core.finish(|| rests(ticket, ticket == capacity as u64), ticket, Ended::Completed).0;
+        let next =
+            core.finish(|| rests(ticket, ticket == capacity as u64), ticket, Ended::Completed).0;
         assert!(matches!(next, Next::Rest(_)));
     }
     core
@@ -113,16 +120,24 @@ fn resting(capacity: usize, kept: usize) -> Core<u32> {
 #[test]
 fn a_worker_that_cannot_be_started_again_rests_on_and_its_job_comes_back() {
     let core = resting(2, 0);
-    let (content, refused) = core.enter(3, |job| job, &mut refuse).0.expect_err("no worker is busy");
+    let (content, refused) =
+        core.enter(3, |job| job, &mut refuse).0.expect_err("no worker is busy");
     assert_eq!(content, 3);
     assert!(matches!(refused, EnterError::Worker(_)));
     assert_eq!((core.picture().live, core.picture().idle), (2, 2));
     let (entered, mut wakes) = core.enter(4, |job| job, &mut start_resting);
     let ticket = entered.expect("it starts");
-    let launched: Vec<_> = wakes.launches.drain().map(|launch| (launch.ticket, launch.job, launch.has_begun)).collect();
+    let launched: Vec<_> = wakes
+        .launches
+        .drain()
+        .map(|launch| (launch.ticket, launch.job, launch.has_begun))
+        .collect();
     assert_eq!(launched, [(ticket, 4, true)], "the one that became idle last");
     core.enter(5, |job| job, &mut refuse).0.expect("one is busy");
-    assert_eq!((core.picture().queued, core.picture().idle, core.picture().totals.started), (1, 1, 2));
+    assert_eq!(
+        (core.picture().queued, core.picture().idle, core.picture().totals.started),
+        (1, 1, 2)
+    );
     assert!(matches!(core.finish(|| rests(9, true), ticket, Ended::Completed).0, Next::Run(_, 5)));
 }
 
@@ -136,7 +151,10 @@ fn workers_that_have_rested_too_long_leave_and_the_next_reap_is_known() {
     // one.
     core.expect_uneven();
     let ticket = core.enter(6, |job| job, &mut start_resting).0.expect("it starts");
-    assert!(matches!(core.finish(|| rests(2, true), ticket, Ended::Completed).0, Next::Rest(Some(2))));
+    assert!(matches!(
+        core.finish(|| rests(2, true), ticket, Ended::Completed).0,
+        Next::Rest(Some(2))
+    ));
     assert_eq!(core.reap(2).0, None, "the other is kept");
     assert_eq!((core.picture().live, core.picture().idle), (1, 1));
     assert_eq!(core.reap(9).0, None);
@@ -162,7 +180,8 @@ fn a_retry_is_asked_for_once_and_again_after_it_was_forgotten() {
 /// waiter. `end` ends it.
 fn deadlock_after(end: impl FnOnce(&Core<u32>, u64)) -> (Admission, Admission) {
     let core = resting(2, 0);
-    let tickets = [5, 6, 7].map(|job| core.enter(job, |job| job, &mut start_resting).0.expect("there is a place"));
+    let tickets = [5, 6, 7]
+        .map(|job| core.enter(job, |job| job, &mut start_resting).0.expect("there is a place"));
     let wait = |own| {
         let mut another = Another::none();
         another.prepare();
@@ -174,7 +193,8 @@ fn deadlock_after(end: impl FnOnce(&Core<u32>, u64)) -> (Admission, Admission) {
     };
     end(&core, tickets[0]);
     // The queued job runs in its place, and the first waiter has the place of the queued job.
-    let Some(Verdict::Granted(generation)) = core.poll_wait(&mut Some(first), &mut Another::none()) else {
+    let Some(Verdict::Granted(generation)) = core.poll_wait(&mut Some(first), &mut Another::none())
+    else {
         panic!("there was a place for the first");
     };
     core.enter_reserved(generation, 8, |job| job, &mut start_resting).0.expect("it has a place");
@@ -184,7 +204,10 @@ fn deadlock_after(end: impl FnOnce(&Core<u32>, u64)) -> (Admission, Admission) {
 #[test]
 fn a_wait_that_outlives_its_job_blocks_nobody() {
     let waits = deadlock_after(|core, ticket| {
-        assert!(matches!(core.finish(|| rests(9, true), ticket, Ended::Completed).0, Next::Run(_, 7)));
+        assert!(matches!(
+            core.finish(|| rests(9, true), ticket, Ended::Completed).0,
+            Next::Run(_, 7)
+        ));
     });
     assert!(
         matches!(waits, (Admission::Waits(_), Admission::WouldDeadlock)),

@@ -14,7 +14,12 @@ use crate::scheduler::seat_id::NEVER;
 
 impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// `Finish`. Calls `idle` only if the worker parks or rests now.
-    pub(crate) fn finish(&self, idle: impl FnOnce() -> Idle<J>, ticket: u64, ended: Ended) -> (Next<J>, Wakes<J>) {
+    pub(crate) fn finish(
+        &self,
+        idle: impl FnOnce() -> Idle<J>,
+        ticket: u64,
+        ended: Ended,
+    ) -> (Next<J>, Wakes<J>) {
         if MUTATION == mutation::PARK_IN_TWO {
             let next = self.look(|state| {
                 state.count_end(ticket, ended);
@@ -56,7 +61,8 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// next reap that the caller must arrange.
     pub(crate) fn reap(&self, now: u64) -> (Option<u64>, Wakes<J>) {
         if MUTATION == mutation::REAP_IN_TWO {
-            let due = self.look(|state| state.idle.workers.iter().filter(|idle| idle.until() <= now).count());
+            let due = self
+                .look(|state| state.idle.workers.iter().filter(|idle| idle.until() <= now).count());
             return self.change(|state, _| {
                 state.idle.workers.truncate(state.idle.workers.len().saturating_sub(due));
                 state.live -= due;

@@ -1,6 +1,6 @@
-//! Models of a process's whole life: pins, state word and mailbox together, as `slot.rs`, `shared.rs`
-//! and `worker.rs` use them. The slot itself is not built for models, so [`Process`] stands for it: it
-//! has the same parts, and its operations take the same steps in the same order.
+//! Models of a process's whole life: pins, state word and mailbox together, as `slot.rs`,
+//! `shared.rs` and `worker.rs` use them. The slot itself is not built for models, so [`Process`]
+//! stands for it: it has the same parts, and its operations take the same steps in the same order.
 //!
 //! | model | canaries |
 //! |---|---|
@@ -50,7 +50,8 @@ enum Sent {
 #[derive(Debug)]
 struct Stepped {
     received: Vec<u32>,
-    /// Taken and not received, since the process has been terminated: they are discarded with its body.
+    /// Taken and not received, since the process has been terminated: they are discarded with its
+    /// body.
     untold: Vec<u32>,
     /// The worker still has the entry.
     has_entry: bool,
@@ -60,8 +61,11 @@ struct Stepped {
 impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATION, PINS, STATE> {
     /// A process of generation 1, which its handle has left to itself, with its one entry.
     fn detached() -> Self {
-        let process =
-            Self { pins: Pins::free(), state: State::vacant(), mailbox: UnsafeCell::new(EventQueue::with_system()) };
+        let process = Self {
+            pins: Pins::free(),
+            state: State::vacant(),
+            mailbox: UnsafeCell::new(EventQueue::with_system()),
+        };
         process.occupy();
         process
     }
@@ -85,8 +89,8 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
         self.pins.unpin(count) == Unpinned::Free
     }
 
-    /// `find` and `push_message`, by someone who holds the PID of generation 1. Returns `true` as well if
-    /// the sender freed the slot.
+    /// `find` and `push_message`, by someone who holds the PID of generation 1. Returns `true` as
+    /// well if the sender freed the slot.
     fn send(&self, message: u32) -> (Sent, bool) {
         if !self.pins.pin(1) {
             return (Sent::Refused, false);
@@ -104,8 +108,8 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
         (sent, early || freed)
     }
 
-    /// `terminate` of `shared.rs`. Returns `true` first if the caller has to queue the process, second if
-    /// it freed the slot.
+    /// `terminate` of `shared.rs`. Returns `true` first if the caller has to queue the process,
+    /// second if it freed the slot.
     fn terminate(&self) -> (bool, bool) {
         if !self.pins.pin(1) {
             return (false, false);
@@ -117,7 +121,12 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
     /// A step of a process that receives what is there, and waits if that is nothing.
     fn step(&self) -> Stepped {
         if self.state.start().is_terminated() {
-            return Stepped { received: Vec::new(), untold: Vec::new(), has_entry: true, terminated: true };
+            return Stepped {
+                received: Vec::new(),
+                untold: Vec::new(),
+                has_entry: true,
+                terminated: true,
+            };
         }
         let take = || self.with_mailbox(EventQueue::take).map(Event::into_message).collect();
         let (received, terminated): (Vec<u32>, _) = self.state.take_for_step(take);
@@ -126,7 +135,8 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
             return Stepped { received: Vec::new(), untold: received, has_entry: true, terminated };
         }
         let waits = received.is_empty()
-            && (OWN_MUTATION == mutation::WAIT_WITHOUT_ARMING || self.with_mailbox(EventQueue::arm));
+            && (OWN_MUTATION == mutation::WAIT_WITHOUT_ARMING
+                || self.with_mailbox(EventQueue::arm));
         let has_entry = if waits {
             self.state.wait(WaitFor::Messages) == Wait::Enqueue
         } else {
@@ -136,8 +146,8 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
         Stepped { received, untold: Vec::new(), has_entry, terminated }
     }
 
-    /// `complete` of `worker.rs`, in a step that has been started. Returns what the mailbox still had, and
-    /// `true` if that freed the slot.
+    /// `complete` of `worker.rs`, in a step that has been started. Returns what the mailbox still
+    /// had, and `true` if that freed the slot.
     fn end(&self) -> (Vec<u32>, bool) {
         if self.pins.are(OWN) && self.is_empty() && self.pins.seal(OWN) {
             if OWN_MUTATION == mutation::END_WITHOUT_LOOKING_AGAIN || self.is_empty() {
@@ -164,7 +174,8 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
     }
 }
 
-type Shared<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> = Arc<Process<OWN_MUTATION, PINS, STATE>>;
+type Shared<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> =
+    Arc<Process<OWN_MUTATION, PINS, STATE>>;
 
 /// Starts a thread that uses the process.
 fn spawn<R: 'static, const OWN_MUTATION: u8, const PINS: u8, const STATE: u8>(
@@ -177,8 +188,9 @@ fn spawn<R: 'static, const OWN_MUTATION: u8, const PINS: u8, const STATE: u8>(
 }
 
 /// A process takes a step, which waits if there is no message, and ends in the step after it; or at
-/// once. Meanwhile two threads that hold its PID send it a message each, and the one that frees the slot
-/// takes it into use again. Each message is received, discarded or refused, and none is forgotten.
+/// once. Meanwhile two threads that hold its PID send it a message each, and the one that frees the
+/// slot takes it into use again. Each message is received, discarded or refused, and none is
+/// forgotten.
 fn send_against_life<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8>(waits: bool) {
     explore(move || {
         let process = Arc::new(Process::<OWN_MUTATION, PINS, STATE>::detached());
@@ -227,15 +239,27 @@ fn send_against_life<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8>(wa
         assert_eq!(frees, 1, "the slot is freed once");
         for (message, sent, _) in sent {
             let times = handled.iter().filter(|&&other| other == message).count();
-            assert_eq!(times, usize::from(sent != Sent::Refused), "a message was forgotten or doubled");
+            assert_eq!(
+                times,
+                usize::from(sent != Sent::Refused),
+                "a message was forgotten or doubled"
+            );
         }
     });
 }
 
 #[test]
 fn send_against_wait_and_end() {
-    send_against_life::<{ mutation::SOUND }, { refcount::mutation::SOUND }, { state::mutation::SOUND }>(true);
-    send_against_life::<{ mutation::SOUND }, { refcount::mutation::SOUND }, { state::mutation::SOUND }>(false);
+    send_against_life::<
+        { mutation::SOUND },
+        { refcount::mutation::SOUND },
+        { state::mutation::SOUND },
+    >(true);
+    send_against_life::<
+        { mutation::SOUND },
+        { refcount::mutation::SOUND },
+        { state::mutation::SOUND },
+    >(false);
 }
 
 #[test]
@@ -251,42 +275,54 @@ fn canary_end_without_looking_again() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn canary_sender_lets_go_first() {
-    send_against_life::<{ mutation::SENDER_LETS_GO_FIRST }, { refcount::mutation::SOUND }, { state::mutation::SOUND }>(
-        false,
-    );
+    send_against_life::<
+        { mutation::SENDER_LETS_GO_FIRST },
+        { refcount::mutation::SOUND },
+        { state::mutation::SOUND },
+    >(false);
 }
 
 #[test]
 #[should_panic(expected = "has one queue entry")]
 fn canary_wait_without_arming() {
-    send_against_life::<{ mutation::WAIT_WITHOUT_ARMING }, { refcount::mutation::SOUND }, { state::mutation::SOUND }>(
-        true,
-    );
+    send_against_life::<
+        { mutation::WAIT_WITHOUT_ARMING },
+        { refcount::mutation::SOUND },
+        { state::mutation::SOUND },
+    >(true);
 }
 
 #[test]
 #[should_panic(expected = "has one queue entry")]
 fn canary_wait_without_looking() {
-    send_against_life::<{ mutation::SOUND }, { refcount::mutation::SOUND }, { state::mutation::WAIT_WITHOUT_LOOKING }>(
-        true,
-    );
+    send_against_life::<
+        { mutation::SOUND },
+        { refcount::mutation::SOUND },
+        { state::mutation::WAIT_WITHOUT_LOOKING },
+    >(true);
 }
 
 #[test]
 #[should_panic(expected = "the message reached a stranger")]
 fn canary_pin_without_generation() {
-    send_against_life::<{ mutation::SOUND }, { refcount::mutation::PIN_WITHOUT_CAS }, { state::mutation::SOUND }>(
-        false,
-    );
+    send_against_life::<
+        { mutation::SOUND },
+        { refcount::mutation::PIN_WITHOUT_CAS },
+        { state::mutation::SOUND },
+    >(false);
 }
 
-/// A thread terminates a process and then sends it a message, while the process receives an older one
-/// or is about to wait. The message is not received, and the process ends once. The older message has the
-/// two threads meet in read-modify-writes of the mailbox (see the models of `procession-queue`).
+/// A thread terminates a process and then sends it a message, while the process receives an older
+/// one or is about to wait. The message is not received, and the process ends once. The older
+/// message has the two threads meet in read-modify-writes of the mailbox (see the models of
+/// `procession-queue`).
 fn terminate_against_life<const OWN_MUTATION: u8>() {
     explore(|| {
-        let process =
-            Arc::new(Process::<OWN_MUTATION, { refcount::mutation::SOUND }, { state::mutation::SOUND }>::detached());
+        let process = Arc::new(Process::<
+            OWN_MUTATION,
+            { refcount::mutation::SOUND },
+            { state::mutation::SOUND },
+        >::detached());
         assert_eq!(process.send(6), (Sent::Pushed(false), false), "it is about to take its step");
         let terminator = spawn(&process, |process| {
             let (queues, mut freed) = process.terminate();
@@ -303,7 +339,10 @@ fn terminate_against_life<const OWN_MUTATION: u8>() {
             handled.append(&mut stepped.received);
             stepped = process.step();
         }
-        assert!(!(handled.contains(&7) || stepped.received.contains(&7)), "received what came after a terminate");
+        assert!(
+            !(handled.contains(&7) || stepped.received.contains(&7)),
+            "received what came after a terminate"
+        );
         handled.append(&mut stepped.received);
         handled.append(&mut stepped.untold);
         let mut end = || {

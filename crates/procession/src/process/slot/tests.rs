@@ -7,7 +7,8 @@ fn messages_are_counted_beyond_the_width_of_the_count() {
     let round = u64::from(u32::MAX) + 1;
     let messages = || {
         let snapshot = scheduler.snapshot();
-        snapshot.messages_received + snapshot.processes.iter().map(|process| u64::from(process.received)).sum::<u64>()
+        snapshot.messages_received
+            + snapshot.processes.iter().map(|process| u64::from(process.received)).sum::<u64>()
     };
     let counts = scheduler.spawn(async {
         let own = current::current().expect("this is a process");
@@ -30,7 +31,8 @@ fn messages_are_counted_beyond_the_width_of_the_count() {
 #[test]
 fn a_slot_with_too_many_references_is_lost_and_counted() {
     const NEARLY_ALL: u32 = (1 << 31) - 10;
-    let scheduler = Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
+    let scheduler =
+        Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
     let child = scheduler.start(|mut cx: crate::Context<u32>| async move { cx.receive().await });
     let (address, handle) = child.into_parts();
     let pid = address.pid();
@@ -46,7 +48,8 @@ fn a_slot_with_too_many_references_is_lost_and_counted() {
     assert_eq!(handle.join(), Ok(Some(7)));
     assert_eq!(scheduler.snapshot().slots_lost, 1);
     assert!(address.send(8).expect_err("it has ended").is_ended());
-    let others: Vec<_> = (0..2000).map(|_| scheduler.start(|_: crate::Context<String>| async {})).collect();
+    let others: Vec<_> =
+        (0..2000).map(|_| scheduler.start(|_: crate::Context<String>| async {})).collect();
     assert!(others.iter().all(|other| other.pid().slot() != pid.slot()), "nobody gets its slot");
     assert_eq!(address.pid(), pid);
     drop(others);

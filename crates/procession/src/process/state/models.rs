@@ -5,7 +5,8 @@ use procession_sync::{Arc, explore, thread};
 
 use super::{State, Wait, WaitFor, Wake, mutation};
 
-/// A process looks for a message, finds none, and waits, while two others leave one each and wake it.
+/// A process looks for a message, finds none, and waits, while two others leave one each and wake
+/// it.
 fn wakes_against_wait<const MUTATION: u8>() {
     explore(|| {
         let shared = Arc::new((State::<MUTATION>::ready(), AtomicU32::new(0)));
@@ -147,7 +148,10 @@ fn terminate_against_take<const MUTATION: u8>() {
         let (state, mailbox) = &*shared;
         let _ = state.start();
         let (taken, terminated) = state.take_for_step(|| mailbox.swap(0, Acquire));
-        assert!(taken == 0 || terminated, "a message that was sent after the terminate is received");
+        assert!(
+            taken == 0 || terminated,
+            "a message that was sent after the terminate is received"
+        );
         terminator.join().expect("the terminator does not panic");
     });
 }

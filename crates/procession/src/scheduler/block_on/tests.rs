@@ -3,13 +3,15 @@ use std::thread;
 use crate::sync::channel;
 use crate::{Context, Reply, Scheduler};
 
-/// Goal: a caller that waits without a seat is known to the scheduler once, and only as long as it waits.
-/// Method: one thread has the seat, another is woken many times beside it.
+/// Goal: a caller that waits without a seat is known to the scheduler once, and only as long as it
+/// waits. Method: one thread has the seat, another is woken many times beside it.
 #[test]
 fn a_caller_without_a_seat_is_kept_once() {
     const CALLS: u32 = 1000;
-    let scheduler = Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
-    let waiting = || scheduler.shared().callers.lock().expect("nothing panics under this lock").len();
+    let scheduler =
+        Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
+    let waiting =
+        || scheduler.shared().callers.lock().expect("nothing panics under this lock").len();
     let (sits, sat) = channel::bounded::<()>(1);
     let (stop, stopped) = channel::bounded::<()>(1);
     let echo = scheduler.start(|mut cx: Context<Reply<u32>>| async move {

@@ -107,7 +107,11 @@ impl<T> State<T> {
         }
         let message = message.expect("no receiver took it");
         if self.messages.len() >= self.room {
-            return Err(if self.closed { Refused::Closed(message) } else { Refused::Full(message) });
+            return Err(if self.closed {
+                Refused::Closed(message)
+            } else {
+                Refused::Full(message)
+            });
         }
         self.messages.push_back(message);
         Ok(None)
@@ -126,7 +130,9 @@ impl<T> State<T> {
             return Ok((message, waiter));
         }
         match self.senders.serve(Option::take) {
-            Some((waiter, message)) => Ok((message.expect("a waiting sender has its message"), Some(waiter))),
+            Some((waiter, message)) => {
+                Ok((message.expect("a waiting sender has its message"), Some(waiter)))
+            }
             None if self.closed => Err(Nothing::Closed),
             None => Err(Nothing::Empty),
         }
@@ -175,10 +181,16 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
 
     /// Sends like `try_send`, or enlists the sender. The message is therefore never refused as
     /// `Full`.
-    pub(crate) fn send_or_wait(&self, mut message: T, another: &mut Another<'_>) -> Result<Sent, Refused<T>> {
+    pub(crate) fn send_or_wait(
+        &self,
+        mut message: T,
+        another: &mut Another<'_>,
+    ) -> Result<Sent, Refused<T>> {
         loop {
             let mut enlist = |state: &mut State<T>, message| match another.take() {
-                Some(waker) => Ok(Sent::Waits(state.senders.push(Who::Alone(waker), Some(message)))),
+                Some(waker) => {
+                    Ok(Sent::Waits(state.senders.push(Who::Alone(waker), Some(message))))
+                }
                 None => Err(Refused::Full(message)),
             };
             let sent = if cfg!(procession_loom) && MUTATION == 1 {
@@ -202,12 +214,17 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
 
     /// Receives like `try_receive`, or enlists the receiver. So `Nothing` is returned only for a
     /// closed channel.
-    pub(crate) fn receive_or_wait(&self, another: &mut Another<'_>) -> Result<Received<T>, Nothing> {
+    pub(crate) fn receive_or_wait(
+        &self,
+        another: &mut Another<'_>,
+    ) -> Result<Received<T>, Nothing> {
         loop {
             let received = self.change(|state| match state.receive() {
                 Ok((message, waiter)) => Ok(Received::Now(message, waiter)),
                 Err(Nothing::Empty) => match another.take() {
-                    Some(waker) => Ok(Received::Waits(state.receivers.push(Who::Alone(waker), None))),
+                    Some(waker) => {
+                        Ok(Received::Waits(state.receivers.push(Who::Alone(waker), None)))
+                    }
                     None => Err(Nothing::Empty),
                 },
                 Err(Nothing::Closed) => Err(Nothing::Closed),
@@ -221,9 +238,17 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
 
     /// Enlists a sending arm of a select, unless it is ready now. The message goes into the list,
     /// or comes back if the arm is ready.
-    pub(crate) fn enlist_sender(&self, message: T, choice: &Arc<Choice>, arm: u32) -> Result<Place, T> {
+    pub(crate) fn enlist_sender(
+        &self,
+        message: T,
+        choice: &Arc<Choice>,
+        arm: u32,
+    ) -> Result<Place, T> {
         self.change(|state| {
-            if state.closed || state.messages.len() < state.room || state.receivers.has_other(Some(choice)) {
+            if state.closed
+                || state.messages.len() < state.room
+                || state.receivers.has_other(Some(choice))
+            {
                 return Err(message);
             }
             Ok(state.senders.push(Who::Arm(Arc::clone(choice), arm), Some(message)))
@@ -241,15 +266,27 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
     }
 
     /// Observes the result of a waiting sender, which keeps its place while it waits.
-    pub(crate) fn look_sender(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Result<(), T>> {
-        let left = look(place, another, |place, another| self.change(|state| state.senders.look(place, another)))?;
+    pub(crate) fn look_sender(
+        &self,
+        place: &mut Option<Place>,
+        another: &mut Another<'_>,
+    ) -> Option<Result<(), T>> {
+        let left = look(place, another, |place, another| {
+            self.change(|state| state.senders.look(place, another))
+        })?;
         Some(left.map_or(Ok(()), Err))
     }
 
     /// Observes the result of a waiting receiver, which keeps its place while it waits. A receiver
     /// that was served without a message has seen the channel close.
-    pub(crate) fn look_receiver(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<Option<T>> {
-        look(place, another, |place, another| self.change(|state| state.receivers.look(place, another)))
+    pub(crate) fn look_receiver(
+        &self,
+        place: &mut Option<Place>,
+        another: &mut Another<'_>,
+    ) -> Option<Option<T>> {
+        look(place, another, |place, another| {
+            self.change(|state| state.receivers.look(place, another))
+        })
     }
 
     /// Removes a waiting sender. Returns its message, unless that was taken.

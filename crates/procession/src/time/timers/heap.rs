@@ -1,30 +1,38 @@
 //! An indexed 4-ary heap of 16-byte keys.
 //!
-//! Four siblings share a cache line: the root is the last key of the first line, and the children of the key at position p are
-//! the whole line p - 2. Where there is no key there is one that comes after all, so that the first of four children is found
-//! without asking how many there are. `places` says where the key of each slot is, so that any can be moved or removed
-//! without a search; a sift writes it at each level, so it lies apart from the slots and close together.
+//! Four siblings share a cache line: the root is the last key of the first line, and the children
+//! of the key at position p are the whole line p - 2. Where there is no key there is one that comes
+//! after all, so that the first of four children is found without asking how many there are.
+//! `places` says where the key of each slot is, so that any can be moved or removed without a
+//! search; a sift writes it at each level, so it lies apart from the slots and close together.
 //!
 //! # Order
-//! Deadline, then number. The numbers are those of creation less a base, and take 32 bits; when they are used up, the base
-//! moves on by half of them, and those of all keys go down by as much in one pass. So the order of equal deadlines is wrong only
-//! for two timers of which both were created more than 2^31 timers ago. A pass takes 3 ms for a million keys, once in 2^31 timers.
+//! Deadline, then number. The numbers are those of creation less a base, and take 32 bits; when
+//! they are used up, the base moves on by half of them, and those of all keys go down by as much in
+//! one pass. So the order of equal deadlines is wrong only for two timers of which both were
+//! created more than 2^31 timers ago. A pass takes 3 ms for a million keys, once in 2^31 timers.
 //!
 //! # Rejected
-//! - Lazy deletion with a compaction when a quarter is dead (Go): not faster, and the compaction is a pause.
+//! - Lazy deletion with a compaction when a quarter is dead (Go): not faster, and the compaction is
+//!   a pause.
 //! - A wheel instead: faster only for far more than 100,000 timers, and it rounds deadlines.
-//! - A wheel before the heap, exact: far keys in unsorted buckets (the finest 2^20 ns wide, 8 levels of 64, chunks of 16 keys
-//!   from one pool), each poured into the heap or into finer ones when its first key is due. With a million timers and nothing
-//!   around them, a firing takes 190 ns instead of 380, a hundred of these because slots are then read 64 at a time; an insertion
-//!   32 instead of 21; an insertion and a removal 33, as before. On one CPU, a million sleepers that are all set first, and then
-//!   due within 0.2 s, take 12 to 15 % less CPU (1.14 to 1.16 us each, instead of 1.29 to 1.36). But `timers_fire_cpu` stays as it
-//!   is (2.11 us, and 2.08 before): workers keep up with the deadlines, and what they save they spend on searching, and on parking
-//!   for the microsecond until the next. `timers_cancel` takes 4 % less (122 ns instead of 127). Against this:
-//!   400 lines, 16 bytes more for each timer, 8 KB for each worker that ever had one, and a pause, since nothing of a bucket
-//!   fires before all of it is poured: 9 ms for a million timers in one.
-//! - Fetching two levels ahead on the way down, 16 lines instead of four: `timers_fire_cpu` 5 % more, `timers_cancel` 18 %.
-//! - Comparing deadline and wrapping number apart, which needs no base: 10 % slower than one comparison of 128 bits (33 against
-//!   30 ns for an insertion and a removal, with all that is around them).
+//! - A wheel before the heap, exact: far keys in unsorted buckets (the finest 2^20 ns wide, 8
+//!   levels of 64, chunks of 16 keys from one pool), each poured into the heap or into finer ones
+//!   when its first key is due. With a million timers and nothing around them, a firing takes 190
+//!   ns instead of 380, a hundred of these because slots are then read 64 at a time; an insertion
+//!   32 instead of 21; an insertion and a removal 33, as before. On one CPU, a million sleepers
+//!   that are all set first, and then due within 0.2 s, take 12 to 15 % less CPU (1.14 to 1.16 us
+//!   each, instead of 1.29 to 1.36). But `timers_fire_cpu` stays as it is (2.11 us, and 2.08
+//!   before): workers keep up with the deadlines, and what they save they spend on searching, and
+//!   on parking for the microsecond until the next. `timers_cancel` takes 4 % less (122 ns instead
+//!   of 127). Against this: 400 lines, 16 bytes more for each timer, 8 KB for each worker that ever
+//!   had one, and a pause, since nothing of a bucket fires before all of it is poured: 9 ms for a
+//!   million timers in one.
+//! - Fetching two levels ahead on the way down, 16 lines instead of four: `timers_fire_cpu` 5 %
+//!   more, `timers_cancel` 18 %.
+//! - Comparing deadline and wrapping number apart, which needs no base: 10 % slower than one
+//!   comparison of 128 bits (33 against 30 ns for an insertion and a removal, with all that is
+//!   around them).
 #![forbid(unsafe_code)]
 
 use crate::util::prefetch::prefetch;
@@ -71,7 +79,8 @@ impl Key {
 struct Line([Key; 4]);
 
 impl Line {
-    /// The first of the four, and which one it is. Without branches, since they could not be predicted.
+    /// The first of the four, and which one it is. Without branches, since they could not be
+    /// predicted.
     #[inline]
     fn first(&self) -> (usize, Key) {
         let keys = &self.0;
@@ -219,7 +228,8 @@ impl Heap {
     fn sift_down(&mut self, mut hole: usize, key: Key) {
         while (hole - 2) * 4 < self.end {
             let line = hole - 2;
-            // The children of the four, which are side by side: one of them comes next, and of a large heap it is in no cache.
+            // The children of the four, which are side by side: one of them comes next, and of a
+            // large heap it is in no cache.
             for below in 4 * line - 2..4 * line + 2 {
                 prefetch(self.lines.as_ptr().wrapping_add(below));
             }
@@ -247,9 +257,16 @@ impl Heap {
                 assert_eq!(*key, Key::NONE, "only positions in the heap hold keys");
                 continue;
             }
-            assert_eq!(self.places[key.slot() as usize] as usize, position, "a place is where the key is");
+            assert_eq!(
+                self.places[key.slot() as usize] as usize,
+                position,
+                "a place is where the key is"
+            );
             let above = if position == ROOT { *key } else { keys[parent(position)] };
-            assert!((above.when(), above.number()) <= (key.when(), key.number()), "a child comes after its parent");
+            assert!(
+                (above.when(), above.number()) <= (key.when(), key.number()),
+                "a child comes after its parent"
+            );
         }
         let placed = self.places.iter().filter(|place| **place != NOWHERE).count();
         assert_eq!(placed, self.end - ROOT, "each key has one place");

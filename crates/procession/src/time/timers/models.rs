@@ -1,11 +1,14 @@
-//! Models of the timers' protocol, each with canaries (see `procession_queue`'s models for the terms, and for what loom cannot do).
+//! Models of the timers' protocol, each with canaries (see `procession_queue`'s models for the
+//! terms, and for what loom cannot do).
 //!
-//! The threads meet in the transitions of the state word, which are read-modify-writes. Whoever works without the lock calls the
-//! functions for that, whether the lock is held or not; the protocol allows it at any time.
+//! The threads meet in the transitions of the state word, which are read-modify-writes. Whoever
+//! works without the lock calls the functions for that, whether the lock is held or not; the
+//! protocol allows it at any time.
 //!
-//! Three orderings are there by argument only, because loom finds no fault without them: the Acquire of `begin_reset`, with the Release
-//! of `tick` (loom lets no load see a store that comes later), and the Release of `Lower` with the Acquire of `Raise` (loom lets
-//! a swap see the last change of a word, known or not).
+//! Three orderings are there by argument only, because loom finds no fault without them: the
+//! Acquire of `begin_reset`, with the Release of `tick` (loom lets no load see a store that comes
+//! later), and the Release of `Lower` with the Acquire of `Raise` (loom lets a swap see the last
+//! change of a word, known or not).
 //!
 //! | model | canaries |
 //! |---|---|
@@ -44,7 +47,8 @@ type Reset<const MUTATION: u8> = fn(&Timers<Act, MUTATION>, TimerId, u64) -> Opt
 type Shared<const MUTATION: u8> = Arc<Timers<Act, MUTATION>>;
 
 thread_local! {
-    /// Actions made, less actions dropped, in this execution: the threads of a model are coroutines of one thread.
+    /// Actions made, less actions dropped, in this execution: the threads of a model are coroutines
+    /// of one thread.
     static ALIVE: Cell<i32> = const { Cell::new(0) };
 }
 
@@ -85,7 +89,10 @@ impl<const MUTATION: u8> Timers<Act, MUTATION> {
 }
 
 /// Runs `body` in every interleaving within the bound, with timers of its own.
-fn explore<const MUTATION: u8>(limit: u32, body: impl Fn(Shared<MUTATION>) + Sync + Send + 'static) {
+fn explore<const MUTATION: u8>(
+    limit: u32,
+    body: impl Fn(Shared<MUTATION>) + Sync + Send + 'static,
+) {
     procession_sync::explore(move || {
         ALIVE.set(0);
         let timers = Arc::new(Timers::starting_at(limit, 0, 0));
@@ -104,7 +111,8 @@ fn spawn<const MUTATION: u8, R: 'static>(
     move || thread.join().expect("the thread does not panic")
 }
 
-/// A timer is deleted by two threads while it fires: one of the three happens, and its slot is free after it.
+/// A timer is deleted by two threads while it fires: one of the three happens, and its slot is free
+/// after it.
 fn cancel_and_fire<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(5, 0, 1);
@@ -130,7 +138,8 @@ fn canary_fire_without_cas() {
     cancel_and_fire::<{ mutation::FIRE_WITHOUT_CAS }>();
 }
 
-/// A periodic timer is deleted while it ticks: its action comes back, and both spares are accounted for.
+/// A periodic timer is deleted while it ticks: its action comes back, and both spares are accounted
+/// for.
 fn cancel_and_tick<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(5, 10, 1);
@@ -153,7 +162,8 @@ fn canary_return_relaxed() {
     cancel_and_tick::<{ mutation::RETURN_RELAXED }>();
 }
 
-/// The id comes to the deleter without anything that would make the action visible; the state word does.
+/// The id comes to the deleter without anything that would make the action visible; the state word
+/// does.
 fn cancel_what_was_just_added<const MUTATION: u8>() {
     explore::<MUTATION>(2, |timers| {
         timers.put(5, 0, 1);
@@ -183,7 +193,8 @@ fn canary_arm_relaxed() {
     cancel_what_was_just_added::<{ mutation::ARM_RELAXED }>();
 }
 
-/// An action is replaced while its timer is deleted: the deleter gets the old or the new one, the other thread the other.
+/// An action is replaced while its timer is deleted: the deleter gets the old or the new one, the
+/// other thread the other.
 fn cancel_and_replace<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(5, 10, 1);
@@ -333,7 +344,11 @@ fn run_twice<const MUTATION: u8>() {
         fired.extend(runner());
         // Who found the lock taken left the timers to the other, who may have been past them.
         fired.extend(timers.fired(15));
-        assert_eq!(fired.iter().filter(|&&action| action == 2).count(), 1, "the other timer fires once");
+        assert_eq!(
+            fired.iter().filter(|&&action| action == 2).count(),
+            1,
+            "the other timer fires once"
+        );
         let ticks = fired.iter().filter(|&&action| action == 1).count();
         assert!((1..=2).contains(&ticks), "two ticks were due, and one may have been missed");
         assert_eq!(timers.delete(id), Some(Act::new(1)));
@@ -375,7 +390,8 @@ fn canary_return_any_edition() {
     replace_while_ticking::<{ mutation::RETURN_ANY_EDITION }>();
 }
 
-/// A slot gets its next timer while a tick of the first is made: the spare does not come back to a stranger.
+/// A slot gets its next timer while a tick of the first is made: the spare does not come back to a
+/// stranger.
 fn reuse_while_ticking<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(5, 10, 1);
@@ -400,7 +416,8 @@ fn canary_return_any_generation() {
     reuse_while_ticking::<{ mutation::RETURN_ANY_GENERATION }>();
 }
 
-/// A due timer is reset to later while it fires: either it has fired, or it does so at its new deadline only.
+/// A due timer is reset to later while it fires: either it has fired, or it does so at its new
+/// deadline only.
 fn postpone<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(5, 0, 1);
@@ -459,7 +476,8 @@ fn canary_lower_before_push() {
     advance::<{ mutation::LOWER_BEFORE_PUSH }>();
 }
 
-/// A timer is reset twice while the inbox is settled: the second finds it queued, and does not push.
+/// A timer is reset twice while the inbox is settled: the second finds it queued, and does not
+/// push.
 fn advance_twice<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(100, 0, 1);
@@ -490,7 +508,8 @@ fn canary_read_before_unqueue() {
     advance_twice::<{ mutation::READ_BEFORE_UNQUEUE }>();
 }
 
-/// A periodic timer is reset while it ticks: whichever is first, its next deadline is the one that was set.
+/// A periodic timer is reset while it ticks: whichever is first, its next deadline is the one that
+/// was set.
 fn reset_while_ticking<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(5, 10, 1);
@@ -513,8 +532,13 @@ fn canary_advance_without_cas() {
     reset_while_ticking::<{ mutation::ADVANCE_WITHOUT_CAS }>();
 }
 
-/// A deadline is set while one thread is about to sleep until the earliest, and another settles the inbox.
-fn sleeper<const MUTATION: u8>(with_fence: bool, set: fn(&Timers<Act, MUTATION>, TimerId) -> bool, settle: bool) {
+/// A deadline is set while one thread is about to sleep until the earliest, and another settles the
+/// inbox.
+fn sleeper<const MUTATION: u8>(
+    with_fence: bool,
+    set: fn(&Timers<Act, MUTATION>, TimerId) -> bool,
+    settle: bool,
+) {
     explore::<MUTATION>(2, move |timers| {
         let id = timers.put(100, 0, 1);
         let asleep = Arc::new(AtomicBool::new(false));
@@ -572,7 +596,8 @@ fn canary_sleeper_without_fence() {
 fn push_and_fetch<const MUTATION: u8>() {
     explore::<MUTATION>(2, |timers| {
         let (first, second) = (timers.put(5, 0, 1), timers.put(6, 0, 2));
-        let deleter = spawn(&timers, move |timers| assert_eq!(timers.delete_apart(first), Some(Act::new(1))));
+        let deleter =
+            spawn(&timers, move |timers| assert_eq!(timers.delete_apart(first), Some(Act::new(1))));
         let settler = spawn(&timers, move |timers| timers.adjust());
         assert_eq!(timers.delete_apart(second), Some(Act::new(2)));
         deleter();
@@ -595,9 +620,13 @@ fn canary_push_without_cas() {
     push_and_fetch::<{ mutation::PUSH_WITHOUT_CAS }>();
 }
 
-/// Somebody finds no room for a timer, leaves word, and tries once more. Returns `true` if there was none
-/// then either.
-fn wait_for_room<const MUTATION: u8>(timers: &Timers<Act, MUTATION>, word: &AtomicBool, with_fence: bool) -> bool {
+/// Somebody finds no room for a timer, leaves word, and tries once more. Returns `true` if there
+/// was none then either.
+fn wait_for_room<const MUTATION: u8>(
+    timers: &Timers<Act, MUTATION>,
+    word: &AtomicBool,
+    with_fence: bool,
+) -> bool {
     // Relaxed: nothing but the fences orders the word.
     word.store(true, Relaxed);
     if with_fence {
@@ -607,7 +636,10 @@ fn wait_for_room<const MUTATION: u8>(timers: &Timers<Act, MUTATION>, word: &Atom
 }
 
 /// The only timer is deleted while somebody waits for room.
-fn room<const MUTATION: u8>(with_fence: bool, delete: fn(&Timers<Act, MUTATION>, TimerId) -> Option<Act>) {
+fn room<const MUTATION: u8>(
+    with_fence: bool,
+    delete: fn(&Timers<Act, MUTATION>, TimerId) -> Option<Act>,
+) {
     explore::<MUTATION>(1, move |timers| {
         let id = timers.put(5, 0, 1);
         let word = Arc::new(AtomicBool::new(false));
@@ -642,14 +674,17 @@ fn canary_wait_for_room_without_fence() {
     room::<SOUND>(false, Timers::delete_apart);
 }
 
-/// The only timer is deleted while a thread without the lock resets it, and somebody waits for room.
+/// The only timer is deleted while a thread without the lock resets it, and somebody waits for
+/// room.
 fn room_after_reset<const MUTATION: u8>(resetter_looks: bool) {
     explore::<MUTATION>(1, move |timers| {
         let id = timers.put(5, 0, 1);
         let word = Arc::new(AtomicBool::new(false));
         let resetter = {
             let word = Arc::clone(&word);
-            spawn(&timers, move |timers| timers.reset_apart(id, 100).is_some() && resetter_looks && word.load(Relaxed))
+            spawn(&timers, move |timers| {
+                timers.reset_apart(id, 100).is_some() && resetter_looks && word.load(Relaxed)
+            })
         };
         let deleter = {
             let word = Arc::clone(&word);

@@ -1,7 +1,8 @@
-//! A timer's slot: the state word with its transitions, the deadline, the actions; and the pages that slots lie in.
+//! A timer's slot: the state word with its transitions, the deadline, the actions; and the pages
+//! that slots lie in.
 //!
-//! The protocol, its steps and the invariants in brackets are described in the documentation of the parent module. What has to be
-//! done under the lock takes the ledger, which nobody has without it.
+//! The protocol, its steps and the invariants in brackets are described in the documentation of the
+//! parent module. What has to be done under the lock takes the ledger, which nobody has without it.
 
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
@@ -16,13 +17,17 @@ use super::{Ledger, mutation};
 
 /// The timer will fire. Set by `Arm`; cleared by `End` and `Fire`.
 const PENDING: u64 = 1;
-/// The other cell holds the action of the next tick. Never without `PENDING`. Cleared by `Tick`, set again by `Return`.
+/// The other cell holds the action of the next tick. Never without `PENDING`. Cleared by `Tick`,
+/// set again by `Return`.
 const SPARE: u64 = 1 << 1;
-/// A thread without the lock is storing a deadline. Set by `Begin`, cleared by `Leave` of the same thread.
+/// A thread without the lock is storing a deadline. Set by `Begin`, cleared by `Leave` of the same
+/// thread.
 const RESETTING: u64 = 1 << 2;
-/// A thread without the lock is moving the actions out. Never with `PENDING`. Set by `End`, cleared by `Leave` of the same thread.
+/// A thread without the lock is moving the actions out. Never with `PENDING`. Set by `End`, cleared
+/// by `Leave` of the same thread.
 const TAKING: u64 = 1 << 3;
-/// The slot is in the inbox or the backlog, or the thread that set this is about to push it. Set by `Leave`, cleared by `Unqueue`.
+/// The slot is in the inbox or the backlog, or the thread that set this is about to push it. Set by
+/// `Leave`, cleared by `Unqueue`.
 const QUEUED: u64 = 1 << 4;
 
 const FLAGS: u64 = 0xff;
@@ -130,7 +135,8 @@ pub(super) enum Begun {
 pub(super) enum Settled {
     /// Its timer is pending, with the deadline that `when` says.
     Pending,
-    /// It has none. If it is not free, it is retired, or some thread is at it, which will push it again.
+    /// It has none. If it is not free, it is retired, or some thread is at it, which will push it
+    /// again.
     Ended { is_free: bool },
 }
 
@@ -268,8 +274,9 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
             armed = armed.with(SPARE);
         }
         let order = if MUTATION == mutation::ARM_RELAXED { Relaxed } else { Release };
-        // Ordering: Release pairs with the Acquire of `cancel_apart`, which makes the cells visible, and with that of `begin_reset`,
-        // whose deadline comes after this one. A store: no other thread changes the word of a free slot.
+        // Ordering: Release pairs with the Acquire of `cancel_apart`, which makes the cells
+        // visible, and with that of `begin_reset`, whose deadline comes after this one. A store: no
+        // other thread changes the word of a free slot.
         self.word.store(armed.0, order);
         armed.generation()
     }
@@ -279,7 +286,9 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
     fn end(&self, generation: u32, taking: u64, success: Ordering) -> Option<Ended<A>> {
         let mut word = self.word();
         // As many rounds as other threads change the slot.
-        while word.is_pending(generation) || MUTATION == mutation::END_ANY_GENERATION && word.has_timer() {
+        while word.is_pending(generation)
+            || MUTATION == mutation::END_ANY_GENERATION && word.has_timer()
+        {
             let mut ended = word.ended().with(taking);
             if MUTATION == mutation::END_FORGETS_RESETTING {
                 ended = ended.without(RESETTING);
@@ -307,7 +316,8 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
     /// Without the lock: ends the timer of that generation. If there was one, `end_taking` is next.
     pub(super) fn cancel_apart(&self, generation: u32) -> Option<Ended<A>> {
         let taking = if MUTATION == mutation::TAKING_UNMARKED { 0 } else { TAKING };
-        // Ordering: Acquire pairs with the Release of `arm`, `replace` and `return_spare`; makes the cells visible.
+        // Ordering: Acquire pairs with the Release of `arm`, `replace` and `return_spare`; makes
+        // the cells visible.
         self.end(generation, taking, Acquire)
     }
 
@@ -327,25 +337,29 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         Some(Ended { action, spare: None, is_free: ended.is_free() })
     }
 
-    /// Under the lock, `Tick`: takes the spare of a settled timer, unless the word has changed. The tick is `None` if there is no spare:
-    /// the thread that took the last one has not returned it.
+    /// Under the lock, `Tick`: takes the spare of a settled timer, unless the word has changed. The
+    /// tick is `None` if there is no spare: the thread that took the last one has not returned it.
     pub(super) fn tick(&self, _lock: &Ledger, word: Word) -> Option<Option<(Tick, A)>> {
         if !word.has(SPARE) && MUTATION != mutation::TICK_WITHOUT_SPARE {
             return Some(None);
         }
         let ticking = word.without(SPARE);
-        // Ordering: Release pairs with the Acquire of `begin_reset`; its deadline is not the one that was read before this.
+        // Ordering: Release pairs with the Acquire of `begin_reset`; its deadline is not the one
+        // that was read before this.
         self.swap(word, ticking, Release).ok()?;
         // SAFETY: [cells] this thread cleared SPARE.
         let action = unsafe { self.take(1 - word.current()) };
         Some(Some((Tick(ticking), action)))
     }
 
-    /// Under the lock, `Return`: puts the spare of a tick back. Refused if the timer has ended, or has another action.
+    /// Under the lock, `Return`: puts the spare of a tick back. Refused if the timer has ended, or
+    /// has another action.
     pub(super) fn return_spare(&self, _lock: &Ledger, tick: Tick, spare: A) -> Result<(), A> {
         let is_its = |word: Word| {
-            let is_timer = word.is_pending(tick.0.generation()) || MUTATION == mutation::RETURN_ANY_GENERATION;
-            let is_edition = (word.0 ^ tick.0.0) & EDITION == 0 || MUTATION == mutation::RETURN_ANY_EDITION;
+            let is_timer =
+                word.is_pending(tick.0.generation()) || MUTATION == mutation::RETURN_ANY_GENERATION;
+            let is_edition =
+                (word.0 ^ tick.0.0) & EDITION == 0 || MUTATION == mutation::RETURN_ANY_EDITION;
             is_timer && is_edition && !word.has(SPARE)
         };
         let mut word = self.word();
@@ -432,7 +446,8 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         Replaced { action, rest: [Some(spare), old_spare] }
     }
 
-    /// Without the lock, `Begin`: claims the deadline of the timer of that generation. If that succeeds, `end_reset` is next.
+    /// Without the lock, `Begin`: claims the deadline of the timer of that generation. If that
+    /// succeeds, `end_reset` is next.
     pub(super) fn begin_reset(&self, generation: u32) -> Begun {
         let mut word = self.word();
         loop {
@@ -453,10 +468,11 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
         }
     }
 
-    /// Without the lock: stores the deadline, and leaves. Says whether the caller must push the slot.
+    /// Without the lock: stores the deadline, and leaves. Says whether the caller must push the
+    /// slot.
     pub(super) fn end_reset(&self, when: u64) -> bool {
-        // Relaxed: released by `leave`. A swap, though the old value is of no use: that a store cannot come between the halves of
-        // `advance` is true, but loom does not know.
+        // Relaxed: released by `leave`. A swap, though the old value is of no use: that a store
+        // cannot come between the halves of `advance` is true, but loom does not know.
         self.when.swap(when, Relaxed);
         self.leave(RESETTING)
     }
@@ -470,7 +486,8 @@ impl<A, const MUTATION: u8> Slot<A, MUTATION> {
     fn leave(&self, flag: u64) -> bool {
         let order = if MUTATION == mutation::LEAVE_RELAXED { Relaxed } else { Release };
         let mut word = self.word();
-        // Ordering: Release pairs with the Acquire of `unqueue`; makes the deadline visible, or the cells free to be filled.
+        // Ordering: Release pairs with the Acquire of `unqueue`; makes the deadline visible, or the
+        // cells free to be filled.
         while let Err(now) = self.swap(word, word.without(flag).with(QUEUED), order) {
             word = now;
         }
@@ -527,7 +544,8 @@ impl<A, const MUTATION: u8> Table<A, MUTATION> {
         Self { pages: (0..pages).map(|_| OnceLock::new()).collect(), generation }
     }
 
-    /// Makes this slot, and all others of its page, if they are not there. Returns how many there are then.
+    /// Makes this slot, and all others of its page, if they are not there. Returns how many there
+    /// are then.
     pub(super) fn make(&self, number: u32) -> usize {
         let page = number as usize / (ROW * PAGE);
         self.pages[page].get_or_init(|| {
@@ -550,12 +568,14 @@ impl<A, const MUTATION: u8> Table<A, MUTATION> {
 
 impl<A, const MUTATION: u8> Drop for Table<A, MUTATION> {
     fn drop(&mut self) {
-        let rows = self.pages.iter_mut().filter_map(OnceLock::get_mut).flat_map(|page| page.iter_mut());
+        let rows =
+            self.pages.iter_mut().filter_map(OnceLock::get_mut).flat_map(|page| page.iter_mut());
         Rest(rows.flat_map(|row| &mut row.0).flat_map(Slot::take_rest)).drop_each();
     }
 }
 
-/// The actions that a dropped table still holds. If the `Drop` of one panics, the others are dropped all the same.
+/// The actions that a dropped table still holds. If the `Drop` of one panics, the others are
+/// dropped all the same.
 struct Rest<I: Iterator>(I);
 
 impl<I: Iterator> Rest<I> {

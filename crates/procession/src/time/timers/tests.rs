@@ -1,6 +1,7 @@
-//! Goal: the seven operations do what the module documentation says, at the ends of every range, whatever the actions do, and with
-//! as well as without the lock. Method: behaviours one by one; random sequences of operations against a list; and four threads whose
-//! books must balance in the end. A thread that holds the lock itself makes its own operations take the way without it.
+//! Goal: the seven operations do what the module documentation says, at the ends of every range,
+//! whatever the actions do, and with as well as without the lock. Method: behaviours one by one;
+//! random sequences of operations against a list; and four threads whose books must balance in the
+//! end. A thread that holds the lock itself makes its own operations take the way without it.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU64;
@@ -48,7 +49,8 @@ impl<A: Clone> Timers<A> {
     fn assert_sound(&self) {
         let ledger = self.lock();
         ledger.heap.assert_sound();
-        let pending = (0..ledger.made).filter(|&number| self.slot(number).word().has_timer()).count();
+        let pending =
+            (0..ledger.made).filter(|&number| self.slot(number).word().has_timer()).count();
         drop(ledger);
         assert_eq!(self.counts().pending, pending as u64, "what is counted as pending is pending");
     }
@@ -166,7 +168,12 @@ fn a_stale_id_does_nothing() {
     // Their slots have other timers by now.
     timers.once(3, 'c');
     timers.once(4, 'd');
-    for id in [fired, deleted, TimerId { slot: LIMIT - 1, generation: 0 }, TimerId { slot: u32::MAX, generation: 0 }] {
+    for id in [
+        fired,
+        deleted,
+        TimerId { slot: LIMIT - 1, generation: 0 },
+        TimerId { slot: u32::MAX, generation: 0 },
+    ] {
         for _ in 0..2 {
             assert_eq!(timers.delete(id), None);
             assert_eq!(timers.reset(id, 0), None);
@@ -257,7 +264,11 @@ fn a_periodic_timer_ends_with_time() {
     assert_eq!(timers.fired(u64::MAX - 2), ['a']);
     assert_eq!(timers.next(), u64::MAX / 2 * 2 + 1 - u64::from(u64::MAX / 2 * 2 == u64::MAX));
     let late = timers.periodic(u64::MAX - 1, 1, 'b');
-    assert_eq!(timers.fired(u64::MAX), ['b'], "the next tick would be at u64::MAX, which never comes");
+    assert_eq!(
+        timers.fired(u64::MAX),
+        ['b'],
+        "the next tick would be at u64::MAX, which never comes"
+    );
     assert_eq!(timers.fired(u64::MAX), []);
     assert_eq!((timers.delete(id), timers.delete(late)), (Some('a'), Some('b')));
 }
@@ -314,7 +325,11 @@ fn without_the_lock_a_delete_decides_at_once() {
         assert_eq!(timers.delete(once), Some('a'));
         assert_eq!(timers.delete(ticking), Some('b'));
         assert_eq!(timers.delete(once), None);
-        assert_eq!(timers.run(5, &mut |_| panic!("deleted")), Ran { fired: 0, more: true }, "another has the lock");
+        assert_eq!(
+            timers.run(5, &mut |_| panic!("deleted")),
+            Ran { fired: 0, more: true },
+            "another has the lock"
+        );
     });
     assert_eq!(timers.next(), 5, "the heap is put right later");
     assert_eq!(timers.adjust(), 2);
@@ -464,7 +479,8 @@ fn actions_may_use_the_timers_that_hold_them() {
     let idle = |other| Reentrant { timers: Weak::new(), other, calls: Rc::clone(&calls) };
     let other = timers.once(1000, idle(nobody));
     let action = || Reentrant { timers: Rc::downgrade(&timers), other, calls: Rc::clone(&calls) };
-    // Clone in `add` and `run`; Drop of a refused action, of a fired one, of a replaced one and of spares.
+    // Clone in `add` and `run`; Drop of a refused action, of a fired one, of a replaced one and of
+    // spares.
     let id = timers.periodic(1, 1, action());
     let ran = timers.run(1, &mut |action| {
         assert_eq!(timers.fired(1).len(), 0, "firing again while firing finds nothing due");
@@ -617,7 +633,10 @@ impl List {
     }
 
     fn first(&mut self) -> Option<&mut Expected> {
-        self.timers.iter_mut().filter(|timer| timer.is_pending && timer.when != NEVER).min_by_key(|timer| timer.when)
+        self.timers
+            .iter_mut()
+            .filter(|timer| timer.is_pending && timer.when != NEVER)
+            .min_by_key(|timer| timer.when)
     }
 
     /// Until when something could be due.
@@ -635,7 +654,11 @@ impl List {
             first.is_pending = first.period != 0;
             while first.is_pending && first.when <= now && first.when != NEVER {
                 // By the formula where counting would take too long.
-                let periods = if now - first.when > 10_000 { 1 + (now - first.when) / first.period } else { 1 };
+                let periods = if now - first.when > 10_000 {
+                    1 + (now - first.when) / first.period
+                } else {
+                    1
+                };
                 first.when = first.when.saturating_add(first.period.saturating_mul(periods));
             }
         }
@@ -653,20 +676,29 @@ fn follows_the_list(ops: &[Op], created: u32) {
         match *op {
             Op::Add { after, period } => {
                 let when = list.now.saturating_add(after);
-                let id = timers.add(when, every(period), action(actions)).expect("within the limit").id;
+                let id =
+                    timers.add(when, every(period), action(actions)).expect("within the limit").id;
                 list.timers.push(Expected { id, when, period, action: actions, is_pending: true });
                 actions += 1;
             }
             Op::Delete { which, locked } => {
                 let Some(timer) = list.pick(which) else { continue };
-                let deleted = if locked { timers.delete(timer.id) } else { timers.delete_apart(timer.id) };
-                assert_eq!(deleted.map(|action| action.0), timer.is_pending.then_some(timer.action));
+                let deleted =
+                    if locked { timers.delete(timer.id) } else { timers.delete_apart(timer.id) };
+                assert_eq!(
+                    deleted.map(|action| action.0),
+                    timer.is_pending.then_some(timer.action)
+                );
                 timer.is_pending = false;
             }
             Op::Reset { which, after, locked } => {
                 let when = list.now.saturating_add(after);
                 let Some(timer) = list.pick(which) else { continue };
-                let reset = if locked { timers.reset(timer.id, when) } else { timers.reset_apart(timer.id, when) };
+                let reset = if locked {
+                    timers.reset(timer.id, when)
+                } else {
+                    timers.reset_apart(timer.id, when)
+                };
                 assert_eq!(reset.is_some(), timer.is_pending);
                 timer.when = when;
             }
@@ -759,8 +791,8 @@ struct Record {
     deleted: AtomicU64,
 }
 
-/// Four threads add, reset, delete and fire the timers of one heap; each timer is reset by the thread that added it only, which
-/// therefore knows its deadline, and deleted by any.
+/// Four threads add, reset, delete and fire the timers of one heap; each timer is reset by the
+/// thread that added it only, which therefore knows its deadline, and deleted by any.
 #[test]
 fn four_threads_lose_and_double_nothing() {
     const ROUNDS: u64 = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
@@ -836,7 +868,10 @@ fn four_threads_lose_and_double_nothing() {
     timers.adjust();
     timers.assert_sound();
     let end = NEVER - 1;
-    while timers.run(end, &mut |record| assert_eq!(record.fired.swap(end, SeqCst), 0, "fired twice")).more {}
+    while timers
+        .run(end, &mut |record| assert_eq!(record.fired.swap(end, SeqCst), 0, "fired twice"))
+        .more
+    {}
 
     let deleted = records.iter().filter(|record| record.deleted.load(SeqCst) == 1).count() as u64;
     for record in &records {
@@ -845,10 +880,14 @@ fn four_threads_lose_and_double_nothing() {
         assert!(fired == 0 || fired >= record.not_before.load(SeqCst), "early: {record:?}");
     }
     let armed = records.len() as u64;
-    assert_eq!(timers.counts(), Counts { armed, fired: armed - deleted, ticks: 0, cancelled: deleted, pending: 0 });
+    assert_eq!(
+        timers.counts(),
+        Counts { armed, fired: armed - deleted, ticks: 0, cancelled: deleted, pending: 0 }
+    );
 }
 
-/// Two threads fire periodic timers while a third replaces and deletes them: each tick has the action that its timer has then.
+/// Two threads fire periodic timers while a third replaces and deletes them: each tick has the
+/// action that its timer has then.
 #[test]
 fn ticks_and_replacements_do_not_mix() {
     const ROUNDS: u64 = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
@@ -875,22 +914,36 @@ fn ticks_and_replacements_do_not_mix() {
             0 => ids.push(timers.periodic(now, 1 + round % 7, Arc::clone(&alive))),
             1 => {
                 let id = ids[round as usize % ids.len()];
-                assert!(timers.modify(id, now + 1, every(2), Arc::clone(&alive)).is_ok(), "it does not end by itself");
+                assert!(
+                    timers.modify(id, now + 1, every(2), Arc::clone(&alive)).is_ok(),
+                    "it does not end by itself"
+                );
             }
-            2 => assert!(timers.reset(ids[round as usize % ids.len()], now + 2).is_some(), "it does not end by itself"),
+            2 => assert!(
+                timers.reset(ids[round as usize % ids.len()], now + 2).is_some(),
+                "it does not end by itself"
+            ),
             _ if ids.len() > 20 => {
                 let which = round as usize % ids.len();
-                assert!(timers.delete(ids.swap_remove(which)).is_some(), "it does not end by itself");
+                assert!(
+                    timers.delete(ids.swap_remove(which)).is_some(),
+                    "it does not end by itself"
+                );
             }
             _ => {}
         }
     }
     clock.store(NEVER, SeqCst);
-    let ticks: u64 = runners.into_iter().map(|runner| runner.join().expect("no thread panics")).sum();
+    let ticks: u64 =
+        runners.into_iter().map(|runner| runner.join().expect("no thread panics")).sum();
     timers.adjust();
     timers.assert_sound();
     let counts = timers.counts();
     assert_eq!(counts.ticks, ticks);
     assert_eq!(counts.pending, ids.borrow().len() as u64);
-    assert_eq!(Arc::strong_count(&alive) as u64, 1 + 2 * counts.pending, "each timer has its action and a spare");
+    assert_eq!(
+        Arc::strong_count(&alive) as u64,
+        1 + 2 * counts.pending,
+        "each timer has its action and a spare"
+    );
 }

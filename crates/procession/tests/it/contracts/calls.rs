@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use procession::{Address, Context, Exit, Reply, Scheduler, call_all, send_exit, sleep, spawn, timeout, yield_now};
+use procession::{
+    Address, Context, Exit, Reply, Scheduler, call_all, send_exit, sleep, spawn, timeout, yield_now,
+};
 
 use super::HOUR;
 use crate::scene::{assert_conserved, driven, threaded};
@@ -23,7 +25,8 @@ fn server(scheduler: &Scheduler, patience: Duration) -> Address<Question> {
 #[test]
 fn a_call_to_a_dying_process_ends_at_its_death() {
     let scheduler = driven();
-    // Called while the question is in the mailbox, in the process's hands, and with a process that it was passed on to.
+    // Called while the question is in the mailbox, in the process's hands, and with a process that
+    // it was passed on to.
     for place in 0..3 {
         let dies = scheduler.start(move |mut cx: Context<Question>| async move {
             if place == 0 {
@@ -47,10 +50,15 @@ fn a_call_to_a_dying_process_ends_at_its_death() {
             sleep(HOUR).await;
             send_exit(pid, Exit::failed("on purpose"));
         }));
-        let call = scheduler.spawn(async move { address.call(|reply| (1, reply), 24 * HOUR).await });
+        let call =
+            scheduler.spawn(async move { address.call(|reply| (1, reply), 24 * HOUR).await });
         let error = call.join().expect("it ends").expect_err("there is no reply");
         assert!(error.is_no_reply(), "place {place}");
-        assert_eq!(scheduler.now() - start, HOUR, "place {place}: at the death, not at the timeout");
+        assert_eq!(
+            scheduler.now() - start,
+            HOUR,
+            "place {place}: at the death, not at the timeout"
+        );
         assert_eq!(dies.join(), Err(Exit::failed("on purpose")));
     }
 }
@@ -129,15 +137,24 @@ fn replies_timeouts_and_deaths_race() {
                         }
                     });
                     let pid = server.pid();
-                    let killer = chance.bool().then(|| spawn(async move { send_exit(pid, Exit::failed("now")) }));
-                    let patience = if chance.bool() { HOUR } else { Duration::from_nanos(chance.u64(0..20_000)) };
+                    let killer = chance
+                        .bool()
+                        .then(|| spawn(async move { send_exit(pid, Exit::failed("now")) }));
+                    let patience = if chance.bool() {
+                        HOUR
+                    } else {
+                        Duration::from_nanos(chance.u64(0..20_000))
+                    };
                     match server.call(|reply| (n, reply), patience).await {
                         Ok(reply) => {
                             assert_eq!(reply, n + 1);
                             replied += 1;
                         }
                         Err(error) => {
-                            assert!(error.is_elapsed() || killer.is_some(), "nobody ended it: {error}");
+                            assert!(
+                                error.is_elapsed() || killer.is_some(),
+                                "nobody ended it: {error}"
+                            );
                             ended += 1;
                         }
                     }
@@ -172,7 +189,8 @@ fn a_call_to_many_reaches_all_though_the_first_do_not_answer() {
         drop(question);
     });
     servers.push(last.detach());
-    let caller = scheduler.spawn(async move { call_all(&servers, |reply| (0, reply), HOUR).await.len() });
+    let caller =
+        scheduler.spawn(async move { call_all(&servers, |reply| (0, reply), HOUR).await.len() });
     crate::scene::soon(&asks);
     scheduler.terminate(caller.pid().expect("it was taken"));
     assert!(caller.join().is_err());

@@ -4,9 +4,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::{
-    BlockingWork, Command, CommandError, CommandId, Completion, Context, Done, Event, Events, InitError, Parcel, Pid,
-    Process, Scheduler, SendParcel, SpawnProcess, Status, Value, WaitingFor, Yields, command, current_pid, perform,
-    spawn, timeout,
+    BlockingWork, Command, CommandError, CommandId, Completion, Context, Done, Event, Events,
+    InitError, Parcel, Pid, Process, Scheduler, SendParcel, SpawnProcess, Status, Value,
+    WaitingFor, Yields, command, current_pid, perform, spawn, timeout,
 };
 
 use super::HOUR;
@@ -53,8 +53,12 @@ fn a_command_has_types() {
     assert_eq!(even, Ok(4));
     assert_eq!(odd, Err(CommandError::Failed("3 is odd".into())));
     assert_eq!(panicked, Err(CommandError::Dropped));
-    assert!(matches!(wrong_input, Err(CommandError::WrongInput(wanted)) if wanted.ends_with("Half")));
-    assert!(matches!(wrong_output, Err(CommandError::WrongOutput(wanted)) if wanted.ends_with("String")));
+    assert!(
+        matches!(wrong_input, Err(CommandError::WrongInput(wanted)) if wanted.ends_with("Half"))
+    );
+    assert!(
+        matches!(wrong_output, Err(CommandError::WrongOutput(wanted)) if wanted.ends_with("String"))
+    );
 }
 
 #[test]
@@ -67,7 +71,11 @@ fn an_async_process_yields_commands_as_well() {
         let no_sleep = command(CommandId::SLEEP, "an hour").await.map(drop);
         (unknown, slept, no_sleep)
     });
-    let expected = (Err(CommandError::Unknown(CommandId(999))), Ok(true), Err(CommandError::WrongInput("Duration")));
+    let expected = (
+        Err(CommandError::Unknown(CommandId(999))),
+        Ok(true),
+        Err(CommandError::WrongInput("Duration")),
+    );
     assert_eq!(outcomes.join(), Ok(expected));
     assert_eq!(scheduler.now() - start, HOUR);
 }
@@ -75,18 +83,24 @@ fn an_async_process_yields_commands_as_well() {
 #[test]
 fn who_waits_for_a_command_is_told_from_any_thread() {
     let (given, gives) = mpsc::channel::<Completion>();
-    let builder = Scheduler::builder().width(1).handler(CommandId::FIRST_FREE, move |_: Value, completion| {
-        given.send(completion).expect("the test listens");
-    });
+    let builder = Scheduler::builder().width(1).handler(
+        CommandId::FIRST_FREE,
+        move |_: Value, completion| {
+            given.send(completion).expect("the test listens");
+        },
+    );
     let scheduler = builder.build().expect("the system has threads");
-    let waits = scheduler.spawn(async { command(CommandId::FIRST_FREE, ()).await.map(|value| value.downcast::<u8>()) });
+    let waits = scheduler.spawn(async {
+        command(CommandId::FIRST_FREE, ()).await.map(|value| value.downcast::<u8>())
+    });
     let completion = soon(&gives);
     std::thread::scope(|scope| scope.spawn(move || completion.complete(Ok(Box::new(7_u8)))).join())
         .expect("it does not panic");
     assert_eq!(*waits.join().expect("it ends").expect("it completes").expect("it is a number"), 7);
     // Given up, its completion is for nobody; dropped, it is an error.
-    let gives_up =
-        scheduler.spawn(async { timeout(Duration::from_micros(1), command(CommandId::FIRST_FREE, ())).await.is_err() });
+    let gives_up = scheduler.spawn(async {
+        timeout(Duration::from_micros(1), command(CommandId::FIRST_FREE, ())).await.is_err()
+    });
     assert_eq!(gives_up.join(), Ok(true));
     soon(&gives).complete(Ok(Box::new(())));
     let dropped = scheduler.spawn(async { command(CommandId::FIRST_FREE, ()).await.map(drop) });
@@ -126,7 +140,11 @@ impl Process for Batch {
                 self.left -= 1;
             }
         }
-        Ok(if self.left == 0 { Status::Done(self.sum) } else { Status::Wait(WaitingFor::Completions) })
+        Ok(if self.left == 0 {
+            Status::Done(self.sum)
+        } else {
+            Status::Wait(WaitingFor::Completions)
+        })
     }
 }
 
@@ -136,10 +154,16 @@ fn many_commands_are_out_at_once_and_complete_in_any_order() {
     for inline in [true, false] {
         let (later, laters) = mpsc::channel::<(Half, Done<Half>)>();
         let builder = Scheduler::builder().width(2).command(move |half: Half, done: Done<Half>| {
-            if inline { halve(half, done) } else { later.send((half, done)).expect("the test listens") }
+            if inline {
+                halve(half, done)
+            } else {
+                later.send((half, done)).expect("the test listens")
+            }
         });
         let scheduler = builder.build().expect("the system has threads");
-        let batch = scheduler.spawn_process(Batch { left: 0, sum: 0 }, "", Box::new(())).expect("it takes any");
+        let batch = scheduler
+            .spawn_process(Batch { left: 0, sum: 0 }, "", Box::new(()))
+            .expect("it takes any");
         if !inline {
             let mut all: Vec<_> = (0..BATCH).map(|_| soon(&laters)).collect();
             while let Some((half, done)) = all.pop() {
@@ -160,7 +184,8 @@ fn sending_and_starting_are_commands() {
         let back = wrong.expect_err("it receives numbers");
         assert!(back.message.is::<&str>());
         assert!(perform(SendParcel(Parcel::new(pid, 7_u32))).await.expect("it is served").is_ok());
-        let started: Option<Pid> = perform(SpawnProcess::new(|| spawn(async {}).pid())).await.expect("it is served");
+        let started: Option<Pid> =
+            perform(SpawnProcess::new(|| spawn(async {}).pid())).await.expect("it is served");
         started.is_some() && started != current_pid()
     });
     assert_eq!(outcome.join(), Ok(true));
@@ -173,12 +198,14 @@ fn sending_and_starting_are_commands() {
 fn blocking_work_is_a_command() {
     let scheduler = threaded(1);
     let (release, released) = mpsc::channel();
-    let waits = scheduler.spawn(async move { perform(BlockingWork::new(move || released.recv())).await });
+    let waits =
+        scheduler.spawn(async move { perform(BlockingWork::new(move || released.recv())).await });
     // Its worker is free meanwhile.
     assert_eq!(scheduler.spawn(async { 1 }).join(), Ok(1));
     release.send(7).expect("it waits");
     assert_eq!(waits.join(), Ok(Ok(Ok(7))));
-    let panics = scheduler.spawn(async { perform(BlockingWork::<()>::new(|| panic_quietly("in the cellar"))).await });
+    let panics = scheduler
+        .spawn(async { perform(BlockingWork::<()>::new(|| panic_quietly("in the cellar"))).await });
     let failed = CommandError::Failed("the process panicked: in the cellar".into());
     assert_eq!(panics.join(), Ok(Err(failed)));
     let wrong = scheduler.spawn(async { command(CommandId::BLOCKING, "text").await.map(drop) });
@@ -192,8 +219,10 @@ fn the_numbers_of_the_runtime_are_not_given_away() {
         const ID: CommandId = CommandId::SEND;
         type Output = ();
     }
-    let error =
-        Scheduler::builder().command(|_: Mine, done| done.send(Ok(()))).build().expect_err("it is the runtime's");
+    let error = Scheduler::builder()
+        .command(|_: Mine, done| done.send(Ok(())))
+        .build()
+        .expect_err("it is the runtime's");
     assert!(error.to_string().contains("command 2 has a handler"), "{error}");
 }
 
@@ -216,10 +245,12 @@ impl Drop for PanicsInDrop {
 #[test]
 fn a_completion_for_nobody_harms_nobody() {
     let (given, gives) = mpsc::channel::<Completion>();
-    let builder =
-        Scheduler::builder().width(1).test_clock().handler(CommandId::FIRST_FREE, move |_: Value, completion| {
+    let builder = Scheduler::builder().width(1).test_clock().handler(
+        CommandId::FIRST_FREE,
+        move |_: Value, completion| {
             given.send(completion).expect("the test listens");
-        });
+        },
+    );
     let scheduler = builder.build().expect("it starts no thread");
     let caller = scheduler.spawn(async { command(CommandId::FIRST_FREE, ()).await.map(drop) });
     let completion = scheduler.block_on(async move {
@@ -233,7 +264,10 @@ fn a_completion_for_nobody_harms_nobody() {
     scheduler.terminate(caller.pid().expect("it was taken"));
     assert!(caller.join().is_err());
     let late = std::panic::AssertUnwindSafe(|| completion.complete(Ok(Box::new(PanicsInDrop))));
-    assert!(std::panic::catch_unwind(late).is_ok(), "what nobody wants is dropped, and its panic ends there");
+    assert!(
+        std::panic::catch_unwind(late).is_ok(),
+        "what nobody wants is dropped, and its panic ends there"
+    );
     // The clock moves only when no completion is outstanding any more.
     assert_eq!(scheduler.spawn(procession::sleep(HOUR)).join(), Ok(()));
 }

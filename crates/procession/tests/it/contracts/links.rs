@@ -3,8 +3,8 @@
 use std::sync::{Arc, mpsc};
 
 use procession::{
-    Context, Event, Events, Exit, InitError, Pid, Process, Scheduler, SpawnOptions, Status, Value, WaitingFor, Yields,
-    exit, link, send, send_exit, spawn, start, timeout, unlink, yield_now,
+    Context, Event, Events, Exit, InitError, Pid, Process, Scheduler, SpawnOptions, Status, Value,
+    WaitingFor, Yields, exit, link, send, send_exit, spawn, start, timeout, unlink, yield_now,
 };
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -136,7 +136,9 @@ fn who_is_unlinked_is_told_nothing() {
 #[test]
 fn an_exit_signal_ends_who_does_not_trap_it() {
     let scheduler = driven();
-    for (signal, expected) in [(Exit::failed("go"), Err(Exit::failed("go"))), (Exit::Normal, Ok(()))] {
+    for (signal, expected) in
+        [(Exit::failed("go"), Err(Exit::failed("go"))), (Exit::Normal, Ok(()))]
+    {
         let victim = waits(&scheduler);
         scheduler.run_until_idle();
         assert!(send_exit(victim.pid().expect("it was taken"), signal));
@@ -274,7 +276,8 @@ fn links_to_processes_that_just_end_are_told_once() {
     assert_conserved(&scheduler);
 }
 
-/// A process that nobody else knows ends, and its result is dropped: what that leaves with the process is settled all the same.
+/// A process that nobody else knows ends, and its result is dropped: what that leaves with the
+/// process is settled all the same.
 #[test]
 fn what_a_dropped_result_leaves_with_its_process_is_settled() {
     struct Leaves {
@@ -332,10 +335,11 @@ fn a_scope_cancels_its_processes_when_it_ends() {
         let parent = scheduler.spawn(async move {
             for n in 0..3 {
                 let ended = ended.clone();
-                let child = SpawnOptions::new().scoped().start(move |mut cx: Context<()>| async move {
-                    cx.receive().await;
-                    ended.send(n).expect("the test listens");
-                });
+                let child =
+                    SpawnOptions::new().scoped().start(move |mut cx: Context<()>| async move {
+                        cx.receive().await;
+                        ended.send(n).expect("the test listens");
+                    });
                 drop(child);
             }
             // This one is nobody's.
@@ -355,8 +359,13 @@ fn a_scope_cancels_its_processes_when_it_ends() {
 #[test]
 fn what_needs_a_running_process_is_refused_without_one() {
     let scheduler: Scheduler = driven();
-    for options in [SpawnOptions::new().link(), SpawnOptions::new().monitor(), SpawnOptions::new().scoped()] {
-        let error = options.on(&scheduler).try_spawn(async { 7 }).expect_err("no process runs on this thread");
+    for options in
+        [SpawnOptions::new().link(), SpawnOptions::new().monitor(), SpawnOptions::new().scoped()]
+    {
+        let error = options
+            .on(&scheduler)
+            .try_spawn(async { 7 })
+            .expect_err("no process runs on this thread");
         assert!(error.to_string().contains("none runs here"), "{error}");
     }
     assert!(!link(waits(&scheduler).pid().expect("it was taken")));

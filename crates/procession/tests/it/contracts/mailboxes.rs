@@ -3,8 +3,8 @@
 use std::sync::{Arc, mpsc};
 
 use procession::{
-    CallError, Context, DeadCause, Event, Events, Exit, InitError, Process, Reply, Scheduler, SpawnOptions, Status,
-    Value, WaitingFor, WhenFull, Yields, sleep, yield_now,
+    CallError, Context, DeadCause, Event, Events, Exit, InitError, Process, Reply, Scheduler,
+    SpawnOptions, Status, Value, WaitingFor, WhenFull, Yields, sleep, yield_now,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
@@ -21,7 +21,8 @@ fn with_letters() -> (Scheduler, Letters) {
     let letters = Letters::default();
     let keeps = Arc::clone(&letters);
     let builder = Scheduler::builder().width(1).test_clock().on_dead_letter(move |letter| {
-        let number = letter.message.downcast_ref::<u32>().copied().expect("all messages are numbers");
+        let number =
+            letter.message.downcast_ref::<u32>().copied().expect("all messages are numbers");
         keeps.lock().expect("nobody panics").push((letter.cause, number));
     });
     (builder.build().expect("it starts no thread"), letters)
@@ -48,10 +49,11 @@ async fn collects(mut cx: Context<u32>) -> Vec<u32> {
 #[test]
 fn what_was_skipped_is_in_the_mailbox_still() {
     let scheduler = driven();
-    let child = bounded(&scheduler, 4, WhenFull::DropOldest).start(|mut cx: Context<u32>| async move {
-        assert_eq!(cx.receive_matching(|&n| n == 3).await, Some(3));
-        sleep(HOUR).await;
-    });
+    let child =
+        bounded(&scheduler, 4, WhenFull::DropOldest).start(|mut cx: Context<u32>| async move {
+            assert_eq!(cx.receive_matching(|&n| n == 3).await, Some(3));
+            sleep(HOUR).await;
+        });
     for n in 0..5 {
         child.send(n).expect("it lives");
     }
@@ -78,7 +80,10 @@ fn a_full_mailbox_does_what_its_policy_says() {
         let back: Vec<u32> = (0..5)
             .filter_map(|n| child.send(n).err())
             .map(|error| {
-                assert!(error.is_full() && error.to_string().ends_with("its mailbox is full"), "{error}");
+                assert!(
+                    error.is_full() && error.to_string().ends_with("its mailbox is full"),
+                    "{error}"
+                );
                 error.message
             })
             .collect();
@@ -87,8 +92,14 @@ fn a_full_mailbox_does_what_its_policy_says() {
         let snapshot = scheduler.snapshot();
         let mailbox = snapshot.processes[0].bounded.expect("it is bounded");
         assert_eq!((mailbox.capacity, mailbox.when_full, mailbox.waiting), (3, when_full, 0));
-        assert_eq!((mailbox.refused, mailbox.dropped), (refused.len() as u64 + 1, left_over.len() as u64));
-        assert_eq!((snapshot.processes[0].mailbox, snapshot.processes[0].mailbox_high_water), (3, 3));
+        assert_eq!(
+            (mailbox.refused, mailbox.dropped),
+            (refused.len() as u64 + 1, left_over.len() as u64)
+        );
+        assert_eq!(
+            (snapshot.processes[0].mailbox, snapshot.processes[0].mailbox_high_water),
+            (3, 3)
+        );
         assert_eq!(child.join(), Ok(received), "{when_full:?}");
         let expected: Vec<_> = left_over.into_iter().map(|n| (DeadCause::Full, n)).collect();
         assert_eq!(letters(&dead), expected);
@@ -153,7 +164,8 @@ fn who_gives_up_waiting_has_not_sent() {
 #[test]
 fn who_waits_gets_its_message_back_when_the_receiver_ends() {
     let scheduler = driven();
-    let child = bounded(&scheduler, 1, WhenFull::Wait).start(|_: Context<u32>| async move { sleep(HOUR).await });
+    let child = bounded(&scheduler, 1, WhenFull::Wait)
+        .start(|_: Context<u32>| async move { sleep(HOUR).await });
     child.send(0).expect("there is room");
     let address = child.address().clone();
     let waits = scheduler.spawn(async move { address.send_wait(1).await });
@@ -173,7 +185,8 @@ fn waiting_on_ones_own_full_mailbox_is_an_error() {
         own.send_wait(2).await.map_err(|error| (error.to_string(), error.message))
     });
     let pid = child.pid();
-    let text = format!("cannot wait for room in the mailbox of {pid}: it is the process's own, and full");
+    let text =
+        format!("cannot wait for room in the mailbox of {pid}: it is the process's own, and full");
     assert_eq!(child.join(), Ok(Err((text, 2))));
 }
 
@@ -191,7 +204,9 @@ fn threads_wait_for_room_as_well() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             let address = child.address().clone();
-            scope.spawn(move || (1..=EACH).for_each(|n| address.send_blocking(n).expect("it receives")));
+            scope.spawn(move || {
+                (1..=EACH).for_each(|n| address.send_blocking(n).expect("it receives"))
+            });
         }
     });
     assert_eq!(child.join(), Ok(3 * EACH * (EACH + 1) / 2));
@@ -253,7 +268,9 @@ impl Process for Sum {
 #[test]
 fn a_state_machine_has_a_bounded_mailbox_as_well() {
     let scheduler = threaded(2);
-    let sum = bounded(&scheduler, 8, WhenFull::Wait).spawn_process(Sum(0), "", Box::new(())).expect("it takes any");
+    let sum = bounded(&scheduler, 8, WhenFull::Wait)
+        .spawn_process(Sum(0), "", Box::new(()))
+        .expect("it takes any");
     let senders: Vec<_> = (0..4)
         .map(|_| {
             let address = sum.address().clone();
@@ -278,23 +295,30 @@ fn a_state_machine_has_a_bounded_mailbox_as_well() {
 #[test]
 fn a_mailbox_has_room_for_one_at_least() {
     let scheduler = driven();
-    let error = bounded(&scheduler, 0, WhenFull::Reject).try_start(collects).map(drop).expect_err("it is 0");
-    assert_eq!(error.to_string(), "cannot start a process: the capacity of its mailbox is 0, but must be at least 1");
+    let error = bounded(&scheduler, 0, WhenFull::Reject)
+        .try_start(collects)
+        .map(drop)
+        .expect_err("it is 0");
+    assert_eq!(
+        error.to_string(),
+        "cannot start a process: the capacity of its mailbox is 0, but must be at least 1"
+    );
 }
 
 #[test]
 fn a_call_waits_for_room_or_is_refused() {
     let scheduler = driven();
     for when_full in [WhenFull::Wait, WhenFull::Reject] {
-        let server = bounded(&scheduler, 1, when_full).start(|mut cx: Context<Reply<u32>>| async move {
-            sleep(HOUR).await;
-            let mut served = 0;
-            while let Ok(Some(reply)) = cx.receive_timeout(HOUR).await {
-                served += 1;
-                reply.send(served);
-            }
-            served
-        });
+        let server =
+            bounded(&scheduler, 1, when_full).start(|mut cx: Context<Reply<u32>>| async move {
+                sleep(HOUR).await;
+                let mut served = 0;
+                while let Ok(Some(reply)) = cx.receive_timeout(HOUR).await {
+                    served += 1;
+                    reply.send(served);
+                }
+                served
+            });
         let calls: Vec<_> = (0..3)
             .map(|_| {
                 let address = server.address().clone();
@@ -302,8 +326,9 @@ fn a_call_waits_for_room_or_is_refused() {
             })
             .collect();
         let answers: Vec<_> = calls.into_iter().map(|call| call.join().expect("it ends")).collect();
-        let refused =
-            answers.iter().filter(|answer| matches!(answer, Err(CallError::Refused(error)) if error.is_full()));
+        let refused = answers
+            .iter()
+            .filter(|answer| matches!(answer, Err(CallError::Refused(error)) if error.is_full()));
         let expected = if when_full == WhenFull::Wait { 3 } else { 1 };
         assert_eq!(refused.count(), 3 - expected as usize);
         assert_eq!(server.join(), Ok(expected));
@@ -380,7 +405,8 @@ fn messages_that_a_state_machine_was_not_handed_are_dead_letters() {
     let (scheduler, dead) = with_letters();
     let watched = super::waits(&scheduler);
     let pid = watched.pid().expect("it was taken");
-    let machine = SpawnOptions::new().on(&scheduler).spawn_process(KeepsMessages(pid), "", Box::new(()));
+    let machine =
+        SpawnOptions::new().on(&scheduler).spawn_process(KeepsMessages(pid), "", Box::new(()));
     let machine = machine.expect("it starts");
     // Half an hour later the machine has looked into its mailbox, and waits on.
     let address = machine.address().clone();

@@ -1,8 +1,11 @@
-//! Answers of monitors that are looked for behind what was in the mailbox when the monitor was made.
+//! Answers of monitors that are looked for behind what was in the mailbox when the monitor was
+//! made.
 
 use std::collections::VecDeque;
 
-use procession::{Context, Down, Event, Exit, Handle, MonitorRef, Pid, send_exit, spawn, timeout, yield_now};
+use procession::{
+    Context, Down, Event, Exit, Handle, MonitorRef, Pid, send_exit, spawn, timeout, yield_now,
+};
 use proptest::prelude::*;
 
 use super::HOUR;
@@ -10,13 +13,16 @@ use crate::scene::{assert_conserved, driven};
 
 /// The answer of a monitor, which comes or has come.
 async fn down(cx: &mut Context<u32>, monitor: MonitorRef) -> Down {
-    let down = timeout(HOUR, cx.down(monitor)).await.expect("it is answered").expect("it is not cancelled");
+    let down = timeout(HOUR, cx.down(monitor))
+        .await
+        .expect("it is answered")
+        .expect("it is not cancelled");
     assert_eq!(down.monitor, monitor);
     down
 }
 
-/// Goal: the wait for an answer costs nothing for each message that was there before. Method: steps are
-/// counted, since each look at a message is charged.
+/// Goal: the wait for an answer costs nothing for each message that was there before. Method: steps
+/// are counted, since each look at a message is charged.
 #[test]
 fn messages_before_a_monitor_are_not_looked_at_for_its_answer() {
     const BACKLOG: u32 = 100_000;
@@ -29,7 +35,8 @@ fn messages_before_a_monitor_are_not_looked_at_for_its_answer() {
             }
             yield_now().await;
             let steps = || {
-                let own = looked.snapshot().processes.into_iter().find(|process| process.pid == cx.pid());
+                let own =
+                    looked.snapshot().processes.into_iter().find(|process| process.pid == cx.pid());
                 own.expect("it runs").steps
             };
             let before = steps();
@@ -37,7 +44,8 @@ fn messages_before_a_monitor_are_not_looked_at_for_its_answer() {
             let monitor = cx.monitor(child.pid().expect("it was taken"));
             drop(child);
             assert_eq!(down(&mut cx, monitor).await.exit, Exit::Normal);
-            let own = looked.snapshot().processes.into_iter().find(|process| process.pid == cx.pid());
+            let own =
+                looked.snapshot().processes.into_iter().find(|process| process.pid == cx.pid());
             let taken = own.expect("it runs").steps - before;
             for n in 0..backlog {
                 assert_eq!(cx.receive().await, Some(n), "the order of the rest stays");
@@ -72,8 +80,8 @@ fn an_answer_that_comes_at_once_is_behind_the_mark() {
     assert_conserved(&scheduler);
 }
 
-/// Goal: a receive finds what is behind the mark as soon as all before it was received. Method: just
-/// that much is received by another kind of receive.
+/// Goal: a receive finds what is behind the mark as soon as all before it was received. Method:
+/// just that much is received by another kind of receive.
 #[test]
 fn a_receive_with_a_filter_goes_on_behind_the_mark() {
     const BEFORE: u32 = 1000;
@@ -162,7 +170,8 @@ impl Scene {
     }
 
     fn answers(&self) -> Vec<MonitorRef> {
-        let answer = |item: &Item| if let Item::Down(monitor) = item { Some(*monitor) } else { None };
+        let answer =
+            |item: &Item| if let Item::Down(monitor) = item { Some(*monitor) } else { None };
         self.mailbox.iter().filter_map(answer).collect()
     }
 
@@ -198,9 +207,13 @@ impl Scene {
                 }
             }
             Act::DownInVain(number) => {
-                let live: &mut Vec<_> = &mut self.live.iter().map(|(monitor, _)| *monitor).collect();
+                let live: &mut Vec<_> =
+                    &mut self.live.iter().map(|(monitor, _)| *monitor).collect();
                 if let Some(monitor) = choose(live, number) {
-                    assert!(timeout(HOUR, self.cx.down(monitor)).await.is_err(), "it is not answered");
+                    assert!(
+                        timeout(HOUR, self.cx.down(monitor)).await.is_err(),
+                        "it is not answered"
+                    );
                 }
             }
             Act::Demonitor(number) => {
@@ -214,21 +227,28 @@ impl Scene {
             }
             Act::Receive(count) => {
                 for _ in 0..count {
-                    let Some(expected) = self.take(|item| matches!(item, Item::Message(_))) else { break };
+                    let Some(expected) = self.take(|item| matches!(item, Item::Message(_))) else {
+                        break;
+                    };
                     let received = timeout(HOUR, self.cx.receive()).await.expect("it is there");
                     assert_eq!(received.map(Item::Message), Some(expected));
                 }
             }
             Act::ReceiveMatching(of) => {
                 let is_wanted = |n: &u32| n.is_multiple_of(u32::from(of));
-                if let Some(expected) = self.take(|item| matches!(item, Item::Message(n) if is_wanted(n))) {
-                    let received = timeout(HOUR, self.cx.receive_matching(is_wanted)).await.expect("it is there");
+                if let Some(expected) =
+                    self.take(|item| matches!(item, Item::Message(n) if is_wanted(n)))
+                {
+                    let received = timeout(HOUR, self.cx.receive_matching(is_wanted))
+                        .await
+                        .expect("it is there");
                     assert_eq!(received.map(Item::Message), Some(expected));
                 }
             }
             Act::ReceiveEvent => {
                 if let Some(expected) = self.mailbox.pop_front() {
-                    let received = timeout(HOUR, self.cx.receive_event()).await.expect("it is there");
+                    let received =
+                        timeout(HOUR, self.cx.receive_event()).await.expect("it is there");
                     assert_eq!(item(received), Some(expected));
                 }
             }

@@ -18,7 +18,8 @@ fn every_end_is_told() {
                 end();
             });
             let pid = child.pid().expect("it was taken");
-            let monitors = [child.monitor_ref().expect("it was asked for"), cx.monitor(pid), cx.monitor(pid)];
+            let monitors =
+                [child.monitor_ref().expect("it was asked for"), cx.monitor(pid), cx.monitor(pid)];
             drop(child);
             assert!(monitors[0] != monitors[1] && monitors[1] != monitors[2], "each by itself");
             let mut told = Vec::new();
@@ -123,15 +124,18 @@ fn every_end_of_200_000_killed_at_once_is_told_and_nobody_is_left() {
     let kills = scheduler.clone();
     let watcher = scheduler.start(move |mut cx: Context<()>| async move {
         let spawn = || SpawnOptions::new().monitor().spawn(std::future::pending::<()>());
-        let victim =
-            |child: Handle<()>| (child.monitor_ref().expect("it was asked for"), child.pid().expect("there is room"));
+        let victim = |child: Handle<()>| {
+            (child.monitor_ref().expect("it was asked for"), child.pid().expect("there is room"))
+        };
         let victims: Vec<_> = (0..VICTIMS).map(|_| victim(spawn())).collect();
         for &(_, pid) in &victims {
             kills.terminate(pid);
         }
         let mut downs = Vec::with_capacity(VICTIMS);
         for _ in 0..VICTIMS {
-            let Some(Event::Down(down)) = cx.receive_event().await else { panic!("nothing else is told") };
+            let Some(Event::Down(down)) = cx.receive_event().await else {
+                panic!("nothing else is told")
+            };
             assert_eq!(down.exit, Exit::Killed);
             downs.push((down.monitor, down.pid));
         }
@@ -193,12 +197,21 @@ fn many_ends_at_once_are_all_told() {
     let (started, starts) = mpsc::channel();
     let watcher = scheduler.start(move |mut cx: Context<()>| async move {
         let children: Vec<_> = (0..WATCHED)
-            .map(|_| SpawnOptions::new().monitor().start(|mut cx: Context<()>| async move { cx.receive().await }))
+            .map(|_| {
+                SpawnOptions::new()
+                    .monitor()
+                    .start(|mut cx: Context<()>| async move { cx.receive().await })
+            })
             .collect();
-        started.send(children.iter().map(|child| child.pid()).collect::<Vec<_>>()).expect("the test listens");
+        started
+            .send(children.iter().map(|child| child.pid()).collect::<Vec<_>>())
+            .expect("the test listens");
         let mut killed = 0;
         for child in &children {
-            let down = cx.down(child.monitor_ref().expect("it was asked for")).await.expect("it is not cancelled");
+            let down = cx
+                .down(child.monitor_ref().expect("it was asked for"))
+                .await
+                .expect("it is not cancelled");
             killed += usize::from(down.exit == Exit::Killed);
         }
         killed

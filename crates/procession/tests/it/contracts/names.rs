@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use procession::{Context, Named, RegisterError, Reply, SpawnOptions, register, start, whereis, yield_now};
+use procession::{
+    Context, Named, RegisterError, Reply, SpawnOptions, register, start, whereis, yield_now,
+};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::thread;
@@ -22,7 +24,10 @@ fn a_name_has_one_owner_and_a_process_one_name() {
         assert_eq!(scheduler.register("a", pid), Err(taken));
     }
     let second = scheduler.register("b", one).expect_err("it has a name");
-    assert_eq!(second.to_string(), format!("cannot register {one} as \"b\": it has a name already"));
+    assert_eq!(
+        second.to_string(),
+        format!("cannot register {one} as \"b\": it has a name already")
+    );
     assert_eq!(scheduler.whereis("b"), None, "the refused name is free");
     assert_eq!(scheduler.register("b", two), Ok(()));
     assert_eq!(scheduler.unregister("a"), Some(one));
@@ -46,12 +51,13 @@ fn a_name_is_free_when_its_end_is_told() {
     let keeper = scheduler.start(|mut cx: Context<()>| async move {
         cx.trap_exits(true);
         for round in 0..500 {
-            let child = SpawnOptions::new().monitor().link().start(move |mut cx: Context<()>| async move {
-                cx.receive().await;
-                if round % 2 == 0 {
-                    panic_quietly("as it happens");
-                }
-            });
+            let child =
+                SpawnOptions::new().monitor().link().start(move |mut cx: Context<()>| async move {
+                    cx.receive().await;
+                    if round % 2 == 0 {
+                        panic_quietly("as it happens");
+                    }
+                });
             register("worker", child.pid()).expect("whoever had it has ended");
             child.send(()).expect("it waits");
             if round % 3 == 0 {
@@ -110,7 +116,9 @@ fn a_named_address_survives_a_restart() {
         named.send(Cache::Break).expect("it is there");
         assert!(child.join().expect_err("it breaks").is_panic());
     }
-    assert!(scheduler.block_on(named.call(Cache::Get, HOUR)).expect_err("there is none").is_refused());
+    assert!(
+        scheduler.block_on(named.call(Cache::Get, HOUR)).expect_err("there is none").is_refused()
+    );
     // Another type under the same name is refused.
     let other = scheduler.start(|mut cx: Context<u8>| async move { cx.receive().await });
     scheduler.register("cache", other.pid()).expect("the name is free");
@@ -153,7 +161,9 @@ fn a_name_that_is_freed_as_it_is_registered_leaves_nothing_with_its_process() {
             while scheduler.whereis("a").is_some() {
                 thread::yield_now();
             }
-            registered && scheduler.register("b", pid).is_ok() && scheduler.unregister("b") == Some(pid)
+            registered
+                && scheduler.register("b", pid).is_ok()
+                && scheduler.unregister("b") == Some(pid)
         });
         stops.store(true, Relaxed);
         free_again

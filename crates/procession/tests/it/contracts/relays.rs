@@ -22,7 +22,12 @@ impl Relay for Notes {
 #[test]
 fn what_is_not_local_goes_to_the_relay() {
     let notes = Notes::default();
-    let here = Scheduler::builder().width(1).test_clock().relay(notes.clone()).build().expect("it starts no thread");
+    let here = Scheduler::builder()
+        .width(1)
+        .test_clock()
+        .relay(notes.clone())
+        .build()
+        .expect("it starts no thread");
     let there = threaded(1);
     let local = here.start(|mut cx: Context<u32>| async move { cx.receive().await });
     let (told, tells) = mpsc::channel();
@@ -34,7 +39,11 @@ fn what_is_not_local_goes_to_the_relay() {
         assert_eq!(send(other, 2_u32), Ok(()));
         assert_eq!(send(far, 3_u32), Ok(()));
         let back = send(other, "text").expect_err("it receives numbers");
-        assert!(back.is_not_relayed() && back.to_string().ends_with("the relay did not take the message"), "{back}");
+        assert!(
+            back.is_not_relayed()
+                && back.to_string().ends_with("the relay did not take the message"),
+            "{back}"
+        );
         back.message
     });
     assert_eq!(sends.join(), Ok("text"));
@@ -47,8 +56,9 @@ fn what_is_not_local_goes_to_the_relay() {
 fn without_a_relay_another_node_is_out_of_reach() {
     let scheduler = driven();
     let far: Pid = "p7@1.2.3".parse().expect("it is a PID");
-    let sent =
-        scheduler.spawn(async move { send(far, 3_u32).map_err(|error| (error.is_not_relayed(), error.message)) });
+    let sent = scheduler.spawn(async move {
+        send(far, 3_u32).map_err(|error| (error.is_not_relayed(), error.message))
+    });
     assert_eq!(sent.join(), Ok(Err((true, 3))));
     assert!(send(far, 4_u32).is_err(), "nor from a thread");
 }
@@ -66,7 +76,12 @@ fn a_faulty_relay_delays_and_drops_by_seed() {
         });
         let pid = receiver.pid();
         let faulty = FaultyRelay::new(InProcess, seed).drops(0.25).delays(0.5, HOUR);
-        let here = Scheduler::builder().width(1).test_clock().relay(faulty).build().expect("it starts no thread");
+        let here = Scheduler::builder()
+            .width(1)
+            .test_clock()
+            .relay(faulty)
+            .build()
+            .expect("it starts no thread");
         let sends = here.spawn(async move {
             for n in 0..MESSAGES {
                 send(pid, n).expect("it is taken, whatever becomes of it");
@@ -89,11 +104,18 @@ fn a_faulty_relay_delays_and_drops_by_seed() {
 #[test]
 fn a_full_mailbox_elsewhere_refuses() {
     let there = driven();
-    let options = procession::SpawnOptions::new().on(&there).mailbox(1, procession::WhenFull::Reject);
+    let options =
+        procession::SpawnOptions::new().on(&there).mailbox(1, procession::WhenFull::Reject);
     let full = options.start(|mut cx: Context<u32>| async move { cx.receive().await });
     let pid = full.pid();
-    let here = Scheduler::builder().width(1).callers_drive().relay(InProcess).build().expect("it starts no thread");
-    let sent = here.spawn(async move { (send(pid, 1_u32), send(pid, 2_u32).map_err(|error| error.message)) });
+    let here = Scheduler::builder()
+        .width(1)
+        .callers_drive()
+        .relay(InProcess)
+        .build()
+        .expect("it starts no thread");
+    let sent = here
+        .spawn(async move { (send(pid, 1_u32), send(pid, 2_u32).map_err(|error| error.message)) });
     assert_eq!(sent.join(), Ok((Ok(()), Err(2))));
     assert_eq!(full.join(), Ok(Some(1)));
 }

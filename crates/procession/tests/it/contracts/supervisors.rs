@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use procession::supervisor::{
-    AutoShutdown, ChildError, ChildSpec, ChildStatus, Restart, Running, SpecError, StartError, Stop, Strategy,
-    Supervisor, SupervisorRef,
+    AutoShutdown, ChildError, ChildSpec, ChildStatus, Restart, Running, SpecError, StartError,
+    Stop, Strategy, Supervisor, SupervisorRef,
 };
 use procession::{
-    Context, Event, Exit, InitError, Named, Process, Scheduler, SpawnOptions, Status, WaitingFor, exit, send_exit,
-    sleep, whereis, yield_now,
+    Context, Event, Exit, InitError, Named, Process, Scheduler, SpawnOptions, Status, WaitingFor,
+    exit, send_exit, sleep, whereis, yield_now,
 };
 
 use super::HOUR;
@@ -75,7 +75,9 @@ fn tell(scheduler: &Scheduler, id: &str, end: End) {
 }
 
 fn three(log: &Log, strategy: Strategy, restart: Restart) -> Supervisor {
-    ["a", "b", "c"].into_iter().fold(Supervisor::new(strategy), |tree, id| tree.child(worker(log, id).restart(restart)))
+    ["a", "b", "c"]
+        .into_iter()
+        .fold(Supervisor::new(strategy), |tree, id| tree.child(worker(log, id).restart(restart)))
 }
 
 #[test]
@@ -130,7 +132,9 @@ fn each_kind_of_child_is_restarted_after_the_ends_that_it_says() {
         (Temporary, End::Fails, gone),
         (Temporary, End::Panics, gone),
     ] {
-        for strategy in [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne, Strategy::Dynamic] {
+        for strategy in
+            [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne, Strategy::Dynamic]
+        {
             let (scheduler, log) = (driven(), Log::default());
             // What needs no restart is fine without any.
             let intensity = u32::from(expected == again);
@@ -138,7 +142,8 @@ fn each_kind_of_child_is_restarted_after_the_ends_that_it_says() {
             tell(&scheduler, "b", end);
             let status = scheduler.block_on(tree.status("b"));
             let seen = status.ok().map(|status| status.pid().is_some());
-            let expected = if strategy == Strategy::Dynamic && expected == stays { gone } else { expected };
+            let expected =
+                if strategy == Strategy::Dynamic && expected == stays { gone } else { expected };
             assert_eq!(seen, expected, "{restart:?}, {end:?}, {strategy:?}");
             assert!(tree.is_alive());
         }
@@ -162,7 +167,8 @@ fn who_is_restarted_with_another_is_forgotten_if_temporary_and_started_if_stoppe
 
 #[test]
 fn the_window_of_restarts_slides_and_ends_exactly() {
-    // When the child fails, in milliseconds; after which of them the supervisor gives up. 2 in 1000 ms are fine.
+    // When the child fails, in milliseconds; after which of them the supervisor gives up. 2 in 1000
+    // ms are fine.
     for (fails, gives_up) in [
         (&[0, 999, 999][..], Some(3)),
         (&[0, 500, 1000, 1499], Some(4)),
@@ -193,8 +199,12 @@ fn the_window_of_restarts_slides_and_ends_exactly() {
 #[test]
 fn a_supervisor_that_gives_up_stops_its_children_and_its_own_supervisor_decides() {
     let (scheduler, log) = (driven(), Log::default());
-    let inner = Supervisor::one_for_one().intensity(1, HOUR).child(worker(&log, "x")).child(worker(&log, "y"));
-    let middle = Supervisor::one_for_one().intensity(1, HOUR).child(ChildSpec::supervisor("inner", inner));
+    let inner = Supervisor::one_for_one()
+        .intensity(1, HOUR)
+        .child(worker(&log, "x"))
+        .child(worker(&log, "y"));
+    let middle =
+        Supervisor::one_for_one().intensity(1, HOUR).child(ChildSpec::supervisor("inner", inner));
     let outer = Supervisor::one_for_one()
         .intensity(0, HOUR)
         .child(worker(&log, "z"))
@@ -220,7 +230,11 @@ fn a_failed_start_ends_those_before_and_names_the_child() {
             std::future::pending::<()>().await;
         })
     };
-    let tree = || three(&log, Strategy::OneForOne, Restart::Permanent).child(fails()).child(worker(&log, "never"));
+    let tree = || {
+        three(&log, Strategy::OneForOne, Restart::Permanent)
+            .child(fails())
+            .child(worker(&log, "never"))
+    };
     let error = scheduler.block_on(tree().start()).expect_err("f does not start");
     assert_eq!(error, StartError::Child { id: "f".into(), reason: "nope".into() });
     assert_eq!(error.to_string(), "cannot start the supervisor: child \"f\" did not start: nope");
@@ -256,13 +270,17 @@ impl Process for Refuses {
 
 #[test]
 fn every_way_not_to_start_is_told() {
-    let taken = || ChildSpec::new("f", |cx: Context<()>| async move { cx.cancelled().await }).name("taken");
+    let taken =
+        || ChildSpec::new("f", |cx: Context<()>| async move { cx.cancelled().await }).name("taken");
     let machine = |made: fn() -> Refuses| ChildSpec::machine("f", made, "go", || Box::new(()));
     for (child, expected) in [
         (machine(|| Refuses(false)), "cannot start a process: it has no method \"go\""),
         (machine(|| panic_quietly("factory")), "the process panicked: factory"),
         (taken(), "cannot start a process: cannot register \"taken\": it is the name of "),
-        (ChildSpec::with_init("f", |_: Context<()>, _started| async {}), "it did not report that it is ready"),
+        (
+            ChildSpec::with_init("f", |_: Context<()>, _started| async {}),
+            "it did not report that it is ready",
+        ),
         (
             ChildSpec::with_init("f", |_: Context<()>, started| async move {
                 let _started = started;
@@ -270,12 +288,18 @@ fn every_way_not_to_start_is_told() {
             }),
             "the process panicked: early",
         ),
-        (taken().affinity(99), "cannot start a process: it is bound to worker 99, but there are only 1, from 0"),
+        (
+            taken().affinity(99),
+            "cannot start a process: it is bound to worker 99, but there are only 1, from 0",
+        ),
     ] {
         let scheduler = driven();
         let owner = super::waits(&scheduler);
         scheduler.register("taken", owner.pid().expect("it was taken")).expect("it is free");
-        match scheduler.block_on(Supervisor::one_for_one().child(child).start()).expect_err("it does not start") {
+        match scheduler
+            .block_on(Supervisor::one_for_one().child(child).start())
+            .expect_err("it does not start")
+        {
             StartError::Child { reason, .. } => assert!(reason.starts_with(expected), "{reason}"),
             other => panic!("{other}"),
         }
@@ -316,9 +340,12 @@ fn a_supervisor_answers_while_a_child_fails_to_start_again_and_again() {
         assert!(matches!(tree.restart_child("fails").await, Err(ChildError::Start(_))));
     });
     let starts = starts.lock().expect("no test panics under it");
-    let waits: Vec<u128> =
-        starts[1..].windows(2).map(|pair| pair[1].saturating_duration_since(pair[0]).as_millis()).collect();
-    // The first wait is before the second start. Those after double, each shortened by at most a half.
+    let waits: Vec<u128> = starts[1..]
+        .windows(2)
+        .map(|pair| pair[1].saturating_duration_since(pair[0]).as_millis())
+        .collect();
+    // The first wait is before the second start. Those after double, each shortened by at most a
+    // half.
     for (wait, most) in waits.iter().zip([200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]) {
         assert!((most / 2..=most + 1).contains(wait), "{waits:?}");
     }
@@ -337,7 +364,8 @@ fn without_back_off_a_child_that_never_starts_again_escalates_soon() {
         || Box::new(()),
     );
     let tree = start(&scheduler, Supervisor::one_for_one().intensity(1000, SECOND).child(fails));
-    let pid = scheduler.block_on(tree.status("fails")).expect("it is there").pid().expect("it runs");
+    let pid =
+        scheduler.block_on(tree.status("fails")).expect("it is there").pid().expect("it runs");
     scheduler.terminate(pid);
     assert_eq!(tree.join(), Exit::Shutdown);
 }
@@ -369,7 +397,10 @@ fn a_child_that_ignores_its_stop_is_terminated_at_its_deadline() {
 #[test]
 fn children_are_managed_at_run_time() {
     let (scheduler, log) = (driven(), Log::default());
-    let tree = start(&scheduler, three(&log, Strategy::OneForOne, Restart::Permanent).intensity(0, SECOND));
+    let tree = start(
+        &scheduler,
+        three(&log, Strategy::OneForOne, Restart::Permanent).intensity(0, SECOND),
+    );
     scheduler.block_on(async {
         let b = whereis("b").expect("it runs");
         assert_eq!(tree.restart_child("b").await, Err(ChildError::Running(b)));
@@ -382,7 +413,11 @@ fn children_are_managed_at_run_time() {
         assert_eq!(tree.status(again).await, Ok(ChildStatus::Running(again)));
         assert_eq!(tree.terminate_child(again).await, Ok(()));
         assert_eq!(tree.delete_child("b").await, Ok(()));
-        for unknown in [tree.delete_child("b").await, tree.terminate_child("b").await, tree.terminate_child(b).await] {
+        for unknown in [
+            tree.delete_child("b").await,
+            tree.terminate_child("b").await,
+            tree.terminate_child(b).await,
+        ] {
             assert_eq!(unknown, Err(ChildError::NotFound));
         }
         tree.start_child(worker(&log, "d")).await.expect("it starts");
@@ -390,7 +425,8 @@ fn children_are_managed_at_run_time() {
         assert!(matches!(tree.start_child(refuses).await, Err(ChildError::Start(_))));
         assert_eq!(tree.start_another().await, Err(ChildError::NoTemplate));
         let infos = tree.which().await.expect("it is there");
-        let ids: Vec<_> = infos.iter().map(|info| info.id.as_deref().expect("all have ids")).collect();
+        let ids: Vec<_> =
+            infos.iter().map(|info| info.id.as_deref().expect("all have ids")).collect();
         assert_eq!(ids, ["a", "c", "d"]);
     });
     tree.cancel();
@@ -403,8 +439,10 @@ fn children_are_managed_at_run_time() {
 #[test]
 fn a_dynamic_supervisor_has_any_number_from_its_template() {
     let scheduler = driven();
-    let template = ChildSpec::anonymous(|mut cx: Context<End>| async move { cx.receive().await.is_some() });
-    let tree = Supervisor::dynamic().template(template.restart(Restart::Temporary)).intensity(0, SECOND);
+    let template =
+        ChildSpec::anonymous(|mut cx: Context<End>| async move { cx.receive().await.is_some() });
+    let tree =
+        Supervisor::dynamic().template(template.restart(Restart::Temporary)).intensity(0, SECOND);
     let tree = start(&scheduler, tree);
     scheduler.block_on(async {
         let mut pids = Vec::new();
@@ -445,7 +483,9 @@ fn significant_children_end_their_supervisor() {
             let child = worker(&log, id).restart(Restart::Transient);
             if auto == Never || id == "c" { child } else { child.significant() }
         };
-        let tree = ["a", "b", "c"].into_iter().fold(Supervisor::one_for_one(), |tree, id| tree.child(child(id)));
+        let tree = ["a", "b", "c"]
+            .into_iter()
+            .fold(Supervisor::one_for_one(), |tree, id| tree.child(child(id)));
         let tree = start(&scheduler, tree.auto_shutdown(auto));
         for id in ends {
             tell(&scheduler, id, End::Normal);
@@ -469,14 +509,20 @@ fn what_cannot_be_is_refused_by_name() {
         (two(one, a()).child(anonymous()), SpecError::NoId(1)),
         (two(one, a()).template(anonymous()), SpecError::Template),
         (two(one, transient()), SpecError::SignificantForNothing("a".into())),
-        (two(one, a().significant()).auto_shutdown(any), SpecError::SignificantPermanent("a".into())),
+        (
+            two(one, a().significant()).auto_shutdown(any),
+            SpecError::SignificantPermanent("a".into()),
+        ),
         (two(one, a()).intensity(3, Duration::ZERO), SpecError::ZeroPeriod),
         (two(one, a()).back_off(Duration::ZERO, SECOND), SpecError::BackOff),
         (two(one, a()).back_off(HOUR, SECOND), SpecError::BackOff),
         (two(one, a().mailbox(0, procession::WhenFull::Reject)), SpecError::Mailbox("a".into())),
         (
             two(one, ChildSpec::supervisor("s", two(one, a()).child(a()))),
-            SpecError::Nested { child: "s".into(), error: Box::new(SpecError::DuplicateId("a".into())) },
+            SpecError::Nested {
+                child: "s".into(),
+                error: Box::new(SpecError::DuplicateId("a".into())),
+            },
         ),
     ] {
         let scheduler = driven();
@@ -505,8 +551,10 @@ fn a_shutdown_goes_through_the_trees_in_order() {
         })
     };
     let inner = Supervisor::one_for_one().child(slow("x")).child(slow("y"));
-    let tree =
-        Supervisor::rest_for_one().child(slow("a")).child(ChildSpec::supervisor("inner", inner)).child(slow("b"));
+    let tree = Supervisor::rest_for_one()
+        .child(slow("a"))
+        .child(ChildSpec::supervisor("inner", inner))
+        .child(slow("b"));
     let tree = start(&scheduler, tree);
     let before = scheduler.now();
     let unfinished = scheduler.block_on(scheduler.shutdown(HOUR));
@@ -564,7 +612,11 @@ fn a_tree_three_deep_ends_in_reverse_and_whoever_ignores_it_is_killed_at_its_dea
         assert_eq!(tree.join(), Exit::Shutdown);
         assert_eq!(log.take(), "-outer 3 -middle 2 -deep 3 -deep 1 -middle 1 -outer 1");
         assert_eq!(ended.take(), "xouter 2 xdeep 2");
-        assert_eq!(scheduler.now().saturating_duration_since(before), 7 * SECOND, "each deadline, and no more");
+        assert_eq!(
+            scheduler.now().saturating_duration_since(before),
+            7 * SECOND,
+            "each deadline, and no more"
+        );
         scheduler.run_until_idle();
         assert_eq!(alive(&scheduler.snapshot()).count(), 0);
         assert_conserved(&scheduler);
@@ -599,14 +651,17 @@ fn a_coroutine_is_a_child_like_others() {
     assert_eq!(alive(&scheduler.snapshot()).count(), 0);
     assert_eq!(log.take(), "-co");
 
-    let error = driven().block_on(Supervisor::one_for_one().child(child(&log)).start()).expect_err("it cannot");
+    let error = driven()
+        .block_on(Supervisor::one_for_one().child(child(&log)).start())
+        .expect_err("it cannot");
     assert!(error.to_string().contains("without Builder::enable_coroutines"), "{error}");
 }
 
 #[test]
 fn the_deadline_of_a_shutdown_is_above_those_of_children() {
     let scheduler = driven();
-    let stays = ChildSpec::new("stays", |_: Context<()>| std::future::pending::<()>()).stop(Stop::Wait);
+    let stays =
+        ChildSpec::new("stays", |_: Context<()>| std::future::pending::<()>()).stop(Stop::Wait);
     let tree = start(&scheduler, Supervisor::one_for_one().child(stays));
     let unfinished = scheduler.block_on(scheduler.shutdown(SECOND));
     assert!(unfinished.is_empty(), "{unfinished:?}");
@@ -625,7 +680,10 @@ fn a_child_may_shut_the_scheduler_down() {
             told.send(handle.shutdown(HOUR).await.len()).expect("the test listens");
         }
     });
-    let tree = Supervisor::one_for_one().child(worker(&log, "a")).child(calls.name("calls")).child(worker(&log, "b"));
+    let tree = Supervisor::one_for_one()
+        .child(worker(&log, "a"))
+        .child(calls.name("calls"))
+        .child(worker(&log, "b"));
     let tree = start(&scheduler, tree);
     let before = scheduler.now();
     Named::on(&scheduler, "calls").send(()).expect("it is there");
@@ -640,12 +698,15 @@ fn a_child_may_shut_the_scheduler_down() {
 fn a_supervisor_that_is_terminated_takes_its_children_along() {
     let (scheduler, log) = (driven(), Log::default());
     let inner = Supervisor::one_for_one().child(worker(&log, "x"));
-    let tree = Supervisor::one_for_one().child(worker(&log, "a")).child(ChildSpec::supervisor("inner", inner));
+    let tree = Supervisor::one_for_one()
+        .child(worker(&log, "a"))
+        .child(ChildSpec::supervisor("inner", inner));
     let tree = start(&scheduler, tree);
     scheduler.terminate(tree.pid());
     scheduler.run_until_idle();
     assert_eq!(alive(&scheduler.snapshot()).count(), 0);
-    // The worker was killed by its link; the inner supervisor traps exits, and stops its child in order.
+    // The worker was killed by its link; the inner supervisor traps exits, and stops its child in
+    // order.
     assert_eq!(log.take(), "+a +x -x");
     assert_eq!(tree.join(), Exit::Killed);
 }
@@ -655,13 +716,15 @@ fn the_end_of_the_parent_by_link_is_an_orderly_stop() {
     let (scheduler, log) = (driven(), Log::default());
     let children = three(&log, Strategy::OneForOne, Restart::Permanent);
     let parent = scheduler.start(|mut cx: Context<()>| async move {
-        let tree = children.start_with(SpawnOptions::new().link().name("tree")).await.expect("it starts");
+        let tree =
+            children.start_with(SpawnOptions::new().link().name("tree")).await.expect("it starts");
         drop(tree);
         cx.receive().await;
         exit(Exit::failed("broken"))
     });
     scheduler.run_until_idle();
-    let tree = SupervisorRef::of(scheduler.whereis("tree").expect("it runs")).expect("it is a supervisor");
+    let tree =
+        SupervisorRef::of(scheduler.whereis("tree").expect("it runs")).expect("it is a supervisor");
     // Whoever is not its parent cannot end it so.
     assert!(send_exit(tree.pid(), Exit::failed("stranger")));
     scheduler.run_until_idle();
@@ -670,7 +733,10 @@ fn the_end_of_the_parent_by_link_is_an_orderly_stop() {
     scheduler.run_until_idle();
     assert!(!tree.is_alive());
     assert_eq!(log.take(), "+a +b +c -c -b -a");
-    assert_eq!(parent.join().map(drop as fn(std::convert::Infallible)), Err(Exit::failed("broken")));
+    assert_eq!(
+        parent.join().map(drop as fn(std::convert::Infallible)),
+        Err(Exit::failed("broken"))
+    );
 }
 
 #[test]
@@ -678,7 +744,9 @@ fn nothing_is_lost_when_children_are_killed_at_random() {
     let scheduler = threaded(2);
     let forever = u32::MAX;
     let leaf = |id: usize| {
-        ChildSpec::new(format!("{id}"), |mut cx: Context<u32>| async move { while cx.receive().await.is_some() {} })
+        ChildSpec::new(format!("{id}"), |mut cx: Context<u32>| async move {
+            while cx.receive().await.is_some() {}
+        })
     };
     let group = |strategy| {
         let children = (0..5).map(leaf);
@@ -748,7 +816,9 @@ fn a_name_is_with_the_new_process_before_anybody_is_told_of_the_end() {
         told.send(error.register_error().is_some()).expect("the test listens");
         drop(first);
         let Some(Event::Exit(_)) = cx.receive_event().await else { return false };
-        let second = SpawnOptions::new().name("n").spawn(async { whereis("n") == procession::current_pid() });
+        let second = SpawnOptions::new()
+            .name("n")
+            .spawn(async { whereis("n") == procession::current_pid() });
         second.await == Ok(true)
     });
     assert_eq!(refused.join(), Ok(true));

@@ -13,7 +13,10 @@ fn child(test: &str) -> Output {
     let me = std::env::current_exe().expect("a test knows itself");
     let mut command = Command::new(me);
     let test = format!("coroutines::crash::{test}");
-    command.args([&test, "--exact", "--nocapture", "--test-threads=1"]).env(CASE, "").env("RUST_BACKTRACE", "0");
+    command
+        .args([&test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CASE, "")
+        .env("RUST_BACKTRACE", "0");
     command.output().expect("the child starts")
 }
 
@@ -35,7 +38,12 @@ fn an_overflow_names_the_process_and_where_it_was_spawned() {
         let output = child("an_overflow_names_the_process_and_where_it_was_spawned");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains("a coroutine (process p"), "{said}");
-        assert!(said.contains("\"the reader\") spawned at crates/procession/tests/it/coroutines/crash.rs:"), "{said}");
+        assert!(
+            said.contains(
+                "\"the reader\") spawned at crates/procession/tests/it/coroutines/crash.rs:"
+            ),
+            "{said}"
+        );
         assert!(said.contains("has overflowed its stack of 192 KiB; aborting"), "{said}");
         assert_eq!(output.status.signal(), ABORTED, "{said}");
         return;

@@ -56,8 +56,9 @@ fn answers_and_counts_are_those_of_a_plain_thread() {
     let scheduler = threaded(1);
     for patience in [FOREVER, Some(HOUR), Some(Duration::ZERO)] {
         let cases = cases.clone();
-        let seen =
-            coroutine(&scheduler, move |_| cases.into_iter().map(|case| answers(case, patience)).collect::<Vec<_>>());
+        let seen = coroutine(&scheduler, move |_| {
+            cases.into_iter().map(|case| answers(case, patience)).collect::<Vec<_>>()
+        });
         assert_eq!(seen.join(), Ok(expected.clone()), "{patience:?}");
     }
 }
@@ -71,7 +72,8 @@ fn a_coroutine_that_polls_leaves_its_worker_to_others() {
     let polls = coroutine(&scheduler, move |_| {
         let writer = spawn(async move { writes.write_all(b"!").map(|()| writes) });
         let file = File::open("/proc/self/exe").expect("the program is a file");
-        // One of them twice, which are two answers, and a file that is asked nothing, which never answers.
+        // One of them twice, which are two answers, and a file that is asked nothing, which never
+        // answers.
         let asked = vec![
             asks(&second, PollFlags::IN),
             asks(&first, PollFlags::IN),

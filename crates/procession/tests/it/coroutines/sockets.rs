@@ -56,9 +56,14 @@ fn many_coroutines_wait_for_sockets_on_few_threads() {
     let listener = scheduler.block_on(TcpListener::bind(HERE)).expect("the system has sockets");
     let address = listener.local_addr().expect("it is bound");
     let accepts = coroutine(&scheduler, move |cx| {
-        let serve = |stream| spawn_coroutine(move |_: co::Context<()>| shout(stream)).expect("they are enabled");
-        let all: Vec<_> = (0..30).map(|_| serve(cx.wait(listener.accept()).expect("they connect").0)).collect();
-        all.into_iter().map(|child| cx.wait(child).expect("it does not panic").expect("it is connected")).sum::<usize>()
+        let serve = |stream| {
+            spawn_coroutine(move |_: co::Context<()>| shout(stream)).expect("they are enabled")
+        };
+        let all: Vec<_> =
+            (0..30).map(|_| serve(cx.wait(listener.accept()).expect("they connect").0)).collect();
+        all.into_iter()
+            .map(|child| cx.wait(child).expect("it does not panic").expect("it is connected"))
+            .sum::<usize>()
     });
     let clients: Vec<_> = (0..30)
         .map(|_| {

@@ -13,11 +13,16 @@ use crate::scene::{driven, panic_quietly, soon, soon_closed};
 
 fn scheduler(width: usize) -> Scheduler {
     // SAFETY: none of the coroutines here holds a scoped thread-local pointer across a wait.
-    unsafe { Scheduler::builder().width(width).enable_coroutines() }.build().expect("the system has threads and memory")
+    unsafe { Scheduler::builder().width(width).enable_coroutines() }
+        .build()
+        .expect("the system has threads and memory")
 }
 
 fn of(scheduler: &Scheduler, capacity: usize) -> CoPool {
-    Pool::builder().capacity(capacity).build_coroutines_on(scheduler).expect("it starts no coroutine yet")
+    Pool::builder()
+        .capacity(capacity)
+        .build_coroutines_on(scheduler)
+        .expect("it starts no coroutine yet")
 }
 
 async fn end(pool: &CoPool) {
@@ -65,7 +70,11 @@ fn a_panic_goes_to_the_handle_and_the_worker_goes_on() {
         let text = payload.downcast_ref::<String>().cloned().unwrap_or_default();
         reports.lock().expect("nobody panics").send(text).expect("the test listens");
     };
-    let pool = Pool::builder().capacity(1).on_panic(report).build_coroutines_on(&scheduler).expect("valid");
+    let pool = Pool::builder()
+        .capacity(1)
+        .on_panic(report)
+        .build_coroutines_on(&scheduler)
+        .expect("valid");
     scheduler.block_on(async {
         let panics = pool.submit(|| panic_quietly("one")).await.expect("it is open");
         assert!(matches!(panics.await, Err(JobError::Panicked(text)) if &*text == "one"));
@@ -108,5 +117,8 @@ fn what_is_refused_comes_back_and_the_end_of_the_scheduler_unwinds_jobs() {
 #[test]
 fn without_coroutines_there_is_no_pool_of_them() {
     let refused = Pool::builder().build_coroutines_on(&driven()).expect_err("they are not enabled");
-    assert!(matches!(&refused, PoolError::Invalid(text) if text.contains("enable_coroutines")), "{refused}");
+    assert!(
+        matches!(&refused, PoolError::Invalid(text) if text.contains("enable_coroutines")),
+        "{refused}"
+    );
 }

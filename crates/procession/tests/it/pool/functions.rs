@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use procession::Scheduler;
-use procession::pool::{AsyncFnPool, Balance, Builder, JobError, MultiPool, OnFull, Pool, PoolError, Queue};
+use procession::pool::{
+    AsyncFnPool, Balance, Builder, JobError, MultiPool, OnFull, Pool, PoolError, Queue,
+};
 use procession::{co, sleep};
 
 use super::assert_sums;
@@ -16,7 +18,9 @@ fn doubled(n: u32) -> u32 {
 
 fn with_coroutines() -> Scheduler {
     // SAFETY: none of the coroutines here holds a scoped thread-local pointer across a wait.
-    unsafe { Scheduler::builder().width(1).test_clock().enable_coroutines() }.build().expect("the system has memory")
+    unsafe { Scheduler::builder().width(1).test_clock().enable_coroutines() }
+        .build()
+        .expect("the system has memory")
 }
 
 type BuildOn = fn(Builder, &Scheduler) -> Result<AsyncFnPool<u32, u32>, PoolError>;
@@ -53,7 +57,10 @@ fn a_function_runs_in_processes_and_coroutines_and_arguments_come_back() {
             let permit = pool.reserve().await.expect("it is open");
             assert_eq!(permit.submit(5).expect("the place is there").await, Ok(10));
             pool.try_reserve().expect("there is room").execute(6).expect("the place is there");
-            assert_eq!(pool.submit_timeout(7, Duration::from_secs(60)).await.expect("there is room").await, Ok(14));
+            assert_eq!(
+                pool.submit_timeout(7, Duration::from_secs(60)).await.expect("there is room").await,
+                Ok(14)
+            );
             pool.idle().await.expect("it comes to rest");
             pool.close();
             assert_eq!(pool.execute(8).await.expect_err("it is closed").into_inner(), 8);
@@ -78,7 +85,10 @@ fn a_panic_of_a_call_without_a_handle_goes_to_the_handler() {
             assert_eq!(pool.submit(1).await.expect("open").await, Ok(2), "the worker goes on");
         });
         assert_eq!(
-            told.try_recv().expect("the handler ran before the next job").as_deref().map(String::as_str),
+            told.try_recv()
+                .expect("the handler ran before the next job")
+                .as_deref()
+                .map(String::as_str),
             Some("13")
         );
         assert_eq!(pool.stats().workers_started, 1);
@@ -92,9 +102,11 @@ fn a_function_that_panics_before_its_future_is_there_harms_only_its_handle() {
         let n = doubled(n);
         async move { n }
     };
-    let pool = Pool::builder().capacity(1).build_async_function_on(&scheduler, function).expect("valid");
+    let pool =
+        Pool::builder().capacity(1).build_async_function_on(&scheduler, function).expect("valid");
     scheduler.block_on(async {
-        let (bad, good) = (pool.submit(13).await.expect("open"), pool.submit(1).await.expect("open"));
+        let (bad, good) =
+            (pool.submit(13).await.expect("open"), pool.submit(1).await.expect("open"));
         assert_eq!((bad.await, good.await), (Err(JobError::Panicked("13".into())), Ok(2)));
     });
     assert_eq!(pool.stats().workers_started, 1);
@@ -174,9 +186,17 @@ fn several_pools_of_coroutines_wait_for_the_chosen_one() {
         sum
     });
     assert_eq!(sum, 2 * ((0..12).sum::<u32>() + 8 * 12));
-    assert!(pools.members().iter().all(|member| member.stats().peak == 1 && member.stats().completed > 0));
+    assert!(
+        pools
+            .members()
+            .iter()
+            .all(|member| member.stats().peak == 1 && member.stats().completed > 0)
+    );
     // A result is there a moment before its worker is free.
     scheduler.run_until_idle();
     let permit = pools.members()[0].try_reserve().expect("nothing runs");
-    assert_eq!(scheduler.block_on(permit.submit(|| doubled(4)).expect("the place is there")), Ok(8));
+    assert_eq!(
+        scheduler.block_on(permit.submit(|| doubled(4)).expect("the place is there")),
+        Ok(8)
+    );
 }

@@ -1,9 +1,11 @@
 //! The whole interface of every kind of pool against a simple sequential model.
 //!
-//! Jobs run until they are told to return or to panic, so that the model knows which are running. Processes are driven by the test, so that
-//! between two operations nothing runs but what the model says; of threads, what the model says is awaited.
+//! Jobs run until they are told to return or to panic, so that the model knows which are running.
+//! Processes are driven by the test, so that between two operations nothing runs but what the model
+//! says; of threads, what the model says is awaited.
 //!
-//! A failure prints its seed and the shortest history that fails; `POOL_SEED=7 cargo test pool::model` repeats a seed.
+//! A failure prints its seed and the shortest history that fails;
+//! `POOL_SEED=7 cargo test pool::model` repeats a seed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -14,7 +16,8 @@ use std::time::Duration;
 
 use procession::channel::{Receiver, Sender, bounded};
 use procession::pool::{
-    AsyncFnPool, AsyncPool, Builder, CoPool, FnPool, JobError, JobHandle, OnFull, Pool, PoolStats, Queue, SubmitError,
+    AsyncFnPool, AsyncPool, Builder, CoPool, FnPool, JobError, JobHandle, OnFull, Pool, PoolStats,
+    Queue, SubmitError,
 };
 use procession::{Instant, Scheduler, Wait, co};
 use procession_sync::thread;
@@ -77,8 +80,8 @@ enum Operation {
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
     use Operation::{
-        Cancel, Close, Detach, DropPermit, Finish, LeaveWait, PassTime, Reopen, Reserve, Resize, ShutdownNow, Submit,
-        SubmitPatient, SubmitTimed, TryReserve, TrySubmit, UsePermit,
+        Cancel, Close, Detach, DropPermit, Finish, LeaveWait, PassTime, Reopen, Reserve, Resize,
+        ShutdownNow, Submit, SubmitPatient, SubmitTimed, TryReserve, TrySubmit, UsePermit,
     };
     let nth = any::<usize>;
     let operation = prop_oneof![
@@ -130,7 +133,11 @@ impl Shape {
     }
 
     fn builder(self) -> Builder {
-        Pool::builder().capacity(self.capacity).queue(self.queue).on_full(self.on_full).waiting(self.waiting)
+        Pool::builder()
+            .capacity(self.capacity)
+            .queue(self.queue)
+            .on_full(self.on_full)
+            .waiting(self.waiting)
     }
 }
 
@@ -205,7 +212,12 @@ enum Patience {
 trait Subject: fmt::Debug {
     fn try_submit(&self, work: Work) -> Submitted;
     /// Submits on a thread or in a process of its own.
-    fn submit(&self, work: Work, patience: Patience, scheduler: Option<&Scheduler>) -> mpsc::Receiver<Submitted>;
+    fn submit(
+        &self,
+        work: Work,
+        patience: Patience,
+        scheduler: Option<&Scheduler>,
+    ) -> mpsc::Receiver<Submitted>;
     fn try_reserve(&'static self) -> Result<Place, Refusal>;
     fn reserve(&'static self) -> WaitForPlace;
     fn stats(&self) -> PoolStats;
@@ -216,7 +228,10 @@ trait Subject: fmt::Debug {
 }
 
 /// A thread of its own, which may wait for longer than the test lasts.
-#[expect(clippy::disallowed_methods, reason = "no model sees this test, and a scope would wait for it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no model sees this test, and a scope would wait for it"
+)]
 fn submitter(submit: impl FnOnce() + Send + 'static) {
     drop(thread::spawn(submit));
 }
@@ -319,7 +334,8 @@ struct Model {
     queue: usize,
     open: bool,
     running: Vec<u32>,
-    /// With the step in which they were queued: submitters that go on at the same time are queued in any order.
+    /// With the step in which they were queued: submitters that go on at the same time are queued
+    /// in any order.
     queued: VecDeque<(u32, u32)>,
     waiting: VecDeque<Waiting>,
     /// Run by their submitters.
@@ -448,7 +464,8 @@ impl Both {
 
     /// What the other side must have sent.
     fn received<T>(&self, from: &mpsc::Receiver<T>) -> T {
-        let received = if self.on_threads() { from.recv_timeout(PATIENCE).ok() } else { from.try_recv().ok() };
+        let received =
+            if self.on_threads() { from.recv_timeout(PATIENCE).ok() } else { from.try_recv().ok() };
         received.expect("what the model says happens")
     }
 
@@ -463,7 +480,8 @@ impl Both {
     }
 
     fn take(&mut self, number: u32, tell: Sender<bool>, handle: JobHandle<u32>) {
-        self.jobs.insert(number, Submission { tell, told: None, handle: Some(handle), detached: false });
+        self.jobs
+            .insert(number, Submission { tell, told: None, handle: Some(handle), detached: false });
         self.model.queued.push_back((self.step, number));
     }
 
@@ -472,8 +490,10 @@ impl Both {
         let (number, tell, work) = self.work();
         let told = self.pool.submit(work, patience, self.scheduler.as_ref());
         self.run();
-        let submission = |told| Submission { tell, told: Some(told), handle: None, detached: false };
-        let refuses = matches!(patience, Patience::OfThePool) && self.model.shape.on_full == OnFull::Refuse;
+        let submission =
+            |told| Submission { tell, told: Some(told), handle: None, detached: false };
+        let refuses =
+            matches!(patience, Patience::OfThePool) && self.model.shape.on_full == OnFull::Refuse;
         let runs_here = matches!(patience, Patience::OfThePool)
             && self.model.shape.on_full == OnFull::CallerRuns
             && self.on_threads();
@@ -529,7 +549,10 @@ impl Both {
             last = last.max(queued.expect("a job starts that was queued").0);
             self.model.running.push(number);
         }
-        assert!(self.model.queued.iter().all(|queued| queued.0 >= last), "first come, first served");
+        assert!(
+            self.model.queued.iter().all(|queued| queued.0 >= last),
+            "first come, first served"
+        );
         for submission in self.jobs.values_mut() {
             // Of those in the pool, whose submitters have gone on.
             let Some(told) = &submission.told else { continue };
@@ -559,7 +582,11 @@ impl Both {
             if let Some(placed) = self.poll_wait(number) {
                 return placed;
             }
-            assert!(deadline.is_some_and(|deadline| Instant::now() < deadline), "a place is free: {:?}", self.pool);
+            assert!(
+                deadline.is_some_and(|deadline| Instant::now() < deadline),
+                "a place is free: {:?}",
+                self.pool
+            );
             thread::yield_now();
         }
     }
@@ -568,7 +595,8 @@ impl Both {
     fn handle(&mut self, number: u32) -> Option<JobHandle<u32>> {
         let submission = self.jobs.remove(&number).expect("it was submitted");
         match submission.told {
-            Some(told) => Some(self.received(&told).expect("the model took it")).filter(|_| !submission.detached),
+            Some(told) => Some(self.received(&told).expect("the model took it"))
+                .filter(|_| !submission.detached),
             None => submission.handle,
         }
     }
@@ -590,8 +618,15 @@ impl Both {
         for waiting in std::mem::take(&mut self.model.waiting) {
             match waiting {
                 Waiting::Job(number) => {
-                    let told = self.jobs.remove(&number).and_then(|submission| submission.told).expect("it waits");
-                    assert_eq!(self.received(&told).expect_err("the pool is closed"), Refusal::Closed);
+                    let told = self
+                        .jobs
+                        .remove(&number)
+                        .and_then(|submission| submission.told)
+                        .expect("it waits");
+                    assert_eq!(
+                        self.received(&told).expect_err("the pool is closed"),
+                        Refusal::Closed
+                    );
                     self.model.refused += 1;
                 }
                 Waiting::Permit(number) => {
@@ -628,13 +663,19 @@ impl Both {
                 self.jobs[&number].tell.try_send(panics).expect("the job waits for it");
                 self.run();
                 if let Some(handle) = self.handle(number) {
-                    let expected = if panics { Err(JobError::Panicked("as told".into())) } else { Ok(number) };
+                    let expected =
+                        if panics { Err(JobError::Panicked("as told".into())) } else { Ok(number) };
                     assert_eq!(self.joined(handle), expected);
                 }
                 self.model.ended(panics);
             }
             Operation::Cancel { nth } => {
-                let handles: Vec<_> = self.jobs.iter().filter(|job| job.1.handle.is_some()).map(|job| *job.0).collect();
+                let handles: Vec<_> = self
+                    .jobs
+                    .iter()
+                    .filter(|job| job.1.handle.is_some())
+                    .map(|job| *job.0)
+                    .collect();
                 let Some(nth) = nth.checked_rem(handles.len()) else { return };
                 let number = handles[nth];
                 let place = self.model.queued.iter().position(|queued| queued.1 == number);
@@ -660,7 +701,8 @@ impl Both {
                 match self.model.lets_in() {
                     Ok(()) => {
                         let number = self.number();
-                        self.places.insert(number, reserved.map_err(|_| ()).expect("there is a place"));
+                        self.places
+                            .insert(number, reserved.map_err(|_| ()).expect("there is a place"));
                         self.model.permits.push(number);
                     }
                     Err(refusal) => {
@@ -675,7 +717,10 @@ impl Both {
                 let placed = self.poll_wait(number);
                 match self.model.lets_in() {
                     Ok(()) => {
-                        let place = placed.expect("there is a place").map_err(|_| ()).expect("the pool is open");
+                        let place = placed
+                            .expect("there is a place")
+                            .map_err(|_| ())
+                            .expect("the pool is open");
                         self.places.insert(number, place);
                         self.model.permits.push(number);
                     }
@@ -683,7 +728,9 @@ impl Both {
                         assert!(placed.is_none(), "he waits behind the others");
                         self.model.waiting.push_back(Waiting::Permit(number));
                     }
-                    Err(refusal) => assert_eq!(placed.expect("he may not wait").err(), Some(refusal)),
+                    Err(refusal) => {
+                        assert_eq!(placed.expect("he may not wait").err(), Some(refusal))
+                    }
                 }
             }
             Operation::LeaveWait { nth } => {
@@ -727,7 +774,8 @@ impl Both {
             }
             Operation::Reopen => {
                 let model = &self.model;
-                let rests = model.running.is_empty() && model.queued.is_empty() && model.inline.is_empty();
+                let rests =
+                    model.running.is_empty() && model.queued.is_empty() && model.inline.is_empty();
                 if rests && !model.open {
                     self.eventually("a pool at rest is opened", || self.pool.reopen());
                     self.model.open = true;
@@ -739,7 +787,11 @@ impl Both {
                 if let Some(scheduler) = &self.scheduler {
                     scheduler.advance(2 * KEEP_ALIVE);
                     self.run();
-                    assert_eq!(self.pool.stats().idle, 0, "nobody stays idle for longer than the keep-alive");
+                    assert_eq!(
+                        self.pool.stats().idle,
+                        0,
+                        "nobody stays idle for longer than the keep-alive"
+                    );
                 }
             }
         }
@@ -754,7 +806,11 @@ impl Both {
     fn eventually(&self, what: &str, is_so: impl Fn() -> bool) {
         let deadline = self.on_threads().then(|| Instant::now() + PATIENCE);
         while !is_so() {
-            assert!(deadline.is_some_and(|deadline| Instant::now() < deadline), "{what}: {:?}", self.pool);
+            assert!(
+                deadline.is_some_and(|deadline| Instant::now() < deadline),
+                "{what}: {:?}",
+                self.pool
+            );
             thread::yield_now();
         }
     }
@@ -765,7 +821,14 @@ impl Both {
         self.eventually("the model", || {
             let stats = self.pool.stats();
             assert_sums(&stats);
-            let numbers = [stats.busy, stats.queued, stats.reserved, stats.waiting, stats.inline, stats.capacity];
+            let numbers = [
+                stats.busy,
+                stats.queued,
+                stats.reserved,
+                stats.waiting,
+                stats.inline,
+                stats.capacity,
+            ];
             let ended = [stats.completed, stats.panicked, stats.cancelled, stats.refused];
             let modelled = [
                 model.running.len(),
@@ -805,13 +868,14 @@ fn check(build: Build) {
         max_shrink_time: 30_000,
         ..ProptestConfig::default()
     };
-    let result = TestRunner::new(config).run(&(Shape::any(), operations()), |(shape, operations)| {
-        let mut both = Both::new(shape, build(shape.builder()));
-        for operation in operations {
-            both.apply(operation);
-        }
-        Ok(())
-    });
+    let result =
+        TestRunner::new(config).run(&(Shape::any(), operations()), |(shape, operations)| {
+            let mut both = Both::new(shape, build(shape.builder()));
+            for operation in operations {
+                both.apply(operation);
+            }
+            Ok(())
+        });
     if let Err(failure) = result {
         panic!("POOL_SEED={seed}: {failure}");
     }
@@ -846,7 +910,8 @@ fn a_pool_of_processes_does_what_a_sequential_model_does() {
 fn a_function_pool_of_processes_does_what_a_sequential_model_does() {
     check(|builder| {
         let scheduler = driven();
-        let pool = builder.keep_alive(KEEP_ALIVE).build_async_function_on(&scheduler, Work::in_a_process);
+        let pool =
+            builder.keep_alive(KEEP_ALIVE).build_async_function_on(&scheduler, Work::in_a_process);
         (Some(scheduler), leak(pool.expect("valid")))
     });
 }
@@ -864,7 +929,9 @@ fn a_pool_of_coroutines_does_what_a_sequential_model_does() {
 fn a_function_pool_of_coroutines_does_what_a_sequential_model_does() {
     check(|builder| {
         let scheduler = driven_with_coroutines();
-        let pool = builder.keep_alive(KEEP_ALIVE).build_coroutine_function_on(&scheduler, Work::in_a_coroutine);
+        let pool = builder
+            .keep_alive(KEEP_ALIVE)
+            .build_coroutine_function_on(&scheduler, Work::in_a_coroutine);
         (Some(scheduler), leak(pool.expect("valid")))
     });
 }

@@ -12,7 +12,11 @@ use crate::scene::{driven, panic_quietly};
 
 #[test]
 fn round_robin_goes_round_and_offers_what_a_full_pool_refuses_to_another() {
-    let pools = Pool::builder().capacity(1).on_full(OnFull::Refuse).build_multi(3, Balance::RoundRobin).expect("valid");
+    let pools = Pool::builder()
+        .capacity(1)
+        .on_full(OnFull::Refuse)
+        .build_multi(3, Balance::RoundRobin)
+        .expect("valid");
     let (gates, jobs): (Vec<_>, Vec<_>) = (0..3).map(|_| gated()).unzip();
     for job in jobs {
         pools.execute(job).expect("one has room");
@@ -27,7 +31,10 @@ fn round_robin_goes_round_and_offers_what_a_full_pool_refuses_to_another() {
     pools.reopen().expect("they have ended");
     pools.resize_each(2).expect("in range");
     assert_eq!((pools.stats().capacity, pools.stats().completed), (6, 3));
-    assert!(matches!(Pool::builder().build_multi(0, Balance::RoundRobin), Err(PoolError::Invalid(_))));
+    assert!(matches!(
+        Pool::builder().build_multi(0, Balance::RoundRobin),
+        Err(PoolError::Invalid(_))
+    ));
 }
 
 #[test]
@@ -44,7 +51,11 @@ fn least_loaded_does_not_count_idle_workers() {
     pools.members()[1].execute(job).expect("open");
     gate.wait_for_job();
     for _ in 0..4 {
-        assert_eq!(pools.pick().stats().capacity, 8, "its workers are warm, but it has nothing to do");
+        assert_eq!(
+            pools.pick().stats().capacity,
+            8,
+            "its workers are warm, but it has nothing to do"
+        );
     }
     gate.open();
 }
@@ -111,7 +122,11 @@ fn an_object_comes_back_reset_unless_it_is_not_worth_it() {
     objects.get().1 = 2;
     assert_eq!((alive.load(SeqCst), objects.kept_objects()), (0, (0, 0)), "its reset panicked");
     objects.get().1 = 9;
-    assert_eq!((alive.load(SeqCst), objects.kept_objects()), (0, (0, 0)), "it was not worth keeping");
+    assert_eq!(
+        (alive.load(SeqCst), objects.kept_objects()),
+        (0, (0, 0)),
+        "it was not worth keeping"
+    );
     let taken = objects.get().into_inner();
     assert_eq!(objects.kept_objects(), (0, 0));
     drop(taken);
@@ -122,12 +137,20 @@ fn an_object_comes_back_reset_unless_it_is_not_worth_it() {
 fn no_more_objects_are_kept_than_the_limits_say_and_none_for_ever() {
     let alive = Arc::new(AtomicUsize::new(0));
     let made = Arc::clone(&alive);
-    let objects = ObjectPool::builder(move || Object::new(&made)).local(2).shared(3).expiry(Duration::ZERO).build();
+    let objects = ObjectPool::builder(move || Object::new(&made))
+        .local(2)
+        .shared(3)
+        .expiry(Duration::ZERO)
+        .build();
     let used: Vec<_> = (0..10).map(|_| objects.get()).collect();
     assert_eq!(alive.load(SeqCst), 10);
     drop(used);
     assert_eq!((alive.load(SeqCst), objects.kept_objects()), (5, (5, 0)));
-    assert_eq!((objects.expire(), objects.kept_objects()), (0, (0, 5)), "first they become victims");
+    assert_eq!(
+        (objects.expire(), objects.kept_objects()),
+        (0, (0, 5)),
+        "first they become victims"
+    );
     drop(objects.get());
     assert_eq!(objects.kept_objects(), (1, 4), "a victim that is used is none any more");
     assert_eq!((objects.expire(), objects.kept_objects()), (4, (0, 1)));

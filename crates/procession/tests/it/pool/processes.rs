@@ -11,7 +11,11 @@ use super::assert_sums;
 use crate::scene::{alive, driven, panic_quietly, threaded};
 
 fn of(scheduler: &Scheduler, capacity: usize, queue: Queue) -> AsyncPool {
-    Pool::builder().capacity(capacity).queue(queue).build_async_on(scheduler).expect("it starts no process yet")
+    Pool::builder()
+        .capacity(capacity)
+        .queue(queue)
+        .build_async_on(scheduler)
+        .expect("it starts no process yet")
 }
 
 async fn end(pool: &AsyncPool) {
@@ -49,7 +53,8 @@ fn no_more_jobs_run_at_once_than_the_capacity() {
 #[test]
 fn idle_workers_end_on_the_schedulers_clock_and_a_trickle_keeps_one() {
     let scheduler = driven();
-    let pool = Pool::builder().capacity(8).keep_alive(Duration::from_secs(10)).build_async_on(&scheduler);
+    let pool =
+        Pool::builder().capacity(8).keep_alive(Duration::from_secs(10)).build_async_on(&scheduler);
     let pool = pool.expect("valid");
     scheduler.block_on(async {
         for _ in 0..8 {
@@ -58,7 +63,11 @@ fn idle_workers_end_on_the_schedulers_clock_and_a_trickle_keeps_one() {
         pool.idle().await.expect("they end");
         assert_eq!((pool.stats().live, pool.stats().idle), (8, 8));
         for _ in 0..12 {
-            pool.submit(sleep(Duration::from_millis(1))).await.expect("it is open").await.expect("it returns");
+            pool.submit(sleep(Duration::from_millis(1)))
+                .await
+                .expect("it is open")
+                .await
+                .expect("it returns");
             sleep(Duration::from_secs(1)).await;
         }
         assert_eq!(pool.stats().live, 1);
@@ -79,14 +88,20 @@ fn an_idle_worker_has_no_process_and_its_hooks_frame_its_life() {
     let builder = Pool::builder().capacity(2).prestart(1).keep_alive(Duration::from_secs(10));
     let builder = builder.on_worker_start(tell("start")).on_worker_stop(tell("stop"));
     let pool = builder.build_async_on(&scheduler).expect("valid");
-    let job = |pool: AsyncPool| async move { pool.submit(sleep(Duration::from_secs(1))).await.expect("it is open") };
+    let job = |pool: AsyncPool| async move {
+        pool.submit(sleep(Duration::from_secs(1))).await.expect("it is open")
+    };
     scheduler.block_on(async {
         assert_eq!((pool.stats().live, pool.stats().idle), (1, 1));
         for _ in 0..3 {
             job(pool.clone()).await.await.expect("it returns");
         }
         pool.idle().await.expect("nothing runs");
-        assert_eq!(*told.lock().expect("nobody panics"), ["start"], "the same worker ran all of them");
+        assert_eq!(
+            *told.lock().expect("nobody panics"),
+            ["start"],
+            "the same worker ran all of them"
+        );
         let both = [job(pool.clone()).await, job(pool.clone()).await];
         assert_eq!(alive(&scheduler.snapshot()).count(), 2);
         for handle in both {
@@ -98,7 +113,8 @@ fn an_idle_worker_has_no_process_and_its_hooks_frame_its_life() {
         sleep(Duration::from_secs(11)).await;
         assert_eq!((pool.stats().live, pool.stats().workers_retired), (0, 2));
         assert_eq!(*told.lock().expect("nobody panics"), ["start", "start", "stop", "stop"]);
-        // One that was never begun has nothing to stop, and a close waits for the hooks of the others.
+        // One that was never begun has nothing to stop, and a close waits for the hooks of the
+        // others.
         pool.set_keep_alive(Duration::MAX);
         job(pool.clone()).await.await.expect("it returns");
         end(&pool).await;
@@ -108,13 +124,20 @@ fn an_idle_worker_has_no_process_and_its_hooks_frame_its_life() {
 
 #[test]
 fn a_pool_whose_scheduler_is_full_gives_jobs_back_and_goes_on_later() {
-    let scheduler = Scheduler::builder().width(1).test_clock().callers_drive().processes(2).build().expect("valid");
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .test_clock()
+        .callers_drive()
+        .processes(2)
+        .build()
+        .expect("valid");
     let pool = of(&scheduler, 2, Queue::HandOff);
     scheduler.block_on(async {
         pool.submit(async {}).await.expect("it is open").await.expect("it returns");
         assert_eq!(pool.stats().idle, 1);
         let others = [spawn(sleep(Duration::from_secs(1))), spawn(sleep(Duration::from_secs(1)))];
-        let refused = pool.submit(async { 1 }).await.expect_err("there are as many processes as may be");
+        let refused =
+            pool.submit(async { 1 }).await.expect_err("there are as many processes as may be");
         assert!(refused.is_no_worker(), "{refused:?}");
         assert_eq!((pool.stats().live, pool.stats().idle, pool.stats().refused), (1, 1, 1));
         for other in others {
@@ -127,7 +150,13 @@ fn a_pool_whose_scheduler_is_full_gives_jobs_back_and_goes_on_later() {
 
 #[test]
 fn a_job_that_found_no_room_for_its_worker_is_run_as_soon_as_there_is_some() {
-    let scheduler = Scheduler::builder().width(1).test_clock().callers_drive().processes(2).build().expect("valid");
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .test_clock()
+        .callers_drive()
+        .processes(2)
+        .build()
+        .expect("valid");
     let pool = of(&scheduler, 2, Queue::Bounded(1));
     scheduler.block_on(async {
         let (first, second) = (pool.submit(async {}).await, pool.submit(async {}).await);
@@ -140,14 +169,23 @@ fn a_job_that_found_no_room_for_its_worker_is_run_as_soon_as_there_is_some() {
         let begin = Instant::now();
         other.await.expect("it returns");
         assert_eq!(waits.await, Ok(1));
-        assert!(Instant::now() - begin < Duration::from_secs(2), "it does not wait for the other job");
+        assert!(
+            Instant::now() - begin < Duration::from_secs(2),
+            "it does not wait for the other job"
+        );
         assert!(!long.is_finished());
     });
 }
 
 #[test]
 fn a_larger_pool_starts_as_many_workers_as_there_is_room_for_and_the_others_later() {
-    let scheduler = Scheduler::builder().width(1).test_clock().callers_drive().processes(3).build().expect("valid");
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .test_clock()
+        .callers_drive()
+        .processes(3)
+        .build()
+        .expect("valid");
     let pool = of(&scheduler, 1, Queue::Bounded(3));
     scheduler.block_on(async {
         let job = || pool.try_submit(sleep(Duration::from_secs(60))).expect("there is a place");
@@ -155,7 +193,11 @@ fn a_larger_pool_starts_as_many_workers_as_there_is_room_for_and_the_others_late
         let other = spawn(sleep(Duration::from_secs(1)));
         let handles: Vec<_> = (0..4).map(|_| job()).collect();
         assert_eq!(pool.resize(4).expect("it is open"), 1);
-        assert_eq!((pool.stats().busy, pool.stats().queued), (2, 2), "there is room for one more process");
+        assert_eq!(
+            (pool.stats().busy, pool.stats().queued),
+            (2, 2),
+            "there is room for one more process"
+        );
         assert_sums(&pool.stats());
         other.await.expect("it returns");
         sleep(Duration::from_secs(1)).await;
@@ -163,7 +205,10 @@ fn a_larger_pool_starts_as_many_workers_as_there_is_room_for_and_the_others_late
         for handle in handles {
             assert_eq!(handle.await, Ok(()));
         }
-        assert!(Instant::now() - begin < Duration::from_secs(123), "the last begins as soon as one has ended");
+        assert!(
+            Instant::now() - begin < Duration::from_secs(123),
+            "the last begins as soon as one has ended"
+        );
         let stats = pool.stats();
         assert_sums(&stats);
         assert_eq!((stats.completed, stats.workers_started), (4, 3));
@@ -173,10 +218,17 @@ fn a_larger_pool_starts_as_many_workers_as_there_is_room_for_and_the_others_late
 
 #[test]
 fn a_stop_hook_is_called_also_where_no_process_can_be_started() {
-    let scheduler = Scheduler::builder().width(1).test_clock().callers_drive().processes(1).build().expect("valid");
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .test_clock()
+        .callers_drive()
+        .processes(1)
+        .build()
+        .expect("valid");
     let stops = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&stops);
-    let builder = Pool::builder().on_worker_stop(move || *counted.lock().expect("nobody panics") += 1);
+    let builder =
+        Pool::builder().on_worker_stop(move || *counted.lock().expect("nobody panics") += 1);
     let pool = builder.build_async_on(&scheduler).expect("valid");
     scheduler.block_on(async {
         pool.submit(async {}).await.expect("it is open").await.expect("it returns");
@@ -192,9 +244,12 @@ fn panics_go_to_handles_or_the_handler_and_the_worker_goes_on() {
     let scheduler = driven();
     let (report, reports) = std::sync::mpsc::channel();
     let handler = move |payload: Box<dyn std::any::Any + Send>| {
-        report.send(*payload.downcast::<String>().expect("it is the text")).expect("somebody looks");
+        report
+            .send(*payload.downcast::<String>().expect("it is the text"))
+            .expect("somebody looks");
     };
-    let pool = Pool::builder().capacity(1).on_panic(handler).build_async_on(&scheduler).expect("valid");
+    let pool =
+        Pool::builder().capacity(1).on_panic(handler).build_async_on(&scheduler).expect("valid");
     scheduler.block_on(async {
         let job = async {
             yield_now().await;
@@ -202,7 +257,10 @@ fn panics_go_to_handles_or_the_handler_and_the_worker_goes_on() {
                 panic_quietly("held");
             }
         };
-        assert_eq!(pool.submit(job).await.expect("open").await, Err(JobError::Panicked("held".into())));
+        assert_eq!(
+            pool.submit(job).await.expect("open").await,
+            Err(JobError::Panicked("held".into()))
+        );
         pool.execute(async { panic_quietly("loose") }).await.expect("open");
         assert_eq!(pool.submit(async { 1 }).await.expect("open").await, Ok(1));
         end(&pool).await;
@@ -215,11 +273,18 @@ fn panics_go_to_handles_or_the_handler_and_the_worker_goes_on() {
 fn what_is_refused_comes_back() {
     let scheduler = driven();
     let pool = of(&scheduler, 1, Queue::HandOff);
-    let hurried = Pool::builder().capacity(1).on_full(OnFull::Refuse).build_async_on(&scheduler).expect("valid");
+    let hurried = Pool::builder()
+        .capacity(1)
+        .on_full(OnFull::Refuse)
+        .build_async_on(&scheduler)
+        .expect("valid");
     scheduler.block_on(async {
         pool.execute(sleep(Duration::from_secs(5))).await.expect("there is room");
         assert!(pool.try_submit(async { 1 }).expect_err("it is full").is_full());
-        let late = pool.submit_timeout(async { 2 }, Duration::from_secs(1)).await.expect_err("it stays full");
+        let late = pool
+            .submit_timeout(async { 2 }, Duration::from_secs(1))
+            .await
+            .expect_err("it stays full");
         assert!(late.is_timeout());
         assert_eq!(late.into_inner().await, 2);
         let waited = pool.submit(async { Instant::now() }).await.expect("it waits");
@@ -269,7 +334,9 @@ fn a_submit_to_ones_own_full_pool_is_an_error() {
 fn the_end_of_the_scheduler_resolves_every_handle() {
     let scheduler = threaded(1);
     let pool = of(&scheduler, 2, Queue::Unbounded);
-    let handles: Vec<_> = (0..20).map(|_| pool.try_submit(std::future::pending::<()>()).expect("it is open")).collect();
+    let handles: Vec<_> = (0..20)
+        .map(|_| pool.try_submit(std::future::pending::<()>()).expect("it is open"))
+        .collect();
     let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(500)));
     assert!(unfinished.is_empty());
     for handle in handles {
@@ -299,8 +366,9 @@ fn a_worker_that_is_terminated_before_its_first_step_cancels_its_job_and_another
     assert_eq!((stats.completed, stats.cancelled, stats.workers_started), (1, 1, 2));
 }
 
-/// Goal: a job that runs in the process of another, and that process, are killed as any. Method: the process of two jobs is terminated in the
-/// second, whose drop panics, while a third is queued; it waits for good when the test clock has nobody else to wait for.
+/// Goal: a job that runs in the process of another, and that process, are killed as any. Method:
+/// the process of two jobs is terminated in the second, whose drop panics, while a third is queued;
+/// it waits for good when the test clock has nobody else to wait for.
 #[test]
 fn a_worker_that_is_terminated_in_its_second_job_cancels_that_and_another_runs_the_next() {
     struct Dropped(Arc<Mutex<u32>>);
@@ -349,7 +417,8 @@ fn a_dropped_submit_leaves_the_queue_and_passes_its_place_on() {
         assert_eq!(pool.stats().waiting, 0);
         let (one, two) = (Arc::clone(&pool), Arc::clone(&pool));
         let impatient = procession::spawn(async move { one.execute(async {}).await.is_ok() });
-        let patient = procession::spawn(async move { two.submit(async { 2 }).await.expect("open").await });
+        let patient =
+            procession::spawn(async move { two.submit(async { 2 }).await.expect("open").await });
         yield_now().await;
         impatient.cancel();
         assert_eq!(patient.await, Ok(Ok(2)));
@@ -393,14 +462,16 @@ fn many_submitters_on_many_workers_lose_nothing() {
     assert!(pool.stats().peak <= 7);
 }
 
-/// Goal: whoever submits can be a process, whatever he submits. Method: it compiles, and what holds trait objects and borrows of statics runs.
+/// Goal: whoever submits can be a process, whatever he submits. Method: it compiles, and what holds
+/// trait objects and borrows of statics runs.
 #[test]
 fn a_process_submits_whatever_can_be_sent() {
     let scheduler = driven();
     let pool = of(&scheduler, 1, Queue::HandOff);
     let submitted = pool.clone();
     let submitter = scheduler.spawn(async move {
-        let (name, length): (&'static str, Box<dyn Fn(&str) -> usize + Send>) = ("job", Box::new(str::len));
+        let (name, length): (&'static str, Box<dyn Fn(&str) -> usize + Send>) =
+            ("job", Box::new(str::len));
         let boxed: Pin<Box<dyn Future<Output = usize> + Send>> = Box::pin(async { 4 });
         let first = submitted.submit(boxed).await.expect("it is open");
         let second = submitted.submit(async move { length(name) }).await.expect("it is open");

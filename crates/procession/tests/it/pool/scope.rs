@@ -10,7 +10,12 @@ use super::{assert_sums, gated};
 use crate::scene::panic_quietly;
 
 fn of(capacity: usize, queue: Queue, on_full: OnFull) -> Pool {
-    Pool::builder().capacity(capacity).queue(queue).on_full(on_full).build().expect("it starts no thread yet")
+    Pool::builder()
+        .capacity(capacity)
+        .queue(queue)
+        .on_full(on_full)
+        .build()
+        .expect("it starts no thread yet")
 }
 
 /// Says when it was dropped.
@@ -24,9 +29,11 @@ impl Drop for Dropped<'_> {
 
 #[test]
 fn jobs_borrow_and_have_ended_when_the_scope_returns() {
-    for (queue, on_full) in
-        [(Queue::HandOff, OnFull::Wait), (Queue::Bounded(2), OnFull::CallerRuns), (Queue::Unbounded, OnFull::Wait)]
-    {
+    for (queue, on_full) in [
+        (Queue::HandOff, OnFull::Wait),
+        (Queue::Bounded(2), OnFull::CallerRuns),
+        (Queue::Unbounded, OnFull::Wait),
+    ] {
         let pool = of(3, queue, on_full);
         let words: Vec<_> = (0..200).map(|n| n.to_string()).collect();
         let mut lengths = vec![0; words.len()];
@@ -82,7 +89,10 @@ fn a_scope_whose_body_panics_waits_for_its_jobs_first() {
             panic_quietly("in the body")
         })
     }));
-    assert_eq!(*result.expect_err("it panicked").downcast::<String>().expect("it is the text"), "in the body");
+    assert_eq!(
+        *result.expect_err("it panicked").downcast::<String>().expect("it is the text"),
+        "in the body"
+    );
     assert!(ended.load(SeqCst), "its jobs have ended");
 }
 
@@ -105,16 +115,23 @@ impl Drop for OpensOnDrop {
 fn a_panic_of_a_job_goes_to_its_handle_or_the_handler() {
     let (report, reports) = channel();
     let handler = move |payload: Box<dyn std::any::Any + Send>| {
-        report.send(*payload.downcast::<String>().expect("it is the text")).expect("somebody looks");
+        report
+            .send(*payload.downcast::<String>().expect("it is the text"))
+            .expect("somebody looks");
     };
     let pool = Pool::builder().capacity(1).on_panic(handler).build().expect("valid");
     pool.scope(|scope| {
-        let handle = scope.submit(|| -> u32 { panic_quietly("to the handle") }).expect("it is open");
+        let handle =
+            scope.submit(|| -> u32 { panic_quietly("to the handle") }).expect("it is open");
         assert_eq!(handle.join(), Err(JobError::Panicked("to the handle".into())));
         scope.execute(|| panic_quietly("to the handler")).expect("it is open");
     })
     .expect("nobody is inside");
-    assert_eq!(reports.try_recv().as_deref(), Ok("to the handler"), "it was told before the scope returned");
+    assert_eq!(
+        reports.try_recv().as_deref(),
+        Ok("to the handler"),
+        "it was told before the scope returned"
+    );
     pool.wait_idle(None).expect("nothing runs");
     assert_eq!((pool.stats().panicked, pool.stats().workers_started), (2, 1));
 }
@@ -151,7 +168,8 @@ fn what_is_cancelled_or_refused_is_dropped_before_the_scope_returns() {
     pool.wait(None).expect("it ends");
     pool.reopen().expect("it has ended");
     // The handle goes at once, so the worker drops the result.
-    pool.scope(|scope| drop(scope.submit(|| Dropped(&dropped)).expect("it is open"))).expect("nobody is inside");
+    pool.scope(|scope| drop(scope.submit(|| Dropped(&dropped)).expect("it is open")))
+        .expect("nobody is inside");
     assert_eq!(dropped.load(SeqCst), 8);
 }
 
@@ -163,7 +181,8 @@ fn a_job_cannot_hold_a_scope_of_its_own_pool() {
     assert_eq!(result, Ok(Err(WaitError::Inside)));
 }
 
-/// Submitters, panics, cancellations, resizes, closes and reopens at once: each job runs, or is cancelled, or comes back, and the sums tell it.
+/// Submitters, panics, cancellations, resizes, closes and reopens at once: each job runs, or is
+/// cancelled, or comes back, and the sums tell it.
 #[test]
 fn nothing_is_lost_amid_resizes_panics_closes_and_reopens() {
     const SUBMITTERS: u64 = 4;
@@ -232,7 +251,11 @@ fn nothing_is_lost_amid_resizes_panics_closes_and_reopens() {
     pool.close();
     pool.wait(Some(Duration::from_secs(20))).expect("its jobs end");
     let (ran, back, cancelled) = (ran.load(SeqCst), back.load(SeqCst), cancelled.load(SeqCst));
-    assert_eq!(ran + back + cancelled, SUBMITTERS * JOBS, "{ran} ran, {back} came back, {cancelled} were cancelled");
+    assert_eq!(
+        ran + back + cancelled,
+        SUBMITTERS * JOBS,
+        "{ran} ran, {back} came back, {cancelled} were cancelled"
+    );
     assert!(most.load(SeqCst) <= CAPACITY_MOST as u64);
     let stats = pool.stats();
     assert_sums(&stats);

@@ -12,7 +12,12 @@ use super::{assert_sums, gated};
 use crate::scene::{driven, panic_quietly, soon, soon_closed};
 
 fn of(capacity: usize, queue: Queue, on_full: OnFull) -> Pool {
-    Pool::builder().capacity(capacity).queue(queue).on_full(on_full).build().expect("it starts no thread yet")
+    Pool::builder()
+        .capacity(capacity)
+        .queue(queue)
+        .on_full(on_full)
+        .build()
+        .expect("it starts no thread yet")
 }
 
 fn ended(pool: &Pool) {
@@ -27,7 +32,10 @@ fn ended(pool: &Pool) {
 fn a_job_has_a_result_and_a_panic_harms_only_its_handle() {
     let pool = of(1, Queue::Unbounded, OnFull::Wait);
     let handles: Vec<_> = (0..100)
-        .map(|n| pool.submit(move || if n % 2 == 0 { n } else { panic_quietly("odd") }).expect("it is open"))
+        .map(|n| {
+            pool.submit(move || if n % 2 == 0 { n } else { panic_quietly("odd") })
+                .expect("it is open")
+        })
         .collect();
     for (n, handle) in handles.into_iter().enumerate() {
         let result = handle.join();
@@ -38,14 +46,20 @@ fn a_job_has_a_result_and_a_panic_harms_only_its_handle() {
     }
     ended(&pool);
     let stats = pool.stats();
-    assert_eq!((stats.completed, stats.panicked, stats.workers_started), (50, 50, 1), "the worker survived them all");
+    assert_eq!(
+        (stats.completed, stats.panicked, stats.workers_started),
+        (50, 50, 1),
+        "the worker survived them all"
+    );
 }
 
 #[test]
 fn the_handler_is_given_what_a_job_without_a_handle_panicked_with() {
     let (report, reports) = channel();
     let handler = move |payload: Box<dyn std::any::Any + Send>| {
-        report.send(*payload.downcast::<String>().expect("it is the text")).expect("somebody looks");
+        report
+            .send(*payload.downcast::<String>().expect("it is the text"))
+            .expect("somebody looks");
         panic_quietly("the handler, too");
     };
     let pool = Pool::builder().capacity(1).on_panic(handler).build().expect("valid");
@@ -113,7 +127,8 @@ fn who_waits_is_served_first_come_first_served_and_only_so_many_wait() {
     let threads: Vec<_> = (0..3)
         .map(|n| {
             let (submitter, ran) = (pool.clone(), ran.clone());
-            let body = move || submitter.execute(move || ran.send(n).expect("somebody looks")).is_ok();
+            let body =
+                move || submitter.execute(move || ran.send(n).expect("somebody looks")).is_ok();
             #[expect(clippy::disallowed_methods, reason = "plain threads are what is tested")]
             let thread = thread::spawn(body);
             while pool.stats().waiting <= n {
@@ -254,7 +269,8 @@ fn a_larger_pool_lets_those_in_who_wait_and_a_smaller_one_sends_workers_away() {
 
 #[test]
 fn a_pool_shrinks_under_a_trickle_of_work() {
-    let pool = Pool::builder().capacity(16).keep_alive(Duration::from_millis(20)).build().expect("valid");
+    let pool =
+        Pool::builder().capacity(16).keep_alive(Duration::from_millis(20)).build().expect("valid");
     let (gates, jobs): (Vec<_>, Vec<_>) = (0..16).map(|_| gated()).unzip();
     jobs.into_iter().for_each(|job| pool.execute(job).expect("there is room"));
     gates.iter().for_each(|gate| gate.wait_for_job());
@@ -270,7 +286,13 @@ fn a_pool_shrinks_under_a_trickle_of_work() {
 
 #[test]
 fn kept_workers_stay() {
-    let pool = Pool::builder().capacity(4).keep(2).prestart(4).keep_alive(Duration::ZERO).build().expect("valid");
+    let pool = Pool::builder()
+        .capacity(4)
+        .keep(2)
+        .prestart(4)
+        .keep_alive(Duration::ZERO)
+        .build()
+        .expect("valid");
     while pool.stats().live > 2 {
         thread::yield_now();
     }
@@ -303,7 +325,10 @@ fn a_submit_that_could_only_deadlock_is_refused() {
         drop(done);
         soon_closed(&jobs);
         ended(&pool);
-        assert!(refused.load(SeqCst) >= 1, "the last to wait is refused, and its end lets another go on");
+        assert!(
+            refused.load(SeqCst) >= 1,
+            "the last to wait is refused, and its end lets another go on"
+        );
         assert_eq!(pool.stats().refused, refused.load(SeqCst) as u64);
     }
 }
@@ -338,7 +363,9 @@ fn a_job_that_joins_a_queued_one_runs_it_and_one_that_joins_for_ever_is_told() {
 fn a_job_may_close_its_pool_but_not_wait_for_it() {
     let pool = of(2, Queue::HandOff, OnFull::Wait);
     let inside = pool.clone();
-    let job = pool.submit(move || (inside.close(), inside.wait(None), inside.wait_idle(None))).expect("it is open");
+    let job = pool
+        .submit(move || (inside.close(), inside.wait(None), inside.wait_idle(None)))
+        .expect("it is open");
     assert_eq!(job.join(), Ok((true, Err(WaitError::Inside), Err(WaitError::Inside))));
     ended(&pool);
 }
@@ -378,7 +405,10 @@ fn hooks_frame_the_life_of_each_worker_and_a_wait_includes_them() {
         .build()
         .expect("the system has threads");
     let seen = Arc::clone(&living);
-    assert!(pool.submit(move || seen.load(SeqCst)).expect("it is open").join().expect("it returns") >= 1);
+    assert!(
+        pool.submit(move || seen.load(SeqCst)).expect("it is open").join().expect("it returns")
+            >= 1
+    );
     ended(&pool);
     assert_eq!((living.load(SeqCst), stopped.load(SeqCst)), (0, 3));
 }
@@ -391,7 +421,10 @@ fn a_permit_is_a_place_until_it_is_dropped() {
     assert!(pool.execute(|| ()).expect_err("the place is reserved").is_full());
     assert!(pool.try_reserve().expect_err("the place is reserved").is_full());
     drop(permit);
-    assert_eq!(pool.try_reserve().expect("there is a place").submit(|| 1).expect("it is open").join(), Ok(1));
+    assert_eq!(
+        pool.try_reserve().expect("there is a place").submit(|| 1).expect("it is open").join(),
+        Ok(1)
+    );
     procession::run(async {
         let permit = pool.reserve().await.expect("there is a place");
         let mut waiting = Box::pin(pool.reserve());
@@ -464,7 +497,8 @@ fn the_test_clock_stands_still_while_a_blocking_closure_runs() {
     let slept = scheduler.block_on(async {
         let before = procession::Instant::now();
         let blocking = procession::spawn_blocking(|| {
-            // Long enough for the clock to jump, if it did not stand still; the outcome does not depend on it.
+            // Long enough for the clock to jump, if it did not stand still; the outcome does not
+            // depend on it.
             for _ in 0..1000 {
                 thread::yield_now();
             }

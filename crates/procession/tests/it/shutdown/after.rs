@@ -18,7 +18,8 @@ fn after_its_end_a_scheduler_refuses_and_tells() {
 
         assert_eq!(scheduler.spawn(async {}).join(), Err(Exit::Refused));
         assert!(scheduler.spawn(async {}).is_finished());
-        let refused = SpawnOptions::new().on(&scheduler).try_spawn(async { 3 }).expect_err("it has ended");
+        let refused =
+            SpawnOptions::new().on(&scheduler).try_spawn(async { 3 }).expect_err("it has ended");
         assert!(refused.is_closing());
         assert_eq!(scheduler.block_on(refused.refused), 3);
         let nobody = scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await });
@@ -26,8 +27,14 @@ fn after_its_end_a_scheduler_refuses_and_tells() {
         assert_eq!(nobody.join(), Err(Exit::Refused));
 
         assert!(!address.is_alive());
-        assert_eq!(address.send(2).map_err(|error| (error.is_ended(), error.message)), Err((true, 2)));
-        assert_eq!(send(pid, 3_u32).map_err(|error| (error.is_ended(), error.message)), Err((true, 3)));
+        assert_eq!(
+            address.send(2).map_err(|error| (error.is_ended(), error.message)),
+            Err((true, 2))
+        );
+        assert_eq!(
+            send(pid, 3_u32).map_err(|error| (error.is_ended(), error.message)),
+            Err((true, 3))
+        );
         assert!(!scheduler.cancel(pid) && !scheduler.terminate(pid));
 
         let snapshot = scheduler.snapshot();

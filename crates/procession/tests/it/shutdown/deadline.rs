@@ -5,8 +5,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use procession::{
-    Context, Events, Exit, InitError, Instant, Process, ProcessState, Scheduler, SpawnOptions, Status, Value, Yields,
-    sleep, spawn, yield_now,
+    Context, Events, Exit, InitError, Instant, Process, ProcessState, Scheduler, SpawnOptions,
+    Status, Value, Yields, sleep, spawn, yield_now,
 };
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,8 @@ use procession_sync::{hint, thread};
 use super::{builder, mortal, mortal_of, scheduler, shut_down};
 use crate::scene::{soon, soon_closed};
 
-/// Far more than a shutdown may need beyond its deadline; what is stuck here is so until the test releases it.
+/// Far more than a shutdown may need beyond its deadline; what is stuck here is so until the test
+/// releases it.
 const SLACK: Duration = Duration::from_secs(30);
 
 /// Says when it was dropped.
@@ -41,7 +42,8 @@ fn who_swallows_the_cancel_is_terminated_shortly_before_the_deadline() {
     let milliseconds = Duration::from_millis;
     // A tenth is kept back for that, and at most 100 ms.
     let cases = [(10_000, 9_900), (1_000, 900), (500, 450), (10, 9), (0, 0)];
-    for (deadline, terminated) in cases.map(|(deadline, terminated)| (milliseconds(deadline), milliseconds(terminated)))
+    for (deadline, terminated) in
+        cases.map(|(deadline, terminated)| (milliseconds(deadline), milliseconds(terminated)))
     {
         let scheduler = scheduler(0);
         let begin = scheduler.now();
@@ -60,7 +62,11 @@ fn who_swallows_the_cancel_is_terminated_shortly_before_the_deadline() {
         let unfinished = scheduler.block_on(scheduler.shutdown(deadline));
         if deadline > Duration::ZERO {
             assert!(unfinished.is_empty(), "{unfinished:?}");
-            assert_eq!(scheduler.now() - begin, terminated, "all have ended, so it waits no longer");
+            assert_eq!(
+                scheduler.now() - begin,
+                terminated,
+                "all have ended, so it waits no longer"
+            );
         } else {
             assert_eq!(unfinished.len(), 2, "there was no time");
         }
@@ -130,7 +136,10 @@ fn a_step_that_does_not_return_is_reported_by_the_deadline() {
             assert!(deadline <= took && took < deadline + SLACK, "{took:?}");
             let [process] = &unfinished[..] else { unreachable!("{unfinished:?}") };
             assert_eq!(Some(process.pid), stuck.pid());
-            assert_eq!((process.label.as_deref(), process.state), (Some("stuck"), ProcessState::Running));
+            assert_eq!(
+                (process.label.as_deref(), process.state),
+                (Some("stuck"), ProcessState::Running)
+            );
             assert_eq!((process.location.file(), process.location.line()), (file!(), line));
             release.store(true, Relaxed);
             assert_eq!(stuck.join(), if ends { Ok("done") } else { Err(Exit::Killed) });
@@ -158,7 +167,9 @@ fn who_stands_behind_a_stuck_step_is_reported_too() {
     let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(50)));
     let pids: Vec<_> = unfinished.iter().map(|process| Some(process.pid)).collect();
     assert_eq!(unfinished.len(), 4);
-    assert!(pids.contains(&stuck.pid()) && behind.iter().all(|process| pids.contains(&process.pid())));
+    assert!(
+        pids.contains(&stuck.pid()) && behind.iter().all(|process| pids.contains(&process.pid()))
+    );
     let running = unfinished.iter().filter(|process| process.state == ProcessState::Running);
     assert!(running.map(|process| Some(process.pid)).eq([stuck.pid()]));
     release.store(true, Relaxed);
@@ -209,7 +220,10 @@ fn a_drop_that_does_not_return_is_reported_by_the_deadline() {
             let unfinished = scheduler.block_on(scheduler.shutdown(deadline));
             let took = scheduler.now() - begin;
             assert!(deadline <= took && took < deadline + SLACK, "{took:?}");
-            assert!(unfinished.iter().map(|process| Some(process.pid)).eq([pid]), "{of:?} {unfinished:?}");
+            assert!(
+                unfinished.iter().map(|process| Some(process.pid)).eq([pid]),
+                "{of:?} {unfinished:?}"
+            );
             drop(release);
             drop(scheduler);
             soon_closed(&freed);
@@ -285,8 +299,12 @@ impl Process for LongBegun {
 
     fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
         self.begun.send(()).expect("the test listens");
-        let refused =
-            || SpawnOptions::new().on(&self.scheduler).try_spawn(async {}).is_err_and(|refused| refused.is_closing());
+        let refused = || {
+            SpawnOptions::new()
+                .on(&self.scheduler)
+                .try_spawn(async {})
+                .is_err_and(|refused| refused.is_closing())
+        };
         while !refused() {
             hint::spin_loop();
         }
@@ -310,7 +328,10 @@ fn the_test_clock_stands_still_while_a_thread_starts_a_process() {
     let process = LongBegun { begun, scheduler: scheduler.clone() };
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            scheduler.spawn_process(process, "", Box::new(())).map(drop).expect("it came before the shutdown")
+            scheduler
+                .spawn_process(process, "", Box::new(()))
+                .map(drop)
+                .expect("it came before the shutdown")
         });
         begins.recv().expect("it begins");
         assert!(shut_down(&scheduler).is_empty(), "nobody was left waiting for");

@@ -1,11 +1,13 @@
-//! Schedulers that are dropped without a shutdown: everything is terminated, nothing hangs, nothing is left.
+//! Schedulers that are dropped without a shutdown: everything is terminated, nothing hangs, nothing
+//! is left.
 
 use std::future::pending;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use procession::{
-    Context, Exit, Handle, Scheduler, SpawnOptions, current_pid, run_after, sleep, spawn, start, yield_now,
+    Context, Exit, Handle, Scheduler, SpawnOptions, current_pid, run_after, sleep, spawn, start,
+    yield_now,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
@@ -77,7 +79,10 @@ impl Crowd {
         for handle in self.handles {
             let exit = handle.join();
             // Who awaits another may see it killed, and panic, before it is killed itself.
-            assert!(exit.as_ref().is_err_and(|exit| exit.is_killed() || exit.is_panic()), "{exit:?}");
+            assert!(
+                exit.as_ref().is_err_and(|exit| exit.is_killed() || exit.is_panic()),
+                "{exit:?}"
+            );
         }
     }
 
@@ -159,9 +164,11 @@ fn a_timer_may_drop_its_scheduler() {
         let drops = Arc::clone(&crowd.drops);
         let last = Mutex::new(Some(scheduler.clone()));
         let setter = scheduler.spawn(async move {
-            run_after(Duration::from_millis(1), move || drop(last.lock().expect("no holder panics").take()))
-                .map(drop)
-                .unwrap_or_else(|_| unreachable!("the limit is not reached"));
+            run_after(Duration::from_millis(1), move || {
+                drop(last.lock().expect("no holder panics").take())
+            })
+            .map(drop)
+            .unwrap_or_else(|_| unreachable!("the limit is not reached"));
         });
         assert_eq!(setter.join(), Ok(()));
         drop(scheduler);

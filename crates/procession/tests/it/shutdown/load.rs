@@ -3,7 +3,9 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use procession::{Address, Context, Exit, Scheduler, interval, run_every, sleep, spawn, start, yield_now};
+use procession::{
+    Address, Context, Exit, Scheduler, interval, run_every, sleep, spawn, start, yield_now,
+};
 
 use super::{mortal, scheduler, shut_down};
 use crate::scene::{assert_conserved, soon_closed};
@@ -34,7 +36,8 @@ fn play(scheduler: &Scheduler) {
 async fn storm() {
     loop {
         let child = start(|mut cx: Context<u32>| async move {
-            let sum = cx.receive().await.unwrap_or_default() + cx.receive().await.unwrap_or_default();
+            let sum =
+                cx.receive().await.unwrap_or_default() + cx.receive().await.unwrap_or_default();
             sleep(Duration::from_micros(200)).await;
             sum
         });
@@ -125,7 +128,8 @@ fn a_hundred_thousand_idle_processes_end_in_order() {
     }
 }
 
-/// Goal: no end of a scheduler is missed or hangs, whoever ends it, whatever is just then going on. Method: many small ones.
+/// Goal: no end of a scheduler is missed or hangs, whoever ends it, whatever is just then going on.
+/// Method: many small ones.
 #[test]
 fn many_schedulers_end_in_many_ways() {
     let mut random = fastrand::Rng::with_seed(17);
@@ -148,11 +152,13 @@ fn many_schedulers_end_in_many_ways() {
             0 => assert!(shut_down(&scheduler).is_empty()),
             1 => {
                 let own = scheduler.clone();
-                let shutting_down = scheduler.spawn(async move { own.shutdown(super::AMPLE).await.len() });
+                let shutting_down =
+                    scheduler.spawn(async move { own.shutdown(super::AMPLE).await.len() });
                 assert_eq!(shutting_down.join(), Ok(0));
             }
             2 => {
-                // Joined below: of a driven scheduler that nobody drives any more, the process would keep the handle.
+                // Joined below: of a driven scheduler that nobody drives any more, the process
+                // would keep the handle.
                 let last = scheduler.clone();
                 handles.push(scheduler.start(move |_: Context<()>| async move { drop(last) }));
             }
@@ -171,7 +177,10 @@ fn many_schedulers_end_in_many_ways() {
         drop(scheduler);
         for handle in handles {
             let exit = handle.join();
-            assert!(matches!(exit, Ok(()) | Err(Exit::Killed)), "round {round}, way {way}: {exit:?}");
+            assert!(
+                matches!(exit, Ok(()) | Err(Exit::Killed)),
+                "round {round}, way {way}: {exit:?}"
+            );
         }
         soon_closed(&freed);
     }

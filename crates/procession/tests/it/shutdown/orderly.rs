@@ -7,8 +7,9 @@ use std::task::{Context as TaskContext, Wake, Waker};
 use std::time::Duration;
 
 use procession::{
-    CommandId, Context, Elapsed, Event, Events, Exit, InitError, Instant, Pid, Process, SpawnOptions, Status, Value,
-    WaitingFor, Yields, current_pid, sleep, spawn, start, timeout, yield_now,
+    CommandId, Context, Elapsed, Event, Events, Exit, InitError, Instant, Pid, Process,
+    SpawnOptions, Status, Value, WaitingFor, Yields, current_pid, sleep, spawn, start, timeout,
+    yield_now,
 };
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -18,7 +19,8 @@ use crate::scene::{assert_conserved, panic_quietly, soon, soon_closed};
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// The waker of who waits for the end is woken by the worker that has ended the last process, whose slot may be another's by then.
+/// The waker of who waits for the end is woken by the worker that has ended the last process, whose
+/// slot may be another's by then.
 #[test]
 fn who_is_woken_by_the_end_is_in_no_process() {
     struct Asks(mpsc::Sender<Option<Pid>>);
@@ -73,7 +75,10 @@ fn processes_clean_up_with_all_that_the_runtime_has() {
                     sleep(MOMENT * number).await;
                     assert_eq!(timeout(MOMENT, std::future::pending::<()>()).await, Err(Elapsed));
                     let helper = start(|mut cx: Context<u32>| async move {
-                        let number = cx.receive().await.expect("it is sent one before it could be cancelled");
+                        let number = cx
+                            .receive()
+                            .await
+                            .expect("it is sent one before it could be cancelled");
                         spawn(async move { number }).await.expect("it ends")
                     });
                     helper.send(number).expect("it waits");
@@ -198,7 +203,9 @@ impl Process for Machine {
 fn a_state_machine_cleans_up_after_one_cancel() {
     for width in [0, 1, 2] {
         let scheduler = scheduler(width);
-        let machine = scheduler.spawn_process(Machine { cancels: 0 }, "", Box::new(())).expect("it accepts all");
+        let machine = scheduler
+            .spawn_process(Machine { cancels: 0 }, "", Box::new(()))
+            .expect("it accepts all");
         assert!(shut_down(&scheduler).is_empty());
         assert_eq!(machine.join(), Ok(1));
     }
@@ -247,24 +254,33 @@ fn from_the_first_moment_nobody_else_can_spawn_and_what_is_refused_comes_back() 
 
             let refused = on_closing().try_spawn(async { 1 }).expect_err("it is closing");
             assert!(refused.is_closing() && !refused.is_limit());
-            assert_eq!(refused.to_string(), "cannot start a process: the scheduler is shutting down");
+            assert_eq!(
+                refused.to_string(),
+                "cannot start a process: the scheduler is shutting down"
+            );
             assert_eq!(other.spawn(refused.refused).join(), Ok(1), "the future is whole");
 
-            let refused =
-                on_closing().try_start(|cx: Context<u32>| async move { cx.pid() }).expect_err("it is closing");
+            let refused = on_closing()
+                .try_start(|cx: Context<u32>| async move { cx.pid() })
+                .expect_err("it is closing");
             assert!(other.start(refused.refused).join().is_ok(), "the closure is whole");
 
             let machine = Machine { cancels: 7 };
-            let refused = closing.spawn_process(machine, "", Box::new(())).expect_err("it is closing");
+            let refused =
+                closing.spawn_process(machine, "", Box::new(())).expect_err("it is closing");
             assert!(refused.is_closing());
             assert_eq!(refused.refused.cancels, 7);
 
             assert_eq!(closing.spawn(async { 1 }).join(), Err(Exit::Refused));
             let nobody = closing.start(|mut cx: Context<u32>| async move { cx.receive().await });
-            assert_eq!(nobody.send(5).map_err(|error| (error.is_ended(), error.message)), Err((true, 5)));
+            assert_eq!(
+                nobody.send(5).map_err(|error| (error.is_ended(), error.message)),
+                Err((true, 5))
+            );
             assert_eq!(nobody.join(), Err(Exit::Refused));
 
-            // Neither a future that a thread waits for, nor a process of another scheduler, is one of its processes.
+            // Neither a future that a thread waits for, nor a process of another scheduler, is one
+            // of its processes.
             assert_eq!(closing.block_on(async { spawn(async { 1 }).await }), Err(Exit::Refused));
             let stranger = closing.clone();
             let strange = other.spawn(async move { stranger.spawn(async { 1 }).await });
@@ -414,7 +430,8 @@ fn with_all_the_time_in_the_world_a_shutdown_ends_with_the_last_process() {
     }
 }
 
-/// What is accepted while a shutdown begins is either refused or asked to end, and never left to be terminated.
+/// What is accepted while a shutdown begins is either refused or asked to end, and never left to be
+/// terminated.
 #[test]
 fn what_is_accepted_at_the_last_moment_is_cancelled() {
     for round in 0..100 {
@@ -426,7 +443,8 @@ fn what_is_accepted_at_the_last_moment_is_cancelled() {
                 move || {
                     let mut children = Vec::new();
                     let cooperative = || |cx: Context<()>| async move { cx.cancelled().await };
-                    while let Ok(child) = SpawnOptions::new().on(scheduler).try_start(cooperative()) {
+                    while let Ok(child) = SpawnOptions::new().on(scheduler).try_start(cooperative())
+                    {
                         children.push(child);
                         if children.len() == 10 {
                             began.send(()).expect("the test listens");

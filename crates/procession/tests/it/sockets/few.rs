@@ -10,7 +10,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::net::{Readiness, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
+use procession::net::{
+    Readiness, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
+};
 use procession::{Scheduler, sleep, spawn};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -23,7 +25,8 @@ const FEW: u64 = 64;
 
 /// In the child: as few descriptors as that, and no more.
 fn with_few_descriptors() {
-    setrlimit(Resource::Nofile, Rlimit { current: Some(FEW), maximum: Some(FEW) }).expect("it is less than before");
+    setrlimit(Resource::Nofile, Rlimit { current: Some(FEW), maximum: Some(FEW) })
+        .expect("it is less than before");
     let scheduler = threaded(2);
     // Refused the first time, a scheduler is none the worse.
     let (_here, there) = std::os::unix::net::UnixStream::pair().expect("a few are left");
@@ -46,12 +49,15 @@ fn with_few_descriptors() {
     writeln!(io::stdout(), "\n{address}").expect("the parent reads");
     // Until the parent has seen enough.
     io::stdin().read_line(&mut String::new()).expect("the parent is there");
-    writeln!(io::stdout(), "{}", scheduler.snapshot().descriptors.accepts_put_off).expect("the parent reads");
+    writeln!(io::stdout(), "{}", scheduler.snapshot().descriptors.accepts_put_off)
+        .expect("the parent reads");
 }
 
-/// Goal: the want of descriptors concerns who wants one, and nobody else. Method: all kinds of sockets, timers and jobs, while there are none.
+/// Goal: the want of descriptors concerns who wants one, and nobody else. Method: all kinds of
+/// sockets, timers and jobs, while there are none.
 fn who_has_descriptors_goes_on(scheduler: &Scheduler) {
-    let name = UnixAddress::from_abstract_name(format!("procession-few-{}", std::process::id())).expect("it is short");
+    let name = UnixAddress::from_abstract_name(format!("procession-few-{}", std::process::id()))
+        .expect("it is short");
     scheduler.block_on(async {
         let (client, server) = connected().await;
         let (one, other) = UnixStream::pair().expect("a few are left");
@@ -105,14 +111,15 @@ async fn echo_unix(stream: UnixStream) {
     }
 }
 
-/// Goal: nothing but a close of its scheduler's makes a listener without descriptors try again, and that does so at once. Method: on the test
-/// clock, there is no trying in between.
+/// Goal: nothing but a close of its scheduler's makes a listener without descriptors try again, and
+/// that does so at once. Method: on the test clock, there is no trying in between.
 fn a_listener_waits_for_a_close() {
     let scheduler = driven();
     let (held, accepts, _clients, fillers) = scheduler.block_on(async {
         let listener = TcpListener::bind(HERE).await.expect("there are enough");
         let address = listener.local_addr().expect("it is bound");
-        let clients = [(); 2].map(|()| StdTcpStream::connect(address).expect("the backlog is long"));
+        let clients =
+            [(); 2].map(|()| StdTcpStream::connect(address).expect("the backlog is long"));
         let held = [UdpSocket::bind(HERE).await, UdpSocket::bind(HERE).await];
         let held = held.map(|socket| socket.expect("there are enough"));
         let mut fillers = Vec::new();
@@ -128,7 +135,10 @@ fn a_listener_waits_for_a_close() {
     });
     let put_off = || {
         scheduler.run_until_idle();
-        (scheduler.snapshot().descriptors.accepts_put_off, accepts.iter().filter(|accept| accept.is_finished()).count())
+        (
+            scheduler.snapshot().descriptors.accepts_put_off,
+            accepts.iter().filter(|accept| accept.is_finished()).count(),
+        )
     };
     for _ in 0..3 {
         assert_eq!(put_off(), (2, 0), "each was refused once, and costs nothing since");
@@ -144,15 +154,20 @@ fn a_listener_waits_for_a_close() {
     }
 }
 
-/// Goal: a listener survives that there are no descriptors, and goes on when there are. Method: a child with few serves a parent with
-/// many, who is answered by all of its connections only if those that are closed make room.
+/// Goal: a listener survives that there are no descriptors, and goes on when there are. Method: a
+/// child with few serves a parent with many, who is answered by all of its connections only if
+/// those that are closed make room.
 #[test]
 fn a_listener_outlives_the_want_of_descriptors() {
     if env::var_os(CHILD).is_some() {
         return with_few_descriptors();
     }
     let mut child = Command::new(env::current_exe().expect("it runs"))
-        .args(["--exact", "--nocapture", "sockets::few::a_listener_outlives_the_want_of_descriptors"])
+        .args([
+            "--exact",
+            "--nocapture",
+            "sockets::few::a_listener_outlives_the_want_of_descriptors",
+        ])
         .env(CHILD, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -160,8 +175,9 @@ fn a_listener_outlives_the_want_of_descriptors() {
         .expect("the system has processes");
     let mut said = BufReader::new(child.stdout.take().expect("it is piped")).lines();
     let mut next = || said.next().expect("it says more").expect("it says text");
-    let address: SocketAddr =
-        std::iter::from_fn(|| Some(next())).find_map(|line| line.parse().ok()).expect("it says where");
+    let address: SocketAddr = std::iter::from_fn(|| Some(next()))
+        .find_map(|line| line.parse().ok())
+        .expect("it says where");
     let mut clients: Vec<_> = (0..2 * FEW)
         .map(|_| {
             let client = StdTcpStream::connect(address).expect("the backlog is long");

@@ -1,6 +1,8 @@
-//! Peers that vanish, as a machine without power does: nothing comes from them any more, not even an end.
+//! Peers that vanish, as a machine without power does: nothing comes from them any more, not even
+//! an end.
 //!
-//! Method: a filter of the system's drops whatever comes to a socket before TCP sees it, so nothing is answered.
+//! Method: a filter of the system's drops whatever comes to a socket before TCP sees it, so nothing
+//! is answered.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
@@ -21,7 +23,8 @@ fn vanish(socket: &impl AsFd) {
     SockRef::from(socket).attach_filter(&drops_all).expect("filters need no rights");
 }
 
-/// A connection whose other end has vanished; that is reset in the end, since it could not say goodbye.
+/// A connection whose other end has vanished; that is reset in the end, since it could not say
+/// goodbye.
 async fn alone() -> (TcpStream, TcpStream) {
     let (vanished, here) = connected().await;
     vanish(&vanished);
@@ -67,10 +70,15 @@ fn a_peer_that_vanishes_is_found_out_by_each_timeout() {
         for (number, end) in ends.into_iter().enumerate() {
             let end: Handle<io::Result<usize>> = end;
             says_back(&well, b"unharmed").await;
-            let end = timeout(LONG, end).await.expect("it is found out").expect("it does not panic");
+            let end =
+                timeout(LONG, end).await.expect("it is found out").expect("it does not panic");
             let error = end.expect_err("nobody answers");
             let of_the_system = (number > 0).then(|| Errno::TIMEDOUT.raw_os_error());
-            assert_eq!((error.kind(), error.raw_os_error()), (ErrorKind::TimedOut, of_the_system), "of {number}");
+            assert_eq!(
+                (error.kind(), error.raw_os_error()),
+                (ErrorKind::TimedOut, of_the_system),
+                "of {number}"
+            );
         }
         drop((first, second, third, fourth));
         says_back(&well, b"unharmed").await;
@@ -89,8 +97,8 @@ fn a_connect_to_a_machine_that_never_answers_ends_in_time() {
     });
 }
 
-/// Goal: what half-open connections hold is given back in time, with nothing left. Method: as many as that vanish in the middle of a
-/// conversation, with a server that is patient for as long.
+/// Goal: what half-open connections hold is given back in time, with nothing left. Method: as many
+/// as that vanish in the middle of a conversation, with a server that is patient for as long.
 #[test]
 fn a_crowd_that_vanishes_is_forgotten() {
     const CROWD: usize = 100;
@@ -114,7 +122,8 @@ fn a_crowd_that_vanishes_is_forgotten() {
         }
         for server in served {
             says_back(&well, b"unharmed").await;
-            let error = server.await.expect("it does not panic").expect_err("the client has vanished");
+            let error =
+                server.await.expect("it does not panic").expect_err("the client has vanished");
             assert_eq!(error.kind(), ErrorKind::TimedOut);
         }
         drop(vanished);

@@ -6,7 +6,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::time::Duration;
 
-use procession::net::{SocketOptions, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
+use procession::net::{
+    SocketOptions, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
+};
 use procession::spawn;
 use rustix::net::sockopt::ipv6_v6only;
 
@@ -90,7 +92,10 @@ async fn on_ipv6() -> Option<UdpSocket> {
     match UdpSocket::bind("[::1]:0").await {
         Ok(socket) => Some(socket),
         Err(error) => {
-            assert!(matches!(error.kind(), ErrorKind::AddrNotAvailable | ErrorKind::Unsupported), "{error}");
+            assert!(
+                matches!(error.kind(), ErrorKind::AddrNotAvailable | ErrorKind::Unsupported),
+                "{error}"
+            );
             None
         }
     }
@@ -140,7 +145,11 @@ fn sockets_are_made_with_options() -> io::Result<()> {
         }
         drop(taken);
 
-        let listener = SocketOptions::new().receive_buffer_size(30_000).send_buffer_size(20_000).listen(HERE).await?;
+        let listener = SocketOptions::new()
+            .receive_buffer_size(30_000)
+            .send_buffer_size(20_000)
+            .listen(HERE)
+            .await?;
         let from = SocketAddr::from(([127, 0, 0, 2], 0));
         let client = SocketOptions::new().local_addr(from).connect(listener.local_addr()?).await?;
         let (server, peer) = listener.accept().await?;
@@ -149,13 +158,15 @@ fn sockets_are_made_with_options() -> io::Result<()> {
         let socket = SocketOptions::new().receive_buffer_size(25_000).bind(HERE).await?;
         assert_eq!(socket.buffer_sizes()?.0, 50_000);
         let nowhere = SocketOptions::new().local_addr(SocketAddr::from(([192, 0, 2, 1], 0)));
-        let refused = nowhere.connect(listener.local_addr()?).await.expect_err("it is not of this machine");
+        let refused =
+            nowhere.connect(listener.local_addr()?).await.expect_err("it is not of this machine");
         assert_eq!(refused.kind(), ErrorKind::AddrNotAvailable);
         Ok(())
     })
 }
 
-/// Goal: members of a group get what is sent to it, and not once they have left. Method: all on the loopback interface.
+/// Goal: members of a group get what is sent to it, and not once they have left. Method: all on the
+/// loopback interface.
 #[test]
 fn datagrams_reach_the_members_of_a_group() -> io::Result<()> {
     threaded(1).block_on(async {
@@ -204,13 +215,20 @@ fn a_datagram_is_made_of_parts_and_falls_into_parts() -> io::Result<()> {
             let waits = spawn(async move {
                 let mut small = [0; 3];
                 one.readable().await?;
-                assert_eq!(one.recv_vectored(&mut [IoSliceMut::new(&mut small)]).await?, 3, "the rest is discarded");
+                assert_eq!(
+                    one.recv_vectored(&mut [IoSliceMut::new(&mut small)]).await?,
+                    3,
+                    "the rest is discarded"
+                );
                 one.recv(&mut small).await?;
                 Ok::<_, io::Error>(small)
             });
             assert_eq!(other.try_send(b"two")?, 3);
             assert_eq!(&waits.await.expect("it does not panic")?, b"two");
-            assert_eq!(other.try_recv(&mut second).expect_err("there is none").kind(), ErrorKind::WouldBlock);
+            assert_eq!(
+                other.try_recv(&mut second).expect_err("there is none").kind(),
+                ErrorKind::WouldBlock
+            );
             let many = vec![IoSlice::new(b"x"); 1025];
             other.send_vectored(&many).await.expect_err("the system takes 1024 at most");
             Ok::<(), io::Error>(())
@@ -221,7 +239,9 @@ fn a_datagram_is_made_of_parts_and_falls_into_parts() -> io::Result<()> {
 
 #[test]
 fn datagrams_between_paths_and_names_are_looked_at_and_taken() -> io::Result<()> {
-    let name = |what: &str| UnixAddress::from_abstract_name(format!("procession-{what}-{}", std::process::id()));
+    let name = |what: &str| {
+        UnixAddress::from_abstract_name(format!("procession-{what}-{}", std::process::id()))
+    };
     let (named, full, stream) = (name("named")?, name("full")?, name("stream")?);
     let folder = std::env::temp_dir().join(format!("procession-options-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
@@ -230,13 +250,20 @@ fn datagrams_between_paths_and_names_are_looked_at_and_taken() -> io::Result<()>
         let receiver = UnixDatagram::bind_addr(&named)?;
         let (bound, unbound) = (UnixDatagram::bind(&path)?, UnixDatagram::unbound()?);
         let mut bytes = [0; 8];
-        assert_eq!(receiver.try_recv_from(&mut bytes).expect_err("there is none").kind(), ErrorKind::WouldBlock);
+        assert_eq!(
+            receiver.try_recv_from(&mut bytes).expect_err("there is none").kind(),
+            ErrorKind::WouldBlock
+        );
         let waits = spawn(async move {
             let mut bytes = [0; 8];
             let mut from = Vec::new();
             for _ in 0..3 {
                 let (count, peeked) = receiver.peek_from(&mut bytes).await?;
-                assert_eq!(receiver.peek(&mut bytes[..2]).await?, 2, "no more than there is room for");
+                assert_eq!(
+                    receiver.peek(&mut bytes[..2]).await?,
+                    2,
+                    "no more than there is room for"
+                );
                 let (again, taken) = receiver.recv_from(&mut bytes).await?;
                 assert_eq!((again, format!("{taken:?}")), (count, format!("{peeked:?}")));
                 from.push((peeked, bytes[..count].to_vec()));
@@ -252,7 +279,10 @@ fn datagrams_between_paths_and_names_are_looked_at_and_taken() -> io::Result<()>
         let (receiver, from) = waits.await.expect("it does not panic")?;
         assert_eq!((from[0].0.as_pathname(), &*from[0].1), (Some(&*path), &b"path"[..]));
         assert!(from[1].0.is_unnamed(), "{:?}", from[1].0);
-        assert_eq!((from[2].0.as_abstract_name(), &*from[2].1), (full.as_abstract_name(), &b"name"[..]));
+        assert_eq!(
+            (from[2].0.as_abstract_name(), &*from[2].1),
+            (full.as_abstract_name(), &b"name"[..])
+        );
 
         // Nobody takes anything: the queue is full soon, and that is told, in one way or the other.
         unbound.set_write_timeout(Some(SHORT))?;
@@ -263,8 +293,14 @@ fn datagrams_between_paths_and_names_are_looked_at_and_taken() -> io::Result<()>
             }
         };
         assert_eq!(late.kind(), ErrorKind::TimedOut);
-        assert_eq!(abstracted.send(b"more").await.expect_err("it is full").kind(), ErrorKind::TimedOut);
-        assert_eq!(abstracted.try_send(b"more").expect_err("it is full").kind(), ErrorKind::WouldBlock);
+        assert_eq!(
+            abstracted.send(b"more").await.expect_err("it is full").kind(),
+            ErrorKind::TimedOut
+        );
+        assert_eq!(
+            abstracted.try_send(b"more").expect_err("it is full").kind(),
+            ErrorKind::WouldBlock
+        );
         let mut count = 0;
         while receiver.try_recv_from(&mut bytes).is_ok() {
             count += 1;
@@ -275,7 +311,10 @@ fn datagrams_between_paths_and_names_are_looked_at_and_taken() -> io::Result<()>
         bound.send_vectored_to(&[IoSlice::new(b"a"), IoSlice::new(b"b")], &path).await?;
         assert_eq!(bound.recv_vectored(&mut [IoSliceMut::new(&mut bytes)]).await?, 2);
         abstracted.shutdown(std::net::Shutdown::Write)?;
-        assert_eq!(abstracted.send(b"no").await.expect_err("it was ended").kind(), ErrorKind::BrokenPipe);
+        assert_eq!(
+            abstracted.send(b"no").await.expect_err("it was ended").kind(),
+            ErrorKind::BrokenPipe
+        );
 
         let listener = UnixListener::bind_addr(&stream)?;
         assert!(listener.take_error()?.is_none());

@@ -5,8 +5,8 @@ use std::future::pending;
 use std::sync::{Arc, mpsc};
 
 use procession::{
-    CommandError, CommandId, Completion, Context, Event, Events, InitError, Instant, Process, Scheduler, Status, Value,
-    WaitingFor, Yields, sleep, yield_now,
+    CommandError, CommandId, Completion, Context, Event, Events, InitError, Instant, Process,
+    Scheduler, Status, Value, WaitingFor, Yields, sleep, yield_now,
 };
 use procession_sync::Mutex;
 use procession_sync::{hint, thread};
@@ -30,7 +30,8 @@ fn run_until_idle_does_not_move_the_clock() {
     for width in [1, 2, 4] {
         let scheduler = on_test_clock(width);
         let start = scheduler.now();
-        // Set by a process, so that no worker parks with a timer before `run_until_idle` holds the clock.
+        // Set by a process, so that no worker parks with a timer before `run_until_idle` holds the
+        // clock.
         let (begin, begun) = mpsc::channel();
         let sleeper = scheduler.start(move |mut cx: Context<()>| async move {
             begin.send(()).expect("the test listens");
@@ -43,7 +44,10 @@ fn run_until_idle_does_not_move_the_clock() {
             sleeper.send(()).expect("it waits");
             let waiting = scheduler.run_until_idle();
             assert_eq!(scheduler.now(), start);
-            assert_eq!(waiting.iter().map(|process| process.pid).collect::<Vec<_>>(), [sleeper.pid()]);
+            assert_eq!(
+                waiting.iter().map(|process| process.pid).collect::<Vec<_>>(),
+                [sleeper.pid()]
+            );
             assert!(waiting[0].waiting.for_timer() && !waiting[0].waiting.for_messages());
             assert_eq!(timers(&scheduler).pending, 1);
         } else {
@@ -162,7 +166,8 @@ fn the_sleep_command_moves_the_clock() {
 
 #[test]
 fn beyond_the_limit_the_sleep_command_fails() {
-    let scheduler = Scheduler::builder().width(1).timers(1).test_clock().build().expect("it starts no thread");
+    let scheduler =
+        Scheduler::builder().width(1).timers(1).test_clock().build().expect("it starts no thread");
     let machines = [(); 2].map(|()| {
         let machine = Commands(CommandId::SLEEP, Some(Box::new(HOUR)));
         scheduler.spawn_process(machine, "", Box::new(())).expect("it accepts all")
@@ -185,11 +190,19 @@ fn a_completion_that_is_out_holds_the_clock() {
         });
         let scheduler = builder.build().expect("the system has threads");
         let start = scheduler.now();
-        let machine = scheduler.spawn_process(Commands(LATER, None), "", Box::new(())).expect("it accepts all");
+        let machine = scheduler
+            .spawn_process(Commands(LATER, None), "", Box::new(()))
+            .expect("it accepts all");
         let (sleeper, completed) = std::thread::scope(|scope| {
             scope.spawn(|| {
                 // Until both wait: nothing could run now, if it were not for the completion.
-                while scheduler.snapshot().processes.iter().filter(|process| process.waiting.for_timer()).count() < 1
+                while scheduler
+                    .snapshot()
+                    .processes
+                    .iter()
+                    .filter(|process| process.waiting.for_timer())
+                    .count()
+                    < 1
                     || kept.lock().expect("no holder panics").is_none()
                 {
                     thread::yield_now();
@@ -224,7 +237,8 @@ fn run_until_idle_waits_for_completions_that_are_out() {
         keep.lock().expect("no holder panics").send(completion).expect("the test listens");
     });
     let scheduler = builder.build().expect("the system has threads");
-    let machine = scheduler.spawn_process(Commands(LATER, None), "", Box::new(())).expect("it accepts all");
+    let machine =
+        scheduler.spawn_process(Commands(LATER, None), "", Box::new(())).expect("it accepts all");
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let completion: Completion = kept.recv().expect("the command is handled");

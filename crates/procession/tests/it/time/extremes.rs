@@ -1,4 +1,5 @@
-//! Durations of nothing and without end, moments in the past and that never come: each has a defined result.
+//! Durations of nothing and without end, moments in the past and that never come: each has a
+//! defined result.
 
 use std::future::{pending, poll_fn, ready};
 use std::pin::pin;
@@ -6,7 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use procession::{
-    Context, Elapsed, Instant, MissedTicks, channel, interval, run_after, run_every, sleep, sleep_until, timeout,
+    Context, Elapsed, Instant, MissedTicks, channel, interval, run_after, run_every, sleep,
+    sleep_until, timeout,
 };
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -16,7 +18,8 @@ use crate::scene::driven;
 use super::{HOUR, on_real_clock, on_test_clock, polled, seconds, timers};
 
 /// Longer than any clock runs.
-const ENDLESS: [Duration; 3] = [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_nanos(u64::MAX)];
+const ENDLESS: [Duration; 3] =
+    [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_nanos(u64::MAX)];
 
 /// As far as tests go, the end of time; the clock can still move after it.
 const AGES: Duration = Duration::from_secs(500 * 365 * 86_400);
@@ -168,7 +171,11 @@ fn an_interval_stops_at_the_end_of_time() {
             let mut ticks = interval(AGES).missed(missed);
             let first = ticks.tick().await;
             assert_eq!(first, Instant::now());
-            assert_eq!(timeout(HOUR, ticks.tick()).await, Err(Elapsed), "the second would be after the end");
+            assert_eq!(
+                timeout(HOUR, ticks.tick()).await,
+                Err(Elapsed),
+                "the second would be after the end"
+            );
         });
     }
 }
@@ -182,7 +189,8 @@ fn a_function_after_nothing_runs_at_once_and_one_after_all_time_never() {
     let scheduler = on_test_clock(1);
     scheduler.block_on(async {
         let at_once = run_after(Duration::ZERO, run).expect("the limit is not reached");
-        let never = ENDLESS.map(|endless| run_after(endless, run).expect("the limit is not reached"));
+        let never =
+            ENDLESS.map(|endless| run_after(endless, run).expect("the limit is not reached"));
         sleep(Duration::from_nanos(1)).await;
         assert_eq!(RUNS.load(SeqCst), 1);
         assert!(!at_once.cancel());
@@ -206,7 +214,11 @@ fn a_function_every_nothing_runs_once_for_each_move_of_the_clock() {
             RUNS.fetch_add(1, SeqCst);
         };
         let timer = run_every(Duration::ZERO, run).expect("the limit is not reached");
-        (timer, run_every(Duration::MAX, || unreachable!("in all time")).expect("the limit is not reached"))
+        (
+            timer,
+            run_every(Duration::MAX, || unreachable!("in all time"))
+                .expect("the limit is not reached"),
+        )
     });
     for n in 1..=10 {
         scheduler.advance(HOUR);
@@ -267,8 +279,9 @@ fn the_clock_moves_by_nothing_and_by_ages() {
 fn the_clock_never_reaches_the_end_of_time() {
     let scheduler = on_test_clock(1);
     let start = scheduler.now();
-    let sleepers =
-        scheduler.block_on(async { [sleep(AGES), sleep_until(Instant::NEVER)].map(|slept| procession::spawn(slept)) });
+    let sleepers = scheduler.block_on(async {
+        [sleep(AGES), sleep_until(Instant::NEVER)].map(|slept| procession::spawn(slept))
+    });
     scheduler.run_until_idle();
     for endless in ENDLESS {
         scheduler.advance(endless);

@@ -4,7 +4,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use procession::{
-    Context, Elapsed, Instant, Scheduler, SpawnOptions, Timer, TimerLimit, run_after, run_every, sleep, sleep_until,
+    Context, Elapsed, Instant, Scheduler, SpawnOptions, Timer, TimerLimit, run_after, run_every,
+    sleep, sleep_until,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
@@ -62,7 +63,10 @@ fn a_cancelled_function_never_runs() {
         sleep(seconds(9)).await;
         assert!(timer.cancel());
         assert_eq!(Arc::strong_count(&held), 1, "what the function held is free at once");
-        assert!(!timer.cancel() && !clone.cancel() && !clone.reset(Instant::now() + HOUR), "cancelled once");
+        assert!(
+            !timer.cancel() && !clone.cancel() && !clone.reset(Instant::now() + HOUR),
+            "cancelled once"
+        );
         sleep(HOUR * 2).await;
         assert_eq!(calls(), 0);
     });
@@ -76,7 +80,9 @@ fn a_reset_moves_a_function() {
         on_test_clock(1).block_on(async {
             let start = Instant::now();
             let (ran, runs) = mpsc::channel();
-            let timer = set(run_after(seconds(10), move || ran.send(Instant::now()).expect("the test listens")));
+            let timer = set(run_after(seconds(10), move || {
+                ran.send(Instant::now()).expect("the test listens")
+            }));
             sleep(seconds(2)).await;
             assert!(timer.reset(start + seconds(to)));
             drop(timer);
@@ -142,7 +148,9 @@ fn functions_with_one_deadline_run_in_the_order_of_their_making() {
             let mut timers = Vec::new();
             for n in 0..1000 {
                 let ran = ran.clone();
-                timers.push(set(run_after(seconds(10), move || ran.send(n).expect("the test listens"))));
+                timers.push(set(run_after(seconds(10), move || {
+                    ran.send(n).expect("the test listens")
+                })));
             }
             // Some of them take a detour.
             for timer in timers.iter().step_by(3) {
@@ -276,7 +284,11 @@ fn a_function_may_set_timers_that_are_due_at_once() {
 type Own = Arc<Mutex<Option<Timer>>>;
 
 fn own(timer: &Own) -> Timer {
-    timer.lock().expect("no holder panics").clone().expect("it is put there before the first firing")
+    timer
+        .lock()
+        .expect("no holder panics")
+        .clone()
+        .expect("it is put there before the first firing")
 }
 
 #[test]
@@ -328,7 +340,10 @@ fn a_periodic_function_may_reset_its_own_timer() {
         let ran = Mutex::new(ran);
         let itself = Arc::clone(&timer);
         let set_timer = set(run_every(seconds(10), move || {
-            ran.lock().expect("no holder panics").send((Instant::now() - start).as_secs()).expect("the test listens");
+            ran.lock()
+                .expect("no holder panics")
+                .send((Instant::now() - start).as_secs())
+                .expect("the test listens");
             if Instant::now() == start + seconds(20) {
                 assert!(own(&itself).reset(start + seconds(21)));
             }
@@ -358,8 +373,11 @@ fn delayed_messages_arrive_by_deadline_and_then_in_the_order_of_their_sending() 
         }
     }
     let log = receiver.join().expect("it does not panic");
-    let wanted = [10, 20, 30].into_iter().flat_map(|delay| (0..100).map(move |number| (delay, number)));
-    assert!(log.into_iter().eq(wanted.map(|(delay, number)| (start + seconds(delay), (delay, number)))));
+    let wanted =
+        [10, 20, 30].into_iter().flat_map(|delay| (0..100).map(move |number| (delay, number)));
+    assert!(
+        log.into_iter().eq(wanted.map(|(delay, number)| (start + seconds(delay), (delay, number))))
+    );
 }
 
 #[test]
@@ -380,7 +398,11 @@ fn a_delayed_message_to_a_process_that_has_ended_is_dropped() {
     scheduler.block_on(async { sleep(seconds(10)).await });
     assert_eq!(Arc::strong_count(&held), 1);
     let snapshot = scheduler.snapshot();
-    assert_eq!((snapshot.messages_sent, snapshot.timers.pending), (1, 0), "late ones count as never sent");
+    assert_eq!(
+        (snapshot.messages_sent, snapshot.timers.pending),
+        (1, 0),
+        "late ones count as never sent"
+    );
 }
 
 #[test]
@@ -415,7 +437,8 @@ fn a_receive_with_timeout_gets_what_comes_in_time() {
 #[test]
 fn a_cancel_ends_a_receive_with_timeout() {
     let scheduler = on_test_clock(1);
-    let receiver = scheduler.start(|mut cx: Context<()>| async move { cx.receive_timeout(HOUR).await });
+    let receiver =
+        scheduler.start(|mut cx: Context<()>| async move { cx.receive_timeout(HOUR).await });
     let start = scheduler.now();
     scheduler.run_until_idle();
     receiver.cancel();
@@ -428,7 +451,9 @@ fn timers_that_are_pending_go_with_their_scheduler() {
     for (width, on_test_clock) in [(1, true), (1, false), (2, false)] {
         let (held, freed) = mpsc::channel::<()>();
         let builder = Scheduler::builder().width(width);
-        let scheduler = if on_test_clock { builder.test_clock() } else { builder }.build().expect("it has threads");
+        let scheduler = if on_test_clock { builder.test_clock() } else { builder }
+            .build()
+            .expect("it has threads");
         let receiver = scheduler.start(|mut cx: Context<mpsc::Sender<()>>| async move {
             let own = cx.address();
             while let Some(message) = cx.receive().await {
@@ -460,7 +485,9 @@ fn beyond_the_limit_what_was_to_be_timed_comes_back() {
         let only = set(run_after(HOUR, || {}));
         assert!(run_every(HOUR, || {}).is_err());
         let (call, calls) = counting();
-        let Err(TimerLimit(function)) = run_after(HOUR, call) else { unreachable!("there is one already") };
+        let Err(TimerLimit(function)) = run_after(HOUR, call) else {
+            unreachable!("there is one already")
+        };
         assert_eq!(calls(), 0);
         function();
         assert_eq!(calls(), 1);
@@ -468,7 +495,10 @@ fn beyond_the_limit_what_was_to_be_timed_comes_back() {
         let refused = refused.expect_err("there is one already");
         assert!(refused.is_timer_limit());
         assert_eq!(refused.message, "message");
-        let text = format!("cannot send to {} later: the scheduler has reached its limit of timers", cx.pid());
+        let text = format!(
+            "cannot send to {} later: the scheduler has reached its limit of timers",
+            cx.pid()
+        );
         assert_eq!(refused.to_string(), text);
         assert!(only.cancel());
         set(cx.address().send_after(Duration::ZERO, "there is room again"));
@@ -498,8 +528,13 @@ fn beyond_the_limit_a_sleep_is_neither_lost_nor_early() {
 
 #[test]
 fn beyond_the_limit_a_sleep_keeps_no_process() {
-    let scheduler =
-        Scheduler::builder().width(1).timers(1).processes(1).test_clock().build().expect("it starts no thread");
+    let scheduler = Scheduler::builder()
+        .width(1)
+        .timers(1)
+        .processes(1)
+        .test_clock()
+        .build()
+        .expect("it starts no thread");
     scheduler.block_on(async {
         let mut longer = Box::pin(sleep(HOUR));
         assert!(polled(longer.as_mut()).await.is_pending());
@@ -519,7 +554,8 @@ fn beyond_the_limit_a_sleep_keeps_no_process() {
 
 #[test]
 fn beyond_the_limit_the_test_clock_still_moves() {
-    let scheduler = Scheduler::builder().width(1).timers(1).test_clock().build().expect("it starts no thread");
+    let scheduler =
+        Scheduler::builder().width(1).timers(1).test_clock().build().expect("it starts no thread");
     scheduler.block_on(async {
         let start = Instant::now();
         let sleepers: Vec<_> = (1..=20)
@@ -544,7 +580,9 @@ fn each_worker_and_the_outside_have_a_limit_of_their_own() {
     set(receiver.send_after(HOUR, 1));
     assert_eq!(receiver.send_after(HOUR, 2).map_err(|error| error.message), Err(2));
     let address = receiver.address().clone();
-    let inside = joined(scheduler.spawn(async move { (address.send_after(HOUR, 3), address.send_after(HOUR, 4)) }));
+    let inside = joined(
+        scheduler.spawn(async move { (address.send_after(HOUR, 3), address.send_after(HOUR, 4)) }),
+    );
     assert_eq!((inside.0, inside.1.map_err(|error| error.message)), (Ok(()), Err(4)));
     assert_eq!(timers(&scheduler).pending, 2);
 }

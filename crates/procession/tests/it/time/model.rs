@@ -1,4 +1,5 @@
-//! Goal: timers do what a sorted map would. Method: random operations on both, with far jumps and extreme values, on the test clock.
+//! Goal: timers do what a sorted map would. Method: random operations on both, with far jumps and
+//! extreme values, on the test clock.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
@@ -97,9 +98,12 @@ impl Tested {
     fn make(&mut self, delay: u64, periodic: bool) {
         let number = self.timers.len();
         let ran = Arc::clone(&self.ran);
-        let run = move || ran.lock().expect("no holder panics").send(number).expect("the test listens");
+        let run =
+            move || ran.lock().expect("no holder panics").send(number).expect("the test listens");
         let delay = Duration::from_nanos(delay);
-        let timer = self.at(true, || if periodic { run_every(delay, run).ok() } else { run_after(delay, run).ok() });
+        let timer = self.at(true, || {
+            if periodic { run_every(delay, run).ok() } else { run_after(delay, run).ok() }
+        });
         self.timers.push(timer.expect("the limit is not reached"));
     }
 }
@@ -108,7 +112,8 @@ fn check(ops: Vec<(Op, bool)>) -> Result<(), TestCaseError> {
     let scheduler = on_test_clock(1);
     let (ran, runs) = mpsc::channel();
     let start = scheduler.now();
-    let mut tested = Tested { scheduler, start, timers: Vec::new(), ran: Arc::new(Mutex::new(ran)), runs };
+    let mut tested =
+        Tested { scheduler, start, timers: Vec::new(), ran: Arc::new(Mutex::new(ran)), runs };
     let mut model = Model::default();
     let mut made = 0;
     for (op, on_worker) in ops {
@@ -131,7 +136,8 @@ fn check(ops: Vec<(Op, bool)>) -> Result<(), TestCaseError> {
             }
             Op::Reset(number, delay) => {
                 let Some(number) = which(number) else { continue };
-                let when = tested.start + Duration::from_nanos(model.now) + Duration::from_nanos(delay);
+                let when =
+                    tested.start + Duration::from_nanos(model.now) + Duration::from_nanos(delay);
                 let reset = tested.at(on_worker, || tested.timers[number].reset(when));
                 let period = model.remove(number);
                 prop_assert_eq!(reset, period.is_some());
@@ -146,7 +152,10 @@ fn check(ops: Vec<(Op, bool)>) -> Result<(), TestCaseError> {
                 // The clock stops just before the end of time.
                 let now = model.now.saturating_add(duration).min(NEVER - 1);
                 prop_assert_eq!(ran, model.advance(now));
-                prop_assert_eq!(tested.scheduler.now() - tested.start, Duration::from_nanos(model.now));
+                prop_assert_eq!(
+                    tested.scheduler.now() - tested.start,
+                    Duration::from_nanos(model.now)
+                );
             }
         }
         prop_assert_eq!(timers(&tested.scheduler).pending, model.pending.len() as u64);

@@ -5,7 +5,9 @@ use std::pin::pin;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use procession::{Context, Elapsed, Exit, Instant, SpawnOptions, sleep, sleep_until, timeout, yield_now};
+use procession::{
+    Context, Elapsed, Exit, Instant, SpawnOptions, sleep, sleep_until, timeout, yield_now,
+};
 
 use super::{HOUR, joined, on_real_clock, on_test_clock, polled, seconds, timers};
 
@@ -33,7 +35,9 @@ fn on_the_test_clock_a_sleep_is_exact() {
     let days = |days| HOUR * 24 * days;
     for width in [1, 2, 4] {
         on_test_clock(width).block_on(async {
-            for wanted in [Duration::ZERO, Duration::from_nanos(1), seconds(1), HOUR, days(400), days(40_000)] {
+            for wanted in
+                [Duration::ZERO, Duration::from_nanos(1), seconds(1), HOUR, days(400), days(40_000)]
+            {
                 let before = Instant::now();
                 sleep(wanted).await;
                 assert_eq!(Instant::now() - before, wanted);
@@ -85,11 +89,13 @@ fn sleepers_with_one_deadline_go_on_in_the_order_of_their_sleeps() {
             .map(|_| {
                 let log = log.clone();
                 // Bound to one worker: on several, equal deadlines have no order.
-                SpawnOptions::new().on(&scheduler).affinity(0).start(move |mut cx: Context<usize>| async move {
-                    let number = cx.receive().await.expect("nobody cancels it");
-                    sleep_until(Instant::now() + seconds(1)).await;
-                    log.send(number).expect("the test listens");
-                })
+                SpawnOptions::new().on(&scheduler).affinity(0).start(
+                    move |mut cx: Context<usize>| async move {
+                        let number = cx.receive().await.expect("nobody cancels it");
+                        sleep_until(Instant::now() + seconds(1)).await;
+                        log.send(number).expect("the test listens");
+                    },
+                )
             })
             .collect();
         scheduler.block_on(async {
@@ -158,7 +164,11 @@ fn a_reset_moves_the_end() {
                 slept.as_mut().reset(start + seconds(to));
                 assert_eq!(slept.deadline(), start + seconds(to));
                 slept.await;
-                assert_eq!(Instant::now() - start, seconds(end), "reset to {to}, polled before: {polled_before}");
+                assert_eq!(
+                    Instant::now() - start,
+                    seconds(end),
+                    "reset to {to}, polled before: {polled_before}"
+                );
             });
             assert_eq!(timers(&scheduler).pending, 0);
         }
@@ -292,7 +302,8 @@ fn a_process_that_ends_takes_its_timers_along() {
     }
 }
 
-/// A sleep whose timer a process has set leaves the process, which then ends; and perhaps its scheduler, too.
+/// A sleep whose timer a process has set leaves the process, which then ends; and perhaps its
+/// scheduler, too.
 #[test]
 fn a_sleep_that_has_left_its_process_ends_elsewhere() {
     for outlives_its_scheduler in [false, true] {
@@ -318,7 +329,10 @@ fn a_sleep_that_has_left_its_process_ends_elsewhere() {
             });
             joined(finished);
             assert!(!finishes || end <= second.now(), "it is early");
-            assert!(kept.is_none_or(|first| timers(&first).pending == 0), "it leaves its timer behind");
+            assert!(
+                kept.is_none_or(|first| timers(&first).pending == 0),
+                "it leaves its timer behind"
+            );
         }
     }
 }
@@ -343,9 +357,12 @@ fn timeouts_nest() {
     let scheduler = on_test_clock(1);
     scheduler.block_on(async {
         let start = Instant::now();
-        for (inner, outer, wanted) in
-            [(1, 2, Ok(Err(Elapsed))), (2, 1, Err(Elapsed)), (1, 1, Ok(Err(Elapsed))), (5, 5, Ok(Ok(())))]
-        {
+        for (inner, outer, wanted) in [
+            (1, 2, Ok(Err(Elapsed))),
+            (2, 1, Err(Elapsed)),
+            (1, 1, Ok(Err(Elapsed))),
+            (5, 5, Ok(Ok(()))),
+        ] {
             let slept = timeout(seconds(outer), timeout(seconds(inner), sleep(seconds(3)))).await;
             assert_eq!(slept, wanted, "{inner} in {outer}");
         }

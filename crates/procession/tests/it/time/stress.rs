@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use procession::{
-    Address, Child, Context, Elapsed, Handle, Instant, Scheduler, SpawnOptions, interval, run_after, sleep, timeout,
-    yield_now,
+    Address, Child, Context, Elapsed, Handle, Instant, Scheduler, SpawnOptions, interval,
+    run_after, sleep, timeout, yield_now,
 };
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32};
@@ -40,7 +40,8 @@ fn a_timer_is_cancelled_or_fires_and_never_both() {
                 let timer = run_after(delay, move || ran.send(number).expect("the test listens"));
                 (deadline, timer.expect("the limit is not reached"))
             };
-            let (deadline, timer) = if inside { joined(scheduler.spawn(set)) } else { scheduler.block_on(set) };
+            let (deadline, timer) =
+                if inside { joined(scheduler.spawn(set)) } else { scheduler.block_on(set) };
             // From a little before the deadline to a little after.
             spin_until(&scheduler, deadline);
             for _ in 0..random.u32(0..3000) {
@@ -56,8 +57,15 @@ fn a_timer_is_cancelled_or_fires_and_never_both() {
             assert!(!fired[number], "once");
             fired[number] = true;
         }
-        assert!(fired.iter().zip(&cancelled).all(|(fired, cancelled)| fired != cancelled), "inside: {inside}");
-        assert_eq!(runs.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected), "no function is kept");
+        assert!(
+            fired.iter().zip(&cancelled).all(|(fired, cancelled)| fired != cancelled),
+            "inside: {inside}"
+        );
+        assert_eq!(
+            runs.recv_timeout(PATIENCE),
+            Err(mpsc::RecvTimeoutError::Disconnected),
+            "no function is kept"
+        );
         assert_eq!(timers(&scheduler).pending, 0);
     }
 }
@@ -153,7 +161,9 @@ fn timers_that_other_threads_reset_and_cancel_are_not_lost() {
         let fire = || {
             FIRED.fetch_add(1, SeqCst);
         };
-        (0..TIMERS).map(|_| run_after(HOUR, fire).expect("the limit is not reached")).collect::<Vec<_>>()
+        (0..TIMERS)
+            .map(|_| run_after(HOUR, fire).expect("the limit is not reached"))
+            .collect::<Vec<_>>()
     }));
     // Keeps the worker's timers busy, so that the others sometimes find them locked.
     let stop = Arc::new(AtomicBool::new(false));
@@ -188,7 +198,8 @@ fn timers_that_other_threads_reset_and_cancel_are_not_lost() {
     stop.store(true, Relaxed);
     joined(busy);
     assert_eq!(timers(&scheduler).pending, u64::from(TIMERS - cancelled));
-    let left = timers_of_a_worker.iter().filter(|timer| timer.reset(scheduler.now())).count() as u32;
+    let left =
+        timers_of_a_worker.iter().filter(|timer| timer.reset(scheduler.now())).count() as u32;
     assert_eq!(left, TIMERS - cancelled);
     joined(scheduler.spawn(async move {
         let mut ticks = interval(Duration::from_millis(1));
@@ -243,20 +254,23 @@ fn an_earlier_timer_of_a_thread_is_not_lost_on_a_worker_that_keeps_a_later_one()
 
 #[test]
 fn a_caller_that_found_all_idle_keeps_the_time_no_longer() {
-    let scheduler = Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
+    let scheduler =
+        Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
     let far = scheduler.spawn(async { sleep(HOUR).await });
-    let receiver =
-        SpawnOptions::new().on(&scheduler).affinity(1).start(|mut cx: Context<mpsc::Sender<()>>| async move {
+    let receiver = SpawnOptions::new().on(&scheduler).affinity(1).start(
+        |mut cx: Context<mpsc::Sender<()>>| async move {
             while let Some(reply) = cx.receive().await {
                 reply.send(()).expect("the test listens");
             }
-        });
+        },
+    );
     for _ in 0..10 {
         // The other worker is busy until the caller has parked, and keeps the time for both.
         let (release, released) = mpsc::channel();
         let parks = || scheduler.snapshot().workers[0].parks;
         let before = parks();
-        let busy = SpawnOptions::new().on(&scheduler).affinity(1).spawn(async move { released.recv() });
+        let busy =
+            SpawnOptions::new().on(&scheduler).affinity(1).spawn(async move { released.recv() });
         thread::scope(|scope| {
             scope.spawn(|| {
                 while parks() == before {
@@ -284,7 +298,8 @@ enum Play {
 fn player(scheduler: &Scheduler, stop: &Arc<AtomicBool>) -> Child<Play, ()> {
     let stop = Arc::clone(stop);
     scheduler.start(|mut cx: Context<Play>| async move {
-        // The opponent may have been told of this one, and have played, before this one is told of it.
+        // The opponent may have been told of this one, and have played, before this one is told of
+        // it.
         let first = cx.receive_matching(|play| matches!(play, Play::Opponent(_))).await;
         let Some(Play::Opponent(opponent)) = first else { unreachable!("nobody cancels it") };
         while !stop.load(Relaxed) {
@@ -327,12 +342,14 @@ fn a_timer_fires_beside_processes_that_never_wait() {
     let stopping: [fn(&Scheduler, Stop); 4] = [
         |scheduler, stop| {
             joined(scheduler.spawn(async move {
-                run_after(SOON, move || stop.store(true, Relaxed)).expect("the limit is not reached");
+                run_after(SOON, move || stop.store(true, Relaxed))
+                    .expect("the limit is not reached");
             }));
         },
         |scheduler, stop| {
             scheduler.block_on(async move {
-                run_after(SOON, move || stop.store(true, Relaxed)).expect("the limit is not reached");
+                run_after(SOON, move || stop.store(true, Relaxed))
+                    .expect("the limit is not reached");
             });
         },
         |scheduler, stop| {

@@ -4,8 +4,8 @@ use procession::{Elapsed, Instant, MissedTicks, interval, sleep, timeout};
 
 use super::{on_test_clock, seconds, timers};
 
-/// Ticks every ten seconds, but is busy with something else for 25 seconds after the first tick: for each tick, the second when it
-/// was due, and the one when it came.
+/// Ticks every ten seconds, but is busy with something else for 25 seconds after the first tick:
+/// for each tick, the second when it was due, and the one when it came.
 fn ticks_around_a_pause(missed: MissedTicks) -> [(u64, u64); 5] {
     on_test_clock(1).block_on(async {
         let start = Instant::now();
@@ -65,7 +65,10 @@ fn a_tick_that_is_given_up_is_not_lost() {
                     assert_eq!(timeout(seconds(3), ticks.tick()).await, Err(Elapsed));
                 }
                 let tick = timeout(seconds(3), ticks.tick()).await.expect("it is due in a second");
-                assert_eq!((tick - start, Instant::now() - start), (seconds(10) * round, seconds(10) * round));
+                assert_eq!(
+                    (tick - start, Instant::now() - start),
+                    (seconds(10) * round, seconds(10) * round)
+                );
             }
         });
         assert_eq!(timers(&scheduler).pending, 0);

@@ -92,8 +92,13 @@ fn a_sleep_wakes_the_process_that_polled_it_last() {
             assert_eq!(end - start, seconds(10), "width {width}, the first stays: {first_stays}");
             if first_stays {
                 let snapshot = scheduler.snapshot();
-                let process = snapshot.processes.iter().find(|process| Some(process.pid) == first.pid());
-                assert_eq!(process.map(|process| process.steps), Some(1), "the first has not been woken");
+                let process =
+                    snapshot.processes.iter().find(|process| Some(process.pid) == first.pid());
+                assert_eq!(
+                    process.map(|process| process.steps),
+                    Some(1),
+                    "the first has not been woken"
+                );
             }
             assert_eq!(timers(&scheduler).pending, 0);
         }
@@ -153,7 +158,8 @@ fn a_waker_may_drop_other_sleeps_when_it_is_woken() {
         });
         sleep(seconds(11)).await;
         let timers = timers(&scheduler);
-        // The other of the first was due before; those of the second and third were dropped by their wakers.
+        // The other of the first was due before; those of the second and third were dropped by
+        // their wakers.
         assert_eq!((timers.cancelled, timers.pending), (2, 0));
         assert!(sleeps.iter_mut().all(|slept| poll_with(Waker::noop(), slept.as_mut())));
     });
@@ -170,7 +176,10 @@ fn a_waker_may_drop_another_sleep_when_it_is_replaced() {
         assert!(!poll_with(&waker, slept.as_mut()));
         drop(waker);
         assert_eq!(timers(&scheduler).pending, 2);
-        assert!(!poll_with(Waker::noop(), slept.as_mut()), "this drops the waker, and so the other sleep");
+        assert!(
+            !poll_with(Waker::noop(), slept.as_mut()),
+            "this drops the waker, and so the other sleep"
+        );
         assert_eq!(timers(&scheduler).pending, 1);
         slept.await;
     });

@@ -119,9 +119,16 @@ fn two_selects_meet() {
         };
         let choice = StdArc::new(Choice::new(Waker::noop().clone()));
         let mut place = channel.enlist_receiver(&choice, 0);
-        let received = if place.is_none() { channel.try_receive().ok().map(|(message, _)| message) } else { None };
+        let received = if place.is_none() {
+            channel.try_receive().ok().map(|(message, _)| message)
+        } else {
+            None
+        };
         let waits = sender.join().expect("it does not panic");
-        let handed = choice.chosen().and_then(|_| channel.look_receiver(&mut place, &mut Another::none())).flatten();
+        let handed = choice
+            .chosen()
+            .and_then(|_| channel.look_receiver(&mut place, &mut Another::none()))
+            .flatten();
         assert_eq!(received.or(handed), Some(7), "one select finds the other");
         assert!(waits.is_none_or(|(choice, _)| choice.chosen().is_some()), "and both selects know");
     });
