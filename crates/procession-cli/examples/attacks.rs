@@ -39,7 +39,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use procession::net::TcpListener;
-use procession::{Context, Handle, Scheduler};
+use procession::{Context, JoinHandle, Scheduler};
 use procession_sync::Arc;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -163,7 +163,7 @@ fn shown(times: [Duration; 3]) -> String {
 
 /// Runs `measure` on a scheduler on which so many processes repeat such steps.
 fn beside(steps: Steps, hogs: u32, measure: impl FnOnce(&Scheduler) -> Times) -> Times {
-    let scheduler = Scheduler::builder().name("attacks").width(WORKERS).build()?;
+    let scheduler = Scheduler::builder().name("attacks").worker_threads(WORKERS).build()?;
     let stop = Arc::new(AtomicBool::new(false));
     let hog = |stop: Arc<AtomicBool>| async move {
         // Relaxed: the flag publishes nothing, and may be seen a little later.
@@ -228,7 +228,7 @@ fn message(scheduler: &Scheduler, time: Duration) -> Times {
     let asks = scheduler.start(move |mut cx: Context<()>| async move {
         let home = cx.address();
         let answers = procession::start(move |mut cx: Context<()>| async move {
-            while cx.receive().await.is_some() {
+            while cx.recv().await.is_some() {
                 home.send(()).expect("it waits for the answer");
             }
         });
@@ -237,7 +237,7 @@ fn message(scheduler: &Scheduler, time: Duration) -> Times {
             for _ in 0..BURST {
                 let before = now();
                 answers.send(()).expect("it ends after this process");
-                cx.receive().await.expect("nothing cancels this process");
+                cx.recv().await.expect("nothing cancels this process");
                 times.push(before.elapsed());
             }
             procession::sleep(PAUSE).await;
@@ -265,7 +265,7 @@ fn spawn(scheduler: &Scheduler, time: Duration) -> Times {
 }
 
 fn one_worker() -> Result<Scheduler, Box<dyn Error>> {
-    Ok(Scheduler::builder().name("attacks").width(1).build()?)
+    Ok(Scheduler::builder().name("attacks").worker_threads(1).build()?)
 }
 
 fn section(time: Duration) -> Times {
@@ -320,7 +320,7 @@ fn rescue(time: Duration) -> Times {
 /// Beside so many threads for each processor that compute.
 fn stalls(time: Duration, computing: usize) -> Times {
     let (tells, told) = mpsc::channel();
-    let builder = Scheduler::builder().name("attacks").width(1);
+    let builder = Scheduler::builder().name("attacks").worker_threads(1);
     let scheduler = builder
         .on_stall(move |_| {
             // Ignored: whoever measured has left.
@@ -358,7 +358,7 @@ fn stalls(time: Duration, computing: usize) -> Times {
     })
 }
 
-fn joined(process: Handle<Vec<Duration>>, time: Duration) -> Times {
+fn joined(process: JoinHandle<Vec<Duration>>, time: Duration) -> Times {
     Ok(process
         .join_timeout(time + TIMEOUT)
         .map_err(|_| "a process waits for longer than 30 s")??)

@@ -220,7 +220,7 @@ pub(crate) fn here(here: Here, scale: Scale, out: &mut impl Write) -> Result<(),
 const WIDTH: usize = 2;
 
 fn scheduler() -> Result<Scheduler, Failed> {
-    let builder = Scheduler::builder().name("bench").width(width());
+    let builder = Scheduler::builder().name("bench").worker_threads(width());
     // SAFETY: no coroutine of a workload holds a scoped thread-local pointer across a wait.
     #[expect(unsafe_code, reason = "a promise about code that no type can check")]
     let builder = unsafe { builder.enable_coroutines() };
@@ -229,7 +229,7 @@ fn scheduler() -> Result<Scheduler, Failed> {
 
 /// What the watchdog costs is the difference to the same with one.
 fn unwatched(scale: Scale) -> Outcome {
-    let builder = Scheduler::builder().name("unwatched").width(width()).watchdog(false);
+    let builder = Scheduler::builder().name("unwatched").worker_threads(width()).watchdog(false);
     let scheduler = builder.build().map_err(Failed::error)?;
     let pingpong = inside(&scheduler, messages::pingpong(scale))?;
     let yields = inside(&scheduler, processes::yields(scale))?;

@@ -6,9 +6,10 @@ use std::io::{self, IsTerminal as _};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use procession::{
-    BuildError, Exit, Instant, Pid, ProcessSnapshot, Scheduler, Select, Snapshot, SpawnOptions,
-};
+use procession::scheduler::BuildError;
+use procession::snapshot::{ProcessSnapshot, Snapshot};
+use procession::time::Instant;
+use procession::{Exit, Pid, Scheduler, Select, SpawnOptions};
 use procession_lua::{Output, Program, Value};
 
 use crate::run::Failure;
@@ -207,8 +208,11 @@ mod tests {
 
     #[test]
     fn a_program_that_waits_has_no_timer_of_the_command() {
-        let scheduler =
-            Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
+        let scheduler = Scheduler::builder()
+            .worker_threads(1)
+            .test_clock()
+            .build()
+            .expect("it starts no thread");
         let program =
             Program::load("test", "function main() process.receive() end").expect("it is Lua");
         let (end_asked, err) =
@@ -226,8 +230,11 @@ mod tests {
 
     #[test]
     fn on_a_terminal_a_table_takes_the_place_of_the_last() {
-        let scheduler =
-            Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
+        let scheduler = Scheduler::builder()
+            .worker_threads(1)
+            .test_clock()
+            .build()
+            .expect("it starts no thread");
         drop(scheduler.spawn(std::future::pending::<()>()));
         let snapshot = scheduler.snapshot();
         let mut statistics = Statistics::new(true);

@@ -17,7 +17,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use procession::{Instant, Scheduler, UnfinishedProcess};
+use procession::Scheduler;
+use procession::snapshot::UnfinishedProcess;
+use procession::time::Instant;
 use procession_sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -171,10 +173,10 @@ impl Trial {
         let connections = (machine::descriptors().saturating_sub(DESCRIPTORS_KEPT)
             / DESCRIPTORS_EACH)
             .clamp(1, CONNECTIONS);
-        let threads_max = (stage::blocked_threads(width) + width + THREADS_SPARE).min(THREADS_MAX);
-        let service = Service::start(&args.listen, threads_max, args.deadline)?;
+        let max_threads = (stage::blocked_threads(width) + width + THREADS_SPARE).min(THREADS_MAX);
+        let service = Service::start(&args.listen, max_threads, args.deadline)?;
         // One worker: clients shall measure, not compete.
-        let clients = Scheduler::builder().name("clients").width(1).build();
+        let clients = Scheduler::builder().name("clients").worker_threads(1).build();
         let clients = clients.map_err(|cause| TrialError::runtime("start a scheduler", cause))?;
         let stage_time = Duration::from_secs(args.seconds) / STAGES.len() as u32;
         let (sums, seconds, deadline) = (Arc::new(Sums::default()), args.seconds, args.deadline);
@@ -193,7 +195,7 @@ impl Trial {
 
     fn head(&self, out: &mut impl Write) -> io::Result<()> {
         let (width, connections, address) =
-            (self.service.scheduler.width(), self.connections, self.service.address);
+            (self.service.scheduler.worker_threads(), self.connections, self.service.address);
         writeln!(
             out,
             "An HTTP service at http://{address}/ (curl it meanwhile), a process for each connection,"

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
-use std::sync::PoisonError;
 
 use procession_coroutine::{
     Coroutine, Guards, Resumed, Stack, StackCache, Stacks, Suspender, UNWINDINGS, UnwindError,
@@ -300,7 +299,7 @@ static GUARD_BUDGET: Mutex<()> = Mutex::new(());
 
 #[test]
 fn the_stack_that_came_back_last_is_taken_first() {
-    let _budget = GUARD_BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
+    let _budget = GUARD_BUDGET.lock();
     for guards in [Guards::PageTable, Guards::Protected] {
         let stacks =
             Stacks::builder().guards(guards).build().expect("both kinds of guards are available");
@@ -432,7 +431,7 @@ fn protected_guards_have_a_budget() {
     else {
         return;
     };
-    let _budget = GUARD_BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
+    let _budget = GUARD_BUDGET.lock();
     let stacks =
         Stacks::builder().guards(Guards::Protected).build().expect("it is available everywhere");
     let mut taken = Vec::new();

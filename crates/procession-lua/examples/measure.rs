@@ -7,7 +7,8 @@
 use std::error::Error;
 use std::fs;
 
-use procession::{Instant, Scheduler, SpawnOptions};
+use procession::time::Instant;
+use procession::{Scheduler, SpawnOptions};
 use procession_lua::{Program, Value};
 
 const PROCESSES: usize = 10_000;
@@ -64,7 +65,7 @@ fn resident() -> Result<u64, Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let program = Program::load("measure", SOURCE)?;
-    let scheduler = Scheduler::builder().width(2).build()?;
+    let scheduler = Scheduler::builder().worker_threads(2).build()?;
     let options = || SpawnOptions::new().on(&scheduler);
 
     for _ in 0..ROUNDS {

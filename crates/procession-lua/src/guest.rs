@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mlua::{Lua, MultiValue, Thread};
-use procession::{
-    BlockingWork, Command, CommandId, CommandResult, Event, Events, Exit, InitError, Instant,
-    MonitorRef, Pid, Process, SpawnOptions, Status, WaitingFor, Yields,
-};
+use procession::command::{BlockingWork, Command, CommandId, CommandResult};
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::relations::MonitorRef;
+use procession::time::Instant;
+use procession::{Event, Exit, Pid, SpawnOptions};
 
 use crate::library::{self, Arguments, Budget};
 use crate::net::{self, Connection};
@@ -144,7 +145,7 @@ struct Helper(Pid);
 impl Drop for Helper {
     fn drop(&mut self) {
         // Ignored: in most cases the process has already ended.
-        procession::send_exit(self.0, Exit::Killed);
+        procession::relations::send_exit(self.0, Exit::Killed);
     }
 }
 
@@ -159,8 +160,8 @@ enum Cancel {
 }
 
 impl Guest {
-    /// Creates a process of `program` for [`procession::spawn_process`]. [`Program::spawn`] does
-    /// both.
+    /// Creates a process of `program` for [`procession::machine::spawn_machine`].
+    /// [`Program::spawn`] does both.
     pub fn new(program: Program) -> Self {
         Self { program, method: "".into(), running: None }
     }
@@ -203,10 +204,11 @@ impl Guest {
 }
 
 impl Process for Guest {
+    type Input = procession::command::Value;
     type Message = Message;
     type Output = Value;
 
-    fn init(&mut self, method: &str, input: procession::Value) -> Result<(), InitError> {
+    fn init(&mut self, method: &str, input: Self::Input) -> Result<(), InitError> {
         let arguments = match input.downcast::<Vec<Value>>() {
             Ok(arguments) => *arguments,
             Err(other) if other.is::<()>() => Vec::new(),
@@ -584,7 +586,10 @@ impl Running {
                 let tag = self.tag;
                 let monitor = yields.monitor(to);
                 // If the message is refused, the monitor reports the reason.
-                drop(procession::send(to, Message::Call { from: yields.pid(), tag, value }));
+                drop(procession::mailbox::send(
+                    to,
+                    Message::Call { from: yields.pid(), tag, value },
+                ));
                 Served::Waits(Waits::Answer { tag, monitor, until })
             }
             b"link" => {
@@ -742,10 +747,10 @@ where
             act => format!("{act}: {error}").into(),
         });
         // Ignored: if the guest has ended, no process needs the result.
-        drop(procession::send(to, Message::Done { tag, result }));
+        drop(procession::mailbox::send(to, Message::Done { tag, result }));
     });
     let helper = started.map_err(|error| error.to_string())?;
-    Ok(Helper(helper.pid().expect("the handle of a started process has a PID")))
+    Ok(Helper(helper.pid()))
 }
 
 /// Returns the result of a command: of file work, or of a handler of the program's host.

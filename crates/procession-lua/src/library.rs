@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use mlua::chunk::ChunkMode;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, VmState};
-use procession::{Exit, Instant, Pid, RegisterError, SpawnOptions};
+use procession::relations::RegisterError;
+use procession::time::Instant;
+use procession::{Exit, Pid, SpawnOptions};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -124,7 +126,7 @@ impl Arguments {
             Value::Pid(pid) => Ok(pid),
             Value::String(name) => {
                 let name = String::from_utf8_lossy(&name).into_owned();
-                procession::whereis(&name)
+                procession::relations::whereis(&name)
                     .ok_or_else(|| format!("no process has the name {name:?}"))
             }
             _ => Err(self.wrong(index, "a PID or a name")),
@@ -154,7 +156,7 @@ fn give(lua: &Lua, value: impl Into<Value>) -> Answer {
 fn send(to: Pid, message: Message) -> bool {
     // A refused message is dropped: as in Erlang, a send to a process that has ended does nothing.
     // Lua gets the result.
-    procession::send(to, message).is_ok()
+    procession::mailbox::send(to, message).is_ok()
 }
 
 /// Creates the function through which Lua calls everything that never waits. It is a single
@@ -212,13 +214,12 @@ fn serve(
         }
         b"register" => {
             let pid = procession::current_pid().ok_or("the process has not started yet")?;
-            procession::register(arguments.text(0)?, pid)
+            procession::relations::register(arguments.text(0)?, pid)
                 .map_err(|error: RegisterError| error.to_string())?;
             give(lua, true)
         }
-        b"whereis" => {
-            procession::whereis(&arguments.text(0)?).map_or(nothing, |pid| give(lua, pid))
-        }
+        b"whereis" => procession::relations::whereis(&arguments.text(0)?)
+            .map_or(nothing, |pid| give(lua, pid)),
         b"exit" => {
             let exit = match &*arguments.text(1)? {
                 "normal" => Exit::Normal,
@@ -226,7 +227,7 @@ fn serve(
                 "kill" => Exit::Killed,
                 reason => Exit::failed(reason),
             };
-            give(lua, procession::send_exit(arguments.target(0)?, exit))
+            give(lua, procession::relations::send_exit(arguments.target(0)?, exit))
         }
         b"now" => give(lua, Instant::now().saturating_duration_since(start).as_secs_f64() * 1000.0),
         b"encode" => give(lua, &*json::encode(&arguments.value(0)?)?),

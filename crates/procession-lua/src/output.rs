@@ -50,7 +50,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use procession::Completion;
+use procession::command::Completion;
 use procession_sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 
 use crate::value::Value;
@@ -261,7 +261,7 @@ impl Output {
             .shared()
             .progress
             .wait_timeout_while(state, timeout, |state| state.written < target);
-        let (mut state, _) = waited.expect("nothing that can panic runs under this lock");
+        let (mut state, _) = waited;
         state.flushing -= 1;
         let error = state.error.take();
         if state.written < target {
@@ -370,7 +370,7 @@ impl State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing that can panic runs under this lock")
+        self.state.lock()
     }
 
     /// The body of the writer thread.
@@ -383,7 +383,7 @@ impl Shared {
                     return;
                 }
                 state.sleeps = true;
-                state = self.work.wait(state).expect("nothing that can panic runs under this lock");
+                state = self.work.wait(state);
                 state.sleeps = false;
             }
         }

@@ -6,7 +6,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use procession::{Child, CommandId, Exit, SpawnError, SpawnOptions};
+use procession::command::CommandId;
+use procession::{Child, Exit, SpawnError, SpawnOptions};
 
 use crate::guest::{Guest, Message};
 use crate::output::Output;
@@ -144,12 +145,13 @@ impl Program {
     /// and the cause.
     ///
     /// ```
-    /// use procession::{CommandId, Completion, Scheduler, SpawnOptions};
+    /// use procession::{Scheduler, SpawnOptions};
+    /// use procession::command::{CommandId, Completion};
     /// use procession_lua::{Program, Value};
     ///
     /// const UPPER: CommandId = CommandId::FIRST_FREE;
     ///
-    /// let upper = |input: procession::Value, completion: Completion| {
+    /// let upper = |input: procession::command::Value, completion: Completion| {
     ///     // Only a string is answered. For any other value, the completion is dropped.
     ///     if let Ok(Value::String(text)) = input.downcast::<Value>().map(|value| *value) {
     ///         completion.complete(Ok(Box::new(Value::string(text.to_ascii_uppercase()))));
@@ -211,7 +213,7 @@ impl Program {
             ));
         }
         let arguments: Vec<Value> = arguments.into_iter().collect();
-        let started = options.label(function).spawn_process(
+        let started = options.label(function).spawn_machine(
             Guest::new(self.clone()),
             function,
             Box::new(arguments),

@@ -3,14 +3,16 @@
 
 use std::time::Duration;
 
-use procession::{CommandId, Completion, Exit, Scheduler, SpawnOptions, WhenFull};
+use procession::command::{CommandId, Completion};
+use procession::mailbox::WhenFull;
+use procession::{Exit, Scheduler, SpawnOptions};
 use procession_lua::{Message, Program, Value};
 
 /// Longer than any test takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn scheduler() -> Scheduler {
-    Scheduler::builder().width(2).build().expect("the system has threads")
+    Scheduler::builder().worker_threads(2).build().expect("the system has threads")
 }
 
 fn run_on(scheduler: &Scheduler, program: &Program) -> Result<Value, Exit> {
@@ -115,8 +117,11 @@ fn endless_loops_yield_wherever_they_are() {
                return process.receive().down == pid
              end"
         );
-        let alone =
-            Scheduler::builder().width(1).threads_max(1).build().expect("the system has threads");
+        let alone = Scheduler::builder()
+            .worker_threads(1)
+            .max_threads(1)
+            .build()
+            .expect("the system has threads");
         assert_eq!(
             run_on(&alone, &Program::load("test", source).expect("the source is valid Lua")),
             Ok(true.into()),
@@ -167,7 +172,7 @@ fn a_cancel_ends_a_wait_and_allows_limited_waits_for_cleaning_up() {
 #[test]
 fn programs_call_commands_of_rust() {
     const DOUBLE: CommandId = CommandId::FIRST_FREE;
-    let double = |input: procession::Value, completion: Completion| {
+    let double = |input: procession::command::Value, completion: Completion| {
         let doubled = match input.downcast::<Value>().as_deref() {
             Ok(Value::Integer(n)) => Value::Integer(2 * n),
             _ => return,
@@ -210,7 +215,7 @@ fn waits_of_all_lengths_share_one_timer() {
       process.receive()
     end";
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .test_clock()
         .build()
         .expect("the test clock needs no threads");

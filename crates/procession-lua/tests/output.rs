@@ -33,7 +33,7 @@ const PRINTERS: &str = "
 /// Creates a scheduler with one worker and no other thread. A step that blocked would stop
 /// everything.
 fn scheduler() -> Scheduler {
-    Scheduler::builder().width(1).threads_max(1).build().expect("the system has threads")
+    Scheduler::builder().worker_threads(1).max_threads(1).build().expect("the system has threads")
 }
 
 /// Creates an output that has no reader yet, and returns it with the end to read from.
@@ -280,7 +280,7 @@ fn a_process_that_fails_waits_with_its_report_and_ends_as_it_would() {
 fn the_test_clock_waits_for_an_output() {
     let (output, reader) = unread();
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .test_clock()
         .build()
         .expect("the test clock needs no threads");

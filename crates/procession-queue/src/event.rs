@@ -217,7 +217,7 @@ pub enum Event<M, S = Infallible> {
 
 impl<M> Event<M> {
     /// Returns the message of a queue that carries only messages.
-    pub fn into_message(self) -> M {
+    pub fn into_inner(self) -> M {
         match self {
             Self::Message(message) => message,
             Self::System(Entry(node)) => match node.item {},

@@ -336,8 +336,8 @@ fn close_against_pushes<const MUTATION: u8>() {
                 returned.into_iter().flatten().collect::<Vec<_>>()
             })
         });
-        let mut taken: Vec<u32> = queue.take().map(Event::into_message).collect();
-        taken.extend(queue.close().map(Event::into_message));
+        let mut taken: Vec<u32> = queue.take().map(Event::into_inner).collect();
+        taken.extend(queue.close().map(Event::into_inner));
         for pusher in pushers {
             taken.extend(pusher.join().expect("the pusher does not panic"));
         }
@@ -361,7 +361,7 @@ fn canary_push_without_check() {
             let queue = Arc::clone(&queue);
             thread::spawn(move || queue.push(0).err().map(|closed| closed.0))
         };
-        let closed: Vec<u32> = queue.close().map(Event::into_message).collect();
+        let closed: Vec<u32> = queue.close().map(Event::into_inner).collect();
         let returned = pusher.join().expect("the pusher does not panic");
         assert_each_once(closed.into_iter().chain(returned).collect(), 1);
     });
@@ -380,7 +380,7 @@ fn taker_sees_the_item<const MUTATION: u8>() {
                 drop(queue.push(item));
             })
         };
-        for item in queue.close().map(Event::into_message) {
+        for item in queue.close().map(Event::into_inner) {
             // SAFETY: the cell was taken out of the queue and belongs to this thread; loom checks
             // that the write happened before.
             assert_eq!(item.with(|value| unsafe { value.read() }), 7);
@@ -413,7 +413,7 @@ fn arm_against_pushes<const MUTATION: u8>() {
         let wakes: u32 =
             pushers.map(|pusher| pusher.join().expect("the pusher does not panic")).iter().sum();
         assert_eq!(wakes, u32::from(armed), "one pusher wakes a consumer that armed the queue");
-        assert_each_once(queue.take().map(Event::into_message).collect(), 2);
+        assert_each_once(queue.take().map(Event::into_inner).collect(), 2);
     });
 }
 

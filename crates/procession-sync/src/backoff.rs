@@ -1,5 +1,3 @@
-use std::sync::{LockResult, TryLockError};
-
 use crate::{Mutex, MutexGuard, hint};
 
 /// The number of calls of `spin_loop` in the first round of the back-off.
@@ -20,30 +18,22 @@ const LAST: u32 = 256;
 ///
 /// If the mutex is still locked after five rounds, the thread that holds it may have been
 /// interrupted. The caller then waits as in `Mutex::lock`.
-///
-/// # Errors
-/// Returns an error if the lock is poisoned, like [`Mutex::lock`].
 #[inline]
-pub fn lock_with_backoff<T>(mutex: &Mutex<T>) -> LockResult<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Ok(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Err(poisoned),
-        Err(TryLockError::WouldBlock) => lock_held(mutex),
-    }
+pub fn lock_with_backoff<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.try_lock().unwrap_or_else(|| lock_held(mutex))
 }
 
 #[cold]
-fn lock_held<T>(mutex: &Mutex<T>) -> LockResult<MutexGuard<'_, T>> {
+fn lock_held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     let mut pause = FIRST;
     while pause <= LAST {
         for _ in 0..pause {
             hint::spin_loop();
         }
-        match mutex.try_lock() {
-            Ok(guard) => return Ok(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Err(poisoned),
-            Err(TryLockError::WouldBlock) => pause *= 2,
+        if let Some(guard) = mutex.try_lock() {
+            return guard;
         }
+        pause *= 2;
     }
     mutex.lock()
 }

@@ -18,8 +18,8 @@
 //! primitives in place and make every model vacuous. The canaries in the model files detect that.
 //!
 //! This crate contains almost no logic. Most of it is aliases. [`cell::UnsafeCell`] gives std's
-//! cell the interface of loom's, [`lock_with_backoff`] is a plain lock under loom, and `explore`
-//! runs a model.
+//! cell the interface of loom's, [`Mutex`] and [`Condvar`] know no poison, [`lock_with_backoff`] is
+//! a plain lock under loom, and `explore` runs a model.
 #![forbid(unsafe_code)]
 
 #[cfg(all(procession_loom, not(feature = "__loom")))]
@@ -87,19 +87,19 @@ pub use backoff::lock_with_backoff;
 
 /// Locks a mutex. Models do not need to explore the times at which a waiting thread looks at the
 /// lock.
-///
-/// # Errors
-/// Returns an error if the lock is poisoned, like [`Mutex::lock`].
 #[cfg(procession_loom)]
-pub fn lock_with_backoff<T>(mutex: &Mutex<T>) -> std::sync::LockResult<MutexGuard<'_, T>> {
+pub fn lock_with_backoff<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
+mod mutex;
+pub use mutex::{Condvar, Mutex};
+
 #[cfg(procession_loom)]
-pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
-/// Shared ownership and locks.
+pub use loom::sync::{Arc, MutexGuard};
+/// Shared ownership, and the guard of a locked [`Mutex`].
 #[cfg(not(procession_loom))]
-pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+pub use std::sync::{Arc, MutexGuard};
 
 /// Runs a model in every interleaving with at most `LOOM_MAX_PREEMPTIONS` preemptions. The default
 /// is two.

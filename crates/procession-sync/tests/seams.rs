@@ -13,7 +13,7 @@ const SEAMS: [(&str, &[&str]); 10] = [
     ("std::sync::Mutex", &[]),
     ("std::sync::Condvar", &[]),
     ("std::sync::RwLock", &[]),
-    ("loom::sync", &["procession-sync/src/lib.rs"]),
+    ("loom::sync", &["procession-sync/src/lib.rs", "procession-sync/src/mutex.rs"]),
     ("loom::cell", &["procession-sync/src/lib.rs"]),
     ("loom::thread", &["procession-sync/src/lib.rs"]),
     ("loom::model", &["procession-sync/src/lib.rs"]),

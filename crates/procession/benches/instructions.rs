@@ -22,8 +22,11 @@ fn main() {
         _ => ["spawn", "1000"],
     };
     let count = count.parse().expect("COUNT is a number");
-    let scheduler =
-        Scheduler::builder().width(1).test_clock().build().expect("the system has threads");
+    let scheduler = Scheduler::builder()
+        .worker_threads(1)
+        .test_clock()
+        .build()
+        .expect("the system has threads");
     let done = match path {
         "spawn" => scheduler.block_on(async { scheduler.spawn(spawn_and_end(count)).await }),
         "send" => scheduler.block_on(async { scheduler.spawn(send_and_receive(count)).await }),
@@ -84,9 +87,9 @@ fn skynet(leaves: u64) -> Pin<Box<dyn Future<Output = u64> + Send>> {
 async fn pass_around(processes: u64, count: u64) -> u64 {
     // Each learns of the next by its first message, and passes on what follows.
     let member = move |mut cx: Context<Passed>| async move {
-        let Passed(_, next) = cx.receive().await.expect("nobody cancels it");
+        let Passed(_, next) = cx.recv().await.expect("nobody cancels it");
         let next = next.expect("the first message brings it");
-        while let Some(Passed(left, _)) = cx.receive().await {
+        while let Some(Passed(left, _)) = cx.recv().await {
             if left == 0 || next.send(Passed(left - 1, None)).is_err() || left <= processes {
                 break;
             }
@@ -108,7 +111,7 @@ async fn send_and_receive(count: u64) -> u64 {
     let (receiver, received) = procession::start(move |mut cx: Context<u64>| async move {
         let mut sum = 0;
         for _ in 0..count {
-            sum += cx.receive().await.expect("nobody cancels it");
+            sum += cx.recv().await.expect("nobody cancels it");
         }
         sum
     })

@@ -18,7 +18,7 @@ enum Count {
 
 async fn count(mut cx: Context<Count>) -> u64 {
     let mut n = 0;
-    while let Some(message) = cx.receive().await {
+    while let Some(message) = cx.recv().await {
         match message {
             Count::Add(k) => n += k,
             Count::Get(reply) => reply.send(n),
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
         let error = counter.send(Count::Add(7)).expect_err("it has ended");
         println!("{error}");
-        assert!(error.is_ended() && matches!(error.message, Count::Add(7)));
+        assert!(error.is_ended() && matches!(error.into_inner(), Count::Add(7)));
         let error =
             counter.call(Count::Get, Duration::from_secs(1)).await.expect_err("it has ended");
         assert!(matches!(error, CallError::Refused(error) if error.is_ended()));

@@ -10,10 +10,9 @@ use std::error::Error;
 use std::sync::mpsc;
 use std::thread;
 
-use procession::{
-    CommandId, Completion, Event, Events, InitError, Process, Scheduler, Status, Value, WaitingFor,
-    Yields,
-};
+use procession::command::{CommandId, Completion, Value};
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::{Event, Scheduler};
 
 const SQUARE: CommandId = CommandId::FIRST_FREE;
 
@@ -25,10 +24,11 @@ struct Sum {
 }
 
 impl Process for Sum {
+    type Input = procession::command::Value;
     type Message = ();
     type Output = u64;
 
-    fn init(&mut self, method: &str, input: Value) -> Result<(), InitError> {
+    fn init(&mut self, method: &str, input: Self::Input) -> Result<(), InitError> {
         match (method, input.downcast::<Vec<u64>>()) {
             ("sum of squares", Ok(numbers)) => self.numbers = *numbers,
             ("sum of squares", Err(_)) => {
@@ -87,16 +87,16 @@ fn main() -> Result<(), Box<dyn Error>> {
                 drop(to_thread.send((*number, completion)));
             }
         };
-        let scheduler = Scheduler::builder().width(2).handler(SQUARE, square).build()?;
+        let scheduler = Scheduler::builder().worker_threads(2).handler(SQUARE, square).build()?;
 
         let sum = scheduler
-            .spawn_process(Sum::default(), "sum of squares", Box::new(vec![1_u64, 2, 3, 4]))?
+            .spawn_machine(Sum::default(), "sum of squares", Box::new(vec![1_u64, 2, 3, 4]))?
             .join()?;
         println!("together {sum}");
         assert_eq!(sum, 30);
 
         let refused = scheduler
-            .spawn_process(Sum::default(), "product", Box::new(()))
+            .spawn_machine(Sum::default(), "product", Box::new(()))
             .expect_err("it only sums");
         println!("{refused}");
         assert!(

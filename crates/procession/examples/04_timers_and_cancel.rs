@@ -11,10 +11,9 @@ use std::future::pending;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use procession::{
-    Context, Elapsed, Exit, Instant, ProcessState, Scheduler, SpawnOptions, interval, sleep,
-    timeout,
-};
+use procession::snapshot::ProcessState;
+use procession::time::{Elapsed, Instant};
+use procession::{Context, Exit, Scheduler, SpawnOptions, interval, sleep, timeout};
 
 const PERIOD: Duration = Duration::from_millis(5);
 
@@ -39,7 +38,7 @@ async fn save_at_the_end(cx: Context<()>) -> &'static str {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let scheduler = Scheduler::builder().name("example").width(2).build()?;
+    let scheduler = Scheduler::builder().name("example").worker_threads(2).build()?;
 
     scheduler.block_on(async {
         let start = Instant::now();

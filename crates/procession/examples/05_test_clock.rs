@@ -18,7 +18,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// test.
 async fn session(mut cx: Context<&'static str>) -> Vec<&'static str> {
     let mut requests = Vec::new();
-    while let Ok(Some(request)) = cx.receive_timeout(DAY).await {
+    while let Ok(Some(request)) = cx.recv_timeout(DAY).await {
         requests.push(request);
     }
     requests
@@ -26,7 +26,7 @@ async fn session(mut cx: Context<&'static str>) -> Vec<&'static str> {
 
 /// Tests a session, and returns the number of steps it took.
 fn test(seed: u64) -> Result<u32, Box<dyn Error>> {
-    let scheduler = Scheduler::builder().width(1).test_clock().seed(seed).build()?;
+    let scheduler = Scheduler::builder().worker_threads(1).test_clock().seed(seed).build()?;
     let start = scheduler.now();
     let mut session = SpawnOptions::new().on(&scheduler).label("session").start(session);
 

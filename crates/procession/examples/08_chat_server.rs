@@ -21,8 +21,9 @@ use std::sync::Arc;
 
 use futures_lite::io::BufReader;
 use futures_lite::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, StreamExt};
+use procession::mailbox::WhenFull;
 use procession::net::{ReadHalf, TcpListener, TcpStream, WriteHalf};
-use procession::{Address, Child, Context, Pid, Scheduler, SpawnOptions, WhenFull, spawn};
+use procession::{Address, Child, Context, Pid, Scheduler, SpawnOptions, spawn};
 
 enum Room {
     Joins(Address<Arc<str>>),
@@ -39,7 +40,7 @@ const UNHEARD_MAX: u32 = 1000;
 
 async fn room(mut cx: Context<Room>) {
     let mut members = BTreeMap::new();
-    while let Some(message) = cx.receive().await {
+    while let Some(message) = cx.recv().await {
         let line = match message {
             Room::Joins(member) => {
                 let line = format!("{} joins\n", member.pid());
@@ -61,7 +62,7 @@ async fn room(mut cx: Context<Room>) {
 }
 
 async fn write(mut cx: Context<Arc<str>>, mut stream: WriteHalf<Arc<TcpStream>>) -> io::Result<()> {
-    while let Some(line) = cx.receive().await {
+    while let Some(line) = cx.recv().await {
         AsyncWriteExt::write_all(&mut stream, line.as_bytes()).await?;
     }
     stream.shutdown().await

@@ -21,10 +21,11 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
-use procession::channel::{Receiver, Sender};
 use procession::http::serve;
 use procession::net::{TcpListener, TcpStream, UnixStream};
-use procession::{Scheduler, channel, spawn};
+use procession::sync::channel;
+use procession::sync::channel::{Receiver, Sender};
+use procession::{Scheduler, spawn};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 use tower_service::Service;
@@ -36,7 +37,7 @@ struct Visit(String, Sender<u64>);
 /// still have a request to answer.
 async fn count(visits: Receiver<Visit>) {
     let mut numbers = BTreeMap::new();
-    while let Some(Visit(page, answer)) = visits.receive().await {
+    while let Some(Visit(page, answer)) = visits.recv().await {
         let number = numbers.entry(page).or_insert(0);
         *number += 1;
         // Ignored: the client is gone.
@@ -51,7 +52,7 @@ impl Counter {
     async fn visit(&self, page: &str) -> Option<u64> {
         let (answer, number) = channel::bounded(1);
         self.0.send(Visit(page.to_owned(), answer)).await.ok()?;
-        number.receive().await
+        number.recv().await
     }
 }
 

@@ -9,9 +9,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use procession::{
-    Address, Context, Instant, SendError, SpawnOptions, WhenFull, interval, spawn, yield_now,
-};
+use procession::mailbox::WhenFull;
+use procession::time::Instant;
+use procession::{Address, Context, SendError, SpawnOptions, interval, spawn, yield_now};
 
 const BEAT: Duration = Duration::from_millis(2);
 const PRODUCERS: u32 = 4;
@@ -28,7 +28,7 @@ async fn limited(mut cx: Context<Request>) -> Vec<Request> {
     let mut beat = interval(BEAT);
     loop {
         beat.tick().await;
-        match cx.receive().await {
+        match cx.recv().await {
             Some(request) => served.push(request),
             None => return served,
         }

@@ -9,10 +9,8 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
 
-use procession::{
-    Context, Event, Exit, MonitorRef, Named, Reply, SpawnOptions, exit, register, sleep, spawn,
-    start,
-};
+use procession::relations::{MonitorRef, Named, register};
+use procession::{Context, Event, Exit, Reply, SpawnOptions, exit, sleep, spawn, start};
 
 enum Ask {
     Get(u32, Reply<String>),
@@ -56,7 +54,7 @@ impl Cache {
 
 async fn cache(mut cx: Context<Ask>) -> usize {
     let mut cache = Cache::default();
-    while let Some(event) = cx.receive_event().await {
+    while let Some(event) = cx.recv_event().await {
         match event {
             Event::Message(Ask::Get(key, reply)) => cache.get(&cx, key, reply),
             Event::Message(Ask::Loaded(key, value)) => {

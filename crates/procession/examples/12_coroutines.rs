@@ -5,8 +5,10 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::Duration;
 
+use procession::coroutine::spawn_coroutine;
 use procession::net::{TcpListener, TcpStream};
-use procession::{Scheduler, Select, channel, co, spawn_coroutine};
+use procession::sync::channel;
+use procession::{Scheduler, Select, coroutine};
 
 fn count_words(stream: impl Read) -> io::Result<usize> {
     let mut words = 0;
@@ -19,17 +21,18 @@ fn count_words(stream: impl Read) -> io::Result<usize> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // SAFETY: the coroutines keep the residual rule: no thread-local refers to their frames, no
     // frame refers to a thread-local, and every frame can be unwound.
-    let scheduler = unsafe { Scheduler::builder().width(1).enable_coroutines() }.build()?;
+    let scheduler =
+        unsafe { Scheduler::builder().worker_threads(1).enable_coroutines() }.build()?;
     let total = scheduler.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let (counted, counts) = channel::bounded(0);
 
-        let server = spawn_coroutine(move |cx: co::Context<()>| {
+        let server = spawn_coroutine(move |cx: coroutine::Context<()>| {
             for _ in 0..3 {
                 let (stream, _) = cx.wait(listener.accept())?;
                 let counted = counted.clone();
-                let serve = move |cx: co::Context<()>| {
+                let serve = move |cx: coroutine::Context<()>| {
                     let words = count_words(&stream)?;
                     // Ignored: the counting code has ended.
                     let _ = cx.wait(counted.send(words));
@@ -41,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         })?;
 
         for number in 1..=3 {
-            drop(spawn_coroutine(move |cx: co::Context<()>| {
+            drop(spawn_coroutine(move |cx: coroutine::Context<()>| {
                 let mut stream = cx.wait(TcpStream::connect(address))?;
                 for _ in 0..number {
                     writeln!(stream, "a few words")?;
@@ -54,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut total = 0;
         loop {
             let more = Select::new()
-                .receive(&counts, |words| words)
+                .recv(&counts, |words| words)
                 .timeout(Duration::from_secs(10), || None);
             match more.await {
                 Some(words) => total += words,

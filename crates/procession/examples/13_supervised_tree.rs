@@ -10,8 +10,9 @@
 use std::error::Error;
 use std::time::Duration;
 
+use procession::relations::Named;
 use procession::supervisor::{ChildSpec, Stop, Supervisor};
-use procession::{Context, Exit, Named, Reply, Scheduler, exit, timeout, yield_now};
+use procession::{Context, Exit, Reply, Scheduler, exit, timeout, yield_now};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -22,7 +23,7 @@ enum Entry {
 
 async fn ledger(mut cx: Context<Entry>) {
     let mut sum = 0;
-    while let Some(entry) = cx.receive().await {
+    while let Some(entry) = cx.recv().await {
         match entry {
             Entry::Add(amount) => sum += amount,
             Entry::Sum(reply) => reply.send(sum),
@@ -37,7 +38,7 @@ struct Job {
 }
 
 async fn worker(mut cx: Context<Job>) {
-    while let Some(Job { amount, done }) = cx.receive().await {
+    while let Some(Job { amount, done }) = cx.recv().await {
         if amount == 13 {
             exit(Exit::failed("unlucky"));
         }

@@ -3,54 +3,204 @@
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 
-#[cfg(feature = "tokio")]
-pub use crate::bridge::{Compat, CompatError, compat};
-pub use crate::machine::command::perform;
-pub use crate::machine::command::{BlockingWork, Command, Done, SendParcel, SpawnProcess, command};
-pub use crate::machine::completion::Completion;
-pub use crate::machine::process::{Events, InitError, Process, Status, WaitingFor, Yields};
-pub use crate::machine::registry::Handler;
-pub use crate::machine::value::CommandId;
-pub use crate::machine::value::{CommandError, CommandResult, Value};
-pub use crate::mailbox::address::{Address, SendError, SendWait, send};
-pub use crate::mailbox::bounded::{MailboxSnapshot, WhenFull};
-pub use crate::mailbox::call::{CallError, call_all};
-pub use crate::mailbox::context::{Context, Receive};
-pub use crate::mailbox::dead_letter::{DeadCause, DeadLetter};
+pub use crate::mailbox::address::Address;
+pub use crate::mailbox::call::CallError;
+pub use crate::mailbox::context::Context;
 pub use crate::mailbox::event::Event;
-pub use crate::mailbox::parcel::{Parcel, Relay};
-pub use crate::mailbox::relay::{FaultyRelay, InProcess};
 pub use crate::mailbox::reply::Reply;
-pub use crate::mailbox::thread::ThreadMailbox;
-pub use crate::observe::snapshot::{
-    DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess,
-    WaitingProcess, WorkerSnapshot,
-};
+pub use crate::mailbox::send_error::SendError;
 pub use crate::pool::spawn_blocking;
 pub use crate::process::exit::{Exit, exit};
-pub use crate::process::pid::{ParsePidError, Pid};
-pub use crate::process::state::ProcessState;
-pub use crate::process::wait_reason::Waiting;
-pub use crate::relations::names::{Named, RegisterError, register, whereis};
-pub use crate::relations::signal::{Down, ExitSignal, MonitorRef};
-pub use crate::relations::{link, send_exit, unlink};
+pub use crate::process::pid::Pid;
 pub use crate::scheduler::builder::Builder;
-pub use crate::scheduler::error::{BlockOnError, BuildError, WidthError};
 pub use crate::scheduler::owner::Scheduler;
-pub use crate::spawn::join_handle::{Child, Handle};
-pub use crate::spawn::options::{SpawnError, SpawnOptions};
+pub use crate::spawn::error::SpawnError;
+pub use crate::spawn::join_handle::{Child, JoinHandle};
+pub use crate::spawn::options::SpawnOptions;
 pub use crate::sync::select::Select;
-pub use crate::time::{
-    Elapsed, Instant, Interval, MissedTicks, Sleep, Timeout, Timer, TimerLimit, interval,
-    run_after, run_every, sleep, sleep_until, timeout,
-};
-pub use crate::watchdog::state::{Stall, StallKind, StallSnapshot};
-
-pub use crate::coroutine as co;
-pub use crate::sync::channel;
-pub use crate::wait::{Wait, wait};
+pub use crate::time::{interval, sleep, timeout};
 
 use crate::scheduler::current;
+
+/// What is public in the modules `coroutine` and `machine`, and stands above all rooms.
+pub(crate) mod entry {
+    use std::future::Future;
+
+    use crate::machine::process::Process;
+    use crate::spawn::error::SpawnError;
+    use crate::{Child, SpawnOptions};
+
+    /// Starts a coroutine: a process whose code is straight-line and blocks, on a stack of its own.
+    /// `function` gets its [`Context`](crate::coroutine::Context), with a mailbox; what is returned is
+    /// its address and its handle in one.
+    ///
+    /// See [`coroutine`](crate::coroutine) for an example, where it runs, and how it ends.
+    ///
+    /// # Errors
+    /// [`SpawnError`] gives the function back: coroutines are not enabled
+    /// ([`Builder::enable_coroutines`](crate::Builder::enable_coroutines)), or the scheduler takes no more processes.
+    #[track_caller]
+    pub fn spawn_coroutine<M, F, T>(function: F) -> Result<Child<M, T>, SpawnError<F>>
+    where
+        M: Send + 'static,
+        F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        SpawnOptions::new().spawn_coroutine(function)
+    }
+
+    /// Starts a state machine by the entry point `method`.
+    ///
+    /// ```
+    /// use procession::Event;
+    /// use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine};
+    ///
+    /// /// Adds numbers up until it gets a zero.
+    /// struct Sum(u32);
+    ///
+    /// impl Process for Sum {
+    ///     type Input = ();
+    ///     type Message = u32;
+    ///     type Output = u32;
+    ///
+    ///     fn init(&mut self, method: &str, (): ()) -> Result<(), InitError> {
+    ///         if method == "sum" { Ok(()) } else { Err(InitError::unknown_method(method)) }
+    ///     }
+    ///
+    ///     fn step(
+    ///         &mut self,
+    ///         events: &mut Events<u32>,
+    ///         _: &mut Yields<'_>,
+    ///     ) -> Result<Status<u32>, Box<dyn std::error::Error + Send + Sync>> {
+    ///         for event in events {
+    ///             match event {
+    ///                 Event::Message(0) | Event::Cancel => return Ok(Status::Done(self.0)),
+    ///                 Event::Message(n) => self.0 += n,
+    ///                 _ => {}
+    ///             }
+    ///         }
+    ///         Ok(Status::Wait(WaitingFor::Messages))
+    ///     }
+    /// }
+    ///
+    /// procession::run(async {
+    ///     let sum = spawn_machine(Sum(0), "sum", ())?;
+    ///     for n in [1, 2, 3, 0] {
+    ///         sum.send(n).expect("it has not got its zero yet");
+    ///     }
+    ///     assert_eq!(sum.await, Ok(6));
+    ///     let error = spawn_machine(Sum(0), "average", ()).unwrap_err();
+    ///     assert_eq!(error.to_string(), "cannot start a process: it has no method \"average\"");
+    ///     Ok::<(), procession::SpawnError<Sum>>(())
+    /// })?;
+    /// # Ok::<(), procession::SpawnError<Sum>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SpawnError`], with the process in it: the scheduler takes no more processes, or `init`
+    /// refused.
+    #[track_caller]
+    pub fn spawn_machine<P: Process>(
+        process: P,
+        method: &str,
+        input: P::Input,
+    ) -> Result<Child<P::Message, P::Output>, SpawnError<P>> {
+        SpawnOptions::new().spawn_machine(process, method, input)
+    }
+
+    /// Adds the method `wait` to every future, for plain threads and coroutines.
+    ///
+    /// The method is [`wait`](crate::coroutine::wait()): it parks a plain thread and suspends a
+    /// coroutine until the future completes. It lets both use what is written for async code, such as
+    /// channels and locks.
+    ///
+    /// ```
+    /// use procession::coroutine::Wait;
+    ///
+    /// let (sender, receiver) = procession::sync::channel::bounded(1);
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| sender.send("from a thread").wait());
+    ///     assert_eq!(receiver.recv().wait(), Some("from a thread"));
+    /// });
+    /// ```
+    pub trait Wait: Future + Sized {
+        /// Waits until the future completes, and returns its output.
+        ///
+        /// # Blocking
+        /// In an async process or a state machine, and where a coroutine cannot be suspended, this
+        /// blocks the worker; see [`wait`](crate::coroutine::wait()).
+        ///
+        /// # Panics
+        /// Panics if the future panics, or if this would block the last thread that the scheduler may
+        /// have.
+        ///
+        /// # Cancellation
+        /// A coroutine that is cancelled or terminated while it waits unwinds from here.
+        fn wait(self) -> Self::Output {
+            crate::coroutine::wait(self)
+        }
+    }
+
+    impl<F: Future> Wait for F {}
+}
+
+pub mod command {
+    //! Commands: requests that a process yields and that a handler of its scheduler serves.
+    //!
+    //! A [`Command`] has a number and an output. A scheduler knows how to serve it by
+    //! [`Builder::command`](crate::Builder::command). A state machine issues commands by
+    //! [`Yields::perform`](crate::machine::Yields::perform), and receives their completions as
+    //! [`Event::Completion`](crate::Event::Completion). An async process or a coroutine awaits
+    //! [`perform`].
+    //!
+    //! Untyped commands, for guests such as interpreters, are a [`CommandId`] and a [`Value`];
+    //! their [`Handler`] gets a [`Completion`].
+
+    pub use crate::machine::command::{
+        BlockingWork, Command, Done, SendParcel, SpawnProcess, command, perform,
+    };
+    pub use crate::machine::completion::Completion;
+    pub use crate::machine::registry::Handler;
+    pub use crate::machine::value::{
+        CommandError, CommandId, CommandResult, ReservedCommandId, Value,
+    };
+}
+
+#[cfg(feature = "tokio")]
+pub mod compat {
+    //! Single futures that need tokio, in processes of any scheduler.
+
+    pub use crate::bridge::{Compat, CompatError, compat};
+}
+
+pub mod relay {
+    //! Messages that leave their scheduler, and messages that nobody receives.
+    //!
+    //! A [`Relay`] carries [`Parcel`]s to the processes of other schedulers. [`InProcess`] reaches
+    //! every scheduler of the program and is the default. [`FaultyRelay`] drops and delays parcels,
+    //! for tests. A [`DeadLetter`] is a message whose process ended before it was received; see
+    //! [`Builder::on_dead_letter`](crate::Builder::on_dead_letter).
+
+    pub use crate::mailbox::dead_letter::{DeadCause, DeadLetter};
+    pub use crate::mailbox::parcel::{Parcel, Relay};
+    pub use crate::mailbox::relay::{FaultyRelay, InProcess};
+}
+
+pub mod snapshot {
+    //! The state of a running scheduler: its workers, processes, timers, descriptors and stalls.
+    //!
+    //! [`Scheduler::snapshot`](crate::Scheduler::snapshot) returns a [`Snapshot`].
+    //! [`Scheduler::stalls`](crate::Scheduler::stalls) returns only what the watchdog has found.
+
+    pub use crate::mailbox::bounded::MailboxSnapshot;
+    pub use crate::observe::snapshot::{
+        DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, UnfinishedProcess,
+        WaitingProcess, WorkerSnapshot,
+    };
+    pub use crate::process::state::ProcessState;
+    pub use crate::process::wait_reason::Waiting;
+    pub use crate::watchdog::state::{Stall, StallKind, StallSnapshot};
+}
 
 /// Runs `future` on this thread until it is complete, beside the processes of the default
 /// scheduler. See [`Scheduler::block_on`].
@@ -82,7 +232,7 @@ pub fn run<F: Future>(future: F) -> F::Output {
 /// # Ok::<(), procession::Exit>(())
 /// ```
 #[track_caller]
-pub fn spawn<F>(future: F) -> Handle<F::Output>
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
@@ -104,82 +254,6 @@ where
     P::Output: Send + 'static,
 {
     SpawnOptions::new().start(process)
-}
-
-/// Starts a coroutine: a process whose code is straight-line and blocks, on a stack of its own.
-/// `function` gets its [`crate::coroutine::context::Context`], with a mailbox; what is returned is
-/// its address and its handle in one.
-///
-/// See [`co`] for an example, where it runs, and how it ends.
-///
-/// # Errors
-/// [`SpawnError`] gives the function back: coroutines are not enabled
-/// ([`Builder::enable_coroutines`]), or the scheduler takes no more processes.
-#[track_caller]
-pub fn spawn_coroutine<M, F, T>(function: F) -> Result<Child<M, T>, SpawnError<F>>
-where
-    M: Send + 'static,
-    F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
-    T: Send + 'static,
-{
-    SpawnOptions::new().spawn_coroutine(function)
-}
-
-/// Starts a state machine by the entry point `method`.
-///
-/// ```
-/// use procession::{Event, Events, InitError, Process, Status, Value, WaitingFor, Yields};
-///
-/// /// Adds numbers up until it gets a zero.
-/// struct Sum(u32);
-///
-/// impl Process for Sum {
-///     type Message = u32;
-///     type Output = u32;
-///
-///     fn init(&mut self, method: &str, _: Value) -> Result<(), InitError> {
-///         if method == "sum" { Ok(()) } else { Err(InitError::unknown_method(method)) }
-///     }
-///
-///     fn step(
-///         &mut self,
-///         events: &mut Events<u32>,
-///         _: &mut Yields<'_>,
-///     ) -> Result<Status<u32>, Box<dyn std::error::Error + Send + Sync>> {
-///         for event in events {
-///             match event {
-///                 Event::Message(0) | Event::Cancel => return Ok(Status::Done(self.0)),
-///                 Event::Message(n) => self.0 += n,
-///                 _ => {}
-///             }
-///         }
-///         Ok(Status::Wait(WaitingFor::Messages))
-///     }
-/// }
-///
-/// procession::run(async {
-///     let sum = procession::spawn_process(Sum(0), "sum", Box::new(()))?;
-///     for n in [1, 2, 3, 0] {
-///         sum.send(n).expect("it has not got its zero yet");
-///     }
-///     assert_eq!(sum.await, Ok(6));
-///     let error = procession::spawn_process(Sum(0), "average", Box::new(())).unwrap_err();
-///     assert_eq!(error.to_string(), "cannot start a process: it has no method \"average\"");
-///     Ok::<(), procession::SpawnError<Sum>>(())
-/// })?;
-/// # Ok::<(), procession::SpawnError<Sum>>(())
-/// ```
-///
-/// # Errors
-/// [`SpawnError`], with the process in it: the scheduler takes no more processes, or `init`
-/// refused.
-#[track_caller]
-pub fn spawn_process<P: Process>(
-    process: P,
-    method: &str,
-    input: Value,
-) -> Result<Child<P::Message, P::Output>, SpawnError<P>> {
-    SpawnOptions::new().spawn_process(process, method, input)
 }
 
 /// Gives way: all that is ready on this worker runs before the process goes on.
@@ -241,7 +315,7 @@ pub async fn yield_if_due() {
 /// When it returns and as many others run as the scheduler is wide, the step goes on to its end
 /// even so, and the worker pauses then.
 ///
-/// Threads are started for this up to [`Builder::threads_max`]. Once all of them are blocked, what
+/// Threads are started for this up to [`Builder::max_threads`]. Once all of them are blocked, what
 /// is ready waits until one returns; a section that returns always goes on, so this alone never
 /// deadlocks. A scheduler that its callers drive, also one on the test clock, has no such threads
 /// unless told to: there nothing else runs meanwhile if it is one wide. What is bound to the worker

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use procession::{Reply, Scheduler, co};
+//! use procession::{Reply, Scheduler, coroutine};
 //!
 //! enum Count {
 //!     Add(u64),
@@ -17,9 +17,9 @@
 //! // SAFETY: none of the coroutines holds a thread-local pointer that is scoped to a frame across a suspension.
 //! let scheduler = unsafe { Scheduler::builder().enable_coroutines() }.build()?;
 //! let total = scheduler.block_on(async {
-//!     let counter = procession::spawn_coroutine(|mut cx: co::Context<Count>| {
+//!     let counter = procession::coroutine::spawn_coroutine(|mut cx: coroutine::Context<Count>| {
 //!         let mut n = 0;
-//!         while let Some(message) = cx.receive() {
+//!         while let Some(message) = cx.recv() {
 //!             match message {
 //!                 Count::Add(k) => n += k,
 //!                 Count::Get(reply) => reply.send(n),
@@ -27,7 +27,7 @@
 //!         }
 //!     })?;
 //!     let address = counter.address().clone();
-//!     let asks = procession::spawn_coroutine(move |cx: co::Context<()>| {
+//!     let asks = procession::coroutine::spawn_coroutine(move |cx: coroutine::Context<()>| {
 //!         for k in 1..=10 {
 //!             cx.sleep(Duration::from_micros(1));
 //!             address.send(Count::Add(k)).expect("it is there");
@@ -61,8 +61,8 @@
 //! | it returns | its result, as of every process |
 //! | it panics | its stack is unwound, [`Exit::Panicked`](crate::Exit::Panicked) |
 //! | it is cancelled or terminated below a frame that cannot be unwound, as one of C | the program aborts: keep such frames in [`no_suspend`] |
-//! | it is cancelled | [`receive`](Context::receive) answers `None` once the mailbox is empty; where it waits for anything else, or comes to, its stack is unwound, on its worker: [`Exit::Shutdown`](crate::Exit::Shutdown). Inside [`shield`] it is not |
-//! | it is terminated, also by the end of a shutdown's patience or because its scheduler was dropped | its stack is unwound, on its worker, whatever it waits for but [`blocking`]: [`Exit::Killed`](crate::Exit::Killed) |
+//! | it is cancelled | [`recv`](Context::recv) answers `None` once the mailbox is empty; where it waits for anything else, or comes to, its stack is unwound, on its worker: [`Exit::Shutdown`](crate::Exit::Shutdown). Inside [`shield`] it is not |
+//! | it is terminated, also by the deadline of a shutdown or because its scheduler was dropped | its stack is unwound, on its worker, whatever it waits for but [`blocking`]: [`Exit::Killed`](crate::Exit::Killed) |
 //! | it catches the unwinding and waits again | it is unwound again, a hundred times; then its stack is leaked and its worker's thread never ends: [`Exit::Killed`](crate::Exit::Killed) |
 //! | it is unwound in a program that aborts on panics | likewise leaked, when terminated; when cancelled, it goes on until it returns or is terminated (`examples/aborting`) |
 //! | it overflows its stack | a report names it and where it was spawned, and the program aborts |
@@ -93,8 +93,10 @@ mod count;
 pub(crate) mod frame;
 pub(crate) mod helpers;
 pub(crate) mod local;
+mod migratable;
 pub(crate) mod suspend;
 
+pub use crate::api::entry::{Wait, spawn_coroutine};
 pub use blocking::blocking;
 pub use context::Context;
 pub use local::Local;
@@ -121,7 +123,7 @@ use crate::scheduler::block_on;
 ///
 /// # Panics
 /// With what the future panics with; and where this would block the last thread that the scheduler
-/// may have ([`Builder::threads_max`](crate::Builder::threads_max)).
+/// may have ([`Builder::max_threads`](crate::Builder::max_threads)).
 ///
 /// # Cancellation
 /// A coroutine that was cancelled unwinds from here, if the future is not complete. One that is
@@ -180,13 +182,14 @@ pub fn yield_now() {
 ///
 /// ```
 /// # let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
-/// use procession::{co, spawn_coroutine};
+/// use procession::coroutine;
+/// use procession::coroutine::spawn_coroutine;
 ///
 /// let child = scheduler.block_on(async {
-///     spawn_coroutine(|_: co::Context<()>| co::no_suspend(co::may_suspend)).expect("they are enabled").await
+///     spawn_coroutine(|_: coroutine::Context<()>| coroutine::no_suspend(coroutine::may_suspend)).expect("they are enabled").await
 /// });
 /// assert_eq!(child, Ok(false));
-/// # Ok::<(), procession::BuildError>(())
+/// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
 pub fn no_suspend<R>(function: impl FnOnce() -> R) -> R {
     let _quiet = Quiet::begin();

@@ -3,7 +3,7 @@
 //! A *process* is a small, isolated, addressable state machine inside this program; it is not an
 //! operating-system process. It has a [`Pid`], perhaps a mailbox, and ends with a result or an
 //! [`Exit`]. It is written as an async function ([`spawn`], [`start`]) or as a state machine
-//! ([`Process`]). A [`Scheduler`] runs processes on as many *workers* as there are CPUs.
+//! ([`Process`](machine::Process)). A [`Scheduler`] runs processes on as many *workers* as there are CPUs.
 //!
 //! ```
 //! use std::time::Duration;
@@ -18,7 +18,7 @@
 //!     procession::run(async {
 //!         let counter = procession::start(|mut cx: Context<Count>| async move {
 //!             let mut n = 0;
-//!             while let Some(message) = cx.receive().await {
+//!             while let Some(message) = cx.recv().await {
 //!                 match message {
 //!                     Count::Add(k) => n += k,
 //!                     Count::Get(reply) => reply.send(n),
@@ -52,7 +52,7 @@
 //! ```
 //!
 //! ```compile_fail,E0277
-//! let child = procession::start(|mut cx: procession::Context<std::rc::Rc<u32>>| async move { cx.receive().await; });
+//! let child = procession::start(|mut cx: procession::Context<std::rc::Rc<u32>>| async move { cx.recv().await; });
 //! ```
 //!
 //! The future that [`run`] and [`Scheduler::block_on`] are given stays on its thread, and need not
@@ -87,22 +87,21 @@ pub mod coroutine;
 #[cfg(feature = "hyper")]
 pub mod http;
 mod io;
-mod machine;
-mod mailbox;
+pub mod machine;
+pub mod mailbox;
 pub mod net;
 mod observe;
 pub mod pool;
-mod process;
-mod relations;
-mod scheduler;
+pub mod process;
+pub mod relations;
+pub mod scheduler;
 mod spawn;
 pub mod supervisor;
 pub mod sync;
 mod sys;
-mod time;
+pub mod time;
 mod util;
 mod variance;
-mod wait;
 mod watchdog;
 
 /// The program in the README of the repository is a test.

@@ -5,3 +5,6 @@ pub(crate) mod completion;
 pub(crate) mod process;
 pub(crate) mod registry;
 pub(crate) mod value;
+
+pub use self::process::{Events, InitError, Process, Status, WaitingFor, Yields};
+pub use crate::api::entry::spawn_machine;

@@ -12,4 +12,14 @@ pub(crate) mod event;
 pub(crate) mod parcel;
 pub(crate) mod relay;
 pub(crate) mod reply;
+pub(crate) mod send_error;
 pub(crate) mod thread;
+
+pub use self::address::{Address, SendWait, send};
+pub use self::bounded::WhenFull;
+pub use self::call::{CallCause, CallError, call_all};
+pub use self::context::{Context, Recv};
+pub use self::event::Event;
+pub use self::reply::Reply;
+pub use self::send_error::{SendCause, SendError};
+pub use self::thread::ThreadMailbox;

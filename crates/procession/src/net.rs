@@ -37,7 +37,7 @@
 //! process waits for a descriptor, even if that process also waits for a timer. This is the case
 //! for a read with a read timeout. It is also the case for a `select` that has polled the socket
 //! through one of the I/O traits and no longer does so. To test a protocol in test time, connect
-//! both sides with something inside the program, such as a [channel](crate::channel).
+//! both sides with something inside the program, such as a [channel](crate::sync::channel).
 //!
 //! # Cancellation
 //! Dropping the future of an operation before it completes leaves the socket unchanged, and no data
@@ -49,16 +49,9 @@ mod io;
 mod options;
 mod parts;
 mod resolve;
-/// ## Invariants
-/// - `[transparent]` A [`PollFd`] has the layout of the system's `pollfd`.
-#[expect(unsafe_code, reason = "descriptors need not be open, so they are passed by number")]
 mod several;
 mod stream;
 mod tcp;
-#[cfg_attr(
-    any(feature = "tokio-io", feature = "hyper"),
-    expect(unsafe_code, reason = "buffers are received into before they are initialised")
-)]
 mod traits;
 mod udp;
 mod unix;

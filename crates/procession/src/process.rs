@@ -19,8 +19,12 @@ pub(crate) mod slot;
 pub(crate) mod state;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod table;
+#[expect(unsafe_code, reason = "a slot has no type parameter")]
+pub(crate) mod typed;
 pub(crate) mod unwind;
 pub(crate) mod wait_reason;
 pub(crate) mod wake;
 #[expect(unsafe_code, reason = "wakers are raw")]
 pub(crate) mod waker;
+
+pub use self::pid::ParsePidError;

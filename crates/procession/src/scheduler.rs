@@ -35,3 +35,7 @@ pub(crate) mod stats;
 mod threads;
 pub(crate) mod wait_cycle;
 pub(crate) mod worker;
+
+pub use self::error::{BlockOnError, BuildError, WorkerThreadsError};
+pub use crate::spawn::error::SpawnCause;
+pub use crate::util::out_of_range::OutOfRange;

@@ -13,18 +13,19 @@
 //! ```
 //! use std::time::Duration;
 //! use procession::supervisor::{ChildSpec, Supervisor};
-//! use procession::{Context, Named, Reply};
+//! use procession::{Context, Reply};
+//! use procession::relations::Named;
 //!
 //! enum Count {
 //!     Next(Reply<u32>),
 //!     Break,
 //! }
 //!
-//! let scheduler = procession::Scheduler::builder().width(1).test_clock().build()?;
+//! let scheduler = procession::Scheduler::builder().worker_threads(1).test_clock().build()?;
 //! scheduler.block_on(async {
 //!     let counter = ChildSpec::new("counter", |mut cx: Context<Count>| async move {
 //!         let mut n = 0;
-//!         while let Some(message) = cx.receive().await {
+//!         while let Some(message) = cx.recv().await {
 //!             match message {
 //!                 Count::Next(reply) => { n += 1; reply.send(n) }
 //!                 Count::Break => procession::exit(procession::Exit::failed("broken")),
@@ -89,7 +90,7 @@
 //!
 //! A restarted child is a new process, with a new PID and an empty mailbox. The messages in the old
 //! mailbox are discarded, as at every end. Other processes reach the child by its
-//! [name](ChildSpec::name), through [`Named`](crate::Named).
+//! [name](ChildSpec::name), through [`Named`](crate::relations::names::Named).
 //!
 //! Each restart counts, even if the start fails. If there are more than `intensity` restarts within
 //! the last `period`, the supervisor gives up. It stops its children and ends with
@@ -113,7 +114,7 @@
 //!
 //! # Stopping
 //!
-//! [`Stop::Within`] cancels the child, which is cooperative: its `receive` ends, and the child can
+//! [`Stop::Within`] cancels the child, which is cooperative: its `recv` ends, and the child can
 //! clean up. If the child has not ended after the given time, it is terminated. A child that never
 //! looks whether it is cancelled uses all of that time. [`Stop::Signal`] ends such a child at once,
 //! as OTP does.

@@ -20,8 +20,8 @@
 //! ```
 //!
 //! All kinds of processes can use these types. Plain threads can, too, with the trait
-//! [`Wait`](crate::Wait). Waiting suspends the process and not its worker, and a guard may be held
-//! across an `.await`.
+//! [`Wait`](crate::coroutine::Wait). Waiting suspends the process and not its worker, and a guard may be
+//! held across an `.await`.
 //!
 //! Waiters are served in the order in which they came. A waiter that is dropped passes on what it
 //! was given. A panic poisons nothing, since the guard is dropped together with the process.
@@ -33,8 +33,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use crate::Waiting;
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::sync::wait_list::{Another, Place, Woken, wake};
 use crate::time;
@@ -180,7 +180,7 @@ impl<S> Drop for Listener<'_, S> {
 ///     let both = connections.acquire(2).await.expect("the semaphore is not closed");
 ///     assert!(connections.try_acquire(1).is_none());
 ///     drop(both);
-///     assert_eq!(connections.available(), 2);
+///     assert_eq!(connections.available_permits(), 2);
 ///     assert!(connections.try_acquire(1).is_some());
 /// });
 /// ```
@@ -215,22 +215,22 @@ impl Semaphore {
     /// Like [`acquire`](Self::acquire), but waits for at most `timeout`.
     ///
     /// # Errors
-    /// Returns [`Elapsed`](crate::Elapsed) if the timeout elapses first.
+    /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
     pub async fn acquire_timeout(
         &self,
         permits: usize,
         timeout: Duration,
-    ) -> Result<Option<Permits<'_>>, crate::Elapsed> {
+    ) -> Result<Option<Permits<'_>>, crate::time::Elapsed> {
         time::timeout(timeout, self.acquire(permits)).await
     }
 
     /// Adds permits. At most `usize::MAX / 8` permits are free at a time; the rest is dropped.
-    pub fn add(&self, permits: usize) {
+    pub fn add_permits(&self, permits: usize) {
         self.0.release(permits).wake();
     }
 
     /// Returns the number of free permits.
-    pub fn available(&self) -> usize {
+    pub fn available_permits(&self) -> usize {
         self.0.free()
     }
 
@@ -248,7 +248,7 @@ impl Semaphore {
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Semaphore").field("available", &self.available()).finish()
+        f.debug_struct("Semaphore").field("available", &self.available_permits()).finish()
     }
 }
 

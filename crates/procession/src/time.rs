@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use crate::Waiting;
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::scheduler::current;
 use crate::scheduler::current::Hold;
@@ -26,6 +26,7 @@ use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::armed::{Armed, Place};
 use crate::time::timers::Timers;
+use crate::util::exclusive::Exclusive;
 
 /// A moment on a scheduler's clock. Instants of schedulers with the real clock compare; those of a
 /// test clock are its own.
@@ -82,8 +83,18 @@ impl fmt::Debug for Instant {
 }
 
 /// The scheduler has reached its limit of timers; this holds what was to be timed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct TimerLimit<T>(pub T);
+pub struct TimerLimit<T>(Exclusive<T>);
+
+impl<T> TimerLimit<T> {
+    fn new(refused: T) -> Self {
+        Self(Exclusive::new(refused))
+    }
+
+    /// Returns what was refused.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}
 
 impl<T> fmt::Debug for TimerLimit<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -160,9 +171,9 @@ pub(crate) fn arm(
     when: u64,
     period: Option<NonZeroU64>,
     action: Action,
-) -> Result<Armed, TimerLimit<Action>> {
+) -> Result<Armed, Action> {
     if matches!(action, Action::Call(_)) && shared.has_ended() {
-        return Err(TimerLimit(action));
+        return Err(action);
     }
     let place = current::with_local(|local| {
         match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
@@ -175,7 +186,7 @@ pub(crate) fn arm(
             place.note_earliest(shared, armed.earliest, when);
             Ok(Armed { place, id: armed.id })
         }
-        Err(refused) => Err(TimerLimit(refused.0)),
+        Err(refused) => Err(refused.0),
     }
 }
 
@@ -186,14 +197,14 @@ pub(crate) fn arm(
 /// ```
 /// use std::time::Duration;
 ///
-/// let scheduler = procession::Scheduler::builder().width(1).test_clock().build()?;
+/// let scheduler = procession::Scheduler::builder().worker_threads(1).test_clock().build()?;
 /// let slept = scheduler.block_on(async {
-///     let before = procession::Instant::now();
+///     let before = procession::time::Instant::now();
 ///     procession::sleep(Duration::from_secs(3600)).await;
-///     procession::Instant::now() - before
+///     procession::time::Instant::now() - before
 /// });
 /// assert_eq!(slept, Duration::from_secs(3600)); // On the test clock, at once.
-/// # Ok::<(), procession::BuildError>(())
+/// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
 pub fn sleep(duration: Duration) -> Sleep {
     match current::here() {
@@ -374,7 +385,7 @@ impl Sleep {
             if pending && armed.waker == waker {
                 return Poll::Pending;
             }
-            let action = Action::Wake(task.waker().clone());
+            let action = Action::Wake(task.waker().clone().into());
             if let Ok(modified) = timers.modify(armed.timer.id, deadline, None, action) {
                 armed.timer.place.note_earliest(&shared, modified.earliest, deadline);
                 armed.waker = waker;
@@ -393,18 +404,12 @@ impl Sleep {
             return Poll::Ready(());
         }
         current::note_waiting(Waiting::TIMER);
-        // SAFETY: [unpinned waker] the timers of a scheduler fire while it is there.
-        #[expect(
-            unsafe_code,
-            reason = "a waker that costs nothing is for who outlives no scheduler"
-        )]
-        let another = unsafe { waker::another_for(&shared, task.waker()) };
-        let timer =
-            arm(&shared, deadline, None, Action::Wake(another)).or_else(|TimerLimit(action)| {
-                shared.wait_for_timer(task.waker().clone());
-                // Once more, for a timer that went before this waker was there.
-                arm(&shared, deadline, None, action)
-            });
+        let another = waker::for_timer(&shared, task.waker());
+        let timer = arm(&shared, deadline, None, Action::Wake(another)).or_else(|action| {
+            shared.wait_for_timer(task.waker().clone());
+            // Once more, for a timer that went before this waker was there.
+            arm(&shared, deadline, None, action)
+        });
         match timer {
             Ok(timer) => sleep.armed = Some(ArmedSleep { timer, waker }),
             Err(_) => sleep.forget(),
@@ -503,48 +508,47 @@ pub(crate) fn poll_within<'a, R>(
     }
 }
 
-/// Waits for `future`, but at most for `patience`. The future is polled first, so one that is
-/// complete at once is so even with no patience; and once more when the time is over, so one that
-/// can be complete then is.
+/// Waits for `future`, but at most for `duration`. The future is polled first, so one that is
+/// complete at once is so even with a duration of zero; and once more when the time is over, so one
+/// that can be complete then is.
 ///
 /// ```
 /// use std::time::Duration;
-/// use procession::{Elapsed, timeout};
+/// use procession::timeout;
+/// use procession::time::Elapsed;
 ///
 /// procession::run(async {
 ///     assert_eq!(timeout(Duration::ZERO, async { 1 }).await, Ok(1));
 ///     assert_eq!(timeout(Duration::from_millis(1), std::future::pending::<()>()).await, Err(Elapsed));
 /// });
 /// ```
-pub fn timeout<F: IntoFuture>(patience: Duration, future: F) -> Timeout<F::IntoFuture> {
-    Timeout { sleep: sleep(patience), future: future.into_future() }
+pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
+    Timeout { sleep: sleep(duration), future: future.into_future() }
 }
 
-/// The future of [`timeout`].
-#[derive(Debug)]
-#[must_use = "futures do nothing unless awaited"]
-pub struct Timeout<F> {
-    future: F,
-    sleep: Sleep,
+pin_project_lite::pin_project! {
+    /// The future of [`timeout`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct Timeout<F> {
+        #[pin]
+        future: F,
+        sleep: Sleep,
+    }
 }
 
 impl<F: Future> Future for Timeout<F> {
     type Output = Result<F::Output, Elapsed>;
 
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        // SAFETY: [in place] both fields stay where they are.
-        #[expect(unsafe_code, reason = "a projection")]
-        let timeout = unsafe { self.get_unchecked_mut() };
-        // SAFETY: [in place] as above.
-        #[expect(unsafe_code, reason = "a projection")]
-        let mut future = unsafe { StdPin::new_unchecked(&mut timeout.future) };
-        poll_within(task, |task| future.as_mut().poll(task), || StdPin::new(&mut timeout.sleep))
+        let mut timeout = self.project();
+        poll_within(task, |task| timeout.future.as_mut().poll(task), || StdPin::new(timeout.sleep))
     }
 }
 
 /// What an interval does about ticks that it missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MissedTicks {
+pub enum MissedTickBehavior {
     /// Leaves them out, and keeps to the multiples of the period.
     #[default]
     Skip,
@@ -560,7 +564,7 @@ pub fn interval(period: Duration) -> Interval {
     let period = nanoseconds(period).max(1);
     Interval {
         period,
-        missed: MissedTicks::Skip,
+        missed: MissedTickBehavior::Skip,
         sleep: Box::pin(sleep(Duration::from_nanos(period))),
     }
 }
@@ -569,14 +573,14 @@ pub fn interval(period: Duration) -> Interval {
 #[derive(Debug)]
 pub struct Interval {
     period: u64,
-    missed: MissedTicks,
+    missed: MissedTickBehavior,
     sleep: StdPin<Box<Sleep>>,
 }
 
 impl Interval {
-    /// What to do about missed ticks. Default: [`MissedTicks::Skip`].
+    /// What to do about missed ticks. Default: [`MissedTickBehavior::Skip`].
     #[must_use]
-    pub fn missed(mut self, missed: MissedTicks) -> Self {
+    pub fn missed_tick_behavior(mut self, missed: MissedTickBehavior) -> Self {
         self.missed = missed;
         self
     }
@@ -590,9 +594,9 @@ impl Interval {
         let due = self.sleep.deadline();
         let now = Instant::now();
         let next = match self.missed {
-            MissedTicks::Burst => due.0.saturating_add(self.period),
-            MissedTicks::Delay => now.0.saturating_add(self.period),
-            MissedTicks::Skip => {
+            MissedTickBehavior::Burst => due.0.saturating_add(self.period),
+            MissedTickBehavior::Delay => now.0.saturating_add(self.period),
+            MissedTickBehavior::Skip => {
                 let periods = now.0.saturating_sub(due.0) / self.period + 1;
                 due.0.saturating_add(self.period.saturating_mul(periods))
             }
@@ -616,9 +620,7 @@ pub fn run_after<F: FnOnce() + Send + 'static>(
     let when = shared.world.now().saturating_add(nanoseconds(delay));
     let function = Arc::new(procession_sync::Mutex::new(Some(function)));
     let fired = Arc::clone(&function);
-    let take = |cell: &procession_sync::Mutex<Option<F>>| {
-        cell.lock().expect("nothing that can panic runs under this lock").take()
-    };
+    let take = |cell: &procession_sync::Mutex<Option<F>>| cell.lock().take();
     let action = Action::Call(Arc::new(move || {
         if let Some(function) = take(&fired) {
             function();
@@ -626,9 +628,9 @@ pub fn run_after<F: FnOnce() + Send + 'static>(
     }));
     match arm(&shared, when, None, action) {
         Ok(armed) => Ok(Timer { shared: Arc::clone(&shared), armed }),
-        Err(_) => {
-            Err(TimerLimit(take(&function).expect("the timer was refused, so it has not fired")))
-        }
+        Err(_) => Err(TimerLimit::new(
+            take(&function).expect("the timer was refused, so it has not fired"),
+        )),
     }
 }
 
@@ -653,9 +655,9 @@ pub fn run_every<F: Fn() + Send + Sync + 'static>(
     let called = Arc::clone(&function);
     match arm(&shared, when, Some(period), Action::Call(called)) {
         Ok(armed) => Ok(Timer { shared: Arc::clone(&shared), armed }),
-        Err(TimerLimit(action)) => {
+        Err(action) => {
             drop(action);
-            Err(TimerLimit(
+            Err(TimerLimit::new(
                 Arc::into_inner(function)
                     .expect("the timer was refused, so nobody else has the function"),
             ))

@@ -2,7 +2,10 @@
 
 #[expect(unsafe_code, reason = "the value is in a cell")]
 pub(crate) mod biased_lock;
+#[expect(unsafe_code, reason = "access to the value is exclusive or asks for Sync")]
+pub(crate) mod exclusive;
 pub(crate) mod membarrier;
+pub(crate) mod out_of_range;
 #[cfg_attr(
     target_arch = "x86_64",
     expect(unsafe_code, reason = "an intrinsic that hints to the processor")

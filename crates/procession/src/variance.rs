@@ -7,8 +7,8 @@
 //! str)`, and both are `'static` with different ids.
 //!
 //! A value that only owns what its parameter names may stay covariant. Examples are
-//! [`Events`](crate::Events), the errors that return a message, and the futures that own a result.
-//! No value of the parameter type can be put into them.
+//! [`Events`](crate::machine::process::Events), the errors that return a message, and the futures
+//! that own a result. No value of the parameter type can be put into them.
 //!
 //! Every typed public handle is listed below. For each one, three doc tests check that it can be
 //! passed on as it is, and that no coercion compiles in either direction.
@@ -40,9 +40,9 @@ macro_rules! invariant {
             "type Any = for<'a> fn(&'a str);\n",
             "type Forever = fn(&'static str);\n",
             "struct Ask<T>(T);\n",
-            "impl<T: Send + 'static> procession::Command for Ask<T> {\n",
+            "impl<T: Send + 'static> procession::command::Command for Ask<T> {\n",
             "    type Output = T;\n",
-            "    const ID: procession::CommandId = procession::CommandId(77);\n",
+            "    const ID: procession::command::CommandId = procession::command::CommandId::new(277);\n",
             "}\n",
             "type Of<T> = procession::", $handle, ";\n",
         )
@@ -56,30 +56,30 @@ invariant! {
     AsyncFnPoolResult: "pool::AsyncFnPool<(), T>";
     ChildMessage: "Child<T, ()>";
     ChildResult: "Child<(), T>";
-    CoContext: "co::Context<T>";
-    CoLocal: "co::Local<T>";
+    CoContext: "coroutine::Context<T>";
+    CoLocal: "coroutine::Local<T>";
     Context: "Context<T>";
-    Done: "Done<Ask<T>>";
+    Done: "command::Done<Ask<T>>";
     FnPoolArgument: "pool::FnPool<T, ()>";
     FnPoolResult: "pool::FnPool<(), T>";
-    Handle: "Handle<T>";
+    JoinHandle: "JoinHandle<T>";
     JobHandle: "pool::JobHandle<T>";
     Mutex: "sync::Mutex<T>";
     MutexGuard: "sync::MutexGuard<'static, T>";
-    Named: "Named<T>";
+    Named: "relations::Named<T>";
     ObjectPool: "pool::ObjectPool<T>";
     OnceCell: "sync::OnceCell<T>";
     Pooled: "pool::Pooled<'static, T>";
-    Receive: "Receive<'static, T>";
-    Receiver: "channel::Receiver<T>";
-    Receiving: "channel::Receiving<'static, T>";
+    Recv: "mailbox::Recv<'static, T>";
+    Receiver: "sync::channel::Receiver<T>";
+    Receiving: "sync::channel::Receiving<'static, T>";
     Reply: "Reply<T>";
     RwLock: "sync::RwLock<T>";
     RwLockReadGuard: "sync::RwLockReadGuard<'static, T>";
     RwLockWriteGuard: "sync::RwLockWriteGuard<'static, T>";
     ScopedHandle: "pool::ScopedHandle<'static, T>";
-    Sender: "channel::Sender<T>";
-    Sending: "channel::Sending<'static, T>";
-    SendWait: "SendWait<'static, T>";
-    ThreadMailbox: "ThreadMailbox<T>";
+    Sender: "sync::channel::Sender<T>";
+    Sending: "sync::channel::Sending<'static, T>";
+    SendWait: "mailbox::SendWait<'static, T>";
+    ThreadMailbox: "mailbox::ThreadMailbox<T>";
 }

@@ -131,8 +131,7 @@ fn count(counter: &AtomicU64) {
 impl Watchdog {
     /// Opens the file about the thread of a seat, unless it is open.
     fn open_file(&self, seat: &Seat, thread: u32) {
-        let mut kept =
-            seat.thread_file.lock().expect("nothing that can panic runs under this lock");
+        let mut kept = seat.thread_file.lock();
         // Under the lock, as in `close_file`: a thread that has left closes nothing any more.
         if kept.is_none() && thread != 0 && seat.thread.load(Relaxed) == thread {
             *kept = ThreadFile::open(thread);
@@ -142,8 +141,7 @@ impl Watchdog {
 
     /// Closes the file about the thread of a seat, which leaves it and is not named there any more.
     pub(crate) fn close_file(&self, seat: &Seat) {
-        let kept =
-            seat.thread_file.lock().expect("nothing that can panic runs under this lock").take();
+        let kept = seat.thread_file.lock().take();
         self.counts.files.fetch_sub(u64::from(kept.is_some()), Relaxed);
     }
 
@@ -152,8 +150,7 @@ impl Watchdog {
         if seat.0 < FILES_KEPT {
             // If there was no descriptor before, there may be now.
             self.open_file(place, thread);
-            let kept =
-                place.thread_file.lock().expect("nothing that can panic runs under this lock");
+            let kept = place.thread_file.lock();
             kept.as_ref()?.state()
         } else {
             ThreadFile::open(thread)?.state()
@@ -412,7 +409,7 @@ impl Watch {
                 shared.global.push(Ready::from_raw(next));
             }
             let is_capped =
-                found.kind == StallKind::Computing && computing >= options.computing_max;
+                found.kind == StallKind::Computing && computing >= options.max_computing;
             if look.replaced || is_capped || !shared.idle.revoke(found.seat) {
                 continue;
             }
@@ -630,7 +627,7 @@ mod tests {
 
     /// A scheduler without threads, for scripted looks.
     fn scripted() -> Scheduler {
-        let builder = Scheduler::builder().width(1).threads_max(4).test_clock();
+        let builder = Scheduler::builder().worker_threads(1).max_threads(4).test_clock();
         builder.build().expect("it starts no thread")
     }
 
@@ -708,7 +705,7 @@ mod tests {
         let far = 1000 * SECOND;
         let armed = shared
             .outside
-            .add(far, None, Action::Wake(Waker::noop().clone()))
+            .add(far, None, Action::Wake(Waker::noop().clone().into()))
             .expect("there is room");
         let mut pauses = (1..=20).map(|round| {
             let quiet = watch.look(round);

@@ -43,7 +43,7 @@ fn kill_all(scheduler: &Scheduler) {
         let spawn = |_| {
             let victim = SpawnOptions::new()
                 .monitor()
-                .start(|mut cx: Context<()>| async move { cx.receive().await });
+                .start(|mut cx: Context<()>| async move { cx.recv().await });
             victim.pid()
         };
         let victims: Vec<_> = (0..PROCESSES).map(spawn).collect();
@@ -52,7 +52,7 @@ fn kill_all(scheduler: &Scheduler) {
         }
         let mut killed = 0;
         for _ in 0..PROCESSES {
-            if let Some(Event::Down(down)) = cx.receive_event().await {
+            if let Some(Event::Down(down)) = cx.recv_event().await {
                 killed += usize::from(down.exit == Exit::Killed);
             }
         }
@@ -65,7 +65,7 @@ fn kill_all(scheduler: &Scheduler) {
 #[test]
 fn the_memory_of_monitored_processes_that_are_killed_at_once_comes_back() {
     let scheduler =
-        Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
+        Scheduler::builder().worker_threads(1).test_clock().build().expect("it starts no thread");
     let before = ALLOCATED_BYTES.load(Relaxed);
     kill_all(&scheduler);
     let after = ALLOCATED_BYTES.load(Relaxed);

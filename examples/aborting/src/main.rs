@@ -9,7 +9,8 @@ use std::process::{Command, ExitCode};
 use std::sync::mpsc::{self, TryRecvError};
 use std::time::Duration;
 
-use procession::{Child, Exit, Scheduler, channel, co};
+use procession::sync::channel;
+use procession::{Child, Exit, Scheduler, coroutine};
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// What a shutdown may take.
@@ -23,13 +24,13 @@ struct Noted(#[expect(dead_code, reason = "its end is what counts")] mpsc::Sende
 fn scheduler() -> Result<Scheduler, Box<dyn Error>> {
     // SAFETY: nothing here keeps a thread-local pointer that is scoped to a frame while it waits.
     #[expect(unsafe_code, reason = "the promise that coroutines need")]
-    let builder = unsafe { Scheduler::builder().width(1).enable_coroutines() };
+    let builder = unsafe { Scheduler::builder().worker_threads(1).enable_coroutines() };
     Ok(builder.build()?)
 }
 
 fn coroutine<T: Send + 'static>(
     scheduler: &Scheduler,
-    run: impl FnOnce(co::Context<()>) -> T + Send + 'static,
+    run: impl FnOnce(coroutine::Context<()>) -> T + Send + 'static,
 ) -> Result<Child<(), T>, Box<dyn Error>> {
     scheduler.spawn_coroutine(run).map_err(|error| error.to_string().into())
 }
@@ -51,7 +52,7 @@ fn sleeper(scheduler: &Scheduler) -> Result<Sleeper, Box<dyn Error>> {
 }
 
 fn cancelled(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
-    let receives = coroutine(scheduler, |mut cx| cx.receive())?;
+    let receives = coroutine(scheduler, |mut cx| cx.recv())?;
     receives.cancel();
     assert_eq!(receives.join()?, None, "as it does where stacks are unwound");
 
@@ -59,7 +60,7 @@ fn cancelled(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
     let (ready, is_ready) = mpsc::channel();
     let goes_on = coroutine(scheduler, move |cx| {
         ready.send(()).expect("somebody waits");
-        cx.wait(receiver.receive())
+        cx.wait(receiver.recv())
     })?;
     is_ready.recv()?;
     goes_on.cancel();

@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use procession::coroutine::{Wait, spawn_coroutine};
 use procession::net::{TcpListener, TcpStream};
 use procession::sync::{Barrier, Semaphore};
-use procession::{Child, Scheduler, Wait, co, spawn_coroutine};
+use procession::{Child, Scheduler, coroutine};
 
 /// Clients that go on as soon as all are halfway.
 pub const SWIFT: usize = 120;
@@ -101,7 +102,8 @@ pub fn converse(
     ask: impl Fn(Line, usize) -> Result<(), Failed> + Send + Sync + 'static,
 ) -> Result<usize, Failed> {
     // No further thread comes to help if one of these is blocked.
-    let builder = Scheduler::builder().name("conversations").width(WORKERS).threads_max(WORKERS);
+    let builder =
+        Scheduler::builder().name("conversations").worker_threads(WORKERS).max_threads(WORKERS);
     // SAFETY: neither the libraries nor what is here keeps a thread-local pointer that is scoped to
     // a frame while a line waits.
     #[expect(unsafe_code, reason = "the promise that coroutines need")]
@@ -121,7 +123,7 @@ pub fn converse(
                 let (stream, _) = cx.wait(listener.accept())?;
                 let line = Line { stream, halt: Some(Halt::Hearing(Arc::clone(&meeting))) };
                 let (meeting, serve) = (Arc::clone(&meeting), Arc::clone(&serve));
-                let session = move |_: co::Context<()>| {
+                let session = move |_: coroutine::Context<()>| {
                     meeting
                         .threads
                         .lock()
@@ -151,7 +153,7 @@ pub fn converse(
     drop(say);
     for number in 0..ALL {
         if number == SWIFT {
-            meeting.go_on.add(SLOW);
+            meeting.go_on.add_permits(SLOW);
         }
         let (is_slow, asked) = ended.recv_timeout(PATIENCE)?;
         asked?;
@@ -165,7 +167,7 @@ pub fn converse(
 
 fn start<T: Send + 'static>(
     scheduler: &Scheduler,
-    run: impl FnOnce(co::Context<()>) -> Result<T, Failed> + Send + 'static,
+    run: impl FnOnce(coroutine::Context<()>) -> Result<T, Failed> + Send + 'static,
 ) -> Result<Child<(), Result<T, Failed>>, Failed> {
     scheduler.spawn_coroutine(run).map_err(|error| error.to_string().into())
 }

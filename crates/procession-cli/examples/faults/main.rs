@@ -14,7 +14,7 @@ use procession_sync::Arc;
 use procession_sync::atomic::{AtomicBool, Ordering};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let scheduler = Scheduler::builder().name("faults").width(1).build()?;
+    let scheduler = Scheduler::builder().name("faults").worker_threads(1).build()?;
     let beside = |what: &str| {
         let answer = scheduler.spawn(async { 42 }).join();
         println!("beside {what}: {answer:?}");

@@ -1,7 +1,8 @@
 //! Coroutines: switching, giving way, channels, beginning and ending, and how much one takes that
 //! waits.
 
-use procession::{Child, SpawnOptions, channel, co};
+use procession::sync::channel;
+use procession::{Child, SpawnOptions, coroutine};
 use procession_coroutine::{Coroutine, Resumed, Stacks, Suspender};
 
 use super::latch::Latch;
@@ -35,14 +36,14 @@ pub(super) fn switch(scale: Scale) -> Outcome {
 }
 
 fn spawn<T: Send + 'static>(
-    run: impl FnOnce(co::Context<()>) -> T + Send + 'static,
+    run: impl FnOnce(coroutine::Context<()>) -> T + Send + 'static,
 ) -> Result<Child<(), T>, Failed> {
     spawn_as(SpawnOptions::new(), run)
 }
 
 fn spawn_as<T: Send + 'static>(
     options: SpawnOptions,
-    run: impl FnOnce(co::Context<()>) -> T + Send + 'static,
+    run: impl FnOnce(coroutine::Context<()>) -> T + Send + 'static,
 ) -> Result<Child<(), T>, Failed> {
     options.spawn_coroutine(run).map_err(|error| Failed::Runtime(error.to_string().into()))
 }
@@ -103,7 +104,7 @@ async fn one_channel(
     })?;
     let receives = spawn_as(receives, move |cx| {
         let mut sum = 0;
-        while let Some(item) = cx.wait(receiver.receive()) {
+        while let Some(item) = cx.wait(receiver.recv()) {
             sum += item;
         }
         sum
@@ -136,9 +137,9 @@ pub(super) async fn alive(scale: Scale) -> Outcome {
     let before = resident()? + page_tables()?;
     let mut addresses = Vec::with_capacity(count as usize);
     for _ in 0..count {
-        let run = |mut cx: co::Context<()>| {
+        let run = |mut cx: coroutine::Context<()>| {
             LEFT.count_down();
-            if cx.receive().is_some() {
+            if cx.recv().is_some() {
                 LEFT.count_down();
             }
         };

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::channel::{self, Receiver, Sender};
 use procession::net::{TcpListener, TcpStream};
-use procession::{Context, Handle, Scheduler};
+use procession::sync::channel::{self, Receiver, Sender};
+use procession::{Context, JoinHandle, Scheduler};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -59,8 +59,11 @@ pub(super) async fn tick_beside_steps(scale: Scale) -> Outcome {
 pub(super) fn shares(scale: Scale) -> Outcome {
     let mut figures = Vec::new();
     for (workers, among) in SHARES_AMONG {
-        let scheduler =
-            Scheduler::builder().name("shares").width(workers).build().map_err(Failed::error)?;
+        let scheduler = Scheduler::builder()
+            .name("shares")
+            .worker_threads(workers)
+            .build()
+            .map_err(Failed::error)?;
         figures.extend(inside(&scheduler, shares_among(among, scale))?);
     }
     Ok(figures)
@@ -83,11 +86,11 @@ async fn shares_among(among: u64, scale: Scale) -> Outcome {
 }
 
 /// Starts a pair that sends messages there and back. It returns the number of round trips.
-fn in_messages(stop: Arc<AtomicBool>) -> Handle<Result<u64, Failed>> {
+fn in_messages(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     let ping = move |mut cx: Context<u64>| async move {
         let home = cx.address();
         let pong = procession::start(move |mut cx: Context<u64>| async move {
-            while let Some(number) = cx.receive().await {
+            while let Some(number) = cx.recv().await {
                 home.send(number + 1)?;
             }
             Ok::<(), Failed>(())
@@ -95,7 +98,7 @@ fn in_messages(stop: Arc<AtomicBool>) -> Handle<Result<u64, Failed>> {
         let mut turns = 0;
         while !stop.load(Relaxed) {
             pong.send(turns)?;
-            turns = cx.receive().await.expect("nobody cancels the workload");
+            turns = cx.recv().await.expect("nobody cancels the workload");
         }
         pong.cancel();
         pong.await??;
@@ -105,12 +108,12 @@ fn in_messages(stop: Arc<AtomicBool>) -> Handle<Result<u64, Failed>> {
 }
 
 /// The same over two rendezvous channels.
-fn in_channels(stop: Arc<AtomicBool>) -> Handle<Result<u64, Failed>> {
+fn in_channels(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     let (to_pong, there): (Sender<u64>, Receiver<u64>) = channel::bounded(0);
     let (to_ping, here): (Sender<u64>, Receiver<u64>) = channel::bounded(0);
     procession::spawn(async move {
         let pong = procession::spawn(async move {
-            while let Some(number) = there.receive().await {
+            while let Some(number) = there.recv().await {
                 to_ping.send(number + 1).await.map_err(Failed::error)?;
             }
             Ok::<(), Failed>(())
@@ -118,7 +121,7 @@ fn in_channels(stop: Arc<AtomicBool>) -> Handle<Result<u64, Failed>> {
         let mut turns = 0;
         while !stop.load(Relaxed) {
             to_pong.send(turns).await.map_err(Failed::error)?;
-            turns = here.receive().await.expect("the other ends after this one");
+            turns = here.recv().await.expect("the other ends after this one");
         }
         drop(to_pong);
         pong.await??;
@@ -127,7 +130,7 @@ fn in_channels(stop: Arc<AtomicBool>) -> Handle<Result<u64, Failed>> {
 }
 
 /// Starts a process that yields, and returns how often.
-fn in_yields(stop: Arc<AtomicBool>) -> Handle<Result<u64, Failed>> {
+fn in_yields(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     procession::spawn(async move {
         let mut turns = 0;
         while !stop.load(Relaxed) {
@@ -155,8 +158,10 @@ pub(super) fn idle_after(scale: Scale) -> Outcome {
     for load in
         [Load::Nothing, Load::Blocks, Load::Computes, Load::Declared, Load::Sockets, Load::Timers]
     {
-        let builder =
-            Scheduler::builder().name("idle").width(width()).keep_alive(IDLE_AFTER_KEEP_ALIVE);
+        let builder = Scheduler::builder()
+            .name("idle")
+            .worker_threads(width())
+            .keep_alive(IDLE_AFTER_KEEP_ALIVE);
         let scheduler = builder.build().map_err(Failed::error)?;
         // The connections stay open, and their servers wait for them.
         let process = scheduler.spawn(loaded(load, scale));

@@ -29,8 +29,7 @@ impl Latch {
         // Ordering: AcqRel pairs with itself and with `is_open`: who finds zero sees what was done
         // before each step to it.
         if self.left.fetch_sub(1, AcqRel) == 1
-            && let Some(waiter) =
-                self.waiter.lock().expect("nothing that can panic runs under this lock").take()
+            && let Some(waiter) = self.waiter.lock().take()
         {
             waiter.wake();
         }
@@ -45,11 +44,7 @@ impl Latch {
         poll_fn(|task| {
             let waker = task.waker().clone();
             // Before the look: whoever counts to zero after it finds the waker.
-            let old = self
-                .waiter
-                .lock()
-                .expect("nothing that can panic runs under this lock")
-                .replace(waker);
+            let old = self.waiter.lock().replace(waker);
             drop(old);
             if self.is_open() { Poll::Ready(()) } else { Poll::Pending }
         })

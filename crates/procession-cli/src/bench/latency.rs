@@ -16,7 +16,7 @@ pub(super) fn wake(scheduler: &Scheduler, scale: Scale) -> Outcome {
     let sleeper = scheduler.start(move |mut cx: Context<Instant>| async move {
         let mut waits = Vec::new();
         for _ in 0..count {
-            waits.extend(cx.receive().await.map(|sent| sent.elapsed()));
+            waits.extend(cx.recv().await.map(|sent| sent.elapsed()));
         }
         waits
     });

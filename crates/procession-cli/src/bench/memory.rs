@@ -36,7 +36,7 @@ pub(super) async fn idle(scale: Scale) -> Outcome {
     for _ in 0..count {
         let process = |mut cx: Context<()>| async move {
             LEFT.count_down();
-            if cx.receive().await.is_some() {
+            if cx.recv().await.is_some() {
                 LEFT.count_down();
             }
         };
@@ -68,7 +68,7 @@ pub(super) async fn population(scale: Scale) -> Outcome {
         for _ in 0..count {
             let process = |mut cx: Context<bool>| async move {
                 LEFT.count_down();
-                while let Some(goes_on) = cx.receive().await {
+                while let Some(goes_on) = cx.recv().await {
                     LEFT.count_down();
                     if !goes_on {
                         break;
@@ -133,7 +133,7 @@ async fn kill_all(scheduler: Scheduler, count: u64) -> Result<(f64, u64), Failed
         for _ in 0..count {
             let victim = SpawnOptions::new().monitor().start(|mut cx: Context<()>| async move {
                 LEFT.count_down();
-                cx.receive().await;
+                cx.recv().await;
                 // Terminated in the midst of the step that it began with, it received an end, and
                 // would end by itself.
                 pending::<()>().await;
@@ -149,7 +149,7 @@ async fn kill_all(scheduler: Scheduler, count: u64) -> Result<(f64, u64), Failed
         }
         let mut killed = 0;
         for _ in 0..count {
-            if let Some(Event::Down(down)) = cx.receive_event().await {
+            if let Some(Event::Down(down)) = cx.recv_event().await {
                 killed += u64::from(down.exit == Exit::Killed);
             }
         }

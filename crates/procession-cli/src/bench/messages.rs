@@ -13,7 +13,7 @@ pub(super) async fn pingpong(scale: Scale) -> Outcome {
     let ping = move |mut cx: Context<u64>| async move {
         let home = cx.address();
         let pong = procession::start(|mut cx: Context<u64>| async move {
-            while let Some(number) = cx.receive().await {
+            while let Some(number) = cx.recv().await {
                 home.send(number + 1)?;
             }
             Ok::<(), Failed>(())
@@ -22,7 +22,7 @@ pub(super) async fn pingpong(scale: Scale) -> Outcome {
         let mut number = 0;
         for _ in 0..round_trips {
             pong.send(number)?;
-            number = cx.receive().await.expect("nobody cancels the workload");
+            number = cx.recv().await.expect("nobody cancels the workload");
         }
         let outcome = vec![each(start, round_trips)];
         pong.cancel();
@@ -48,7 +48,7 @@ pub(super) async fn ring(scale: Scale) -> Outcome {
         next.send(hops)?;
         let mut made = 0;
         loop {
-            let number = cx.receive().await.expect("nobody cancels the workload");
+            let number = cx.recv().await.expect("nobody cancels the workload");
             if !pass_on(number, &next)? {
                 break;
             }
@@ -67,7 +67,7 @@ pub(super) async fn ring(scale: Scale) -> Outcome {
 /// Passes numbers on until there comes a zero; says how many that were.
 async fn link(mut cx: Context<u64>, next: Address<u64>) -> Result<u64, Failed> {
     let mut passed = 0;
-    while let Some(number) = cx.receive().await
+    while let Some(number) = cx.recv().await
         && pass_on(number, &next)?
     {
         passed += 1;
@@ -100,7 +100,7 @@ pub(super) async fn fanin(scale: Scale) -> Outcome {
             .collect();
         let mut sum = 0;
         for _ in 0..messages {
-            sum += cx.receive().await.expect("nobody cancels the workload");
+            sum += cx.recv().await.expect("nobody cancels the workload");
         }
         let outcome = vec![each(start, messages)];
         for sender in senders {

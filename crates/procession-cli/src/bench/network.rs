@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use procession::Handle;
+use procession::JoinHandle;
 use procession::net::{TcpListener, TcpStream};
 
 use super::meter::{cpu_time, more_descriptors, now};
@@ -53,7 +53,7 @@ where
     }
     server.await?.map_err(failed)?;
     let (start, cpu): (Instant, _) = (now(), cpu_time());
-    let clients: Vec<Handle<_>> =
+    let clients: Vec<JoinHandle<_>> =
         streams.into_iter().map(|stream| procession::spawn(client(stream))).collect();
     let mut done = 0;
     for client in clients {

@@ -59,7 +59,7 @@ async fn sleepers_in_coroutines(scale: Scale) -> Outcome {
     for _ in 0..jobs {
         let done = Arc::clone(&done);
         let job = move || {
-            procession::co::sleep(POOL_JOB);
+            procession::coroutine::sleep(POOL_JOB);
             done.fetch_add(1, Relaxed);
         };
         pool.execute(job)

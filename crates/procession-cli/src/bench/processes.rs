@@ -3,10 +3,9 @@
 use std::array;
 use std::error::Error;
 
-use procession::{
-    CommandId, Completion, Event, Events, Handle, InitError, Process, Status, Value, WaitingFor,
-    Yields,
-};
+use procession::command::{CommandId, Completion, Value};
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::{Event, JoinHandle};
 
 use super::latch::Latch;
 use super::meter::now;
@@ -37,7 +36,7 @@ pub(super) async fn skynet(scale: Scale) -> Outcome {
 }
 
 /// A process that gives the sum of the numbers of the leaves below it.
-fn node(first: u64, leaves: u64) -> Handle<u64> {
+fn node(first: u64, leaves: u64) -> JoinHandle<u64> {
     if leaves == 1 {
         return procession::spawn(async move { first });
     }
@@ -87,13 +86,13 @@ pub(super) async fn step_yield(scale: Scale) -> Outcome {
 
 async fn one_by_one<P>(scale: Scale, process: impl Fn(u64) -> P) -> Outcome
 where
-    P: Process<Output = u64> + Sync,
+    P: Process<Input = (), Output = u64>,
 {
     let count = scale.of(STEP_COUNT);
     let start = now();
     let mut sum = 0;
     for number in 0..count {
-        let child = procession::spawn_process(process(number), "run", Box::new(()))
+        let child = procession::machine::spawn_machine(process(number), "run", ())
             .map_err(Failed::error)?;
         sum += child.await?;
     }
@@ -108,10 +107,11 @@ type StepResult = Result<Status<u64>, Box<dyn Error + Send + Sync>>;
 struct OneStep(u64);
 
 impl Process for OneStep {
+    type Input = ();
     type Message = ();
     type Output = u64;
 
-    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         Ok(())
     }
 
@@ -131,10 +131,11 @@ pub(super) fn echo(input: Value, completion: Completion) {
 struct OneCommand(u64);
 
 impl Process for OneCommand {
+    type Input = ();
     type Message = ();
     type Output = u64;
 
-    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         Ok(())
     }
 

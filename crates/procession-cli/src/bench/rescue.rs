@@ -12,7 +12,8 @@ use super::workload::{
 };
 
 pub(super) fn rescue(scale: Scale) -> Outcome {
-    let scheduler = Scheduler::builder().name("rescue").width(1).build().map_err(Failed::error)?;
+    let scheduler =
+        Scheduler::builder().name("rescue").worker_threads(1).build().map_err(Failed::error)?;
     let mut figures = Vec::new();
     for declared in [false, true] {
         let mut waits = Vec::new();
@@ -60,7 +61,8 @@ pub(super) async fn mixed(scale: Scale) -> Outcome {
 }
 
 pub(super) fn idle_wakes(scale: Scale) -> Outcome {
-    let scheduler = Scheduler::builder().name("idle").width(2).build().map_err(Failed::error)?;
+    let scheduler =
+        Scheduler::builder().name("idle").worker_threads(2).build().map_err(Failed::error)?;
     let count = scale.of(IDLE_WAKES_PROCESSES);
     for _ in 0..count {
         drop(scheduler.spawn(procession::sleep(std::time::Duration::from_secs(3600))));

@@ -8,7 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
-use procession::{Instant, Scheduler, Sleep};
+use procession::Scheduler;
+use procession::time::{Instant, Sleep};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 

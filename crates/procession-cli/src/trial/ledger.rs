@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use procession::{ProcessState, UnfinishedProcess};
+use procession::snapshot::{ProcessState, UnfinishedProcess};
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::figures::Sums;

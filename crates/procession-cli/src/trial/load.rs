@@ -6,7 +6,8 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use procession::net::TcpStream;
-use procession::{Instant, timeout};
+use procession::time::Instant;
+use procession::timeout;
 use procession_sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
 

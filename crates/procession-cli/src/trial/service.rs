@@ -14,10 +14,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use procession::net::{TcpListener, TcpStream};
+use procession::relations::{Named, whereis};
 use procession::supervisor::{
     ChildError, ChildSpec, Restart, Running, Stop, Supervisor, SupervisorRef,
 };
-use procession::{CallError, Context, Exit, Named, Reply, Scheduler, exit, whereis};
+use procession::{CallError, Context, Exit, Reply, Scheduler, exit};
 use procession_sync::{Arc, Mutex};
 use std::task::Poll;
 
@@ -74,10 +75,10 @@ impl Service {
     /// Starts it, on a scheduler of its own.
     pub(super) fn start(
         listen: &str,
-        threads_max: usize,
+        max_threads: usize,
         patience: Duration,
     ) -> Result<Self, TrialError> {
-        let scheduler = Scheduler::builder().name("service").threads_max(threads_max).build();
+        let scheduler = Scheduler::builder().name("service").max_threads(max_threads).build();
         let scheduler =
             scheduler.map_err(|cause| TrialError::runtime("start a scheduler", cause))?;
         let cannot_bind = |cause| TrialError::System { act: format!("listen on {listen}"), cause };
@@ -107,7 +108,7 @@ fn tree(listener: TcpListener, tells: Sender<Begun>, patience: Duration) -> Supe
 
 async fn count(mut cx: Context<Visit>, tells: Sender<Begun>) {
     let mut begun = Begun::default();
-    while let Some(Visit(kind, reply)) = cx.receive().await {
+    while let Some(Visit(kind, reply)) = cx.recv().await {
         match kind {
             Kind::Work => begun.work += 1,
             Kind::Fault => begun.faults += 1,
@@ -151,7 +152,7 @@ fn child(stream: TcpStream, patience: Duration) -> ChildSpec {
     // It is started once, since it is temporary.
     let stream = Mutex::new(Some(stream));
     let serve = move |cx| {
-        let stream = stream.lock().expect("nothing panics under it").take();
+        let stream = stream.lock().take();
         async move {
             if let Some(stream) = stream {
                 serve(cx, stream).await;

@@ -2,7 +2,7 @@
 
 use std::io::{self, PipeWriter, pipe};
 
-use procession::{Child, Context, Exit, Handle, Scheduler};
+use procession::{Child, Context, Exit, JoinHandle, Scheduler};
 use procession_sync::Arc;
 use procession_sync::atomic::{AtomicBool, Ordering};
 
@@ -58,11 +58,11 @@ pub(super) enum Fault {
     /// They end when the pipe is closed.
     Blocked {
         open: PipeWriter,
-        processes: Vec<Handle<io::Result<usize>>>,
+        processes: Vec<JoinHandle<io::Result<usize>>>,
     },
     Computing {
         goes_on: Arc<AtomicBool>,
-        processes: Vec<Handle<u64>>,
+        processes: Vec<JoinHandle<u64>>,
     },
 }
 
@@ -92,7 +92,9 @@ impl Stage {
                 };
                 Ok(Fault::Blocked {
                     open,
-                    processes: (0..blocked_threads(scheduler.width())).map(block).collect(),
+                    processes: (0..blocked_threads(scheduler.worker_threads()))
+                        .map(block)
+                        .collect(),
                 })
             }
             Self::Computing => {
@@ -101,7 +103,7 @@ impl Stage {
                     let goes_on = Arc::clone(&goes_on);
                     scheduler.spawn(async move { faults::compute(&goes_on) })
                 };
-                let processes = (0..scheduler.width()).map(compute).collect();
+                let processes = (0..scheduler.worker_threads()).map(compute).collect();
                 Ok(Fault::Computing { goes_on, processes })
             }
             Self::Clean | Self::Panics | Self::SlowClients | Self::Shutdown => {
@@ -124,7 +126,7 @@ fn idle(scheduler: &Scheduler, seconds: u64) -> Result<Fault, TrialError> {
         })
     };
     let before = taken()?;
-    let wait = |mut cx: Context<()>| async move { while cx.receive().await.is_some() {} };
+    let wait = |mut cx: Context<()>| async move { while cx.recv().await.is_some() {} };
     // Made inside, as programs do.
     let make = scheduler
         .spawn(async move { (0..count).map(|_| procession::start(wait)).collect::<Vec<_>>() });

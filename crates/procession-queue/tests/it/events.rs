@@ -25,7 +25,7 @@ fn filled(items: impl IntoIterator<Item = usize>) -> EventQueue<usize> {
 
 /// The messages of a batch from a queue that carries only messages.
 fn messages<T>(batch: impl Iterator<Item = Event<T>>) -> impl Iterator<Item = T> {
-    batch.map(Event::into_message)
+    batch.map(Event::into_inner)
 }
 
 fn batch(items: impl IntoIterator<Item = usize>) -> Batch<usize> {

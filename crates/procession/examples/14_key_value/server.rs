@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use futures_lite::future::or;
 use procession::net::{TcpListener, TcpStream};
+use procession::relations::{Named, whereis};
 use procession::supervisor::{ChildError, ChildSpec, Restart, Supervisor, SupervisorRef};
-use procession::{Context, Exit, Named, exit, whereis};
+use procession::{Context, Exit, exit};
 use procession_sync::{Arc, Mutex};
 
 use protocol::{Answer, parse};
@@ -67,7 +68,7 @@ async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, shards: usi
         let connection =
             Mutex::new(Some(Connection { stream, shards: shards.clone(), answers: Vec::new() }));
         let serve = move |cx: Context<Infallible>| {
-            let connection = connection.lock().expect("nothing panics under it").take();
+            let connection = connection.lock().take();
             async move {
                 // Ignored: an error of a connection concerns only its client.
                 if let Some(connection) = connection {

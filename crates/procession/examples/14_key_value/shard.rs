@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use procession::{Context, Instant, Reply};
+use procession::time::Instant;
+use procession::{Context, Reply};
 use procession_sync::Arc;
 
 use super::protocol::Answer;
@@ -96,9 +97,9 @@ pub(crate) async fn shard(mut cx: Context<Batch>) {
     let mut entries = Entries::default();
     loop {
         let received = match entries.by_expiry.first() {
-            None => Ok(cx.receive().await),
+            None => Ok(cx.recv().await),
             Some((expiry, _)) => {
-                cx.receive_timeout(expiry.saturating_duration_since(Instant::now())).await
+                cx.recv_timeout(expiry.saturating_duration_since(Instant::now())).await
             }
         };
         entries.expire();

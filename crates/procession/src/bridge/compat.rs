@@ -26,7 +26,8 @@ use crate::scheduler::current;
 ///
 /// ```
 /// use std::time::Duration;
-/// use procession::{Scheduler, compat};
+/// use procession::Scheduler;
+/// use procession::compat::compat;
 ///
 /// let scheduler = Scheduler::builder().build()?;
 /// let process = scheduler.spawn(async {
@@ -38,7 +39,7 @@ use crate::scheduler::current;
 /// assert_eq!(process.join()?.map_err(|error| error.to_string())?, "slept in tokio");
 ///
 /// // On a test clock, the future comes back in the error.
-/// let test = Scheduler::builder().width(1).test_clock().build()?;
+/// let test = Scheduler::builder().worker_threads(1).test_clock().build()?;
 /// let refused = test.block_on(async { compat(async { 42 }).unwrap_err() });
 /// assert!(refused.is_test_clock());
 /// assert_eq!(test.block_on(refused.into_inner()), 42);
@@ -69,7 +70,7 @@ pub fn compat<F: Future>(future: F) -> Result<Compat<F>, CompatError<F>> {
 /// Returns the runtime for futures that are in no other runtime's context.
 fn of_the_program() -> io::Result<Handle> {
     static RUNTIME: Mutex<Option<Runtime>> = Mutex::new(None);
-    let mut runtime = RUNTIME.lock().expect("nothing that can panic runs under this lock");
+    let mut runtime = RUNTIME.lock();
     if let Some(runtime) = &*runtime {
         return Ok(runtime.handle().clone());
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use procession_sync::Mutex;
 use tokio::runtime::{EnterGuard, Handle, Runtime};
 
-use crate::BuildError;
 use crate::process::unwind::{drop_guarded, guarded};
+use crate::scheduler::error::BuildError;
 
 /// One thread serves the sockets and timers, and runs what is given to tokio itself. The
 /// scheduler's workers do the rest.
@@ -42,8 +42,7 @@ pub(crate) fn open(
     test_clock: bool,
 ) -> Result<Option<Arc<Bridge>>, BuildError> {
     if test_clock && !matches!(choice, Choice::None) {
-        let text = "tokio goes by the real clock, and the test clock would jump over all that waits for it";
-        return Err(BuildError::Invalid(text.into()));
+        return Err(BuildError::TokioWithTestClock);
     }
     let (handle, runtime) = match choice {
         Choice::None => return Ok(None),
@@ -75,7 +74,7 @@ impl Bridge {
     }
 
     fn change(&self, change: impl FnOnce(&mut Own)) {
-        let mut own = self.own.lock().expect("nothing that can panic runs under this lock");
+        let mut own = self.own.lock();
         change(&mut own);
         let over = if own.ended && own.unowned { own.runtime.take() } else { None };
         drop(own);
@@ -85,7 +84,7 @@ impl Bridge {
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        stop(self.own.lock().expect("nothing that can panic runs under this lock").runtime.take());
+        stop(self.own.lock().runtime.take());
     }
 }
 

@@ -7,10 +7,10 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use procession_sync::{Mutex, thread};
 
-use crate::Waiting;
 use crate::coroutine::frame::{Counted, frame};
 use crate::coroutine::helpers::Job;
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::{block_on, current};
 
@@ -69,7 +69,7 @@ struct Loan<F, R> {
 
 impl<F, R> Lent<F, R> {
     fn change<A>(&self, change: impl FnOnce(&mut Loan<F, R>) -> A) -> A {
-        change(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+        change(&mut self.0.lock())
     }
 
     fn poll(&self, task: &TaskContext<'_>) -> Poll<()> {

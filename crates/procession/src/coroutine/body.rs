@@ -9,14 +9,15 @@ use std::{fmt, ptr};
 
 use procession_coroutine::{Coroutine, Resumed, Suspender, UnwindError};
 
+use crate::Exit;
 use crate::coroutine::frame::{Frame, NOTHING, Out, Resuming, set_current};
 use crate::process::body::{Body, Step};
 use crate::process::slot::Slot;
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::scheduler::current;
 use crate::scheduler::seat_id::SeatId;
-use crate::{Exit, Waiting};
 
 /// The end of a coroutine's function, by return or panic: its locals go while it still is what
 /// runs.
@@ -97,15 +98,32 @@ enum Begun {
     Refused(Exit),
 }
 
+/// The workers that may resume a coroutine.
+#[derive(Clone, Copy)]
+pub(crate) struct Placement {
+    pinned: bool,
+}
+
+impl Placement {
+    /// The worker that resumed it first.
+    pub(crate) const PINNED: Self = Self { pinned: true };
+
+    /// All workers.
+    ///
+    /// # Safety
+    /// The contract of [`spawn_migratable`](crate::SpawnOptions::spawn_migratable).
+    pub(crate) unsafe fn migratable() -> Self {
+        Self { pinned: false }
+    }
+}
+
 impl<F, T> CoBody<F, T>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    /// # Safety
-    /// If it is not `pinned`, what [`spawn_migratable`](crate::SpawnOptions::spawn_migratable) asks
-    /// for.
-    pub(crate) unsafe fn new(function: F, bytes: usize, pinned: bool) -> Self {
+    pub(crate) fn new(function: F, bytes: usize, placement: Placement) -> Self {
+        let pinned = placement.pinned;
         Self { stage: Stage::Fresh(function), bytes, pinned, thread: 0, seat: None, put_off: 0 }
     }
 

@@ -4,12 +4,13 @@ use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use crate::Event;
 use crate::coroutine::{sleep, wait, yield_now};
 use crate::mailbox::address::Address;
 use crate::mailbox::call::CallError;
 use crate::mailbox::reply::Reply;
 use crate::relations::signal::{Down, MonitorRef};
-use crate::{Elapsed, Event};
+use crate::time::Elapsed;
 
 /// What a coroutine works with: its mailbox, its relations to others, and what it is. It is a
 /// [`Context`](crate::Context), whose waiting methods wait here in blocking style.
@@ -27,26 +28,26 @@ impl<M: Send + 'static> Context<M> {
     /// Receives the next message, the oldest first. `None` only after this coroutine was cancelled,
     /// once its mailbox is empty.
     #[inline]
-    pub fn receive(&mut self) -> Option<M> {
-        wait(self.0.receive())
+    pub fn recv(&mut self) -> Option<M> {
+        wait(self.0.recv())
     }
 
-    /// Receives the next message if it comes within `patience`.
+    /// Receives the next message if it comes within `timeout`.
     ///
     /// # Errors
     /// [`Elapsed`] if none came.
-    pub fn receive_timeout(&mut self, patience: Duration) -> Result<Option<M>, Elapsed> {
-        wait(self.0.receive_timeout(patience))
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<M>, Elapsed> {
+        wait(self.0.recv_timeout(timeout))
     }
 
-    /// As [`Context::receive_event`](crate::Context::receive_event).
-    pub fn receive_event(&mut self) -> Option<Event<M>> {
-        wait(self.0.receive_event())
+    /// As [`Context::recv_event`](crate::Context::recv_event).
+    pub fn recv_event(&mut self) -> Option<Event<M>> {
+        wait(self.0.recv_event())
     }
 
-    /// As [`Context::receive_matching`](crate::Context::receive_matching).
-    pub fn receive_matching(&mut self, wanted: impl FnMut(&M) -> bool) -> Option<M> {
-        wait(self.0.receive_matching(wanted))
+    /// As [`Context::recv_matching`](crate::Context::recv_matching).
+    pub fn recv_matching(&mut self, wanted: impl FnMut(&M) -> bool) -> Option<M> {
+        wait(self.0.recv_matching(wanted))
     }
 
     /// As [`Context::down`](crate::Context::down).
@@ -55,7 +56,7 @@ impl<M: Send + 'static> Context<M> {
     }
 
     /// Sends a message with a [`Reply`] in it to another process, and waits for the reply, at most
-    /// for `patience`.
+    /// for `timeout`.
     ///
     /// # Errors
     /// As for [`Address::call`].
@@ -63,13 +64,13 @@ impl<M: Send + 'static> Context<M> {
         &self,
         address: &Address<N>,
         message: impl FnOnce(Reply<T>) -> N,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<T, CallError<N>>
     where
         N: Send + 'static,
         T: Send + 'static,
     {
-        wait(address.call(message, patience))
+        wait(address.call(message, timeout))
     }
 
     /// As [`sleep`].

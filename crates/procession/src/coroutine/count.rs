@@ -29,7 +29,7 @@ impl Shared {
     /// A coroutine found no stack left: it is woken when there may be one. The caller tries once
     /// more.
     pub(crate) fn wait_for_stack(&self, waker: Waker) {
-        self.stack_waiters.lock().expect("nothing that can panic runs under this lock").push(waker);
+        self.stack_waiters.lock().push(waker);
         self.has_stack_waiters.store(true, SeqCst);
     }
 
@@ -47,9 +47,7 @@ impl Shared {
     #[cold]
     pub(crate) fn wake_stack_waiters(&self) {
         self.has_stack_waiters.store(false, SeqCst);
-        let waiters = std::mem::take(
-            &mut *self.stack_waiters.lock().expect("nothing that can panic runs under this lock"),
-        );
+        let waiters = std::mem::take(&mut *self.stack_waiters.lock());
         for waiter in waiters {
             drop(crate::process::unwind::guarded(|| waiter.wake()));
         }

@@ -19,20 +19,21 @@ thread_local! {
 /// ```
 /// # let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
 /// use std::cell::Cell;
-/// use procession::{co, spawn_coroutine};
+/// use procession::coroutine;
+/// use procession::coroutine::spawn_coroutine;
 ///
-/// static DEPTH: co::Local<Cell<u32>> = co::Local::new(|| Cell::new(0));
+/// static DEPTH: coroutine::Local<Cell<u32>> = coroutine::Local::new(|| Cell::new(0));
 ///
 /// scheduler.block_on(async {
 ///     for _ in 0..2 {
-///         let child = spawn_coroutine(|_: co::Context<()>| {
-///             co::yield_now();
+///         let child = spawn_coroutine(|_: coroutine::Context<()>| {
+///             coroutine::yield_now();
 ///             DEPTH.with(|depth| depth.replace(depth.get() + 1))
 ///         });
 ///         assert_eq!(child.expect("they are enabled").await, Ok(0));
 ///     }
 /// });
-/// # Ok::<(), procession::BuildError>(())
+/// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
 pub struct Local<T: 'static> {
     make: fn() -> T,

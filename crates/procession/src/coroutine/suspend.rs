@@ -10,12 +10,12 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::Waiting;
 use crate::coroutine::frame::{Sleeper, frame};
 use crate::coroutine::wait;
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
-use crate::time::timeout;
+use crate::time;
 
 /// What wakes one suspension of a coroutine: see [`suspend`].
 #[derive(Clone)]
@@ -36,10 +36,7 @@ impl Sleeper {
     }
 
     fn change_waker(&self, waker: Option<Waker>) -> Option<Waker> {
-        std::mem::replace(
-            &mut *self.waker.lock().expect("nothing that can panic runs under this lock"),
-            waker,
-        )
+        std::mem::replace(&mut *self.waker.lock(), waker)
     }
 }
 
@@ -56,7 +53,7 @@ pub fn token() -> Result<Token, NoCoroutine> {
     Ok(Token { sleeper, number })
 }
 
-/// Suspends the coroutine until its [`token`] is used, or until `patience` is over, if there is
+/// Suspends the coroutine until its [`token`] is used, or until `timeout` is over, if there is
 /// one. Says whether it was woken: also if the token was used before.
 ///
 /// # Errors
@@ -67,22 +64,23 @@ pub fn token() -> Result<Token, NoCoroutine> {
 ///
 /// ```
 /// # let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
-/// use procession::{co, spawn_coroutine};
+/// use procession::coroutine;
+/// use procession::coroutine::spawn_coroutine;
 ///
 /// let woken = scheduler.block_on(async {
-///     let sleeps = spawn_coroutine(|_: co::Context<()>| {
-///         let token = co::token()?;
+///     let sleeps = spawn_coroutine(|_: coroutine::Context<()>| {
+///         let token = coroutine::token()?;
 ///         let stale = token.clone();
 ///         std::thread::spawn(move || token.wake());
-///         let woken = co::suspend(None)?;
-///         Ok::<_, co::NoCoroutine>((woken, stale.wake()))
+///         let woken = coroutine::suspend(None)?;
+///         Ok::<_, coroutine::NoCoroutine>((woken, stale.wake()))
 ///     });
 ///     sleeps.expect("they are enabled").await
 /// });
 /// assert_eq!(woken, Ok(Ok((true, false))));
-/// # Ok::<(), procession::BuildError>(())
+/// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
-pub fn suspend(patience: Option<Duration>) -> Result<bool, NoCoroutine> {
+pub fn suspend(timeout: Option<Duration>) -> Result<bool, NoCoroutine> {
     let Token { sleeper, number } = token()?;
     /// The suspension is over, however: its tokens are stale.
     struct Over<'a>(&'a Sleeper, u32);
@@ -108,10 +106,10 @@ pub fn suspend(patience: Option<Duration>) -> Result<bool, NoCoroutine> {
         }
         Poll::Ready(())
     });
-    match patience {
+    match timeout {
         None => wait(woken),
         // Whether it was woken is asked below: both may have happened.
-        Some(patience) => drop(wait(timeout(patience, woken))),
+        Some(timeout) => drop(wait(time::timeout(timeout, woken))),
     }
     // Before the word goes on: from then on the token is refused.
     let was_woken = sleeper.word.fetch_or(1, AcqRel) & 1 != 0;

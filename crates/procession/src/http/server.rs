@@ -14,8 +14,9 @@ use tower_service::Service;
 
 use super::Timer;
 use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
-use crate::{Context, Waiting, start};
+use crate::{Context, start};
 
 mod sealed {
     pub trait Sealed {}

@@ -147,7 +147,7 @@ impl<const MUTATION: u8> Direction<MUTATION> {
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Waiters) -> R) -> R {
-        change(&mut self.waiters.lock().expect("nothing that can panic runs under this lock"))
+        change(&mut self.waiters.lock())
     }
 
     /// `See`
@@ -317,7 +317,7 @@ impl<const MUTATION: u8> Sources<MUTATION> {
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Table<MUTATION>) -> R) -> R {
-        change(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+        change(&mut self.0.lock())
     }
 
     pub(crate) fn add(&self) -> Arc<Source<MUTATION>> {

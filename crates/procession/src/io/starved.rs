@@ -44,7 +44,7 @@ impl Starved {
     }
 
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Listeners) -> R) -> R {
-        change(&mut self.listeners.lock().expect("nothing that can panic runs under this lock"))
+        change(&mut self.listeners.lock())
     }
 
     /// Registers a waker that is woken when a descriptor is closed. Dropping the guard removes it.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use procession_queue::Entry;
 use procession_sync::Mutex;
 
+use crate::Pid;
 use crate::machine::completion::{Completion, Target};
 use crate::machine::registry::{Handler, Registry};
 use crate::machine::value::{CommandError, CommandId, CommandResult, Value};
@@ -19,20 +20,22 @@ use crate::mailbox::relay::InProcess;
 use crate::process::body::System;
 use crate::process::slot::{Pin, Slot};
 use crate::process::unwind::{drop_guarded, guarded};
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
+use crate::scheduler::error::BuildError;
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::arm;
 use crate::time::armed::Armed;
 use crate::variance::Typed;
-use crate::{BuildError, Pid, Waiting};
 
 /// A command with its types: the value is the input. See
-/// [`Builder::command`](crate::Builder::command), [`Yields::perform`](crate::Yields::perform),
-/// [`perform`].
+/// [`Builder::command`](crate::Builder::command),
+/// [`Yields::perform`](crate::machine::process::Yields::perform), [`perform`].
 ///
 /// ```
-/// use procession::{Command, CommandId, Scheduler, perform};
+/// use procession::Scheduler;
+/// use procession::command::{Command, CommandId, perform};
 ///
 /// /// Squares a number.
 /// struct Square(u32);
@@ -42,10 +45,10 @@ use crate::{BuildError, Pid, Waiting};
 ///     type Output = u32;
 /// }
 ///
-/// let scheduler = Scheduler::builder().width(1).command(|square: Square, done| done.send(Ok(square.0 * square.0))).build()?;
+/// let scheduler = Scheduler::builder().worker_threads(1).command(|square: Square, done| done.send(Ok(square.0 * square.0))).build()?;
 /// let squared = scheduler.block_on(async { perform(Square(7)).await });
 /// assert_eq!(squared, Ok(49));
-/// # Ok::<(), procession::BuildError>(())
+/// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
 pub trait Command: Send + 'static {
     /// Its number.
@@ -105,7 +108,14 @@ pub(crate) fn typed<C: Command>(
 ///
 /// It completes with the parcel, if that was refused.
 #[derive(Debug)]
-pub struct SendParcel(pub Parcel);
+pub struct SendParcel(Parcel);
+
+impl SendParcel {
+    /// Creates the command that sends `parcel`.
+    pub fn new(parcel: Parcel) -> Self {
+        Self(parcel)
+    }
+}
 
 impl Command for SendParcel {
     const ID: CommandId = CommandId::SEND;
@@ -255,9 +265,9 @@ pub(crate) fn sleep(slot: &Slot, tag: u64, input: Value) -> Result<Armed, Comman
     // looks at its own heap meanwhile, or finds the cell locked.
     let timer = Arc::new(Mutex::new(None));
     let set = Arc::clone(&timer);
-    let mut timer = timer.lock().expect("nothing that can panic runs under this lock");
+    let mut timer = timer.lock();
     let fire = Action::Call(Arc::new(move || {
-        if let Some(timer) = *set.lock().expect("nothing that can panic runs under this lock") {
+        if let Some(timer) = *set.lock() {
             sleeper.push_system(Entry::new(System::Slept { tag, timer }));
         }
     }));
@@ -313,9 +323,7 @@ impl Registry {
         let mut registry = Self(BTreeMap::new());
         for (id, handler) in handlers {
             if id < CommandId::FIRST_FREE {
-                return Err(BuildError::Invalid(format!(
-                    "{id} has a handler, but those below 256 are the runtime's"
-                )));
+                return Err(BuildError::ReservedCommand(id));
             }
             if registry.0.insert(id, handler).is_some() {
                 return Err(BuildError::DuplicateCommand(id));

@@ -9,8 +9,8 @@ use crate::process::slot::Pin;
 use crate::scheduler::shared::Shared;
 
 /// The right to complete one command, once. Dropping it completes the command with
-/// [`CommandError::Dropped`](crate::CommandError::Dropped). If the process has ended meanwhile,
-/// nothing happens.
+/// [`CommandError::Dropped`](crate::machine::value::CommandError::Dropped). If the process has
+/// ended meanwhile, nothing happens.
 pub struct Completion {
     /// Until it is done.
     pub(crate) target: Option<Target>,

@@ -17,15 +17,17 @@ use crate::process::body::{Body, Event as Queued, Step, System};
 use crate::process::slot::{Mailbox, Slot};
 use crate::process::state::WaitFor;
 use crate::process::unwind::{drop_guarded, guarded};
+use crate::process::wait_reason::Waiting;
+use crate::relations::links;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::current;
 use crate::scheduler::current::Serving;
 use crate::time::armed::Armed;
 use crate::util::small_vec::Few;
-use crate::{Exit, Pid, Waiting, relations};
+use crate::{Exit, Pid};
 
 /// A process as a state machine: it is told what happened, does a step, and says what it waits for.
-/// See [`spawn_process`](crate::spawn_process).
+/// See [`spawn_machine`](crate::machine::spawn_machine).
 ///
 /// # Status and yields
 /// A step returns a [`Status`], and yields any number of commands, each with a tag of its choice. A
@@ -49,6 +51,8 @@ use crate::{Exit, Pid, Waiting, relations};
 /// A panic in `init` goes to the starter, one in `step` ends the process with [`Exit::Panicked`].
 /// One in `close` changes nothing any more.
 pub trait Process: Send + 'static {
+    /// The input of [`init`](Self::init). Use `()` for none.
+    type Input: Send + 'static;
     /// What it receives.
     type Message: Send + 'static;
     /// Its result.
@@ -59,7 +63,7 @@ pub trait Process: Send + 'static {
     ///
     /// # Errors
     /// [`InitError`], which goes to the starter, together with the process.
-    fn init(&mut self, method: &str, input: Value) -> Result<(), InitError>;
+    fn init(&mut self, method: &str, input: Self::Input) -> Result<(), InitError>;
 
     /// Does a step. Events that are not taken out of `events` are dropped.
     ///
@@ -157,28 +161,28 @@ impl Yields<'_> {
     /// Monitors another process: at its end an [`Event::Down`] comes. See
     /// [`Context::monitor`](crate::Context::monitor).
     pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
-        crate::relations::monitor(self.slot, pid)
+        crate::relations::links::monitor(self.slot, pid)
     }
 
     /// Ends a monitor. See [`Context::demonitor`](crate::Context::demonitor).
     pub fn demonitor(&mut self, monitor: MonitorRef) -> bool {
-        crate::relations::demonitor(self.slot, monitor)
+        crate::relations::links::demonitor(self.slot, monitor)
     }
 
-    /// Links the process and another. See [`link`](crate::link()).
+    /// Links the process and another. See [`link`](crate::relations::links::link()).
     pub fn link(&mut self, pid: Pid) {
-        relations::link_to(self.slot, pid);
+        links::link_to(self.slot, pid);
     }
 
     /// Ends a link.
     pub fn unlink(&mut self, pid: Pid) {
-        relations::unlink_from(self.slot, pid);
+        links::unlink_from(self.slot, pid);
     }
 
     /// Whether exit signals come as [`Event::Exit`] from now on, instead of ending the process;
     /// whether they did so before.
     pub fn trap_exits(&mut self, traps: bool) -> bool {
-        relations::trap_exits(self.slot, traps)
+        links::trap_exits(self.slot, traps)
     }
 }
 
@@ -288,7 +292,7 @@ impl<P: Process> MachineBody<P> {
     pub(crate) fn init(
         mut process: P,
         method: &str,
-        input: Value,
+        input: P::Input,
     ) -> Result<Box<Self>, (P, InitError)> {
         match guarded(|| process.init(method, input)) {
             Ok(Ok(())) => {}
@@ -352,7 +356,7 @@ impl<P: Process> MachineBody<P> {
                     self.sleeps.retain(|&(_, sleep)| sleep != timer);
                     Event::Completion { tag, result: Ok(Box::new(()) as Value) }
                 }
-                System::Signal(signal) => match relations::accept(slot, signal) {
+                System::Signal(signal) => match links::accept(slot, signal) {
                     Some(signal) => signal.into(),
                     None => return,
                 },

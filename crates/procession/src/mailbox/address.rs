@@ -1,39 +1,85 @@
-//! Addresses: how messages get to a process, and the errors of a refused message.
+//! Addresses: how messages get to a process.
 
 use std::any::type_name;
-use std::error::Error;
+use std::cmp::Ordering;
 use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
+use std::hash::{Hash, Hasher};
 use std::pin::Pin as StdPin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use crate::Pid;
 use crate::mailbox::bounded::{Offered, Standing, Stood, WhenFull};
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::deliver::push_message;
 use crate::mailbox::parcel::Parcel;
+use crate::mailbox::send_error::{SendError, SendErrorKind};
 use crate::process::slot::{BoundedMailbox, Mailbox, Pin, Refused};
+use crate::process::typed::TypedPin;
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::{block_on, current};
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::arm;
-use crate::variance::Typed;
-use crate::{Pid, Waiting};
 
-/// Where to send messages to a process. Clones are of the same process. It does not keep the
-/// process alive.
+/// The address of a process that receives messages of type `M`.
+///
+/// Clones are addresses of the same process. An address does not keep its process alive. Addresses
+/// are compared, ordered and hashed by their PIDs.
+///
+/// ```
+/// use std::collections::HashMap;
+/// use procession::{Address, Context};
+///
+/// procession::run(async {
+///     let echo = procession::start(|mut cx: Context<u32>| async move { cx.recv().await });
+///     let mut names: HashMap<Address<u32>, &str> = HashMap::new();
+///     names.insert(echo.address().clone(), "echo");
+///
+///     echo.send(7)?;
+///     assert_eq!(names[echo.address()], "echo");
+///     assert_eq!(echo.await, Ok(Some(7)));
+///     Ok::<(), procession::SendError<u32>>(())
+/// })?;
+/// # Ok::<(), procession::SendError<u32>>(())
+/// ```
 pub struct Address<M> {
     /// `None` for a process that was refused.
-    slot: Option<Pin>,
-    message: Typed<M>,
+    slot: Option<TypedPin<M>>,
+}
+
+impl<M> PartialEq for Address<M> {
+    fn eq(&self, other: &Self) -> bool {
+        self.pid() == other.pid()
+    }
+}
+
+impl<M> Eq for Address<M> {}
+
+impl<M> PartialOrd for Address<M> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<M> Ord for Address<M> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.pid().cmp(&other.pid())
+    }
+}
+
+impl<M> Hash for Address<M> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.pid().hash(state);
+    }
 }
 
 impl<M> Address<M> {
-    /// The PID of the process; that of nobody, `p0.0.1`, if it was refused
+    /// Returns the PID of the process, or [`Pid::NOBODY`] if it was refused
     /// ([`Exit::Refused`](crate::Exit::Refused)).
     pub fn pid(&self) -> Pid {
         self.slot.as_ref().map_or(Pid::NOBODY, |slot| slot.pid())
@@ -41,18 +87,17 @@ impl<M> Address<M> {
 }
 
 impl<M: Send + 'static> Address<M> {
-    pub(crate) fn new(slot: Pin) -> Self {
-        Self { slot: Some(slot), message: PhantomData }
+    pub(crate) fn new(slot: TypedPin<M>) -> Self {
+        Self { slot: Some(slot) }
     }
 
     /// The address of a process, if it receives messages of this type.
     pub(crate) fn of(slot: Pin) -> Option<Self> {
-        slot.mailbox_checked::<M>()?;
-        Some(Self::new(slot))
+        TypedPin::of(slot).map(Self::new)
     }
 
     pub(crate) fn nobody() -> Self {
-        Self { slot: None, message: PhantomData }
+        Self { slot: None }
     }
 
     /// Whether the process has not ended, as far as this thread can see.
@@ -74,10 +119,7 @@ impl<M: Send + 'static> Address<M> {
         let Some(slot) = &self.slot else {
             return Err(SendError::ended(message, self.pid()));
         };
-        // SAFETY: [typed] an address is made for a process of this message type.
-        #[expect(unsafe_code, reason = "the address is typed, its slot is not")]
-        let mailbox = unsafe { slot.mailbox::<M>() };
-        finish_send(slot, push_message(slot, mailbox, message))
+        finish_send(slot, push_message(slot, slot.mailbox(), message))
     }
 
     /// As [`send`](Self::send), but whatever the policy of a full mailbox, the message comes back:
@@ -126,17 +168,15 @@ impl<M: Send + 'static> Address<M> {
     /// The slot and mailbox, if that is bounded.
     fn bounded(&self) -> Option<(&Pin, &BoundedMailbox<M>)> {
         let slot = self.slot.as_ref()?;
-        // SAFETY: [typed] an address is made for a process of this message type.
-        #[expect(unsafe_code, reason = "the address is typed, its slot is not")]
-        match unsafe { slot.mailbox::<M>() } {
+        match slot.mailbox() {
             Mailbox::Unbounded(_) => None,
             Mailbox::Bounded(ring) => Some((slot, ring)),
         }
     }
 
     /// Sends the message after `delay`, which is counted from now. If it is refused then, it is a
-    /// [dead letter](crate::DeadLetter). The timer is one of the scheduler's, and is not cancelled
-    /// with the calling process.
+    /// [dead letter](crate::mailbox::dead_letter::DeadLetter). The timer is one of the scheduler's,
+    /// and is not cancelled with the calling process.
     ///
     /// # Errors
     /// [`SendError`] gives the message back if the process has ended, or the scheduler has reached
@@ -151,23 +191,21 @@ impl<M: Send + 'static> Address<M> {
         let pid = slot.pid();
         let message = Arc::new(procession_sync::Mutex::new(Some(message)));
         let fired = Arc::clone(&message);
-        let take = |cell: &procession_sync::Mutex<Option<M>>| {
-            cell.lock().expect("nothing that can panic runs under this lock").take()
-        };
+        let take = |cell: &procession_sync::Mutex<Option<M>>| cell.lock().take();
         let me = shared.weak();
         let action = Action::Call(Arc::new(move || {
             if let Some(message) = take(&fired)
                 && let Err(error) = send(pid, message)
                 && let Some(shared) = me.upgrade()
             {
-                dead_letter::bury(shared.dead_letters(), pid, DeadCause::Late, error.message);
+                dead_letter::bury(shared.dead_letters(), pid, DeadCause::Late, error.into_inner());
             }
         }));
         match arm(shared, when, None, action) {
             Ok(_) => Ok(()),
             Err(_) => {
                 let message = take(&message).expect("the timer was refused, so it has not fired");
-                Err(SendError { message, pid, kind: SendErrorKind::TimerLimit })
+                Err(SendError::new(message, pid, SendErrorKind::TimerLimit))
             }
         }
     }
@@ -183,7 +221,7 @@ fn finish_send<M>(slot: &Pin, pushed: Result<(), Refused<M>>) -> Result<(), Send
         }
         Err(Refused::Ended(message)) => Err(SendError::ended(message, slot.pid())),
         Err(Refused::Full(message)) => {
-            Err(SendError { message, pid: slot.pid(), kind: SendErrorKind::Full })
+            Err(SendError::new(message, slot.pid(), SendErrorKind::Full))
         }
     }
 }
@@ -246,9 +284,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
         let message = wait.message.take().expect("a future is not polled after it is complete");
         if current::is_current(slot) {
             let sent = wait.address.try_send(message);
-            return Poll::Ready(
-                sent.map_err(|error| SendError { kind: SendErrorKind::OwnFull, ..error }),
-            );
+            return Poll::Ready(sent.map_err(|error| error.in_own_mailbox()));
         }
         match ring.stand(message, waker) {
             Stood::Queued { wake } => Poll::Ready(finish_send(
@@ -279,7 +315,7 @@ impl<M: Send + 'static> Drop for SendWait<'_, M> {
 
 impl<M> Clone for Address<M> {
     fn clone(&self) -> Self {
-        Self { slot: self.slot.clone(), message: PhantomData }
+        Self { slot: self.slot.clone() }
     }
 }
 
@@ -289,111 +325,6 @@ impl<M> fmt::Debug for Address<M> {
     }
 }
 
-/// The error of a send; it holds the refused message.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SendError<M> {
-    /// The refused message.
-    pub message: M,
-    pid: Pid,
-    kind: SendErrorKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SendErrorKind {
-    Ended,
-    Full,
-    /// A process waits for room in its own mailbox.
-    OwnFull,
-    TimerLimit,
-    /// The relay did not take it.
-    NotRelayed,
-    WrongType {
-        sent: &'static str,
-        wanted: &'static str,
-    },
-}
-
-impl<M> SendError<M> {
-    pub(crate) fn ended(message: M, pid: Pid) -> Self {
-        Self { message, pid, kind: SendErrorKind::Ended }
-    }
-
-    /// The process that it was sent to.
-    pub fn pid(&self) -> Pid {
-        self.pid
-    }
-
-    /// Whether the mailbox is full.
-    pub fn is_full(&self) -> bool {
-        matches!(self.kind, SendErrorKind::Full | SendErrorKind::OwnFull)
-    }
-
-    /// Whether the process is of another scheduler, and this one's [`Relay`](crate::Relay) did not
-    /// take the message; or of another node, and there is no relay.
-    pub fn is_not_relayed(&self) -> bool {
-        matches!(self.kind, SendErrorKind::NotRelayed)
-    }
-
-    /// Whether the scheduler has reached its limit of timers.
-    pub fn is_timer_limit(&self) -> bool {
-        matches!(self.kind, SendErrorKind::TimerLimit)
-    }
-
-    /// Whether the process has ended, or never was.
-    pub fn is_ended(&self) -> bool {
-        matches!(self.kind, SendErrorKind::Ended)
-    }
-
-    /// Whether the process receives messages of another type.
-    pub fn is_wrong_type(&self) -> bool {
-        matches!(self.kind, SendErrorKind::WrongType { .. })
-    }
-}
-
-impl<M> fmt::Debug for SendError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendError")
-            .field("pid", &self.pid)
-            .field("kind", &self.kind)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<M> fmt::Display for SendError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            SendErrorKind::Ended => write!(f, "cannot send to {}: the process has ended", self.pid),
-            SendErrorKind::Full => write!(f, "cannot send to {}: its mailbox is full", self.pid),
-            SendErrorKind::OwnFull => {
-                write!(
-                    f,
-                    "cannot wait for room in the mailbox of {}: it is the process's own, and full",
-                    self.pid
-                )
-            }
-            SendErrorKind::NotRelayed => {
-                write!(f, "cannot send to {}: the relay did not take the message", self.pid)
-            }
-            SendErrorKind::TimerLimit => {
-                write!(
-                    f,
-                    "cannot send to {} later: the scheduler has reached its limit of timers",
-                    self.pid
-                )
-            }
-            SendErrorKind::WrongType { sent, wanted } => {
-                write!(
-                    f,
-                    "cannot send to {}: the message is of type {sent}, but the process receives {wanted}",
-                    self.pid
-                )
-            }
-        }
-    }
-}
-
-impl<M> Error for SendError<M> {}
-
 /// Sends a message to the process of a PID. Its type is checked against what the process receives.
 ///
 /// # Errors
@@ -401,12 +332,12 @@ impl<M> Error for SendError<M> {}
 ///
 /// ```
 /// procession::run(async {
-///     let mut child = procession::start(|mut cx: procession::Context<u32>| async move { cx.receive().await });
-///     let error = procession::send(child.pid(), "text").unwrap_err();
+///     let mut child = procession::start(|mut cx: procession::Context<u32>| async move { cx.recv().await });
+///     let error = procession::mailbox::send(child.pid(), "text").unwrap_err();
 ///     assert!(error.is_wrong_type());
-///     procession::send(child.pid(), 7_u32)?;
+///     procession::mailbox::send(child.pid(), 7_u32)?;
 ///     assert_eq!((&mut child).await, Ok(Some(7)));
-///     assert!(procession::send(child.pid(), 8_u32).unwrap_err().is_ended());
+///     assert!(procession::mailbox::send(child.pid(), 8_u32).unwrap_err().is_ended());
 ///     Ok::<(), procession::SendError<u32>>(())
 /// })?;
 /// # Ok::<(), procession::SendError<u32>>(())
@@ -415,22 +346,22 @@ pub fn send<M: Send + 'static>(pid: Pid, message: M) -> Result<(), SendError<M>>
     if let Some(relay) = current::relay_to(pid) {
         return relay.relay(Parcel::new(pid, message)).map_err(|parcel| {
             let message = parcel.message.downcast().expect("a relay gives back what it was given");
-            SendError { message: *message, pid, kind: SendErrorKind::NotRelayed }
+            SendError::new(*message, pid, SendErrorKind::NotRelayed)
         });
     }
     if pid.node() != 0 {
-        return Err(SendError { message, pid, kind: SendErrorKind::NotRelayed });
+        return Err(SendError::new(message, pid, SendErrorKind::NotRelayed));
     }
     let Some(slot) = crate::scheduler::reach::find(pid) else {
         return Err(SendError::ended(message, pid));
     };
     let Some(mailbox) = slot.mailbox_checked::<M>() else {
         let wanted = (slot.kind().message_name)();
-        return Err(SendError {
+        return Err(SendError::new(
             message,
             pid,
-            kind: SendErrorKind::WrongType { sent: type_name::<M>(), wanted },
-        });
+            SendErrorKind::WrongType { sent: type_name::<M>(), wanted },
+        ));
     };
     finish_send(&slot, push_message(&slot, mailbox, message))
 }

@@ -72,7 +72,7 @@ impl<T, const MUTATION: u8> Answer<T, MUTATION> {
     }
 
     fn with<R>(&self, access: impl FnOnce(&mut State<T>) -> R) -> R {
-        access(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+        access(&mut self.0.lock())
     }
 
     /// `Finish`, with a value or without.

@@ -186,7 +186,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     }
 
     fn with<R>(&self, access: impl FnOnce(&mut Ring<M, S>) -> R) -> R {
-        access(&mut self.ring.lock().expect("nothing that can panic runs under this lock"))
+        access(&mut self.ring.lock())
     }
 
     fn has_room(&self, ring: &Ring<M, S>) -> bool {

@@ -8,37 +8,67 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
-use crate::Waiting;
-use crate::mailbox::address::{Address, SendError, SendWait};
+use crate::mailbox::address::{Address, SendWait};
 use crate::mailbox::answer::{Answer, Looked};
 use crate::mailbox::reply::Reply;
+use crate::mailbox::send_error::{SendCause, SendError};
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
-use crate::time::timeout;
+use crate::time;
 
-/// Why a call gave no reply.
+/// The error of a call.
 #[non_exhaustive]
 pub enum CallError<M> {
-    /// The message was refused; it is in the error, and the reply in it will never be used.
+    /// The message was refused. It is in the error, and the reply in it will never be used.
     Refused(SendError<M>),
     /// The process dropped the reply, or ended before it replied.
     NoReply,
-    /// No reply came in time.
+    /// No reply came before the timeout.
+    Elapsed,
+}
+
+/// The reason why a call failed, without the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallCause {
+    /// The message was refused.
+    Refused(SendCause),
+    /// The process dropped the reply, or ended before it replied.
+    NoReply,
+    /// No reply came before the timeout.
     Elapsed,
 }
 
 impl<M> CallError<M> {
-    /// Whether the message was refused.
+    /// Returns the message if it was refused. Otherwise the process has it.
+    pub fn into_inner(self) -> Option<M> {
+        match self {
+            Self::Refused(error) => Some(error.into_inner()),
+            Self::NoReply | Self::Elapsed => None,
+        }
+    }
+
+    /// Returns the cause, which is `Send`, `Sync` and `'static` whatever the message is.
+    pub fn cause(&self) -> CallCause {
+        match self {
+            Self::Refused(error) => CallCause::Refused(error.cause()),
+            Self::NoReply => CallCause::NoReply,
+            Self::Elapsed => CallCause::Elapsed,
+        }
+    }
+
+    /// Returns `true` if the message was refused.
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Refused(_))
     }
 
-    /// Whether the process dropped the reply, or ended before it replied.
+    /// Returns `true` if the process dropped the reply, or ended before it replied.
     pub fn is_no_reply(&self) -> bool {
         matches!(self, Self::NoReply)
     }
 
-    /// Whether no reply came in time.
+    /// Returns `true` if no reply came before the timeout.
     pub fn is_elapsed(&self) -> bool {
         matches!(self, Self::Elapsed)
     }
@@ -56,6 +86,27 @@ impl<M> fmt::Debug for CallError<M> {
 
 impl<M> fmt::Display for CallError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cause().fmt(f)
+    }
+}
+
+impl<M: 'static> Error for CallError<M> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Refused(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl<M> From<CallError<M>> for CallCause {
+    fn from(error: CallError<M>) -> Self {
+        error.cause()
+    }
+}
+
+impl fmt::Display for CallCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(_) => f.write_str("cannot call: the message was refused"),
             Self::NoReply => f.write_str("the process gave no reply"),
@@ -64,10 +115,10 @@ impl<M> fmt::Display for CallError<M> {
     }
 }
 
-impl<M: 'static> Error for CallError<M> {
+impl Error for CallCause {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Refused(error) => Some(error),
+            Self::Refused(cause) => Some(cause),
             _ => None,
         }
     }
@@ -94,7 +145,7 @@ impl<T> Drop for Caller<T> {
 pub(crate) async fn call<M: Send + 'static, T>(
     address: &Address<M>,
     message: impl FnOnce(Reply<T>) -> M,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<T, CallError<M>> {
     let (reply, caller) = pair();
     let message = message(reply);
@@ -102,7 +153,7 @@ pub(crate) async fn call<M: Send + 'static, T>(
         address.send_wait(message).await.map_err(CallError::Refused)?;
         caller.replied(Waiting::REPLY).await.ok_or(CallError::NoReply)
     };
-    timeout(patience, replied).await.unwrap_or(Err(CallError::Elapsed))
+    time::timeout(timeout, replied).await.unwrap_or(Err(CallError::Elapsed))
 }
 
 impl<T> Caller<T> {
@@ -126,7 +177,7 @@ impl<T> Caller<T> {
     }
 }
 
-/// Calls several processes at once, and waits for all of them, at most for `patience`: what each
+/// Calls several processes at once, and waits for all of them, at most for `timeout`: what each
 /// answered, in their order.
 ///
 /// # Cancellation
@@ -134,13 +185,14 @@ impl<T> Caller<T> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use procession::{Context, Reply, call_all, start};
+/// use procession::{Context, Reply, start};
+/// use procession::mailbox::call_all;
 ///
 /// procession::run(async {
 ///     let servers: Vec<_> = (1..=3)
 ///         .map(|n| {
 ///             let server = start(move |mut cx: Context<Reply<u32>>| async move {
-///                 if let Some(reply) = cx.receive().await {
+///                 if let Some(reply) = cx.recv().await {
 ///                     reply.send(n);
 ///                 }
 ///             });
@@ -154,7 +206,7 @@ impl<T> Caller<T> {
 pub async fn call_all<M: Send + 'static, T: Send + 'static>(
     addresses: &[Address<M>],
     message: impl Fn(Reply<T>) -> M,
-    patience: Duration,
+    timeout: Duration,
 ) -> Vec<Result<T, CallError<M>>> {
     let mut calls: Vec<_> = addresses.iter().map(|address| Asked::new(address, &message)).collect();
     let all = async {
@@ -168,7 +220,7 @@ pub async fn call_all<M: Send + 'static, T: Send + 'static>(
         }
     };
     // Ignored: who has an answer by now keeps it.
-    let _elapsed = timeout(patience, all).await;
+    let _elapsed = time::timeout(timeout, all).await;
     calls.into_iter().map(Asked::answer).collect()
 }
 
@@ -229,9 +281,9 @@ impl<'a, M: Send + 'static, T> Asked<'a, M, T> {
 }
 
 impl<M: Send + 'static> Address<M> {
-    /// Sends a message with a [`Reply`] in it, and waits for the reply, at most for `patience`.
+    /// Sends a message with a [`Reply`] in it, and waits for the reply, at most for `timeout`.
     /// That includes the wait for room, if the mailbox is bounded and
-    /// [waits](crate::WhenFull::Wait).
+    /// [waits](crate::mailbox::bounded::WhenFull::Wait).
     ///
     /// # Errors
     /// [`CallError`]: the message was refused, and is in the error; the process ended or dropped the reply without using it; or the time is
@@ -243,8 +295,8 @@ impl<M: Send + 'static> Address<M> {
     pub async fn call<T: Send + 'static>(
         &self,
         message: impl FnOnce(Reply<T>) -> M,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<T, CallError<M>> {
-        call(self, message, patience).await
+        call(self, message, timeout).await
     }
 }

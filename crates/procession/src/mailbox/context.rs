@@ -3,40 +3,39 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::marker::PhantomData;
 use std::pin::Pin as StdPin;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use procession_queue::{Batch, Entry, EventQueue};
 
+use crate::Pid;
 use crate::mailbox::address::Address;
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::event::Event;
 use crate::process::body::{Event as Queued, System};
 use crate::process::slot::{Mailbox, Pin};
+use crate::process::typed::TypedPin;
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::Waiting;
+use crate::relations::links;
 use crate::relations::signal::{Down, MonitorRef, Signal};
 use crate::scheduler::current;
 use crate::time::Timeout;
-use crate::variance::Typed;
-use crate::{Pid, Waiting, relations};
 
-/// What a process with a mailbox works with: [`receive`](Self::receive), its relations to others,
+/// What a process with a mailbox works with: [`recv`](Self::recv), its relations to others,
 /// and what it is.
 ///
 /// It belongs to its process: to receive or to wait elsewhere panics. After the process has ended,
 /// in the `Drop` of its result, there is nothing to receive.
 pub struct Context<M: Send + 'static> {
-    slot: Pin,
+    slot: TypedPin<M>,
     /// Taken out of an unbounded mailbox, not received yet; behind `aside`.
     taken: Batch<M, System>,
     /// Looked at, and left for another kind of receive. Boxed, since few processes have any, and
     /// each pays for the field.
     aside: Option<Box<Aside<M>>>,
-    /// Messages go in through the address and out here.
-    message: Typed<M>,
 }
 
 /// What was left, each kind oldest first, with numbers that order both.
@@ -96,8 +95,8 @@ impl<M> Marked<M> {
 }
 
 impl<M: Send + 'static> Context<M> {
-    pub(crate) fn new(slot: Pin) -> Self {
-        Self { slot, taken: Batch::new(), aside: None, message: PhantomData }
+    pub(crate) fn new(slot: TypedPin<M>) -> Self {
+        Self { slot, taken: Batch::new(), aside: None }
     }
 
     pub(crate) fn slot(&self) -> &Pin {
@@ -123,20 +122,20 @@ impl<M: Send + 'static> Context<M> {
     /// once its mailbox is empty.
     ///
     /// What it is told of other processes stays, in its order, for
-    /// [`receive_event`](Self::receive_event) and [`down`](Self::down).
+    /// [`recv_event`](Self::recv_event) and [`down`](Self::down).
     ///
     /// # Cancellation
     /// A receive that is dropped before it is complete has taken no message.
-    pub fn receive(&mut self) -> Receive<'_, M> {
-        Receive { context: self, waits: false }
+    pub fn recv(&mut self) -> Recv<'_, M> {
+        Recv { context: self, waits: false }
     }
 
-    /// Receives the next message if it comes within `patience`.
+    /// Receives the next message if it comes within `timeout`.
     ///
     /// # Errors
-    /// [`Elapsed`](crate::Elapsed) if none came.
-    pub fn receive_timeout(&mut self, patience: Duration) -> Timeout<Receive<'_, M>> {
-        crate::time::timeout(patience, self.receive())
+    /// [`Elapsed`](crate::time::Elapsed) if none came.
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Timeout<Recv<'_, M>> {
+        crate::time::timeout(timeout, self.recv())
     }
 
     /// Receives the next event: a message, or what it is told of other processes, in the order in
@@ -144,14 +143,14 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// # Cancellation
     /// Dropped before it is complete, it has taken nothing.
-    pub async fn receive_event(&mut self) -> Option<Event<M>> {
-        self.receive().first(false, Self::take_any).await
+    pub async fn recv_event(&mut self) -> Option<Event<M>> {
+        self.recv().first(false, Self::take_any).await
     }
 
-    /// As [`receive_event`](Self::receive_event), for who goes on after it was cancelled: a cancel
+    /// As [`recv_event`](Self::recv_event), for who goes on after it was cancelled: a cancel
     /// does not end the wait.
-    pub(crate) async fn receive_event_to_the_end(&mut self) -> Option<Event<M>> {
-        self.receive().first(true, Self::take_any).await
+    pub(crate) async fn recv_event_to_the_end(&mut self) -> Option<Event<M>> {
+        self.recv().first(true, Self::take_any).await
     }
 
     /// Receives the answer of one monitor; whatever else comes stays. `None` only after this
@@ -175,7 +174,7 @@ impl<M: Send + 'static> Context<M> {
             self.note_answered(monitor);
             return Some(down);
         }
-        self.receive().first(false, |context| context.pick_down(monitor)).await
+        self.recv().first(false, |context| context.pick_down(monitor)).await
     }
 
     fn pick_down(&mut self, monitor: MonitorRef) -> Option<Down> {
@@ -239,9 +238,7 @@ impl<M: Send + 'static> Context<M> {
     /// Returns `true` if the mailbox is unbounded, and has so much in it that a mark is worth
     /// while.
     fn is_mailbox_long(&self) -> bool {
-        // SAFETY: [typed] a context is made for a process of this message type.
-        #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
-        let mailbox = unsafe { self.slot.mailbox::<M>() };
+        let mailbox = self.slot.mailbox();
         matches!(mailbox, Mailbox::Unbounded(_)) && self.slot.mailbox_length() >= WORTH_A_MARK
     }
 
@@ -290,7 +287,7 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// # Cancellation
     /// Dropped before it is complete, it has taken no message.
-    pub async fn receive_matching(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<M> {
+    pub async fn recv_matching(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<M> {
         self.pass_mark();
         if let Some(aside) = &mut self.aside
             && let Some(place) = aside.messages.iter().position(|(_, message)| wanted(message))
@@ -308,12 +305,12 @@ impl<M: Send + 'static> Context<M> {
             }
             None
         };
-        self.receive().first(false, pick).await
+        self.recv().first(false, pick).await
     }
 
     /// Receives the next message if there is one. Returns `None` as well if more signals lie before
     /// it than one step may take; then a later call goes on behind them.
-    pub fn try_receive(&mut self) -> Option<M> {
+    pub fn try_recv(&mut self) -> Option<M> {
         crate::scheduler::budget::spend();
         self.take_message_aside().or_else(|| self.take_message())
     }
@@ -329,7 +326,7 @@ impl<M: Send + 'static> Context<M> {
     /// procession::run(async {
     ///     let watcher = start(|mut cx: Context<()>| async move {
     ///         let worker = spawn(async { panic!("broken") });
-    ///         let monitor = cx.monitor(worker.pid().expect("it was taken"));
+    ///         let monitor = cx.monitor(worker.pid());
     ///         drop(worker);
     ///         cx.down(monitor).await.map(|down| down.exit)
     ///     });
@@ -339,11 +336,11 @@ impl<M: Send + 'static> Context<M> {
     pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
         crate::scheduler::budget::spend();
         if !self.is_mailbox_long() {
-            return crate::relations::monitor(&self.slot, pid);
+            return crate::relations::links::monitor(&self.slot, pid);
         }
         // Before the monitor is there: its answer may come at once.
         self.gather();
-        let monitor = crate::relations::monitor(&self.slot, pid);
+        let monitor = crate::relations::links::monitor(&self.slot, pid);
         self.set_mark(monitor);
         monitor
     }
@@ -363,26 +360,26 @@ impl<M: Send + 'static> Context<M> {
                 return true;
             }
         }
-        crate::relations::demonitor(&self.slot, monitor)
+        crate::relations::links::demonitor(&self.slot, monitor)
     }
 
-    /// Links this process and another. See [`link`](crate::link()).
+    /// Links this process and another. See [`link`](crate::relations::links::link()).
     pub fn link(&mut self, pid: Pid) {
         crate::scheduler::budget::spend();
-        relations::link_to(&self.slot, pid);
+        links::link_to(&self.slot, pid);
     }
 
     /// Ends a link.
     pub fn unlink(&mut self, pid: Pid) {
         crate::scheduler::budget::spend();
-        relations::unlink_from(&self.slot, pid);
+        links::unlink_from(&self.slot, pid);
     }
 
     /// Whether exit signals come as [`Event::Exit`] from now on, instead of ending this process;
     /// whether they did so before. [`Scheduler::terminate`](crate::Scheduler::terminate) cannot be
     /// trapped.
     pub fn trap_exits(&mut self, traps: bool) -> bool {
-        relations::trap_exits(&self.slot, traps)
+        links::trap_exits(&self.slot, traps)
     }
 
     /// Returns `true` if this process was asked to end, or is to be terminated after this step.
@@ -434,9 +431,7 @@ impl<M: Send + 'static> Context<M> {
     /// The process waits for messages no longer, so none may wake it.
     #[cold]
     fn wait_no_longer(&self) {
-        // SAFETY: [typed] a context is made for a process of this message type.
-        #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
-        unsafe { self.slot.mailbox::<M>() }.disarm();
+        self.slot.mailbox().disarm();
         self.slot.forget_waiting(Waiting::MESSAGE);
     }
 
@@ -505,9 +500,7 @@ impl<M: Send + 'static> Context<M> {
         loop {
             let queued = match self.taken.next() {
                 Some(queued) => queued,
-                // SAFETY: [typed] a context is made for a process of this message type.
-                #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
-                None => match unsafe { self.slot.mailbox::<M>() } {
+                None => match self.slot.mailbox() {
                     Mailbox::Unbounded(queue) => {
                         let more = self.take_batch(queue)?;
                         self.taken.append(more);
@@ -563,9 +556,7 @@ impl<M: Send + 'static> Context<M> {
 
     /// As `take_batch`, for who does not know whether the mailbox is unbounded.
     fn take_queued(&self) -> Option<Batch<M, System>> {
-        // SAFETY: [typed] a context is made for a process of this message type.
-        #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
-        match unsafe { self.slot.mailbox::<M>() } {
+        match self.slot.mailbox() {
             Mailbox::Unbounded(queue) => self.take_batch(queue),
             Mailbox::Bounded(_) => None,
         }
@@ -598,7 +589,7 @@ impl<M: Send + 'static> Context<M> {
     #[cold]
     fn accept(&self, entry: Entry<System>) -> Option<Signal> {
         match entry.into_inner() {
-            System::Signal(signal) => relations::accept(&self.slot, signal),
+            System::Signal(signal) => links::accept(&self.slot, signal),
             // An async process yields no commands.
             System::Completion { .. } | System::Slept { .. } => None,
         }
@@ -626,16 +617,16 @@ impl<M: Send + 'static> fmt::Debug for Context<M> {
     }
 }
 
-/// The future of [`Context::receive`].
+/// The future of [`Context::recv`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
-pub struct Receive<'a, M: Send + 'static> {
+pub struct Recv<'a, M: Send + 'static> {
     context: &'a mut Context<M>,
     /// Whether the mailbox may be armed on behalf of this future.
     waits: bool,
 }
 
-impl<M: Send + 'static> Receive<'_, M> {
+impl<M: Send + 'static> Recv<'_, M> {
     /// As the future, for what `pick` takes out of the mailbox; it answers `None` once there is
     /// nothing in it, or the step's budget is spent. `to_the_end`: it waits even if the process was
     /// cancelled.
@@ -689,9 +680,7 @@ impl<M: Send + 'static> Receive<'_, M> {
                 self.waits &= picked.is_none();
                 return Poll::Ready(picked);
             }
-            // SAFETY: [typed] a context is made for a process of this message type.
-            #[expect(unsafe_code, reason = "the context is typed, its slot is not")]
-            let mailbox = unsafe { slot.mailbox::<M>() };
+            let mailbox = slot.mailbox();
             if mailbox.arm() {
                 self.waits = true;
                 slot.note_waiting(Waiting::MESSAGE);
@@ -706,7 +695,7 @@ impl<M: Send + 'static> Receive<'_, M> {
     }
 }
 
-impl<M: Send + 'static> Future for Receive<'_, M> {
+impl<M: Send + 'static> Future for Recv<'_, M> {
     type Output = Option<M>;
 
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<M>> {
@@ -717,7 +706,7 @@ impl<M: Send + 'static> Future for Receive<'_, M> {
     }
 }
 
-impl<M: Send + 'static> Drop for Receive<'_, M> {
+impl<M: Send + 'static> Drop for Recv<'_, M> {
     #[inline]
     fn drop(&mut self) {
         if self.waits {

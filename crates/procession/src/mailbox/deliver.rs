@@ -4,6 +4,7 @@ use std::task::Waker;
 
 use procession_queue::{Closed, Entry, Pushed};
 
+use crate::Exit;
 use crate::machine::value::Value;
 use crate::mailbox::bounded::Offered;
 use crate::mailbox::dead_letter;
@@ -11,8 +12,8 @@ use crate::mailbox::dead_letter::DeadCause;
 use crate::process::body::{Event, System};
 use crate::process::slot::{BoundedMailbox, Mailbox, Refused, Slot};
 use crate::process::unwind::guarded;
+use crate::relations::links;
 use crate::scheduler::current;
-use crate::{Exit, relations};
 
 /// Wakes who waits for room. The wakers are the user's.
 pub(crate) fn wake_all(wakers: Vec<Waker>) {
@@ -60,7 +61,7 @@ pub(crate) fn finish_offer<M: Send + 'static>(
         Offered::Dropped(newest) => discard(newest),
         Offered::Full(message) => return Err(Refused::Full(message)),
         Offered::Kills(message) => {
-            relations::end_by(slot, Exit::MailboxFull);
+            links::end_by(slot, Exit::MailboxFull);
             return Err(Refused::Full(message));
         }
         Offered::Closed(message) => return Err(Refused::Ended(message)),

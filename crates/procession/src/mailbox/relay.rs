@@ -7,7 +7,6 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::TimerLimit;
 use crate::mailbox::parcel::{Parcel, Relay};
 use crate::process::slot::Refused;
 use crate::scheduler::reach::find;
@@ -41,17 +40,19 @@ impl Relay for InProcess {
 ///
 /// ```
 /// use std::time::Duration;
-/// use procession::{Context, FaultyRelay, InProcess, Scheduler, send};
+/// use procession::{Context, Scheduler};
+/// use procession::mailbox::send;
+/// use procession::relay::{FaultyRelay, InProcess};
 ///
-/// let there = Scheduler::builder().width(1).build()?;
-/// let here = Scheduler::builder().width(1).test_clock().relay(FaultyRelay::new(InProcess, 1).drops(1.0)).build()?;
-/// let receiver = there.start(|mut cx: Context<u32>| async move { cx.receive().await });
+/// let there = Scheduler::builder().worker_threads(1).build()?;
+/// let here = Scheduler::builder().worker_threads(1).test_clock().relay(FaultyRelay::new(InProcess, 1).drops(1.0)).build()?;
+/// let receiver = there.start(|mut cx: Context<u32>| async move { cx.recv().await });
 /// let pid = receiver.pid();
 /// // Taken, and lost.
 /// assert_eq!(here.spawn(async move { send(pid, 7_u32).is_ok() }).join(), Ok(true));
 /// receiver.cancel();
 /// assert_eq!(receiver.join(), Ok(None));
-/// # Ok::<(), procession::BuildError>(())
+/// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
 #[derive(Debug)]
 pub struct FaultyRelay {
@@ -107,8 +108,7 @@ impl FaultyRelay {
 impl Relay for FaultyRelay {
     fn relay(&self, parcel: Parcel) -> Result<(), Parcel> {
         let (drops, delay) = {
-            let mut chance =
-                self.chance.lock().expect("nothing that can panic runs under this lock");
+            let mut chance = self.chance.lock();
             let delay = (chance.f64() < self.delays).then(|| self.delay_max.mul_f64(chance.f64()));
             (chance.f64() < self.drops, delay)
         };
@@ -123,7 +123,8 @@ impl Relay for FaultyRelay {
         let later = Later { inner, parcel };
         match run_after(delay, move || later.deliver()) {
             Ok(_) => Ok(()),
-            Err(TimerLimit(function)) => {
+            Err(refused) => {
+                let function = refused.into_inner();
                 // There is no timer for it, so it comes in time.
                 function();
                 Ok(())

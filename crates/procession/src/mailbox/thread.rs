@@ -13,8 +13,9 @@ use crate::mailbox::address::Address;
 use crate::mailbox::context::Context;
 use crate::scheduler::block_on;
 use crate::scheduler::owner::Scheduler;
-use crate::time::timeout;
-use crate::{Child, Elapsed, Pid, SpawnOptions};
+use crate::time;
+use crate::time::Elapsed;
+use crate::{Child, Pid, SpawnOptions};
 
 /// What a thread that is no process has, to be sent messages: a PID and a mailbox of its own. See
 /// [`Scheduler::attach`].
@@ -22,12 +23,12 @@ use crate::{Child, Elapsed, Pid, SpawnOptions};
 /// ```
 /// use procession::Scheduler;
 ///
-/// let scheduler = Scheduler::builder().width(1).build()?;
+/// let scheduler = Scheduler::builder().worker_threads(1).build()?;
 /// let mut inbox = scheduler.attach::<&str>();
 /// let address = inbox.address().clone();
 /// drop(scheduler.spawn(async move { address.send("hello") }));
-/// assert_eq!(inbox.receive(), Some("hello"));
-/// # Ok::<(), procession::BuildError>(())
+/// assert_eq!(inbox.recv(), Some("hello"));
+/// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
 pub struct ThreadMailbox<M> {
     scheduler: Scheduler,
@@ -51,7 +52,7 @@ impl Scheduler {
         let passed_on = Closing(Arc::clone(&queue));
         let process = SpawnOptions::new().on(self).label("thread").start(
             move |mut cx: Context<M>| async move {
-                while let Some(message) = cx.receive().await {
+                while let Some(message) = cx.recv().await {
                     passed_on.push(message);
                 }
                 drop(passed_on);
@@ -70,7 +71,7 @@ impl<M> Closing<M> {
     }
 
     fn change(&self, change: impl FnOnce(&mut Queue<M>)) {
-        let mut queue = self.0.lock().expect("nothing that can panic runs under this lock");
+        let mut queue = self.0.lock();
         change(&mut queue);
         let waker = queue.waker.take();
         drop(queue);
@@ -102,24 +103,24 @@ impl<M: Send + 'static> ThreadMailbox<M> {
     ///
     /// # Blocking
     /// Blocks the thread.
-    pub fn receive(&mut self) -> Option<M> {
+    pub fn recv(&mut self) -> Option<M> {
         block_on::block_on(self.scheduler.shared(), poll_fn(|task| self.poll_receive(task.waker())))
     }
 
-    /// As [`receive`](Self::receive), for at most `patience`.
+    /// Receives the next message, for at most `timeout`.
     ///
     /// # Errors
     /// [`Elapsed`] if nothing came in time.
-    pub fn receive_timeout(&mut self, patience: Duration) -> Result<Option<M>, Elapsed> {
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<M>, Elapsed> {
         let shared = Arc::clone(self.scheduler.shared());
         block_on::block_on(&shared, async {
-            timeout(patience, poll_fn(|task| self.poll_receive(task.waker()))).await
+            time::timeout(timeout, poll_fn(|task| self.poll_receive(task.waker()))).await
         })
     }
 
     fn poll_receive(&self, waker: &Waker) -> Poll<Option<M>> {
         let new = waker.clone();
-        let mut queue = self.queue.lock().expect("nothing that can panic runs under this lock");
+        let mut queue = self.queue.lock();
         if let Some(message) = queue.messages.pop_front() {
             return Poll::Ready(Some(message));
         }

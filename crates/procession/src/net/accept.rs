@@ -23,7 +23,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 
-use crate::Waiting;
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::time::sleep_on;

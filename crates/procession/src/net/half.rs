@@ -61,7 +61,14 @@ pub trait Splits: Sync {
 
 /// The error of [`ReadHalf::reunite`] for two halves that belong to different streams. It returns
 /// both halves.
-pub struct ReuniteError<T>(pub ReadHalf<Arc<T>>, pub WriteHalf<Arc<T>>);
+pub struct ReuniteError<T>(ReadHalf<Arc<T>>, WriteHalf<Arc<T>>);
+
+impl<T> ReuniteError<T> {
+    /// Returns both halves.
+    pub fn into_inner(self) -> (ReadHalf<Arc<T>>, WriteHalf<Arc<T>>) {
+        (self.0, self.1)
+    }
+}
 
 impl<T> fmt::Debug for ReuniteError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

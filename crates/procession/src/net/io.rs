@@ -14,9 +14,9 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::Waiting;
 use crate::io::reactor::Registered;
 use crate::io::readiness::{Direction, Seen, WaiterId};
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
@@ -98,15 +98,11 @@ impl Limit {
     }
 
     fn take_running(&self) -> Option<Pin<Box<Sleep>>> {
-        self.running.lock().expect("nothing that can panic runs under this lock").take()
+        self.running.lock().take()
     }
 
     fn put_running(&self, sleep: Pin<Box<Sleep>>) {
-        let before = self
-            .running
-            .lock()
-            .expect("nothing that can panic runs under this lock")
-            .replace(sleep);
+        let before = self.running.lock().replace(sleep);
         drop(before);
     }
 }

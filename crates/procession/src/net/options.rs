@@ -87,13 +87,13 @@ impl SocketOptions {
     /// Linux doubles the value to make room for its bookkeeping. The connections that a listener
     /// accepts inherit the size. To let TCP announce windows of more than 64 KiB, set the size
     /// here, before the connection begins.
-    pub fn receive_buffer_size(mut self, bytes: usize) -> Self {
+    pub fn recv_buffer_size(mut self, bytes: usize) -> Self {
         self.receive_buffer = Some(bytes);
         self
     }
 
     /// Sets the size of the kernel's send buffer, in bytes. Default: the system's. As for
-    /// [`receive_buffer_size`](Self::receive_buffer_size), Linux doubles the value.
+    /// [`recv_buffer_size`](Self::recv_buffer_size), Linux doubles the value.
     pub fn send_buffer_size(mut self, bytes: usize) -> Self {
         self.send_buffer = Some(bytes);
         self
@@ -346,7 +346,7 @@ macro_rules! waiting_methods {
             ///
             /// # Errors
             /// Returns the system's error.
-            pub fn set_receive_buffer_size(&self, bytes: usize) -> std::io::Result<()> {
+            pub fn set_recv_buffer_size(&self, bytes: usize) -> std::io::Result<()> {
                 Ok(rustix::net::sockopt::set_socket_recv_buffer_size(self.0.get(), bytes)?)
             }
 

@@ -97,18 +97,18 @@ where
         self.poll(Side::Read, task, |io| read_from(io, buffer))
     }
 
-    /// Reads into memory that need not be initialised, and returns the number of bytes that are
-    /// then.
+    /// Reads into the part of a buffer that is not filled yet.
     #[cfg(any(feature = "tokio-io", feature = "hyper"))]
     pub(super) fn poll_receive(
         &self,
         task: &mut Context<'_>,
-        buffer: &mut [std::mem::MaybeUninit<u8>],
-    ) -> Poll<io::Result<usize>> {
-        self.poll(Side::Read, task, |io| {
-            let ((received, _), _) = rustix::net::recv(io, &mut *buffer, RecvFlags::empty())?;
-            Ok(Done::part::<T>(received.len(), buffer.len()))
-        })
+        buffer: &mut impl crate::sys::read_buf::Unfilled,
+    ) -> Poll<io::Result<()>> {
+        let received = self.poll(Side::Read, task, |io| {
+            let (count, room) = crate::sys::read_buf::recv(io, buffer)?;
+            Ok(Done::part::<T>(count, room))
+        });
+        received.map_ok(|_| ())
     }
 
     pub(super) fn poll_read_vectored(

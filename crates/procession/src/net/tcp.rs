@@ -61,8 +61,8 @@ impl TcpListener {
     /// is one. If the program closes a socket of this scheduler, the wait ends at once. If a
     /// descriptor becomes free elsewhere, the wait ends at most 20 ms later. No descriptor is kept
     /// in reserve.
-    /// [`DescriptorSnapshot::accepts_put_off`](crate::DescriptorSnapshot::accepts_put_off) counts
-    /// these waits.
+    /// [`DescriptorSnapshot::accepts_put_off`](crate::observe::snapshot::DescriptorSnapshot::accepts_put_off)
+    /// counts these waits.
     ///
     /// # Errors
     /// Returns the system's error of the listener. If a connection is gone before it is accepted,

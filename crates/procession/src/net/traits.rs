@@ -1,8 +1,4 @@
 //! The I/O traits of other crates for streams.
-//!
-//! ## Invariants
-//! - `[initialised]` [`Io::poll_receive`](super::io::Io) has written all the bytes that it reports
-//!   as received.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::pin::Pin;
@@ -74,14 +70,7 @@ macro_rules! tokio_io {
                 task: &mut Context<'_>,
                 buffer: &mut tokio::io::ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
-                // SAFETY: [initialised] `poll_receive` only writes, so no initialised byte becomes
-                // uninitialised.
-                let unfilled = unsafe { buffer.unfilled_mut() };
-                self.io().poll_receive(task, unfilled).map_ok(|count| {
-                    // SAFETY: [initialised] the first `count` bytes were received.
-                    unsafe { buffer.assume_init(count) };
-                    buffer.advance(count);
-                })
+                self.io().poll_receive(task, buffer)
             }
         }
 
@@ -130,13 +119,7 @@ macro_rules! hyper_rt {
                 task: &mut Context<'_>,
                 mut buffer: hyper::rt::ReadBufCursor<'_>,
             ) -> Poll<io::Result<()>> {
-                // SAFETY: [initialised] `poll_receive` only writes, so no initialised byte becomes
-                // uninitialised.
-                let unfilled = unsafe { buffer.as_mut() };
-                self.io().poll_receive(task, unfilled).map_ok(|count| {
-                    // SAFETY: [initialised] the first `count` bytes were received.
-                    unsafe { buffer.advance(count) };
-                })
+                self.io().poll_receive(task, &mut buffer)
             }
         }
 

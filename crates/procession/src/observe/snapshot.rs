@@ -287,8 +287,8 @@ fn descriptors(shared: &Shared) -> DescriptorSnapshot {
 
 fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {
     let now = shared.world.now();
-    let mut ages = shared.ages.lock().expect("nothing that can panic runs under this lock");
-    ages.resize(shared.threads_max(), (0, 0));
+    let mut ages = shared.ages.lock();
+    ages.resize(shared.max_threads(), (0, 0));
     let seats = shared.all_seats().zip(ages.iter_mut());
     seats
         .map(|(seat, age)| {

@@ -95,7 +95,7 @@ fn refused<F: Future>(error: SubmitError<Box<Prepared<F>>>) -> SubmitError<F> {
 /// A pool of async processes that run futures, at most as many at once as its capacity.
 ///
 /// It behaves like a [`Pool`](super::Pool), except that its methods are awaited instead of blocking
-/// the thread. A plain thread can call them through [`Wait`](crate::Wait), or in
+/// the thread. A plain thread can call them through [`Wait`](crate::coroutine::Wait), or in
 /// [`Scheduler::block_on`].
 ///
 /// The workers are processes of one scheduler, started as jobs need them. An idle worker has no
@@ -140,7 +140,7 @@ impl Builder {
     /// belongs to. Any other caller gets the default scheduler.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`]: a value is out of its range.
+    /// [`PoolError::OutOfRange`]: a value is out of its range.
     pub fn build_async(self) -> Result<AsyncPool, PoolError> {
         self.build_async_in(Arc::clone(&crate::scheduler::owner::here()))
     }

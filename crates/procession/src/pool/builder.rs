@@ -9,6 +9,7 @@ use super::hooks::Hooks;
 use super::state::picture::Limits;
 use crate::scheduler::seat_id::NEVER;
 use crate::sys::nanoseconds;
+use crate::util::out_of_range::OutOfRange;
 
 /// The default capacity. Other runtimes allow as many blocking threads.
 const CAPACITY_DEFAULT: usize = 512;
@@ -194,8 +195,5 @@ pub(super) fn keep_alive_nanoseconds(idle: Duration) -> u64 {
 }
 
 pub(super) fn check_capacity(capacity: usize) -> Result<(), PoolError> {
-    if capacity == 0 {
-        return Err(PoolError::Invalid(String::from("capacity is 0, but must be at least 1")));
-    }
-    Ok(())
+    Ok(OutOfRange::check("capacity", capacity, 1, usize::MAX)?)
 }

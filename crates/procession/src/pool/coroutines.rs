@@ -38,9 +38,7 @@ where
     R: Fn(J) -> Settled + Clone + Send + Sync + 'static,
 {
     if shared.stacks.is_none() {
-        let text =
-            format!("scheduler {:?} was built without Builder::enable_coroutines", shared.name);
-        return Err(PoolError::Invalid(text));
+        return Err(PoolError::NoCoroutines { scheduler: shared.name.clone() });
     }
     Ok(Processes::parking(builder, shared, move |options, worker, shared| {
         start(options, worker, shared, run.clone())
@@ -131,7 +129,7 @@ fn refused<F, T>(error: SubmitError<Box<Closure<F, T>>>) -> SubmitError<F> {
 /// ```
 /// use std::time::Duration;
 /// use procession::pool::Pool;
-/// use procession::{Scheduler, co};
+/// use procession::{Scheduler, coroutine};
 ///
 /// // SAFETY: no coroutine holds a thread-local pointer scoped to a frame across a suspension.
 /// let scheduler = unsafe { Scheduler::builder().enable_coroutines() }.build()?;
@@ -140,7 +138,7 @@ fn refused<F, T>(error: SubmitError<Box<Closure<F, T>>>) -> SubmitError<F> {
 ///     let mut handles = Vec::new();
 ///     for n in 1..=1000 {
 ///         let job = move || {
-///             co::sleep(Duration::from_micros(10));
+///             coroutine::sleep(Duration::from_micros(10));
 ///             n
 ///         };
 ///         handles.push(pool.submit(job).await?);

@@ -5,13 +5,16 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use crate::util::exclusive::Exclusive;
+use crate::util::out_of_range::OutOfRange;
+
 /// A job that was not taken, and why.
 ///
 /// It holds what was to be run: the closure, the future, or the argument of a function pool.
 /// [`into_inner`](Self::into_inner) returns it.
 pub struct SubmitError<F> {
-    pub(super) content: F,
-    pub(super) kind: SubmitErrorKind,
+    content: Exclusive<F>,
+    kind: SubmitErrorKind,
 }
 
 #[derive(Debug)]
@@ -25,14 +28,22 @@ pub(super) enum SubmitErrorKind {
 }
 
 impl<F> SubmitError<F> {
+    pub(super) fn new(content: F, kind: SubmitErrorKind) -> Self {
+        Self { content: Exclusive::new(content), kind }
+    }
+
     /// Takes a refused job apart again, into what the caller gave.
     pub(super) fn of<C>(refused: SubmitError<C>, take_apart: impl FnOnce(C) -> F) -> Self {
-        Self { content: take_apart(refused.content), kind: refused.kind }
+        Self::new(take_apart(refused.content.into_inner()), refused.kind)
+    }
+
+    pub(super) fn into_parts(self) -> (F, SubmitErrorKind) {
+        (self.content.into_inner(), self.kind)
     }
 
     /// Returns what was refused.
     pub fn into_inner(self) -> F {
-        self.content
+        self.content.into_inner()
     }
 
     /// Returns `true` if the pool was full and the call did not wait: by its own choice, or because
@@ -130,12 +141,20 @@ impl fmt::Display for JobError {
 
 impl Error for JobError {}
 
-/// Why a pool could not be built or changed.
+/// The error of building or changing a pool.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// A value is out of its range. The text names both.
-    Invalid(String),
+    /// A setting is too small or too large.
+    OutOfRange(OutOfRange),
+    /// The name contains a NUL.
+    Name(String),
+    /// The pool runs its jobs on coroutines, and its scheduler was built without
+    /// [`Builder::enable_coroutines`](crate::Builder::enable_coroutines).
+    NoCoroutines {
+        /// The name of the scheduler.
+        scheduler: String,
+    },
     /// The system refused one of the workers that start with the pool.
     Worker(io::Error),
     /// The pool is open, or not all of its jobs and workers have ended.
@@ -145,7 +164,15 @@ pub enum PoolError {
 impl fmt::Display for PoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Invalid(text) => write!(f, "cannot build or resize the pool: {text}"),
+            Self::OutOfRange(error) => write!(f, "cannot build or resize the pool: {error}"),
+            Self::Name(name) => {
+                write!(f, "cannot build the pool: name is {name:?}, but must not contain a NUL")
+            }
+            Self::NoCoroutines { scheduler } => write!(
+                f,
+                "cannot build the pool: scheduler {scheduler:?} was built without \
+                 Builder::enable_coroutines"
+            ),
             Self::Worker(_) => {
                 f.write_str("cannot build the pool: one of its first workers could not be started")
             }
@@ -162,6 +189,12 @@ impl Error for PoolError {
             Self::Worker(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+impl From<OutOfRange> for PoolError {
+    fn from(error: OutOfRange) -> Self {
+        Self::OutOfRange(error)
     }
 }
 

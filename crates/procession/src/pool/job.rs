@@ -48,7 +48,7 @@ impl<T> ResultCell<T> {
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Stage<T>) -> R) -> R {
-        change(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+        change(&mut self.0.lock())
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -196,7 +196,7 @@ where
     }
 
     pub(super) fn take(&self) -> Option<F> {
-        self.closure.lock().expect("nothing that can panic runs under this lock").take()
+        self.closure.lock().take()
     }
 }
 

@@ -11,8 +11,8 @@ use super::builder::{check_capacity, keep_alive_nanoseconds};
 use super::engine::Inner;
 use super::error::{PoolError, WaitError};
 use super::state::outcome::Quiescence;
-use crate::Waiting;
 use crate::process::unwind::{drop_guarded, guarded};
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 
 impl<J> Inner<J> {

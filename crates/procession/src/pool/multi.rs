@@ -18,6 +18,7 @@ use super::job_handle::JobHandle;
 use super::operations::Pooling;
 use super::stats::PoolStats;
 use super::thread_pool::Pool;
+use crate::util::out_of_range::OutOfRange;
 
 /// The most members. Each of them is asked for its load to find the least loaded one.
 const MEMBERS_MAX: usize = 1024;
@@ -75,7 +76,7 @@ impl Builder {
     /// Builds `count` such pools of threads, 1 to 1024, as one.
     ///
     /// # Errors
-    /// Like [`build`](Self::build). Also [`PoolError::Invalid`], if `count` is out of its range.
+    /// Like [`build`](Self::build). Also [`PoolError::OutOfRange`], if `count` is out of its range.
     pub fn build_multi(self, count: usize, balance: Balance) -> Result<MultiPool, PoolError> {
         self.build_multi_of(count, balance, Self::build)
     }
@@ -95,18 +96,14 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// The error of `build`. Also [`PoolError::Invalid`], if `count` is out of its range.
+    /// The error of `build`. Also [`PoolError::OutOfRange`], if `count` is out of its range.
     pub fn build_multi_of<P>(
         self,
         count: usize,
         balance: Balance,
         mut build: impl FnMut(Self) -> Result<P, PoolError>,
     ) -> Result<MultiPool<P>, PoolError> {
-        if !(1..=MEMBERS_MAX).contains(&count) {
-            let text =
-                format!("the number of pools is {count}, but must be from 1 to {MEMBERS_MAX}");
-            return Err(PoolError::Invalid(text));
-        }
+        OutOfRange::check("count", count, 1, MEMBERS_MAX)?;
         let members = (0..count).map(|_| build(self.clone())).collect::<Result<_, _>>()?;
         Ok(MultiPool {
             members,
@@ -157,7 +154,7 @@ impl<P: Pooling> MultiPool<P> {
     /// Changes the capacity of each member.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`]: the capacity is 0.
+    /// [`PoolError::OutOfRange`]: the capacity is 0.
     pub fn resize_each(&self, capacity: usize) -> Result<(), PoolError> {
         self.members.iter().try_for_each(|member| member.inner().resize(capacity).map(drop))
     }

@@ -49,7 +49,7 @@ impl<T> Shard<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tier<T>> {
-        self.0.lock().expect("nothing that can panic runs under this lock")
+        self.0.lock()
     }
 }
 
@@ -257,7 +257,7 @@ impl<T: Send + 'static> ObjectPool<T> {
 
     /// Drops the objects that were not used for long enough, and returns how many there were. A
     /// pool in use does this on its own. For a pool that may be unused, call it from a timer such
-    /// as [`run_every`](crate::run_every).
+    /// as [`run_every`](crate::time::run_every).
     pub fn expire(&self) -> usize {
         let pool = &*self.0;
         let now = world().now();

@@ -60,10 +60,7 @@ fn make<J: Send + 'static>(
 ) -> Result<Arc<Inner<J>>, PoolError> {
     check_capacity(builder.limits.capacity)?;
     if builder.name.contains('\0') {
-        return Err(PoolError::Invalid(format!(
-            "name is {:?}, but must not contain a NUL",
-            builder.name
-        )));
+        return Err(PoolError::Name(builder.name.clone()));
     }
     let limits =
         Limits { rests: engine.rests(), threads: engine.scheduler().is_none(), ..builder.limits };
@@ -127,7 +124,7 @@ macro_rules! operations {
             /// once, and surplus busy ones after their job.
             ///
             /// # Errors
-            /// [`PoolError::Invalid`](crate::pool::PoolError::Invalid): the capacity is 0.
+            /// [`PoolError::OutOfRange`](crate::pool::PoolError::OutOfRange): the capacity is 0.
             pub fn resize(&self, capacity: usize) -> Result<usize, $crate::pool::error::PoolError> {
                 self.0.inner().resize(capacity)
             }
@@ -287,7 +284,7 @@ impl<'a, P: Pooling> Permit<'a, P> {
     fn of(pool: &'a P, placed: Result<u64, SubmitErrorKind>) -> Result<Self, SubmitError<()>> {
         match placed {
             Ok(generation) => Ok(Self { pool, generation: Some(generation) }),
-            Err(kind) => Err(SubmitError { content: (), kind }),
+            Err(kind) => Err(SubmitError::new((), kind)),
         }
     }
 

@@ -130,7 +130,7 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
         if let Err(refused) = self.options().try_spawn(run) {
             // Runs the hooks on this thread instead. The future waits for nothing, so one poll
             // suffices.
-            let mut run = pin!(refused.refused);
+            let mut run = pin!(refused.into_inner());
             let _ = run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
         }
     }

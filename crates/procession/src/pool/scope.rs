@@ -29,8 +29,8 @@ use super::operations::Pooling;
 use super::state::outcome::Ended;
 use super::submit::FullPolicy;
 use super::thread_pool::{Job, Pool, Scoped};
-use crate::Waiting;
 use crate::process::async_body::Settle;
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 
 /// The number of jobs of a scope that have not ended, and the waker of the thread that waits for
@@ -39,7 +39,7 @@ struct Latch(Mutex<(usize, Option<Waker>)>);
 
 impl Latch {
     fn change<R>(&self, change: impl FnOnce(&mut (usize, Option<Waker>)) -> R) -> R {
-        change(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+        change(&mut self.0.lock())
     }
 
     fn guard(self: &Arc<Self>) -> Guard {

@@ -12,7 +12,7 @@ use super::engine::Inner;
 use super::error::{SubmitError, SubmitErrorKind};
 use super::state::busy::Busy;
 use super::state::outcome::{Admission, EnterError, Verdict};
-use crate::Waiting;
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::sync::wait_list::{Another, Place};
 use crate::time;
@@ -46,7 +46,7 @@ impl From<EnterError> for SubmitErrorKind {
 }
 
 fn submit_error<C>((content, error): (C, EnterError)) -> SubmitError<C> {
-    SubmitError { content, kind: error.into() }
+    SubmitError::new(content, error.into())
 }
 
 impl<J> Inner<J> {
@@ -92,16 +92,16 @@ impl<J: Send + 'static> Inner<J> {
         policy: FullPolicy,
         mut make: impl FnMut(C) -> J,
     ) -> Result<u64, SubmitError<C>> {
-        let entered = match self.enter(content, &mut make) {
-            Err(SubmitError { content, kind: SubmitErrorKind::Full }) => match policy {
-                FullPolicy::Refuse => Err(SubmitError { content, kind: SubmitErrorKind::Full }),
+        let entered = match self.enter(content, &mut make).map_err(SubmitError::into_parts) {
+            Err((content, SubmitErrorKind::Full)) => match policy {
+                FullPolicy::Refuse => Err(SubmitError::new(content, SubmitErrorKind::Full)),
                 FullPolicy::Wait(timeout) => {
                     let mut place = self.place(timeout.is_some());
                     match block(timeout, |task| place.poll_place(task))
                         .unwrap_or(Err(SubmitErrorKind::TimedOut))
                     {
                         Ok(generation) => self.enter_reserved(generation, content, make),
-                        Err(kind) => Err(SubmitError { content, kind }),
+                        Err(kind) => Err(SubmitError::new(content, kind)),
                     }
                 }
                 FullPolicy::RunHere => match self.core.begin_inline() {
@@ -110,10 +110,10 @@ impl<J: Send + 'static> Inner<J> {
                         self.run_inline(ticket, job);
                         Ok(ticket)
                     }
-                    None => Err(SubmitError { content, kind: SubmitErrorKind::Closed }),
+                    None => Err(SubmitError::new(content, SubmitErrorKind::Closed)),
                 },
             },
-            entered => entered,
+            entered => entered.map_err(|(content, kind)| SubmitError::new(content, kind)),
         };
         self.count_if_refused(&entered);
         entered
@@ -154,7 +154,7 @@ impl<J: Send + 'static> Inner<J> {
         drop(place);
         let entered = entered.map_err(|kind| {
             let content = content.take().expect("a job that was not taken is still here");
-            SubmitError { content, kind }
+            SubmitError::new(content, kind)
         });
         self.count_if_refused(&entered);
         entered

@@ -2,6 +2,8 @@
 //! `process/slot.rs`.
 
 use std::any::Any;
+use std::marker::PhantomData;
+use std::panic::Location;
 use std::ptr::NonNull;
 use std::task::Waker;
 use std::{mem, ptr};
@@ -12,13 +14,28 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::process::body::Body;
 use crate::process::pin::{recycle, unpin};
 use crate::process::refcount::Unpinned;
-use crate::process::slot::{Birth, HAS_BOUNDED, OWN, Pin, Ready, Slot};
+use crate::process::slot::{Extra, HAS_BOUNDED, OWN, Parent, Pin, Ready, Slot};
 use crate::process::state::Seen;
+use crate::process::typed::{TypedKind, TypedPin};
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::process::waker;
+use crate::variance::Typed;
+
+/// What a new process puts into its slot.
+pub(crate) struct Birth<M> {
+    pub(crate) kind: TypedKind<M>,
+    pub(crate) location: &'static Location<'static>,
+    /// Of the same scheduler.
+    pub(crate) parent: Option<Parent>,
+    pub(crate) extra: Option<Box<Extra>>,
+}
 
 /// Puts a process into a free slot. `others` is how many pins it will need besides its own.
-pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth, others: u32) -> Newborn {
+pub(crate) fn occupy<M: Send + 'static>(
+    slot: NonNull<Slot>,
+    birth: Birth<M>,
+    others: u32,
+) -> Newborn<M> {
     // SAFETY: [type-stable]
     let fields = unsafe { slot.as_ref() };
     fields.state.renew();
@@ -39,32 +56,33 @@ pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth, others: u32) -> Newborn 
     // SAFETY: [free]
     fields.parent.with_mut(|parent| unsafe { *parent = birth.parent });
     // SAFETY: [free]
-    fields.kind.with_mut(|kind| unsafe { *kind = birth.kind });
+    fields.kind.with_mut(|kind| unsafe { *kind = birth.kind.erased() });
     // SAFETY: [free]
     fields.location.with_mut(|location| unsafe { *location = birth.location });
     // Relaxed: published with the pin.
     fields.extra.store(birth.extra.map_or(ptr::null_mut(), Box::into_raw), Relaxed);
     let pins = OWN + others;
     fields.pins.occupy(pins);
-    Newborn { slot, pins }
+    Newborn { slot, pins, message: PhantomData }
 }
 
 /// A new process, which is not queued yet, with all of its pins: counted at once, they cost one
 /// store.
-pub(crate) struct Newborn {
+pub(crate) struct Newborn<M> {
     slot: NonNull<Slot>,
     pins: u32,
+    message: Typed<M>,
 }
 
-impl Newborn {
+impl<M: Send + 'static> Newborn<M> {
     /// One of its pins, beside its own.
     #[inline]
-    pub(crate) fn pin(&mut self) -> Pin {
+    pub(crate) fn pin(&mut self) -> TypedPin<M> {
         if self.pins == OWN {
-            return Pin::again(self);
+            return TypedPin::of_newborn(Pin::again(self));
         }
         self.pins -= 1;
-        Pin(self.slot)
+        TypedPin::of_newborn(Pin(self.slot))
     }
 
     /// Completes a process that has no body and will have no handle.
@@ -74,20 +92,21 @@ impl Newborn {
         self.state.complete()
     }
 
-    /// Gives it its body, and its own pins to itself and its handle.
+    /// Gives it its body, and its own pins to itself and its handle. Returns its one queue entry,
+    /// too.
     #[inline]
-    pub(crate) fn install(self, body: Box<dyn Body>) -> HandleShare {
+    pub(crate) fn install(self, body: Box<dyn Body>) -> (HandleShare, Ready) {
         let newborn = mem::ManuallyDrop::new(self);
         if newborn.pins > OWN {
             unpin(newborn.slot, newborn.pins - OWN);
         }
         // SAFETY: [running] the process was never queued, so nobody runs it.
         unsafe { newborn.with_body(|field| *field = Some(body)) };
-        HandleShare(newborn.slot)
+        (HandleShare(newborn.slot), Ready(newborn.slot))
     }
 }
 
-impl std::ops::Deref for Newborn {
+impl<M> std::ops::Deref for Newborn<M> {
     type Target = Slot;
 
     #[inline]
@@ -97,7 +116,7 @@ impl std::ops::Deref for Newborn {
     }
 }
 
-impl Drop for Newborn {
+impl<M> Drop for Newborn<M> {
     fn drop(&mut self) {
         drop_life_pin(self.slot, self.pins);
     }

@@ -17,7 +17,7 @@ use std::str::FromStr;
 /// let pid: Pid = "p1.42.7".parse()?;
 /// assert_eq!(pid.to_string(), "p1.42.7");
 /// assert!("p1.42".parse::<Pid>().is_err());
-/// # Ok::<(), procession::ParsePidError>(())
+/// # Ok::<(), procession::process::ParsePidError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pid {
@@ -29,9 +29,11 @@ pub struct Pid {
 }
 
 impl Pid {
-    /// Of nobody, and never of anybody.
-    pub(crate) const NOBODY: Self =
-        Self { node: 0, scheduler: 0, slot: 0, generation: NonZeroU32::MIN };
+    /// The PID that no process ever has. A refused spawn returns a handle or an address with it.
+    ///
+    /// A send to it fails as one to an ended process does, and a monitor of it is answered at once
+    /// by [`Exit::NoProcess`](crate::Exit::NoProcess).
+    pub const NOBODY: Self = Self { node: 0, scheduler: 0, slot: 0, generation: NonZeroU32::MIN };
 
     pub(crate) fn local(scheduler: u32, slot: u32, generation: u32) -> Self {
         let generation = NonZeroU32::new(generation).expect("[generation] generations start at 1");

@@ -246,9 +246,8 @@ mod models {
                         return false;
                     }
                     // SAFETY: [pinned], which the model is about.
-                    slot.1.with(|process| {
-                        assert_eq!(unsafe { *process }, 1, "the message reached a stranger")
-                    });
+                    let found = slot.1.with(|process| unsafe { *process });
+                    assert_eq!(found, 1, "the message reached a stranger");
                     slot.0.unpin(1) == Unpinned::Free
                 })
             };

@@ -45,6 +45,7 @@ use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use procession_sync::atomic::{AtomicPtr, AtomicU16, AtomicU32};
 use procession_sync::cell::UnsafeCell;
 
+use crate::Pid;
 use crate::machine::value::Value;
 use crate::mailbox::bounded::{Bounded, MailboxSnapshot, WhenFull};
 use crate::process::body::{Body, System};
@@ -52,12 +53,12 @@ use crate::process::join_waker::Waiter;
 use crate::process::refcount::Pins;
 use crate::process::state::State;
 use crate::process::table::Free;
+use crate::process::wait_reason::Waiting;
 use crate::relations::entries::Relations;
 use crate::relations::on_exit::Ties;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::util::prefetch::prefetch;
-use crate::{Pid, Waiting};
 
 /// What the runtime knows of a process's types.
 pub(crate) struct Kind {
@@ -196,15 +197,6 @@ pub(crate) struct Slot {
 unsafe impl Send for Slot {}
 // SAFETY: as above.
 unsafe impl Sync for Slot {}
-
-/// What a new process puts into its slot.
-pub(crate) struct Birth {
-    pub(crate) kind: &'static Kind,
-    pub(crate) location: &'static Location<'static>,
-    /// Of the same scheduler.
-    pub(crate) parent: Option<Parent>,
-    pub(crate) extra: Option<Box<Extra>>,
-}
 
 impl Slot {
     pub(crate) fn new(shared: NonNull<Shared>, index: u32) -> Self {

@@ -59,7 +59,7 @@ impl Table {
     }
 
     fn free<R>(&self, change: impl FnOnce(&mut Free) -> R) -> R {
-        change(&mut self.free.lock().expect("nothing that can panic runs under this lock"))
+        change(&mut self.free.lock())
     }
 
     /// Takes at most `count` slots out of the free list, making new ones if there are none and the

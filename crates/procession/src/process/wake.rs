@@ -27,11 +27,12 @@ fn bring(slot: &Slot, event: impl FnOnce(&State) -> Wake) {
     // Before it is seen to be ready: the clock would move on while nobody could run it.
     let _stopped = slot.shared().stop_clock();
     if event(&slot.state) == Wake::Enqueue {
-        // SAFETY: the event made it ACTIVE.
         #[expect(
             unsafe_code,
             reason = "the right to queue a process is what the state protocol hands out"
         )]
-        current::enqueue(unsafe { Ready::new(slot) }, Origin::Woken);
+        // SAFETY: the event made it ACTIVE.
+        let ready = unsafe { Ready::new(slot) };
+        current::enqueue(ready, Origin::Woken);
     }
 }

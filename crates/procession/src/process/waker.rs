@@ -7,11 +7,12 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::Waiting;
 use crate::process::slot::{Pin, Slot};
 use crate::process::unwind::drop_each;
+use crate::process::wait_reason::Waiting;
 use crate::process::wake::wake;
 use crate::scheduler::shared::Shared;
+use crate::time::action::TimerWaker;
 
 /// ## Invariants
 /// - `[waker data]` the data of a waker with this table is a slot with a pin that belongs to the
@@ -92,8 +93,18 @@ pub(crate) unsafe fn another_for(shared: &Shared, waker: &Waker) -> Waker {
     waker.clone()
 }
 
+/// Another of this waker, for a timer of `shared`. It saves two read-modify-writes if the waker is
+/// that of a process of `shared`.
+#[inline]
+pub(crate) fn for_timer(shared: &Shared, waker: &Waker) -> TimerWaker {
+    // SAFETY: [unpinned waker] only a timer wakes it, and the timers of a scheduler fire while the
+    // scheduler is there.
+    TimerWaker::from(unsafe { another_for(shared, waker) })
+}
+
 /// The slot that this waker wakes whoever is in, if it does nothing else.
-pub(crate) fn slot_of(waker: &Waker) -> Option<*const Slot> {
+pub(crate) fn slot_of(waker: &TimerWaker) -> Option<*const Slot> {
+    let waker = waker.as_waker();
     let is_slot = is_of_process(waker) || std::ptr::eq(waker.vtable(), &UNPINNED);
     is_slot.then(|| waker.data().cast())
 }

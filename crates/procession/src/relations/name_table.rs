@@ -14,7 +14,7 @@ pub(crate) struct Names(Mutex<BTreeMap<Arc<str>, Pid>>);
 
 impl Names {
     pub(crate) fn with<R>(&self, access: impl FnOnce(&mut BTreeMap<Arc<str>, Pid>) -> R) -> R {
-        access(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+        access(&mut self.0.lock())
     }
 
     pub(crate) fn whereis(&self, name: &str) -> Option<Pid> {

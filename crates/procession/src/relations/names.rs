@@ -6,17 +6,19 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::mailbox::address::{Address, SendError};
+use crate::Pid;
+use crate::mailbox::address::Address;
 use crate::mailbox::call::CallError;
 use crate::mailbox::reply::Reply;
+use crate::mailbox::send_error::SendError;
 use crate::process::slot::Slot;
+use crate::relations::links;
 use crate::relations::name_table::Names;
 use crate::relations::on_exit::Left;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::reach::find;
 use crate::scheduler::shared::Shared;
 use crate::variance::Typed;
-use crate::{Pid, relations};
 
 impl Names {
     /// Both entries are made under this lock, and `unregister` takes both out under it: so neither
@@ -28,7 +30,7 @@ impl Names {
                 return Err(RegisterError::Taken { name, owner });
             }
             names.insert(Arc::clone(&name), pid);
-            let refused = match relations::name(slot, &name) {
+            let refused = match links::name(slot, &name) {
                 Some(Left::There) => return Ok(()),
                 Some(Left::TooLate) => RegisterError::Ended { name: Arc::clone(&name), pid },
                 None => RegisterError::HasName { name: Arc::clone(&name), pid },
@@ -47,7 +49,7 @@ impl Names {
             }
             names.remove(name);
             if let Some(slot) = slot {
-                relations::forget_name(slot, name);
+                links::forget_name(slot, name);
             }
             true
         })
@@ -119,9 +121,9 @@ impl Scheduler {
     /// [`RegisterError`]: the name is taken, the process has a name, or it has ended.
     ///
     /// ```
-    /// let scheduler = procession::Scheduler::builder().width(1).callers_drive().build()?;
+    /// let scheduler = procession::Scheduler::builder().worker_threads(1).callers_drive().build()?;
     /// let idle = scheduler.spawn(std::future::pending::<()>());
-    /// let pid = idle.pid().expect("it was taken");
+    /// let pid = idle.pid();
     /// scheduler.register("idle", pid)?;
     /// assert_eq!(scheduler.whereis("idle"), Some(pid));
     /// assert!(scheduler.register("idle", pid).is_err());
@@ -182,13 +184,14 @@ pub fn whereis(name: &str) -> Option<Pid> {
 /// process nor scheduler.
 ///
 /// ```
-/// use procession::{Context, Named, register, start};
+/// use procession::{Context, start};
+/// use procession::relations::{Named, register};
 ///
 /// procession::run(async {
 ///     let echo: Named<u32> = Named::new("echo");
 ///     assert!(echo.send(1).unwrap_err().is_ended(), "nobody has that name");
 ///     for n in [2, 3] {
-///         let mut child = start(|mut cx: Context<u32>| async move { cx.receive().await });
+///         let mut child = start(|mut cx: Context<u32>| async move { cx.recv().await });
 ///         register("echo", child.pid())?;
 ///         echo.send(n)?;
 ///         assert_eq!((&mut child).await, Ok(Some(n)));
@@ -240,7 +243,7 @@ impl<M: Send + 'static> Named<M> {
     /// type, or its mailbox refuses.
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         match self.pid() {
-            Some(pid) => crate::send(pid, message),
+            Some(pid) => crate::mailbox::address::send(pid, message),
             None => Err(SendError::ended(message, Pid::NOBODY)),
         }
     }
@@ -255,9 +258,9 @@ impl<M: Send + 'static> Named<M> {
     pub async fn call<T: Send + 'static>(
         &self,
         message: impl FnOnce(Reply<T>) -> M,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<T, CallError<M>> {
-        self.address().unwrap_or_else(Address::nobody).call(message, patience).await
+        self.address().unwrap_or_else(Address::nobody).call(message, timeout).await
     }
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct Ties<T, const MUTATION: u8 = { mutation::SOUND }>(Mutex<T>);
 impl<T: Default, const MUTATION: u8> Ties<T, MUTATION> {
     /// Looks at the entries or changes them. No user code runs in `access`.
     pub(crate) fn with<R>(&self, access: impl FnOnce(&mut T) -> R) -> R {
-        access(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+        access(&mut self.0.lock())
     }
 
     /// `Enter`, `Mark` and, if need be, `Withdraw`, which says whether the entry was there.

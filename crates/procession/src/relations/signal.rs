@@ -37,7 +37,8 @@ pub struct Down {
     pub exit: Exit,
 }
 
-/// An exit signal that was trapped: of a link, or sent by [`send_exit`](crate::send_exit).
+/// An exit signal that was trapped: of a link, or sent by
+/// [`send_exit`](crate::relations::send_exit).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExitSignal {

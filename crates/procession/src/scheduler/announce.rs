@@ -9,8 +9,8 @@ use crate::scheduler::shared::Shared;
 
 impl Shared {
     /// Changes how many workers may run at once.
-    pub(crate) fn set_width(&self, width: u32) {
-        self.idle.set_width(width);
+    pub(crate) fn set_worker_threads(&self, width: u32) {
+        self.idle.set_worker_threads(width);
         if self.has_queued() {
             self.announce_many(width as usize);
         }

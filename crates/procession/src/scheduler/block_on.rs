@@ -14,6 +14,7 @@ use crate::scheduler::root::{Root, RootHold};
 use crate::scheduler::shared::Shared;
 use crate::scheduler::worker::sit;
 use crate::sys::LentThread;
+use crate::util::exclusive::Exclusive;
 
 /// A caller that waits for the seat: when it goes, it is forgotten.
 struct Caller<'a> {
@@ -80,7 +81,9 @@ fn try_block_thread_on<F: Future>(
 ) -> Result<F::Output, BlockOnError<F>> {
     let section = Section::enter();
     let root = RootHold(Arc::new(Root::new(shared)));
-    let Some(_wait) = section.wait_for(&root.0) else { return Err(BlockOnError(future)) };
+    let Some(_wait) = section.wait_for(&root.0) else {
+        return Err(BlockOnError(Exclusive::new(future)));
+    };
     Ok(block_in_section(shared, future, &root.0))
 }
 

@@ -32,6 +32,7 @@ use crate::scheduler::shutdown::Closing;
 use crate::scheduler::stats::Stats;
 use crate::sys::{Cpus, World};
 use crate::time::timers::Timers;
+use crate::util::out_of_range::OutOfRange;
 use crate::watchdog;
 use crate::watchdog::state::{Observer, Stall, Watchdog, WatchdogOptions};
 
@@ -68,7 +69,7 @@ pub struct Builder {
     pub(crate) test_clock: bool,
     pub(crate) callers_drive: bool,
     pub(crate) shuffled: bool,
-    pub(crate) threads_max: Option<usize>,
+    pub(crate) max_threads: Option<usize>,
     pub(crate) keep_alive: Duration,
     pub(crate) on_thread_start: Option<Hook>,
     pub(crate) on_thread_stop: Option<Hook>,
@@ -78,7 +79,7 @@ pub struct Builder {
     pub(crate) stacks: usize,
     pub(crate) watchdog: bool,
     pub(crate) stall_after: Duration,
-    pub(crate) computing_max: Option<usize>,
+    pub(crate) max_computing: Option<usize>,
     pub(crate) on_stall: Option<Observer>,
     pub(crate) handlers: Vec<(CommandId, Arc<dyn Handler>)>,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
@@ -105,7 +106,7 @@ impl Builder {
 
     /// How many workers run at once, 1 to 1024. Default: the number of CPUs that this program may
     /// use, which honours affinity masks and cgroup quotas.
-    pub fn width(mut self, workers: usize) -> Self {
+    pub fn worker_threads(mut self, workers: usize) -> Self {
         self.width = Some(workers);
         self
     }
@@ -116,15 +117,15 @@ impl Builder {
     /// Those beyond the width are started when steps block ([`blocking`](crate::blocking())) and
     /// work is waiting. Once all threads that there may be are blocked, nothing else runs until one
     /// of them returns; one that returns always goes on.
-    pub fn threads_max(mut self, threads: usize) -> Self {
-        self.threads_max = Some(threads);
+    pub fn max_threads(mut self, threads: usize) -> Self {
+        self.max_threads = Some(threads);
         self
     }
 
     /// How long a thread that has nothing to do is kept if there are more than the width. Those
     /// used last are used first, so the others get old. Default: 10 seconds.
-    pub fn keep_alive(mut self, patience: Duration) -> Self {
-        self.keep_alive = patience;
+    pub fn keep_alive(mut self, timeout: Duration) -> Self {
+        self.keep_alive = timeout;
         self
     }
 
@@ -164,21 +165,22 @@ impl Builder {
     ///
     /// The watchdog notices a stall up to 2.5 ms later, or 5 ms if the value is not a multiple of
     /// 2.5 ms, and later still if the system keeps the watchdog's thread waiting.
-    pub fn stall_after(mut self, patience: Duration) -> Self {
-        self.stall_after = patience;
+    pub fn stall_after(mut self, timeout: Duration) -> Self {
+        self.stall_after = timeout;
         self
     }
 
     /// How many workers whose steps compute, rather than block, may be replaced at once. Each is a
     /// thread more that competes for processors. Default: twice the width.
-    pub fn computing_max(mut self, workers: usize) -> Self {
-        self.computing_max = Some(workers);
+    pub fn max_computing(mut self, workers: usize) -> Self {
+        self.max_computing = Some(workers);
         self
     }
 
     /// Is told of each step that stalls, once, when the watchdog finds it, at most ten times in a
-    /// second; the others are counted ([`StallSnapshot`](crate::StallSnapshot)). Blocking sections
-    /// are no stalls. It runs on the watchdog's thread, so it must not block; a panic ends there.
+    /// second; the others are counted ([`StallSnapshot`](crate::watchdog::state::StallSnapshot)).
+    /// Blocking sections are no stalls. It runs on the watchdog's thread, so it must not block; a
+    /// panic ends there.
     pub fn on_stall(mut self, observer: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
         self.on_stall = Some(Arc::new(observer));
         self
@@ -187,13 +189,13 @@ impl Builder {
     /// How many processes may live at once, 1 to 2^30. Each worker keeps a few free slots back for
     /// itself, at most a sixteenth of the limit and 64, so the limit may be felt that much earlier.
     /// Default: 2^24.
-    pub fn processes(mut self, limit: u32) -> Self {
+    pub fn max_processes(mut self, limit: u32) -> Self {
         self.processes = limit;
         self
     }
 
     /// How many timers may be pending at once on each worker, 1 to 2^30. Default: 2^24.
-    pub fn timers(mut self, limit: u32) -> Self {
+    pub fn max_timers(mut self, limit: u32) -> Self {
         self.timers = limit;
         self
     }
@@ -236,8 +238,9 @@ impl Builder {
     }
 
     /// Allows [coroutines](crate::coroutine): without this,
-    /// [`spawn_coroutine`](crate::spawn_coroutine()) is an error. From then on a stack overflow of
-    /// a coroutine is reported, by a handler for SIGSEGV and SIGBUS that passes on all else.
+    /// [`spawn_coroutine`](crate::coroutine::spawn_coroutine()) is an error. From then on a stack
+    /// overflow of a coroutine is reported, by a handler for SIGSEGV and SIGBUS that passes on all
+    /// else.
     ///
     /// # Safety
     /// All code that runs in coroutines of this scheduler keeps the [residual
@@ -262,7 +265,8 @@ impl Builder {
     /// where it would wait.
     ///
     /// ```
-    /// use procession::{Scheduler, co, spawn_coroutine};
+    /// use procession::{Scheduler, coroutine};
+    /// use procession::coroutine::spawn_coroutine;
     ///
     /// thread_local! {
     ///     static NAMES: Vec<String> = vec!["a name".to_owned()];
@@ -271,13 +275,13 @@ impl Builder {
     /// // SAFETY: what refers to a thread-local is not suspended.
     /// let scheduler = unsafe { Scheduler::builder().enable_coroutines() }.build()?;
     /// scheduler.block_on(async {
-    ///     let looks = spawn_coroutine(|_: co::Context<()>| {
+    ///     let looks = spawn_coroutine(|_: coroutine::Context<()>| {
     ///         // What is lent here stays borrowed while the coroutine waits, so it waits on this thread.
-    ///         co::no_suspend(|| NAMES.with(|names| co::wait(async { names.len() })))
+    ///         coroutine::no_suspend(|| NAMES.with(|names| coroutine::wait(async { names.len() })))
     ///     });
     ///     assert_eq!(looks.expect("they are enabled").await, Ok(1));
     /// });
-    /// # Ok::<(), procession::BuildError>(())
+    /// # Ok::<(), procession::scheduler::BuildError>(())
     /// ```
     #[expect(unsafe_code, reason = "a promise about code that no type can check")]
     pub unsafe fn enable_coroutines(mut self) -> Self {
@@ -296,7 +300,7 @@ impl Builder {
 
     /// How many stacks there may be at once, 1 to 2^30; a coroutine for which there is none waits
     /// before it begins. Default: 2^21.
-    pub fn stacks(mut self, limit: usize) -> Self {
+    pub fn max_stacks(mut self, limit: usize) -> Self {
         self.stacks = limit;
         self
     }
@@ -313,8 +317,8 @@ impl Builder {
     }
 
     /// Carries the messages that processes of this scheduler send by PID to others than its own, to
-    /// those of other nodes too. Default: [`InProcess`](crate::InProcess), which reaches all
-    /// schedulers of this program.
+    /// those of other nodes too. Default: [`InProcess`](crate::mailbox::relay::InProcess), which
+    /// reaches all schedulers of this program.
     ///
     /// An [`Address`](crate::Address) needs no relay: it has the process at hand.
     pub fn relay(mut self, relay: impl Relay) -> Self {
@@ -373,7 +377,8 @@ impl Builder {
 
     /// Looks at every [dead letter](DeadLetter) before it is dropped. It runs on the thread that
     /// finds it, so it must not block; a panic ends there. They are counted whether anybody looks
-    /// or not ([`Snapshot::messages_discarded`](crate::Snapshot::messages_discarded)).
+    /// or not
+    /// ([`Snapshot::messages_discarded`](crate::observe::snapshot::Snapshot::messages_discarded)).
     pub fn on_dead_letter(
         mut self,
         observer: impl Fn(DeadLetter<'_>) + Send + Sync + 'static,
@@ -384,18 +389,11 @@ impl Builder {
 
     /// Builds the scheduler and, unless its callers drive it, starts its first thread. The others
     /// start when there is work for them; if the system refuses one then, the scheduler goes on
-    /// with those it has, and counts it ([`Snapshot`](crate::Snapshot)).
+    /// with those it has, and counts it ([`Snapshot`](crate::observe::snapshot::Snapshot)).
     ///
     /// # Errors
     /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, or tokio with a test clock.
     pub fn build(self) -> Result<Scheduler, BuildError> {
-        let in_range = |name: &str, value: u64, max: u64| {
-            if (1..=max).contains(&value) {
-                Ok(())
-            } else {
-                Err(BuildError::Invalid(format!("{name} is {value}, but must be from 1 to {max}")))
-            }
-        };
         let cpus = self.cpus.as_deref().map(allowed_cpus).transpose()?;
         let width = match (self.width, &cpus) {
             (Some(width), _) => width,
@@ -404,26 +402,18 @@ impl Builder {
                 std::thread::available_parallelism().map_or(1, usize::from).min(WIDTH_MAX)
             }
         };
-        in_range("width", width as u64, WIDTH_MAX as u64)?;
+        OutOfRange::check("worker_threads", width, 1, WIDTH_MAX)?;
         let extra = if self.callers_drive { 0 } else { EXTRA_THREADS_DEFAULT };
-        let threads_max = self.threads_max.unwrap_or(width + extra);
-        if !(width..=THREADS_MAX).contains(&threads_max) {
-            let range = format!("from the width, {width}, to {THREADS_MAX}");
-            return Err(BuildError::Invalid(format!(
-                "threads_max is {threads_max}, but must be {range}"
-            )));
-        }
-        in_range("processes", self.processes.into(), 1 << 30)?;
-        in_range("timers", self.timers.into(), 1 << 30)?;
+        let max_threads = self.max_threads.unwrap_or(width + extra);
+        OutOfRange::check("max_threads", max_threads, width, THREADS_MAX)?;
+        OutOfRange::check("max_processes", self.processes as usize, 1, 1 << 30)?;
+        OutOfRange::check("max_timers", self.timers as usize, 1, 1 << 30)?;
         if self.name.contains('\0') {
-            return Err(BuildError::Invalid(format!(
-                "name is {:?}, but must not contain a NUL",
-                self.name
-            )));
+            return Err(BuildError::Name(self.name));
         }
-        in_range("stacks", self.stacks as u64, 1 << 30)?;
+        OutOfRange::check("max_stacks", self.stacks, 1, 1 << 30)?;
         let stacks = self.coroutines.then(|| Stacks::builder().limit(self.stacks).build());
-        let stacks = stacks.transpose().map_err(|error| BuildError::Invalid(error.to_string()))?;
+        let stacks = stacks.transpose().map_err(|error| BuildError::Stacks(error.into()))?;
         let handlers = Registry::new(self.handlers)?;
         #[cfg(feature = "tokio")]
         let bridge = crate::bridge::runtime::open(self.tokio, &self.name, self.test_clock)?;
@@ -448,9 +438,9 @@ impl Builder {
             table: Table::new(self.processes, width as u32),
             global: Global::new(),
             overflow: Global::new(),
-            idle: Idle::new(threads_max as u32, width as u32, self.callers_drive),
+            idle: Idle::new(max_threads as u32, width as u32, self.callers_drive),
             seats,
-            extra_seats: (width..threads_max).map(|_| OnceLock::new()).collect(),
+            extra_seats: (width..max_threads).map(|_| OnceLock::new()).collect(),
             timers_max: self.timers,
             strides: (1..=width as u32).filter(|&stride| coprime(stride, width as u32)).collect(),
             outside: Timers::new(self.timers),
@@ -493,9 +483,9 @@ impl Builder {
                 cpus,
             },
             watchdog: Watchdog::new(WatchdogOptions {
-                is_on: self.watchdog && !self.test_clock && threads_max > 1,
+                is_on: self.watchdog && !self.test_clock && max_threads > 1,
                 stall_after: watchdog::stall_after(self.stall_after),
-                computing_max: self.computing_max.unwrap_or(2 * width),
+                max_computing: self.max_computing.unwrap_or(2 * width),
                 on_stall: self.on_stall,
             }),
             blocking_sections: AtomicU64::new(0),
@@ -515,18 +505,12 @@ fn coprime(a: u32, b: u32) -> bool {
 }
 
 fn allowed_cpus(numbers: &[usize]) -> Result<Cpus, BuildError> {
-    if let Some(number) = numbers.iter().find(|&&number| number >= Cpus::LIMIT) {
-        let text =
-            format!("cpus has {number}, but a processor's number must be below {}", Cpus::LIMIT);
-        return Err(BuildError::Invalid(text));
+    if let Some(&number) = numbers.iter().find(|&&number| number >= Cpus::LIMIT) {
+        OutOfRange::check("cpus", number, 0, Cpus::LIMIT - 1)?;
     }
     match Cpus::allowed_of(numbers) {
         Ok(Some(cpus)) => Ok(cpus),
-        Ok(None) => Err(BuildError::Invalid(format!(
-            "cpus is {numbers:?}, and this program may use none of them"
-        ))),
-        Err(error) => Err(BuildError::Invalid(format!(
-            "cpus is {numbers:?}, and the system does not say which may be used: {error}"
-        ))),
+        Ok(None) => Err(BuildError::NoCpu(numbers.to_vec())),
+        Err(error) => Err(BuildError::Cpus(error)),
     }
 }

@@ -58,18 +58,14 @@ impl Shared {
 
     /// A caller waits without a seat, and wants to know when it is free.
     pub(crate) fn wait_for_seat(&self, number: u64, caller: &Waker) {
-        let mut callers = self.callers.lock().expect("nothing that can panic runs under this lock");
+        let mut callers = self.callers.lock();
         // The waker is that of a root, and no code of the user's.
         callers.entry(number).or_insert_with(|| caller.clone());
     }
 
     /// A caller does not wait for the seat any more.
     pub(crate) fn forget_caller(&self, number: u64) {
-        let left = self
-            .callers
-            .lock()
-            .expect("nothing that can panic runs under this lock")
-            .remove(&number);
+        let left = self.callers.lock().remove(&number);
         drop(left);
     }
 
@@ -83,16 +79,14 @@ impl Shared {
     }
 
     pub(crate) fn unpark_idle_watchers(&self) {
-        let watchers =
-            self.idle_watchers.lock().expect("nothing that can panic runs under this lock");
+        let watchers = self.idle_watchers.lock();
         watchers.iter().for_each(|watcher| watcher.unpark());
     }
 
     pub(crate) fn run_until_idle(self: &Arc<Self>) {
         self.idle_waits.fetch_add(1, Relaxed);
         let watcher = Arc::new(Parker::default());
-        let watchers =
-            || self.idle_watchers.lock().expect("nothing that can panic runs under this lock");
+        let watchers = || self.idle_watchers.lock();
         watchers().push(Arc::clone(&watcher));
         // If somebody else drives, or threads do, this waits until they are idle, or until the seat
         // is free.

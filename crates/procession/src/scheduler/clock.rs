@@ -6,12 +6,13 @@ use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use procession_sync::atomic::fence;
 
 use crate::process::slot::prefetch_slot;
-use crate::process::waker;
+use crate::process::waker::slot_of;
 use crate::scheduler::current;
 use crate::scheduler::driver::{Kept, Owed};
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::time::action::Action;
+use crate::time::action::TimerWaker;
 use crate::time::timers::Timers;
 
 impl Shared {
@@ -45,7 +46,7 @@ impl Shared {
 
     /// A sleep found no timer left: it is woken when there may be one. The caller tries once more.
     pub(crate) fn wait_for_timer(&self, waker: Waker) {
-        self.timer_waiters.lock().expect("nothing that can panic runs under this lock").push(waker);
+        self.timer_waiters.lock().push(waker);
         // Relaxed, as all uses: ordered by the fence (`time/timers.rs`, *Room*).
         self.has_timer_waiters.store(true, Relaxed);
         fence(SeqCst);
@@ -62,9 +63,7 @@ impl Shared {
     #[cold]
     fn wake_timer_waiters(&self) {
         self.has_timer_waiters.store(false, Relaxed);
-        let waiters = std::mem::take(
-            &mut *self.timer_waiters.lock().expect("nothing that can panic runs under this lock"),
-        );
+        let waiters = std::mem::take(&mut *self.timer_waiters.lock());
         for waiter in waiters {
             drop(crate::process::unwind::guarded(|| waiter.wake()));
         }
@@ -172,7 +171,7 @@ const AHEAD: usize = 8;
 /// With [`Ready::prefetch`], a million sleepers cost 1010 ns each on one processor instead of 1170.
 #[derive(Default)]
 struct Ahead {
-    wakers: [Option<Waker>; AHEAD],
+    wakers: [Option<TimerWaker>; AHEAD],
     /// How many were put in.
     turn: usize,
 }
@@ -181,7 +180,7 @@ impl Ahead {
     fn fire(&mut self, action: Action) {
         match action {
             // What wakes others may be the user's code, and may take long.
-            Action::Wake(waker) if let Some(slot) = waker::slot_of(&waker) => {
+            Action::Wake(waker) if let Some(slot) = slot_of(&waker) => {
                 prefetch_slot(slot);
                 let before = self.wakers[self.turn % AHEAD].replace(waker);
                 self.turn += 1;

@@ -16,19 +16,20 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicU64, AtomicUsize};
 use procession_sync::thread;
 
+use crate::Pid;
 use crate::coroutine::frame::Quiet;
 use crate::machine::value::CommandResult;
 use crate::mailbox::parcel::Relay;
 use crate::process::slot;
 use crate::process::slot::{Parent, Pin, Ready, Slot};
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::local::Local;
 use crate::scheduler::root::Root;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::wait_cycle;
 use crate::scheduler::wait_cycle::Registered;
-use crate::{Pid, Waiting};
 
 /// Which scheduler the calling thread belongs to.
 pub(crate) enum Here {

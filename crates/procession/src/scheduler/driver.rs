@@ -137,7 +137,7 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        change(&mut self.0.lock().expect("nothing that can panic runs under this lock"))
+        change(&mut self.0.lock())
     }
 
     /// `Keep`: `seat` parks, and has found `earliest` to be the next deadline of all.

@@ -8,16 +8,17 @@ use std::task::{Poll, Waker};
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::fence;
 
+use crate::Pid;
 use crate::process::slot::Slot;
 use crate::process::unwind::drop_guarded;
 use crate::process::wake::{cancel, terminate};
+use crate::relations::links;
 use crate::scheduler::reach::find;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::{current, shutdown};
 use crate::time::action::Action;
 use crate::time::sleep_on;
-use crate::{Pid, relations};
 
 impl Shared {
     pub(crate) fn totals(&self, count: impl Fn(&Stats) -> &Count) -> u64 {
@@ -67,8 +68,7 @@ impl Shared {
         }
         // Only those who find what they wait for: one who looks in vain and waits again would be
         // woken again, and so on.
-        let mut waiters =
-            self.end_waiters.lock().expect("nothing that can panic runs under this lock");
+        let mut waiters = self.end_waiters.lock();
         let woken: Vec<_> = waiters.extract_if(.., |_, (left, _)| alive <= *left).collect();
         drop(waiters);
         for (_, (_, waiter)) in woken {
@@ -139,12 +139,12 @@ impl Shared {
         self.closing.enter(shutdown::STOPPING);
         if let Some(caller) = except.and_then(find) {
             // Its supervisor would wait for it, and it for its supervisor.
-            relations::release_from_supervisor(&caller);
+            links::release_from_supervisor(&caller);
         }
         self.each_process(|slot| {
             // Who has a supervisor is left to it, in its order. One whose supervisor ends just now
             // is ended by its link.
-            let in_hand = relations::supervisor(slot).and_then(find).is_some();
+            let in_hand = links::supervisor(slot).and_then(find).is_some();
             if Some(slot.pid()) != except && !in_hand {
                 cancel(slot);
             }
@@ -193,13 +193,7 @@ struct EndWaiter<'a> {
 
 impl EndWaiter<'_> {
     fn change<R>(&self, change: impl FnOnce(&mut BTreeMap<u64, (u64, Waker)>) -> R) -> R {
-        change(
-            &mut self
-                .shared
-                .end_waiters
-                .lock()
-                .expect("nothing that can panic runs under this lock"),
-        )
+        change(&mut self.shared.end_waiters.lock())
     }
 
     fn leave(&self, left: u64, waker: &Waker) {

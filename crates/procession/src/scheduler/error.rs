@@ -4,34 +4,56 @@ use std::error::Error;
 use std::{fmt, io};
 
 use crate::machine::value::CommandId;
+use crate::util::exclusive::Exclusive;
+use crate::util::out_of_range::OutOfRange;
 
-/// Why a scheduler could not be built.
+/// The error of [`Builder::build`](crate::Builder::build).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A value is out of its range; the text names both.
-    Invalid(String),
+    /// A setting is too small or too large.
+    OutOfRange(OutOfRange),
+    /// The name contains a NUL.
+    Name(String),
+    /// The program may use none of these processors.
+    NoCpu(Vec<usize>),
+    /// The system does not say which processors the program may use.
+    Cpus(io::Error),
+    /// The system refused what the stacks of coroutines need.
+    Stacks(Box<dyn Error + Send + Sync>),
+    /// A handler was given for a command of the runtime: its number is below 256.
+    ReservedCommand(CommandId),
     /// Two handlers were given for one command.
     DuplicateCommand(CommandId),
-    /// The system refused the first thread.
+    /// The scheduler has a test clock and a tokio runtime, which goes by the real clock.
+    TokioWithTestClock,
+    /// The system refused the first thread, or a thread of the tokio runtime.
     Thread(io::Error),
-    /// 2^32 schedulers have been made.
+    /// 2^32 schedulers have been built.
     Exhausted,
 }
 
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cannot build a scheduler: ")?;
         match self {
-            Self::Invalid(text) => write!(f, "cannot build a scheduler: {text}"),
-            Self::DuplicateCommand(id) => {
-                write!(f, "cannot build a scheduler: two handlers for {id}")
+            Self::OutOfRange(error) => error.fmt(f),
+            Self::Name(name) => write!(f, "name is {name:?}, but must not contain a NUL"),
+            Self::NoCpu(cpus) => {
+                write!(f, "cpus is {cpus:?}, and this program may use none of them")
             }
-            Self::Thread(_) => {
-                f.write_str("cannot build a scheduler: the system refused its first thread")
+            Self::Cpus(_) => f.write_str("the system does not say which processors may be used"),
+            Self::Stacks(_) => f.write_str("the system refused the stacks of its coroutines"),
+            Self::ReservedCommand(id) => {
+                write!(f, "{id} has a handler, but those below 256 are the runtime's")
             }
-            Self::Exhausted => {
-                f.write_str("cannot build a scheduler: all 2^32 numbers are used up")
-            }
+            Self::DuplicateCommand(id) => write!(f, "two handlers for {id}"),
+            Self::TokioWithTestClock => f.write_str(
+                "tokio goes by the real clock, and the test clock would jump over all that waits \
+                 for it",
+            ),
+            Self::Thread(_) => f.write_str("the system refused its first thread"),
+            Self::Exhausted => f.write_str("all 2^32 numbers are used up"),
         }
     }
 }
@@ -39,34 +61,45 @@ impl fmt::Display for BuildError {
 impl Error for BuildError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Thread(error) => Some(error),
+            Self::Thread(error) | Self::Cpus(error) => Some(error),
+            Self::Stacks(error) => Some(&**error),
             _ => None,
         }
     }
 }
 
-/// A width that a scheduler cannot have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WidthError {
-    pub(crate) width: usize,
-    pub(crate) max: usize,
-}
-
-impl fmt::Display for WidthError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "cannot change the width of a scheduler: it is {}, but must be from 1 to {}",
-            self.width, self.max
-        )
+impl From<OutOfRange> for BuildError {
+    fn from(error: OutOfRange) -> Self {
+        Self::OutOfRange(error)
     }
 }
 
-impl Error for WidthError {}
+/// The error of [`Scheduler::set_worker_threads`](crate::Scheduler::set_worker_threads).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerThreadsError(pub(crate) OutOfRange);
 
-/// A process cannot wait by blocking: every thread that its scheduler may have is blocked already.
-/// The future comes back.
-pub struct BlockOnError<F>(pub F);
+impl fmt::Display for WorkerThreadsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot change the worker threads of a scheduler: {}", self.0)
+    }
+}
+
+impl Error for WorkerThreadsError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// The error of [`Scheduler::try_block_on`](crate::Scheduler::try_block_on): every thread that the
+/// scheduler may have is blocked already. It contains the future.
+pub struct BlockOnError<F>(pub(crate) Exclusive<F>);
+
+impl<F> BlockOnError<F> {
+    /// Returns the future.
+    pub fn into_inner(self) -> F {
+        self.0.into_inner()
+    }
+}
 
 impl<F> fmt::Display for BlockOnError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::machine::process::Process;
 use crate::mailbox::context::Context;
 use crate::observe::snapshot;
 use crate::observe::snapshot::{Snapshot, UnfinishedProcess, WaitingProcess};
@@ -12,15 +13,17 @@ use crate::scheduler::builder::{
     Builder, KEEP_ALIVE_DEFAULT, PROCESSES_DEFAULT, STACK_BYTES_DEFAULT, STACKS_DEFAULT,
     STALL_AFTER_DEFAULT, TIMERS_DEFAULT,
 };
-use crate::scheduler::error::{BlockOnError, WidthError};
+use crate::scheduler::error::{BlockOnError, WorkerThreadsError};
 use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::{block_on, current};
-use crate::spawn::join_handle::{Child, Handle};
-use crate::spawn::options::{SpawnError, SpawnOptions};
+use crate::spawn::error::SpawnError;
+use crate::spawn::join_handle::{Child, JoinHandle};
+use crate::spawn::options::SpawnOptions;
 use crate::sys::nanoseconds;
 use crate::time::Instant;
+use crate::util::out_of_range::OutOfRange;
 use crate::watchdog::state::StallSnapshot;
-use crate::{Pid, Process, coroutine};
+use crate::{Pid, coroutine};
 
 /// What a shutdown keeps back from its deadline to terminate those who have not ended: a tenth, and
 /// at most this.
@@ -60,7 +63,7 @@ impl Scheduler {
             test_clock: false,
             callers_drive: false,
             shuffled: false,
-            threads_max: None,
+            max_threads: None,
             keep_alive: KEEP_ALIVE_DEFAULT,
             on_thread_start: None,
             on_thread_stop: None,
@@ -70,7 +73,7 @@ impl Scheduler {
             stacks: STACKS_DEFAULT,
             watchdog: true,
             stall_after: STALL_AFTER_DEFAULT,
-            computing_max: None,
+            max_computing: None,
             on_stall: None,
             handlers: Vec::new(),
             dead_letters: None,
@@ -108,7 +111,7 @@ impl Scheduler {
 
     /// Starts a process that runs `future`. See [`spawn`](crate::spawn()).
     #[track_caller]
-    pub fn spawn<F>(&self, future: F) -> Handle<F::Output>
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
@@ -128,7 +131,7 @@ impl Scheduler {
         SpawnOptions::new().on(self).start(process)
     }
 
-    /// Starts a coroutine. See [`spawn_coroutine`](crate::spawn_coroutine()).
+    /// Starts a coroutine. See [`spawn_coroutine`](crate::coroutine::spawn_coroutine()).
     ///
     /// # Errors
     /// [`SpawnError`], with the function in it.
@@ -142,18 +145,18 @@ impl Scheduler {
         SpawnOptions::new().on(self).spawn_coroutine(function)
     }
 
-    /// Starts a state machine. See [`spawn_process`](crate::spawn_process).
+    /// Starts a state machine. See [`spawn_machine`](crate::machine::spawn_machine).
     ///
     /// # Errors
     /// [`SpawnError`], with the process in it.
     #[track_caller]
-    pub fn spawn_process<P: Process>(
+    pub fn spawn_machine<P: Process>(
         &self,
         process: P,
         method: &str,
-        input: crate::Value,
+        input: P::Input,
     ) -> Result<Child<P::Message, P::Output>, SpawnError<P>> {
-        SpawnOptions::new().on(self).spawn_process(process, method, input)
+        SpawnOptions::new().on(self).spawn_machine(process, method, input)
     }
 
     /// Runs `future` on this thread until it is complete, and returns its output. It is no process:
@@ -184,7 +187,7 @@ impl Scheduler {
     }
 
     /// How many workers may run at once.
-    pub fn width(&self) -> usize {
+    pub fn worker_threads(&self) -> usize {
         self.shared().width()
     }
 
@@ -195,13 +198,11 @@ impl Scheduler {
     /// less wide: then these take turns.
     ///
     /// # Errors
-    /// [`WidthError`]: not from 1 to the maximum of threads ([`Builder::threads_max`]).
-    pub fn set_width(&self, workers: usize) -> Result<(), WidthError> {
-        let max = self.shared().threads_max();
-        if !(1..=max).contains(&workers) {
-            return Err(WidthError { width: workers, max });
-        }
-        self.shared().set_width(workers as u32);
+    /// [`WorkerThreadsError`]: not from 1 to the maximum of threads ([`Builder::max_threads`]).
+    pub fn set_worker_threads(&self, workers: usize) -> Result<(), WorkerThreadsError> {
+        let max = self.shared().max_threads();
+        OutOfRange::check("worker_threads", workers, 1, max).map_err(WorkerThreadsError)?;
+        self.shared().set_worker_threads(workers as u32);
         Ok(())
     }
 
@@ -247,7 +248,7 @@ impl Scheduler {
 
     /// Asks a process to end: cancelling is cooperative. Says whether the process was there.
     ///
-    /// Its [`receive`](Context::receive) ends once the mailbox is empty,
+    /// Its [`recv`](Context::recv) ends once the mailbox is empty,
     /// [`cancelled`](Context::cancelled) resolves, and a state machine gets
     /// [`Event::Cancel`](crate::Event).
     pub fn cancel(&self, pid: Pid) -> bool {
@@ -267,8 +268,9 @@ impl Scheduler {
         snapshot::take(self.shared())
     }
 
-    /// What the watchdog has found so far: [`Snapshot::stalls`](crate::Snapshot::stalls) alone, at
-    /// a cost that does not grow with the number of processes.
+    /// What the watchdog has found so far:
+    /// [`Snapshot::stalls`](crate::observe::snapshot::Snapshot::stalls) alone, at a cost that does
+    /// not grow with the number of processes.
     pub fn stalls(&self) -> StallSnapshot {
         self.shared().watchdog.counts()
     }

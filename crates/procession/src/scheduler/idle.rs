@@ -454,7 +454,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     /// Changes seats and word; `change` says by how much the number of those who search changes,
     /// too.
     fn change<R>(&self, change: impl FnOnce(&mut Seats) -> (R, i64)) -> R {
-        let mut seats = self.seats.lock().expect("nothing that can panic runs under this lock");
+        let mut seats = self.seats.lock();
         let before = seats.summary();
         let (result, searching) = change(&mut seats);
         let searching = (searching as u64).wrapping_mul(SEARCHING_ONE);
@@ -467,7 +467,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     }
 
     fn look<R>(&self, look: impl FnOnce(&Seats) -> R) -> R {
-        look(&self.seats.lock().expect("nothing that can panic runs under this lock"))
+        look(&self.seats.lock())
     }
 
     /// Makes a seat awake that was lifted.
@@ -568,7 +568,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     /// `Come`, by the worker of a seat that may have been claimed. Returns whether it was: then it
     /// is counted as searching.
     pub(crate) fn come(&self, seat: SeatId) -> bool {
-        let mut seats = self.seats.lock().expect("nothing that can panic runs under this lock");
+        let mut seats = self.seats.lock();
         if *seats.place(seat) == Place::Parked {
             return false;
         }
@@ -585,7 +585,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         if self.coming.load(Relaxed) == 0 {
             return 0;
         }
-        let mut seats = self.seats.lock().expect("nothing that can panic runs under this lock");
+        let mut seats = self.seats.lock();
         let Seats { coming, late, .. } = &mut *seats;
         let before = late.len();
         coming.retain(|&seat| {
@@ -783,7 +783,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     }
 
     /// Changes how many may run at once. Those who are too many go out, and park after their steps.
-    pub(crate) fn set_width(&self, width: u32) {
+    pub(crate) fn set_worker_threads(&self, width: u32) {
         self.change(|seats| {
             seats.width = width;
             self.width.store(width, Relaxed);
@@ -1566,10 +1566,10 @@ mod tests {
     fn the_width_can_be_changed_while_all_run() {
         let idle: Idle = Idle::new(4, 4, false);
         while idle.claim().is_some() {}
-        idle.set_width(1);
+        idle.set_worker_threads(1);
         assert_eq!(idle.counts(), (4, 1, 0));
         assert_eq!((0..4).filter(|&seat| idle.is_revoked(SeatId(seat))).count(), 3);
-        idle.set_width(3);
+        idle.set_worker_threads(3);
         let back = (0..4).filter(|&seat| idle.regain(SeatId(seat), false)).count();
         assert_eq!(back, 3);
     }

@@ -17,7 +17,7 @@ use crate::scheduler::shared::Shared;
 /// ```
 /// use procession::Scheduler;
 ///
-/// let scheduler = Scheduler::builder().name("example").width(2).build()?;
+/// let scheduler = Scheduler::builder().name("example").worker_threads(2).build()?;
 /// let sum = scheduler.block_on(async {
 ///     let one = procession::spawn(async { 1 });
 ///     let two = procession::spawn(async { 2 });

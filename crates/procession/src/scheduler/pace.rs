@@ -38,7 +38,7 @@
 //! ## Allowed
 //! - The first service after such a change is late by up to 2.5 ms plus the delay with which the
 //!   system wakes the watchdog.
-//! - Without a watchdog (`Builder::watchdog(false)`, `Builder::threads_max(1)`, the test clock)
+//! - Without a watchdog (`Builder::watchdog(false)`, `Builder::max_threads(1)`, the test clock)
 //!   nobody writes the beacon. The worker then looks, with a read of the clock, after at most
 //!   [`UNWATCHED`] dispatches.
 //!

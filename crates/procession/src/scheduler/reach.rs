@@ -16,7 +16,7 @@ static REACHABLE: Mutex<BTreeMap<u32, Weak<Shared>>> = Mutex::new(BTreeMap::new(
 
 /// Makes a scheduler reachable by PID.
 pub(crate) fn make_reachable(shared: &Arc<Shared>) {
-    let mut reachable = REACHABLE.lock().expect("nothing that can panic runs under this lock");
+    let mut reachable = REACHABLE.lock();
     reachable.retain(|_, shared| shared.strong_count() > 0);
     reachable.insert(shared.id, Arc::downgrade(shared));
 }
@@ -34,7 +34,7 @@ pub(crate) fn find(pid: Pid) -> Option<Pin> {
 pub(crate) fn reach(id: u32) -> Option<Hold> {
     let here = current::here().filter(|shared| shared.id == id);
     here.or_else(|| {
-        let reachable = REACHABLE.lock().expect("nothing that can panic runs under this lock");
+        let reachable = REACHABLE.lock();
         reachable.get(&id)?.upgrade().map(Hold::Shared)
     })
 }

@@ -4,15 +4,17 @@ use std::task::Context as TaskContext;
 
 use procession_sync::atomic::Ordering::{Relaxed, Release};
 
+use crate::Exit;
 use crate::process::body::Step;
 use crate::process::slot::Ready;
 use crate::process::state::Wait;
 use crate::process::unwind::{drop_guarded, guarded};
+use crate::process::wait_reason::Waiting;
 use crate::process::waker;
+use crate::relations::links;
 use crate::scheduler::current;
 use crate::scheduler::local::{BUDGET, Local};
 use crate::scheduler::shared::Shared;
-use crate::{Exit, Waiting, relations};
 
 impl Local {
     /// Runs one step of a process.
@@ -37,7 +39,7 @@ impl Local {
         self.current.set(Some(ready.as_raw()));
         slot.clear_waiting();
         let step = if seen.is_terminated() {
-            Err(relations::doom(slot))
+            Err(links::doom(slot))
         } else {
             let waker = waker::borrowed(slot);
             let mut task = TaskContext::from_waker(&waker);
@@ -114,11 +116,11 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
         counter.add(|stats| &stats.ended, 1);
     }
     if slot.state.see().is_related() {
-        relations::release_name(slot);
+        links::release_name(slot);
     }
     let seen = slot.state.complete();
     if seen.is_related() {
-        relations::settle(slot, exit);
+        links::settle(slot, exit);
     }
     let detached = !seen.has_handle();
     if detached {

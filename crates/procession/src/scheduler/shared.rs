@@ -183,7 +183,7 @@ impl Shared {
     }
 
     /// How many threads there may be.
-    pub(crate) fn threads_max(&self) -> usize {
+    pub(crate) fn max_threads(&self) -> usize {
         self.seats.len() + self.extra_seats.len()
     }
 
@@ -218,16 +218,11 @@ impl Shared {
     }
 
     pub(crate) fn leave_foreign(&self, slot: u32, waker: Waker) {
-        self.foreign
-            .lock()
-            .expect("nothing that can panic runs under this lock")
-            .entry(slot)
-            .or_default()
-            .push(waker);
+        self.foreign.lock().entry(slot).or_default().push(waker);
     }
 
     pub(crate) fn take_foreign(&self, slot: u32) -> Vec<Waker> {
-        let mut foreign = self.foreign.lock().expect("nothing that can panic runs under this lock");
+        let mut foreign = self.foreign.lock();
         foreign.remove(&slot).unwrap_or_default()
     }
 
@@ -246,15 +241,14 @@ impl Drop for Shared {
     /// Whoever holds the last address of a process may come here, also a worker of another
     /// scheduler. So what is of the user's is dropped one by one.
     fn drop(&mut self) {
-        let locked = "nothing that can panic runs under this lock";
         for timers in self.used_seats().map(|seat| &seat.timers).chain([&self.outside]) {
             timers.clear(&mut drop_guarded);
         }
-        drop_each(mem::take(&mut *self.timer_waiters.lock().expect(locked)));
-        drop_each(mem::take(&mut *self.stack_waiters.lock().expect(locked)));
-        drop_each(mem::take(&mut *self.callers.lock().expect(locked)).into_values());
-        drop_each(mem::take(&mut *self.end_waiters.lock().expect(locked)).into_values());
-        drop_each(mem::take(&mut *self.foreign.lock().expect(locked)).into_values().flatten());
+        drop_each(mem::take(&mut *self.timer_waiters.lock()));
+        drop_each(mem::take(&mut *self.stack_waiters.lock()));
+        drop_each(mem::take(&mut *self.callers.lock()).into_values());
+        drop_each(mem::take(&mut *self.end_waiters.lock()).into_values());
+        drop_each(mem::take(&mut *self.foreign.lock()).into_values().flatten());
         drop_each(self.handlers.take());
         drop_guarded(self.dead_letters.take());
         drop_guarded(self.relay.take());

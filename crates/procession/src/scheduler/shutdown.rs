@@ -201,12 +201,12 @@ mod models {
                         return false;
                     }
                     fence(SeqCst);
-                    let waits = shared.2.lock().expect("nobody panics");
+                    let waits = shared.2.lock();
                     *waits
                 })
             };
             shared.0.enter(STOPPING);
-            *shared.2.lock().expect("nobody panics") = true;
+            *shared.2.lock() = true;
             fence(SeqCst);
             let found = shared.1.load(Relaxed) == 1;
             let woken = worker.join().expect("the worker does not panic");

@@ -23,8 +23,7 @@ impl Shared {
     pub(crate) fn wake_seat(&self, seat: SeatId) {
         self.idle.note_waking(seat, self.world.now());
         let place = self.seat(seat);
-        let vacant =
-            place.core.lock().expect("nothing that can panic runs under this lock").is_some();
+        let vacant = place.core.lock().is_some();
         if !vacant {
             place.parker.unpark();
             // It may be late.
@@ -110,7 +109,7 @@ impl Shared {
     }
 
     pub(crate) fn take_core(&self, seat: SeatId) -> Option<Core> {
-        self.seat(seat).core.lock().expect("nothing that can panic runs under this lock").take()
+        self.seat(seat).core.lock().take()
     }
 
     /// Whether this thread has a seat of this scheduler, also one whose step waits for another
@@ -126,8 +125,7 @@ impl Shared {
     pub(crate) fn vacate(&self, seat: SeatId, core: Core) {
         self.seat(seat).thread.store(0, Relaxed);
         self.watchdog.close_file(self.seat(seat));
-        *self.seat(seat).core.lock().expect("nothing that can panic runs under this lock") =
-            Some(core);
+        *self.seat(seat).core.lock() = Some(core);
         let for_callers = self.callers_drive && seat.0 == 0;
         // Coroutines that have begun here stay on this thread.
         let keeps = self.seat(seat).coroutines.load(Relaxed) > 0;
@@ -149,9 +147,7 @@ impl Shared {
         if for_callers {
             // Those who wait without a seat: one of them sits down now.
             self.unpark_idle_watchers();
-            let callers = mem::take(
-                &mut *self.callers.lock().expect("nothing that can panic runs under this lock"),
-            );
+            let callers = mem::take(&mut *self.callers.lock());
             for caller in callers.into_values() {
                 drop(crate::process::unwind::guarded(|| caller.wake()));
             }
@@ -171,7 +167,7 @@ mod tests {
     /// Method: the test is the only worker, and takes and leaves two seats.
     #[test]
     fn who_asks_while_a_thread_leaves_waits_for_its_seat() {
-        let builder = Scheduler::builder().width(1).threads_max(2).test_clock();
+        let builder = Scheduler::builder().worker_threads(1).max_threads(2).test_clock();
         let scheduler = builder.build().expect("it starts no thread");
         let shared = scheduler.shared();
         assert!(shared.idle.claim_this(SeatId(1)) && shared.idle.come(SeatId(1)));

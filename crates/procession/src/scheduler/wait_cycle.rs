@@ -106,7 +106,7 @@ pub(crate) fn ask<W: Waits, R, const MUTATION: u8>(
     for _ in 0..LOOKS {
         // Dropped after the lock is given back: each may be the last to hold its scheduler.
         let mut roots = vec![Arc::clone(root)];
-        let asking = lock.lock().expect("nothing that can panic runs under this lock");
+        let asking = lock.lock();
         root.set_asking(MUTATION != mutation::ASKING_UNSEEN);
         match follow(&mut roots) {
             Found::Somebody => {
@@ -163,10 +163,10 @@ mod real {
 
     use procession_sync::Mutex;
 
-    use super::{Waits, ask, mutation};
     use crate::scheduler::root::Root;
     use crate::scheduler::seat::Seat;
     use crate::scheduler::shared::Shared;
+    use crate::scheduler::wait_cycle::{Waits, ask, mutation};
 
     /// Held by the one that asks.
     static ASKING: Mutex<()> = Mutex::new(());
@@ -181,8 +181,7 @@ mod real {
     impl<'a> Registered<'a> {
         /// `Register`.
         pub(crate) fn new(seat: &'a Seat, root: &Arc<Root>) -> Self {
-            let mut waits_for =
-                seat.waits_for.lock().expect("nothing that can panic runs under this lock");
+            let mut waits_for = seat.waits_for.lock();
             let outer = waits_for.replace(Arc::clone(root));
             Self { seat, outer }
         }
@@ -190,8 +189,7 @@ mod real {
 
     impl Drop for Registered<'_> {
         fn drop(&mut self) {
-            let mut waits_for =
-                self.seat.waits_for.lock().expect("nothing that can panic runs under this lock");
+            let mut waits_for = self.seat.waits_for.lock();
             let own = mem::replace(&mut *waits_for, self.outer.take());
             drop(waits_for);
             drop(own);
@@ -226,14 +224,7 @@ mod real {
             if rest.has_thread || rest.has_absent {
                 return None;
             }
-            let waits_for = |seat| {
-                shared
-                    .seat(seat)
-                    .waits_for
-                    .lock()
-                    .expect("nothing that can panic runs under this lock")
-                    .clone()
-            };
+            let waits_for = |seat| shared.seat(seat).waits_for.lock().clone();
             rest.out.into_iter().map(waits_for).collect()
         }
     }
@@ -276,8 +267,8 @@ mod models {
         }
 
         fn all_in(one: &One) -> Option<Vec<Arc<Self>>> {
-            let out = *one.out.lock().expect("no model panics with it");
-            let root = one.waits_for.lock().expect("no model panics with it").clone();
+            let out = *one.out.lock();
+            let root = one.waits_for.lock().clone();
             if out { root.map(|root| vec![root]) } else { None }
         }
     }
@@ -286,20 +277,20 @@ mod models {
 
     impl Drop for Registered<'_> {
         fn drop(&mut self) {
-            drop(self.0.waits_for.lock().expect("no model panics with it").take());
+            drop(self.0.waits_for.lock().take());
         }
     }
 
     /// The thread of `own` is about to wait for `other`. Returns whether it is refused.
     fn is_refused<const MUTATION: u8>(lock: &Mutex<()>, own: &One, other: &Arc<One>) -> bool {
-        *own.out.lock().expect("no model panics with it") = true;
+        *own.out.lock() = true;
         let root = Root {
             scheduler: Arc::clone(other),
             asks: AtomicBool::new(false),
             waits: AtomicBool::new(false),
         };
         let root = Arc::new(root);
-        *own.waits_for.lock().expect("no model panics with it") = Some(Arc::clone(&root));
+        *own.waits_for.lock() = Some(Arc::clone(&root));
         match ask::<_, _, MUTATION>(lock, Registered(own), &root) {
             Some(registered) => {
                 // It is polled. In this model it then waits to the end.
@@ -308,7 +299,7 @@ mod models {
                 false
             }
             None => {
-                *own.out.lock().expect("no model panics with it") = false;
+                *own.out.lock() = false;
                 true
             }
         }
@@ -330,10 +321,7 @@ mod models {
             assert_ne!(refused, [false; 2], "they wait for each other");
             assert_ne!(refused, [true; 2], "one was refused that could have waited");
             // What waits holds the other scheduler, and that what waits there.
-            drop(
-                [&one, &other]
-                    .map(|one| one.waits_for.lock().expect("no model panics with it").take()),
-            );
+            drop([&one, &other].map(|one| one.waits_for.lock().take()));
         });
     }
 

@@ -6,135 +6,217 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::pin::Pin as StdPin;
+use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use crate::mailbox::address::Address;
 use crate::process::life::HandleShare;
+use crate::process::wait_reason::Waiting;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::block_on;
 use crate::scheduler::current;
-use crate::time::timeout;
+use crate::scheduler::shared::Shared;
+use crate::time;
 use crate::variance::Typed;
-use crate::{Exit, Pid, Waiting};
+use crate::{Exit, Pid};
 
-/// A handle to the result of a process: a future of it, which threads can [`join`](Self::join).
+/// A handle to the result of a process: a future of it, which a plain thread can
+/// [`join`](Self::join).
 ///
-/// Dropping the handle detaches the process, which goes on; its result is dropped when it ends.
-/// Waiting for a handle does not keep the process that is waited for alive.
-#[must_use = "dropping a handle detaches the process; write `drop(handle)` to say so"]
-pub struct Handle<T>(Option<Joined<T>>);
-
-struct Joined<T> {
-    owner: HandleShare,
-    monitor: Option<MonitorRef>,
+/// Dropping the handle detaches the process: it goes on, and its result is dropped when it ends.
+/// The handle does not keep the process alive.
+///
+/// ```
+/// procession::run(async {
+///     let sum = procession::spawn(async { 1 + 2 });
+///     assert_eq!(sum.await, Ok(3));
+///
+///     let fails = procession::spawn(async { panic!("out of order") });
+///     assert!(fails.await.is_err_and(|exit: procession::Exit| exit.is_panic()));
+/// });
+/// ```
+pub struct JoinHandle<T> {
+    state: Joined,
     result: Typed<T>,
 }
 
-impl<T: Send + 'static> Handle<T> {
+enum Joined {
+    Process {
+        owner: HandleShare,
+        monitor: Option<MonitorRef>,
+    },
+    /// The process was refused.
+    Refused,
+    /// The result was taken.
+    Taken(Pid),
+}
+
+impl Joined {
+    fn pid(&self) -> Pid {
+        match self {
+            Self::Process { owner, .. } => owner.slot().pid(),
+            Self::Refused => Pid::NOBODY,
+            Self::Taken(pid) => *pid,
+        }
+    }
+}
+
+impl<T: Send + 'static> JoinHandle<T> {
     /// The handle of a process that was just made; there is one for each.
     pub(crate) fn new(owner: HandleShare, monitor: Option<MonitorRef>) -> Self {
-        Self(Some(Joined { owner, monitor, result: PhantomData }))
+        Self { state: Joined::Process { owner, monitor }, result: PhantomData }
     }
 
-    /// The handle of a process that was not taken.
+    /// The handle of a process that was refused.
     pub(crate) fn refused() -> Self {
-        Self(None)
+        Self { state: Joined::Refused, result: PhantomData }
     }
 
-    /// The process. `None` if it was refused ([`Exit::Refused`]), or after its result was taken.
-    pub fn pid(&self) -> Option<Pid> {
-        self.0.as_ref().map(|joined| joined.owner.slot().pid())
+    /// Returns the PID of the process, or [`Pid::NOBODY`] if the process was refused
+    /// ([`Exit::Refused`]).
+    pub fn pid(&self) -> Pid {
+        self.state.pid()
     }
 
-    /// The monitor with which it was spawned
-    /// ([`SpawnOptions::monitor`](crate::SpawnOptions::monitor)).
+    /// Returns the monitor that was asked for when the process was started
+    /// ([`SpawnOptions::monitor`](crate::SpawnOptions::monitor)). Returns `None` once the result
+    /// was taken.
     pub fn monitor_ref(&self) -> Option<MonitorRef> {
-        self.0.as_ref()?.monitor
+        match &self.state {
+            Joined::Process { monitor, .. } => *monitor,
+            Joined::Refused | Joined::Taken(_) => None,
+        }
     }
 
-    /// Whether the process has ended, and the result waits to be taken.
+    /// Returns `true` if the process has ended or was refused.
     pub fn is_finished(&self) -> bool {
-        self.0.as_ref().is_none_or(|joined| joined.owner.slot().state.see().is_complete())
+        match &self.state {
+            Joined::Process { owner, .. } => owner.slot().state.see().is_complete(),
+            Joined::Refused | Joined::Taken(_) => true,
+        }
+    }
+
+    /// Detaches the process, as dropping the handle does.
+    pub fn detach(self) {
+        drop(self);
     }
 
     /// Asks the process to end (see [`Scheduler::cancel`](crate::Scheduler::cancel)).
     pub fn cancel(&self) {
-        if let Some(joined) = &self.0 {
-            crate::process::wake::cancel(joined.owner.slot());
+        if let Joined::Process { owner, .. } = &self.state {
+            crate::process::wake::cancel(owner.slot());
         }
     }
 
     /// Waits for the result on a plain thread.
     ///
     /// # Errors
-    /// The [`Exit`] of a process that ended without a result.
+    /// Returns the [`Exit`] of a process that ended without a result.
+    ///
+    /// # Panics
+    /// Panics if the result was taken before, by polling the handle.
     ///
     /// # Blocking
-    /// Blocks the thread; in a process, await the handle instead: there this is
+    /// Blocks the thread. In a process, await the handle instead; there, this is
     /// [`Scheduler::block_on`](crate::Scheduler::block_on).
     pub fn join(self) -> Result<T, Exit> {
-        match self.0.as_ref().map(|joined| joined.owner.slot().shared().arc()) {
+        match self.shared() {
             Some(shared) => block_on::block_on(&shared, self),
             None => Err(Exit::Refused),
         }
     }
 
-    /// As [`join`](Self::join), for at most `patience`.
+    /// Waits for the result on a plain thread, for at most `timeout`.
     ///
     /// # Errors
-    /// The handle itself, if the time is over first.
-    pub fn join_timeout(mut self, patience: Duration) -> Result<Result<T, Exit>, Self> {
-        let Some(joined) = &self.0 else {
+    /// Returns the handle if the timeout is reached first.
+    ///
+    /// # Panics
+    /// Panics if the result was taken before, by polling the handle.
+    ///
+    /// # Blocking
+    /// Blocks the thread, like [`join`](Self::join).
+    pub fn join_timeout(mut self, timeout: Duration) -> Result<Result<T, Exit>, Self> {
+        let Some(shared) = self.shared() else {
             return Ok(Err(Exit::Refused));
         };
-        let shared = joined.owner.slot().shared().arc();
-        match block_on::block_on(&shared, async { timeout(patience, &mut self).await }) {
+        match block_on::block_on(&shared, async { time::timeout(timeout, &mut self).await }) {
             Ok(result) => Ok(result),
             Err(_) => Err(self),
         }
     }
+
+    /// The scheduler of the process; `None` if the process was refused.
+    fn shared(&self) -> Option<Arc<Shared>> {
+        match &self.state {
+            Joined::Process { owner, .. } => Some(owner.slot().shared().arc()),
+            Joined::Refused => None,
+            Joined::Taken(_) => panic!("{TAKEN}"),
+        }
+    }
 }
 
-impl<T: Send + 'static> Future for Handle<T> {
+const TAKEN: &str = "a `JoinHandle` was used after its result was taken";
+
+impl<T: Send + 'static> Future for JoinHandle<T> {
     type Output = Result<T, Exit>;
 
     /// # Panics
-    /// Never. Polled again after its result was taken, it answers [`Exit::Refused`].
+    /// Panics if it is polled again after it was ready.
     fn poll(mut self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
-        let Some(joined) = &mut self.0 else {
+        let Joined::Process { owner, .. } = &mut self.state else {
+            assert!(matches!(self.state, Joined::Refused), "{TAKEN}");
+            self.state = Joined::Taken(Pid::NOBODY);
             return Poll::Ready(Err(Exit::Refused));
         };
-        if !joined.owner.slot().state.see().is_complete()
-            && !joined.owner.leave_waiter(task.waker())
-        {
+        if !owner.slot().state.see().is_complete() && !owner.leave_waiter(task.waker()) {
             current::note_waiting(Waiting::PROCESS);
             return Poll::Pending;
         }
         let mut result: Option<Result<T, Exit>> = None;
-        joined.owner.take_result(&mut result as &mut dyn Any);
-        self.0 = None;
+        let pid = owner.slot().pid();
+        owner.take_result(&mut result as &mut dyn Any);
+        self.state = Joined::Taken(pid);
         Poll::Ready(result.unwrap_or(Err(Exit::Refused)))
     }
 }
 
-impl<T> fmt::Debug for Handle<T> {
+impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Handle")
-            .field(&self.0.as_ref().map(|joined| joined.owner.slot().pid()))
-            .finish()
+        f.debug_tuple("JoinHandle").field(&self.state.pid()).finish()
     }
 }
 
-/// A process with a mailbox, as its starter has it: its [`Address`], to which this dereferences,
-/// and its [`Handle`], whose future this is too.
-#[must_use = "dropping the handle in it detaches the process; write `drop(child)` to say so"]
+/// The [`Address`] and the [`JoinHandle`] of a process with a mailbox.
+///
+/// It dereferences to the address. Awaiting it awaits the handle. Dropping it detaches the process.
+///
+/// ```
+/// use procession::{Child, Context};
+///
+/// procession::run(async {
+///     let child: Child<u32, u32> = procession::start(|mut cx: Context<u32>| async move {
+///         let mut sum = 0;
+///         while let Some(number) = cx.recv().await {
+///             sum += number;
+///         }
+///         sum
+///     });
+///     child.send(1)?;
+///     child.send(2)?;
+///     child.cancel();
+///     assert_eq!(child.await, Ok(3));
+///     Ok::<(), procession::SendError<u32>>(())
+/// })?;
+/// # Ok::<(), procession::SendError<u32>>(())
+/// ```
 pub struct Child<M, T> {
     address: Address<M>,
-    handle: Handle<T>,
+    handle: JoinHandle<T>,
 }
 
 impl<M: Send + 'static, T: Send + 'static> Child<M, T> {
@@ -144,26 +226,25 @@ impl<M: Send + 'static, T: Send + 'static> Child<M, T> {
         monitor: Option<MonitorRef>,
     ) -> Self {
         let address = address.expect("it was made before the process was");
-        Self { address, handle: Handle::new(owner, monitor) }
+        Self { address, handle: JoinHandle::new(owner, monitor) }
     }
 
     pub(crate) fn refused() -> Self {
-        Self { address: Address::nobody(), handle: Handle::refused() }
+        Self { address: Address::nobody(), handle: JoinHandle::refused() }
     }
 
-    /// Where to send messages; may be cloned and kept.
+    /// Returns the address, which can be cloned and kept.
     pub fn address(&self) -> &Address<M> {
         &self.address
     }
 
-    /// The monitor with which it was spawned
-    /// ([`SpawnOptions::monitor`](crate::SpawnOptions::monitor)).
+    /// See [`JoinHandle::monitor_ref`].
     pub fn monitor_ref(&self) -> Option<MonitorRef> {
         self.handle.monitor_ref()
     }
 
-    /// Both parts, by themselves.
-    pub fn into_parts(self) -> (Address<M>, Handle<T>) {
+    /// Returns the address and the handle.
+    pub fn into_parts(self) -> (Address<M>, JoinHandle<T>) {
         (self.address, self.handle)
     }
 
@@ -172,24 +253,25 @@ impl<M: Send + 'static, T: Send + 'static> Child<M, T> {
         self.handle.cancel();
     }
 
-    /// Detaches the process, and keeps its address.
+    /// Detaches the process, and returns its address.
     pub fn detach(self) -> Address<M> {
         self.address
     }
 
-    /// As [`Handle::join_timeout`].
+    /// Waits for the result on a plain thread, for at most `timeout`. See
+    /// [`JoinHandle::join_timeout`].
     ///
     /// # Errors
-    /// This itself, if the time is over first.
-    pub fn join_timeout(self, patience: Duration) -> Result<Result<T, Exit>, Self> {
+    /// Returns the child if the timeout is reached first.
+    pub fn join_timeout(self, timeout: Duration) -> Result<Result<T, Exit>, Self> {
         let Self { address, handle } = self;
-        handle.join_timeout(patience).map_err(|handle| Self { address, handle })
+        handle.join_timeout(timeout).map_err(|handle| Self { address, handle })
     }
 
-    /// Waits for the result on a plain thread. See [`Handle::join`].
+    /// Waits for the result on a plain thread. See [`JoinHandle::join`].
     ///
     /// # Errors
-    /// The [`Exit`] of a process that ended without a result.
+    /// Returns the [`Exit`] of a process that ended without a result.
     pub fn join(self) -> Result<T, Exit> {
         self.handle.join()
     }

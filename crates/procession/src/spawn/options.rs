@@ -1,9 +1,6 @@
 //! Starting processes.
 
-use std::error::Error;
-use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::mem;
 use std::num::NonZeroU32;
 use std::panic::Location;
@@ -11,119 +8,29 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::Exit;
-use crate::coroutine::body::CoBody;
+use crate::coroutine::body::{CoBody, Placement};
 use crate::machine::process::{InitError, MachineBody, Process};
-use crate::machine::value::Value;
 use crate::mailbox::address::Address;
 use crate::mailbox::bounded::WhenFull;
 use crate::mailbox::context::Context;
 use crate::process::async_body::AsyncBody;
 use crate::process::body::Body;
-use crate::process::life::{HandleShare, Newborn};
-use crate::process::slot::{Birth, Extra, Kind, Pin, Ready, Slot};
-use crate::relations;
-use crate::relations::names::{self, RegisterError};
+use crate::process::life::{Birth, HandleShare, Newborn};
+use crate::process::slot::{Extra, Kind, Pin, Ready, Slot};
+use crate::process::typed::{COROUTINE, TypedKind};
+use crate::relations::links;
+use crate::relations::names;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::current::{self, Hold};
 use crate::scheduler::end::Newcomer;
 use crate::scheduler::local::Local;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
-use crate::spawn::join_handle::{Child, Handle};
+use crate::spawn::error::{SpawnError, SpawnErrorKind};
+use crate::spawn::join_handle::{Child, JoinHandle};
 
 /// What a process without a mailbox receives: nothing.
 enum Nothing {}
-
-/// Why a process could not be started; it holds what was to run.
-pub struct SpawnError<T> {
-    /// What was to run.
-    pub refused: T,
-    kind: SpawnErrorKind,
-}
-
-#[derive(Debug)]
-enum SpawnErrorKind {
-    Limit,
-    Closing,
-    Init(InitError),
-    Affinity { worker: u32, width: u32 },
-    Mailbox,
-    NoProcess,
-    NoCoroutines,
-    Name(RegisterError),
-}
-
-impl<T> SpawnError<T> {
-    /// Whether the scheduler has reached its limit of processes.
-    pub fn is_limit(&self) -> bool {
-        matches!(self.kind, SpawnErrorKind::Limit)
-    }
-
-    /// Whether it is a coroutine, and the scheduler was built without
-    /// [`Builder::enable_coroutines`](crate::Builder::enable_coroutines).
-    pub fn is_without_coroutines(&self) -> bool {
-        matches!(self.kind, SpawnErrorKind::NoCoroutines)
-    }
-
-    /// Whether the scheduler is shutting down.
-    pub fn is_closing(&self) -> bool {
-        matches!(self.kind, SpawnErrorKind::Closing)
-    }
-
-    /// Why the name was refused, if it was.
-    pub fn register_error(&self) -> Option<&RegisterError> {
-        match &self.kind {
-            SpawnErrorKind::Name(error) => Some(error),
-            _ => None,
-        }
-    }
-
-    /// What the state machine's `init` answered, if it refused.
-    pub fn init_error(&self) -> Option<&InitError> {
-        match &self.kind {
-            SpawnErrorKind::Init(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl<T> fmt::Debug for SpawnError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpawnError").field("kind", &self.kind).finish_non_exhaustive()
-    }
-}
-
-impl<T> fmt::Display for SpawnError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot start a process: ")?;
-        match &self.kind {
-            SpawnErrorKind::Limit => f.write_str("the scheduler has reached its limit of processes"),
-            SpawnErrorKind::Closing => f.write_str("the scheduler is shutting down"),
-            SpawnErrorKind::Init(error) => error.fmt(f),
-            SpawnErrorKind::Affinity { worker, width } => {
-                write!(f, "it is bound to worker {worker}, but there are only {width}, from 0")
-            }
-            SpawnErrorKind::Name(error) => error.fmt(f),
-            SpawnErrorKind::Mailbox => f.write_str("the capacity of its mailbox is 0, but must be at least 1"),
-            SpawnErrorKind::NoCoroutines => {
-                f.write_str("it is a coroutine, and its scheduler was built without Builder::enable_coroutines")
-            }
-            SpawnErrorKind::NoProcess => f.write_str(
-                "it is to be linked to, monitored by, or in the scope of the running process, but none runs here",
-            ),
-        }
-    }
-}
-
-impl<T> Error for SpawnError<T> {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.kind {
-            SpawnErrorKind::Init(error) => error.source(),
-            SpawnErrorKind::Name(error) => Some(error),
-            _ => None,
-        }
-    }
-}
 
 /// What a new process is to be like, besides what it runs.
 ///
@@ -209,14 +116,14 @@ impl SpawnOptions {
     }
 
     /// Links the new process and the running one, before the new one runs: `spawn_link`. See
-    /// [`link`](crate::link()).
+    /// [`link`](crate::relations::links::link()).
     pub fn link(mut self) -> Self {
         self.rest().link = true;
         self
     }
 
     /// Has the running process monitor the new one, before that runs: `spawn_monitor`. The
-    /// reference is the handle's ([`Handle::monitor_ref`]). See [`Context::monitor`].
+    /// reference is the handle's ([`JoinHandle::monitor_ref`]). See [`Context::monitor`].
     pub fn monitor(mut self) -> Self {
         self.rest().monitor = true;
         self
@@ -228,7 +135,8 @@ impl SpawnOptions {
         self
     }
 
-    /// Registers the process by a name, before it runs. See [`register`](crate::register()).
+    /// Registers the process by a name, before it runs. See
+    /// [`register`](crate::relations::names::register()).
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.rest().name = Some(name.into());
         self
@@ -247,12 +155,12 @@ impl SpawnOptions {
 
     /// Starts a process that runs `future`. See [`spawn`](crate::spawn()).
     #[track_caller]
-    pub fn spawn<F>(self, future: F) -> Handle<F::Output>
+    pub fn spawn<F>(self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.try_spawn(future).unwrap_or_else(|_| Handle::refused())
+        self.try_spawn(future).unwrap_or_else(|_| JoinHandle::refused())
     }
 
     /// As [`spawn`](Self::spawn), but gives the future back if it is refused.
@@ -260,16 +168,16 @@ impl SpawnOptions {
     /// # Errors
     /// [`SpawnError`]: the scheduler is at its limit or shutting down, or there is no worker of the number given.
     #[track_caller]
-    pub fn try_spawn<F>(self, future: F) -> Result<Handle<F::Output>, SpawnError<F>>
+    pub fn try_spawn<F>(self, future: F) -> Result<JoinHandle<F::Output>, SpawnError<F>>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
         let location = crate::scheduler::owner::caller();
-        self.launch(&Kinds::<Nothing>::ASYNC, location, 0, future, |future, _| {
+        self.launch(TypedKind::<Nothing>::ASYNC, location, 0, future, |future, _| {
             Ok(Box::new(AsyncBody::new(future)))
         })
-        .map(|(share, monitor)| Handle::new(share, monitor))
+        .map(|(share, monitor)| JoinHandle::new(share, monitor))
     }
 
     /// Starts a process with a mailbox. See [`start`](crate::start()).
@@ -298,7 +206,7 @@ impl SpawnOptions {
     {
         let location = crate::scheduler::owner::caller();
         let mut address = None;
-        self.launch(&Kinds::<M>::ASYNC, location, 2, process, |process, newborn| {
+        self.launch(TypedKind::<M>::ASYNC, location, 2, process, |process, newborn| {
             address = Some(Address::new(newborn.pin()));
             let context = Context::new(newborn.pin());
             // The closure runs in the first step, so its panic is the process's.
@@ -307,20 +215,20 @@ impl SpawnOptions {
         .map(|(share, monitor)| Child::new(address, share, monitor))
     }
 
-    /// Starts a state machine. See [`spawn_process`](crate::spawn_process).
+    /// Starts a state machine. See [`spawn_machine`](crate::machine::spawn_machine).
     ///
     /// # Errors
     /// As for [`try_spawn`](Self::try_spawn), and what `init` answers.
     #[track_caller]
-    pub fn spawn_process<P: Process>(
+    pub fn spawn_machine<P: Process>(
         self,
         process: P,
         method: &str,
-        input: Value,
+        input: P::Input,
     ) -> Result<Child<P::Message, P::Output>, SpawnError<P>> {
         let location = crate::scheduler::owner::caller();
         let mut address = None;
-        self.launch(&Kinds::<P::Message>::MACHINE, location, 1, process, |process, newborn| {
+        self.launch(TypedKind::<P::Message>::MACHINE, location, 1, process, |process, newborn| {
             address = Some(Address::new(newborn.pin()));
             MachineBody::init(process, method, input).map(|body| body as Box<dyn Body>)
         })
@@ -336,7 +244,7 @@ impl SpawnOptions {
         self
     }
 
-    /// Starts a coroutine. See [`spawn_coroutine`](crate::spawn_coroutine()).
+    /// Starts a coroutine. See [`spawn_coroutine`](crate::coroutine::spawn_coroutine()).
     ///
     /// # Errors
     /// [`SpawnError`] gives the function back: coroutines are not enabled, the scheduler is at its
@@ -348,37 +256,14 @@ impl SpawnOptions {
         F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.launch_coroutine(crate::scheduler::owner::caller(), function, true)
+        self.launch_coroutine(crate::scheduler::owner::caller(), function, Placement::PINNED)
     }
 
-    /// As [`spawn_coroutine`](Self::spawn_coroutine), but the coroutine stays on no worker:
-    /// whichever is free resumes it, as it does async processes.
-    ///
-    /// # Safety
-    /// Nothing that is bound to a thread lives on its stack while it waits, in any function that it
-    /// calls: no value that is not `Send`, no lock guard of `std`, no borrow and no address of a
-    /// thread-local, also not one that the compiler or a foreign library keeps; nor `errno`.
-    /// Compilers do keep addresses of thread-locals across calls, so nothing that uses one may be
-    /// inlined around a wait.
-    ///
-    /// # Errors
-    /// As for [`spawn_coroutine`](Self::spawn_coroutine).
-    #[expect(unsafe_code, reason = "a promise about code that no type can check")]
-    #[track_caller]
-    pub unsafe fn spawn_migratable<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>
-    where
-        M: Send + 'static,
-        F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
-        T: Send + 'static,
-    {
-        self.launch_coroutine(crate::scheduler::owner::caller(), function, false)
-    }
-
-    fn launch_coroutine<M, F, T>(
+    pub(crate) fn launch_coroutine<M, F, T>(
         self,
         location: &'static Location<'static>,
         function: F,
-        pinned: bool,
+        placement: Placement,
     ) -> Result<Child<M, T>, SpawnError<F>>
     where
         M: Send + 'static,
@@ -387,32 +272,30 @@ impl SpawnOptions {
     {
         let bytes = self.rest.as_ref().and_then(|rest| rest.stack_bytes);
         let mut address = None;
-        self.launch(&Kinds::<M>::COROUTINE, location, 2, function, |function, newborn| {
+        self.launch(TypedKind::<M>::COROUTINE, location, 2, function, |function, newborn| {
             address = Some(Address::new(newborn.pin()));
             let context = crate::coroutine::context::Context::new(Context::new(newborn.pin()));
             let bytes = bytes.unwrap_or(newborn.shared().stack_bytes);
-            // SAFETY: promised by who spawns it, if it is not pinned.
-            #[expect(unsafe_code, reason = "a promise about code that no type can check")]
-            Ok(Box::new(unsafe { CoBody::new(move || function(context), bytes, pinned) }))
+            Ok(Box::new(CoBody::new(move || function(context), bytes, placement)))
         })
         .map(|(share, monitor)| Child::new(address, share, monitor))
     }
 
     /// Puts a process into a slot, and queues it. `pins` is how many its address and its context
     /// take; `body` may hand out so many at no cost.
-    fn launch<T>(
+    fn launch<M: Send + 'static, T>(
         self,
-        kind: &'static Kind,
+        kind: TypedKind<M>,
         location: &'static Location<'static>,
         pins: u32,
         content: T,
-        body: impl FnOnce(T, &mut Newborn) -> Result<Box<dyn Body>, (T, InitError)>,
+        body: impl FnOnce(T, &mut Newborn<M>) -> Result<Box<dyn Body>, (T, InitError)>,
     ) -> Result<(HandleShare, Option<MonitorRef>), SpawnError<T>> {
         let shared = match &self.scheduler {
             Some(scheduler) => Hold::Shared(Arc::clone(scheduler)),
             None => crate::scheduler::owner::here(),
         };
-        let refuse = |refused, kind| Err(SpawnError { refused, kind });
+        let refuse = |refused, kind| Err(SpawnError::new(refused, kind));
         // Before it is counted: who waited for it to end would wait while the clock moved on.
         let _stopped = shared.stop_clock();
         let parent = current::parent_in(&shared);
@@ -420,10 +303,10 @@ impl SpawnOptions {
         if reservation.slot == Err(Unavailable::Closing) {
             return refuse(content, SpawnErrorKind::Closing);
         }
-        if kind.name == COROUTINE && shared.stacks.is_none() {
+        if kind.erased().name == COROUTINE && shared.stacks.is_none() {
             return refuse(content, SpawnErrorKind::NoCoroutines);
         }
-        let mut rest = match self.rest.map(|rest| (*rest).prepare(kind, &shared)) {
+        let mut rest = match self.rest.map(|rest| (*rest).prepare(kind.erased(), &shared)) {
             Some(Err(kind)) => return refuse(content, kind),
             Some(Ok(rest)) => Some(rest),
             None => None,
@@ -449,9 +332,9 @@ impl SpawnOptions {
         };
         #[cfg(feature = "tracing")]
         let body = crate::observe::trace::traced(&newborn, body);
-        let share = newborn.install(body);
+        let (share, ready) = newborn.install(body);
         let monitor = rest.and_then(|rest| rest.relate(share.slot()));
-        queue(&shared, &share, parent.is_some());
+        queue(&shared, ready, parent.is_some());
         Ok((share, monitor))
     }
 }
@@ -459,11 +342,15 @@ impl SpawnOptions {
 /// Ends a process that is not to run after all. Others may have found it by its name or its PID,
 /// sent it messages and monitored it. It ends for them as any other does.
 #[cold]
-fn end_refused(shared: &Shared, newborn: &Newborn, exit: impl FnOnce() -> Exit) {
+fn end_refused<M: Send + 'static>(
+    shared: &Shared,
+    newborn: &Newborn<M>,
+    exit: impl FnOnce() -> Exit,
+) {
     current::count(shared, |stats| &stats.discarded, newborn.close_mailbox().into());
-    relations::release_name(newborn);
+    links::release_name(newborn);
     if newborn.complete_refused().is_related() {
-        relations::settle(newborn, &exit());
+        links::settle(newborn, &exit());
     }
     shared.count_refused();
 }
@@ -471,14 +358,8 @@ fn end_refused(shared: &Shared, newborn: &Newborn, exit: impl FnOnce() -> Exit) 
 /// Queues a new process, or ends it if nobody would run it any more. `inside`: a process of its
 /// scheduler started it.
 #[inline]
-fn queue(shared: &Hold, share: &HandleShare, inside: bool) {
-    // SAFETY: new processes are ACTIVE, and this one was not queued yet.
-    #[expect(
-        unsafe_code,
-        reason = "the right to queue a process is what the state protocol hands out"
-    )]
-    let ready = unsafe { Ready::new(share.slot()) };
-    match shared.after_publishing(share.slot(), inside) {
+fn queue(shared: &Hold, ready: Ready, inside: bool) {
+    match shared.after_publishing(ready.slot(), inside) {
         Newcomer::Runs => current::enqueue_newborn(shared, ready),
         Newcomer::Ends => crate::scheduler::run::end_unqueued(shared, ready),
     }
@@ -534,11 +415,15 @@ impl<'a> Reservation<'a> {
 
     /// Why there is no room for it.
     pub(crate) fn refusal(&self) -> Option<SpawnError<()>> {
-        self.slot.err().map(|unavailable| SpawnError { refused: (), kind: unavailable.into() })
+        self.slot.err().map(|unavailable| SpawnError::new((), unavailable.into()))
     }
 
     #[inline]
-    fn occupy(self, birth: Birth, pins: u32) -> Result<Newborn, Unavailable> {
+    fn occupy<M: Send + 'static>(
+        self,
+        birth: Birth<M>,
+        pins: u32,
+    ) -> Result<Newborn<M>, Unavailable> {
         let newborn = crate::process::life::occupy(self.slot?, birth, pins);
         mem::forget(self);
         Ok(newborn)
@@ -553,12 +438,12 @@ impl<'a> Reservation<'a> {
     {
         let shared = self.shared;
         let (kind, location, parent) =
-            (&Kinds::<Nothing>::ASYNC, Location::caller(), current::parent_in(shared));
+            (TypedKind::<Nothing>::ASYNC, Location::caller(), current::parent_in(shared));
         let Ok(newborn) = self.occupy(Birth { kind, location, parent, extra: None }, 0) else {
             return;
         };
-        let share = newborn.install(body);
-        queue(shared, &share, parent.is_some());
+        let (_share, ready) = newborn.install(body);
+        queue(shared, ready, parent.is_some());
     }
 }
 
@@ -626,26 +511,14 @@ impl Prepared {
     fn relate(self, newborn: &Slot) -> Option<MonitorRef> {
         let own = self.own?;
         if self.link {
-            relations::link_newborn(&own, newborn);
+            links::link_newborn(&own, newborn);
         }
         if self.supervised {
-            relations::supervise_newborn(&own, newborn);
+            links::supervise_newborn(&own, newborn);
         }
         if self.scoped {
-            relations::adopt_newborn(&own, newborn);
+            links::adopt_newborn(&own, newborn);
         }
-        self.monitor.then(|| crate::relations::monitor_newborn(&own, newborn))
+        self.monitor.then(|| crate::relations::links::monitor_newborn(&own, newborn))
     }
-}
-
-/// What a kind of process is called that needs
-/// [`Builder::enable_coroutines`](crate::Builder::enable_coroutines).
-const COROUTINE: &str = "coroutine";
-
-struct Kinds<M>(PhantomData<M>);
-
-impl<M: Send + 'static> Kinds<M> {
-    const ASYNC: Kind = Kind::of::<M>("async");
-    const COROUTINE: Kind = Kind::of::<M>(COROUTINE);
-    const MACHINE: Kind = Kind::of::<M>("machine");
 }

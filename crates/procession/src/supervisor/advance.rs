@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::description::{Request, StartReport};
 use super::policy::Stop;
 use super::tree::{ChildState, Tree};
-use crate::relations::{self, Cause};
+use crate::relations::links::{self, Cause};
 use crate::scheduler::reach::find;
 use crate::sys::nanoseconds;
 use crate::{Context, Exit};
@@ -119,7 +119,7 @@ impl Tree {
         let mut deadline = None;
         // If the process has ended, its down is on the way.
         if let Some(slot) = find(pid) {
-            if relations::supervisor(&slot) != Some(cx.pid()) {
+            if links::supervisor(&slot) != Some(cx.pid()) {
                 // The process was released, because it shuts the scheduler down.
                 cx.unlink(pid);
                 cx.demonitor(monitor);
@@ -136,7 +136,7 @@ impl Tree {
                     deadline = after(time);
                 }
                 Stop::Signal(time) => {
-                    relations::deliver(&slot, Some(cx.pid()), Exit::Shutdown, Cause::Sent);
+                    links::deliver(&slot, Some(cx.pid()), Exit::Shutdown, Cause::Sent);
                     deadline = after(time);
                 }
             }

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use super::description::{ChildSpec, Make, Spawned, StartReport, Started};
 use super::policy::{Restart, Stop};
+use crate::machine::process::Process;
 use crate::process::unwind::guarded;
 use crate::scheduler::owner;
-use crate::{Context, Process, SpawnOptions, Value};
+use crate::{Context, SpawnOptions};
 
 /// The default time that a child has to end.
 const STOP_DEFAULT: Duration = Duration::from_secs(5);
@@ -118,14 +119,14 @@ impl ChildSpec {
         id: impl Into<Arc<str>>,
         process: impl Fn() -> P + Send + Sync + 'static,
         method: impl Into<Box<str>>,
-        input: impl Fn() -> Value + Send + Sync + 'static,
+        input: impl Fn() -> P::Input + Send + Sync + 'static,
     ) -> Self {
         let method = method.into();
         let factory = move |options: SpawnOptions, started: Started| {
             started.forget();
             let made = guarded(|| (process(), input()));
             let (process, input) = made.map_err(|exit| Arc::from(exit.to_string()))?;
-            let child = options.spawn_process(process, &method, input);
+            let child = options.spawn_machine(process, &method, input);
             let child = child.map_err(|error| {
                 let reason = Arc::from(error.to_string());
                 crate::process::unwind::drop_guarded(error);

@@ -9,7 +9,9 @@ use std::time::Duration;
 use super::error::{ChildError, SpecError};
 use super::policy::{AutoShutdown, BackOff, Restart, Stop, Strategy};
 use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
-use crate::{Address, MonitorRef, Pid, Reply, SpawnOptions, WhenFull};
+use crate::mailbox::bounded::WhenFull;
+use crate::relations::signal::MonitorRef;
+use crate::{Address, Pid, Reply, SpawnOptions};
 
 /// The default period of the intensity.
 const PERIOD_DEFAULT: Duration = Duration::from_secs(5);

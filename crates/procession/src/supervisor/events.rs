@@ -6,8 +6,9 @@ use super::description::Request;
 use super::error::{ChildError, StartError};
 use super::policy::{AutoShutdown, Restart, Strategy};
 use super::tree::{ChildState, Tree};
+use crate::relations::signal::MonitorRef;
 use crate::sys::nanoseconds;
-use crate::{Context, Exit, MonitorRef, Pid};
+use crate::{Context, Exit, Pid};
 
 impl Tree {
     pub(super) fn note_start(&mut self, key: u64, pid: Pid, monitor: MonitorRef, now: u64) {
@@ -159,7 +160,7 @@ impl Tree {
             child.starts_again = true;
             match child.state {
                 ChildState::Starting(..) | ChildState::Running(..) => {
-                    drop(self.agenda.to_stop.insert(key))
+                    self.agenda.to_stop.insert(key);
                 }
                 ChildState::None => drop(self.agenda.to_start.insert(key)),
                 ChildState::Stopping { .. } | ChildState::Delayed { .. } => {}
@@ -180,7 +181,7 @@ impl Tree {
             child.starts_again = false;
             match child.state {
                 ChildState::Starting(..) | ChildState::Running(..) => {
-                    drop(self.agenda.to_stop.insert(key))
+                    self.agenda.to_stop.insert(key);
                 }
                 ChildState::Delayed { .. } => child.state = ChildState::None,
                 ChildState::None | ChildState::Stopping { .. } => {}

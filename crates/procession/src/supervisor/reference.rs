@@ -12,7 +12,7 @@ use super::description::{ChildSpec, Request};
 use super::error::{ChildError, SupervisorGone};
 use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
 use crate::scheduler::reach::find;
-use crate::{Address, Exit, Handle, Pid, Reply};
+use crate::{Address, Exit, JoinHandle, Pid, Reply};
 /// A reference to a running supervisor. Clones refer to the same supervisor, and do not keep it
 /// alive.
 ///
@@ -146,11 +146,11 @@ impl fmt::Debug for SupervisorRef {
 #[must_use = "dropping it detaches the supervisor; write `drop(running)` to say so"]
 pub struct Running {
     supervisor: SupervisorRef,
-    handle: Handle<Infallible>,
+    handle: JoinHandle<Infallible>,
 }
 
 impl Running {
-    pub(super) fn new(supervisor: SupervisorRef, handle: Handle<Infallible>) -> Self {
+    pub(super) fn new(supervisor: SupervisorRef, handle: JoinHandle<Infallible>) -> Self {
         Self { supervisor, handle }
     }
 
@@ -159,7 +159,7 @@ impl Running {
         &self.supervisor
     }
 
-    /// Waits for the end of the supervisor on a plain thread. See [`Handle::join`].
+    /// Waits for the end of the supervisor on a plain thread. See [`JoinHandle::join`].
     ///
     /// # Blocking
     /// Blocks the thread. In a process, await this instead.

@@ -6,9 +6,10 @@ use super::description::{Asked, ChildSpec, Request};
 use super::error::ChildError;
 use super::status::{ChildInfo, ChildKey, Counts};
 use super::tree::{Child, ChildState, Tree};
+use crate::Pid;
 use crate::scheduler::reach::find;
 use crate::sys::nanoseconds;
-use crate::{Instant, Pid};
+use crate::time::Instant;
 
 impl Tree {
     pub(super) fn serve(&mut self, request: Request) {

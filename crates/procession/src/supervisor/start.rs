@@ -9,8 +9,9 @@ use super::policy::Stop;
 use super::reference::{Running, SupervisorRef};
 use super::supervise::supervise;
 use crate::mailbox::call::pair;
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::owner;
-use crate::{Context, SpawnOptions, Waiting};
+use crate::{Context, SpawnOptions};
 
 impl Supervisor {
     /// Starts the supervisor, and returns once all its children have started. The supervisor is not

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::policy::Restart;
-use crate::{Instant, Pid};
+use crate::Pid;
+use crate::time::Instant;
 
 /// Names a child, by its id or by its process.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,11 +13,12 @@ use std::task::Poll;
 use super::description::{Request, StartReport, Supervisor};
 use super::error::StartError;
 use super::tree::Tree;
-use crate::relations;
+use crate::relations::links;
 use crate::scheduler::reach::find;
 use crate::scheduler::shutdown;
+use crate::time::Instant;
 use crate::time::sleep_until;
-use crate::{Context, Event, Exit, Instant, Reply, yield_now};
+use crate::{Context, Event, Exit, Reply, yield_now};
 
 /// Distinguishes the random generators of supervisors from those of workers.
 const GENERATORS: u64 = 1 << 40;
@@ -34,7 +35,7 @@ pub(super) async fn supervise(
     // while processes clean up, would never be cancelled and never end. A nested supervisor is
     // stopped by its parent.
     let is_late = cx.slot().shared().closing.phase() != shutdown::OPEN
-        && relations::supervisor(cx.slot()).and_then(find).is_none();
+        && links::supervisor(cx.slot()).and_then(find).is_none();
     let parent = cx.parent();
     let purpose = GENERATORS + u64::from(cx.pid().slot());
     let generator = cx.slot().shared().world.generator(purpose);
@@ -77,7 +78,7 @@ pub(super) async fn supervise(
     }
     tree.answer_start();
     drop(tree);
-    relations::end_by(cx.slot(), exit);
+    links::end_by(cx.slot(), exit);
     pending().await
 }
 
@@ -90,7 +91,7 @@ enum Turn {
 /// Waits for the next event.
 async fn next(cx: &mut Context<Request>, moment: Option<u64>, is_ending: bool) -> Turn {
     let slot = cx.slot().clone();
-    let mut event = pin!(cx.receive_event_to_the_end());
+    let mut event = pin!(cx.recv_event_to_the_end());
     let mut time = pin!(async move {
         match moment {
             Some(moment) => sleep_until(Instant::from_nanoseconds(moment)).await,

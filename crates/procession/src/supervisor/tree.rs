@@ -7,7 +7,9 @@ use super::description::{Asked, ChildSpec, Request, Supervisor};
 use super::error::{ChildError, StartError};
 use super::policy::Strategy;
 use super::status::{ChildKey, ChildStatus};
-use crate::{Address, Exit, Instant, MonitorRef, Pid, Reply};
+use crate::relations::signal::MonitorRef;
+use crate::time::Instant;
+use crate::{Address, Exit, Pid, Reply};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChildState {

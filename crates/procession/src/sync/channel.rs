@@ -1,14 +1,15 @@
 //! Channels: any number of senders, any number of receivers, and each message is received once.
 //!
 //! All kinds of processes can use channels. Plain threads can, too, with the trait
-//! [`Wait`](crate::Wait). Unlike a mailbox, a channel belongs to no process; it exists as long as
-//! one of its ends. Waiting senders and receivers are served in the order in which they came.
+//! [`Wait`](crate::coroutine::Wait). Unlike a mailbox, a channel belongs to no process; it exists as
+//! long as one of its ends. Waiting senders and receivers are served in the order in which they
+//! came.
 //!
 //! [`bounded`] makes senders wait for room, which slows them down to the pace of the receivers.
 //! [`unbounded`] never makes a sender wait.
 //!
 //! ```
-//! use procession::channel;
+//! use procession::sync::channel;
 //!
 //! procession::run(async {
 //!     let (sender, receiver) = channel::bounded(2);
@@ -20,7 +21,7 @@
 //!     });
 //!     let mut sum = 0;
 //!     // Ends once the sender is dropped and the channel is empty.
-//!     while let Some(square) = receiver.receive().await {
+//!     while let Some(square) = receiver.recv().await {
 //!         sum += square;
 //!     }
 //!     assert_eq!(sum, 385);
@@ -39,8 +40,8 @@ use std::time::Duration;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use crate::Waiting;
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::sync::wait_list::{Another, Place, wake};
 use crate::time::{self, Timeout};
@@ -67,12 +68,12 @@ impl<T> Channel<T> {
 /// is handed from a sender to a waiting receiver.
 ///
 /// ```
-/// use procession::channel::{self, TrySendError};
+/// use procession::sync::channel::{self, TrySendError};
 ///
 /// let (sender, receiver) = channel::bounded(1);
 /// assert!(sender.try_send("first").is_ok());
 /// assert_eq!(sender.try_send("second"), Err(TrySendError::Full("second")));
-/// assert_eq!(receiver.try_receive(), Ok("first"));
+/// assert_eq!(receiver.try_recv(), Ok("first"));
 /// ```
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let (senders, receivers) = (AtomicUsize::new(1), AtomicUsize::new(1));
@@ -93,7 +94,7 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
 /// the messages that are left, and then the end.
 ///
 /// ```
-/// use procession::channel;
+/// use procession::sync::channel;
 ///
 /// procession::run(async {
 ///     let (sender, receiver) = channel::unbounded();
@@ -101,10 +102,10 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
 ///     for (n, sender) in senders.into_iter().enumerate() {
 ///         drop(procession::spawn(async move { sender.send(n).await }));
 ///     }
-///     let mut received = vec![receiver.receive().await, receiver.receive().await];
+///     let mut received = vec![receiver.recv().await, receiver.recv().await];
 ///     received.sort();
 ///     assert_eq!(received, [Some(0), Some(1)]);
-///     assert_eq!(receiver.receive().await, None, "both senders are dropped");
+///     assert_eq!(receiver.recv().await, None, "both senders are dropped");
 /// });
 /// ```
 pub struct Sender<T>(Arc<Channel<T>>);
@@ -116,19 +117,19 @@ pub struct Sender<T>(Arc<Channel<T>>);
 ///
 /// ```
 /// use std::time::Duration;
-/// use procession::channel::{self, TryReceiveError};
+/// use procession::sync::channel::{self, TryRecvError};
 ///
 /// procession::run(async {
 ///     let (sender, receiver) = channel::bounded(8);
-///     assert_eq!(receiver.try_receive(), Err(TryReceiveError::Empty));
-///     assert!(receiver.receive_timeout(Duration::from_millis(1)).await.is_err());
+///     assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+///     assert!(receiver.recv_timeout(Duration::from_millis(1)).await.is_err());
 ///     sender.send(1).await?;
 ///     sender.close();
-///     assert_eq!(receiver.receive().await, Some(1), "a closed channel is still emptied");
-///     assert_eq!(receiver.try_receive(), Err(TryReceiveError::Closed));
+///     assert_eq!(receiver.recv().await, Some(1), "a closed channel is still emptied");
+///     assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
 ///     Ok::<_, channel::SendError<u32>>(())
 /// })?;
-/// # Ok::<(), procession::channel::SendError<u32>>(())
+/// # Ok::<(), procession::sync::channel::SendError<u32>>(())
 /// ```
 pub struct Receiver<T>(Arc<Channel<T>>);
 
@@ -261,33 +262,33 @@ impl<T> Receiver<T> {
     /// # Cancellation
     /// If the future is dropped before it completes, no message is lost. A message that was already
     /// handed to it goes to the next waiting receiver, or back to the front of the channel.
-    pub fn receive(&self) -> Receiving<'_, T> {
+    pub fn recv(&self) -> Receiving<'_, T> {
         Receiving { channel: &self.0, place: None, done: false }
     }
 
     /// Receives the oldest message without waiting.
     ///
     /// # Errors
-    /// Returns [`TryReceiveError::Empty`] if there is no message, and [`TryReceiveError::Closed`]
+    /// Returns [`TryRecvError::Empty`] if there is no message, and [`TryRecvError::Closed`]
     /// if there is none and the channel is closed.
-    pub fn try_receive(&self) -> Result<T, TryReceiveError> {
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
         crate::scheduler::budget::spend();
-        match self.0.core.try_receive() {
+        match self.0.core.try_recv() {
             Ok((message, waiter)) => {
                 wake(waiter);
                 Ok(message)
             }
-            Err(Nothing::Empty) => Err(TryReceiveError::Empty),
-            Err(Nothing::Closed) => Err(TryReceiveError::Closed),
+            Err(Nothing::Empty) => Err(TryRecvError::Empty),
+            Err(Nothing::Closed) => Err(TryRecvError::Closed),
         }
     }
 
-    /// Like [`receive`](Self::receive), but waits for at most `timeout`.
+    /// Like [`recv`](Self::recv), but waits for at most `timeout`.
     ///
     /// # Errors
-    /// Returns [`Elapsed`](crate::Elapsed) if the timeout elapses first.
-    pub fn receive_timeout(&self, timeout: Duration) -> Timeout<Receiving<'_, T>> {
-        time::timeout(timeout, self.receive())
+    /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
+    pub fn recv_timeout(&self, timeout: Duration) -> Timeout<Receiving<'_, T>> {
+        time::timeout(timeout, self.recv())
     }
 
     /// Closes the channel for all senders and receivers. From now on sending fails. The messages in
@@ -333,7 +334,7 @@ impl<T> fmt::Debug for Receiver<T> {
 /// The future of [`Sender::send`].
 ///
 /// ```
-/// use procession::channel;
+/// use procession::sync::channel;
 ///
 /// let (sender, _receiver) = channel::bounded(0);
 /// let mut sending = sender.send("not lost");
@@ -405,7 +406,7 @@ impl<T> fmt::Debug for Sending<'_, T> {
     }
 }
 
-/// The future of [`Receiver::receive`].
+/// The future of [`Receiver::recv`].
 #[must_use = "futures do nothing unless awaited"]
 pub struct Receiving<'a, T> {
     channel: &'a Channel<T>,
@@ -432,7 +433,7 @@ impl<T> Future for Receiving<'_, T> {
         } else if receive.done {
             Some(None)
         } else {
-            match core.receive_or_wait(&mut another) {
+            match core.recv_or_wait(&mut another) {
                 Ok(Received::Now(message, waiter)) => {
                     wake(waiter);
                     Some(Some(message))
@@ -480,7 +481,7 @@ impl<T> fmt::Debug for Receiving<'_, T> {
 
 /// The error of [`Sender::send`]: the channel is closed. It contains the message.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct SendError<T>(pub T);
+pub struct SendError<T>(pub(crate) T);
 
 /// The error of [`Sender::try_send`]. It contains the message.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -500,18 +501,25 @@ pub enum SendTimeoutError<T> {
     Closed(T),
 }
 
-/// The error of [`Receiver::try_receive`].
+/// The error of [`Receiver::try_recv`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TryReceiveError {
+pub enum TryRecvError {
     /// The channel is empty.
     Empty,
     /// The channel is empty and closed, so no message will come.
     Closed,
 }
 
+impl<T> SendError<T> {
+    /// Returns the message.
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
 impl<T> TrySendError<T> {
     /// Returns the message.
-    pub fn into_message(self) -> T {
+    pub fn into_inner(self) -> T {
         match self {
             Self::Full(message) | Self::Closed(message) => message,
         }
@@ -520,7 +528,7 @@ impl<T> TrySendError<T> {
 
 impl<T> SendTimeoutError<T> {
     /// Returns the message.
-    pub fn into_message(self) -> T {
+    pub fn into_inner(self) -> T {
         match self {
             Self::Elapsed(message) | Self::Closed(message) => message,
         }
@@ -575,7 +583,7 @@ impl<T> fmt::Display for SendTimeoutError<T> {
     }
 }
 
-impl fmt::Display for TryReceiveError {
+impl fmt::Display for TryRecvError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Empty => "cannot receive: the channel is empty",
@@ -587,4 +595,4 @@ impl fmt::Display for TryReceiveError {
 impl<T> Error for SendError<T> {}
 impl<T> Error for TrySendError<T> {}
 impl<T> Error for SendTimeoutError<T> {}
-impl Error for TryReceiveError {}
+impl Error for TryRecvError {}

@@ -93,11 +93,11 @@ impl<T: ?Sized> Mutex<T> {
     /// Like [`lock`](Self::lock), but waits for at most `timeout`.
     ///
     /// # Errors
-    /// Returns [`Elapsed`](crate::Elapsed) if the timeout elapses first.
+    /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
     pub async fn lock_timeout(
         &self,
         timeout: Duration,
-    ) -> Result<MutexGuard<'_, T>, crate::Elapsed> {
+    ) -> Result<MutexGuard<'_, T>, crate::time::Elapsed> {
         time::timeout(timeout, self.lock()).await
     }
 

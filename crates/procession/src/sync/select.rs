@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use crate::Waiting;
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::sync::channel::core::{Nothing, Refused};
 use crate::sync::channel::{Receiver, SendError, Sender, cancel_receiver};
@@ -28,7 +28,8 @@ const ROUNDS: u32 = 8;
 ///
 /// ```
 /// use std::time::Duration;
-/// use procession::{Context, Select, channel};
+/// use procession::{Context, Select};
+/// use procession::sync::channel;
 ///
 /// procession::run(async {
 ///     let (orders, incoming) = channel::bounded(1);
@@ -37,8 +38,8 @@ const ROUNDS: u32 = 8;
 ///         let mut seen = Vec::new();
 ///         for _ in 0..3 {
 ///             let first = Select::new()
-///                 .receive(&incoming, |order: Option<u32>| format!("order {order:?}"))
-///                 .wait_for(cx.receive(), |message| format!("message {message:?}"))
+///                 .recv(&incoming, |order: Option<u32>| format!("order {order:?}"))
+///                 .wait_for(cx.recv(), |message| format!("message {message:?}"))
 ///                 .timeout(Duration::from_secs(60), || "silence".to_owned());
 ///             seen.push(first.await);
 ///         }
@@ -53,20 +54,22 @@ const ROUNDS: u32 = 8;
 ///     assert_eq!(child.await, Ok((seen.to_vec(), true)));
 ///     Ok::<_, channel::SendError<u32>>(())
 /// })?;
-/// # Ok::<(), procession::channel::SendError<u32>>(())
+/// # Ok::<(), procession::sync::channel::SendError<u32>>(())
 /// ```
 ///
 /// With [`or_else`](Self::or_else) the select does not wait:
 ///
 /// ```
-/// use procession::{Select, Wait, channel};
+/// use procession::Select;
+/// use procession::coroutine::Wait;
+/// use procession::sync::channel;
 ///
 /// let (sender, receiver) = channel::bounded(1);
-/// let poll = || Select::new().receive(&receiver, |message| message).or_else(|| None).wait();
+/// let poll = || Select::new().recv(&receiver, |message| message).or_else(|| None).wait();
 /// assert_eq!(poll(), None);
 /// sender.try_send(1)?;
 /// assert_eq!(poll(), Some(1));
-/// # Ok::<(), procession::channel::TrySendError<u32>>(())
+/// # Ok::<(), procession::sync::channel::TrySendError<u32>>(())
 /// ```
 ///
 /// A select without arms waits forever. So does a select that is polled again after completion.
@@ -108,7 +111,7 @@ impl<'a, R> Select<'a, R> {
 
     /// Adds an arm that receives from a channel. `then` gets the message, or `None` if the channel
     /// is closed and empty.
-    pub fn receive<T: Send>(
+    pub fn recv<T: Send>(
         mut self,
         receiver: &'a Receiver<T>,
         then: impl FnOnce(Option<T>) -> R + Send + 'a,
@@ -135,7 +138,7 @@ impl<'a, R> Select<'a, R> {
     }
 
     /// Adds an arm that waits for a future: the mailbox
-    /// ([`Context::receive`](crate::Context::receive)), a handle, a lock, or a timer.
+    /// ([`Context::recv`](crate::Context::recv)), a handle, a lock, or a timer.
     ///
     /// The future is dropped if another arm acts. Futures of the runtime are then as if they had
     /// not been polled. The exceptions are futures with other rules under *Cancellation*, and
@@ -143,8 +146,8 @@ impl<'a, R> Select<'a, R> {
     ///
     /// | future | what is lost |
     /// |---|---|
-    /// | [`Handle`] or [`Child`] by value | the result, since the process is detached |
-    /// | [`Handle`] or [`Child`] by `&mut` | nothing |
+    /// | [`JoinHandle`] or [`Child`] by value | the result, since the process is detached |
+    /// | [`JoinHandle`] or [`Child`] by `&mut` | nothing |
     /// | [`Address::call`] | the reply; the message may have been received |
     /// | [`Sender::send`], [`Address::send_wait`] | the message; the arm [`send`] keeps it |
     /// | [`Condvar::wait`] | the lock; the mutex stays unlocked |
@@ -153,7 +156,7 @@ impl<'a, R> Select<'a, R> {
     /// | `read_exact`, `write_all` of streams | the part that was transferred |
     ///
     /// [`send`]: Self::send
-    /// [`Handle`]: crate::Handle
+    /// [`JoinHandle`]: crate::JoinHandle
     /// [`Child`]: crate::Child
     /// [`Address::call`]: crate::Address::call
     /// [`Address::send_wait`]: crate::Address::send_wait
@@ -289,7 +292,7 @@ struct ReceiveArm<'a, T, F> {
 
 impl<T, R, F: FnOnce(Option<T>) -> R> Arm<R> for ReceiveArm<'_, T, F> {
     fn try_now(&mut self, _: &mut TaskContext<'_>) -> Option<R> {
-        let message = match self.receiver.channel().core.try_receive() {
+        let message = match self.receiver.channel().core.try_recv() {
             Ok((message, waiter)) => {
                 wake(waiter);
                 Some(message)

@@ -98,16 +98,16 @@ impl<const MUTATION: u8> Choice<MUTATION> {
     }
 
     pub(crate) fn set_waker(&self, waker: Waker) -> Option<Waker> {
-        self.waker.lock().expect("nothing that can panic runs under this lock").replace(waker)
+        self.waker.lock().replace(waker)
     }
 
     fn take_waker(&self) -> Option<Waker> {
-        self.waker.lock().expect("nothing that can panic runs under this lock").take()
+        self.waker.lock().take()
     }
 
     #[cfg(not(procession_loom))]
     pub(crate) fn will_wake(&self, waker: &Waker) -> bool {
-        let own = self.waker.lock().expect("nothing that can panic runs under this lock");
+        let own = self.waker.lock();
         own.as_ref().is_some_and(|own| own.will_wake(waker))
     }
 }

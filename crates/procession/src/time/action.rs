@@ -5,9 +5,29 @@ use std::task::Waker;
 
 use crate::process::unwind::{drop_guarded, guarded};
 
+/// The waker of a timer. Of a process it may hold no pin, so that it cannot be taken out.
+#[derive(Clone)]
+pub(crate) struct TimerWaker(Waker);
+
+impl TimerWaker {
+    pub(crate) fn wake(self) {
+        self.0.wake();
+    }
+
+    pub(crate) fn as_waker(&self) -> &Waker {
+        &self.0
+    }
+}
+
+impl From<Waker> for TimerWaker {
+    fn from(waker: Waker) -> Self {
+        Self(waker)
+    }
+}
+
 #[derive(Clone)]
 pub(crate) enum Action {
-    Wake(Waker),
+    Wake(TimerWaker),
     Call(Arc<dyn Fn() + Send + Sync>),
 }
 

@@ -177,14 +177,13 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
     /// `Wait`. The system may have interrupted the thread that holds the lock.
     fn wait(&self) -> Guard<'_, T, MUTATION> {
         let bucket = self.bucket();
-        let mut bucket_guard =
-            bucket.mutex.lock().expect("nothing that can panic runs under this lock");
+        let mut bucket_guard = bucket.mutex.lock();
         loop {
             self.begin_to_wait();
             if let Some(guard) = self.try_lock() {
                 return guard;
             }
-            bucket_guard = bucket.freed.wait(bucket_guard).expect("as above");
+            bucket_guard = bucket.freed.wait(bucket_guard);
         }
     }
 
@@ -215,8 +214,7 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
     #[cold]
     fn notify(&self) {
         let bucket = self.bucket();
-        let guard = (MUTATION != mutation::NOTIFY_AT_ONCE)
-            .then(|| bucket.mutex.lock().expect("nothing that can panic runs under this lock"));
+        let guard = (MUTATION != mutation::NOTIFY_AT_ONCE).then(|| bucket.mutex.lock());
         // Relaxed: written under the mutex only. A holder that sees the change late notifies once
         // more.
         self.waiting.store(false, Relaxed);

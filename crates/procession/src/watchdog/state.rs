@@ -101,7 +101,7 @@ pub(crate) struct WatchdogOptions {
     pub(crate) is_on: bool,
     pub(crate) stall_after: u64,
     /// How many that compute may be replaced at once.
-    pub(crate) computing_max: usize,
+    pub(crate) max_computing: usize,
     pub(crate) on_stall: Option<Observer>,
 }
 

@@ -12,7 +12,7 @@ fn the_program_of_the_readme_runs() {
     procession::run(async {
         let counter = procession::start(|mut cx: Context<Count>| async move {
             let mut n = 0;
-            while let Some(message) = cx.receive().await {
+            while let Some(message) = cx.recv().await {
                 match message {
                     Count::Add(k) => n += k,
                     Count::Get(reply) => reply.send(n),
@@ -29,7 +29,7 @@ fn the_program_of_the_readme_runs() {
 #[test]
 fn many_processes_all_end() {
     for width in [1, 2, 4] {
-        let scheduler = Scheduler::builder().width(width).build().expect("threads");
+        let scheduler = Scheduler::builder().worker_threads(width).build().expect("threads");
         let sum = scheduler.block_on(async {
             let handles: Vec<_> = (0..10_000u64)
                 .map(|n| {

@@ -9,14 +9,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use procession::mailbox::send;
+use procession::relations::{MonitorRef, Named, register, send_exit, whereis};
 use procession::supervisor::{
     AutoShutdown, ChildError, ChildKey, ChildSpec, Restart, StartError, Started, Stop, Strategy,
     Supervisor, SupervisorRef,
 };
-use procession::{
-    Context, Event, Exit, MonitorRef, Named, Pid, Reply, Scheduler, SpawnOptions, exit, register,
-    send, send_exit, sleep, start, whereis,
-};
+use procession::{Context, Event, Exit, Pid, Reply, Scheduler, SpawnOptions, exit, sleep, start};
 
 use crate::scene::{alive, driven, panic_quietly};
 
@@ -174,7 +173,7 @@ impl Stage {
 fn actor(mut cx: Context<Ask>, stage: Stage) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
         let mut monitors = BTreeMap::new();
-        while let Some(event) = cx.receive_event().await {
+        while let Some(event) = cx.recv_event().await {
             let own = cx.pid();
             match event {
                 Event::Message(Ask::Do(ops)) => {
@@ -212,7 +211,7 @@ fn act(op: Op, cx: &mut Context<Ask>, stage: &Stage, monitors: &mut BTreeMap<Mon
             }
             let monitor = if let Some(reason) = dies {
                 let child = options.spawn(async move { exit(reason) });
-                push(&stage.seen, (child.pid().expect("it was taken"), Seen::Spawned(name)));
+                push(&stage.seen, (child.pid(), Seen::Spawned(name)));
                 child.monitor_ref()
             } else {
                 let inner = stage.clone();
@@ -609,7 +608,7 @@ async fn work(mut cx: Context<Tell>, started: Started, stage: Stage, id: Arc<str
     let (pid, ends, of) = (cx.pid(), Arc::clone(&stage.ends), Arc::clone(&id));
     let watcher = start(move |mut cx: Context<Reply<()>>| async move {
         let monitor = cx.monitor(pid);
-        if let Some(reply) = cx.receive().await {
+        if let Some(reply) = cx.recv().await {
             reply.send(());
         }
         if let Some(down) = cx.down(monitor).await {
@@ -619,7 +618,7 @@ async fn work(mut cx: Context<Tell>, started: Started, stage: Stage, id: Arc<str
     assert!(watcher.call(|reply| reply, HOUR).await.is_ok(), "it waits for this");
     note('+');
     started.ready();
-    while let Some(event) = cx.receive_event().await {
+    while let Some(event) = cx.recv_event().await {
         match event {
             Event::Message(Tell::Panic) => panic_quietly("broken"),
             Event::Message(Tell::End(reason)) => exit(reason),

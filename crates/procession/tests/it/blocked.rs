@@ -15,9 +15,8 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
-use procession::{
-    Context, Exit, Scheduler, SpawnOptions, blocking, run_after, sleep, spawn, yield_now,
-};
+use procession::time::run_after;
+use procession::{Context, Exit, Scheduler, SpawnOptions, blocking, sleep, spawn, yield_now};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::{Mutex, thread};
@@ -27,7 +26,7 @@ use crate::scene::{PATIENCE, driven, soon, soon_closed, threaded};
 /// Processes that have entered a section and stay there until the gate is dropped.
 struct Blocked {
     gate: Option<Sender<()>>,
-    handles: Vec<procession::Handle<()>>,
+    handles: Vec<procession::JoinHandle<()>>,
 }
 
 impl Blocked {
@@ -41,7 +40,7 @@ impl Blocked {
                 scheduler.spawn(async move {
                     blocking(|| {
                         enters.send(()).expect("the test listens");
-                        waits.lock().expect("nobody panics").recv().unwrap_or_default();
+                        waits.lock().recv().unwrap_or_default();
                     });
                 })
             })
@@ -81,7 +80,7 @@ pub(crate) fn is_served(scheduler: &Scheduler) {
     sockets_are_served(scheduler);
     let (tells, told) = mpsc::channel();
     let echo = scheduler.start(|mut cx: Context<Sender<()>>| async move {
-        while let Some(reply) = cx.receive().await {
+        while let Some(reply) = cx.recv().await {
             sleep(Duration::from_millis(1)).await;
             reply.send(()).expect("the test listens");
         }
@@ -167,7 +166,7 @@ fn what_a_step_woke_and_spawned_before_and_in_its_section_runs_beside_it() {
     let scheduler = threaded(1);
     let (tells, told) = mpsc::channel();
     let woken = scheduler.start(move |mut cx: Context<u32>| async move {
-        while let Some(n) = cx.receive().await {
+        while let Some(n) = cx.recv().await {
             tells.send(n).expect("the test listens");
         }
     });
@@ -220,8 +219,11 @@ fn results_panics_and_nested_sections_pass_through() {
 #[test]
 fn a_burst_of_blockers_up_to_the_maximum_of_threads_only_queues() {
     const MAX: usize = 64;
-    let scheduler =
-        Scheduler::builder().width(2).threads_max(MAX).build().expect("the system has threads");
+    let scheduler = Scheduler::builder()
+        .worker_threads(2)
+        .max_threads(MAX)
+        .build()
+        .expect("the system has threads");
     let mut most = Blocked::enter(&scheduler, MAX - 1);
     is_served(&scheduler);
     let mut last = Blocked::enter(&scheduler, 1);
@@ -241,8 +243,11 @@ fn a_burst_of_blockers_up_to_the_maximum_of_threads_only_queues() {
 #[test]
 fn sections_at_the_maximum_of_threads_always_go_on() {
     // As many threads as the scheduler is wide: there is nobody to take over, and nothing is stuck.
-    let scheduler =
-        Scheduler::builder().width(2).threads_max(2).build().expect("the system has threads");
+    let scheduler = Scheduler::builder()
+        .worker_threads(2)
+        .max_threads(2)
+        .build()
+        .expect("the system has threads");
     let handles: Vec<_> = (0..100)
         .map(|n| {
             scheduler.spawn(async move {
@@ -275,8 +280,11 @@ fn to_block_on_a_future_in_a_process_lets_others_run_it() {
 
 #[test]
 fn to_block_on_a_future_where_nobody_is_left_to_run_it_is_an_error() {
-    let scheduler =
-        Scheduler::builder().width(1).threads_max(1).build().expect("the system has threads");
+    let scheduler = Scheduler::builder()
+        .worker_threads(1)
+        .max_threads(1)
+        .build()
+        .expect("the system has threads");
     for scheduler in [scheduler, driven()] {
         let inner = scheduler.clone();
         let process = scheduler.spawn(async move {
@@ -288,7 +296,7 @@ fn to_block_on_a_future_where_nobody_is_left_to_run_it_is_an_error() {
             // Another scheduler has threads of its own.
             let other = threaded(1);
             assert_eq!(other.try_block_on(async { 2 }).expect("it has"), 2);
-            refused.0.await.expect("it ends")
+            refused.into_inner().await.expect("it ends")
         });
         assert_eq!(process.join(), Ok(1));
     }
@@ -297,8 +305,8 @@ fn to_block_on_a_future_where_nobody_is_left_to_run_it_is_an_error() {
 /// A scheduler that may have so many threads, all at once.
 fn narrow(threads: usize) -> Scheduler {
     Scheduler::builder()
-        .width(threads)
-        .threads_max(threads)
+        .worker_threads(threads)
+        .max_threads(threads)
         .build()
         .expect("the system has threads")
 }
@@ -401,7 +409,7 @@ fn processes_bound_to_a_worker_run_whoever_has_the_permits() {
     stop.store(1, SeqCst);
     hogs.into_iter().for_each(|hog| hog.join().expect("it ends"));
     // Also if the scheduler is less wide than it was: the bound ones take turns.
-    scheduler.set_width(1).expect("it is in range");
+    scheduler.set_worker_threads(1).expect("it is in range");
     for worker in [0, 1, 1, 0] {
         on(worker).spawn(async { yield_now().await }).join().expect("it ends");
     }
@@ -409,8 +417,11 @@ fn processes_bound_to_a_worker_run_whoever_has_the_permits() {
 
 #[test]
 fn the_width_can_be_changed_a_thousand_times_under_load() {
-    let scheduler =
-        Scheduler::builder().width(2).threads_max(8).build().expect("the system has threads");
+    let scheduler = Scheduler::builder()
+        .worker_threads(2)
+        .max_threads(8)
+        .build()
+        .expect("the system has threads");
     let stop = Arc::new(AtomicUsize::new(0));
     let (gets_on, got_on) = mpsc::channel();
     let load: Vec<_> = (0..32)
@@ -432,12 +443,12 @@ fn the_width_can_be_changed_a_thousand_times_under_load() {
         })
         .collect();
     for turn in 0..1000_usize {
-        scheduler.set_width(turn * 5 % 8 + 1).expect("it is in range");
+        scheduler.set_worker_threads(turn * 5 % 8 + 1).expect("it is in range");
         thread::yield_now();
     }
     for width in [1, 8, 3] {
-        scheduler.set_width(width).expect("it is in range");
-        assert_eq!(scheduler.width(), width);
+        scheduler.set_worker_threads(width).expect("it is in range");
+        assert_eq!(scheduler.worker_threads(), width);
     }
     is_served(&scheduler);
     // Each of them gets on.
@@ -449,12 +460,13 @@ fn the_width_can_be_changed_a_thousand_times_under_load() {
     stop.store(1, SeqCst);
     load.into_iter().for_each(|process| process.join().expect("it ends"));
     meet(&scheduler, 3);
-    let refused = scheduler.set_width(9).expect_err("it is more than there may be threads");
+    let refused =
+        scheduler.set_worker_threads(9).expect_err("it is more than there may be threads");
     assert_eq!(
         refused.to_string(),
-        "cannot change the width of a scheduler: it is 9, but must be from 1 to 8"
+        "cannot change the worker threads of a scheduler: worker_threads is 9, but must be from 1 to 8"
     );
-    assert!(scheduler.set_width(0).is_err());
+    assert!(scheduler.set_worker_threads(0).is_err());
 }
 
 #[test]
@@ -486,14 +498,10 @@ fn threads_beyond_the_width_retire_and_come_back() {
     let name = || thread::current().name().expect("it has a name").to_owned();
     let scheduler = Scheduler::builder()
         .name("retiring")
-        .width(1)
+        .worker_threads(1)
         .keep_alive(Duration::from_millis(1))
-        .on_thread_start(move || {
-            starts.lock().expect("nobody panics").send((name(), 1)).expect("the test listens")
-        })
-        .on_thread_stop(move || {
-            stops.lock().expect("nobody panics").send((name(), -1)).expect("the test listens")
-        })
+        .on_thread_start(move || starts.lock().send((name(), 1)).expect("the test listens"))
+        .on_thread_stop(move || stops.lock().send((name(), -1)).expect("the test listens"))
         .build()
         .expect("the system has threads");
     assert_eq!(soon(&events), ("retiring-0".to_owned(), 1));
@@ -527,7 +535,7 @@ fn threads_beyond_the_width_retire_and_come_back() {
 #[test]
 fn threads_that_retire_beside_those_that_block_leave_one_to_keep_the_time() {
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .keep_alive(Duration::from_millis(1))
         .build()
         .expect("the system has threads");
@@ -555,7 +563,7 @@ fn threads_that_retire_beside_those_that_block_leave_one_to_keep_the_time() {
 #[test]
 fn hooks_that_panic_harm_nobody() {
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .on_thread_start(|| crate::scene::panic_quietly("at the start"))
         .on_thread_stop(|| crate::scene::panic_quietly("at the end"))
         .build()
@@ -568,7 +576,7 @@ fn threads_run_on_the_processors_that_were_named() {
     let allowed = rustix::thread::sched_getaffinity(None).expect("this is Linux");
     let last = (0..1024).rev().find(|&cpu| allowed.is_set(cpu)).expect("this runs somewhere");
     let scheduler = Scheduler::builder().cpus([last]).build().expect("the system has threads");
-    assert_eq!(scheduler.width(), 1, "by default as wide as they are many");
+    assert_eq!(scheduler.worker_threads(), 1, "by default as wide as they are many");
     let where_to =
         scheduler.spawn(async { rustix::thread::sched_getaffinity(None).expect("this is Linux") });
     let where_to = where_to.join().expect("it ends");
@@ -580,14 +588,13 @@ fn threads_run_on_the_processors_that_were_named() {
         "cannot build a scheduler: cpus is [{absent}], and this program may use none of them"
     );
     assert_eq!(refused(Scheduler::builder().cpus([absent])), text);
-    let text =
-        "cannot build a scheduler: cpus has 1024, but a processor's number must be below 1024";
+    let text = "cannot build a scheduler: cpus is 1024, but must be from 0 to 1023";
     assert_eq!(refused(Scheduler::builder().cpus([0, 1024])), text);
     for threads in [1, 4097] {
         let text = format!(
-            "cannot build a scheduler: threads_max is {threads}, but must be from the width, 2, to 4096"
+            "cannot build a scheduler: max_threads is {threads}, but must be from 2 to 4096"
         );
-        assert_eq!(refused(Scheduler::builder().width(2).threads_max(threads)), text);
+        assert_eq!(refused(Scheduler::builder().worker_threads(2).max_threads(threads)), text);
     }
 }
 
@@ -693,7 +700,7 @@ fn without_threads() {
             scheduler.spawn(async move {
                 blocking(|| {
                     tells.send(()).unwrap_or_default();
-                    waits.lock().expect("nobody panics").recv().unwrap_or_default();
+                    waits.lock().recv().unwrap_or_default();
                 });
             })
         })

@@ -11,10 +11,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use procession::{
-    Address, Context, Instant, Pid, Reply, Scheduler, SpawnOptions, channel, sleep, spawn,
-    yield_now,
-};
+use procession::sync::channel;
+use procession::time::Instant;
+use procession::{Address, Context, Pid, Reply, Scheduler, SpawnOptions, sleep, spawn, yield_now};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU32};
@@ -68,18 +67,13 @@ impl Program {
     /// Notes how long something took that was to happen at `due`.
     fn note_delay(&self, due: Instant) {
         let delay = self.scheduler.now() - due;
-        let mut longest = self.longest.lock().expect("nobody panics");
+        let mut longest = self.longest.lock();
         *longest = delay.max(*longest);
     }
 
     /// A turn of hog number `who`.
     fn turn(&self, who: u32, step: Duration) {
-        self.turns
-            .lock()
-            .expect("nobody panics")
-            .entry(who)
-            .or_default()
-            .push(self.scheduler.now());
+        self.turns.lock().entry(who).or_default().push(self.scheduler.now());
         self.scheduler.advance(step);
     }
 
@@ -124,9 +118,9 @@ where
                 sleep(10 * MS + 3 * count * step).await;
                 main.await;
             });
-            let longest = *program.longest.lock().expect("nobody panics");
+            let longest = *program.longest.lock();
             assert!(longest <= 2 * step + MS, "beside {count} steps of {step:?}: {longest:?}");
-            let turns = program.turns.lock().expect("nobody panics");
+            let turns = program.turns.lock();
             assert!(turns.len() == count as usize && turns[&0].len() > 5, "the hogs ran beside it");
         }
     }
@@ -186,7 +180,7 @@ fn a_bound_process_that_is_spawned_from_outside_is_served_in_time() {
 fn listener(program: &Program) -> Address<Instant> {
     let this = program.clone();
     let listener = program.scheduler.start(move |mut cx: Context<Instant>| async move {
-        while let Some(due) = cx.receive().await {
+        while let Some(due) = cx.recv().await {
             this.note_delay(due);
         }
     });
@@ -230,7 +224,7 @@ fn a_descriptor_is_served_in_time() {
             async move {
                 let far = procession::net::UnixStream::try_from(far).expect("it is registered");
                 while far.read(&mut [0]).await.is_ok_and(|count| count == 1) {
-                    this.note_delay(*sent.lock().expect("nobody panics"));
+                    this.note_delay(*sent.lock());
                 }
             }
         });
@@ -238,7 +232,7 @@ fn a_descriptor_is_served_in_time() {
             // So that the last byte was read.
             sleep(MS + 3 * step).await;
             program.scheduler.advance(step / 2);
-            *sent.lock().expect("nobody panics") = program.scheduler.now();
+            *sent.lock() = program.scheduler.now();
             near.write_all(b"x").expect("there is room");
             program.scheduler.advance(step / 2);
         }
@@ -257,7 +251,7 @@ fn a_process_that_continues_has_its_turn_in_time() {
                 (0..count).for_each(|who| drop(spawn(hogs.hog(who, step))));
                 sleep(60 * count * step + 100 * MS).await;
             });
-            let turns = program.turns.lock().expect("nobody panics");
+            let turns = program.turns.lock();
             for (who, turns) in &*turns {
                 let gaps = turns.windows(2).map(|pair| pair[1] - pair[0]);
                 let longest = gaps.max().expect("it had several turns");
@@ -282,11 +276,11 @@ fn assert_equal_shares(start: fn(&Program, u32)) {
             program.run(async move {
                 (0..count).for_each(|who| start(&this, who));
                 // They begin.
-                while this.turns.lock().expect("nobody panics").len() < count as usize {
+                while this.turns.lock().len() < count as usize {
                     this.scheduler.advance(step);
                     yield_now().await;
                 }
-                this.turns.lock().expect("nobody panics").clear();
+                this.turns.lock().clear();
                 let (mut rounds, until) = (0, Instant::now() + 100 * MS);
                 while rounds < 50 || Instant::now() < until {
                     // The step of every process that continues moves the clock; this one's, too.
@@ -295,7 +289,7 @@ fn assert_equal_shares(start: fn(&Program, u32)) {
                     yield_now().await;
                 }
             });
-            let turns = program.turns.lock().expect("nobody panics");
+            let turns = program.turns.lock();
             let mut shares: Vec<_> = turns.values().map(Vec::len).collect();
             shares.sort_unstable();
             let (least, most) = (shares[0], shares[shares.len() - 1]);
@@ -333,10 +327,10 @@ fn pairs_that_exchange_messages_get_equal_shares() {
         let [left, right] = [(); 2].map(|()| {
             let this = program.clone();
             program.scheduler.start(move |mut cx: Context<Pid>| async move {
-                while let Some(other) = cx.receive().await {
+                while let Some(other) = cx.recv().await {
                     this.turn(who, NO_TIME);
                     // Ignored: the other may have ended first.
-                    if !this.goes_on() || procession::send(other, cx.pid()).is_err() {
+                    if !this.goes_on() || procession::mailbox::send(other, cx.pid()).is_err() {
                         break;
                     }
                 }
@@ -352,7 +346,7 @@ fn pairs_that_exchange_messages_get_equal_shares() {
 fn pairs_of_caller_and_server_get_equal_shares() {
     assert_equal_shares(|program, who| {
         let server = program.scheduler.start(|mut cx: Context<Reply<()>>| async move {
-            while let Some(reply) = cx.receive().await {
+            while let Some(reply) = cx.recv().await {
                 reply.send(());
             }
         });
@@ -377,7 +371,7 @@ fn pairs_over_rendezvous_channels_get_equal_shares() {
                 this.turn(who, NO_TIME);
             }
         }));
-        drop(spawn(async move { while receiver.receive().await.is_some() {} }));
+        drop(spawn(async move { while receiver.recv().await.is_some() {} }));
     });
 }
 
@@ -387,16 +381,16 @@ type Waits = Arc<Mutex<Vec<(u32, Duration)>>>;
 
 /// Notes that number `n` became ready at `due` and runs now, and computes.
 fn note_wait(program: &Program, waits: &Waits, n: u32, due: Instant, step: Duration) {
-    waits.lock().expect("nobody panics").push((n, program.scheduler.now() - due));
+    waits.lock().push((n, program.scheduler.now() - due));
     program.scheduler.advance(step);
 }
 
 /// Waits until `count` processes have run, and asserts that each waited only for those before it.
 async fn assert_age_is_kept(waits: Waits, count: u32, step: Duration) {
-    while waits.lock().expect("nobody panics").len() < count as usize {
+    while waits.lock().len() < count as usize {
         sleep(10 * MS).await;
     }
-    let waits = waits.lock().expect("nobody panics");
+    let waits = waits.lock();
     let late: Vec<_> =
         waits.iter().filter(|&&(n, wait)| wait > 2 * step + MS + 2 * step * n).collect();
     assert!(
@@ -443,7 +437,7 @@ fn many_sleepers_that_are_due_at_once_wait_for_none_but_those_before_them() {
                 let (this, waits, armed) = (this.clone(), Arc::clone(&waits), Arc::clone(&armed));
                 drop(spawn(async move {
                     let n = {
-                        let mut armed = armed.lock().expect("nobody panics");
+                        let mut armed = armed.lock();
                         *armed += 1;
                         *armed - 1
                     };
@@ -468,7 +462,7 @@ fn a_message_is_received_in_time_beside_more_that_continue_than_a_ring_holds() {
                 let (that, counted) = (this.clone(), Arc::clone(&made));
                 let listener =
                     this.scheduler.start(move |mut cx: Context<(Instant, u32)>| async move {
-                        while let Some((due, before)) = cx.receive().await {
+                        while let Some((due, before)) = cx.recv().await {
                             that.note_delay(due);
                             let waited = counted.load(Relaxed) - before;
                             assert!(
@@ -501,7 +495,7 @@ fn a_message_is_received_in_time_beside_more_that_continue_than_a_ring_holds() {
                 listener.cancel();
                 listener.await.expect("every message came in time");
             });
-            let longest = *program.longest.lock().expect("nobody panics");
+            let longest = *program.longest.lock();
             assert!(longest <= 2 * step + MS, "beside {hogs} steps of {step:?}: {longest:?}");
         }
     }
@@ -606,7 +600,7 @@ fn yields_until(
 fn tells_of_message(scheduler: &Scheduler, tells: &mpsc::Sender<()>) -> Address<()> {
     let tells = tells.clone();
     let process = scheduler.start(move |mut cx: Context<()>| async move {
-        cx.receive().await.expect("nobody cancels it");
+        cx.recv().await.expect("nobody cancels it");
         tells.send(()).expect("the test waits");
     });
     process.into_parts().0
@@ -640,7 +634,7 @@ fn what_is_queued_behind_a_blocking_section_runs_beside_a_hog() {
     let receivers: Vec<_> = (0..8).map(|_| tells_of_message(&scheduler, &tells)).collect();
     let hog = yields_until(&over, &begins);
     let hog = scheduler.start(|mut cx: Context<()>| async move {
-        cx.receive().await.expect("nobody cancels it");
+        cx.recv().await.expect("nobody cancels it");
         hog.await;
     });
     let hog = hog.into_parts().0;
@@ -689,8 +683,11 @@ fn yield_away_from(
 #[test]
 fn what_a_caller_leaves_in_its_seat_has_turns_beside_a_worker_that_is_busy() {
     const PROCESSES: usize = 10;
-    let scheduler =
-        Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
+    let scheduler = Scheduler::builder()
+        .worker_threads(2)
+        .callers_drive()
+        .build()
+        .expect("the system has threads");
     let (over, (tells, told)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
     let home = thread::current().id();
     scheduler.block_on(async {
@@ -714,7 +711,7 @@ fn what_a_caller_leaves_in_its_seat_has_turns_beside_a_worker_that_is_busy() {
 fn a_timer_of_a_worker_in_a_blocking_section_is_served_in_time() {
     // The first two do not count as slow.
     for step in [1, 10].map(Duration::from_micros).into_iter().chain(STEPS) {
-        let builder = Scheduler::builder().width(1).threads_max(2).test_clock();
+        let builder = Scheduler::builder().worker_threads(1).max_threads(2).test_clock();
         let program = Program::on(builder.build().expect("it starts no thread yet"));
         let (this, (begins, begun)) = (program.clone(), mpsc::channel());
         program.run(async move {
@@ -739,7 +736,7 @@ fn a_timer_of_a_worker_in_a_blocking_section_is_served_in_time() {
                 soon(&woken);
             });
         });
-        let longest = *program.longest.lock().expect("nobody panics");
+        let longest = *program.longest.lock();
         assert!(longest <= 2 * step + MS, "beside steps of {step:?}: {longest:?}");
     }
 }
@@ -756,7 +753,7 @@ impl Computes {
     async fn run(self: Arc<Self>) {
         while !self.ends.load(Relaxed) {
             {
-                let mut place = self.place.lock().expect("nobody panics");
+                let mut place = self.place.lock();
                 let (before, here) = (place.0, Some(thread::current().id()));
                 *place = (here, if before == here { place.1 + 1 } else { 1 });
             }
@@ -770,7 +767,7 @@ impl Computes {
     }
 
     fn place(&self) -> (Option<thread::ThreadId>, u32) {
-        *self.place.lock().expect("nobody panics")
+        *self.place.lock()
     }
 }
 

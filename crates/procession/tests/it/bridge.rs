@@ -7,10 +7,12 @@ use std::sync::mpsc;
 use std::task::Poll;
 use std::time::Duration;
 
+use procession::compat::compat;
+use procession::coroutine::spawn_coroutine;
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine};
 use procession::net::{TcpListener, TcpStream};
 use procession::{
-    Event, Events, Exit, InitError, Process, Scheduler, Status, WaitingFor, Yields, blocking, co,
-    compat, current_pid, sleep, spawn, spawn_coroutine, spawn_process, timeout, yield_now,
+    Event, Exit, Scheduler, blocking, coroutine, current_pid, sleep, spawn, timeout, yield_now,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener as TokioListener, TcpStream as TokioStream};
@@ -21,13 +23,13 @@ use crate::scene::{driven, panic_quietly, soon, soon_closed, threaded};
 const HERE: &str = "127.0.0.1:0";
 
 fn bridged(width: usize) -> Scheduler {
-    Scheduler::builder().width(width).tokio().build().expect("the system has threads")
+    Scheduler::builder().worker_threads(width).tokio().build().expect("the system has threads")
 }
 
 /// On any kind of thread.
 fn all_kinds() -> [Scheduler; 4] {
     let driven = |width| {
-        let builder = Scheduler::builder().width(width).callers_drive().tokio();
+        let builder = Scheduler::builder().worker_threads(width).callers_drive().tokio();
         builder.build().expect("the system has threads")
     };
     [bridged(1), bridged(2), driven(1), driven(2)]
@@ -106,7 +108,7 @@ fn sockets_timers_and_tasks_of_tokio_work_in_processes() {
             for (number, client) in clients.into_iter().enumerate() {
                 assert_eq!(client.await, Ok(number as u8));
             }
-            scheduler.terminate(server.pid().expect("it listens"));
+            scheduler.terminate(server.pid());
             assert_eq!(server.await, Err(Exit::Killed));
         });
     }
@@ -144,10 +146,11 @@ fn tokio_clients_are_served_by_processes() {
 struct Asks(Option<tokio::task::JoinHandle<u32>>);
 
 impl Process for Asks {
+    type Input = ();
     type Message = ();
     type Output = ();
 
-    fn init(&mut self, _: &str, _: procession::Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         Ok(())
     }
 
@@ -169,25 +172,25 @@ impl Process for Asks {
 #[test]
 fn coroutines_and_state_machines_are_in_the_context_too() {
     // SAFETY: none of the coroutines holds anything across a wait.
-    let builder = unsafe { Scheduler::builder().width(2).tokio().enable_coroutines() };
+    let builder = unsafe { Scheduler::builder().worker_threads(2).tokio().enable_coroutines() };
     let scheduler = builder.build().expect("the system has threads");
     scheduler.block_on(async {
-        let machine = spawn_process(Asks(None), "run", Box::new(())).expect("it is accepted");
+        let machine = spawn_machine(Asks(None), "run", ()).expect("it is accepted");
         machine.send(()).expect("it is there");
         machine.await.expect("it ends well");
         let coroutines: Vec<_> = (0..20_u64)
             .map(|n| {
-                spawn_coroutine(move |_: co::Context<()>| {
+                spawn_coroutine(move |_: coroutine::Context<()>| {
                     for _ in 0..5 {
-                        co::wait(tokio::time::sleep(Duration::from_micros(100 * n)));
-                        co::yield_now();
+                        coroutine::wait(tokio::time::sleep(Duration::from_micros(100 * n)));
+                        coroutine::yield_now();
                     }
                     // Another scheduler's context, and back.
                     let other = bridged(1);
                     let (id, own) =
                         (other.block_on(async { Handle::current().id() }), Handle::current().id());
                     assert_ne!(id, own);
-                    co::wait(tokio::spawn(async move { n })).expect("it does not panic")
+                    coroutine::wait(tokio::spawn(async move { n })).expect("it does not panic")
                 })
                 .expect("they are enabled")
             })
@@ -257,7 +260,8 @@ fn a_runtime_that_is_given_is_used_and_kept() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("the system has threads");
-    let scheduler = Scheduler::builder().width(1).tokio_on(runtime.handle().clone()).build();
+    let scheduler =
+        Scheduler::builder().worker_threads(1).tokio_on(runtime.handle().clone()).build();
     let scheduler = scheduler.expect("the system has threads");
     let process = scheduler.spawn(async {
         tokio::time::sleep(Duration::from_micros(1)).await;
@@ -295,7 +299,7 @@ fn the_runtime_stops_with_the_scheduler_and_not_before() {
             waits
         });
         scheduler.block_on(async {
-            scheduler.terminate(waits.pid().expect("it waits"));
+            scheduler.terminate(waits.pid());
             assert_eq!(waits.await, Err(Exit::Killed));
             assert!(scheduler.shutdown(Duration::from_secs(60)).await.is_empty());
             // The root may go on.
@@ -367,15 +371,18 @@ fn a_wait_for_tokio_can_be_given_up() {
             .expect("not yet");
         let waits = spawn(tokio::time::sleep(hour));
         yield_now().await;
-        scheduler.terminate(waits.pid().expect("it waits"));
+        scheduler.terminate(waits.pid());
         assert_eq!(waits.await, Err(Exit::Killed));
     });
 }
 
 /// Schedulers that know nothing of tokio.
 fn ordinary() -> [Scheduler; 3] {
-    let driven =
-        Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
+    let driven = Scheduler::builder()
+        .worker_threads(1)
+        .callers_drive()
+        .build()
+        .expect("it starts no thread");
     [threaded(1), threaded(2), driven]
 }
 
@@ -441,7 +448,7 @@ fn single_futures_of_tokio_work_in_ordinary_processes() {
             );
             yield_now().await;
             for process in [server, waits] {
-                scheduler.terminate(process.pid().expect("it waits"));
+                scheduler.terminate(process.pid());
                 assert_eq!(process.await, Err(Exit::Killed));
             }
             let asks = AsksWhenDropped(says);
@@ -468,7 +475,7 @@ fn a_future_of_tokio_that_is_always_ready_gives_way() {
                 yield_now().await;
                 turns += 1;
             }
-            scheduler.terminate(greedy.pid().expect("it never ends"));
+            scheduler.terminate(greedy.pid());
             turns
         });
         assert_eq!(turns, 10);

@@ -12,21 +12,21 @@ mod supervisors;
 
 use std::time::Duration;
 
-use procession::{Context, Event, Exit, Handle, Scheduler};
+use procession::{Context, Event, Exit, JoinHandle, Scheduler};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A process that waits until it is cancelled or ended.
-fn waits(scheduler: &Scheduler) -> Handle<()> {
+fn waits(scheduler: &Scheduler) -> JoinHandle<()> {
     scheduler
-        .start(|mut cx: Context<()>| async move { while cx.receive().await.is_some() {} })
+        .start(|mut cx: Context<()>| async move { while cx.recv().await.is_some() {} })
         .into_parts()
         .1
 }
 
 /// What the next event is, without what tells one process from another.
 async fn told<M: Send + 'static>(cx: &mut Context<M>) -> String {
-    match cx.receive_event().await {
+    match cx.recv_event().await {
         Some(Event::Down(down)) => format!("down: {}", down.exit),
         Some(Event::Exit(signal)) => format!("exit: {}", signal.exit),
         Some(_) => String::from("message"),

@@ -12,10 +12,13 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use procession::coroutine::{Wait, spawn_coroutine, wait};
 use procession::sync::Mutex;
+use procession::sync::channel;
+use procession::time::Instant;
 use procession::{
-    Builder, Exit, Instant, Reply, Scheduler, Select, SpawnOptions, Wait, channel, co, sleep,
-    spawn, spawn_coroutine, start, wait, yield_now,
+    Builder, Exit, Reply, Scheduler, Select, SpawnOptions, coroutine, sleep, spawn, start,
+    yield_now,
 };
 
 use crate::scene::{assert_conserved, panic_quietly, soon, soon_closed};
@@ -30,18 +33,18 @@ fn enabled(builder: Builder) -> Scheduler {
 }
 
 fn driven() -> Scheduler {
-    enabled(Scheduler::builder().width(1).test_clock())
+    enabled(Scheduler::builder().worker_threads(1).test_clock())
 }
 
 fn threaded(width: usize) -> Scheduler {
-    enabled(Scheduler::builder().width(width))
+    enabled(Scheduler::builder().worker_threads(width))
 }
 
 /// A coroutine that receives nothing.
 #[track_caller]
 fn coroutine<T: Send + 'static>(
     scheduler: &Scheduler,
-    function: impl FnOnce(co::Context<()>) -> T + Send + 'static,
+    function: impl FnOnce(coroutine::Context<()>) -> T + Send + 'static,
 ) -> procession::Child<(), T> {
     scheduler.spawn_coroutine(function).expect("coroutines are enabled")
 }
@@ -71,12 +74,12 @@ fn a_coroutine_is_not_suspended_while_it_drives_another_scheduler_or_in_a_sectio
         let (sends, received) = channel::bounded::<u32>(1);
         let waits = move || {
             begun.send(()).expect("the test listens");
-            (received.receive().wait(), co::may_suspend())
+            (received.recv().wait(), coroutine::may_suspend())
         };
         let child = coroutine(&scheduler, move |_| {
             let waited = if nested {
                 let inner = Scheduler::builder()
-                    .width(1)
+                    .worker_threads(1)
                     .callers_drive()
                     .build()
                     .expect("it starts no thread");
@@ -85,7 +88,7 @@ fn a_coroutine_is_not_suspended_while_it_drives_another_scheduler_or_in_a_sectio
                 procession::blocking(waits)
             };
             // It is what runs here again.
-            (waited, co::may_suspend())
+            (waited, coroutine::may_suspend())
         });
         soon(&begins);
         let pid =
@@ -98,19 +101,20 @@ fn a_coroutine_is_not_suspended_while_it_drives_another_scheduler_or_in_a_sectio
 
 #[test]
 fn what_a_coroutine_drives_runs_outside_of_it() {
-    static OWN: co::Local<Cell<u32>> = co::Local::new(|| Cell::new(0));
+    static OWN: coroutine::Local<Cell<u32>> = coroutine::Local::new(|| Cell::new(0));
     let scheduler = threaded(1);
     let ended = coroutine(&scheduler, |_| {
         OWN.with(|own| own.set(1));
-        let inner = enabled(Scheduler::builder().width(1).callers_drive());
-        let process = inner.spawn(async { (co::is_coroutine(), OWN.with(Cell::get)) });
+        let inner = enabled(Scheduler::builder().worker_threads(1).callers_drive());
+        let process = inner.spawn(async { (coroutine::is_coroutine(), OWN.with(Cell::get)) });
         let theirs = coroutine(&inner, |_| {
-            co::yield_now();
+            coroutine::yield_now();
             OWN.with(|own| own.replace(2))
         });
-        let future = async { (co::is_coroutine(), co::may_suspend(), OWN.with(Cell::get)) };
+        let future =
+            async { (coroutine::is_coroutine(), coroutine::may_suspend(), OWN.with(Cell::get)) };
         let driven = inner.block_on(async { (future.await, process.await, theirs.await) });
-        (driven, OWN.with(Cell::get), co::may_suspend())
+        (driven, OWN.with(Cell::get), coroutine::may_suspend())
     });
     assert_eq!(ended.join(), Ok((((true, false, 1), Ok((false, 0)), Ok(0)), 1, true)));
 }
@@ -119,7 +123,7 @@ fn what_a_coroutine_drives_runs_outside_of_it() {
 fn a_coroutine_that_wakes_itself_goes_on() {
     let scheduler = driven();
     let (told, tells) = mpsc::channel();
-    let process = scheduler.spawn_coroutine(move |mut cx: co::Context<u32>| {
+    let process = scheduler.spawn_coroutine(move |mut cx: coroutine::Context<u32>| {
         for _ in 0..3 {
             let mut woken = false;
             wait(poll_fn(|task| {
@@ -132,7 +136,7 @@ fn a_coroutine_that_wakes_itself_goes_on() {
             }));
         }
         told.send(()).expect("the test listens");
-        cx.receive()
+        cx.recv()
     });
     let process = process.expect("coroutines are enabled");
     scheduler.run_until_idle();
@@ -146,9 +150,9 @@ fn a_coroutine_is_a_process_in_blocking_style() {
     let scheduler = driven();
     let hour = Duration::from_secs(3600);
     let seen = scheduler.block_on(async {
-        let adds = spawn_coroutine(|mut cx: co::Context<Reply<u32>>| {
+        let adds = spawn_coroutine(|mut cx: coroutine::Context<Reply<u32>>| {
             let mut calls = 0;
-            while let Some(reply) = cx.receive() {
+            while let Some(reply) = cx.recv() {
                 calls += 1;
                 reply.send(calls);
             }
@@ -156,20 +160,20 @@ fn a_coroutine_is_a_process_in_blocking_style() {
         })
         .expect("coroutines are enabled");
         let address = adds.address().clone();
-        let asks = spawn_coroutine(move |mut cx: co::Context<&'static str>| {
+        let asks = spawn_coroutine(move |mut cx: coroutine::Context<&'static str>| {
             assert_eq!(procession::current_pid(), Some(cx.pid()));
             let begun = Instant::now();
             cx.sleep(Duration::from_secs(5));
             assert_eq!(Instant::now() - begun, Duration::from_secs(5));
-            assert!(cx.receive_timeout(Duration::from_secs(1)).is_err());
+            assert!(cx.recv_timeout(Duration::from_secs(1)).is_err());
             let child = spawn(async { 7 });
             let own = cx.address();
-            drop(spawn_coroutine(move |cx: co::Context<()>| {
+            drop(spawn_coroutine(move |cx: coroutine::Context<()>| {
                 cx.yield_now();
                 own.send("other").and_then(|()| own.send("wanted"))
             }));
-            let wanted = cx.receive_matching(|text| *text == "wanted");
-            let other = cx.receive();
+            let wanted = cx.recv_matching(|text| *text == "wanted");
+            let other = cx.recv();
             let calls = cx.call(&address, |reply| reply, Duration::from_secs(1));
             (cx.wait(child), wanted, other, calls.ok())
         })
@@ -207,8 +211,8 @@ fn every_way_to_end_has_its_exit() {
 
 #[test]
 fn without_the_promise_a_coroutine_is_refused_and_comes_back() {
-    let scheduler = Scheduler::builder().width(1).build().expect("the system has threads");
-    let Err(error) = scheduler.spawn_coroutine(|_: co::Context<()>| 7) else {
+    let scheduler = Scheduler::builder().worker_threads(1).build().expect("the system has threads");
+    let Err(error) = scheduler.spawn_coroutine(|_: coroutine::Context<()>| 7) else {
         panic!("it is not enabled")
     };
     assert!(error.is_without_coroutines());
@@ -216,7 +220,7 @@ fn without_the_promise_a_coroutine_is_refused_and_comes_back() {
         error.to_string(),
         "cannot start a process: it is a coroutine, and its scheduler was built without Builder::enable_coroutines"
     );
-    let _function = error.refused;
+    let _function = error.into_inner();
     assert_conserved(&scheduler);
 }
 
@@ -256,9 +260,9 @@ fn coroutines_are_spread_before_they_begin() {
         let all: Vec<_> = (0..100)
             .map(|_| {
                 let (open, begun) = (open.clone(), begun.clone());
-                spawn_coroutine(move |cx: co::Context<()>| {
+                spawn_coroutine(move |cx: coroutine::Context<()>| {
                     begun.send(this_thread()).expect("somebody counts");
-                    cx.wait(open.receive())
+                    cx.wait(open.recv())
                 })
                 .expect("they are enabled")
             })
@@ -275,7 +279,7 @@ fn coroutines_are_spread_before_they_begin() {
 #[test]
 fn a_new_coroutine_is_left_to_others_for_a_while_only() {
     // One worker is not to be had, and nobody takes its place.
-    let scheduler = enabled(Scheduler::builder().width(2).threads_max(2));
+    let scheduler = enabled(Scheduler::builder().worker_threads(2).max_threads(2));
     let (go_on, goes_on) = mpsc::channel::<()>();
     let (ready, is_ready) = mpsc::channel();
     let blocks = scheduler.spawn(async move {
@@ -285,7 +289,8 @@ fn a_new_coroutine_is_left_to_others_for_a_while_only() {
     soon(&is_ready);
     let turns = coroutine(&scheduler, |cx| {
         let (begun, begins) = mpsc::channel();
-        let other = spawn_coroutine(move |_: co::Context<()>| begun.send(this_thread()).is_ok());
+        let other =
+            spawn_coroutine(move |_: coroutine::Context<()>| begun.send(this_thread()).is_ok());
         let mut turns = 0;
         let thread = loop {
             match begins.try_recv() {
@@ -330,9 +335,9 @@ fn what_is_ready_is_had_before_a_cancel_unwinds() {
     let scheduler = driven();
     let (sender, receiver) = channel::bounded(0);
     let receives = coroutine(&scheduler, move |cx| {
-        let first = cx.wait(receiver.receive());
-        let second = catch_unwind(AssertUnwindSafe(|| cx.wait(receiver.receive())));
-        assert!(co::is_unwinding(&*second.expect_err("it was cancelled")));
+        let first = cx.wait(receiver.recv());
+        let second = catch_unwind(AssertUnwindSafe(|| cx.wait(receiver.recv())));
+        assert!(coroutine::is_unwinding(&*second.expect_err("it was cancelled")));
         first
     });
     scheduler.run_until_idle();
@@ -348,7 +353,7 @@ fn a_shield_holds_a_cancel_back() {
         let mut steps = Vec::new();
         let waits = catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(10))));
         steps.push(waits.is_err());
-        co::shield(|| cx.sleep(Duration::from_secs(1)));
+        coroutine::shield(|| cx.sleep(Duration::from_secs(1)));
         steps.push(catch_unwind(AssertUnwindSafe(|| cx.yield_now())).is_err());
         steps
     });
@@ -365,14 +370,14 @@ fn a_terminated_coroutine_is_unwound_on_its_thread() {
         struct OnThread(ThreadId, mpsc::Sender<bool>);
         impl Drop for OnThread {
             fn drop(&mut self) {
-                let _ = self.1.send(self.0 == this_thread() && co::is_coroutine());
+                let _ = self.1.send(self.0 == this_thread() && coroutine::is_coroutine());
             }
         }
         let (ready, is_ready) = mpsc::channel();
         let waits = coroutine(&scheduler, move |mut cx| {
             let _on_thread = OnThread(this_thread(), noted);
             ready.send(()).expect("somebody waits");
-            cx.receive();
+            cx.recv();
         });
         if scheduler.snapshot().workers.len() == 1 {
             scheduler.run_until_idle();
@@ -445,13 +450,13 @@ fn a_shutdown_unwinds_all_coroutines_in_time() {
             coroutine(&scheduler, move |mut cx| {
                 let _noted = Noted(noted);
                 match number % 4 {
-                    0 => drop(cx.receive()),
+                    0 => drop(cx.recv()),
                     1 => cx.sleep(Duration::from_secs(3600)),
                     2 => loop {
                         cx.yield_now();
                     },
                     // Swallows a cancel, but not being terminated.
-                    _ => co::shield(|| cx.sleep(Duration::from_secs(3600))),
+                    _ => coroutine::shield(|| cx.sleep(Duration::from_secs(3600))),
                 }
             })
         })
@@ -515,7 +520,7 @@ fn where_a_coroutine_cannot_be_suspended_its_thread_blocks() {
     struct Waits(channel::Receiver<u32>, mpsc::Sender<(bool, Option<u32>)>);
     impl Drop for Waits {
         fn drop(&mut self) {
-            self.1.send((co::may_suspend(), wait(self.0.receive()))).expect("somebody looks");
+            self.1.send((coroutine::may_suspend(), wait(self.0.recv()))).expect("somebody looks");
         }
     }
     let scheduler = threaded(2);
@@ -523,16 +528,16 @@ fn where_a_coroutine_cannot_be_suspended_its_thread_blocks() {
     let (seen, sees) = mpsc::channel();
     let child = coroutine(&scheduler, move |cx| {
         let before = this_thread();
-        let quiet = co::no_suspend(|| {
-            assert!(co::is_coroutine() && !co::may_suspend());
-            cx.wait(receiver.receive())
+        let quiet = coroutine::no_suspend(|| {
+            assert!(coroutine::is_coroutine() && !coroutine::may_suspend());
+            cx.wait(receiver.recv())
         });
         assert_eq!((quiet, this_thread()), (Some(1), before));
         // In the poll of another future.
         let nested =
-            cx.wait(poll_fn(|_| Poll::Ready((co::may_suspend(), wait(receiver.receive())))));
+            cx.wait(poll_fn(|_| Poll::Ready((coroutine::may_suspend(), wait(receiver.recv())))));
         assert_eq!(nested, (false, Some(2)));
-        assert!(co::may_suspend());
+        assert!(coroutine::may_suspend());
         let _waits = Waits(receiver, seen);
         panic_quietly("with a destructor that waits")
     });
@@ -549,45 +554,45 @@ fn a_suspension_is_ended_by_its_own_token_only() {
     let scheduler = driven();
     let minute = Duration::from_secs(60);
     let child = coroutine(&scheduler, move |_| {
-        let first = co::token()?;
+        let first = coroutine::token()?;
         assert!(first.wake(), "before it is suspended");
         assert!(!first.wake(), "it was woken");
-        assert!(co::suspend(None)?);
+        assert!(coroutine::suspend(None)?);
         assert!(!first.wake(), "it is over");
 
         let begun = Instant::now();
-        let late = co::token()?;
-        assert!(!co::suspend(Some(minute))?);
+        let late = coroutine::token()?;
+        assert!(!coroutine::suspend(Some(minute))?);
         assert_eq!(Instant::now() - begun, minute);
         assert!(!late.wake());
 
-        let token = co::token()?;
+        let token = coroutine::token()?;
         drop(spawn(async move {
             sleep(Duration::from_secs(5)).await;
             assert!(token.wake());
         }));
-        assert!(co::suspend(Some(minute))?);
+        assert!(coroutine::suspend(Some(minute))?);
         assert_eq!(Instant::now() - begun, minute + Duration::from_secs(5));
-        co::token()
+        coroutine::token()
     });
     let token = child.join().expect("it does not panic").expect("it is a coroutine");
     assert!(token.wake(), "nobody is there to be harmed");
-    assert_eq!(co::suspend(None), Err(co::NoCoroutine));
-    assert_eq!(co::token().expect_err("no coroutine").to_string(), "no coroutine runs here");
+    assert_eq!(coroutine::suspend(None), Err(coroutine::NoCoroutine));
+    assert_eq!(coroutine::token().expect_err("no coroutine").to_string(), "no coroutine runs here");
 }
 
 #[test]
 fn tokens_and_timeouts_race_without_a_loss() {
     let scheduler = threaded(2);
-    let (tokens, to_wake) = mpsc::channel::<co::Token>();
+    let (tokens, to_wake) = mpsc::channel::<coroutine::Token>();
     let sleeper = coroutine(&scheduler, move |_| {
         let mut woken = 0;
         for round in 0..300 {
-            tokens.send(co::token()?).expect("somebody wakes");
+            tokens.send(coroutine::token()?).expect("somebody wakes");
             let patience = (round % 2 == 0).then_some(Duration::from_micros(round % 7));
-            woken += u32::from(co::suspend(patience)?);
+            woken += u32::from(coroutine::suspend(patience)?);
         }
-        Ok::<_, co::NoCoroutine>(woken)
+        Ok::<_, coroutine::NoCoroutine>(woken)
     });
     let woke = to_wake.iter().map(|token| u32::from(token.wake())).sum::<u32>();
     assert_eq!(sleeper.join(), Ok(Ok(woke)), "who is told that he woke it did");
@@ -595,8 +600,10 @@ fn tokens_and_timeouts_race_without_a_loss() {
 
 #[test]
 fn locals_are_each_coroutines_own_and_go_with_it() {
-    static NAMES: co::Local<RefCell<Vec<String>>> = co::Local::new(|| RefCell::new(Vec::new()));
-    static NOTED: co::Local<RefCell<Option<Noted>>> = co::Local::new(|| RefCell::new(None));
+    static NAMES: coroutine::Local<RefCell<Vec<String>>> =
+        coroutine::Local::new(|| RefCell::new(Vec::new()));
+    static NOTED: coroutine::Local<RefCell<Option<Noted>>> =
+        coroutine::Local::new(|| RefCell::new(None));
     let add = |name: &str| {
         NAMES.with(|names| {
             names.borrow_mut().push(name.to_owned());
@@ -626,7 +633,7 @@ fn locals_are_each_coroutines_own_and_go_with_it() {
     let (noted, notes) = mpsc::channel();
     let killed = coroutine(&scheduler, move |mut cx| {
         NOTED.with(|slot| *slot.borrow_mut() = Some(Noted(noted)));
-        cx.receive()
+        cx.recv()
     });
     scheduler.run_until_idle();
     scheduler.terminate(killed.pid());
@@ -641,7 +648,7 @@ fn blocking_lends_what_it_borrows_and_frees_the_worker() {
     let blocks = coroutine(&scheduler, move |_| {
         let (own, before) = (vec![1, 2, 3], this_thread());
         let borrowed = &own;
-        let sum = co::blocking(move || {
+        let sum = coroutine::blocking(move || {
             may_go.recv().expect("the other sends");
             (borrowed.iter().sum::<u32>(), this_thread())
         });
@@ -655,12 +662,12 @@ fn blocking_lends_what_it_borrows_and_frees_the_worker() {
     });
     assert_eq!((others.join(), blocks.join()), (Ok(()), Ok(7)));
     let fails = coroutine(&scheduler, |_| {
-        co::blocking(|| panic_quietly("over there")).is_ok_and(|never: bool| never)
+        coroutine::blocking(|| panic_quietly("over there")).is_ok_and(|never: bool| never)
     });
     let fails = fails.join();
     assert_eq!(fails, Err(Exit::Panicked("over there".into())));
     assert_eq!(
-        co::blocking(this_thread).ok(),
+        coroutine::blocking(this_thread).ok(),
         Some(this_thread()),
         "a plain thread does it itself"
     );
@@ -676,7 +683,7 @@ fn nothing_unwinds_a_coroutine_while_its_blocking_function_runs() {
         let child = coroutine(&scheduler, move |cx| {
             let own = String::from("here");
             let own = &own;
-            let done = co::blocking(move || {
+            let done = coroutine::blocking(move || {
                 begun.send(()).expect("somebody waits");
                 may_go.recv().expect("somebody sends");
                 seen.send(own.clone()).expect("somebody looks");
@@ -717,11 +724,10 @@ fn a_coroutine_waits_for_all_that_others_await() {
         cx.wait(adds).expect("it does not panic");
         let (sender, receiver) = channel::bounded(0);
         drop(spawn(async move { sender.send(3).await }));
-        let selected = Select::new()
-            .receive(&receiver, |n| n)
-            .timeout(Duration::from_secs(20), || None)
-            .wait();
-        let second = Scheduler::builder().width(1).build().expect("the system has threads");
+        let selected =
+            Select::new().recv(&receiver, |n| n).timeout(Duration::from_secs(20), || None).wait();
+        let second =
+            Scheduler::builder().worker_threads(1).build().expect("the system has threads");
         let elsewhere =
             second.block_on(async { spawn(async { 4 }).await.expect("it does not panic") });
         (joined, ran, *lock.lock().wait(), selected, elsewhere)
@@ -735,14 +741,14 @@ fn a_scheduler_driven_inside_a_coroutine_has_coroutines_of_its_own() {
     let child = coroutine(&scheduler, |cx| {
         let inner = driven();
         let sum = inner.block_on(async {
-            let one = spawn_coroutine(|cx: co::Context<()>| {
+            let one = spawn_coroutine(|cx: coroutine::Context<()>| {
                 cx.sleep(Duration::from_secs(3600));
-                co::may_suspend()
+                coroutine::may_suspend()
             });
             one.expect("they are enabled").await
         });
         assert_eq!(sum, Ok(true));
-        assert!(co::may_suspend());
+        assert!(coroutine::may_suspend());
         cx.yield_now();
         "outside again"
     });
@@ -755,7 +761,7 @@ fn a_coroutine_of_a_driven_scheduler_waits_for_its_thread() {
     let (sender, receiver) = channel::bounded(0);
     let child = coroutine(&scheduler, move |cx| {
         let before = this_thread();
-        let message = cx.wait(receiver.receive());
+        let message = cx.wait(receiver.recv());
         (message, this_thread() == before)
     });
     scheduler.run_until_idle();
@@ -772,7 +778,7 @@ fn a_coroutine_of_a_driven_scheduler_waits_for_its_thread() {
 #[test]
 fn beyond_the_limit_of_stacks_coroutines_wait_before_they_begin() {
     for width in [1, 3] {
-        let scheduler = enabled(Scheduler::builder().width(width).stacks(4));
+        let scheduler = enabled(Scheduler::builder().worker_threads(width).max_stacks(4));
         let children: Vec<_> = (0..200_u32)
             .map(|number| {
                 coroutine(&scheduler, move |cx| {
@@ -787,11 +793,11 @@ fn beyond_the_limit_of_stacks_coroutines_wait_before_they_begin() {
             children.into_iter().map(|child| child.join().expect("it does not panic")).sum();
         assert_eq!(sum, 199 * 100);
     }
-    let scheduler = enabled(Scheduler::builder().width(1));
+    let scheduler = enabled(Scheduler::builder().worker_threads(1));
     let huge = SpawnOptions::new()
         .on(&scheduler)
         .stack_size(usize::MAX)
-        .spawn_coroutine(|_: co::Context<()>| ());
+        .spawn_coroutine(|_: coroutine::Context<()>| ());
     let exit =
         huge.expect("it is refused when it begins").join().expect_err("nothing is that large");
     assert!(
@@ -805,13 +811,13 @@ fn beyond_the_limit_of_stacks_coroutines_wait_before_they_begin() {
 #[test]
 fn whoever_waits_for_the_last_stack_gets_it() {
     const PAIRS: u32 = 20_000;
-    let scheduler = enabled(Scheduler::builder().width(2).stacks(1));
+    let scheduler = enabled(Scheduler::builder().worker_threads(2).max_stacks(1));
     let (ended, ends) = mpsc::channel();
     for _ in 0..PAIRS {
         for seat in 0..2 {
             let ended = ended.clone();
             let options = SpawnOptions::new().on(&scheduler).affinity(seat);
-            let child = options.spawn_coroutine(move |_: co::Context<()>| {
+            let child = options.spawn_coroutine(move |_: coroutine::Context<()>| {
                 ended.send(()).expect("the test listens")
             });
             drop(child.expect("coroutines are enabled"));
@@ -832,7 +838,7 @@ fn a_stack_is_as_large_as_was_asked() {
     let child = SpawnOptions::new()
         .on(&scheduler)
         .stack_size(8 << 20)
-        .spawn_coroutine(|_: co::Context<()>| deep(3000));
+        .spawn_coroutine(|_: coroutine::Context<()>| deep(3000));
     assert_eq!(child.expect("they are enabled").join(), Ok(3000));
 }
 
@@ -844,9 +850,9 @@ fn migratable_coroutines_run_wherever_there_is_room() {
             let options = SpawnOptions::new().on(&scheduler);
             // SAFETY: nothing but numbers lives on its stack while it waits.
             let child = unsafe {
-                options.spawn_migratable(|mut cx: co::Context<u32>| {
+                options.spawn_migratable(|mut cx: coroutine::Context<u32>| {
                     let mut sum = 0;
-                    while let Some(n) = cx.receive() {
+                    while let Some(n) = cx.recv() {
                         sum += n;
                         cx.yield_now();
                     }
@@ -893,14 +899,14 @@ fn coroutines_async_processes_and_channels_mix_under_load() {
             let receiver = receiver.clone();
             if number % 2 == 0 {
                 coroutine(&scheduler, move |cx| {
-                    std::iter::from_fn(|| cx.wait(receiver.receive())).sum::<u64>()
+                    std::iter::from_fn(|| cx.wait(receiver.recv())).sum::<u64>()
                 })
                 .into_parts()
                 .1
             } else {
                 scheduler.spawn(async move {
                     let mut sum = 0;
-                    while let Some(n) = receiver.receive().await {
+                    while let Some(n) = receiver.recv().await {
                         sum += n;
                     }
                     sum
@@ -920,13 +926,14 @@ fn coroutines_async_processes_and_channels_mix_under_load() {
 #[test]
 fn the_same_seed_makes_the_same_dispatches() {
     let run = || {
-        let scheduler = enabled(Scheduler::builder().width(1).test_clock().seed(5).shuffled());
+        let scheduler =
+            enabled(Scheduler::builder().worker_threads(1).test_clock().seed(5).shuffled());
         scheduler.block_on(async {
             let (sender, receiver) = channel::unbounded();
             let children: Vec<_> = (0..20_u64)
                 .map(|number| {
                     let sender = sender.clone();
-                    spawn_coroutine(move |cx: co::Context<()>| {
+                    spawn_coroutine(move |cx: coroutine::Context<()>| {
                         for round in 0..5 {
                             cx.sleep(Duration::from_nanos(number % 3));
                             sender.try_send((number, round)).expect("it is unbounded");
@@ -941,7 +948,7 @@ fn the_same_seed_makes_the_same_dispatches() {
             }
             drop(sender);
             let mut trace = Vec::new();
-            while let Some(step) = receiver.receive().await {
+            while let Some(step) = receiver.recv().await {
                 trace.push(step);
             }
             trace
@@ -953,7 +960,7 @@ fn the_same_seed_makes_the_same_dispatches() {
 #[test]
 fn the_snapshot_shows_coroutines_and_what_they_wait_for() {
     let scheduler = driven();
-    let waits = coroutine(&scheduler, |_| co::suspend(None));
+    let waits = coroutine(&scheduler, |_| coroutine::suspend(None));
     scheduler.run_until_idle();
     let snapshot = scheduler.snapshot();
     assert_eq!(
@@ -966,15 +973,18 @@ fn the_snapshot_shows_coroutines_and_what_they_wait_for() {
 
 #[test]
 fn outside_of_coroutines_the_functions_do_what_comes_nearest() {
-    assert!(!co::is_coroutine() && !co::may_suspend());
-    co::yield_now();
-    co::sleep(Duration::from_nanos(1));
-    assert_eq!((co::no_suspend(|| 1), co::shield(|| 2), co::wait(async { 3 })), (1, 2, 3));
+    assert!(!coroutine::is_coroutine() && !coroutine::may_suspend());
+    coroutine::yield_now();
+    coroutine::sleep(Duration::from_nanos(1));
+    assert_eq!(
+        (coroutine::no_suspend(|| 1), coroutine::shield(|| 2), coroutine::wait(async { 3 })),
+        (1, 2, 3)
+    );
     let scheduler = threaded(2);
     // In an async process they block its worker.
     let blocks = scheduler.spawn(async {
-        co::sleep(Duration::from_nanos(1));
-        let mut receives = pin!(async { co::is_coroutine() });
+        coroutine::sleep(Duration::from_nanos(1));
+        let mut receives = pin!(async { coroutine::is_coroutine() });
         receives.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()))
     });
     assert_eq!(blocks.join(), Ok(Poll::Ready(false)));

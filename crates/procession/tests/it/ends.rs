@@ -8,11 +8,11 @@ use std::sync::mpsc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
+use procession::machine::{Events, InitError, Process, Status, Yields};
+use procession::mailbox::WhenFull;
+use procession::relations::{Named, send_exit};
 use procession::supervisor::{ChildSpec, Supervisor};
-use procession::{
-    Child, Context, Event, Events, Exit, InitError, Named, Pid, Process, Scheduler, SpawnOptions,
-    Status, Value, WhenFull, Yields, co, send_exit, sleep,
-};
+use procession::{Child, Context, Event, Exit, Pid, Scheduler, SpawnOptions, coroutine, sleep};
 use std::thread;
 
 use crate::scene::{PATIENCE, assert_conserved, driven, panic_quietly, soon, threaded};
@@ -77,21 +77,21 @@ where
 fn what_is_sent_after_the_end_was_asked_for_is_not_received() {
     nothing_comes_after(|mut cx, in_step| async move {
         in_step.wait();
-        cx.receive().await
+        cx.recv().await
     });
     nothing_comes_after(|mut cx, in_step| async move {
         in_step.wait();
-        assert_eq!(cx.try_receive(), None);
-        assert_eq!(cx.try_receive(), None, "nor is it there at the second look");
-        cx.receive().await
+        assert_eq!(cx.try_recv(), None);
+        assert_eq!(cx.try_recv(), None, "nor is it there at the second look");
+        cx.recv().await
     });
     nothing_comes_after(|mut cx, in_step| async move {
         in_step.wait();
-        cx.receive_matching(|_| true).await
+        cx.recv_matching(|_| true).await
     });
     nothing_comes_after(|mut cx, in_step| async move {
         in_step.wait();
-        match cx.receive_event().await {
+        match cx.recv_event().await {
             Some(Event::Message(message)) => Some(message),
             _ => None,
         }
@@ -106,11 +106,11 @@ fn what_was_received_from_before_is_not_taken_back() {
         let (got, gets) = mpsc::channel();
         let child = scheduler.start(move |mut cx: Context<u8>| async move {
             // Both are taken out of the mailbox by this.
-            got.send(cx.receive().await).expect("the test waits for it");
+            got.send(cx.recv().await).expect("the test waits for it");
             in_step.wait();
-            got.send(cx.try_receive()).expect("the test waits for it");
-            got.send(cx.try_receive()).expect("the test waits for it");
-            cx.receive().await
+            got.send(cx.try_recv()).expect("the test waits for it");
+            got.send(cx.try_recv()).expect("the test waits for it");
+            cx.recv().await
         });
         child.send(1).expect("it lives");
         child.send(2).expect("it lives");
@@ -130,12 +130,13 @@ fn what_was_received_from_before_is_not_taken_back() {
 fn a_coroutine_does_not_receive_what_is_sent_after_the_end_was_asked_for() {
     for (end, reason) in ends() {
         // SAFETY: the coroutine holds no scoped thread-local pointer across a wait.
-        let scheduler = unsafe { Scheduler::builder().width(1).enable_coroutines() }.build();
+        let scheduler =
+            unsafe { Scheduler::builder().worker_threads(1).enable_coroutines() }.build();
         let scheduler = scheduler.expect("the system has threads and memory");
         let (in_step, begun, go) = in_step();
-        let child = scheduler.spawn_coroutine(move |mut cx: co::Context<u8>| {
+        let child = scheduler.spawn_coroutine(move |mut cx: coroutine::Context<u8>| {
             in_step.wait();
-            cx.receive()
+            cx.recv()
         });
         let child = child.expect("coroutines are enabled");
         soon(&begun);
@@ -171,7 +172,7 @@ fn a_receive_that_meets_an_exit_signal_keeps_the_reason() {
     for round in 0..ROUNDS {
         let child = scheduler.start(|mut cx: Context<()>| async move {
             // Every message has it look again.
-            while cx.receive().await.is_some() {}
+            while cx.recv().await.is_some() {}
         });
         let pid = child.pid();
         for _ in 0..round % 8 {
@@ -186,10 +187,11 @@ fn a_receive_that_meets_an_exit_signal_keeps_the_reason() {
 struct Refuses(Option<InStep>, fn() -> InitError);
 
 impl Process for Refuses {
+    type Input = ();
     type Message = u8;
     type Output = ();
 
-    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         self.0.take().expect("it is started once").wait();
         Err((self.1)())
     }
@@ -217,7 +219,7 @@ fn a_machine_that_refuses_to_start_ends_for_those_who_found_it_by_its_name() {
         thread::scope(|scope| {
             let spawner = scope.spawn(|| {
                 let options = SpawnOptions::new().on(&scheduler).name("n");
-                options.spawn_process(Refuses(Some(in_step), error), "x", Box::new(())).is_err()
+                options.spawn_machine(Refuses(Some(in_step), error), "x", ()).is_err()
             });
             soon(&begun);
             let address = Named::<u8>::on(&scheduler, "n")
@@ -231,7 +233,7 @@ fn a_machine_that_refuses_to_start_ends_for_those_who_found_it_by_its_name() {
                 cx.link(pid);
                 watches.send(()).expect("the test waits for it");
                 let down = cx.down(monitor).await.map(|down| down.exit);
-                let Some(Event::Exit(signal)) = cx.receive_event().await else {
+                let Some(Event::Exit(signal)) = cx.recv_event().await else {
                     panic!("the link is answered")
                 };
                 let late = cx.monitor(pid);
@@ -264,7 +266,7 @@ fn a_supervisor_that_is_started_during_a_shutdown_is_asked_to_end() {
         let child = ChildSpec::new("child", move |mut cx: Context<()>| {
             let stops = stops.clone();
             async move {
-                assert_eq!(cx.receive().await, None);
+                assert_eq!(cx.recv().await, None);
                 stops.send(()).expect("the test waits for it");
             }
         });
@@ -339,7 +341,7 @@ impl Drop for PollsAtTheEnd {
         let mut task = TaskContext::from_waker(&self.waker);
         let cancelled = pin!(self.context.cancelled()).poll(&mut task);
         assert!(cancelled.is_pending(), "nobody has cancelled it");
-        let received = pin!(self.context.receive()).poll(&mut task);
+        let received = pin!(self.context.recv()).poll(&mut task);
         self.tells.send(matches!(received, Poll::Ready(None))).expect("the test waits for it");
     }
 }

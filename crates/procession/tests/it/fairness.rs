@@ -9,10 +9,9 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use procession::{
-    Context, Events, Exit, InitError, Pid, Process, Scheduler, SpawnOptions, Status, Value,
-    WaitingFor, WhenFull, Yields, yield_now,
-};
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::mailbox::WhenFull;
+use procession::{Context, Exit, Pid, Scheduler, SpawnOptions, yield_now};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64};
@@ -85,12 +84,12 @@ struct Waits(Arc<Mutex<Vec<(usize, u64)>>>);
 
 impl Waits {
     fn note(&self, who: usize, steps: u64) {
-        self.0.lock().expect("nobody panics").push((who, steps));
+        self.0.lock().push((who, steps));
     }
 
     #[track_caller]
     fn assert_within(&self, count: usize, bound: impl Fn(usize) -> u64) {
-        let waits = self.0.lock().expect("nobody panics");
+        let waits = self.0.lock();
         assert_eq!(waits.len(), count, "all had their turn");
         for &(who, steps) in &*waits {
             assert!(
@@ -161,7 +160,7 @@ fn a_process_that_gave_way_runs_beside_a_flood_of_new_ones() {
     });
     root.join().expect("it ends");
     waits.assert_within(TURNS, |_| FAIRNESS);
-    let waited = waits.0.lock().expect("nobody panics").iter().map(|wait| wait.1).sum::<u64>();
+    let waited = waits.0.lock().iter().map(|wait| wait.1).sum::<u64>();
     assert!(waited > TURNS as u64, "the flood ran, too");
 }
 
@@ -281,7 +280,7 @@ fn a_process_that_was_woken_runs_next_whoever_else_is_ready() {
         let (steps, waits) = (steps.clone(), waits.clone());
         move |mut cx: Context<u64>| async move {
             for turn in 0..100 {
-                let sent = cx.receive().await.expect("it is not cancelled");
+                let sent = cx.recv().await.expect("it is not cancelled");
                 waits.note(turn, steps.note() - sent);
             }
             steps.stop();
@@ -317,9 +316,9 @@ fn two_who_wake_each_other_let_a_third_run() {
         let steps = steps.clone();
         scheduler.start(move |mut cx: Context<Pid>| {
             steps.clone().count(async move {
-                while let Some(other) = cx.receive().await {
+                while let Some(other) = cx.recv().await {
                     // Ignored: the other may have ended first.
-                    if !steps.go_on() || procession::send(other, cx.pid()).is_err() {
+                    if !steps.go_on() || procession::mailbox::send(other, cx.pid()).is_err() {
                         break;
                     }
                 }
@@ -360,7 +359,7 @@ fn those_who_give_way_take_turns() {
             let order = Arc::clone(&noted);
             async move {
                 for _ in 0..TURNS {
-                    order.lock().expect("nobody panics").push(who);
+                    order.lock().push(who);
                     yield_now().await;
                 }
             }
@@ -371,7 +370,7 @@ fn those_who_give_way_take_turns() {
         }
     });
     root.join().expect("it ends");
-    let order = order.lock().expect("nobody panics");
+    let order = order.lock();
     assert_eq!(order.len(), PROCESSES * TURNS);
     // Once all have begun, and until the first ends, they come round in one order.
     for (turn, who) in order.iter().enumerate().take((TURNS - 2) * PROCESSES).skip(2 * PROCESSES) {
@@ -458,7 +457,7 @@ fn a_backlog_of_messages_is_received_in_portions() {
     let child = scheduler.start({
         let received = Arc::clone(&received);
         move |mut cx: Context<()>| async move {
-            while cx.receive().await.is_some() {
+            while cx.recv().await.is_some() {
                 received.fetch_add(1, Relaxed);
             }
         }
@@ -493,9 +492,9 @@ fn a_backlog_is_searched_and_what_was_skipped_received_in_portions() {
     const STEPS: u32 = 2 * MESSAGES / 128;
     let scheduler = driven();
     let child = scheduler.start(|mut cx: Context<u32>| async move {
-        let last = cx.receive_matching(|&n| n == MESSAGES).await;
+        let last = cx.recv_matching(|&n| n == MESSAGES).await;
         for n in 0..MESSAGES {
-            assert_eq!(cx.receive().await, Some(n));
+            assert_eq!(cx.recv().await, Some(n));
         }
         last
     });
@@ -548,10 +547,11 @@ fn a_timer_fires_beside_a_process_that_is_always_ready() {
 fn a_machine_that_continues_for_ever_lets_others_run() {
     struct Restless(Steps);
     impl Process for Restless {
+        type Input = ();
         type Message = ();
         type Output = ();
 
-        fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+        fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
             Ok(())
         }
 
@@ -565,9 +565,8 @@ fn a_machine_that_continues_for_ever_lets_others_run() {
         }
     }
     let (steps, scheduler) = (Steps::default(), driven());
-    let machine = scheduler
-        .spawn_process(Restless(steps.clone()), "", Box::new(()))
-        .expect("it accepts everything");
+    let machine =
+        scheduler.spawn_machine(Restless(steps.clone()), "", ()).expect("it accepts everything");
     let other = scheduler.spawn({
         let steps = steps.clone();
         async move {
@@ -681,12 +680,15 @@ fn who_awaits_what_is_there_already_gives_way() {
 
 #[test]
 fn what_a_caller_leaves_in_its_next_slot_is_run_by_others() {
-    let scheduler =
-        Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
+    let scheduler = Scheduler::builder()
+        .worker_threads(2)
+        .callers_drive()
+        .build()
+        .expect("the system has threads");
     for _ in 0..100 {
         let (tell, told) = mpsc::channel();
         let woken = scheduler.start(move |mut cx: Context<()>| async move {
-            cx.receive().await;
+            cx.recv().await;
             tell.send(()).expect("the test waits");
         });
         scheduler.run_until_idle();
@@ -713,10 +715,11 @@ fn a_flood_of_signals_leaves_a_process_its_steps() {
         tells: mpsc::Sender<()>,
     }
     impl Process for Trapping {
+        type Input = ();
         type Message = ();
         type Output = ();
 
-        fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+        fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
             Ok(())
         }
 
@@ -741,8 +744,7 @@ fn a_flood_of_signals_leaves_a_process_its_steps() {
     let scheduler = threaded(1);
     let options = SpawnOptions::new().on(&scheduler).mailbox(4, WhenFull::Reject);
     let (tells, told) = mpsc::channel();
-    let machine =
-        options.spawn_process(Trapping { trapping: false, steps: 0, tells }, "", Box::new(()));
+    let machine = options.spawn_machine(Trapping { trapping: false, steps: 0, tells }, "", ());
     let machine = machine.expect("it accepts");
     // The first signal before it traps exits would end it.
     soon(&told);
@@ -759,7 +761,7 @@ fn a_flood_of_signals_leaves_a_process_its_messages() {
         cx.trap_exits(true);
         tells.send(()).expect("the test waits");
         for n in 0..MESSAGES {
-            assert_eq!(cx.receive().await, Some(n));
+            assert_eq!(cx.recv().await, Some(n));
         }
         tells.send(()).expect("the test waits");
     });
@@ -790,7 +792,7 @@ fn flood_until(pid: Pid, wait: impl FnOnce()) {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !over.load(Relaxed) {
-                    procession::send_exit(pid, Exit::Shutdown);
+                    procession::relations::send_exit(pid, Exit::Shutdown);
                 }
             });
         }

@@ -27,10 +27,11 @@ use std::sync::mpsc;
 use std::task::{Context as Task, Wake, Waker};
 use std::time::Duration;
 
-use procession::{
-    Builder, CommandId, Completion, Context, Exit, Parcel, Relay, Reply, Scheduler, SpawnOptions,
-    Value, WhenFull, blocking, send_exit, sleep, spawn,
-};
+use procession::command::{CommandId, Completion, Value};
+use procession::mailbox::WhenFull;
+use procession::relations::send_exit;
+use procession::relay::{Parcel, Relay};
+use procession::{Builder, Context, Exit, Reply, Scheduler, SpawnOptions, blocking, sleep, spawn};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
 use std::thread;
@@ -107,7 +108,7 @@ fn two_wakers_left_in_a_last_step() {
         let own = bombs.clone();
         let child = scheduler.start(move |mut cx: Context<()>| async move {
             for _ in 0..2 {
-                assert!(!own.poll(pin!(cx.receive())));
+                assert!(!own.poll(pin!(cx.recv())));
             }
             assert!(!own.poll(pin!(cx.cancelled())));
         });
@@ -175,7 +176,7 @@ fn messages_that_come_too_late() {
         let child = options.start(move |mut cx: Context<Bomb>| async move {
             begins.send(()).expect("the test waits for it");
             let _ = goes.recv();
-            drop(cx.receive().await);
+            drop(cx.recv().await);
         });
         soon(&begun);
         assert!(send_exit(child.pid(), Exit::failed("unwanted")), "it lives");
@@ -211,7 +212,7 @@ fn futures_that_go_in_an_unwinding() {
     assert_eq!(full.join(), Ok(()));
 
     let keeps = scheduler.start(|mut cx: Context<Reply<()>>| async move {
-        let reply = cx.receive().await;
+        let reply = cx.recv().await;
         cx.cancelled().await;
         drop(reply);
     });
@@ -231,7 +232,7 @@ fn futures_that_go_in_an_unwinding() {
     assert!(!bombs.poll(shutdown.as_mut()));
     drop_in_an_unwinding(shutdown);
     assert!(bombs.0.load(SeqCst) > before, "what it left is dropped");
-    scheduler.terminate(stays.pid().expect("it was taken"));
+    scheduler.terminate(stays.pid());
     assert_eq!(stays.join(), Err(Exit::Killed));
 }
 
@@ -259,9 +260,9 @@ fn given(bombs: &Bombs) -> (Builder, u32) {
     let stall = keep(bombs.one());
     let letter = bombs.one();
     let builder = Scheduler::builder()
-        .width(1)
-        .handler(CommandId(300), handler(bombs.one()))
-        .handler(CommandId(301), handler(bombs.one()))
+        .worker_threads(1)
+        .handler(CommandId::new(300), handler(bombs.one()))
+        .handler(CommandId::new(301), handler(bombs.one()))
         .on_dead_letter(move |_| assert!(Arc::strong_count(&letter.0) > 0, "it is there"))
         .on_stall(stall)
         .on_thread_start(hook(bombs.one()))

@@ -15,7 +15,8 @@ use hyper::rt::{Executor as _, Timer as _};
 use hyper::{Request, Response};
 use procession::http::{Executor, Timer, serve};
 use procession::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use procession::{Instant, Scheduler, current_pid, yield_now};
+use procession::time::Instant;
+use procession::{Scheduler, current_pid, yield_now};
 use tower_service::Service;
 
 use crate::scene::{driven, panic_quietly, soon, threaded};

@@ -25,8 +25,11 @@ async fn talk(to: std::net::SocketAddr, parts: &[&[u8]]) -> String {
 }
 
 fn check(cases: &[(&[&[u8]], &str)]) {
-    let scheduler =
-        Scheduler::builder().name("kv").width(2).build().expect("the system gives threads");
+    let scheduler = Scheduler::builder()
+        .name("kv")
+        .worker_threads(2)
+        .build()
+        .expect("the system gives threads");
     scheduler.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("the system gives a port");
         let here = listener.local_addr().expect("it is bound");

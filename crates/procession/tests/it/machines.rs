@@ -8,11 +8,12 @@ use std::error::Error;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use procession::{
-    Child, CommandError, CommandId, CommandResult, Completion, Event, Events, Exit, InitError,
-    Instant, Process, ProcessState, Scheduler, SpawnOptions, Status, Value, WaitingFor, WhenFull,
-    Yields, current_pid, exit,
-};
+use procession::command::{CommandError, CommandId, CommandResult, Completion, Value};
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::mailbox::WhenFull;
+use procession::snapshot::ProcessState;
+use procession::time::Instant;
+use procession::{Child, Event, Exit, Scheduler, SpawnOptions, current_pid, exit};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -20,17 +21,17 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::scene::{assert_conserved, driven, panic_quietly, soon};
 
 /// Its completions are given by the test.
-const HELD: CommandId = CommandId(256);
+const HELD: CommandId = CommandId::new(256);
 /// Completes at once with its input.
-const INLINE: CommandId = CommandId(257);
+const INLINE: CommandId = CommandId::new(257);
 /// Completes on a thread of its own with its input.
-const THREAD: CommandId = CommandId(258);
+const THREAD: CommandId = CommandId::new(258);
 /// Its handler drops the completion.
-const DROPPED: CommandId = CommandId(259);
+const DROPPED: CommandId = CommandId::new(259);
 /// Its handler panics with the completion in hand.
-const PANICS: CommandId = CommandId(260);
+const PANICS: CommandId = CommandId::new(260);
 /// Nobody has registered it.
-const UNKNOWN: CommandId = CommandId(u16::MAX);
+const UNKNOWN: CommandId = CommandId::new(u16::MAX);
 
 /// How a step returns.
 #[derive(Clone, Debug)]
@@ -65,10 +66,11 @@ struct Scripted {
 }
 
 impl Process for Scripted {
+    type Input = procession::command::Value;
     type Message = u32;
     type Output = u32;
 
-    fn init(&mut self, method: &str, input: Value) -> Result<(), InitError> {
+    fn init(&mut self, method: &str, input: Self::Input) -> Result<(), InitError> {
         match (method, input.downcast_ref::<&str>()) {
             ("play", _) => Ok(()),
             ("refuse", _) => Err(InitError::Refused("not today".into())),
@@ -92,7 +94,7 @@ impl Process for Scripted {
             Event::Cancel => String::from("cancel"),
             other => format!("{other:?}"),
         });
-        self.told.lock().expect("nobody panics").push(told.collect());
+        self.told.lock().push(told.collect());
         let (commands, end) = self.turns.next().expect("the script has a turn for each step");
         for (command, tag) in commands {
             yields.command(command, tag, tag);
@@ -129,10 +131,7 @@ fn stage(builder: procession::Builder) -> (Scheduler, mpsc::Receiver<(u64, Compl
     let tag = |input: &Value| *input.downcast_ref::<u64>().expect("the machine sends tags");
     let scheduler = builder
         .handler(HELD, move |input: Value, completion: Completion| {
-            hold.lock()
-                .expect("nobody panics")
-                .send((tag(&input), completion))
-                .expect("the test waits");
+            hold.lock().send((tag(&input), completion)).expect("the test waits");
         })
         .handler(INLINE, |input: Value, completion: Completion| completion.complete(Ok(input)))
         .handler(THREAD, |input: Value, completion: Completion| {
@@ -173,7 +172,7 @@ struct Play {
 impl Play {
     fn begin(turns: &[Turn]) -> Self {
         // Not the test clock: run_until_idle would wait for the held completions.
-        let (scheduler, held) = stage(Scheduler::builder().width(1).callers_drive());
+        let (scheduler, held) = stage(Scheduler::builder().worker_threads(1).callers_drive());
         let told = Arc::new(Mutex::new(Vec::new()));
         let closed = Arc::new(AtomicUsize::new(0));
         let machine = Scripted {
@@ -182,7 +181,7 @@ impl Play {
             closed: Arc::clone(&closed),
         };
         let child =
-            scheduler.spawn_process(machine, "play", Box::new(())).expect("it has this method");
+            scheduler.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
         scheduler.run_until_idle();
         Self { scheduler, held, kept: Vec::new(), child, told, closed }
     }
@@ -209,7 +208,7 @@ impl Play {
     }
 
     fn told(&self) -> Vec<Told> {
-        self.told.lock().expect("nobody panics").clone()
+        self.told.lock().clone()
     }
 
     /// How it ended; `None` if it lives.
@@ -400,7 +399,7 @@ fn every_end_closes_once() {
         told: Arc::default(),
         closed: Arc::clone(&closed),
     };
-    let child = scheduler.spawn_process(machine, "play", Box::new(())).expect("it has this method");
+    let child = scheduler.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
     child.send(1).expect("it lives");
     scheduler.terminate(child.pid());
     assert_eq!(child.join(), Err(Exit::Killed));
@@ -409,7 +408,7 @@ fn every_end_closes_once() {
     let machine =
         Scripted { turns: vec![turn(Wait(Messages))].into_iter(), told: Arc::default(), closed };
     let closed = Arc::clone(&machine.closed);
-    drop(scheduler.spawn_process(machine, "play", Box::new(())).expect("it has this method"));
+    drop(scheduler.spawn_machine(machine, "play", Box::new(())).expect("it has this method"));
     scheduler.run_until_idle();
     drop(scheduler);
     assert_eq!(closed.load(Relaxed), 2);
@@ -474,16 +473,13 @@ fn a_cancel_does_not_deliver_before_what_came_before_it() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let turns = vec![turn(Wait(Messages)), turn(Done(1))].into_iter();
     let machine = Scripted { turns, told: Arc::clone(&told), closed: Arc::default() };
-    let child = scheduler.spawn_process(machine, "play", Box::new(())).expect("it has this method");
+    let child = scheduler.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
     child.send(1).expect("it lives");
     child.cancel();
     scheduler.run_until_idle();
     child.send(2).expect("it lives");
     assert_eq!(child.join(), Ok(1));
-    assert_eq!(
-        *told.lock().expect("nobody panics"),
-        [vec!["message 1", "cancel"], vec!["message 2"]]
-    );
+    assert_eq!(*told.lock(), [vec!["message 1", "cancel"], vec!["message 2"]]);
 }
 
 #[test]
@@ -512,10 +508,12 @@ fn completions_come_from_the_handler_itself_or_from_any_thread() {
 
 #[test]
 fn what_a_handler_sends_to_its_process_keeps_its_place_among_completions() {
-    const BEFORE: CommandId = CommandId(300);
-    const AFTER: CommandId = CommandId(301);
-    let send =
-        || procession::send(current_pid().expect("the process yields"), 7_u32).expect("it lives");
+    const BEFORE: CommandId = CommandId::new(300);
+    const AFTER: CommandId = CommandId::new(301);
+    let send = || {
+        procession::mailbox::send(current_pid().expect("the process yields"), 7_u32)
+            .expect("it lives")
+    };
     let expected = [
         "completion 1 gave 1",
         "completion 2 gave 2",
@@ -526,7 +524,7 @@ fn what_a_handler_sends_to_its_process_keeps_its_place_among_completions() {
     ];
     for mailbox in [None, Some(10)] {
         let scheduler = Scheduler::builder()
-            .width(1)
+            .worker_threads(1)
             .callers_drive()
             .handler(INLINE, |input: Value, completion: Completion| completion.complete(Ok(input)))
             .handler(BEFORE, move |input: Value, completion: Completion| {
@@ -551,9 +549,9 @@ fn what_a_handler_sends_to_its_process_keeps_its_place_among_completions() {
             options = options.mailbox(capacity, WhenFull::Reject);
         }
         let child =
-            options.spawn_process(machine, "play", Box::new(())).expect("it has this method");
+            options.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
         assert_eq!(child.join(), Ok(1));
-        assert_eq!(told.lock().expect("nobody panics")[1], expected, "with {mailbox:?}");
+        assert_eq!(told.lock()[1], expected, "with {mailbox:?}");
     }
 }
 
@@ -584,19 +582,18 @@ fn a_command_that_is_completed_at_once_wakes_nobody() {
 
 #[test]
 fn a_handler_may_complete_an_older_command_of_its_process_first() {
-    const KEPT: CommandId = CommandId(300);
-    const BOTH: CommandId = CommandId(301);
+    const KEPT: CommandId = CommandId::new(300);
+    const BOTH: CommandId = CommandId::new(301);
     let kept = Arc::new(Mutex::new(None));
     let keep = Arc::clone(&kept);
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .callers_drive()
         .handler(KEPT, move |input: Value, completion: Completion| {
-            *keep.lock().expect("nobody panics") = Some((input, completion));
+            *keep.lock() = Some((input, completion));
         })
         .handler(BOTH, move |input: Value, completion: Completion| {
-            let (older, older_completion) =
-                kept.lock().expect("nobody panics").take().expect("it was yielded");
+            let (older, older_completion) = kept.lock().take().expect("it was yielded");
             older_completion.complete(Ok(older));
             completion.complete(Ok(input));
             panic_quietly("after all is done");
@@ -611,10 +608,10 @@ fn a_handler_may_complete_an_older_command_of_its_process_first() {
     ];
     let machine =
         Scripted { turns: turns.into_iter(), told: Arc::clone(&told), closed: Arc::default() };
-    let child = scheduler.spawn_process(machine, "play", Box::new(())).expect("it has this method");
+    let child = scheduler.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
     assert_eq!(child.join(), Ok(1));
     let last = ["completion 1 gave 1", "completion 2 gave 2"];
-    assert_eq!(*told.lock().expect("nobody panics"), [NOTHING, NOTHING, &last]);
+    assert_eq!(*told.lock(), [NOTHING, NOTHING, &last]);
 }
 
 #[test]
@@ -632,12 +629,13 @@ fn a_completion_that_cannot_be_given_is_an_error() {
 #[test]
 fn a_completion_for_an_ended_process_is_for_nobody() {
     // The slot is used again, by a machine that waits for completions of its own.
-    let (scheduler, held) = stage(Scheduler::builder().width(1).callers_drive().processes(2));
+    let (scheduler, held) =
+        stage(Scheduler::builder().worker_threads(1).callers_drive().max_processes(2));
     let told = Arc::new(Mutex::new(Vec::new()));
     let play = |turns: Vec<Turn>| {
         let machine =
             Scripted { turns: turns.into_iter(), told: Arc::clone(&told), closed: Arc::default() };
-        scheduler.spawn_process(machine, "play", Box::new(())).expect("there is room")
+        scheduler.spawn_machine(machine, "play", Box::new(())).expect("there is room")
     };
     let mut late = Vec::new();
     for tag in 0..20 {
@@ -660,8 +658,7 @@ fn a_completion_for_an_ended_process_is_for_nobody() {
         own.complete(Ok(Box::new(7_u64)));
         assert_eq!(second.join(), Ok(2));
     }
-    let completions: Vec<Told> =
-        told.lock().expect("nobody panics").drain(..).filter(|told| told.len() == 1).collect();
+    let completions: Vec<Told> = told.lock().drain(..).filter(|told| told.len() == 1).collect();
     assert!(
         completions.iter().all(|told| told[0] == "message 1" || told[0] == "completion 100 gave 7")
     );
@@ -670,9 +667,9 @@ fn a_completion_for_an_ended_process_is_for_nobody() {
 #[test]
 fn init_chooses_the_method_and_may_refuse() {
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .test_clock()
-        .processes(1)
+        .max_processes(1)
         .build()
         .expect("it starts no thread");
     let closed = Arc::new(AtomicUsize::new(0));
@@ -691,19 +688,19 @@ fn init_chooses_the_method_and_may_refuse() {
         ("exit", "", "it refused its input", Some("the process failed: no stage")),
     ];
     for (method, value, text, source) in cases {
-        let error = scheduler.spawn_process(machine(), method, input(value)).expect_err(text);
+        let error = scheduler.spawn_machine(machine(), method, input(value)).expect_err(text);
         assert_eq!(error.to_string(), format!("cannot start a process: {text}"));
         assert_eq!(error.source().map(ToString::to_string).as_deref(), source);
         assert_eq!(error.init_error().map(ToString::to_string).as_deref(), Some(text));
         assert!(!error.is_limit() && !error.is_closing());
-        assert_eq!(error.refused.turns.len(), 1, "the machine comes back as it was");
+        assert_eq!(error.into_inner().turns.len(), 1, "the machine comes back as it was");
     }
     assert_eq!(closed.load(Relaxed), 0, "what init does not accept is not closed");
     let snapshot = scheduler.snapshot();
     assert_eq!((snapshot.spawned, snapshot.panicked, snapshot.processes.len()), (0, 0, 0));
     // The only slot is free for what init accepts.
     assert_eq!(
-        scheduler.spawn_process(machine(), "input", input("good")).expect("it accepts this").join(),
+        scheduler.spawn_machine(machine(), "input", input("good")).expect("it accepts this").join(),
         Ok(1)
     );
     assert_eq!(closed.load(Relaxed), 1);
@@ -719,12 +716,18 @@ fn a_command_has_one_handler() {
         .build();
     let text = error.expect_err("HELD has two").to_string();
     assert_eq!(text, "cannot build a scheduler: two handlers for command 256");
+    let reserved = Scheduler::builder().handler(CommandId::SLEEP, nothing).build();
+    let text = reserved.expect_err("it is the runtime's").to_string();
+    assert!(text.starts_with("cannot build a scheduler: command 1 has a handler"), "{text}");
     for id in [0, 1, 255] {
-        let reserved = Scheduler::builder().handler(CommandId(id), nothing).build();
-        let text = reserved.expect_err("it is the runtime's").to_string();
-        assert!(text.starts_with(&format!("cannot build a scheduler: command {id} ")), "{text}");
+        let text = CommandId::try_from(id).expect_err("it is the runtime's").to_string();
+        assert!(text.starts_with(&format!("command {id} belongs to the runtime")), "{text}");
     }
-    let most = Scheduler::builder().width(1).callers_drive().handler(CommandId(256), nothing);
+    assert_eq!(CommandId::try_from(256), Ok(CommandId::FIRST_FREE));
+    let most = Scheduler::builder()
+        .worker_threads(1)
+        .callers_drive()
+        .handler(CommandId::new(256), nothing);
     most.handler(UNKNOWN, nothing).build().expect("the last number is a number");
 }
 
@@ -736,10 +739,11 @@ struct Sleeper {
 }
 
 impl Process for Sleeper {
+    type Input = ();
     type Message = ();
     type Output = ();
 
-    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         Ok(())
     }
 
@@ -772,7 +776,7 @@ type Slept = (u64, String, Duration);
 fn sleeper(scheduler: &Scheduler, inputs: Vec<Value>) -> (Child<(), ()>, mpsc::Receiver<Slept>) {
     let (over, told) = mpsc::channel();
     let machine = Sleeper { inputs, begin: scheduler.now(), over };
-    (scheduler.spawn_process(machine, "", Box::new(())).expect("it accepts everything"), told)
+    (scheduler.spawn_machine(machine, "", ()).expect("it accepts everything"), told)
 }
 
 #[test]
@@ -833,10 +837,11 @@ fn a_cancelled_sleep_does_not_complete_and_is_not_waited_for() {
     /// Sleeps, cancels the first sleep for a message, and tells what completes.
     struct Canceller(bool, mpsc::Sender<u64>);
     impl Process for Canceller {
+        type Input = ();
         type Message = ();
         type Output = ();
 
-        fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+        fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
             Ok(())
         }
 
@@ -869,9 +874,8 @@ fn a_cancelled_sleep_does_not_complete_and_is_not_waited_for() {
     }
     let scheduler = driven();
     let (tell, over) = mpsc::channel();
-    let child = scheduler
-        .spawn_process(Canceller(false, tell), "", Box::new(()))
-        .expect("it accepts everything");
+    let child =
+        scheduler.spawn_machine(Canceller(false, tell), "", ()).expect("it accepts everything");
     scheduler.run_until_idle();
     assert_eq!(scheduler.snapshot().timers.pending, 2);
     child.send(()).expect("it waits");
@@ -883,8 +887,12 @@ fn a_cancelled_sleep_does_not_complete_and_is_not_waited_for() {
 
 #[test]
 fn a_sleep_beyond_the_limit_of_timers_is_an_error() {
-    let scheduler =
-        Scheduler::builder().width(1).test_clock().timers(2).build().expect("it starts no thread");
+    let scheduler = Scheduler::builder()
+        .worker_threads(1)
+        .test_clock()
+        .max_timers(2)
+        .build()
+        .expect("it starts no thread");
     let second = Duration::from_secs(1);
     let (child, over) =
         sleeper(&scheduler, vec![Box::new(second), Box::new(second), Box::new(second)]);
@@ -896,10 +904,10 @@ fn a_sleep_beyond_the_limit_of_timers_is_an_error() {
 
 #[test]
 fn the_test_clock_waits_for_completions() {
-    let (scheduler, held) = stage(Scheduler::builder().width(1).test_clock());
+    let (scheduler, held) = stage(Scheduler::builder().worker_threads(1).test_clock());
     let turns = vec![yields(&[(HELD, 1)], Wait(Completions)), turn(Done(1))].into_iter();
     let machine = Scripted { turns, told: Arc::default(), closed: Arc::default() };
-    let child = scheduler.spawn_process(machine, "play", Box::new(())).expect("it has this method");
+    let child = scheduler.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
     let begin = scheduler.now();
     std::thread::scope(|scope| {
         // Given by another thread: the clock stands still as long as it is out.
@@ -920,10 +928,11 @@ fn machines_and_completions_on_all_workers_agree() {
     /// Yields commands and counts their completions, round after round.
     struct Rounds(u32, u32);
     impl Process for Rounds {
+        type Input = ();
         type Message = ();
         type Output = u32;
 
-        fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+        fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
             Ok(())
         }
 
@@ -951,16 +960,14 @@ fn machines_and_completions_on_all_workers_agree() {
         }
     }
     for width in [1, 2, 4] {
-        let (scheduler, held) = stage(Scheduler::builder().width(width));
+        let (scheduler, held) = stage(Scheduler::builder().worker_threads(width));
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 held.into_iter().for_each(|(tag, held)| held.complete(Ok(Box::new(tag))))
             });
             let machines: Vec<_> = (0..MACHINES)
                 .map(|_| {
-                    scheduler
-                        .spawn_process(Rounds(0, 0), "", Box::new(()))
-                        .expect("it accepts everything")
+                    scheduler.spawn_machine(Rounds(0, 0), "", ()).expect("it accepts everything")
                 })
                 .collect();
             for machine in machines {
@@ -979,10 +986,10 @@ fn commands_are_served_on_their_processs_worker() {
     let tell = Mutex::new(tell);
     let scheduler = Scheduler::builder()
         .name("served")
-        .width(2)
+        .worker_threads(2)
         .handler(HELD, move |_: Value, completion: Completion| {
             let name = std::thread::current().name().map(str::to_owned);
-            tell.lock().expect("nobody panics").send(name).expect("the test waits");
+            tell.lock().send(name).expect("the test waits");
             completion.complete(Ok(Box::new(())));
         })
         .build()
@@ -992,7 +999,7 @@ fn commands_are_served_on_their_processs_worker() {
         let machine = Scripted { turns, told: Arc::default(), closed: Arc::default() };
         let options = procession::SpawnOptions::new().on(&scheduler).affinity(worker);
         let child =
-            options.spawn_process(machine, "play", Box::new(())).expect("it has this method");
+            options.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
         assert_eq!(child.join(), Ok(1));
         assert_eq!(soon(&told), Some(format!("served-{worker}")));
     }
@@ -1021,10 +1028,11 @@ struct Serves {
 }
 
 impl Process for Serves {
+    type Input = ();
     type Message = ();
     type Output = Vec<(u64, Option<u32>)>;
 
-    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         Ok(())
     }
 
@@ -1058,7 +1066,7 @@ fn a_step_makes_completions_that_no_handler_serves() {
     let scheduler = driven();
     let (kept, completions) = mpsc::channel();
     let serves = Serves { kept, told: Vec::new(), begun: false };
-    let child = scheduler.spawn_process(serves, "begin", Box::new(())).expect("it refuses nothing");
+    let child = scheduler.spawn_machine(serves, "begin", ()).expect("it refuses nothing");
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let [first, second] =

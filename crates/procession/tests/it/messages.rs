@@ -7,9 +7,9 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::task::{Context as Task, Poll, Wake, Waker};
 use std::time::Duration;
 
-use procession::{
-    Address, CallError, Child, Context, Elapsed, Exit, ProcessSnapshot, Reply, Scheduler,
-};
+use procession::snapshot::ProcessSnapshot;
+use procession::time::Elapsed;
+use procession::{Address, CallError, Child, Context, Exit, Reply, Scheduler};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::{Acquire, Release};
@@ -35,7 +35,7 @@ fn only(scheduler: &Scheduler) -> ProcessSnapshot {
 fn collector<M: Send + 'static>(scheduler: &Scheduler) -> Child<M, Vec<M>> {
     scheduler.start(|mut cx: Context<M>| async move {
         let mut received = Vec::new();
-        while let Some(message) = cx.receive().await {
+        while let Some(message) = cx.recv().await {
             received.push(message);
         }
         received
@@ -52,14 +52,14 @@ fn messages_of_one_sender_arrive_in_their_order() {
             Scheduler::builder().shuffled(),
             Scheduler::builder().callers_drive(),
         ] {
-            let scheduler = builder.width(width).build().expect("the system has threads");
+            let scheduler = builder.worker_threads(width).build().expect("the system has threads");
             let receiver = collector::<(u32, u32)>(&scheduler);
             let send_some = |sender, address: Address<(u32, u32)>| {
                 for n in 0..EACH {
                     if n % 2 == 0 {
                         address.send((sender, n)).expect("it lives");
                     } else {
-                        procession::send(address.pid(), (sender, n)).expect("it lives");
+                        procession::mailbox::send(address.pid(), (sender, n)).expect("it lives");
                     }
                 }
             };
@@ -106,14 +106,14 @@ fn a_message_to_an_ended_process_comes_back() {
     for error in [
         address.send("by address".into()).expect_err("it has ended"),
         address.clone().send("by another address".into()).expect_err("it has ended"),
-        procession::send(pid, String::from("by PID")).expect_err("it has ended"),
+        procession::mailbox::send(pid, String::from("by PID")).expect_err("it has ended"),
     ] {
         assert!(error.is_ended() && !error.is_wrong_type());
-        assert!(error.message.starts_with("by"), "{}", error.message);
+        assert!(error.message().starts_with("by"), "{}", error.message());
         assert_eq!(error.to_string(), format!("cannot send to {pid}: the process has ended"));
     }
     // The type is of no interest any more.
-    assert!(procession::send(pid, 1_u8).expect_err("it has ended").is_ended());
+    assert!(procession::mailbox::send(pid, 1_u8).expect_err("it has ended").is_ended());
     assert_eq!(scheduler.snapshot().messages_sent, 0);
 }
 
@@ -122,12 +122,12 @@ fn a_message_of_another_type_comes_back() {
     let scheduler = driven();
     let child = collector::<u32>(&scheduler);
     let plain = scheduler.spawn(async { std::future::pending::<()>().await });
-    for pid in [child.pid(), plain.pid().expect("it lives")] {
-        let error =
-            procession::send(pid, String::from("text")).expect_err("it does not receive text");
+    for pid in [child.pid(), plain.pid()] {
+        let error = procession::mailbox::send(pid, String::from("text"))
+            .expect_err("it does not receive text");
         assert!(error.is_wrong_type() && !error.is_ended());
-        assert_eq!(error.message, "text");
         let text = error.to_string();
+        assert_eq!(error.into_inner(), "text");
         assert!(
             text.starts_with(&format!(
                 "cannot send to {pid}: the message is of type alloc::string::String, but"
@@ -137,12 +137,12 @@ fn a_message_of_another_type_comes_back() {
     }
     // Types that look alike are different types.
     assert!(
-        procession::send(child.pid(), 1_i32)
+        procession::mailbox::send(child.pid(), 1_i32)
             .expect_err("it receives u32")
             .to_string()
             .ends_with("receives u32")
     );
-    procession::send(child.pid(), 1_u32).expect("it receives u32");
+    procession::mailbox::send(child.pid(), 1_u32).expect("it receives u32");
     child.cancel();
     assert_eq!(child.join(), Ok(vec![1]));
 }
@@ -153,18 +153,18 @@ fn after_a_cancel_the_mailbox_is_drained_before_receive_ends() {
     let child = scheduler.start(|mut cx: Context<u32>| async move {
         let mut received = Vec::new();
         let own = cx.address();
-        while let Some(message) = cx.receive().await {
+        while let Some(message) = cx.recv().await {
             received.push((message, cx.is_cancelled()));
             if message == 3 {
                 // It lives, and so its mailbox is open.
                 own.send(5).expect("it lives");
             }
         }
-        assert_eq!(cx.receive().await, None, "and again");
-        assert_eq!(cx.try_receive(), None);
+        assert_eq!(cx.recv().await, None, "and again");
+        assert_eq!(cx.try_recv(), None);
         // A message that comes after the end of a receive is received by the next.
         own.send(6).expect("it lives");
-        (received, cx.receive().await)
+        (received, cx.recv().await)
     });
     scheduler.run_until_idle();
     for n in 1..=3 {
@@ -194,10 +194,10 @@ fn a_context_knows_of_the_cancel_after_the_end() {
 #[test]
 fn a_cancel_wakes_a_receive_and_those_who_wait_for_it() {
     let scheduler = driven();
-    let receives = scheduler.start(|mut cx: Context<()>| async move { cx.receive().await });
+    let receives = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
     let matches = scheduler.start(|mut cx: Context<u8>| async move {
-        let wanted = cx.receive_matching(|&n| n == 9).await;
-        (wanted, cx.try_receive())
+        let wanted = cx.recv_matching(|&n| n == 9).await;
+        (wanted, cx.try_recv())
     });
     let waits = scheduler.start(|cx: Context<()>| async move {
         cx.cancelled().await;
@@ -235,9 +235,9 @@ fn a_receive_that_is_dropped_loses_nothing() {
                 // A select with something that is ready at once, every other time with a receive
                 // that passes over some.
                 let polled = if dropped % 2 == 0 {
-                    poll_once(cx.receive()).await
+                    poll_once(cx.recv()).await
                 } else {
-                    poll_once(cx.receive_matching(|n| n % 3 == 0)).await
+                    poll_once(cx.recv_matching(|n| n % 3 == 0)).await
                 };
                 match polled {
                     Poll::Ready(message) => received.extend(message),
@@ -247,7 +247,7 @@ fn a_receive_that_is_dropped_loses_nothing() {
                     }
                 }
             }
-            (received, cx.try_receive(), dropped)
+            (received, cx.try_recv(), dropped)
         });
         for half in 0..2 {
             for n in MESSAGES / 2 * half..MESSAGES / 2 * (half + 1) {
@@ -267,12 +267,12 @@ fn a_receive_that_is_dropped_loses_nothing() {
 fn a_receive_that_was_dropped_wakes_nobody() {
     let scheduler = driven();
     let (release, gate) =
-        scheduler.start(|mut cx: Context<()>| async move { cx.receive().await }).into_parts();
+        scheduler.start(|mut cx: Context<()>| async move { cx.recv().await }).into_parts();
     let child = scheduler.start(move |mut cx: Context<u8>| async move {
-        assert!(poll_once(cx.receive()).await.is_pending());
+        assert!(poll_once(cx.recv()).await.is_pending());
         // It waits for something else now.
         gate.await.expect("it ends");
-        cx.try_receive()
+        cx.try_recv()
     });
     scheduler.run_until_idle();
     let steps = || {
@@ -297,13 +297,13 @@ fn receive_matching_keeps_the_order_of_what_it_skips() {
     let scheduler = driven();
     let child = scheduler.start(|mut cx: Context<u32>| async move {
         let mut order = Vec::new();
-        order.extend(cx.receive_matching(|n| n % 10 == 0).await);
-        order.extend(cx.receive_matching(|n| n % 10 == 5).await);
-        order.extend(cx.receive_matching(|_| true).await);
-        order.extend(cx.try_receive());
-        order.extend(cx.receive_matching(|&n| n == 30).await);
+        order.extend(cx.recv_matching(|n| n % 10 == 0).await);
+        order.extend(cx.recv_matching(|n| n % 10 == 5).await);
+        order.extend(cx.recv_matching(|_| true).await);
+        order.extend(cx.try_recv());
+        order.extend(cx.recv_matching(|&n| n == 30).await);
         // Then all the rest, old before new.
-        while let Some(message) = cx.receive().await {
+        while let Some(message) = cx.recv().await {
             order.push(message);
         }
         order
@@ -333,12 +333,12 @@ fn receive_matching_looks_at_each_message_once() {
             }
         };
         let wanted = counted(MESSAGES);
-        let first = cx.receive_matching(|n| wanted(n, &mut looks)).await;
+        let first = cx.recv_matching(|n| wanted(n, &mut looks)).await;
         let first_looks = looks;
         let wanted = counted(MESSAGES + 1);
-        let second = cx.receive_matching(|n| wanted(n, &mut looks)).await;
+        let second = cx.recv_matching(|n| wanted(n, &mut looks)).await;
         let second_looks = looks - first_looks;
-        let oldest = cx.receive().await;
+        let oldest = cx.recv().await;
         (first, first_looks, second, second_looks, oldest)
     });
     // They come in portions, so that the receive is woken again and again.
@@ -359,14 +359,13 @@ fn receive_matching_looks_at_each_message_once() {
 fn a_receive_out_of_patience_leaves_the_mailbox_as_it_was() {
     let scheduler = driven();
     let child = scheduler.start(|mut cx: Context<u8>| async move {
-        let before = procession::Instant::now();
-        let none = cx.receive_timeout(HOUR).await;
-        let waited = procession::Instant::now() - before;
+        let before = procession::time::Instant::now();
+        let none = cx.recv_timeout(HOUR).await;
+        let waited = procession::time::Instant::now() - before;
         cx.address().send(1).expect("it lives");
         cx.address().send(2).expect("it lives");
-        let matched = procession::timeout(HOUR, cx.receive_matching(|&n| n == 9)).await;
-        let rest =
-            (cx.receive_timeout(Duration::ZERO).await, cx.receive_timeout(Duration::MAX).await);
+        let matched = procession::timeout(HOUR, cx.recv_matching(|&n| n == 9)).await;
+        let rest = (cx.recv_timeout(Duration::ZERO).await, cx.recv_timeout(Duration::MAX).await);
         (none, waited, matched, rest)
     });
     assert_eq!(child.join(), Ok((Err(Elapsed), HOUR, Err(Elapsed), (Ok(Some(1)), Ok(Some(2))))));
@@ -378,11 +377,11 @@ fn try_receive_takes_what_is_there() {
     let scheduler = driven();
     let child = scheduler.start(|mut cx: Context<u8>| async move {
         let own = cx.address();
-        let empty = cx.try_receive();
+        let empty = cx.try_recv();
         own.send(1).expect("it lives");
         own.send(2).expect("it lives");
-        let matched = cx.receive_matching(|&n| n == 2).await;
-        (empty, matched, cx.try_receive(), cx.try_receive())
+        let matched = cx.recv_matching(|&n| n == 2).await;
+        (empty, matched, cx.try_recv(), cx.try_recv())
     });
     assert_eq!(child.join(), Ok((None, Some(2), Some(1), None)));
 }
@@ -392,7 +391,7 @@ fn the_snapshot_shows_the_mailbox() {
     let scheduler = driven();
     let child = scheduler.start(|mut cx: Context<u8>| async move {
         for _ in 0..3 {
-            cx.receive().await;
+            cx.recv().await;
         }
         std::future::pending::<()>().await;
     });
@@ -423,7 +422,7 @@ fn the_snapshot_shows_the_mailbox() {
 fn a_context_does_not_receive_for_another_process() {
     let scheduler = driven();
     let mut cx = scheduler.start(|cx: Context<u8>| async move { cx }).join().expect("it ends");
-    scheduler.block_on(cx.receive());
+    scheduler.block_on(cx.recv());
 }
 
 /// Two futures, each polled only if its own waker was woken.
@@ -441,7 +440,7 @@ struct Own {
 impl Wake for Own {
     fn wake(self: Arc<Self>) {
         self.woken.store(true, Release);
-        let parent = self.parent.lock().expect("nobody panics").clone();
+        let parent = self.parent.lock().clone();
         if let Some(parent) = parent {
             parent.wake();
         }
@@ -455,7 +454,7 @@ impl Own {
         task: &mut Task<'_>,
     ) {
         let Some((future, own)) = child else { return };
-        *own.parent.lock().expect("nobody panics") = Some(task.waker().clone());
+        *own.parent.lock() = Some(task.waker().clone());
         if own.woken.swap(false, Acquire)
             && let Poll::Ready(ready) =
                 future.as_mut().poll(&mut Task::from_waker(&Waker::from(Arc::clone(own))))
@@ -499,18 +498,18 @@ fn a_receive_in_a_combinator_is_woken_by_messages_and_by_a_cancel() {
     for scheduler in [driven(), threaded(1), threaded(2)] {
         // Each message comes when the process waits, or all of them come before it waits.
         for step_by_step in [true, false] {
-            let gate = scheduler.start(|mut cx: Context<()>| async move { cx.receive().await });
+            let gate = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
             let (release, gate) = gate.into_parts();
             let child = scheduler.start(|mut cx: Context<u32>| async move {
                 let receives = async {
                     let mut received = Vec::new();
-                    while let Some(message) = cx.receive().await {
+                    while let Some(message) = cx.recv().await {
                         received.push(message);
                     }
                     received
                 };
                 let received = Both::new(gate, receives).await.1;
-                (received, Both::new(cx.receive(), async {}).await.0)
+                (received, Both::new(cx.recv(), async {}).await.0)
             });
             for n in 1..=3 {
                 if step_by_step {
@@ -544,7 +543,7 @@ fn a_wait_for_a_cancel_in_a_combinator_is_woken() {
         // Two waits for the same thing, each with a waker of its own; then a third that is dropped.
         Both::new(cx.cancelled(), async { cx.cancelled().await }).await;
         own.send(1).expect("it lives");
-        (cancelled, poll_once(cx.cancelled()).await.is_ready(), cx.receive().await)
+        (cancelled, poll_once(cx.cancelled()).await.is_ready(), cx.recv().await)
     });
     scheduler.run_until_idle();
     child.cancel();
@@ -555,7 +554,7 @@ fn a_wait_for_a_cancel_in_a_combinator_is_woken() {
 fn a_call_is_replied_to() {
     let scheduler = driven();
     let doubler = scheduler.start(|mut cx: Context<(u32, Reply<u32>)>| async move {
-        while let Some((n, reply)) = cx.receive().await {
+        while let Some((n, reply)) = cx.recv().await {
             assert!(!reply.is_abandoned());
             reply.send(n * 2);
         }
@@ -567,12 +566,12 @@ fn a_call_is_replied_to() {
     assert_eq!(inside.join().expect("it ends").ok(), Some(4));
     let address = doubler.address().clone();
     let front = scheduler.start(move |mut cx: Context<Reply<u32>>| async move {
-        if let Some(reply) = cx.receive().await {
+        if let Some(reply) = cx.recv().await {
             address.send((3, reply)).expect("it lives");
         }
     });
     assert_eq!(scheduler.block_on(front.call(|reply| reply, HOUR)).ok(), Some(6));
-    assert_eq!(scheduler.now() - procession::Instant::NEVER, Duration::ZERO);
+    assert_eq!(scheduler.now() - procession::time::Instant::NEVER, Duration::ZERO);
     assert_eq!(scheduler.snapshot().timers.pending, 0);
 }
 
@@ -580,12 +579,12 @@ fn a_call_is_replied_to() {
 fn a_call_without_a_reply_says_why() {
     let scheduler = driven();
     let drops = scheduler
-        .start(|mut cx: Context<Reply<u32>>| async move { while cx.receive().await.is_some() {} });
+        .start(|mut cx: Context<Reply<u32>>| async move { while cx.recv().await.is_some() {} });
     assert!(matches!(scheduler.block_on(drops.call(|reply| reply, HOUR)), Err(CallError::NoReply)));
 
     let ends = scheduler.start(|mut cx: Context<Option<Reply<u32>>>| async move {
         // The reply is in the mailbox behind this, and nobody receives it.
-        cx.receive().await;
+        cx.recv().await;
     });
     let (address, handle) = ends.into_parts();
     address.send(None).expect("it lives");
@@ -597,7 +596,7 @@ fn a_call_without_a_reply_says_why() {
     assert!(matches!(scheduler.block_on(address.call(Some, HOUR)), Err(CallError::Refused(_))));
 
     let panics = scheduler.start(|mut cx: Context<Reply<u32>>| async move {
-        let _reply = cx.receive().await;
+        let _reply = cx.recv().await;
         panic_quietly("with the reply in hand")
     });
     assert!(
@@ -606,7 +605,7 @@ fn a_call_without_a_reply_says_why() {
     );
 
     let keeps = scheduler.start(|mut cx: Context<Reply<u32>>| async move {
-        let _reply = cx.receive().await;
+        let _reply = cx.recv().await;
         std::future::pending::<()>().await;
     });
     let pid = keeps.pid();
@@ -625,14 +624,14 @@ fn a_call_without_a_reply_says_why() {
     assert_eq!(refused.to_string(), "cannot call: the message was refused");
     let CallError::Refused(error) = refused else { unreachable!("it was refused") };
     assert!(error.to_string().ends_with("the process has ended"), "{error}");
-    assert_eq!(error.message.try_send(1), Err(1), "the message is there, its caller is not");
+    assert_eq!(error.into_inner().try_send(1), Err(1), "the message is there, its caller is not");
 }
 
 #[test]
 fn a_late_reply_is_discarded() {
     let scheduler = driven();
     let slow = scheduler.start(|mut cx: Context<Reply<String>>| async move {
-        let reply = cx.receive().await.expect("a call");
+        let reply = cx.recv().await.expect("a call");
         procession::sleep(HOUR * 2).await;
         let abandoned = reply.is_abandoned();
         (abandoned, reply.try_send("too late".into()))
@@ -652,7 +651,7 @@ fn a_call_that_is_dropped_is_abandoned() {
     let scheduler = driven();
     let (tell, told) = mpsc::channel();
     let child = scheduler.start(|mut cx: Context<Reply<u8>>| async move {
-        let reply = cx.receive().await.expect("a call");
+        let reply = cx.recv().await.expect("a call");
         tell.send(reply.is_abandoned()).expect("the test waits");
         reply.try_send(1)
     });
@@ -670,7 +669,7 @@ fn callers_and_repliers_on_all_workers_agree() {
     for width in [1, 2, 4] {
         let scheduler = threaded(width);
         let server = scheduler.start(|mut cx: Context<(u64, Reply<u64>)>| async move {
-            while let Some((n, reply)) = cx.receive().await {
+            while let Some((n, reply)) = cx.recv().await {
                 // Some replies are given elsewhere.
                 if n % 3 == 0 {
                     drop(procession::spawn(async move { reply.send(n + 1) }));
@@ -709,15 +708,15 @@ fn a_thread_has_a_mailbox() {
             let address = address.clone();
             assert_eq!(scheduler.spawn(async move { address.send(n).is_ok() }).join(), Ok(true));
         }
-        procession::send(pid, 100_u32).expect("the thread is there");
-        assert!((0..=100).all(|n| inbox.receive() == Some(n)));
-        assert_eq!(inbox.receive_timeout(Duration::from_nanos(1)), Err(Elapsed));
+        procession::mailbox::send(pid, 100_u32).expect("the thread is there");
+        assert!((0..=100).all(|n| inbox.recv() == Some(n)));
+        assert_eq!(inbox.recv_timeout(Duration::from_nanos(1)), Err(Elapsed));
         address.send(7).expect("the thread is there");
-        assert_eq!(inbox.receive_timeout(HOUR), Ok(Some(7)));
+        assert_eq!(inbox.recv_timeout(HOUR), Ok(Some(7)));
         // A call to the thread, and back.
         drop(inbox);
         scheduler.run_until_idle();
-        assert_eq!(address.send(8).expect_err("the thread has gone").message, 8);
+        assert_eq!(address.send(8).expect_err("the thread has gone").into_inner(), 8);
     }
 }
 
@@ -732,7 +731,7 @@ fn threads_talk_to_each_other_through_their_mailboxes() {
             scope.spawn(|| {
                 begin.wait();
                 for n in 0..ROUNDS {
-                    assert_eq!(right.receive(), Some(n));
+                    assert_eq!(right.recv(), Some(n));
                     to_left.send(n + 1).expect("the other thread is there");
                 }
             });
@@ -740,7 +739,7 @@ fn threads_talk_to_each_other_through_their_mailboxes() {
             let mut n = 0;
             while n < ROUNDS {
                 to_right.send(n).expect("the other thread is there");
-                n = left.receive().expect("the scheduler is there");
+                n = left.recv().expect("the scheduler is there");
             }
         });
     }
@@ -753,16 +752,16 @@ fn the_mailbox_of_a_thread_ends_with_its_scheduler() {
     inbox.address().send(1).expect("the thread is there");
     let unfinished = scheduler.block_on(scheduler.shutdown(HOUR));
     assert!(unfinished.is_empty());
-    assert_eq!(inbox.receive(), Some(1), "what has come is received");
-    assert_eq!(inbox.receive(), None);
-    assert_eq!(inbox.receive_timeout(HOUR), Ok(None));
+    assert_eq!(inbox.recv(), Some(1), "what has come is received");
+    assert_eq!(inbox.recv(), None);
+    assert_eq!(inbox.recv_timeout(HOUR), Ok(None));
 }
 
 #[test]
 fn messages_cross_between_schedulers() {
     let [one, two] = [driven(), threaded(2)];
     let echo = two.start(|mut cx: Context<(u32, Address<u32>)>| async move {
-        while let Some((n, back)) = cx.receive().await {
+        while let Some((n, back)) = cx.recv().await {
             back.send(n).expect("it lives");
         }
     });
@@ -772,7 +771,7 @@ fn messages_cross_between_schedulers() {
     let mut from = from;
     for n in 0..200 {
         to.send((n, back.clone())).expect("it lives");
-        assert_eq!(from.receive(), Some(n));
+        assert_eq!(from.recv(), Some(n));
     }
     echo.cancel();
     assert_eq!(echo.join(), Ok(()));
@@ -784,7 +783,7 @@ fn what_is_skipped_and_taken_is_discarded_at_the_end() {
     let alive = Arc::new(());
     let child = scheduler.start(|mut cx: Context<(u32, Arc<()>)>| async move {
         // Two are skipped, one is received, one stays behind it in the batch, and one comes later.
-        let found = cx.receive_matching(|message| message.0 == 2).await.map(|message| message.0);
+        let found = cx.recv_matching(|message| message.0 == 2).await.map(|message| message.0);
         cx.address().send((9, Arc::new(()))).expect("it lives");
         found
     });

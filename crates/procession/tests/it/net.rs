@@ -7,7 +7,8 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use procession::net::Readiness;
-use procession::{Exit, Instant, Scheduler, sleep, spawn, timeout, yield_now};
+use procession::time::Instant;
+use procession::{Exit, Scheduler, sleep, spawn, timeout, yield_now};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::{Acquire, Release};
 use procession_sync::hint;
@@ -49,10 +50,16 @@ async fn echo(socket: StdUnixStream) {
 
 #[test]
 fn processes_talk_over_sockets_on_any_scheduler() {
-    let callers_drive =
-        Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
-    let driven_by_two =
-        Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
+    let callers_drive = Scheduler::builder()
+        .worker_threads(1)
+        .callers_drive()
+        .build()
+        .expect("it starts no thread");
+    let driven_by_two = Scheduler::builder()
+        .worker_threads(2)
+        .callers_drive()
+        .build()
+        .expect("the system has threads");
     for scheduler in [driven(), callers_drive, driven_by_two, threaded(1), threaded(2), threaded(4)]
     {
         let talks: Vec<_> = (0..50)
@@ -237,7 +244,7 @@ fn the_test_clock_stands_still_while_somebody_waits_for_a_descriptor() {
             async move { read_byte(&there).await }
         });
         yield_now().await;
-        scheduler.terminate(waits.pid().expect("it is alive"));
+        scheduler.terminate(waits.pid());
         sleep(hour).await;
         (
             waits.await,
@@ -319,7 +326,7 @@ fn a_process_that_finds_its_descriptor_always_ready_gives_way() {
             yield_now().await;
         }
         full.cancel();
-        scheduler.terminate(full.pid().expect("it is alive"));
+        scheduler.terminate(full.pid());
         drop(here);
         timeout(Duration::from_secs(1), full)
             .await

@@ -9,12 +9,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession::mailbox::WhenFull;
 use procession::pool::Pool;
 use procession::supervisor::{ChildSpec, Supervisor};
+use procession::sync::channel;
 use procession::sync::{Barrier, Mutex, RwLock, Semaphore, WaitGroup};
-use procession::{
-    Context, Exit, Reply, Scheduler, Select, SpawnOptions, WhenFull, channel, sleep, yield_now,
-};
+use procession::{Context, Exit, Reply, Scheduler, Select, SpawnOptions, sleep, yield_now};
 
 use crate::seeded::{Trace, builder, program};
 
@@ -105,7 +105,7 @@ async fn pairs(trace: Trace) {
             let (to_pong, there) = channel::unbounded();
             let (to_ping, back) = channel::unbounded();
             let pong = procession::spawn(trace.each(async move {
-                while let Some(n) = there.receive().await {
+                while let Some(n) = there.recv().await {
                     if to_ping.send(n).await.is_err() {
                         break;
                     }
@@ -113,7 +113,7 @@ async fn pairs(trace: Trace) {
             }));
             for n in 0..ROUNDS {
                 to_pong.send(n).await.expect("the other lives");
-                assert_eq!(back.receive().await, Some(n));
+                assert_eq!(back.recv().await, Some(n));
             }
             drop(to_pong);
             pong.await.expect("it ends");
@@ -128,7 +128,7 @@ async fn rendezvous(trace: Trace) {
     let taken = procession::spawn(async move {
         each(&takers, PROCESSES, move |_| {
             let receiver = receiver.clone();
-            async move { while receiver.receive().await.is_some() {} }
+            async move { while receiver.recv().await.is_some() {} }
         })
         .await;
     });
@@ -149,7 +149,7 @@ async fn channels(trace: Trace) {
     let (sender, receiver) = channel::bounded(3);
     let takes = procession::spawn(trace.clone().each(async move {
         let mut taken = 0;
-        while receiver.receive().await.is_some() {
+        while receiver.recv().await.is_some() {
             taken += 1;
         }
         taken
@@ -174,7 +174,7 @@ async fn ring(trace: Trace) {
         let (to, trace) = (next.take(), trace.clone());
         let child = procession::start(move |mut cx: Context<u64>| {
             trace.each(async move {
-                while let Some(n) = cx.receive().await {
+                while let Some(n) = cx.recv().await {
                     if let Some(to) = &to {
                         // The next may have ended already.
                         let _: Result<(), _> = to.send(n + 1);
@@ -219,7 +219,7 @@ async fn selects(trace: Trace) {
     let takes = procession::spawn(trace.clone().each(async move {
         for _ in 0..2 * PROCESSES * ROUNDS {
             let some = |taken: Option<u64>| assert!(taken.is_some(), "the senders live");
-            Select::new().receive(&from_left, some).receive(&from_right, some).await;
+            Select::new().recv(&from_left, some).recv(&from_right, some).await;
         }
     }));
     each(&trace, 2 * PROCESSES, |n| {
@@ -293,7 +293,7 @@ async fn calls(trace: Trace) {
     let server = procession::start(move |mut cx: Context<Reply<u64>>| {
         answers.each(async move {
             let mut n = 0;
-            while let Some(reply) = cx.receive().await {
+            while let Some(reply) = cx.recv().await {
                 n += 1;
                 if n % 7 == 0 {
                     sleep(nanoseconds(50)).await;
@@ -320,7 +320,7 @@ async fn bounded_mailboxes(trace: Trace) {
     let takes = trace.clone();
     let options = SpawnOptions::new().mailbox(2, WhenFull::Wait);
     let server = options.start(move |mut cx: Context<u64>| {
-        takes.each(async move { while cx.receive().await.is_some() {} })
+        takes.each(async move { while cx.recv().await.is_some() {} })
     });
     each(&trace, PROCESSES, |n| {
         let address = server.address().clone();
@@ -344,7 +344,7 @@ async fn exits(trace: Trace) {
                 sleep(nanoseconds(n % 5)).await;
                 procession::exit(Exit::failed("as planned"))
             }));
-            procession::link(child.pid().expect("it was accepted"));
+            procession::relations::link(child.pid());
             sleep(nanoseconds(100)).await;
             let _: Result<(), Exit> = child.await;
         });
@@ -365,7 +365,7 @@ async fn monitors(trace: Trace) {
                 for round in 0..ROUNDS {
                     let child =
                         procession::spawn(child.clone().each(sleep(nanoseconds((n + round) % 9))));
-                    let monitor = cx.monitor(child.pid().expect("it was accepted"));
+                    let monitor = cx.monitor(child.pid());
                     cx.down(monitor).await;
                 }
             })
@@ -411,16 +411,16 @@ async fn coroutines(trace: Trace) {
     let mut handles = Vec::new();
     for n in 0..PROCESSES {
         let trace = trace.clone();
-        let function = move |_: procession::co::Context<()>| {
+        let function = move |_: procession::coroutine::Context<()>| {
             for round in 0..ROUNDS {
                 trace.note();
                 match (n + round) % 3 {
-                    0 => procession::co::sleep(nanoseconds(n)),
-                    _ => procession::co::yield_now(),
+                    0 => procession::coroutine::sleep(nanoseconds(n)),
+                    _ => procession::coroutine::yield_now(),
                 }
             }
         };
-        handles.push(procession::spawn_coroutine(function).expect("they are enabled"));
+        handles.push(procession::coroutine::spawn_coroutine(function).expect("they are enabled"));
     }
     for handle in handles {
         handle.await.expect("it ends");

@@ -14,10 +14,9 @@ use std::sync::mpsc;
 use std::task::{Context as Task, Poll, RawWaker, RawWakerVTable, Waker};
 use std::time::Duration;
 
-use procession::{
-    CommandId, Completion, Context, Events, Exit, InitError, Process, Reply, Scheduler, Status,
-    Value, WaitingFor, Yields,
-};
+use procession::command::{CommandId, Completion, Value};
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::{Context, Exit, Reply, Scheduler};
 use procession_sync::Mutex;
 
 use crate::scene::{assert_conserved, driven, panic_quietly, soon, threaded};
@@ -47,7 +46,7 @@ fn survives(panics: u64, provoke: impl Fn(&Scheduler)) {
     for scheduler in [driven(), threaded(1), threaded(2)] {
         let partner = scheduler.start(|mut cx: Context<Reply<u32>>| async move {
             let mut replied = 0;
-            while let Some(reply) = cx.receive().await {
+            while let Some(reply) = cx.recv().await {
                 replied += 1;
                 reply.send(replied);
             }
@@ -80,16 +79,16 @@ fn survives(panics: u64, provoke: impl Fn(&Scheduler)) {
 fn a_poll_panics() {
     survives(3, |scheduler| {
         let plain = scheduler.spawn(async { panic!("by the macro, as {}", "usual") });
-        let plain: procession::Handle<()> = plain;
+        let plain: procession::JoinHandle<()> = plain;
         assert_eq!(plain.join(), panicked("by the macro, as usual"));
         let after_a_wait = scheduler.spawn(async {
             procession::sleep(Duration::from_nanos(1)).await;
             panic_quietly("after a wait")
         });
-        let after_a_wait: procession::Handle<()> = after_a_wait;
+        let after_a_wait: procession::JoinHandle<()> = after_a_wait;
         assert_eq!(after_a_wait.join(), panicked("after a wait"));
         // Nobody waits for it.
-        drop::<procession::Handle<()>>(scheduler.spawn(async { panic_quietly("unheard") }));
+        drop::<procession::JoinHandle<()>>(scheduler.spawn(async { panic_quietly("unheard") }));
     });
 }
 
@@ -110,7 +109,7 @@ fn the_drop_of_a_future_panics() {
         assert_eq!(ready.join(), panicked("a bomb was dropped"), "its result is not to be had");
         drop(scheduler.spawn(Fragile(Some(1), 0, BOMB)));
         let terminated = scheduler.spawn(Fragile(None, 0, BOMB));
-        scheduler.terminate(terminated.pid().expect("it never ends"));
+        scheduler.terminate(terminated.pid());
         assert_eq!(terminated.join(), Err(Exit::Killed), "it had been killed before");
     });
 }
@@ -123,7 +122,7 @@ fn the_drops_of_messages_panic() {
             move |mut cx: Context<(u32, Bomb)>| async move {
                 let own = cx.address();
                 for _ in 0..2 {
-                    let received = cx.receive_matching(|message| message.0 % 3 == 2).await;
+                    let received = cx.recv_matching(|message| message.0 % 3 == 2).await;
                     std::mem::forget(received);
                 }
                 for n in 0..3 {
@@ -160,8 +159,7 @@ fn the_drops_of_messages_panic() {
         scheduler.terminate(child.pid());
         assert_eq!(child.join(), Err(Exit::Killed));
         // Received and dropped by the process: this is its own fault.
-        let child =
-            scheduler.start(|mut cx: Context<Bomb>| async move { drop(cx.receive().await) });
+        let child = scheduler.start(|mut cx: Context<Bomb>| async move { drop(cx.recv().await) });
         assert!(child.send(BOMB).is_ok());
         assert_eq!(child.join(), panicked("a bomb was dropped"));
     });
@@ -241,7 +239,7 @@ fn poll_faulty<F: Future>(future: Pin<&mut F>, waker: fn() -> Waker) -> Option<P
 fn the_waker_given_to_a_handle_panics() {
     survives(0, |scheduler| {
         for waker in FAULTY {
-            let child = scheduler.start(|mut cx: Context<()>| async move { cx.receive().await });
+            let child = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
             let (address, mut handle) = child.into_parts();
             for _ in 0..2 {
                 let polled = poll_faulty(Pin::new(&mut handle), waker);
@@ -258,8 +256,7 @@ fn the_waker_given_to_a_handle_panics() {
 
             // And dropped with the handle, before the end and after.
             for end_first in [false, true] {
-                let child =
-                    scheduler.start(|mut cx: Context<()>| async move { cx.receive().await });
+                let child = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
                 let (address, mut handle) = child.into_parts();
                 let polled = poll_faulty(Pin::new(&mut handle), waker);
                 assert!(polled.is_none_or(|polled| polled.is_pending()));
@@ -286,7 +283,7 @@ fn the_waker_of_a_caller_panics() {
                 let server =
                     scheduler.start(move |mut cx: Context<Option<Reply<u32>>>| async move {
                         let mut kept = Vec::new();
-                        while let Some(Some(reply)) = cx.receive().await {
+                        while let Some(Some(reply)) = cx.recv().await {
                             kept.push(reply);
                         }
                         let served = kept.len();
@@ -295,7 +292,7 @@ fn the_waker_of_a_caller_panics() {
                         } else {
                             drop(kept);
                         }
-                        cx.receive().await;
+                        cx.recv().await;
                         served
                     });
                 let address = server.address().clone();
@@ -338,11 +335,11 @@ fn the_waker_of_a_combinator_panics_when_a_message_comes() {
         survives(0, |scheduler| {
             let child = scheduler.start(move |mut cx: Context<u32>| async move {
                 for _ in 0..3 {
-                    let polled = poll_faulty(Box::pin(cx.receive()).as_mut(), waker);
+                    let polled = poll_faulty(Box::pin(cx.recv()).as_mut(), waker);
                     assert!(polled.is_some_and(|polled| polled.is_pending()));
                     procession::yield_now().await;
                 }
-                cx.receive().await
+                cx.recv().await
             });
             scheduler.run_until_idle();
             child.send(1).expect("it lives");
@@ -369,7 +366,7 @@ fn the_drop_of_a_panics_payload_panics() {
         for depth in 0..5 {
             let handle =
                 scheduler.spawn(async move { std::panic::resume_unwind(Box::new(Russian(depth))) });
-            let handle: procession::Handle<()> = handle;
+            let handle: procession::JoinHandle<()> = handle;
             assert_eq!(handle.join(), panicked("a value that is no text"));
             // And where no process can be blamed.
             drop(scheduler.spawn(async move { Russian(depth) }));
@@ -383,7 +380,7 @@ fn a_predicate_panics() {
         for skip in [0, 3] {
             let child = scheduler.start(move |mut cx: Context<u32>| async move {
                 let caught = cx
-                    .receive_matching(|&n| if n == skip { panic_quietly("choosy") } else { false })
+                    .recv_matching(|&n| if n == skip { panic_quietly("choosy") } else { false })
                     .await;
                 assert_eq!(caught, None);
             });
@@ -400,16 +397,15 @@ fn a_predicate_panics() {
 fn a_predicate_that_panics_loses_at_most_its_message() {
     let scheduler = driven();
     let child = scheduler.start(|mut cx: Context<u32>| async move {
-        let mut choosy = Box::pin(
-            cx.receive_matching(|&n| if n == 2 { panic_quietly("choosy") } else { false }),
-        );
+        let mut choosy =
+            Box::pin(cx.recv_matching(|&n| if n == 2 { panic_quietly("choosy") } else { false }));
         let caught = poll_fn(|task| {
             Poll::Ready(catch_unwind(AssertUnwindSafe(|| choosy.as_mut().poll(task))).is_err())
         })
         .await;
         drop(choosy);
         let mut rest = Vec::new();
-        while let Some(message) = cx.receive().await {
+        while let Some(message) = cx.recv().await {
             rest.push(message);
         }
         (caught, rest)
@@ -437,10 +433,11 @@ enum Where {
 struct Fragile(Where, u32);
 
 impl Process for Fragile {
+    type Input = ();
     type Message = Bomb;
     type Output = u32;
 
-    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         if self.0 == Where::Init {
             self.0 = Where::Nowhere;
             panic_quietly("in init");
@@ -466,7 +463,7 @@ impl Process for Fragile {
         match self.0 {
             Where::Step => panic_quietly("in a step"),
             Where::StepWithEvents if events.len() > 0 => {
-                yields.command(CommandId(300), 1, BOMB);
+                yields.command(CommandId::new(300), 1, BOMB);
                 panic_quietly("in a step")
             }
             Where::StepWithEvents => Ok(Status::Wait(WaitingFor::Messages)),
@@ -474,8 +471,8 @@ impl Process for Fragile {
             _ if events.len() > 0 => {
                 // Three of them, none of which is looked at.
                 assert!(events.len() == 3);
-                yields.command(CommandId(300), 1, BOMB);
-                yields.command(CommandId(300), 2, BOMB);
+                yields.command(CommandId::new(300), 1, BOMB);
+                yields.command(CommandId::new(300), 2, BOMB);
                 Ok(Status::Done(self.1))
             }
             _ => Ok(Status::Wait(WaitingFor::Messages)),
@@ -511,9 +508,7 @@ fn a_machine_panics() {
     ];
     survives(cases.len() as u64 - 2, |scheduler| {
         let machine = |place| {
-            scheduler
-                .spawn_process(Fragile(place, 7), "", Box::new(()))
-                .expect("it accepts everything")
+            scheduler.spawn_machine(Fragile(place, 7), "", ()).expect("it accepts everything")
         };
         for (place, text) in cases {
             let child = machine(place);
@@ -540,9 +535,8 @@ fn a_machine_panics() {
             scheduler.terminate(child.pid());
             assert_eq!(child.join(), Err(Exit::Killed), "{place:?}");
         }
-        let refused = scheduler
-            .spawn_process(Fragile(Where::Init, 7), "", Box::new(()))
-            .expect_err("it panics");
+        let refused =
+            scheduler.spawn_machine(Fragile(Where::Init, 7), "", ()).expect_err("it panics");
         assert_eq!(refused.to_string(), "cannot start a process: its init panicked: in init");
         assert!(
             matches!(refused.init_error(), Some(InitError::Panicked(text)) if **text == *"in init")
@@ -554,10 +548,11 @@ fn a_machine_panics() {
 struct Yielder(Vec<CommandId>, usize);
 
 impl Process for Yielder {
+    type Input = ();
     type Message = ();
     type Output = usize;
 
-    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         Ok(())
     }
 
@@ -578,21 +573,20 @@ impl Process for Yielder {
 fn handlers_and_what_they_are_given_panic() {
     for clock in [true, false] {
         let builder = Scheduler::builder()
-            .width(1)
-            .handler(CommandId(300), |input: Value, _: Completion| {
+            .worker_threads(1)
+            .handler(CommandId::new(300), |input: Value, _: Completion| {
                 std::mem::forget(input);
                 panic_quietly("in a handler")
             })
-            .handler(CommandId(301), |input: Value, completion: Completion| {
+            .handler(CommandId::new(301), |input: Value, completion: Completion| {
                 completion.complete(Ok(input))
             });
         let builder = if clock { builder.test_clock() } else { builder };
         let scheduler = builder.build().expect("each command has one handler");
         // Unknown, panicking, and giving the bomb back.
-        for command in [CommandId(299), CommandId(300), CommandId(301)] {
+        for command in [CommandId::new(299), CommandId::new(300), CommandId::new(301)] {
             let machine = Yielder(vec![command; 3], 0);
-            let child =
-                scheduler.spawn_process(machine, "", Box::new(())).expect("it accepts everything");
+            let child = scheduler.spawn_machine(machine, "", ()).expect("it accepts everything");
             // Either it lives, or what its own values do is its own fault.
             let result = child.join();
             assert!(
@@ -611,16 +605,16 @@ fn the_result_of_a_late_completion_panics() {
     let (hold, held) = mpsc::channel();
     let hold = Mutex::new(hold);
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .test_clock()
-        .handler(CommandId(300), move |input: Value, completion: Completion| {
+        .handler(CommandId::new(300), move |input: Value, completion: Completion| {
             std::mem::forget(input);
-            hold.lock().expect("nobody panics").send(completion).expect("the test waits");
+            hold.lock().send(completion).expect("the test waits");
         })
         .build()
         .expect("each command has one handler");
-    let machine = Yielder(vec![CommandId(300)], 0);
-    let child = scheduler.spawn_process(machine, "", Box::new(())).expect("it accepts everything");
+    let machine = Yielder(vec![CommandId::new(300)], 0);
+    let child = scheduler.spawn_machine(machine, "", ()).expect("it accepts everything");
     // Without an end of this, the clock stands still.
     let address = child.address().clone();
     scheduler.spawn(async { procession::yield_now().await }).join().expect("it ends");
@@ -645,21 +639,21 @@ fn timer_functions_panic() {
                 once.send("once").expect("the test waits");
                 panic_quietly("in a function of a timer")
             };
-            procession::run_after(nap, panics).expect("there is room");
+            procession::time::run_after(nap, panics).expect("there is room");
             let bomb = BOMB;
-            procession::run_after(nap, move || drop(bomb)).expect("there is room");
+            procession::time::run_after(nap, move || drop(bomb)).expect("there is room");
             let panics = move || {
                 // Ignored: the test hears it often enough.
                 drop(again.send("again"));
                 panic_quietly("in a function of a timer")
             };
-            procession::run_every(nap, panics).expect("there is room")
+            procession::time::run_every(nap, panics).expect("there is room")
         });
         let mut heard = Vec::new();
         while !heard.contains(&"once")
             || heard.iter().filter(|heard| **heard == "again").count() < 3
         {
-            heard.extend(inbox.receive());
+            heard.extend(inbox.recv());
         }
         assert_eq!(heard.iter().filter(|heard| **heard == "once").count(), 1);
         every.cancel();
@@ -685,7 +679,7 @@ fn a_delayed_message_that_nobody_takes_panics() {
 #[test]
 fn a_root_future_panics() {
     for scheduler in [driven(), threaded(1)] {
-        let child = scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await });
+        let child = scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await });
         for _ in 0..3 {
             let address = child.address().clone();
             let root = async move {
@@ -714,8 +708,8 @@ fn a_root_future_panics() {
 #[test]
 fn the_closure_of_a_call_panics() {
     survives(1, |scheduler| {
-        let server = scheduler
-            .start(|mut cx: Context<Reply<u32>>| async move { cx.receive().await.is_none() });
+        let server =
+            scheduler.start(|mut cx: Context<Reply<u32>>| async move { cx.recv().await.is_none() });
         let address = server.address().clone();
         let caller = scheduler.spawn(async move {
             address.call(|_: Reply<u32>| panic_quietly("at the phone"), HOUR).await

@@ -23,7 +23,7 @@ async fn traffic(seed: u64, note: impl Fn(Pid) + Clone + Send + 'static) -> u64 
         children.push(start(move |mut cx: Context<u64>| async move {
             let mut generator = fastrand::Rng::with_seed(seed);
             let mut sum = 0;
-            while let Some(message) = cx.receive().await {
+            while let Some(message) = cx.recv().await {
                 note(cx.pid());
                 sum += message;
                 match generator.u32(0..4) {
@@ -54,7 +54,7 @@ async fn traffic(seed: u64, note: impl Fn(Pid) + Clone + Send + 'static) -> u64 
 }
 
 fn trace_of(seed: u64, shuffled: bool) -> Vec<String> {
-    let builder = Scheduler::builder().width(1).test_clock().seed(seed);
+    let builder = Scheduler::builder().worker_threads(1).test_clock().seed(seed);
     let scheduler =
         if shuffled { builder.shuffled() } else { builder }.build().expect("it starts no thread");
     let trace = Arc::new(Mutex::new(Vec::new()));
@@ -63,12 +63,12 @@ fn trace_of(seed: u64, shuffled: bool) -> Vec<String> {
     // Two schedulers differ in their numbers, so those are left out.
     let note = move |pid: Pid| {
         let text = pid.to_string();
-        noted.lock().expect("no note panics").push(text.replacen(&own.to_string(), "", 1));
+        noted.lock().push(text.replacen(&own.to_string(), "", 1));
     };
     let root = scheduler.spawn(traffic(7, note));
     root.join().expect("it ends");
     assert_conserved(&scheduler);
-    let trace = trace.lock().expect("no note panics").clone();
+    let trace = trace.lock().clone();
     assert_eq!(trace.len(), 200, "each message was received once");
     trace
 }
@@ -140,7 +140,7 @@ fn a_pair_that_hands_over_to_each_other_does_not_starve_a_third() {
     scheduler.block_on(async {
         let (counted, pong_counted) = (Arc::clone(&hops), Arc::clone(&hops));
         let pong = start(move |mut cx: Context<procession::Address<()>>| async move {
-            while let Some(ping) = cx.receive().await {
+            while let Some(ping) = cx.recv().await {
                 pong_counted.fetch_add(1, Relaxed);
                 drop(ping.send(()));
             }
@@ -149,7 +149,7 @@ fn a_pair_that_hands_over_to_each_other_does_not_starve_a_third() {
         let ping = start(move |mut cx: Context<()>| async move {
             let own = cx.address();
             to.send(own.clone()).expect("it lives");
-            while cx.receive().await.is_some() {
+            while cx.recv().await.is_some() {
                 counted.fetch_add(1, Relaxed);
                 drop(to.send(own.clone()));
             }
@@ -221,7 +221,7 @@ fn work_that_one_worker_queues_is_done_by_all() {
 #[test]
 fn nothing_is_lost_or_doubled_under_stress() {
     for (width, shuffled) in [(1, false), (2, false), (4, false), (2, true)] {
-        let builder = Scheduler::builder().width(width);
+        let builder = Scheduler::builder().worker_threads(width);
         let scheduler = if shuffled { builder.shuffled() } else { builder }
             .build()
             .expect("the system has threads");
@@ -252,7 +252,7 @@ fn a_million_are_spawned_messaged_and_ended() {
                         .map(|_| {
                             let received = Arc::clone(&received);
                             start(move |mut cx: Context<u32>| async move {
-                                received.fetch_add(cx.receive().await.unwrap_or_default(), Relaxed);
+                                received.fetch_add(cx.recv().await.unwrap_or_default(), Relaxed);
                             })
                         })
                         .collect();
@@ -286,8 +286,11 @@ fn a_million_are_spawned_messaged_and_ended() {
 #[test]
 fn late_sends_never_reach_a_stranger() {
     // A small table, so that slots are used again at once; senders that hold nothing but PIDs.
-    let scheduler =
-        Scheduler::builder().width(2).processes(64).build().expect("the system has threads");
+    let scheduler = Scheduler::builder()
+        .worker_threads(2)
+        .max_processes(64)
+        .build()
+        .expect("the system has threads");
     let pids: Arc<Mutex<Vec<(u64, Pid)>>> = Arc::default();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -297,7 +300,7 @@ fn late_sends_never_reach_a_stranger() {
                 let mut generator = fastrand::Rng::with_seed(seed);
                 while !stop.load(Relaxed) {
                     let picked = {
-                        let pids = pids.lock().expect("nobody panics");
+                        let pids = pids.lock();
                         if pids.is_empty() {
                             None
                         } else {
@@ -305,7 +308,7 @@ fn late_sends_never_reach_a_stranger() {
                         }
                     };
                     // Ignored: whether it has ended is what races.
-                    let _ = picked.map(|(number, pid)| procession::send(pid, number));
+                    let _ = picked.map(|(number, pid)| procession::mailbox::send(pid, number));
                 }
             });
         }
@@ -314,7 +317,7 @@ fn late_sends_never_reach_a_stranger() {
             let started = SpawnOptions::new().on(&scheduler).try_start(
                 move |mut cx: Context<u64>| async move {
                     for _ in 0..2 {
-                        if let Some(message) = cx.try_receive() {
+                        if let Some(message) = cx.try_recv() {
                             assert_eq!(message, number, "a message for another");
                         }
                         yield_now().await;
@@ -324,7 +327,7 @@ fn late_sends_never_reach_a_stranger() {
             let Ok(child) = started else {
                 continue;
             };
-            let mut pids = pids.lock().expect("nobody panics");
+            let mut pids = pids.lock();
             if pids.len() < 32 {
                 pids.push((number, child.pid()));
             } else {
@@ -340,13 +343,16 @@ fn late_sends_never_reach_a_stranger() {
 
 #[test]
 fn an_idle_scheduler_makes_no_wake_ups() {
-    let scheduler =
-        Scheduler::builder().name("idle-probe").width(2).build().expect("the system has threads");
+    let scheduler = Scheduler::builder()
+        .name("idle-probe")
+        .worker_threads(2)
+        .build()
+        .expect("the system has threads");
     let waiting: Vec<_> = (0..100)
         .map(|n| {
             scheduler.start(move |mut cx: Context<()>| async move {
                 sleep(Duration::from_secs(3600 + n)).await;
-                cx.receive().await;
+                cx.recv().await;
             })
         })
         .collect();
@@ -391,16 +397,16 @@ fn switches() -> Vec<(String, String, String)> {
 fn schedulers_reach_each_other_by_address_and_pid() {
     let (one, two) = (threaded(1), threaded(1));
     let echo = one.start(|mut cx: Context<(u32, procession::Address<u32>)>| async move {
-        while let Some((number, reply)) = cx.receive().await {
+        while let Some((number, reply)) = cx.recv().await {
             reply.send(number + 1).expect("it waits for it");
         }
     });
     let pid = echo.pid();
     let asked = two.start(move |mut cx: Context<u32>| async move {
         echo.send((1, cx.address())).expect("it lives");
-        let by_address = cx.receive().await;
-        procession::send(pid, (10_u32, cx.address())).expect("it lives");
-        (by_address, cx.receive().await)
+        let by_address = cx.recv().await;
+        procession::mailbox::send(pid, (10_u32, cx.address())).expect("it lives");
+        (by_address, cx.recv().await)
     });
     assert_eq!(asked.join(), Ok((Some(2), Some(11))));
 }
@@ -412,9 +418,9 @@ fn who_waits_for_what_is_told() {
         SpawnOptions::new()
             .on(&scheduler)
             .label("reader")
-            .start(|mut cx: Context<()>| async move { cx.receive().await.is_some() }),
+            .start(|mut cx: Context<()>| async move { cx.recv().await.is_some() }),
         SpawnOptions::new().on(&scheduler).label("both").start(|mut cx: Context<()>| async move {
-            cx.receive_timeout(Duration::from_secs(1)).await.is_ok()
+            cx.recv_timeout(Duration::from_secs(1)).await.is_ok()
         }),
     ];
     let sleeper =
@@ -441,12 +447,15 @@ fn who_waits_for_what_is_told() {
 #[test]
 fn the_test_clock_stops_at_every_timer() {
     // Two workers: one may read the deadlines while the other sets an earlier timer and parks.
-    let scheduler =
-        Scheduler::builder().width(2).test_clock().build().expect("the system has threads");
+    let scheduler = Scheduler::builder()
+        .worker_threads(2)
+        .test_clock()
+        .build()
+        .expect("the system has threads");
     scheduler.block_on(async {
         let far = spawn(sleep(Duration::from_secs(1_000_000_000)));
         for round in 0..5000_u32 {
-            let before = procession::Instant::now();
+            let before = procession::time::Instant::now();
             let other = SpawnOptions::new().affinity(1).spawn(async move {
                 for _ in 0..(round * 7 % 400) {
                     std::hint::spin_loop();
@@ -455,7 +464,7 @@ fn the_test_clock_stops_at_every_timer() {
             });
             assert_eq!(other.await, Ok(()));
             assert_eq!(
-                procession::Instant::now() - before,
+                procession::time::Instant::now() - before,
                 Duration::from_secs(1),
                 "round {round}"
             );

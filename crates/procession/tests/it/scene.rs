@@ -4,19 +4,20 @@ use std::fmt::Debug;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use procession::{ProcessSnapshot, ProcessState, Scheduler, Snapshot};
+use procession::Scheduler;
+use procession::snapshot::{ProcessSnapshot, ProcessState, Snapshot};
 
 /// Only a hang takes longer: it decides nothing but how soon that is reported.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One worker, which is the calling thread, and a clock that moves when nothing else can.
 pub(crate) fn driven() -> Scheduler {
-    Scheduler::builder().width(1).test_clock().build().expect("it starts no thread")
+    Scheduler::builder().worker_threads(1).test_clock().build().expect("it starts no thread")
 }
 
 /// Workers on threads of their own, and the real clock.
 pub(crate) fn threaded(width: usize) -> Scheduler {
-    Scheduler::builder().width(width).build().expect("the system has threads")
+    Scheduler::builder().worker_threads(width).build().expect("the system has threads")
 }
 
 /// The next of what another thread sends.

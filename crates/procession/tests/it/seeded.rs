@@ -7,15 +7,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::{
-    Builder, CallError, CommandId, Completion, Context, Event, Events, InitError, Instant, Process,
-    Reply, Scheduler, Status, Value, WaitingFor, Yields,
-};
+use procession::command::{CommandId, Completion, Value};
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::time::Instant;
+use procession::{Builder, CallError, Context, Event, Reply, Scheduler};
 use procession_sync::Mutex;
 
 use crate::scene::assert_conserved;
 
-const ECHO: CommandId = CommandId(256);
+const ECHO: CommandId = CommandId::new(256);
 
 /// The process that made a step, and the time.
 pub(crate) type Step = (String, Duration);
@@ -32,7 +32,7 @@ impl Trace {
     }
 
     pub(crate) fn steps(&self) -> Vec<Step> {
-        self.steps.lock().expect("nobody panics").clone()
+        self.steps.lock().clone()
     }
 
     pub(crate) fn note(&self) {
@@ -40,7 +40,7 @@ impl Trace {
         // Without the number of the scheduler, which no two runs share.
         let (_, slot_and_generation) = pid.split_once('.').expect("a PID has three numbers");
         let step = (slot_and_generation.to_owned(), Instant::now() - self.begin);
-        self.steps.lock().expect("nobody panics").push(step);
+        self.steps.lock().push(step);
     }
 
     /// Notes each step of `future`.
@@ -63,10 +63,11 @@ struct Machine {
 }
 
 impl Process for Machine {
+    type Input = ();
     type Message = u64;
     type Output = u64;
 
-    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         Ok(())
     }
 
@@ -109,7 +110,7 @@ enum Work {
 /// A process that works, sleeps, gives way and spawns by chance.
 async fn worker(mut cx: Context<Work>, mut chance: fastrand::Rng, trace: Trace) -> u64 {
     let mut sum = 0;
-    while let Some(work) = cx.receive().await {
+    while let Some(work) = cx.recv().await {
         match work {
             Work::Add(n) => sum += n,
             Work::Ask(reply) => reply.send(sum),
@@ -139,7 +140,7 @@ pub(crate) async fn program(trace: Trace) -> u64 {
     let machines: Vec<_> = (0..8)
         .map(|_| Machine { chance: chance.fork(), trace: trace.clone(), rounds: 0, outstanding: 0 })
         .map(|machine| {
-            procession::spawn_process(machine, "", Box::new(())).expect("it accepts everything")
+            procession::machine::spawn_machine(machine, "", ()).expect("it accepts everything")
         })
         .collect();
     let mut sent = 0;
@@ -173,7 +174,7 @@ pub(crate) async fn program(trace: Trace) -> u64 {
 
 pub(crate) fn builder(seed: u64) -> Builder {
     Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .test_clock()
         .seed(seed)
         .handler(ECHO, |input: Value, completion: Completion| completion.complete(Ok(input)))

@@ -5,8 +5,9 @@ use std::pin::pin;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use procession::channel::{self, TryReceiveError, TrySendError};
-use procession::{Context, Select, Wait, sleep, spawn, start};
+use procession::coroutine::Wait;
+use procession::sync::channel::{self, TryRecvError, TrySendError};
+use procession::{Context, Select, sleep, spawn, start};
 
 use crate::scene::{driven, threaded};
 
@@ -23,8 +24,8 @@ fn one_arm_acts_and_the_others_are_untouched() {
     for _ in 0..300 {
         let _ = (a.try_send(1), b.try_send(2));
         let chosen = Select::new()
-            .receive(&from_a, |n| n.expect("it is open"))
-            .receive(&from_b, |n| n.expect("it is open"))
+            .recv(&from_a, |n| n.expect("it is open"))
+            .recv(&from_b, |n| n.expect("it is open"))
             .send(&c, 3, |sent| sent.map(|()| 3).expect("it is open"))
             .wait();
         seen[chosen - 1] += 1;
@@ -32,7 +33,7 @@ fn one_arm_acts_and_the_others_are_untouched() {
         let expected =
             [usize::from(chosen != 1), usize::from(chosen != 2), usize::from(chosen == 3)];
         assert_eq!(held, expected);
-        let _ = _from_c.try_receive();
+        let _ = _from_c.try_recv();
     }
     assert!(seen.iter().all(|&times| times > 50), "the choice is fair: {seen:?}");
 }
@@ -49,9 +50,9 @@ fn chance_does_not_depend_on_the_place_of_an_arm() {
     let mut first = 0;
     for _ in 0..ROUNDS {
         let _ = (a.try_send(1), b.try_send(0));
-        let mut select = Select::new().receive(&from_a, |n| n).receive(&from_b, |n| n);
+        let mut select = Select::new().recv(&from_a, |n| n).recv(&from_b, |n| n);
         for _ in 0..4 {
-            select = select.receive(&from_never, |n| n);
+            select = select.recv(&from_never, |n| n);
         }
         first += select.wait().expect("they are open");
     }
@@ -68,7 +69,7 @@ fn arms_that_wait_for_one_channel_are_served_with_equal_chance() {
     for _ in 0..ROUNDS {
         let mut waits = Select::new();
         for arm in 0..3 {
-            waits = waits.receive(&receives.1, move |_| arm);
+            waits = waits.recv(&receives.1, move |_| arm);
         }
         let mut waits = pin!(waits);
         assert!(poll_once(waits.as_mut()).is_pending());
@@ -81,7 +82,7 @@ fn arms_that_wait_for_one_channel_are_served_with_equal_chance() {
         }
         let mut waits = pin!(waits);
         assert!(poll_once(waits.as_mut()).is_pending());
-        seen[1][sends.1.try_receive().expect("it waits")] += 1;
+        seen[1][sends.1.try_recv().expect("it waits")] += 1;
         assert!(poll_once(waits.as_mut()).is_ready());
     }
     // Even odds miss this by chance once in 10^9.
@@ -95,7 +96,7 @@ fn a_select_with_a_default_does_not_wait() {
         let mut ticks = pin!(sleep(Duration::from_secs(1)));
         let mut looks = async || {
             Select::new()
-                .receive(&receiver, |n: Option<u32>| format!("{n:?}"))
+                .recv(&receiver, |n: Option<u32>| format!("{n:?}"))
                 .wait_for(ticks.as_mut(), |()| "tick".to_owned())
                 .or_else(|| "nothing".to_owned())
                 .or_else(|| "the second is never asked".to_owned())
@@ -108,7 +109,7 @@ fn a_select_with_a_default_does_not_wait() {
         assert_eq!(looks().await, "tick");
         assert_eq!(Select::new().or_else(|| 7).await, 7, "it needs no arm");
         sender.try_send(2).expect("it has left no place in a list");
-        assert_eq!(receiver.try_receive(), Ok(2));
+        assert_eq!(receiver.try_recv(), Ok(2));
     });
 }
 
@@ -116,7 +117,7 @@ fn a_select_with_a_default_does_not_wait() {
 fn a_select_that_waits_is_served_by_one() {
     let (a, from_a) = channel::bounded(0);
     let (b, from_b) = channel::bounded(0);
-    let mut select = pin!(Select::new().receive(&from_a, |n| (0, n)).receive(&from_b, |n| (1, n)));
+    let mut select = pin!(Select::new().recv(&from_a, |n| (0, n)).recv(&from_b, |n| (1, n)));
     assert!(poll_once(select.as_mut()).is_pending());
     assert_eq!(b.try_send(7), Ok(()));
     assert_eq!(a.try_send(8), Err(TrySendError::Full(8)), "it has chosen");
@@ -129,17 +130,17 @@ fn a_select_that_waits_is_served_by_one() {
 fn a_select_that_is_dropped_loses_nothing() {
     let (a, from_a) = channel::bounded(0);
     let (b, from_b) = channel::bounded(0);
-    let mut select = Box::pin(Select::new().receive(&from_a, |_| ()).receive(&from_b, |_| ()));
+    let mut select = Box::pin(Select::new().recv(&from_a, |_| ()).recv(&from_b, |_| ()));
     assert!(poll_once(select.as_mut()).is_pending());
     a.try_send(1).expect("it waits");
     drop(select);
-    assert_eq!(from_a.try_receive(), Ok(1));
+    assert_eq!(from_a.try_recv(), Ok(1));
     assert_eq!(b.try_send(2), Err(TrySendError::Full(2)), "nobody waits there any more");
-    assert_eq!(from_b.try_receive(), Err(TryReceiveError::Empty));
+    assert_eq!(from_b.try_recv(), Err(TryRecvError::Empty));
     let mut select = Box::pin(Select::new().send(&a, 3, |_| ()).send(&b, 4, |_| ()));
     assert!(poll_once(select.as_mut()).is_pending());
-    assert_eq!(from_b.try_receive(), Ok(4));
-    assert_eq!(from_a.try_receive(), Err(TryReceiveError::Empty), "it has chosen");
+    assert_eq!(from_b.try_recv(), Ok(4));
+    assert_eq!(from_a.try_recv(), Err(TryRecvError::Empty), "it has chosen");
     assert!(poll_once(select.as_mut()).is_ready());
 }
 
@@ -148,7 +149,7 @@ fn a_closed_channel_is_a_ready_arm() {
     let (a, from_a) = channel::bounded::<u32>(0);
     let (b, from_b) = channel::bounded::<u32>(0);
     let mut select =
-        pin!(Select::new().receive(&from_a, |n| n.is_none()).send(&b, 1, |sent| sent.is_err()));
+        pin!(Select::new().recv(&from_a, |n| n.is_none()).send(&b, 1, |sent| sent.is_err()));
     assert!(poll_once(select.as_mut()).is_pending());
     drop(a);
     drop(from_b);
@@ -158,9 +159,9 @@ fn a_closed_channel_is_a_ready_arm() {
 #[test]
 fn a_select_never_meets_itself() {
     let (sender, receiver) = channel::bounded(0);
-    let mut select = pin!(Select::new().receive(&receiver, |n| n).send(&sender, 1, |_| None));
+    let mut select = pin!(Select::new().recv(&receiver, |n| n).send(&sender, 1, |_| None));
     assert!(poll_once(select.as_mut()).is_pending());
-    assert_eq!(receiver.try_receive(), Ok(1), "another can");
+    assert_eq!(receiver.try_recv(), Ok(1), "another can");
     assert_eq!(poll_once(select.as_mut()), Poll::Ready(None));
 }
 
@@ -175,7 +176,7 @@ fn two_selects_meet() {
                 for n in 0..500 {
                     let select = Select::new()
                         .send(&to, n, |sent| sent.is_ok().then_some(("to", n)))
-                        .receive(&other_from, |n| n.map(|n| ("from", n)))
+                        .recv(&other_from, |n| n.map(|n| ("from", n)))
                         .timeout(Duration::from_secs(20), || None);
                     met.push(select.await.expect("they meet"));
                 }
@@ -184,7 +185,7 @@ fn two_selects_meet() {
             let mut met = Vec::new();
             for n in 0..500 {
                 let select = Select::new()
-                    .receive(&from, |n| n.map(|n| ("to", n)))
+                    .recv(&from, |n| n.map(|n| ("to", n)))
                     .send(&other_to, n, |sent| sent.is_ok().then_some(("from", n)))
                     .timeout(Duration::from_secs(20), || None);
                 met.push(select.await.expect("they meet"));
@@ -199,7 +200,7 @@ fn a_timer_ends_a_select() {
     driven().block_on(async {
         let (sender, receiver) = channel::bounded(0);
         let silence = Select::new()
-            .receive(&receiver, |_: Option<u32>| false)
+            .recv(&receiver, |_: Option<u32>| false)
             .timeout(Duration::from_secs(5), || true)
             .await;
         assert!(silence);
@@ -208,7 +209,7 @@ fn a_timer_ends_a_select() {
             sender.send(1).await
         });
         let message =
-            Select::new().receive(&receiver, |n| n).timeout(Duration::from_secs(5), || None).await;
+            Select::new().recv(&receiver, |n| n).timeout(Duration::from_secs(5), || None).await;
         assert_eq!(message, Some(1));
         assert_eq!(sends.await, Ok(Ok(())));
     });
@@ -224,8 +225,8 @@ fn the_mailbox_and_the_end_of_a_process_are_arms() {
             let mut ends = Some(ends);
             while seen.len() < 4 {
                 let mut select = Select::new()
-                    .receive(&receiver, |n: Option<u32>| format!("{n:?}"))
-                    .wait_for(cx.receive(), |message| format!("{message:?}"));
+                    .recv(&receiver, |n: Option<u32>| format!("{n:?}"))
+                    .wait_for(cx.recv(), |message| format!("{message:?}"));
                 if let Some(handle) = &mut ends {
                     select = select.wait_for(handle, |ended| format!("{ended:?}"));
                 }
@@ -264,7 +265,7 @@ fn many_selects_share_channels_and_lose_nothing() {
                         for (number, from) in
                             from.iter().enumerate().filter(|&(number, _)| !ended[number])
                         {
-                            select = select.receive(from, move |n| (number, n));
+                            select = select.recv(from, move |n| (number, n));
                         }
                         match select.await {
                             (_, Some(n)) => own.push(n),

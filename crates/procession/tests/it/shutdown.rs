@@ -9,14 +9,19 @@ mod orderly;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use procession::{Builder, CommandId, Completion, Scheduler, UnfinishedProcess, Value};
+use procession::command::{CommandId, Completion, Value};
+use procession::snapshot::UnfinishedProcess;
+use procession::{Builder, Scheduler};
 
 /// A deadline that is never reached, unless something hangs.
 const AMPLE: Duration = Duration::from_secs(60);
 
 /// The real clock, with that many workers; or, with none, the test clock and the calling thread.
 fn builder(width: usize) -> Builder {
-    let builder = Scheduler::builder().width(width.max(1)).processes(1 << 17).timers(1 << 17);
+    let builder = Scheduler::builder()
+        .worker_threads(width.max(1))
+        .max_processes(1 << 17)
+        .max_timers(1 << 17);
     if width == 0 { builder.test_clock() } else { builder }
 }
 

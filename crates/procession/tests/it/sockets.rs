@@ -18,7 +18,8 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use procession::net::{
     Host, ReadHalf, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
 };
-use procession::{Handle, ProcessState, Scheduler, sleep, spawn, timeout};
+use procession::snapshot::ProcessState;
+use procession::{JoinHandle, Scheduler, sleep, spawn, timeout};
 use proptest::prelude::*;
 
 use crate::scene::{driven, threaded};
@@ -56,7 +57,7 @@ async fn echo(stream: TcpStream) -> io::Result<()> {
 }
 
 /// A server that sends everything back to everybody, on that scheduler.
-fn echo_server(scheduler: &Scheduler) -> (SocketAddr, Handle<()>) {
+fn echo_server(scheduler: &Scheduler) -> (SocketAddr, JoinHandle<()>) {
     let listener = scheduler.block_on(TcpListener::bind(HERE)).expect("there are free ports");
     let address = listener.local_addr().expect("it is bound");
     let server = scheduler.spawn(async move {
@@ -93,7 +94,7 @@ fn many_clients_are_served_at_once() {
         for client in clients {
             client.join().expect("it does not panic");
         }
-        assert!(scheduler.terminate(server.pid().expect("it is alive")));
+        assert!(scheduler.terminate(server.pid()));
         server.join().expect_err("it was terminated");
     }
 }
@@ -113,7 +114,11 @@ fn plain_threads_and_processes_talk_over_tcp() {
 
 #[test]
 fn a_driven_scheduler_serves_on_both_clocks() {
-    let real = Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
+    let real = Scheduler::builder()
+        .worker_threads(1)
+        .callers_drive()
+        .build()
+        .expect("it starts no thread");
     for scheduler in [driven(), real] {
         scheduler.block_on(async {
             let (client, server) = connected().await;
@@ -339,8 +344,11 @@ fn the_time_of_a_read_that_was_given_up_ends_with_it() {
 /// the socket's scheduler, whose callers drive it.
 #[test]
 fn a_wait_whose_time_is_over_tries_once_more() {
-    let asleep =
-        Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
+    let asleep = Scheduler::builder()
+        .worker_threads(1)
+        .callers_drive()
+        .build()
+        .expect("it starts no thread");
     let (client, server) = asleep.block_on(connected());
     let mut server = StdTcpStream::try_from(server).expect("it is a socket");
     threaded(1).block_on(async {
@@ -453,7 +461,7 @@ fn a_reader_that_never_reads_holds_up_its_own_writer_only() {
     let (silent, writes) = scheduler.block_on(async {
         let (client, server) = connected().await;
         server.set_send_buffer_size(1 << 16).expect("it is a socket");
-        client.set_receive_buffer_size(1 << 16).expect("it is a socket");
+        client.set_recv_buffer_size(1 << 16).expect("it is a socket");
         let writer = spawn(async move {
             let mut written = 0;
             while server.write_all(&[7; 4096]).await.is_ok() {
@@ -463,7 +471,7 @@ fn a_reader_that_never_reads_holds_up_its_own_writer_only() {
         });
         (client, writer)
     });
-    let pid = writes.pid().expect("it is alive");
+    let pid = writes.pid();
     let is_full = || {
         let snapshot = scheduler.snapshot();
         let writer =
@@ -528,7 +536,7 @@ fn halves_work_at_once_and_make_one_again() {
         let other: ReadHalf<Arc<TcpStream>> = connected().await.0.into_split().0;
         let error = other.reunite(writes).expect_err("they are of two streams");
         assert_eq!(error.to_string(), "cannot reunite halves of two streams");
-        let stream = reads.reunite(error.1).expect("they are of one stream");
+        let stream = reads.reunite(error.into_inner().1).expect("they are of one stream");
         assert_eq!(stream.read(&mut [0]).await.expect("it was closed in order"), 0);
 
         let (client, server) = connected().await;

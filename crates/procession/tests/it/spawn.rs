@@ -2,15 +2,15 @@
 //! worker, PID.
 
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::{
-    Context, Event, Events, Exit, InitError, Pid, Process, ProcessState, Scheduler, SpawnOptions,
-    Status, Value, WaitingFor, Yields,
-};
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::snapshot::ProcessState;
+use procession::{Context, Event, Exit, Pid, Scheduler, SpawnOptions};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
@@ -22,10 +22,11 @@ use crate::scene::{driven, panic_quietly, soon, soon_closed, threaded};
 struct Machine;
 
 impl Process for Machine {
+    type Input = ();
     type Message = Result<u32, String>;
     type Output = u32;
 
-    fn init(&mut self, method: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, method: &str, (): ()) -> Result<(), InitError> {
         if method == "run" { Ok(()) } else { Err(InitError::unknown_method(method)) }
     }
 
@@ -44,7 +45,7 @@ impl Process for Machine {
 }
 
 fn machine(scheduler: &Scheduler) -> procession::Child<Result<u32, String>, u32> {
-    scheduler.spawn_process(Machine, "run", Box::new(())).expect("it has this method")
+    scheduler.spawn_machine(Machine, "run", ()).expect("it has this method")
 }
 
 /// Keeps its sender until it is dropped.
@@ -75,7 +76,7 @@ fn a_result_is_awaited_or_joined() {
 #[test]
 fn a_join_that_is_out_of_patience_gives_the_handle_back() {
     let scheduler = driven();
-    let child = scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await });
+    let child = scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await });
     let (address, handle) = child.into_parts();
     let before = scheduler.now();
     let handle =
@@ -94,7 +95,7 @@ fn dropping_a_handle_detaches_the_process() {
         let (held, ends) = mpsc::channel();
         let (address, handle) = scheduler
             .start(move |mut cx: Context<Held>| async move {
-                let output = cx.receive().await;
+                let output = cx.recv().await;
                 procession::yield_now().await;
                 output
             })
@@ -140,7 +141,7 @@ fn every_way_to_end_has_its_exit() {
         (Err(Exit::Killed), "the process was terminated", |scheduler| {
             let handle = scheduler.spawn(for_ever());
             scheduler.run_until_idle();
-            assert!(scheduler.terminate(handle.pid().expect("it has not ended")));
+            assert!(scheduler.terminate(handle.pid()));
             handle.join()
         }),
         (Err(Exit::Failed("no cheese".into())), "the process failed: no cheese", |scheduler| {
@@ -168,7 +169,7 @@ fn every_way_to_end_has_its_exit() {
                 .on(scheduler)
                 .affinity(0)
                 .spawn(async { panic_quietly("it has run") });
-            scheduler.terminate(handle.pid().expect("it has not ended"));
+            scheduler.terminate(handle.pid());
             drop(release);
             assert_eq!(in_the_way.join(), Ok(true));
             handle.join()
@@ -192,16 +193,16 @@ fn a_refused_process_is_nobody() {
     let child = SpawnOptions::new()
         .on(&scheduler)
         .affinity(1)
-        .start(|mut cx: Context<u8>| async move { cx.receive().await });
+        .start(|mut cx: Context<u8>| async move { cx.recv().await });
     assert!(!child.is_alive());
     assert_eq!(child.pid().to_string(), "p0.0.1");
     let error = child.send(3).expect_err("nobody is there");
     assert!(error.is_ended());
-    assert_eq!(error.message, 3);
+    assert_eq!(error.into_inner(), 3);
     child.cancel();
     let (_, handle) = child.into_parts();
     assert!(handle.is_finished());
-    assert_eq!(handle.pid(), None);
+    assert_eq!(handle.pid(), Pid::NOBODY);
     assert_eq!(handle.join_timeout(Duration::ZERO).expect("it has ended"), Err(Exit::Refused));
     assert_eq!(scheduler.snapshot().spawned, 0);
 }
@@ -211,17 +212,22 @@ fn a_handle_gives_its_result_once() {
     let scheduler = driven();
     let mut handle = scheduler.spawn(async { 1 });
     let pid = handle.pid();
-    assert!(pid.is_some() && !handle.is_finished());
+    assert!(pid != Pid::NOBODY && !handle.is_finished());
     assert_eq!(scheduler.block_on(&mut handle), Ok(1));
-    assert_eq!((handle.pid(), handle.is_finished()), (None, true));
-    assert_eq!(scheduler.block_on(&mut handle), Err(Exit::Refused), "it has given it");
-    assert!(!scheduler.terminate(pid.expect("it had one")));
+    assert_eq!((handle.pid(), handle.is_finished()), (pid, true));
+    let again = catch_unwind(AssertUnwindSafe(|| scheduler.block_on(&mut handle)));
+    let text = again.expect_err("it has given it");
+    assert_eq!(
+        text.downcast_ref::<String>().map(String::as_str),
+        Some("a `JoinHandle` was used after its result was taken")
+    );
+    assert!(!scheduler.terminate(pid));
 }
 
 #[test]
 fn a_handle_that_moves_between_tasks_wakes_the_last_one() {
     let scheduler = driven();
-    let child = scheduler.start(|mut cx: Context<()>| async move { cx.receive().await });
+    let child = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
     let (address, mut handle) = child.into_parts();
     // Polled by one process, which goes on without it, and then by another.
     let (first, mut handle) = scheduler
@@ -245,8 +251,11 @@ fn a_handle_that_moves_between_tasks_wakes_the_last_one() {
 /// Each of the first ones is gone when another worker comes for it, so that this one naps.
 #[test]
 fn the_only_child_of_a_step_that_computes_runs_beside_it() {
-    let scheduler =
-        Scheduler::builder().width(2).watchdog(false).build().expect("the system has threads");
+    let scheduler = Scheduler::builder()
+        .worker_threads(2)
+        .watchdog(false)
+        .build()
+        .expect("the system has threads");
     let parent = scheduler.spawn(async {
         for number in 0..20_000 {
             assert_eq!(procession::spawn(async move { number }).await, Ok(number));
@@ -326,9 +335,8 @@ fn the_snapshot_names_kind_label_location_and_parent() {
     let scheduler = driven();
     let line = line!();
     let plain = scheduler.spawn(for_ever());
-    let started = scheduler.start(|mut cx: Context<u8>| async move { cx.receive().await });
-    let machine =
-        scheduler.spawn_process(Machine, "run", Box::new(())).expect("it has this method");
+    let started = scheduler.start(|mut cx: Context<u8>| async move { cx.recv().await });
+    let machine = scheduler.spawn_machine(Machine, "run", ()).expect("it has this method");
     let options = SpawnOptions::new().on(&scheduler).label("the labelled one");
     let labelled = options.spawn(for_ever());
     let (tell, told) = mpsc::channel();
@@ -340,27 +348,24 @@ fn the_snapshot_names_kind_label_location_and_parent() {
     scheduler.run_until_idle();
     let by_free_function = soon(&told);
     let snapshot = scheduler.snapshot();
-    let find = |pid: Option<Pid>| {
-        let process = snapshot
-            .processes
-            .iter()
-            .find(|process| Some(process.pid) == pid)
-            .expect("it is alive");
+    let find = |pid: Pid| {
+        let process =
+            snapshot.processes.iter().find(|process| process.pid == pid).expect("it is alive");
         assert_eq!(process.location.file(), file!());
         (process.kind, process.label.as_deref(), process.location.line() - line, process.parent)
     };
     assert_eq!(find(plain.pid()), ("async", None, 1, None));
-    assert_eq!(find(Some(started.pid())), ("async", None, 2, None));
-    assert_eq!(find(Some(machine.pid())), ("machine", None, 3, None));
+    assert_eq!(find(started.pid()), ("async", None, 2, None));
+    assert_eq!(find(machine.pid()), ("machine", None, 3, None));
     assert_eq!(find(labelled.pid()), ("async", Some("the labelled one"), 5, None));
-    assert_eq!(find(by_free_function), ("async", None, 8, parent.pid()));
+    assert_eq!(find(by_free_function), ("async", None, 8, Some(parent.pid())));
     assert_eq!(snapshot.processes.len(), 6);
 }
 
 #[test]
 fn the_snapshot_shows_states_and_forgets_who_is_done() {
     let scheduler = driven();
-    let idle = scheduler.start(|mut cx: Context<u8>| async move { cx.receive().await });
+    let idle = scheduler.start(|mut cx: Context<u8>| async move { cx.recv().await });
     let blocked = scheduler.spawn(for_ever());
     let mut complete = scheduler.spawn(async { 1 });
     scheduler.run_until_idle();
@@ -371,27 +376,29 @@ fn the_snapshot_shows_states_and_forgets_who_is_done() {
     };
     let running = scheduler.spawn(async move { (procession::current_pid(), states(&observer)) });
     let (own, seen) = running.join().expect("it ends");
-    let state_of =
-        |pid: Option<Pid>| seen.iter().find(|seen| Some(seen.0) == pid).map(|seen| seen.1);
-    assert_eq!(state_of(Some(idle.pid())), Some(ProcessState::Idle));
+    let state_of = |pid: Pid| seen.iter().find(|seen| seen.0 == pid).map(|seen| seen.1);
+    assert_eq!(state_of(idle.pid()), Some(ProcessState::Idle));
     assert_eq!(state_of(blocked.pid()), Some(ProcessState::Blocked));
     assert_eq!(state_of(complete.pid()), Some(ProcessState::Complete));
-    assert_eq!(state_of(own), Some(ProcessState::Running));
+    assert_eq!(state_of(own.expect("a process asked")), Some(ProcessState::Running));
     // Whether it has run before that one or not is the scheduler's choice.
     assert!(matches!(state_of(ready.pid()), Some(ProcessState::Ready | ProcessState::Complete)));
     assert_eq!(scheduler.block_on(&mut complete), Ok(1));
     assert!(
         !states(&scheduler)
             .iter()
-            .any(|seen| seen.1 == ProcessState::Complete && Some(seen.0) != ready.pid())
+            .any(|seen| seen.1 == ProcessState::Complete && seen.0 != ready.pid())
     );
 }
 
 #[test]
 fn a_bound_process_stays_on_its_worker() {
     const WAKES: usize = 300;
-    let scheduler =
-        Scheduler::builder().name("bound").width(4).build().expect("the system has threads");
+    let scheduler = Scheduler::builder()
+        .name("bound")
+        .worker_threads(4)
+        .build()
+        .expect("the system has threads");
     let handles: Vec<_> = (0..4)
         .map(|worker| {
             let child = SpawnOptions::new().on(&scheduler).affinity(worker).start(
@@ -405,7 +412,7 @@ fn a_bound_process_stays_on_its_worker() {
                     };
                     for n in 0..WAKES {
                         note();
-                        cx.receive().await;
+                        cx.recv().await;
                         note();
                         procession::yield_now().await;
                         if n % 10 == 0 {
@@ -461,7 +468,7 @@ fn a_process_cannot_be_bound_to_a_worker_that_is_not_there() {
                 "cannot start a process: it is bound to worker {worker}, but there are only 2, from 0"
             )
         );
-        assert_eq!(scheduler.block_on(error.refused), worker, "the future comes back");
+        assert_eq!(scheduler.block_on(error.into_inner()), worker, "the future comes back");
         assert_eq!(Arc::strong_count(&value), 1);
     }
     assert_eq!(scheduler.snapshot().spawned, 0);
@@ -476,7 +483,7 @@ fn fill(scheduler: &Scheduler, alive: &mut Vec<procession::Child<(), Option<()>>
         let started =
             SpawnOptions::new().on(scheduler).try_start(move |mut cx: Context<()>| async move {
                 assert_eq!(*kept, ());
-                cx.receive().await
+                cx.recv().await
             });
         match started {
             Ok(child) => alive.push(child),
@@ -487,7 +494,7 @@ fn fill(scheduler: &Scheduler, alive: &mut Vec<procession::Child<(), Option<()>>
                     "cannot start a process: the scheduler has reached its limit of processes"
                 );
                 assert_eq!(Arc::strong_count(&proof), 2, "the closure is in the error");
-                drop(error.refused);
+                drop(error.into_inner());
                 assert_eq!(Arc::strong_count(&proof), 1);
                 return;
             }
@@ -501,7 +508,7 @@ fn the_limit_of_processes_holds_and_frees() {
         // What the builder's documentation grants each worker.
         let slack = (limit / 16).min(64 * width as u32);
         for driven in [true, false] {
-            let builder = Scheduler::builder().width(width).processes(limit);
+            let builder = Scheduler::builder().worker_threads(width).max_processes(limit);
             let builder = if driven { builder.callers_drive() } else { builder };
             let scheduler = builder.build().expect("the system has threads");
             let mut alive = Vec::new();
@@ -527,9 +534,9 @@ fn the_limit_of_processes_holds_and_frees() {
 #[test]
 fn what_is_refused_for_what_it_asks_for_takes_no_place() {
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .callers_drive()
-        .processes(1)
+        .max_processes(1)
         .build()
         .expect("it starts no thread");
     for _ in 0..100 {
@@ -545,15 +552,15 @@ fn what_is_refused_for_what_it_asks_for_takes_no_place() {
 #[test]
 fn the_limit_of_processes_holds_inside_too() {
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .test_clock()
-        .processes(64)
+        .max_processes(64)
         .build()
         .expect("it starts no thread");
     let inside = scheduler.spawn(async {
         let mut waiting = Vec::new();
         let refused = loop {
-            let waits = |mut cx: Context<()>| async move { cx.receive().await };
+            let waits = |mut cx: Context<()>| async move { cx.recv().await };
             match SpawnOptions::new().try_start(waits) {
                 Ok(child) => waiting.push(child),
                 Err(error) => break error,
@@ -565,7 +572,7 @@ fn the_limit_of_processes_holds_inside_too() {
         last.send(()).expect("it lives");
         assert_eq!(last.await, Ok(Some(())));
         let again =
-            SpawnOptions::new().try_start(refused.refused).map_err(|error| error.to_string());
+            SpawnOptions::new().try_start(refused.into_inner()).map_err(|error| error.to_string());
         let again = again.expect("one has ended");
         again.send(()).expect("it lives");
         assert_eq!(again.await, Ok(Some(())));
@@ -579,9 +586,10 @@ fn the_limit_of_processes_holds_inside_too() {
 fn a_machine_that_is_refused_is_not_initialised() {
     struct Counted(Arc<AtomicUsize>);
     impl Process for Counted {
+        type Input = ();
         type Message = ();
         type Output = ();
-        fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+        fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
             self.0.fetch_add(1, Relaxed);
             Ok(())
         }
@@ -597,20 +605,20 @@ fn a_machine_that_is_refused_is_not_initialised() {
         }
     }
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .test_clock()
-        .processes(1)
+        .max_processes(1)
         .build()
         .expect("it starts no thread");
     let calls = Arc::new(AtomicUsize::new(0));
     let first = scheduler
-        .spawn_process(Counted(Arc::clone(&calls)), "", Box::new(()))
+        .spawn_machine(Counted(Arc::clone(&calls)), "", ())
         .expect("there is room for one");
     let error = scheduler
-        .spawn_process(Counted(Arc::clone(&calls)), "", Box::new(()))
+        .spawn_machine(Counted(Arc::clone(&calls)), "", ())
         .expect_err("there is room for one");
     assert!(error.is_limit());
-    drop(error.refused);
+    drop(error.into_inner());
     assert_eq!(calls.load(Relaxed), 1, "the second was neither initialised nor closed");
     scheduler.terminate(first.pid());
     assert_eq!(first.join(), Err(Exit::Killed));
@@ -620,14 +628,14 @@ fn a_machine_that_is_refused_is_not_initialised() {
 #[test]
 fn a_stale_pid_reaches_nobody() {
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .test_clock()
-        .processes(1)
+        .max_processes(1)
         .build()
         .expect("it starts no thread");
     let mut stale = Vec::new();
     for generation in 1..=50_u32 {
-        let child = scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await });
+        let child = scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await });
         let pid = child.pid();
         assert_eq!(
             pid.to_string(),
@@ -635,12 +643,12 @@ fn a_stale_pid_reaches_nobody() {
             "there is only one slot"
         );
         for &old in &stale {
-            let error = procession::send(old, 1_u32).expect_err("it has ended");
+            let error = procession::mailbox::send(old, 1_u32).expect_err("it has ended");
             assert!(error.is_ended());
             assert_eq!(error.to_string(), format!("cannot send to {old}: the process has ended"));
             assert!(!scheduler.cancel(old) && !scheduler.terminate(old));
         }
-        procession::send(pid, generation).expect("it lives");
+        procession::mailbox::send(pid, generation).expect("it lives");
         assert_eq!(child.join(), Ok(Some(generation)), "nothing else has reached it");
         stale.push(pid);
     }
@@ -649,7 +657,7 @@ fn a_stale_pid_reaches_nobody() {
 #[test]
 fn a_pid_can_be_printed_parsed_and_used() {
     let scheduler = driven();
-    let child = scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await });
+    let child = scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await });
     let printed = child.pid().to_string();
     let parsed: Pid = printed.parse().expect("what is printed is parsed");
     assert_eq!(parsed, child.pid());
@@ -663,11 +671,11 @@ fn a_pid_can_be_printed_parsed_and_used() {
         format!("p{}.4294967295.1", scheduler.id()),
     ] {
         let other: Pid = other.parse().expect("a PID");
-        let error = procession::send(other, 1_u32).expect_err("nobody");
+        let error = procession::mailbox::send(other, 1_u32).expect_err("nobody");
         assert!(if other.node() == 0 { error.is_ended() } else { error.is_not_relayed() });
         assert!(!scheduler.cancel(other));
     }
-    procession::send(parsed, 5_u32).expect("it lives");
+    procession::mailbox::send(parsed, 5_u32).expect("it lives");
     assert_eq!(child.join(), Ok(Some(5)));
 }
 
@@ -675,13 +683,15 @@ fn a_pid_can_be_printed_parsed_and_used() {
 fn a_pid_of_a_scheduler_that_is_gone_reaches_nobody() {
     let pid = {
         let scheduler = driven();
-        let child = scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await });
+        let child = scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await });
         scheduler.run_until_idle();
         let pid = child.pid();
         drop(child);
         pid
     };
-    assert!(procession::send(pid, 1_u32).expect_err("its scheduler has ended it").is_ended());
+    assert!(
+        procession::mailbox::send(pid, 1_u32).expect_err("its scheduler has ended it").is_ended()
+    );
     // Schedulers do not take over each other's numbers.
     assert!((0..10).all(|_| driven().id() != pid.scheduler()));
 }
@@ -697,11 +707,11 @@ fn callers_take_turns_in_driving() {
             .map(|number| {
                 let order = Arc::clone(&order);
                 scheduler.start(move |mut cx: Context<()>| async move {
-                    cx.receive().await;
+                    cx.recv().await;
                     for _ in 0..number {
                         procession::yield_now().await;
                     }
-                    order.lock().expect("nobody panics").push(number);
+                    order.lock().push(number);
                 })
             })
             .collect();
@@ -713,7 +723,7 @@ fn callers_take_turns_in_driving() {
                 });
             }
         });
-        assert_eq!(order.lock().expect("nobody panics").len(), 4);
+        assert_eq!(order.lock().len(), 4);
     }
 }
 
@@ -735,25 +745,31 @@ fn callers_come_and_go_while_others_spawn() {
 #[test]
 fn builder_errors_name_value_and_range() {
     let cases: [(procession::Builder, &str); 9] = [
-        (Scheduler::builder().width(0), "width is 0, but must be from 1 to 1024"),
-        (Scheduler::builder().width(1025), "width is 1025, but must be from 1 to 1024"),
+        (Scheduler::builder().worker_threads(0), "worker_threads is 0, but must be from 1 to 1024"),
         (
-            Scheduler::builder().width(usize::MAX),
-            "width is 18446744073709551615, but must be from 1 to 1024",
-        ),
-        (Scheduler::builder().processes(0), "processes is 0, but must be from 1 to 1073741824"),
-        (
-            Scheduler::builder().processes((1 << 30) + 1),
-            "processes is 1073741825, but must be from 1 to 1073741824",
+            Scheduler::builder().worker_threads(1025),
+            "worker_threads is 1025, but must be from 1 to 1024",
         ),
         (
-            Scheduler::builder().processes(u32::MAX),
-            "processes is 4294967295, but must be from 1 to 1073741824",
+            Scheduler::builder().worker_threads(usize::MAX),
+            "worker_threads is 18446744073709551615, but must be from 1 to 1024",
         ),
-        (Scheduler::builder().timers(0), "timers is 0, but must be from 1 to 1073741824"),
         (
-            Scheduler::builder().timers((1 << 30) + 1),
-            "timers is 1073741825, but must be from 1 to 1073741824",
+            Scheduler::builder().max_processes(0),
+            "max_processes is 0, but must be from 1 to 1073741824",
+        ),
+        (
+            Scheduler::builder().max_processes((1 << 30) + 1),
+            "max_processes is 1073741825, but must be from 1 to 1073741824",
+        ),
+        (
+            Scheduler::builder().max_processes(u32::MAX),
+            "max_processes is 4294967295, but must be from 1 to 1073741824",
+        ),
+        (Scheduler::builder().max_timers(0), "max_timers is 0, but must be from 1 to 1073741824"),
+        (
+            Scheduler::builder().max_timers((1 << 30) + 1),
+            "max_timers is 1073741825, but must be from 1 to 1073741824",
         ),
         (Scheduler::builder().name("a\0b"), "name is \"a\\0b\", but must not contain a NUL"),
     ];
@@ -766,18 +782,22 @@ fn builder_errors_name_value_and_range() {
 #[test]
 fn the_ends_of_the_builders_ranges_are_in_them() {
     let builders: [fn() -> procession::Builder; 5] = [
-        || Scheduler::builder().width(1024),
-        || Scheduler::builder().width(1).processes(1),
-        || Scheduler::builder().width(1).processes(1 << 30),
-        || Scheduler::builder().width(1).timers(1 << 30),
-        || Scheduler::builder().width(1).name(""),
+        || Scheduler::builder().worker_threads(1024),
+        || Scheduler::builder().worker_threads(1).max_processes(1),
+        || Scheduler::builder().worker_threads(1).max_processes(1 << 30),
+        || Scheduler::builder().worker_threads(1).max_timers(1 << 30),
+        || Scheduler::builder().worker_threads(1).name(""),
     ];
     for builder in builders {
         let scheduler = builder().callers_drive().build().expect("it is in range");
         assert_eq!(scheduler.spawn(async { 1 }).join(), Ok(1));
     }
-    let scheduler =
-        Scheduler::builder().width(1).timers(1).test_clock().build().expect("it is in range");
+    let scheduler = Scheduler::builder()
+        .worker_threads(1)
+        .max_timers(1)
+        .test_clock()
+        .build()
+        .expect("it is in range");
     scheduler.block_on(procession::sleep(Duration::from_secs(1)));
-    assert_eq!(scheduler.now() - procession::Instant::NEVER, Duration::ZERO);
+    assert_eq!(scheduler.now() - procession::time::Instant::NEVER, Duration::ZERO);
 }

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
+use procession::snapshot::{Stall, StallKind};
+use procession::time::run_after;
 use procession::{
-    Builder, Context, Scheduler, SpawnOptions, Stall, StallKind, blocking, run_after, sleep, spawn,
-    yield_if_due, yield_now,
+    Builder, Context, Scheduler, SpawnOptions, blocking, sleep, spawn, yield_if_due, yield_now,
 };
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
@@ -29,7 +30,7 @@ enum By {
 struct Stalled {
     gate: Option<Sender<()>>,
     stop: Arc<AtomicBool>,
-    handles: Vec<procession::Handle<()>>,
+    handles: Vec<procession::JoinHandle<()>>,
 }
 
 impl Stalled {
@@ -44,9 +45,7 @@ impl Stalled {
                 SpawnOptions::new().on(scheduler).label(format!("stalled {n}")).spawn(async move {
                     enters.send(()).expect("the test listens");
                     match by {
-                        By::Blocking => {
-                            waits.lock().expect("nobody panics").recv().unwrap_or_default()
-                        }
+                        By::Blocking => waits.lock().recv().unwrap_or_default(),
                         By::Computing => {
                             while !stop.load(SeqCst) {
                                 std::hint::spin_loop();
@@ -92,8 +91,8 @@ fn reporting(
 ) -> (Scheduler, Receiver<Stall>) {
     let (tells, told) = mpsc::channel();
     let tells = Mutex::new(tells);
-    let builder = Scheduler::builder().width(width).on_stall(move |stall| {
-        tells.lock().expect("nobody panics").send(stall.clone()).unwrap_or_default();
+    let builder = Scheduler::builder().worker_threads(width).on_stall(move |stall| {
+        tells.lock().send(stall.clone()).unwrap_or_default();
     });
     (options(builder).build().expect("the system has threads"), told)
 }
@@ -103,7 +102,7 @@ fn others_run_at_full_width_beside_up_to_twice_as_many_that_stall() {
     for by in [By::Blocking, By::Computing] {
         for width in [1, 2] {
             let scheduler =
-                Scheduler::builder().width(width).build().expect("the system has threads");
+                Scheduler::builder().worker_threads(width).build().expect("the system has threads");
             for count in 1..=2 * width {
                 let mut stalled = Stalled::enter(&scheduler, count, by);
                 meet(&scheduler, width);
@@ -120,12 +119,13 @@ fn others_run_at_full_width_beside_up_to_twice_as_many_that_stall() {
 #[test]
 fn timers_and_messages_are_served_beside_one_that_stalls() {
     for by in [By::Blocking, By::Computing] {
-        let scheduler = Scheduler::builder().width(1).build().expect("the system has threads");
+        let scheduler =
+            Scheduler::builder().worker_threads(1).build().expect("the system has threads");
         let (tells, told) = mpsc::channel();
         let echo = scheduler.start({
             let tells = tells.clone();
             |mut cx: Context<()>| async move {
-                while cx.receive().await.is_some() {
+                while cx.recv().await.is_some() {
                     sleep(Duration::from_millis(1)).await;
                     tells.send(()).expect("the test listens");
                 }
@@ -152,7 +152,8 @@ fn timers_and_messages_are_served_beside_one_that_stalls() {
 #[test]
 fn a_timer_of_one_that_stalls_is_served_though_another_keeps_the_time_of_a_later_one() {
     for by in [None, Some(By::Blocking), Some(By::Computing)] {
-        let scheduler = Scheduler::builder().width(2).build().expect("the system has threads");
+        let scheduler =
+            Scheduler::builder().worker_threads(2).build().expect("the system has threads");
         let far = scheduler.spawn(async { sleep(Duration::from_secs(3600)).await });
         // Whichever worker keeps the time, it is the other's step that does not end in one of
         // these.
@@ -190,7 +191,7 @@ fn what_is_in_the_next_slot_of_one_that_stalls_is_taken_out() {
         let (scheduler, told) = reporting(width, |builder| builder);
         let (tells, woken) = mpsc::channel();
         let other = scheduler.start(move |mut cx: Context<()>| async move {
-            cx.receive().await;
+            cx.recv().await;
             tells.send(()).expect("the test listens");
         });
         // So that it waits for its message.
@@ -227,7 +228,7 @@ fn a_stall_is_reported_with_all_that_is_known_of_it() {
         let (scheduler, told) =
             reporting(2, |builder| builder.stall_after(Duration::from_millis(60)));
         let mut stalled = Stalled::enter(&scheduler, 1, by);
-        let pid = stalled.handles[0].pid();
+        let pid = Some(stalled.handles[0].pid());
         let stall = soon(&told);
         assert_eq!((stall.kind, stall.pid, stall.label.as_deref()), (kind, pid, Some("stalled 0")));
         assert!(stall.location.is_some_and(|location| location.file().ends_with("stalls.rs")));
@@ -247,8 +248,9 @@ fn a_stall_is_reported_with_all_that_is_known_of_it() {
 #[test]
 fn reports_are_limited_and_an_observer_that_panics_harms_nobody() {
     const COUNT: usize = 30;
-    let scheduler =
-        Scheduler::builder().width(COUNT).on_stall(|_| crate::scene::panic_quietly("at a report"));
+    let scheduler = Scheduler::builder()
+        .worker_threads(COUNT)
+        .on_stall(|_| crate::scene::panic_quietly("at a report"));
     let scheduler = scheduler.build().expect("the system has threads");
     let mut stalled = Stalled::enter(&scheduler, COUNT, By::Blocking);
     while scheduler.snapshot().stalls.blocked < COUNT as u64 {
@@ -297,8 +299,8 @@ fn a_computation_that_yields_if_due_gives_way_by_budget_and_when_it_was_replaced
             drop(spawn(async move { replaced.store(true, SeqCst) }));
             while !seen.load(SeqCst) {
                 // A slice of time, as the watchdog sees it.
-                let until = procession::Instant::now() + Duration::from_millis(15);
-                while procession::Instant::now() < until {
+                let until = procession::time::Instant::now() + Duration::from_millis(15);
+                while procession::time::Instant::now() < until {
                     std::hint::spin_loop();
                 }
                 calls.fetch_add(1, SeqCst);
@@ -313,13 +315,13 @@ fn a_computation_that_yields_if_due_gives_way_by_budget_and_when_it_was_replaced
 
 #[test]
 fn only_so_many_that_compute_are_replaced() {
-    let (scheduler, told) = reporting(1, |builder| builder.computing_max(1));
+    let (scheduler, told) = reporting(1, |builder| builder.max_computing(1));
     let mut first = Stalled::enter(&scheduler, 1, By::Computing);
     // It runs, so the first was replaced. It stalls, too, and is not.
     let mut second = Stalled::enter(&scheduler, 1, By::Computing);
     let (tells, waits) = mpsc::channel();
     drop(scheduler.spawn(async move { tells.send(()).expect("the test listens") }));
-    let pids = [&first, &second].map(|stalled| stalled.handles[0].pid());
+    let pids = [&first, &second].map(|stalled| Some(stalled.handles[0].pid()));
     assert_eq!([soon(&told), soon(&told)].map(|stall| stall.pid), pids);
     look_on(&scheduler);
     assert_eq!(scheduler.snapshot().stalls.replaced, 1);
@@ -350,7 +352,7 @@ fn without_a_watchdog_nobody_looks() {
 
 #[test]
 fn a_watchdog_of_an_idle_scheduler_sleeps_and_is_awake_when_needed() {
-    let scheduler = Scheduler::builder().width(1).build().expect("the system has threads");
+    let scheduler = Scheduler::builder().worker_threads(1).build().expect("the system has threads");
     let looks = || scheduler.snapshot().stalls.looks;
     for _ in 0..3 {
         scheduler.spawn(async { yield_now().await }).join().expect("it ends");
@@ -428,10 +430,10 @@ fn a_worker_that_is_late_is_not_relied_on() {
     let (release, held) = mpsc::channel::<()>();
     let held = Mutex::new(Some(held));
     let hold_the_first = move || {
-        let held = held.lock().expect("nobody panics with it").take();
+        let held = held.lock().take();
         held.map(|held| held.recv());
     };
-    let scheduler = Scheduler::builder().width(2).on_thread_start(hold_the_first).build();
+    let scheduler = Scheduler::builder().worker_threads(2).on_thread_start(hold_the_first).build();
     let scheduler = scheduler.expect("the system has threads");
     let (has_run, runs) = mpsc::channel();
     let moment = Duration::from_millis(1);
@@ -457,10 +459,11 @@ fn work_from_inside_does_not_wait_for_workers_that_are_late() {
             let hold_some = move || {
                 if (1..=late).contains(&started.fetch_add(1, SeqCst)) {
                     // It fails when the test is over.
-                    held.lock().expect("nobody panics with it").recv().unwrap_or_default();
+                    held.lock().recv().unwrap_or_default();
                 }
             };
-            let scheduler = Scheduler::builder().width(width).on_thread_start(hold_some).build();
+            let scheduler =
+                Scheduler::builder().worker_threads(width).on_thread_start(hold_some).build();
             let scheduler = scheduler.expect("the system has threads");
             let publishes = scheduler.spawn(async {
                 let (has_run, runs) = mpsc::channel();

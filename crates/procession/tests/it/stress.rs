@@ -7,9 +7,8 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use procession::{
-    Address, CommandId, Completion, Context, Exit, Handle, Pid, Scheduler, SpawnOptions, Value,
-};
+use procession::command::{CommandId, Completion, Value};
+use procession::{Address, Context, Exit, JoinHandle, Pid, Scheduler, SpawnOptions};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64};
@@ -23,7 +22,7 @@ fn messages_are_conserved_while_receivers_end_in_every_way() {
     const SENDERS: u64 = 4;
     const EACH: u64 = 10_000;
     for (width, shuffled) in [(1, false), (2, false), (4, false), (2, true)] {
-        let builder = Scheduler::builder().width(width);
+        let builder = Scheduler::builder().worker_threads(width);
         let scheduler = if shuffled { builder.shuffled() } else { builder }
             .build()
             .expect("the system has threads");
@@ -40,16 +39,16 @@ fn messages_are_conserved_while_receivers_end_in_every_way() {
                     let mut chance = fastrand::Rng::with_seed(seed);
                     for n in 0..EACH {
                         let place = chance.usize(0..receivers.len());
-                        let address = receivers[place].lock().expect("nobody panics").clone();
+                        let address = receivers[place].lock().clone();
                         let sent = if chance.bool() {
                             address.send(n)
                         } else {
-                            procession::send(address.pid(), n)
+                            procession::mailbox::send(address.pid(), n)
                         };
                         match sent {
                             Ok(()) => accepted.fetch_add(1, Relaxed),
                             Err(error) => {
-                                assert_eq!(error.message, n, "it comes back");
+                                assert_eq!(error.into_inner(), n, "it comes back");
                                 refused.fetch_add(1, Relaxed)
                             }
                         };
@@ -57,7 +56,7 @@ fn messages_are_conserved_while_receivers_end_in_every_way() {
                             0 => drop(scheduler.terminate(address.pid())),
                             1 => drop(scheduler.cancel(address.pid())),
                             2..20 => {
-                                let mut place = receivers[place].lock().expect("nobody panics");
+                                let mut place = receivers[place].lock();
                                 if !place.is_alive() {
                                     *place = receiver(scheduler, chance.u64(..));
                                 }
@@ -72,7 +71,7 @@ fn messages_are_conserved_while_receivers_end_in_every_way() {
         assert_eq!(accepted + refused, SENDERS * EACH);
         assert!(refused > 0, "some came too late");
         for address in &receivers {
-            scheduler.terminate(address.lock().expect("nobody panics").pid());
+            scheduler.terminate(address.lock().pid());
         }
         assert_conserved(&scheduler);
         let snapshot = scheduler.snapshot();
@@ -92,12 +91,12 @@ fn receiver(scheduler: &Scheduler, kind: u64) -> Address<u64> {
         let mut received = 0_u64;
         loop {
             match kind % 4 {
-                0 => drop(cx.receive_matching(|n| n % 3 == 0).await),
-                1 => drop(cx.receive_timeout(Duration::from_nanos(100)).await),
+                0 => drop(cx.recv_matching(|n| n % 3 == 0).await),
+                1 => drop(cx.recv_timeout(Duration::from_nanos(100)).await),
                 2 => procession::yield_now().await,
                 _ => {}
             }
-            if cx.receive().await.is_none() {
+            if cx.recv().await.is_none() {
                 return;
             }
             received += 1;
@@ -122,9 +121,7 @@ fn two_hundred_thousand_are_alive_at_once() {
             let (scheduler, sum) = (&scheduler, &sum);
             scope.spawn(move || {
                 let children: Vec<_> = (0..EACH)
-                    .map(|_| {
-                        scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await })
-                    })
+                    .map(|_| scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await }))
                     .collect();
                 for (n, child) in (0..).zip(&children) {
                     child.send(thread * EACH + n).expect("it lives");
@@ -149,7 +146,7 @@ fn late_sends_by_pid_reach_nobody_else() {
     // A few slots, used again and again by processes of different types, while threads keep what
     // named their forerunners.
     for width in [1, 2] {
-        let builder = Scheduler::builder().width(width).processes(24);
+        let builder = Scheduler::builder().worker_threads(width).max_processes(24);
         let scheduler = builder.build().expect("the system has threads");
         let pids: Mutex<Vec<Pid>> = Mutex::default();
         let over = AtomicBool::new(false);
@@ -160,7 +157,7 @@ fn late_sends_by_pid_reach_nobody_else() {
                     let mut chance = fastrand::Rng::with_seed(seed);
                     while !over.load(Relaxed) {
                         let pid = {
-                            let pids = pids.lock().expect("nobody panics");
+                            let pids = pids.lock();
                             if pids.is_empty() {
                                 continue;
                             }
@@ -169,9 +166,9 @@ fn late_sends_by_pid_reach_nobody_else() {
                         // By its PID each process knows what is meant for it.
                         let named = pid.to_string();
                         match chance.u32(0..4) {
-                            0 => drop(procession::send(pid, named)),
-                            1 => drop(procession::send(pid, named.into_bytes())),
-                            2 => drop(procession::send(pid, named.into_boxed_str())),
+                            0 => drop(procession::mailbox::send(pid, named)),
+                            1 => drop(procession::mailbox::send(pid, named.into_bytes())),
+                            2 => drop(procession::mailbox::send(pid, named.into_boxed_str())),
                             _ => drop(scheduler.snapshot()),
                         }
                     }
@@ -188,7 +185,7 @@ fn late_sends_by_pid_reach_nobody_else() {
                 };
                 // Refused ones leave some time to the others.
                 let Some(pid) = started else { continue };
-                let mut pids = pids.lock().expect("nobody panics");
+                let mut pids = pids.lock();
                 if pids.len() < 64 {
                     pids.push(pid);
                 } else {
@@ -209,7 +206,7 @@ fn listener<M: Send + 'static>(scheduler: &Scheduler, name: fn(&M) -> String) ->
         SpawnOptions::new().on(scheduler).try_start(move |mut cx: Context<M>| async move {
             let own = cx.pid().to_string();
             for _ in 0..3 {
-                while let Some(message) = cx.try_receive() {
+                while let Some(message) = cx.try_recv() {
                     assert_eq!(name(&message), own);
                 }
                 procession::yield_now().await;
@@ -232,7 +229,7 @@ fn spurious_wake_ups_change_nothing() {
                     let mut chance = fastrand::Rng::with_seed(seed);
                     while !over.load(Relaxed) {
                         let waker = {
-                            let wakers = wakers.lock().expect("nobody panics");
+                            let wakers = wakers.lock();
                             if wakers.is_empty() {
                                 continue;
                             }
@@ -250,9 +247,9 @@ fn spurious_wake_ups_change_nothing() {
                     let wakers = Arc::clone(&wakers);
                     scheduler.start(move |mut cx: Context<(u32, Address<u32>)>| async move {
                         let own = poll_fn(|task| Poll::Ready(task.waker().clone())).await;
-                        wakers.lock().expect("nobody panics").push(own);
+                        wakers.lock().push(own);
                         let mut served = 0;
-                        while let Some((n, back)) = cx.receive().await {
+                        while let Some((n, back)) = cx.recv().await {
                             procession::sleep(Duration::from_nanos(u64::from(n) % 3)).await;
                             back.send(n + 1).expect("it waits");
                             served += 1;
@@ -268,11 +265,11 @@ fn spurious_wake_ups_change_nothing() {
                     let wakers = Arc::clone(&wakers);
                     scheduler.start(move |mut cx: Context<u32>| async move {
                         let own = poll_fn(|task| Poll::Ready(task.waker().clone())).await;
-                        wakers.lock().expect("nobody panics").push(own);
+                        wakers.lock().push(own);
                         let mut n = 0;
                         while n < 500 {
                             address.send((n, cx.address())).expect("it serves");
-                            let reply = cx.receive().await.expect("it is not cancelled");
+                            let reply = cx.recv().await.expect("it is not cancelled");
                             assert_eq!(reply, n + 1);
                             n = reply;
                         }
@@ -291,7 +288,7 @@ fn spurious_wake_ups_change_nothing() {
         });
         assert_conserved(&scheduler);
         // Of processes that have ended.
-        for waker in wakers.lock().expect("nobody panics").drain(..) {
+        for waker in wakers.lock().drain(..) {
             waker.wake();
         }
         assert_eq!(scheduler.snapshot().processes.len(), 0);
@@ -308,8 +305,8 @@ fn schedulers_message_each_other() {
             .map(|_| {
                 let echo = right.start(|mut cx: Context<(u32, Pid)>| async move {
                     let mut echoed = 0;
-                    while let Some((n, back)) = cx.receive().await {
-                        procession::send(back, n + 1).expect("it waits for this");
+                    while let Some((n, back)) = cx.recv().await {
+                        procession::mailbox::send(back, n + 1).expect("it waits for this");
                         echoed += 1;
                     }
                     echoed
@@ -319,7 +316,7 @@ fn schedulers_message_each_other() {
                     let mut n = 0;
                     while n < ROUNDS {
                         to.send((n, cx.pid())).expect("it serves");
-                        n = cx.receive().await.expect("it is not cancelled");
+                        n = cx.recv().await.expect("it is not cancelled");
                     }
                     n
                 });
@@ -342,16 +339,16 @@ fn schedulers_message_each_other() {
 #[test]
 fn who_waits_for_what_is_listed_on_every_scheduler() {
     for scheduler in [driven(), threaded(1), threaded(4)] {
-        let child = scheduler.start(|mut cx: Context<()>| async move { cx.receive().await });
+        let child = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
         let (address, handle) = child.into_parts();
         let server = scheduler.start(|mut cx: Context<procession::Reply<()>>| async move {
-            let _kept = cx.receive().await;
+            let _kept = cx.recv().await;
             std::future::pending::<()>().await;
         });
         let server_address = server.address().clone();
         let options = |label: &str| SpawnOptions::new().on(&scheduler).label(label);
         let (tell, told) = mpsc::channel();
-        drop(options("a sleeper").spawn(procession::sleep_until(scheduler.now() + HOUR)));
+        drop(options("a sleeper").spawn(procession::time::sleep_until(scheduler.now() + HOUR)));
         drop(options("a joiner").spawn(handle));
         drop(
             options("a caller")
@@ -359,7 +356,7 @@ fn who_waits_for_what_is_listed_on_every_scheduler() {
         );
         drop(
             options("a patient one")
-                .start(|mut cx: Context<()>| async move { cx.receive_timeout(HOUR).await.is_ok() }),
+                .start(|mut cx: Context<()>| async move { cx.recv_timeout(HOUR).await.is_ok() }),
         );
         drop(
             options("one who will be cancelled")
@@ -423,7 +420,7 @@ fn several_threads_wait_until_all_is_idle() {
             for _ in 0..3 {
                 assert_eq!(soon(&told), 4 + 30, "in round {round}");
             }
-            assert!(handles.iter().all(Handle::is_finished));
+            assert!(handles.iter().all(JoinHandle::is_finished));
         });
     }
 }
@@ -444,7 +441,7 @@ fn threads_and_processes_crowd_one_thread_mailbox() {
                 } else {
                     drop(scheduler.spawn(async move {
                         for n in 0..EACH {
-                            procession::send(address.pid(), (sender, n))
+                            procession::mailbox::send(address.pid(), (sender, n))
                                 .expect("the thread is there");
                             if n % 64 == 0 {
                                 procession::yield_now().await;
@@ -455,7 +452,7 @@ fn threads_and_processes_crowd_one_thread_mailbox() {
             }
             let mut next = [0; 4];
             for _ in 0..4 * EACH {
-                let (sender, n) = inbox.receive().expect("the scheduler is there");
+                let (sender, n) = inbox.recv().expect("the scheduler is there");
                 assert_eq!(n, next[sender as usize], "sender {sender}");
                 next[sender as usize] += 1;
             }
@@ -478,8 +475,8 @@ fn observed(width: usize, driven: bool) -> (Scheduler, mpsc::Receiver<()>, mpsc:
     let (held_by_scheduler, freed) = mpsc::channel::<()>();
     let (held_by_threads, threads_ended) = mpsc::channel();
     let held_by_scheduler = Mutex::new(held_by_scheduler);
-    let builder = Scheduler::builder().width(width).handler(
-        CommandId(256),
+    let builder = Scheduler::builder().worker_threads(width).handler(
+        CommandId::new(256),
         move |_: Value, _: Completion| {
             drop(held_by_scheduler.lock());
         },
@@ -513,7 +510,7 @@ fn schedulers_come_and_go() {
                 scheduler.start(move |mut cx: Context<u32>| async move {
                     let _held = held;
                     match kind {
-                        0 => drop(cx.receive().await),
+                        0 => drop(cx.recv().await),
                         1 => procession::sleep(HOUR).await,
                         2 => loop {
                             procession::yield_now().await;
@@ -547,9 +544,9 @@ fn schedulers_come_and_go() {
             assert!(!address.is_alive());
         }
         for address in kept {
-            assert_eq!(address.send(7).expect_err("it has been terminated").message, 7);
+            assert_eq!(address.send(7).expect_err("it has been terminated").into_inner(), 7);
             assert!(
-                procession::send(address.pid(), 7_u32)
+                procession::mailbox::send(address.pid(), 7_u32)
                     .expect_err("it has been terminated")
                     .is_ended()
             );
@@ -569,13 +566,13 @@ fn a_scheduler_is_dropped_by_one_of_its_own_processes() {
             let held = held.clone();
             drop(scheduler.start(move |mut cx: Context<()>| async move {
                 let _held = held;
-                cx.receive().await;
+                cx.recv().await;
             }));
         }
         drop(held);
         let (last, go) = scheduler
             .start(|mut cx: Context<Scheduler>| async move {
-                let scheduler = cx.receive().await;
+                let scheduler = cx.recv().await;
                 let refused = |scheduler: Option<&Scheduler>| {
                     let options = scheduler.map_or_else(SpawnOptions::new, |scheduler| {
                         SpawnOptions::new().on(scheduler)
@@ -602,17 +599,20 @@ fn a_scheduler_is_dropped_by_one_of_its_own_processes() {
 /// that.
 #[test]
 fn a_process_on_a_thread_of_its_own_drops_its_scheduler() {
-    let scheduler =
-        Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
+    let scheduler = Scheduler::builder()
+        .worker_threads(2)
+        .callers_drive()
+        .build()
+        .expect("the system has threads");
     let (held, all_ended) = mpsc::channel::<()>();
     let (bound, holds) = (SpawnOptions::new().on(&scheduler).affinity(0), held.clone());
     drop(bound.start(move |mut cx: Context<()>| async move {
-        cx.receive().await;
+        cx.recv().await;
         drop(holds);
     }));
     let other = SpawnOptions::new().on(&scheduler).affinity(1).start(
         move |mut cx: Context<Scheduler>| async move {
-            drop(cx.receive().await);
+            drop(cx.recv().await);
             drop(held);
         },
     );
@@ -691,9 +691,9 @@ fn handles_that_are_dropped_joined_or_polled_race_with_the_end() {
 #[test]
 fn a_handle_that_was_polled_and_dropped_keeps_nobodys_slot() {
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .test_clock()
-        .processes(64)
+        .max_processes(64)
         .build()
         .expect("it starts no thread");
     // Each parent polls the handle of its child, and ends before the child does.
@@ -701,7 +701,7 @@ fn a_handle_that_was_polled_and_dropped_keeps_nobodys_slot() {
         .map(|_| {
             let parent = scheduler.spawn(async move {
                 let mut child =
-                    procession::start(|mut cx: Context<()>| async move { cx.receive().await });
+                    procession::start(|mut cx: Context<()>| async move { cx.recv().await });
                 poll_fn(|task| Poll::Ready(Pin::new(&mut child).poll(task).is_pending()))
                     .await
                     .then_some(child.pid())
@@ -711,7 +711,7 @@ fn a_handle_that_was_polled_and_dropped_keeps_nobodys_slot() {
         .collect();
     assert_eq!(scheduler.snapshot().processes.len(), 30, "the parents' slots are free");
     for child in children {
-        procession::send(child, ()).expect("it lives");
+        procession::mailbox::send(child, ()).expect("it lives");
     }
     scheduler.run_until_idle();
     assert_eq!(scheduler.snapshot().processes.len(), 0);
@@ -723,7 +723,7 @@ fn callers_and_threads_share_a_scheduler() {
     // run there only.
     for width in [1, 2, 4] {
         let scheduler = Scheduler::builder()
-            .width(width)
+            .worker_threads(width)
             .callers_drive()
             .build()
             .expect("the system has threads");
@@ -735,7 +735,7 @@ fn callers_and_threads_share_a_scheduler() {
                         let options = SpawnOptions::new().on(scheduler);
                         let options = if n % 2 == 0 { options.affinity(0) } else { options };
                         let echo = options.start(|mut cx: Context<Address<u32>>| async move {
-                            let back = cx.receive().await.expect("it is not cancelled");
+                            let back = cx.recv().await.expect("it is not cancelled");
                             procession::yield_now().await;
                             back.send(7).expect("it waits")
                         });
@@ -745,7 +745,7 @@ fn callers_and_threads_share_a_scheduler() {
                             .affinity(caller % width as u32)
                             .start(|mut cx: Context<u32>| async move {
                                 to.send(cx.address()).expect("it waits");
-                                cx.receive().await
+                                cx.recv().await
                             });
                         assert_eq!(waits.join(), Ok(Some(7)));
                         assert_eq!(echo.join(), Ok(()));

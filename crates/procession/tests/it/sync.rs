@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
+use procession::coroutine::Wait;
 use procession::sync::{Barrier, Condvar, Mutex, OnceCell, RwLock, Semaphore, WaitGroup};
-use procession::{Wait, sleep, spawn, timeout, yield_now};
+use procession::{sleep, spawn, timeout, yield_now};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -29,7 +30,7 @@ fn a_mutex_lets_one_in_at_a_time() {
                     for _ in 0..100 {
                         let mut count = shared.0.lock().await;
                         let before = *count;
-                        assert!(shared.1.try_lock().is_ok(), "alone");
+                        assert!(shared.1.try_lock().is_some(), "alone");
                         yield_now().await;
                         *count = before + 1;
                     }
@@ -66,7 +67,7 @@ fn a_failed_try_takes_nothing() {
     let one = semaphore.try_acquire(1);
     assert!(one.is_some() && semaphore.try_acquire(1).is_none());
     drop(one);
-    assert_eq!(semaphore.available(), 1);
+    assert_eq!(semaphore.available_permits(), 1);
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn permits_are_counted() {
     driven().block_on(async {
         let semaphore = Arc::new(Semaphore::new(3));
         let two = semaphore.acquire(2).await.expect("it is open");
-        assert_eq!((two.count(), semaphore.available()), (2, 1));
+        assert_eq!((two.count(), semaphore.available_permits()), (2, 1));
         let own = Arc::clone(&semaphore);
         let wants_two = spawn(async move { own.acquire(2).await.map(|permits| permits.count()) });
         sleep(Duration::from_nanos(1)).await;
@@ -149,8 +150,8 @@ fn permits_are_counted() {
         drop(two);
         assert_eq!(wants_two.await, Ok(Some(2)));
         semaphore.acquire(3).await.expect("it is open").forget();
-        assert_eq!(semaphore.available(), 0);
-        semaphore.add(1);
+        assert_eq!(semaphore.available_permits(), 0);
+        semaphore.add_permits(1);
         assert!(semaphore.try_acquire(1).is_some());
     });
 }
@@ -164,7 +165,7 @@ fn a_closed_semaphore_refuses_also_those_who_wait() {
         sleep(Duration::from_nanos(1)).await;
         semaphore.close();
         assert_eq!(waits.await, Ok(true));
-        semaphore.add(1);
+        semaphore.add_permits(1);
         assert!(
             semaphore.is_closed()
                 && semaphore.acquire(1).await.is_none()
@@ -196,7 +197,7 @@ fn no_permit_is_lost_by_those_who_give_up() {
         for process in processes {
             process.await.expect("it does not panic");
         }
-        assert_eq!(semaphore.available(), 2);
+        assert_eq!(semaphore.available_permits(), 2);
     });
 }
 
@@ -402,13 +403,13 @@ fn a_notice_is_passed_on_by_who_is_dropped_before_it_has_the_lock() {
 #[test]
 fn permits_that_cannot_be_counted_are_dropped() {
     let semaphore = Semaphore::new(usize::MAX);
-    let most = semaphore.available();
+    let most = semaphore.available_permits();
     let held = semaphore.try_acquire(3).expect("they are there");
     for _ in 0..20 {
-        semaphore.add(usize::MAX);
+        semaphore.add_permits(usize::MAX);
     }
     drop(held);
-    assert_eq!(semaphore.available(), most);
+    assert_eq!(semaphore.available_permits(), most);
     assert!(semaphore.try_acquire(most + 1).is_none());
     assert_eq!(semaphore.try_acquire(most).map(|permits| permits.count()), Some(most));
 }

@@ -14,19 +14,22 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::{Handle, Scheduler, TimerSnapshot};
+use procession::snapshot::TimerSnapshot;
+use procession::{JoinHandle, Scheduler};
 
 use crate::scene::PATIENCE;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn on_test_clock(width: usize) -> Scheduler {
-    let builder = Scheduler::builder().width(width).processes(1 << 16).timers(1 << 16);
+    let builder =
+        Scheduler::builder().worker_threads(width).max_processes(1 << 16).max_timers(1 << 16);
     builder.test_clock().build().expect("the system has threads")
 }
 
 fn on_real_clock(width: usize) -> Scheduler {
-    let builder = Scheduler::builder().width(width).processes(1 << 16).timers(1 << 16);
+    let builder =
+        Scheduler::builder().worker_threads(width).max_processes(1 << 16).max_timers(1 << 16);
     builder.build().expect("the system has threads")
 }
 
@@ -35,7 +38,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 /// The result of a process that must end soon, and not by a panic.
-fn joined<T: Send + 'static>(handle: Handle<T>) -> T {
+fn joined<T: Send + 'static>(handle: JoinHandle<T>) -> T {
     handle.join_timeout(PATIENCE).expect("it does not hang").expect("it does not panic")
 }
 

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::future::pending;
 use std::time::Duration;
 
-use procession::channel;
+use procession::sync::channel;
 use procession::{Exit, Scheduler, spawn};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
 use sqlx::{Row, Sqlite, Transaction};
@@ -72,8 +72,8 @@ async fn work(pool: SqlitePool) -> Result<(), Box<dyn Error>> {
             pending::<sqlx::Result<()>>().await
         }
     });
-    has_begun.receive().await.expect("it gets that far");
-    Scheduler::global().terminate(dies.pid().expect("it is there"));
+    has_begun.recv().await.expect("it gets that far");
+    Scheduler::global().terminate(dies.pid());
     assert_eq!(dies.await.err(), Some(Exit::Killed));
     assert_eq!(balances(&pool).await?, before, "nothing was transferred");
     pool.close().await;

@@ -23,9 +23,9 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     pub(super) fn look<R>(&self, look: impl FnOnce(&mut Synced<J>) -> R) -> R {
-        let locked =
+        let mut locked =
             if self.backs_off { lock_with_backoff(&self.state) } else { self.state.lock() };
-        look(&mut locked.expect("nothing that can panic runs under this lock"))
+        look(&mut locked)
     }
 
     pub(super) fn change<R>(

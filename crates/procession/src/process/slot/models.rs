@@ -128,7 +128,7 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
                 terminated: true,
             };
         }
-        let take = || self.with_mailbox(EventQueue::take).map(Event::into_message).collect();
+        let take = || self.with_mailbox(EventQueue::take).map(Event::into_inner).collect();
         let (received, terminated): (Vec<u32>, _) = self.state.take_for_step(take);
         let terminated = terminated && OWN_MUTATION != mutation::RECEIVE_WITHOUT_LOOKING;
         if terminated {
@@ -156,7 +156,7 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
             }
             self.pins.occupy(OWN);
         }
-        let discarded = self.with_mailbox(EventQueue::close).map(Event::into_message).collect();
+        let discarded = self.with_mailbox(EventQueue::close).map(Event::into_inner).collect();
         assert!(!self.state.complete().has_handle(), "it was left to itself");
         (discarded, self.unpin(OWN))
     }

@@ -32,8 +32,8 @@ fn messages_are_counted_beyond_the_width_of_the_count() {
 fn a_slot_with_too_many_references_is_lost_and_counted() {
     const NEARLY_ALL: u32 = (1 << 31) - 10;
     let scheduler =
-        Scheduler::builder().width(1).test_clock().build().expect("it starts no thread");
-    let child = scheduler.start(|mut cx: crate::Context<u32>| async move { cx.receive().await });
+        Scheduler::builder().worker_threads(1).test_clock().build().expect("it starts no thread");
+    let child = scheduler.start(|mut cx: crate::Context<u32>| async move { cx.recv().await });
     let (address, handle) = child.into_parts();
     let pid = address.pid();
     crate::scheduler::reach::find(pid).expect("it lives").pins.again(NEARLY_ALL);

@@ -8,14 +8,16 @@ use crate::{Context, Reply, Scheduler};
 #[test]
 fn a_caller_without_a_seat_is_kept_once() {
     const CALLS: u32 = 1000;
-    let scheduler =
-        Scheduler::builder().width(1).callers_drive().build().expect("it starts no thread");
-    let waiting =
-        || scheduler.shared().callers.lock().expect("nothing panics under this lock").len();
+    let scheduler = Scheduler::builder()
+        .worker_threads(1)
+        .callers_drive()
+        .build()
+        .expect("it starts no thread");
+    let waiting = || scheduler.shared().callers.lock().len();
     let (sits, sat) = channel::bounded::<()>(1);
     let (stop, stopped) = channel::bounded::<()>(1);
     let echo = scheduler.start(|mut cx: Context<Reply<u32>>| async move {
-        while let Some(reply) = cx.receive().await {
+        while let Some(reply) = cx.recv().await {
             reply.send(1);
         }
     });
@@ -23,11 +25,11 @@ fn a_caller_without_a_seat_is_kept_once() {
         scope.spawn(|| {
             scheduler.block_on(async {
                 sits.send(()).await.expect("the test waits for it");
-                let _ = stopped.receive().await;
+                let _ = stopped.recv().await;
             });
         });
         // On a scheduler of its own, so that this thread does not take the seat.
-        Scheduler::global().block_on(async { sat.receive().await.expect("the other sits") });
+        Scheduler::global().block_on(async { sat.recv().await.expect("the other sits") });
         scheduler.block_on(async {
             for _ in 0..CALLS {
                 let reply = echo.call(|reply| reply, std::time::Duration::from_secs(3600)).await;

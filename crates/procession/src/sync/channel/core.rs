@@ -118,7 +118,7 @@ impl<T> State<T> {
     }
 
     #[inline]
-    fn receive(&mut self) -> Result<(T, Option<Who>), Nothing> {
+    fn recv(&mut self) -> Result<(T, Option<Who>), Nothing> {
         if let Some(message) = self.messages.pop_front() {
             let mut waiter = None;
             if self.messages.len() < self.room
@@ -175,8 +175,8 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
     }
 
     /// Receives, if that is possible at once. Returns the message, and the sender to wake.
-    pub(crate) fn try_receive(&self) -> Result<(T, Option<Who>), Nothing> {
-        self.change(State::receive)
+    pub(crate) fn try_recv(&self) -> Result<(T, Option<Who>), Nothing> {
+        self.change(State::recv)
     }
 
     /// Sends like `try_send`, or enlists the sender. The message is therefore never refused as
@@ -212,14 +212,11 @@ impl<T, const MUTATION: u8> Core<T, MUTATION> {
         }
     }
 
-    /// Receives like `try_receive`, or enlists the receiver. So `Nothing` is returned only for a
+    /// Receives like `try_recv`, or enlists the receiver. So `Nothing` is returned only for a
     /// closed channel.
-    pub(crate) fn receive_or_wait(
-        &self,
-        another: &mut Another<'_>,
-    ) -> Result<Received<T>, Nothing> {
+    pub(crate) fn recv_or_wait(&self, another: &mut Another<'_>) -> Result<Received<T>, Nothing> {
         loop {
-            let received = self.change(|state| match state.receive() {
+            let received = self.change(|state| match state.recv() {
                 Ok((message, waiter)) => Ok(Received::Now(message, waiter)),
                 Err(Nothing::Empty) => match another.take() {
                     Some(waker) => {

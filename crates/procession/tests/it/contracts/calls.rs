@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use procession::{
-    Address, Context, Exit, Reply, Scheduler, call_all, send_exit, sleep, spawn, timeout, yield_now,
-};
+use procession::mailbox::call_all;
+use procession::relations::send_exit;
+use procession::{Address, Context, Exit, Reply, Scheduler, sleep, spawn, timeout, yield_now};
 
 use super::HOUR;
 use crate::scene::{assert_conserved, driven, threaded};
@@ -14,7 +14,7 @@ type Question = (u32, Reply<u32>);
 /// Answers after a while.
 fn server(scheduler: &Scheduler, patience: Duration) -> Address<Question> {
     let server = scheduler.start(move |mut cx: Context<Question>| async move {
-        while let Some((n, reply)) = cx.receive().await {
+        while let Some((n, reply)) = cx.recv().await {
             sleep(patience).await;
             reply.send(n + 1);
         }
@@ -32,7 +32,7 @@ fn a_call_to_a_dying_process_ends_at_its_death() {
             if place == 0 {
                 return sleep(2 * HOUR).await;
             }
-            let question = cx.receive().await;
+            let question = cx.recv().await;
             if place == 2 {
                 let helper = procession::SpawnOptions::new().link().spawn(async move {
                     let _question = question;
@@ -72,7 +72,7 @@ fn a_late_reply_meets_nobody() {
         // Given up from outside, too.
         let cancelled = timeout(HOUR, slow.call(|reply| (2, reply), 24 * HOUR)).await.is_err();
         sleep(10 * HOUR).await;
-        (late, cancelled, cx.try_receive())
+        (late, cancelled, cx.try_recv())
     });
     assert_eq!(caller.join(), Ok((true, true, None)));
 }
@@ -105,7 +105,7 @@ fn one_answer_may_be_given_to_several() {
     let barrier = scheduler.start(|mut cx: Context<Reply<usize>>| async move {
         let mut waiting = Vec::new();
         while waiting.len() < 5 {
-            waiting.extend(cx.receive().await);
+            waiting.extend(cx.recv().await);
         }
         let count = waiting.len();
         waiting.into_iter().for_each(|reply| reply.send(count));
@@ -131,7 +131,7 @@ fn replies_timeouts_and_deaths_race() {
                 let (mut replied, mut ended) = (0, 0);
                 for n in 0..300 {
                     let server = procession::start(|mut cx: Context<Question>| async move {
-                        while let Some((n, reply)) = cx.receive().await {
+                        while let Some((n, reply)) = cx.recv().await {
                             yield_now().await;
                             reply.send(n + 1);
                         }
@@ -175,7 +175,7 @@ fn a_call_to_many_reaches_all_though_the_first_do_not_answer() {
     let scheduler = threaded(1);
     let mute = |scheduler: &Scheduler| {
         let mute = scheduler.start(|mut cx: Context<Question>| async move {
-            let _question = cx.receive().await;
+            let _question = cx.recv().await;
             std::future::pending::<()>().await
         });
         mute.detach()
@@ -184,7 +184,7 @@ fn a_call_to_many_reaches_all_though_the_first_do_not_answer() {
     let mut servers: Vec<_> = (0..300).map(|_| mute(&scheduler)).collect();
     let (asked, asks) = std::sync::mpsc::channel();
     let last = scheduler.start(move |mut cx: Context<Question>| async move {
-        let question = cx.receive().await;
+        let question = cx.recv().await;
         asked.send(()).expect("the test listens");
         drop(question);
     });
@@ -192,6 +192,6 @@ fn a_call_to_many_reaches_all_though_the_first_do_not_answer() {
     let caller =
         scheduler.spawn(async move { call_all(&servers, |reply| (0, reply), HOUR).await.len() });
     crate::scene::soon(&asks);
-    scheduler.terminate(caller.pid().expect("it was taken"));
+    scheduler.terminate(caller.pid());
     assert!(caller.join().is_err());
 }

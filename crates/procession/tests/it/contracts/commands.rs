@@ -3,11 +3,13 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use procession::{
-    BlockingWork, Command, CommandError, CommandId, Completion, Context, Done, Event, Events,
-    InitError, Parcel, Pid, Process, Scheduler, SendParcel, SpawnProcess, Status, Value,
-    WaitingFor, Yields, command, current_pid, perform, spawn, timeout,
+use procession::command::{
+    BlockingWork, Command, CommandError, CommandId, Completion, Done, SendParcel, SpawnProcess,
+    Value, command, perform,
 };
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::relay::Parcel;
+use procession::{Context, Event, Pid, Scheduler, current_pid, spawn, timeout};
 
 use super::HOUR;
 use crate::scene::{assert_conserved, driven, panic_quietly, soon, threaded};
@@ -37,7 +39,12 @@ fn halve(half: Half, done: Done<Half>) {
 }
 
 fn halving() -> Scheduler {
-    Scheduler::builder().width(1).test_clock().command(halve).build().expect("it starts no thread")
+    Scheduler::builder()
+        .worker_threads(1)
+        .test_clock()
+        .command(halve)
+        .build()
+        .expect("it starts no thread")
 }
 
 #[test]
@@ -66,13 +73,13 @@ fn an_async_process_yields_commands_as_well() {
     let scheduler = halving();
     let start = scheduler.now();
     let outcomes = scheduler.spawn(async {
-        let unknown = command(CommandId(999), ()).await.map(drop);
+        let unknown = command(CommandId::new(999), ()).await.map(drop);
         let slept = command(CommandId::SLEEP, HOUR).await.map(|value| value.is::<()>());
         let no_sleep = command(CommandId::SLEEP, "an hour").await.map(drop);
         (unknown, slept, no_sleep)
     });
     let expected = (
-        Err(CommandError::Unknown(CommandId(999))),
+        Err(CommandError::Unknown(CommandId::new(999))),
         Ok(true),
         Err(CommandError::WrongInput("Duration")),
     );
@@ -83,7 +90,7 @@ fn an_async_process_yields_commands_as_well() {
 #[test]
 fn who_waits_for_a_command_is_told_from_any_thread() {
     let (given, gives) = mpsc::channel::<Completion>();
-    let builder = Scheduler::builder().width(1).handler(
+    let builder = Scheduler::builder().worker_threads(1).handler(
         CommandId::FIRST_FREE,
         move |_: Value, completion| {
             given.send(completion).expect("the test listens");
@@ -117,10 +124,11 @@ struct Batch {
 const BATCH: u64 = 1000;
 
 impl Process for Batch {
+    type Input = ();
     type Message = ();
     type Output = u64;
 
-    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         Ok(())
     }
 
@@ -153,17 +161,17 @@ fn many_commands_are_out_at_once_and_complete_in_any_order() {
     // Inline, or by a thread, last first.
     for inline in [true, false] {
         let (later, laters) = mpsc::channel::<(Half, Done<Half>)>();
-        let builder = Scheduler::builder().width(2).command(move |half: Half, done: Done<Half>| {
-            if inline {
-                halve(half, done)
-            } else {
-                later.send((half, done)).expect("the test listens")
-            }
-        });
+        let builder =
+            Scheduler::builder().worker_threads(2).command(move |half: Half, done: Done<Half>| {
+                if inline {
+                    halve(half, done)
+                } else {
+                    later.send((half, done)).expect("the test listens")
+                }
+            });
         let scheduler = builder.build().expect("the system has threads");
-        let batch = scheduler
-            .spawn_process(Batch { left: 0, sum: 0 }, "", Box::new(()))
-            .expect("it takes any");
+        let batch =
+            scheduler.spawn_machine(Batch { left: 0, sum: 0 }, "", ()).expect("it takes any");
         if !inline {
             let mut all: Vec<_> = (0..BATCH).map(|_| soon(&laters)).collect();
             while let Some((half, done)) = all.pop() {
@@ -177,15 +185,17 @@ fn many_commands_are_out_at_once_and_complete_in_any_order() {
 #[test]
 fn sending_and_starting_are_commands() {
     let scheduler = driven();
-    let receiver = scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await });
+    let receiver = scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await });
     let pid = receiver.pid();
     let outcome = scheduler.spawn(async move {
-        let wrong = perform(SendParcel(Parcel::new(pid, "text"))).await.expect("it is served");
+        let wrong = perform(SendParcel::new(Parcel::new(pid, "text"))).await.expect("it is served");
         let back = wrong.expect_err("it receives numbers");
         assert!(back.message.is::<&str>());
-        assert!(perform(SendParcel(Parcel::new(pid, 7_u32))).await.expect("it is served").is_ok());
+        assert!(
+            perform(SendParcel::new(Parcel::new(pid, 7_u32))).await.expect("it is served").is_ok()
+        );
         let started: Option<Pid> =
-            perform(SpawnProcess::new(|| spawn(async {}).pid())).await.expect("it is served");
+            perform(SpawnProcess::new(|| Some(spawn(async {}).pid()))).await.expect("it is served");
         started.is_some() && started != current_pid()
     });
     assert_eq!(outcome.join(), Ok(true));
@@ -229,8 +239,8 @@ fn the_numbers_of_the_runtime_are_not_given_away() {
 #[test]
 fn a_thread_has_commands_served_as_well() {
     let scheduler = threaded(1);
-    let served = scheduler.block_on(async { command(CommandId(999), ()).await.map(drop) });
-    assert_eq!(served, Err(CommandError::Unknown(CommandId(999))));
+    let served = scheduler.block_on(async { command(CommandId::new(999), ()).await.map(drop) });
+    assert_eq!(served, Err(CommandError::Unknown(CommandId::new(999))));
 }
 
 /// What a handler gives, whose drop panics.
@@ -245,7 +255,7 @@ impl Drop for PanicsInDrop {
 #[test]
 fn a_completion_for_nobody_harms_nobody() {
     let (given, gives) = mpsc::channel::<Completion>();
-    let builder = Scheduler::builder().width(1).test_clock().handler(
+    let builder = Scheduler::builder().worker_threads(1).test_clock().handler(
         CommandId::FIRST_FREE,
         move |_: Value, completion| {
             given.send(completion).expect("the test listens");
@@ -261,7 +271,7 @@ fn a_completion_for_nobody_harms_nobody() {
             }
         }
     });
-    scheduler.terminate(caller.pid().expect("it was taken"));
+    scheduler.terminate(caller.pid());
     assert!(caller.join().is_err());
     let late = std::panic::AssertUnwindSafe(|| completion.complete(Ok(Box::new(PanicsInDrop))));
     assert!(

@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, mpsc};
 
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::mailbox::send;
+use procession::relations::{link, send_exit, unlink};
 use procession::{
-    Context, Event, Events, Exit, InitError, Pid, Process, Scheduler, SpawnOptions, Status, Value,
-    WaitingFor, Yields, exit, link, send, send_exit, spawn, start, timeout, unlink, yield_now,
+    Context, Event, Exit, Pid, Scheduler, SpawnOptions, exit, spawn, start, timeout, yield_now,
 };
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -20,7 +22,7 @@ fn an_end_other_than_normal_ends_who_is_linked() {
         let linked = scheduler.start(move |mut cx: Context<()>| async move {
             drop(SpawnOptions::new().link().spawn(async move { end() }));
             // A normal end is nothing to it.
-            cx.receive_timeout(HOUR).await.is_err()
+            cx.recv_timeout(HOUR).await.is_err()
         });
         let expected = if reason == Exit::Normal { Ok(true) } else { Err(reason) };
         assert_eq!(linked.join(), expected);
@@ -36,8 +38,8 @@ fn an_end_is_told_to_who_traps() {
             let child = SpawnOptions::new().link().spawn(async move { end() });
             let pid = child.pid();
             drop(child);
-            let Some(Event::Exit(signal)) = cx.receive_event().await else { return None };
-            assert_eq!(signal.from, pid);
+            let Some(Event::Exit(signal)) = cx.recv_event().await else { return None };
+            assert_eq!(signal.from, Some(pid));
             Some(signal.exit)
         });
         assert_eq!(traps.join(), Ok(Some(reason)));
@@ -55,7 +57,7 @@ fn a_link_works_both_ways_and_through_others() {
             if let Some(pid) = before {
                 cx.link(pid);
             }
-            cx.receive().await;
+            cx.recv().await;
         });
         before = Some(linked.pid());
         all.push(linked);
@@ -72,7 +74,7 @@ fn a_link_works_both_ways_and_through_others() {
 fn who_is_terminated_tells_that_it_was_killed() {
     let scheduler = driven();
     let victim = waits(&scheduler);
-    let pid = victim.pid().expect("it was taken");
+    let pid = victim.pid();
     let traps = scheduler.start(move |mut cx: Context<()>| async move {
         cx.trap_exits(true);
         cx.link(pid);
@@ -88,7 +90,7 @@ fn who_is_terminated_tells_that_it_was_killed() {
 fn a_link_to_nobody_is_an_exit_at_once() {
     let scheduler = driven();
     let gone = waits(&scheduler);
-    let pid = gone.pid().expect("it was taken");
+    let pid = gone.pid();
     scheduler.terminate(pid);
     assert!(gone.join().is_err());
     let dies = scheduler.spawn(async move {
@@ -110,10 +112,10 @@ fn linking_twice_is_linking_once() {
     let traps = scheduler.start(|mut cx: Context<()>| async move {
         cx.trap_exits(true);
         let child = SpawnOptions::new().link().spawn(async {});
-        cx.link(child.pid().expect("it was taken"));
+        cx.link(child.pid());
         drop(child);
         let first = told(&mut cx).await;
-        (first, cx.receive_timeout(HOUR).await.is_err(), cx.try_receive())
+        (first, cx.recv_timeout(HOUR).await.is_err(), cx.try_recv())
     });
     assert_eq!(traps.join(), Ok((String::from("exit: the process ended normally"), true, None)));
 }
@@ -126,9 +128,9 @@ fn who_is_unlinked_is_told_nothing() {
             yield_now().await;
             panic_quietly("alone")
         });
-        unlink(child.pid().expect("it was taken"));
+        unlink(child.pid());
         assert!(child.await.expect_err("it panics").is_panic());
-        cx.try_receive().is_none()
+        cx.try_recv().is_none()
     });
     assert_eq!(unlinked.join(), Ok(true));
 }
@@ -141,14 +143,14 @@ fn an_exit_signal_ends_who_does_not_trap_it() {
     {
         let victim = waits(&scheduler);
         scheduler.run_until_idle();
-        assert!(send_exit(victim.pid().expect("it was taken"), signal));
+        assert!(send_exit(victim.pid(), signal));
         scheduler.run_until_idle();
         victim.cancel();
         assert_eq!(victim.join(), expected);
     }
     // Of two, the first counts.
     let victim = waits(&scheduler);
-    let pid = victim.pid().expect("it was taken");
+    let pid = victim.pid();
     assert!(send_exit(pid, Exit::failed("first")) && send_exit(pid, Exit::failed("second")));
     scheduler.terminate(pid);
     assert_eq!(victim.join(), Err(Exit::failed("first")));
@@ -156,7 +158,7 @@ fn an_exit_signal_ends_who_does_not_trap_it() {
     // A normal one ends who sends it to itself.
     let suicide = scheduler.start(|mut cx: Context<()>| async move {
         send_exit(cx.pid(), Exit::Normal);
-        cx.receive().await
+        cx.recv().await
     });
     assert_eq!(suicide.join(), Err(Exit::Normal));
 }
@@ -199,10 +201,11 @@ struct Machine {
 }
 
 impl Process for Machine {
+    type Input = ();
     type Message = ();
     type Output = Vec<String>;
 
-    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         Ok(())
     }
 
@@ -236,10 +239,10 @@ impl Process for Machine {
 fn a_state_machine_is_told_as_well() {
     let scheduler = driven();
     let watched = waits(&scheduler);
-    let pid = watched.pid().expect("it was taken");
+    let pid = watched.pid();
     let machine = || Machine { told: Vec::new(), watched: pid };
-    let tells = scheduler.spawn_process(machine(), "", Box::new(())).expect("it takes any");
-    let fails = scheduler.spawn_process(machine(), "", Box::new(())).expect("it takes any");
+    let tells = scheduler.spawn_machine(machine(), "", ()).expect("it takes any");
+    let fails = scheduler.spawn_machine(machine(), "", ()).expect("it takes any");
     scheduler.run_until_idle();
     fails.cancel();
     assert_eq!(fails.join(), Err(Exit::Shutdown), "an exit as the error of a step is how it ends");
@@ -260,7 +263,7 @@ fn links_to_processes_that_just_end_are_told_once() {
             // Ignored: the other may have ended.
             let _ = gone.try_recv();
         });
-        let pid = ends.pid().expect("it was taken");
+        let pid = ends.pid();
         // Half of them are known to nobody, but by that number.
         let _kept = (round % 2 == 0).then_some(ends);
         let traps = scheduler.start(move |mut cx: Context<()>| async move {
@@ -310,7 +313,7 @@ fn what_a_dropped_result_leaves_with_its_process_is_settled() {
 fn schedulers_are_linked_across() {
     let (one, two) = (threaded(1), threaded(1));
     let (told_of, tells) = mpsc::channel();
-    let victim = two.start(|mut cx: Context<()>| async move { cx.receive().await });
+    let victim = two.start(|mut cx: Context<()>| async move { cx.recv().await });
     let pid = victim.pid();
     let traps = one.start(move |mut cx: Context<()>| async move {
         cx.trap_exits(true);
@@ -337,7 +340,7 @@ fn a_scope_cancels_its_processes_when_it_ends() {
                 let ended = ended.clone();
                 let child =
                     SpawnOptions::new().scoped().start(move |mut cx: Context<()>| async move {
-                        cx.receive().await;
+                        cx.recv().await;
                         ended.send(n).expect("the test listens");
                     });
                 drop(child);
@@ -368,7 +371,7 @@ fn what_needs_a_running_process_is_refused_without_one() {
             .expect_err("no process runs on this thread");
         assert!(error.to_string().contains("none runs here"), "{error}");
     }
-    assert!(!link(waits(&scheduler).pid().expect("it was taken")));
+    assert!(!link(waits(&scheduler).pid()));
 }
 
 #[test]
@@ -394,14 +397,14 @@ fn links_made_and_ended_from_both_sides_at_once_are_whole() {
                 move |mut cx: Context<()>| async move {
                     relink(&together, own.pid());
                     own.send(()).expect("it waits");
-                    cx.receive().await;
+                    cx.recv().await;
                     exit(Exit::Shutdown)
                 }
             });
             relink(&together, other.pid());
-            assert!(matches!(cx.receive_event().await, Some(Event::Message(()))));
+            assert!(matches!(cx.recv_event().await, Some(Event::Message(()))));
             other.send(()).expect("it waits");
-            matches!(cx.receive_event().await, Some(Event::Exit(signal)) if signal.from == Some(other.pid()))
+            matches!(cx.recv_event().await, Some(Event::Exit(signal)) if signal.from == Some(other.pid()))
         });
         assert_eq!(traps.join_timeout(HOUR / 180).expect("it is told something"), Ok(true));
     }

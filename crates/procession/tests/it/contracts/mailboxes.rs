@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, mpsc};
 
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::mailbox::WhenFull;
+use procession::relay::DeadCause;
 use procession::{
-    CallError, Context, DeadCause, Event, Events, Exit, InitError, Process, Reply, Scheduler,
-    SpawnOptions, Status, Value, WaitingFor, WhenFull, Yields, sleep, yield_now,
+    CallError, Context, Event, Exit, Reply, Scheduler, SpawnOptions, sleep, yield_now,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
@@ -20,16 +22,17 @@ type Letters = Arc<Mutex<Vec<(DeadCause, u32)>>>;
 fn with_letters() -> (Scheduler, Letters) {
     let letters = Letters::default();
     let keeps = Arc::clone(&letters);
-    let builder = Scheduler::builder().width(1).test_clock().on_dead_letter(move |letter| {
-        let number =
-            letter.message.downcast_ref::<u32>().copied().expect("all messages are numbers");
-        keeps.lock().expect("nobody panics").push((letter.cause, number));
-    });
+    let builder =
+        Scheduler::builder().worker_threads(1).test_clock().on_dead_letter(move |letter| {
+            let number =
+                letter.message.downcast_ref::<u32>().copied().expect("all messages are numbers");
+            keeps.lock().push((letter.cause, number));
+        });
     (builder.build().expect("it starts no thread"), letters)
 }
 
 fn letters(letters: &Letters) -> Vec<(DeadCause, u32)> {
-    std::mem::take(&mut *letters.lock().expect("nobody panics"))
+    std::mem::take(&mut *letters.lock())
 }
 
 fn bounded(scheduler: &Scheduler, capacity: u32, when_full: WhenFull) -> SpawnOptions {
@@ -40,7 +43,7 @@ fn bounded(scheduler: &Scheduler, capacity: u32, when_full: WhenFull) -> SpawnOp
 async fn collects(mut cx: Context<u32>) -> Vec<u32> {
     sleep(HOUR).await;
     let mut received = Vec::new();
-    while let Some(n) = cx.try_receive() {
+    while let Some(n) = cx.try_recv() {
         received.push(n);
     }
     received
@@ -51,7 +54,7 @@ fn what_was_skipped_is_in_the_mailbox_still() {
     let scheduler = driven();
     let child =
         bounded(&scheduler, 4, WhenFull::DropOldest).start(|mut cx: Context<u32>| async move {
-            assert_eq!(cx.receive_matching(|&n| n == 3).await, Some(3));
+            assert_eq!(cx.recv_matching(|&n| n == 3).await, Some(3));
             sleep(HOUR).await;
         });
     for n in 0..5 {
@@ -84,11 +87,15 @@ fn a_full_mailbox_does_what_its_policy_says() {
                     error.is_full() && error.to_string().ends_with("its mailbox is full"),
                     "{error}"
                 );
-                error.message
+                error.into_inner()
             })
             .collect();
         assert_eq!(back, refused, "{when_full:?}");
-        assert_eq!(child.try_send(9).map_err(|error| error.message), Err(9), "whatever the policy");
+        assert_eq!(
+            child.try_send(9).map_err(|error| error.into_inner()),
+            Err(9),
+            "whatever the policy"
+        );
         let snapshot = scheduler.snapshot();
         let mailbox = snapshot.processes[0].bounded.expect("it is bounded");
         assert_eq!((mailbox.capacity, mailbox.when_full, mailbox.waiting), (3, when_full, 0));
@@ -114,7 +121,7 @@ fn a_mailbox_that_kills_ends_its_process() {
     child.send(0).expect("there is room");
     let error = child.send(1).expect_err("there is none");
     assert!(error.is_full());
-    assert_eq!(error.message, 1);
+    assert_eq!(error.into_inner(), 1);
     assert_eq!(child.join(), Err(Exit::MailboxFull));
     assert_eq!(letters(&dead), [(DeadCause::Ended, 0)]);
     assert_conserved(&scheduler);
@@ -127,7 +134,7 @@ fn who_waits_for_room_is_served_in_order() {
         let mut received = Vec::new();
         for _ in 0..20 {
             sleep(HOUR).await;
-            received.extend(cx.receive().await);
+            received.extend(cx.recv().await);
         }
         received
     });
@@ -172,7 +179,7 @@ fn who_waits_gets_its_message_back_when_the_receiver_ends() {
     assert_eq!(child.join(), Ok(()));
     let error = waits.join().expect("it ends").expect_err("nobody receives");
     assert!(error.is_ended());
-    assert_eq!(error.message, 1);
+    assert_eq!(error.into_inner(), 1);
     assert_conserved(&scheduler);
 }
 
@@ -182,7 +189,7 @@ fn waiting_on_ones_own_full_mailbox_is_an_error() {
     let child = bounded(&scheduler, 1, WhenFull::Wait).start(|cx: Context<u32>| async move {
         let own = cx.address();
         own.send_wait(1).await.expect("there is room");
-        own.send_wait(2).await.map_err(|error| (error.to_string(), error.message))
+        own.send_wait(2).await.map_err(|error| (error.to_string(), error.into_inner()))
     });
     let pid = child.pid();
     let text =
@@ -197,7 +204,7 @@ fn threads_wait_for_room_as_well() {
     let child = bounded(&scheduler, 4, WhenFull::Wait).start(|mut cx: Context<u32>| async move {
         let mut sum = 0;
         for _ in 0..3 * EACH {
-            sum += cx.receive().await.expect("they send so many");
+            sum += cx.recv().await.expect("they send so many");
         }
         sum
     });
@@ -223,7 +230,7 @@ fn what_the_runtime_tells_has_room_in_a_full_mailbox() {
         drop(ends);
         let mut told = Vec::new();
         while told.len() < 3 {
-            told.push(match cx.receive_event().await {
+            told.push(match cx.recv_event().await {
                 Some(Event::Message(n)) => format!("message {n}"),
                 Some(Event::Down(_)) => String::from("down"),
                 Some(Event::Exit(_)) => String::from("exit"),
@@ -243,10 +250,11 @@ fn what_the_runtime_tells_has_room_in_a_full_mailbox() {
 struct Sum(u32);
 
 impl Process for Sum {
+    type Input = ();
     type Message = u32;
     type Output = u32;
 
-    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         Ok(())
     }
 
@@ -268,9 +276,8 @@ impl Process for Sum {
 #[test]
 fn a_state_machine_has_a_bounded_mailbox_as_well() {
     let scheduler = threaded(2);
-    let sum = bounded(&scheduler, 8, WhenFull::Wait)
-        .spawn_process(Sum(0), "", Box::new(()))
-        .expect("it takes any");
+    let sum =
+        bounded(&scheduler, 8, WhenFull::Wait).spawn_machine(Sum(0), "", ()).expect("it takes any");
     let senders: Vec<_> = (0..4)
         .map(|_| {
             let address = sum.address().clone();
@@ -313,7 +320,7 @@ fn a_call_waits_for_room_or_is_refused() {
             bounded(&scheduler, 1, when_full).start(|mut cx: Context<Reply<u32>>| async move {
                 sleep(HOUR).await;
                 let mut served = 0;
-                while let Ok(Some(reply)) = cx.receive_timeout(HOUR).await {
+                while let Ok(Some(reply)) = cx.recv_timeout(HOUR).await {
                     served += 1;
                     reply.send(served);
                 }
@@ -339,7 +346,7 @@ fn a_call_waits_for_room_or_is_refused() {
 fn the_last_messages_of_a_process_are_dead_letters() {
     let (scheduler, dead) = with_letters();
     let child = scheduler.start(|mut cx: Context<u32>| async move {
-        let _ = cx.receive_matching(|n| *n == 2).await;
+        let _ = cx.recv_matching(|n| *n == 2).await;
     });
     for n in 0..5 {
         child.send(n).expect("it is there");
@@ -361,7 +368,7 @@ fn the_last_messages_of_a_process_are_dead_letters() {
 fn a_dead_letter_may_panic_whoever_looks_at_it() {
     let count = Arc::new(AtomicU64::new(0));
     let counts = Arc::clone(&count);
-    let builder = Scheduler::builder().width(1).test_clock().on_dead_letter(move |_| {
+    let builder = Scheduler::builder().worker_threads(1).test_clock().on_dead_letter(move |_| {
         counts.fetch_add(1, Relaxed);
         crate::scene::panic_quietly("at a letter")
     });
@@ -382,10 +389,11 @@ fn a_dead_letter_may_panic_whoever_looks_at_it() {
 struct KeepsMessages(procession::Pid);
 
 impl Process for KeepsMessages {
+    type Input = ();
     type Message = u32;
     type Output = ();
 
-    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         Ok(())
     }
 
@@ -395,7 +403,7 @@ impl Process for KeepsMessages {
         yields: &mut Yields<'_>,
     ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
         yields.monitor(self.0);
-        yields.command(procession::CommandId::SLEEP, 0, 2 * HOUR);
+        yields.command(procession::command::CommandId::SLEEP, 0, 2 * HOUR);
         Ok(Status::Wait(WaitingFor::Completions))
     }
 }
@@ -404,16 +412,15 @@ impl Process for KeepsMessages {
 fn messages_that_a_state_machine_was_not_handed_are_dead_letters() {
     let (scheduler, dead) = with_letters();
     let watched = super::waits(&scheduler);
-    let pid = watched.pid().expect("it was taken");
-    let machine =
-        SpawnOptions::new().on(&scheduler).spawn_process(KeepsMessages(pid), "", Box::new(()));
+    let pid = watched.pid();
+    let machine = SpawnOptions::new().on(&scheduler).spawn_machine(KeepsMessages(pid), "", ());
     let machine = machine.expect("it starts");
     // Half an hour later the machine has looked into its mailbox, and waits on.
     let address = machine.address().clone();
     let ended = scheduler.spawn(async move {
         sleep(HOUR / 4).await;
         address.send(7).expect("it waits");
-        procession::send_exit(pid, Exit::Shutdown);
+        procession::relations::send_exit(pid, Exit::Shutdown);
         sleep(HOUR / 4).await;
     });
     assert_eq!(ended.join(), Ok(()));
@@ -427,15 +434,15 @@ fn messages_that_a_state_machine_was_not_handed_are_dead_letters() {
 fn messages_that_a_state_machine_keeps_take_their_room() {
     let scheduler = crate::scene::driven();
     let watched = super::waits(&scheduler);
-    let pid = watched.pid().expect("it was taken");
+    let pid = watched.pid();
     let machine = SpawnOptions::new().on(&scheduler).mailbox(2, WhenFull::Reject);
-    let machine = machine.spawn_process(KeepsMessages(pid), "", Box::new(())).expect("it starts");
+    let machine = machine.spawn_machine(KeepsMessages(pid), "", ()).expect("it starts");
     scheduler.run_until_idle();
     for n in 0..2 {
         machine.send(n).expect("there is room");
     }
     // The end of who it monitors has it look into its mailbox, but not step.
-    procession::send_exit(pid, Exit::Shutdown);
+    procession::relations::send_exit(pid, Exit::Shutdown);
     assert!(watched.join().is_err());
     scheduler.run_until_idle();
     assert!(machine.send(2).expect_err("it has been handed none").is_full());

@@ -3,9 +3,8 @@
 
 use std::collections::VecDeque;
 
-use procession::{
-    Context, Down, Event, Exit, Handle, MonitorRef, Pid, send_exit, spawn, timeout, yield_now,
-};
+use procession::relations::{Down, MonitorRef, send_exit};
+use procession::{Context, Event, Exit, JoinHandle, Pid, spawn, timeout, yield_now};
 use proptest::prelude::*;
 
 use super::HOUR;
@@ -41,14 +40,14 @@ fn messages_before_a_monitor_are_not_looked_at_for_its_answer() {
             };
             let before = steps();
             let child = spawn(yield_now());
-            let monitor = cx.monitor(child.pid().expect("it was taken"));
+            let monitor = cx.monitor(child.pid());
             drop(child);
             assert_eq!(down(&mut cx, monitor).await.exit, Exit::Normal);
             let own =
                 looked.snapshot().processes.into_iter().find(|process| process.pid == cx.pid());
             let taken = own.expect("it runs").steps - before;
             for n in 0..backlog {
-                assert_eq!(cx.receive().await, Some(n), "the order of the rest stays");
+                assert_eq!(cx.recv().await, Some(n), "the order of the rest stays");
             }
             taken
         });
@@ -63,7 +62,7 @@ fn messages_before_a_monitor_are_not_looked_at_for_its_answer() {
 fn an_answer_that_comes_at_once_is_behind_the_mark() {
     let scheduler = driven();
     let gone = scheduler.spawn(async {});
-    let pid = gone.pid().expect("it was taken");
+    let pid = gone.pid();
     assert_eq!(gone.join(), Ok(()));
     let watcher = scheduler.start(move |mut cx: Context<u32>| async move {
         for n in 0..1000 {
@@ -91,15 +90,15 @@ fn a_receive_with_a_filter_goes_on_behind_the_mark() {
             cx.address().send(n).expect("it is there");
         }
         let child = spawn(std::future::pending::<()>());
-        let monitor = cx.monitor(child.pid().expect("it was taken"));
+        let monitor = cx.monitor(child.pid());
         for n in BEFORE..BEFORE + 3 {
             cx.address().send(n).expect("it is there");
         }
         assert!(timeout(HOUR, cx.down(monitor)).await.is_err(), "it is not answered");
         for n in 0..BEFORE {
-            assert_eq!(cx.receive().await, Some(n));
+            assert_eq!(cx.recv().await, Some(n));
         }
-        timeout(HOUR, cx.receive_matching(|n| n % 2 == 0)).await
+        timeout(HOUR, cx.recv_matching(|n| n % 2 == 0)).await
     });
     assert_eq!(watcher.join(), Ok(Ok(Some(BEFORE))));
     assert_conserved(&scheduler);
@@ -160,7 +159,7 @@ struct Scene {
     dead: Pid,
     sent: u32,
     mailbox: VecDeque<Item>,
-    live: Vec<(MonitorRef, Handle<()>)>,
+    live: Vec<(MonitorRef, JoinHandle<()>)>,
 }
 
 impl Scene {
@@ -190,12 +189,12 @@ impl Scene {
             }
             Act::MonitorLive => {
                 let child = spawn(std::future::pending());
-                let monitor = self.cx.monitor(child.pid().expect("it was taken"));
+                let monitor = self.cx.monitor(child.pid());
                 self.live.push((monitor, child));
             }
             Act::End(number) => {
                 if let Some((monitor, child)) = choose(&mut self.live, number) {
-                    send_exit(child.pid().expect("it was taken"), Exit::Shutdown);
+                    send_exit(child.pid(), Exit::Shutdown);
                     assert_eq!(child.await, Err(Exit::Shutdown));
                     self.mailbox.push_back(Item::Down(monitor));
                 }
@@ -230,7 +229,7 @@ impl Scene {
                     let Some(expected) = self.take(|item| matches!(item, Item::Message(_))) else {
                         break;
                     };
-                    let received = timeout(HOUR, self.cx.receive()).await.expect("it is there");
+                    let received = timeout(HOUR, self.cx.recv()).await.expect("it is there");
                     assert_eq!(received.map(Item::Message), Some(expected));
                 }
             }
@@ -239,16 +238,14 @@ impl Scene {
                 if let Some(expected) =
                     self.take(|item| matches!(item, Item::Message(n) if is_wanted(n)))
                 {
-                    let received = timeout(HOUR, self.cx.receive_matching(is_wanted))
-                        .await
-                        .expect("it is there");
+                    let received =
+                        timeout(HOUR, self.cx.recv_matching(is_wanted)).await.expect("it is there");
                     assert_eq!(received.map(Item::Message), Some(expected));
                 }
             }
             Act::ReceiveEvent => {
                 if let Some(expected) = self.mailbox.pop_front() {
-                    let received =
-                        timeout(HOUR, self.cx.receive_event()).await.expect("it is there");
+                    let received = timeout(HOUR, self.cx.recv_event()).await.expect("it is there");
                     assert_eq!(item(received), Some(expected));
                 }
             }
@@ -264,7 +261,7 @@ proptest! {
     fn what_is_received_is_as_of_a_list(acts in prop::collection::vec(act(), 0..60)) {
         let scheduler = driven();
         let gone = scheduler.spawn(async {});
-        let dead = gone.pid().expect("it was taken");
+        let dead = gone.pid();
         prop_assert_eq!(gone.join(), Ok(()));
         let watcher = scheduler.start(move |cx: Context<u32>| async move {
             let mut scene = Scene { cx, dead, sent: 0, mailbox: VecDeque::new(), live: Vec::new() };
@@ -272,10 +269,10 @@ proptest! {
                 scene.act(act).await;
             }
             while let Some(expected) = scene.mailbox.pop_front() {
-                let received = timeout(HOUR, scene.cx.receive_event()).await.expect("it is there");
+                let received = timeout(HOUR, scene.cx.recv_event()).await.expect("it is there");
                 assert_eq!(item(received), Some(expected));
             }
-            assert!(timeout(HOUR, scene.cx.receive_event()).await.is_err(), "nothing is left");
+            assert!(timeout(HOUR, scene.cx.recv_event()).await.is_err(), "nothing is left");
         });
         prop_assert_eq!(watcher.join(), Ok(()));
         assert_conserved(&scheduler);

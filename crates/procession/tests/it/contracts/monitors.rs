@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use procession::{Context, Event, Exit, Handle, SpawnOptions, spawn, start, yield_now};
+use procession::{Context, Event, Exit, JoinHandle, SpawnOptions, spawn, start, yield_now};
 
 use super::{HOUR, ends, told, waits};
 use crate::scene::{alive, assert_conserved, driven, threaded};
@@ -17,7 +17,7 @@ fn every_end_is_told() {
                 yield_now().await;
                 end();
             });
-            let pid = child.pid().expect("it was taken");
+            let pid = child.pid();
             let monitors =
                 [child.monitor_ref().expect("it was asked for"), cx.monitor(pid), cx.monitor(pid)];
             drop(child);
@@ -28,7 +28,7 @@ fn every_end_is_told() {
                 assert_eq!((down.monitor, down.pid), (monitor, pid));
                 told.push(down.exit);
             }
-            assert!(cx.receive_timeout(HOUR).await.is_err());
+            assert!(cx.recv_timeout(HOUR).await.is_err());
             told
         });
         assert_eq!(watcher.join(), Ok(vec![reason.clone(), reason.clone(), reason]));
@@ -39,7 +39,7 @@ fn every_end_is_told() {
 fn nobody_is_down_at_once() {
     let scheduler = driven();
     let gone = scheduler.spawn(async {});
-    let pid = gone.pid().expect("it was taken");
+    let pid = gone.pid();
     assert_eq!(gone.join(), Ok(()));
     let watcher = scheduler.start(move |mut cx: Context<()>| async move {
         let monitor = cx.monitor(pid);
@@ -55,7 +55,7 @@ fn who_has_demonitored_is_not_told() {
         let mut given_up = Vec::new();
         for wait in [false, true] {
             let child = spawn(async { yield_now().await });
-            let monitor = cx.monitor(child.pid().expect("it was taken"));
+            let monitor = cx.monitor(child.pid());
             if wait {
                 // Its answer is in the mailbox then.
                 child.await.expect("it ends");
@@ -67,9 +67,9 @@ fn who_has_demonitored_is_not_told() {
         let child = start(|_: Context<()>| async {});
         let monitor = cx.monitor(child.pid());
         child.await.expect("it ends");
-        assert!(cx.receive_timeout(HOUR).await.is_err());
+        assert!(cx.recv_timeout(HOUR).await.is_err());
         given_up.push(cx.demonitor(monitor));
-        assert!(cx.receive_timeout(HOUR).await.is_err());
+        assert!(cx.recv_timeout(HOUR).await.is_err());
         given_up
     });
     assert_eq!(watcher.join(), Ok(vec![true, true, true]));
@@ -97,7 +97,7 @@ fn an_end_comes_behind_the_messages_sent_before() {
                     drop(sends);
                     let mut next = 0;
                     loop {
-                        match cx.receive_event().await {
+                        match cx.recv_event().await {
                             Some(Event::Message(n)) => {
                                 assert_eq!(n, next);
                                 next += 1;
@@ -124,23 +124,22 @@ fn every_end_of_200_000_killed_at_once_is_told_and_nobody_is_left() {
     let kills = scheduler.clone();
     let watcher = scheduler.start(move |mut cx: Context<()>| async move {
         let spawn = || SpawnOptions::new().monitor().spawn(std::future::pending::<()>());
-        let victim = |child: Handle<()>| {
-            (child.monitor_ref().expect("it was asked for"), child.pid().expect("there is room"))
-        };
+        let victim =
+            |child: JoinHandle<()>| (child.monitor_ref().expect("it was asked for"), child.pid());
         let victims: Vec<_> = (0..VICTIMS).map(|_| victim(spawn())).collect();
         for &(_, pid) in &victims {
             kills.terminate(pid);
         }
         let mut downs = Vec::with_capacity(VICTIMS);
         for _ in 0..VICTIMS {
-            let Some(Event::Down(down)) = cx.receive_event().await else {
+            let Some(Event::Down(down)) = cx.recv_event().await else {
                 panic!("nothing else is told")
             };
             assert_eq!(down.exit, Exit::Killed);
             downs.push((down.monitor, down.pid));
         }
         downs.sort_unstable();
-        (downs == victims, cx.try_receive().is_none())
+        (downs == victims, cx.try_recv().is_none())
     });
     assert_eq!(watcher.join(), Ok((true, true)));
     assert_conserved(&scheduler);
@@ -157,10 +156,10 @@ fn a_receive_leaves_what_is_told_of_others() {
         });
         child.await.expect("it ends");
         cx.address().send(2).expect("it is there");
-        let messages = (cx.receive().await, cx.receive().await);
-        assert!(cx.receive_timeout(HOUR).await.is_err());
+        let messages = (cx.recv().await, cx.recv().await);
+        assert!(cx.recv_timeout(HOUR).await.is_err());
         cx.address().send(3).expect("it is there");
-        assert_eq!(cx.receive_matching(|n| *n == 4).await, None, "it is cancelled below");
+        assert_eq!(cx.recv_matching(|n| *n == 4).await, None, "it is cancelled below");
         (messages, told(&mut cx).await, told(&mut cx).await, told(&mut cx).await)
     });
     scheduler.block_on(procession::sleep(HOUR * 2));
@@ -175,7 +174,7 @@ fn a_receive_leaves_what_is_told_of_others() {
 fn a_watcher_that_ends_leaves_nothing_behind() {
     let scheduler = driven();
     let watched = waits(&scheduler);
-    let pid = watched.pid().expect("it was taken");
+    let pid = watched.pid();
     for _ in 0..100 {
         let watcher = scheduler.start(move |mut cx: Context<()>| async move {
             cx.monitor(pid);
@@ -200,7 +199,7 @@ fn many_ends_at_once_are_all_told() {
             .map(|_| {
                 SpawnOptions::new()
                     .monitor()
-                    .start(|mut cx: Context<()>| async move { cx.receive().await })
+                    .start(|mut cx: Context<()>| async move { cx.recv().await })
             })
             .collect();
         started
@@ -233,7 +232,7 @@ fn a_flood_of_messages_does_not_delay_a_cancel_or_an_exit() {
         let flooded = scheduler.start(|mut cx: Context<u64>| async move {
             let mut seen = 0;
             while !cx.is_cancelled() {
-                match cx.receive().await {
+                match cx.recv().await {
                     Some(_) => seen += 1,
                     None => break,
                 }
@@ -245,7 +244,7 @@ fn a_flood_of_messages_does_not_delay_a_cancel_or_an_exit() {
             flooded.send(n).expect("it is there");
         }
         if exits {
-            procession::send_exit(flooded.pid(), Exit::failed("now"));
+            procession::relations::send_exit(flooded.pid(), Exit::failed("now"));
             assert_eq!(flooded.join(), Err(Exit::failed("now")));
         } else {
             flooded.cancel();

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use procession::{
-    Context, Named, RegisterError, Reply, SpawnOptions, register, start, whereis, yield_now,
-};
+use procession::relations::{Named, RegisterError, register, whereis};
+use procession::{Context, Reply, SpawnOptions, start, yield_now};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::thread;
@@ -16,7 +15,7 @@ use crate::scene::{driven, panic_quietly, threaded};
 fn a_name_has_one_owner_and_a_process_one_name() {
     let scheduler = driven();
     let (one, two) = (waits(&scheduler), waits(&scheduler));
-    let (one, two) = (one.pid().expect("it was taken"), two.pid().expect("it was taken"));
+    let (one, two) = (one.pid(), two.pid());
     assert_eq!(scheduler.register("a", one), Ok(()));
     let name: Arc<str> = "a".into();
     for pid in [one, two] {
@@ -39,7 +38,7 @@ fn a_name_has_one_owner_and_a_process_one_name() {
 #[test]
 fn a_name_is_of_its_scheduler() {
     let (one, two) = (driven(), driven());
-    let pid = waits(&one).pid().expect("it was taken");
+    let pid = waits(&one).pid();
     assert!(matches!(two.register("a", pid), Err(RegisterError::Ended { .. })));
     assert_eq!(one.register("a", pid), Ok(()));
     assert_eq!((one.whereis("a"), two.whereis("a")), (Some(pid), None));
@@ -53,7 +52,7 @@ fn a_name_is_free_when_its_end_is_told() {
         for round in 0..500 {
             let child =
                 SpawnOptions::new().monitor().link().start(move |mut cx: Context<()>| async move {
-                    cx.receive().await;
+                    cx.recv().await;
                     if round % 2 == 0 {
                         panic_quietly("as it happens");
                     }
@@ -79,7 +78,7 @@ fn a_process_that_has_ended_gets_no_name() {
     let scheduler = threaded(2);
     for _ in 0..2000 {
         let child = scheduler.spawn(async {});
-        let pid = child.pid().expect("it was taken");
+        let pid = child.pid();
         // It ends meanwhile, or did before.
         let registered = scheduler.register("brief", pid);
         assert!(matches!(registered, Ok(()) | Err(RegisterError::Ended { .. })), "{registered:?}");
@@ -94,7 +93,7 @@ enum Cache {
 }
 
 async fn cache(mut cx: Context<Cache>, value: u32) {
-    while let Some(message) = cx.receive().await {
+    while let Some(message) = cx.recv().await {
         match message {
             Cache::Get(reply) => reply.send(value),
             Cache::Break => panic_quietly("asked to"),
@@ -120,7 +119,7 @@ fn a_named_address_survives_a_restart() {
         scheduler.block_on(named.call(Cache::Get, HOUR)).expect_err("there is none").is_refused()
     );
     // Another type under the same name is refused.
-    let other = scheduler.start(|mut cx: Context<u8>| async move { cx.receive().await });
+    let other = scheduler.start(|mut cx: Context<u8>| async move { cx.recv().await });
     scheduler.register("cache", other.pid()).expect("the name is free");
     assert!(named.send(Cache::Break).expect_err("it receives numbers").is_wrong_type());
     assert!(named.address().is_none());
@@ -130,7 +129,7 @@ fn a_named_address_survives_a_restart() {
 fn names_are_of_the_running_process_scheduler() {
     let scheduler = driven();
     let inside = scheduler.spawn(async {
-        let child = start(|mut cx: Context<()>| async move { cx.receive().await });
+        let child = start(|mut cx: Context<()>| async move { cx.recv().await });
         register("child", child.pid()).expect("the name is free");
         let found = whereis("child") == Some(child.pid());
         let named: Named<()> = Named::new("child");
@@ -147,7 +146,7 @@ fn a_name_that_is_freed_as_it_is_registered_leaves_nothing_with_its_process() {
     const ROUNDS: u32 = 5_000;
     let scheduler = threaded(1);
     let process = waits(&scheduler);
-    let pid = process.pid().expect("it was taken");
+    let pid = process.pid();
     let stops = AtomicBool::new(false);
     let free_again = std::thread::scope(|scope| {
         scope.spawn(|| {

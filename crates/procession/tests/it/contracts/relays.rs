@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, mpsc};
 
-use procession::{Context, FaultyRelay, InProcess, Parcel, Pid, Relay, Scheduler, send};
+use procession::mailbox::send;
+use procession::relay::{FaultyRelay, InProcess, Parcel, Relay};
+use procession::{Context, Pid, Scheduler};
 use procession_sync::Mutex;
 
 use super::HOUR;
@@ -14,7 +16,7 @@ struct Notes(Arc<Mutex<Vec<Pid>>>);
 
 impl Relay for Notes {
     fn relay(&self, parcel: Parcel) -> Result<(), Parcel> {
-        self.0.lock().expect("nobody panics").push(parcel.to);
+        self.0.lock().push(parcel.to);
         if parcel.to.node() == 0 { InProcess.relay(parcel) } else { Ok(()) }
     }
 }
@@ -23,15 +25,15 @@ impl Relay for Notes {
 fn what_is_not_local_goes_to_the_relay() {
     let notes = Notes::default();
     let here = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .test_clock()
         .relay(notes.clone())
         .build()
         .expect("it starts no thread");
     let there = threaded(1);
-    let local = here.start(|mut cx: Context<u32>| async move { cx.receive().await });
+    let local = here.start(|mut cx: Context<u32>| async move { cx.recv().await });
     let (told, tells) = mpsc::channel();
-    let foreign = there.start(|mut cx: Context<u32>| async move { told.send(cx.receive().await) });
+    let foreign = there.start(|mut cx: Context<u32>| async move { told.send(cx.recv().await) });
     let (own, other) = (local.pid(), foreign.pid());
     let far: Pid = format!("p7@{}", &own.to_string()[1..]).parse().expect("it is a PID");
     let sends = here.spawn(async move {
@@ -44,12 +46,12 @@ fn what_is_not_local_goes_to_the_relay() {
                 && back.to_string().ends_with("the relay did not take the message"),
             "{back}"
         );
-        back.message
+        back.into_inner()
     });
     assert_eq!(sends.join(), Ok("text"));
     assert_eq!(local.join(), Ok(Some(1)));
     assert_eq!(soon(&tells), Some(2));
-    assert_eq!(*notes.0.lock().expect("nobody panics"), [other, far, other]);
+    assert_eq!(*notes.0.lock(), [other, far, other]);
 }
 
 #[test]
@@ -57,7 +59,7 @@ fn without_a_relay_another_node_is_out_of_reach() {
     let scheduler = driven();
     let far: Pid = "p7@1.2.3".parse().expect("it is a PID");
     let sent = scheduler.spawn(async move {
-        send(far, 3_u32).map_err(|error| (error.is_not_relayed(), error.message))
+        send(far, 3_u32).map_err(|error| (error.is_not_relayed(), error.into_inner()))
     });
     assert_eq!(sent.join(), Ok(Err((true, 3))));
     assert!(send(far, 4_u32).is_err(), "nor from a thread");
@@ -70,14 +72,14 @@ fn a_faulty_relay_delays_and_drops_by_seed() {
         let there = threaded(1);
         let (told, tells) = mpsc::channel();
         let receiver = there.start(|mut cx: Context<u32>| async move {
-            while let Some(n) = cx.receive().await {
+            while let Some(n) = cx.recv().await {
                 told.send(n).expect("the test listens");
             }
         });
         let pid = receiver.pid();
         let faulty = FaultyRelay::new(InProcess, seed).drops(0.25).delays(0.5, HOUR);
         let here = Scheduler::builder()
-            .width(1)
+            .worker_threads(1)
             .test_clock()
             .relay(faulty)
             .build()
@@ -104,18 +106,20 @@ fn a_faulty_relay_delays_and_drops_by_seed() {
 #[test]
 fn a_full_mailbox_elsewhere_refuses() {
     let there = driven();
-    let options =
-        procession::SpawnOptions::new().on(&there).mailbox(1, procession::WhenFull::Reject);
-    let full = options.start(|mut cx: Context<u32>| async move { cx.receive().await });
+    let options = procession::SpawnOptions::new()
+        .on(&there)
+        .mailbox(1, procession::mailbox::WhenFull::Reject);
+    let full = options.start(|mut cx: Context<u32>| async move { cx.recv().await });
     let pid = full.pid();
     let here = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .callers_drive()
         .relay(InProcess)
         .build()
         .expect("it starts no thread");
-    let sent = here
-        .spawn(async move { (send(pid, 1_u32), send(pid, 2_u32).map_err(|error| error.message)) });
+    let sent = here.spawn(async move {
+        (send(pid, 1_u32), send(pid, 2_u32).map_err(|error| error.into_inner()))
+    });
     assert_eq!(sent.join(), Ok((Ok(()), Err(2))));
     assert_eq!(full.join(), Ok(Some(1)));
 }

@@ -3,14 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use procession::machine::{InitError, Process, Status, WaitingFor};
+use procession::relations::{Named, send_exit, whereis};
 use procession::supervisor::{
     AutoShutdown, ChildError, ChildSpec, ChildStatus, Restart, Running, SpecError, StartError,
     Stop, Strategy, Supervisor, SupervisorRef,
 };
-use procession::{
-    Context, Event, Exit, InitError, Named, Process, Scheduler, SpawnOptions, Status, WaitingFor,
-    exit, send_exit, sleep, whereis, yield_now,
-};
+use procession::{Context, Event, Exit, Scheduler, SpawnOptions, exit, sleep, yield_now};
 
 use super::HOUR;
 use crate::scene::{alive, assert_conserved, driven, panic_quietly, threaded};
@@ -50,7 +49,7 @@ fn worker(log: &Log, id: &'static str) -> ChildSpec {
         async move {
             log.note('+', id);
             started.ready();
-            let Some(end) = cx.receive().await else { return log.note('-', id) };
+            let Some(end) = cx.recv().await else { return log.note('-', id) };
             log.note('!', id);
             match end {
                 End::Normal => {}
@@ -252,17 +251,18 @@ fn a_failed_start_ends_those_before_and_names_the_child() {
 struct Refuses(bool);
 
 impl Process for Refuses {
+    type Input = ();
     type Message = ();
     type Output = ();
 
-    fn init(&mut self, method: &str, _: procession::Value) -> Result<(), InitError> {
+    fn init(&mut self, method: &str, (): ()) -> Result<(), InitError> {
         if self.0 { Ok(()) } else { Err(InitError::unknown_method(method)) }
     }
 
     fn step(
         &mut self,
-        _: &mut procession::Events<()>,
-        _: &mut procession::Yields<'_>,
+        _: &mut procession::machine::Events<()>,
+        _: &mut procession::machine::Yields<'_>,
     ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
         Ok(Status::Wait(WaitingFor::Messages))
     }
@@ -272,7 +272,7 @@ impl Process for Refuses {
 fn every_way_not_to_start_is_told() {
     let taken =
         || ChildSpec::new("f", |cx: Context<()>| async move { cx.cancelled().await }).name("taken");
-    let machine = |made: fn() -> Refuses| ChildSpec::machine("f", made, "go", || Box::new(()));
+    let machine = |made: fn() -> Refuses| ChildSpec::machine("f", made, "go", || ());
     for (child, expected) in [
         (machine(|| Refuses(false)), "cannot start a process: it has no method \"go\""),
         (machine(|| panic_quietly("factory")), "the process panicked: factory"),
@@ -295,7 +295,7 @@ fn every_way_not_to_start_is_told() {
     ] {
         let scheduler = driven();
         let owner = super::waits(&scheduler);
-        scheduler.register("taken", owner.pid().expect("it was taken")).expect("it is free");
+        scheduler.register("taken", owner.pid()).expect("it is free");
         match scheduler
             .block_on(Supervisor::one_for_one().child(child).start())
             .expect_err("it does not start")
@@ -315,11 +315,11 @@ fn a_supervisor_answers_while_a_child_fails_to_start_again_and_again() {
         "fails",
         move || {
             let mut starts = noted.lock().expect("no test panics under it");
-            starts.push(procession::Instant::now());
+            starts.push(procession::time::Instant::now());
             Refuses(starts.len() == 1)
         },
         "go",
-        || Box::new(()),
+        || (),
     );
     let tree = Supervisor::one_for_one()
         .intensity(1_000_000, HOUR)
@@ -361,7 +361,7 @@ fn without_back_off_a_child_that_never_starts_again_escalates_soon() {
         "fails",
         move || Refuses(std::mem::take(&mut *first.lock().expect("no test panics under it"))),
         "go",
-        || Box::new(()),
+        || (),
     );
     let tree = start(&scheduler, Supervisor::one_for_one().intensity(1000, SECOND).child(fails));
     let pid =
@@ -421,7 +421,7 @@ fn children_are_managed_at_run_time() {
             assert_eq!(unknown, Err(ChildError::NotFound));
         }
         tree.start_child(worker(&log, "d")).await.expect("it starts");
-        let refuses = ChildSpec::machine("e", || Refuses(false), "go", || Box::new(()));
+        let refuses = ChildSpec::machine("e", || Refuses(false), "go", || ());
         assert!(matches!(tree.start_child(refuses).await, Err(ChildError::Start(_))));
         assert_eq!(tree.start_another().await, Err(ChildError::NoTemplate));
         let infos = tree.which().await.expect("it is there");
@@ -440,7 +440,7 @@ fn children_are_managed_at_run_time() {
 fn a_dynamic_supervisor_has_any_number_from_its_template() {
     let scheduler = driven();
     let template =
-        ChildSpec::anonymous(|mut cx: Context<End>| async move { cx.receive().await.is_some() });
+        ChildSpec::anonymous(|mut cx: Context<End>| async move { cx.recv().await.is_some() });
     let tree =
         Supervisor::dynamic().template(template.restart(Restart::Temporary)).intensity(0, SECOND);
     let tree = start(&scheduler, tree);
@@ -453,7 +453,7 @@ fn a_dynamic_supervisor_has_any_number_from_its_template() {
             if n % 2 == 0 {
                 assert_eq!(tree.terminate_child(pid).await, Ok(()));
             } else {
-                procession::send(pid, End::Normal).expect("it is there");
+                procession::mailbox::send(pid, End::Normal).expect("it is there");
             }
         }
         yield_now().await;
@@ -516,7 +516,10 @@ fn what_cannot_be_is_refused_by_name() {
         (two(one, a()).intensity(3, Duration::ZERO), SpecError::ZeroPeriod),
         (two(one, a()).back_off(Duration::ZERO, SECOND), SpecError::BackOff),
         (two(one, a()).back_off(HOUR, SECOND), SpecError::BackOff),
-        (two(one, a().mailbox(0, procession::WhenFull::Reject)), SpecError::Mailbox("a".into())),
+        (
+            two(one, a().mailbox(0, procession::mailbox::WhenFull::Reject)),
+            SpecError::Mailbox("a".into()),
+        ),
         (
             two(one, ChildSpec::supervisor("s", two(one, a()).child(a()))),
             SpecError::Nested {
@@ -544,7 +547,7 @@ fn a_shutdown_goes_through_the_trees_in_order() {
         ChildSpec::new(id, move |mut cx: Context<()>| {
             let log = log.clone();
             async move {
-                while cx.receive().await.is_some() {}
+                while cx.recv().await.is_some() {}
                 sleep(SECOND).await;
                 log.note('-', id);
             }
@@ -626,20 +629,21 @@ fn a_tree_three_deep_ends_in_reverse_and_whoever_ignores_it_is_killed_at_its_dea
 #[test]
 #[expect(unsafe_code, reason = "coroutines are enabled by a promise")]
 fn a_coroutine_is_a_child_like_others() {
-    let builder = Scheduler::builder().width(1).test_clock();
+    let builder = Scheduler::builder().worker_threads(1).test_clock();
     // SAFETY: the coroutine keeps nothing across its suspensions that depends on the thread.
     let scheduler = unsafe { builder.enable_coroutines() }.build().expect("it starts no thread");
     let log = Log::default();
     let child = |log: &Log| {
         let log = log.clone();
-        let child = ChildSpec::coroutine("co", move |mut cx: procession::co::Context<End>| {
-            log.note('+', "co");
-            match cx.receive() {
-                Some(End::Fails) => exit(Exit::failed("told to")),
-                Some(_) => log.note('!', "co"),
-                None => log.note('-', "co"),
-            }
-        });
+        let child =
+            ChildSpec::coroutine("co", move |mut cx: procession::coroutine::Context<End>| {
+                log.note('+', "co");
+                match cx.recv() {
+                    Some(End::Fails) => exit(Exit::failed("told to")),
+                    Some(_) => log.note('!', "co"),
+                    None => log.note('-', "co"),
+                }
+            });
         child.name("co")
     };
     let tree = start(&scheduler, Supervisor::one_for_one().child(child(&log)));
@@ -676,7 +680,7 @@ fn a_child_may_shut_the_scheduler_down() {
     let calls = ChildSpec::new("calls", move |mut cx: Context<()>| {
         let (handle, told) = (handle.clone(), told.clone());
         async move {
-            cx.receive().await;
+            cx.recv().await;
             told.send(handle.shutdown(HOUR).await.len()).expect("the test listens");
         }
     });
@@ -719,7 +723,7 @@ fn the_end_of_the_parent_by_link_is_an_orderly_stop() {
         let tree =
             children.start_with(SpawnOptions::new().link().name("tree")).await.expect("it starts");
         drop(tree);
-        cx.receive().await;
+        cx.recv().await;
         exit(Exit::failed("broken"))
     });
     scheduler.run_until_idle();
@@ -745,7 +749,7 @@ fn nothing_is_lost_when_children_are_killed_at_random() {
     let forever = u32::MAX;
     let leaf = |id: usize| {
         ChildSpec::new(format!("{id}"), |mut cx: Context<u32>| async move {
-            while cx.receive().await.is_some() {}
+            while cx.recv().await.is_some() {}
         })
     };
     let group = |strategy| {
@@ -767,7 +771,7 @@ fn nothing_is_lost_when_children_are_killed_at_random() {
             let living: Vec<_> = alive(&killer.snapshot()).map(|process| process.pid).collect();
             let victim = living[chance() % living.len()];
             if victim != root && Some(victim) != procession::current_pid() {
-                let _ = procession::send(victim, 1_u32);
+                let _ = procession::mailbox::send(victim, 1_u32);
                 killer.terminate(victim);
             }
             yield_now().await;
@@ -815,7 +819,7 @@ fn a_name_is_with_the_new_process_before_anybody_is_told_of_the_end() {
         let error = SpawnOptions::new().name("n").try_spawn(async {}).expect_err("it is taken");
         told.send(error.register_error().is_some()).expect("the test listens");
         drop(first);
-        let Some(Event::Exit(_)) = cx.receive_event().await else { return false };
+        let Some(Event::Exit(_)) = cx.recv_event().await else { return false };
         let second = SpawnOptions::new()
             .name("n")
             .spawn(async { whereis("n") == procession::current_pid() });

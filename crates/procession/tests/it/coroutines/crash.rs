@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 
-use procession::{SpawnOptions, co};
+use procession::{SpawnOptions, coroutine};
 
 use super::threaded;
 
@@ -50,7 +50,7 @@ fn an_overflow_names_the_process_and_where_it_was_spawned() {
     }
     let scheduler = threaded(1);
     let options = SpawnOptions::new().on(&scheduler).label("the reader");
-    let reader = options.spawn_coroutine(|cx: co::Context<()>| {
+    let reader = options.spawn_coroutine(|cx: coroutine::Context<()>| {
         cx.yield_now();
         overflow(0)
     });
@@ -73,7 +73,7 @@ fn a_destructor_that_panics_while_its_coroutine_panics_aborts() {
         return;
     }
     let scheduler = threaded(1);
-    let fails = scheduler.spawn_coroutine(|cx: co::Context<()>| {
+    let fails = scheduler.spawn_coroutine(|cx: coroutine::Context<()>| {
         let _fails = Fails;
         cx.yield_now();
         panic!("the first");

@@ -7,8 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use procession::coroutine::spawn_coroutine;
 use procession::net::{PollFd, PollFlags, poll};
-use procession::{Exit, Instant, channel, co, spawn, spawn_coroutine};
+use procession::sync::channel;
+use procession::time::Instant;
+use procession::{Exit, spawn};
 
 use super::{coroutine, driven, threaded};
 use crate::scene::soon;
@@ -83,7 +86,7 @@ fn a_coroutine_that_polls_leaves_its_worker_to_others() {
             PollFd::new(file.as_raw_fd(), PollFlags::EMPTY),
         ];
         let answered = answers(asked, FOREVER);
-        drop(procession::wait(writer));
+        drop(procession::coroutine::wait(writer));
         answered
     });
     let (none, is_in) = (PollFlags::EMPTY, PollFlags::IN);
@@ -100,7 +103,7 @@ fn a_socket_of_ours_can_be_polled_by_several_at_once() {
         let all: Vec<_> = (0..3)
             .map(|_| {
                 let gate = gate.clone();
-                spawn_coroutine(move |_: co::Context<()>| {
+                spawn_coroutine(move |_: coroutine::Context<()>| {
                     drop(gate);
                     answers(vec![PollFd::new(descriptor, PollFlags::IN)], FOREVER)
                 })
@@ -108,7 +111,7 @@ fn a_socket_of_ours_can_be_polled_by_several_at_once() {
             })
             .collect();
         drop(gate);
-        cx.wait(open.receive());
+        cx.wait(open.recv());
         cx.wait(peer.write_all(b"!")).expect("it is connected");
         let answered: Vec<_> = all.into_iter().map(|one| cx.wait(one)).collect();
         drop(ours);
@@ -151,7 +154,7 @@ fn a_poll_that_cannot_suspend_blocks_its_thread() {
     let (ready, is_ready) = mpsc::channel();
     let (reads, mut writes) = pair();
     let polls = coroutine(&scheduler, move |_| {
-        co::no_suspend(|| {
+        coroutine::no_suspend(|| {
             ready.send(()).expect("somebody waits");
             answers(vec![asks(&reads, PollFlags::IN)], FOREVER)
         })

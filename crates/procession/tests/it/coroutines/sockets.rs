@@ -4,8 +4,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use procession::coroutine::{Wait, spawn_coroutine};
 use procession::net::{TcpListener, TcpStream};
-use procession::{Wait, co, spawn_coroutine};
 
 use super::{coroutine, threaded};
 
@@ -31,7 +31,7 @@ fn code_for_blocking_sockets_runs_in_coroutines_unchanged() {
     let lines = coroutine(&scheduler, |cx| {
         let listener = cx.wait(TcpListener::bind(HERE))?;
         let address = listener.local_addr()?;
-        let serves = spawn_coroutine(move |cx: co::Context<()>| {
+        let serves = spawn_coroutine(move |cx: coroutine::Context<()>| {
             let (stream, _) = cx.wait(listener.accept())?;
             shout(stream)
         });
@@ -57,7 +57,8 @@ fn many_coroutines_wait_for_sockets_on_few_threads() {
     let address = listener.local_addr().expect("it is bound");
     let accepts = coroutine(&scheduler, move |cx| {
         let serve = |stream| {
-            spawn_coroutine(move |_: co::Context<()>| shout(stream)).expect("they are enabled")
+            spawn_coroutine(move |_: coroutine::Context<()>| shout(stream))
+                .expect("they are enabled")
         };
         let all: Vec<_> =
             (0..30).map(|_| serve(cx.wait(listener.accept()).expect("they connect").0)).collect();

@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use procession::pool::{CoPool, JobError, OnFull, Pool, PoolError};
-use procession::{Scheduler, co};
+use procession::{Scheduler, coroutine};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 
@@ -13,7 +13,7 @@ use crate::scene::{driven, panic_quietly, soon, soon_closed};
 
 fn scheduler(width: usize) -> Scheduler {
     // SAFETY: none of the coroutines here holds a scoped thread-local pointer across a wait.
-    unsafe { Scheduler::builder().width(width).enable_coroutines() }
+    unsafe { Scheduler::builder().worker_threads(width).enable_coroutines() }
         .build()
         .expect("the system has threads and memory")
 }
@@ -45,8 +45,8 @@ fn jobs_wait_in_straight_line_code_and_no_more_at_once_than_the_capacity() {
                 let (now, most) = (Arc::clone(&now), Arc::clone(&most));
                 let job = move || {
                     most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
-                    assert!(co::may_suspend());
-                    co::sleep(Duration::from_micros(100));
+                    assert!(coroutine::may_suspend());
+                    coroutine::sleep(Duration::from_micros(100));
                     now.fetch_sub(1, SeqCst);
                     n
                 };
@@ -68,7 +68,7 @@ fn a_panic_goes_to_the_handle_and_the_worker_goes_on() {
     let reports = procession_sync::Mutex::new(reports);
     let report = move |payload: Box<dyn std::any::Any + Send>| {
         let text = payload.downcast_ref::<String>().cloned().unwrap_or_default();
-        reports.lock().expect("nobody panics").send(text).expect("the test listens");
+        reports.lock().send(text).expect("the test listens");
     };
     let pool = Pool::builder()
         .capacity(1)
@@ -83,7 +83,10 @@ fn a_panic_goes_to_the_handle_and_the_worker_goes_on() {
         let stats = pool.stats();
         assert_eq!((stats.panicked, stats.workers_started), (2, 1));
         // Futures run on its workers, too.
-        assert_eq!(pool.submit(|| co::wait(async { 4 })).await.expect("it is open").await, Ok(4));
+        assert_eq!(
+            pool.submit(|| coroutine::wait(async { 4 })).await.expect("it is open").await,
+            Ok(4)
+        );
         end(&pool).await;
     });
     assert_eq!(soon(&reported), "two");
@@ -99,7 +102,7 @@ fn what_is_refused_comes_back_and_the_end_of_the_scheduler_unwinds_jobs() {
     let job = move || {
         let _held = held;
         starts.send(()).expect("the test listens");
-        co::wait(std::future::pending::<()>());
+        coroutine::wait(std::future::pending::<()>());
     };
     let handle = pool.try_submit(job).expect("there is room");
     soon(&started);
@@ -118,7 +121,8 @@ fn what_is_refused_comes_back_and_the_end_of_the_scheduler_unwinds_jobs() {
 fn without_coroutines_there_is_no_pool_of_them() {
     let refused = Pool::builder().build_coroutines_on(&driven()).expect_err("they are not enabled");
     assert!(
-        matches!(&refused, PoolError::Invalid(text) if text.contains("enable_coroutines")),
+        matches!(&refused, PoolError::NoCoroutines { .. })
+            && refused.to_string().contains("enable_coroutines"),
         "{refused}"
     );
 }

@@ -6,7 +6,7 @@ use procession::Scheduler;
 use procession::pool::{
     AsyncFnPool, Balance, Builder, JobError, MultiPool, OnFull, Pool, PoolError, Queue,
 };
-use procession::{co, sleep};
+use procession::{coroutine, sleep};
 
 use super::assert_sums;
 use crate::scene::{driven, panic_quietly};
@@ -18,7 +18,7 @@ fn doubled(n: u32) -> u32 {
 
 fn with_coroutines() -> Scheduler {
     // SAFETY: none of the coroutines here holds a scoped thread-local pointer across a wait.
-    unsafe { Scheduler::builder().width(1).test_clock().enable_coroutines() }
+    unsafe { Scheduler::builder().worker_threads(1).test_clock().enable_coroutines() }
         .build()
         .expect("the system has memory")
 }
@@ -35,7 +35,7 @@ fn both() -> [(Scheduler, BuildOn); 2] {
     };
     let coroutines: BuildOn = |builder, scheduler| {
         builder.build_coroutine_function_on(scheduler, |n| {
-            co::sleep(Duration::from_micros(10));
+            coroutine::sleep(Duration::from_micros(10));
             doubled(n)
         })
     };
@@ -174,7 +174,7 @@ fn several_pools_of_coroutines_wait_for_the_chosen_one() {
         let mut handles = Vec::new();
         for n in 0..20_u32 {
             let job = move || {
-                co::sleep(Duration::from_micros(10));
+                coroutine::sleep(Duration::from_micros(10));
                 doubled(n.min(12))
             };
             handles.push(pools.submit(job).await.expect("they are open"));

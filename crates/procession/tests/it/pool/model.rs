@@ -14,12 +14,14 @@ use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use procession::channel::{Receiver, Sender, bounded};
+use procession::coroutine::Wait;
 use procession::pool::{
     AsyncFnPool, AsyncPool, Builder, CoPool, FnPool, JobError, JobHandle, OnFull, Pool, PoolStats,
     Queue, SubmitError,
 };
-use procession::{Instant, Scheduler, Wait, co};
+use procession::sync::channel::{Receiver, Sender, bounded};
+use procession::time::Instant;
+use procession::{Scheduler, coroutine};
 use procession_sync::thread;
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
@@ -164,17 +166,17 @@ impl Work {
 
     fn on_a_thread(self) -> u32 {
         self.start();
-        self.end(self.told.receive().wait())
+        self.end(self.told.recv().wait())
     }
 
     async fn in_a_process(self) -> u32 {
         self.start();
-        self.end(self.told.receive().await)
+        self.end(self.told.recv().await)
     }
 
     fn in_a_coroutine(self) -> u32 {
         self.start();
-        self.end(co::wait(self.told.receive()))
+        self.end(coroutine::wait(self.told.recv()))
     }
 }
 
@@ -883,7 +885,8 @@ fn check(build: Build) {
 
 fn driven_with_coroutines() -> Scheduler {
     // SAFETY: none of the coroutines here holds a scoped thread-local pointer across a wait.
-    let builder = unsafe { Scheduler::builder().width(1).test_clock().enable_coroutines() };
+    let builder =
+        unsafe { Scheduler::builder().worker_threads(1).test_clock().enable_coroutines() };
     builder.build().expect("it starts no thread")
 }
 

@@ -33,7 +33,7 @@ fn round_robin_goes_round_and_offers_what_a_full_pool_refuses_to_another() {
     assert_eq!((pools.stats().capacity, pools.stats().completed), (6, 3));
     assert!(matches!(
         Pool::builder().build_multi(0, Balance::RoundRobin),
-        Err(PoolError::Invalid(_))
+        Err(PoolError::OutOfRange(_))
     ));
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::pool::{AsyncPool, JobError, OnFull, Pool, Queue, WaitError};
-use procession::{Instant, Scheduler, sleep, spawn, yield_now};
+use procession::time::Instant;
+use procession::{Scheduler, sleep, spawn, yield_now};
 use procession_sync::Mutex;
 
 use super::assert_sums;
@@ -83,7 +84,7 @@ fn an_idle_worker_has_no_process_and_its_hooks_frame_its_life() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = |what: &'static str| {
         let told = Arc::clone(&told);
-        move || told.lock().expect("nobody panics").push(what)
+        move || told.lock().push(what)
     };
     let builder = Pool::builder().capacity(2).prestart(1).keep_alive(Duration::from_secs(10));
     let builder = builder.on_worker_start(tell("start")).on_worker_stop(tell("stop"));
@@ -97,11 +98,7 @@ fn an_idle_worker_has_no_process_and_its_hooks_frame_its_life() {
             job(pool.clone()).await.await.expect("it returns");
         }
         pool.idle().await.expect("nothing runs");
-        assert_eq!(
-            *told.lock().expect("nobody panics"),
-            ["start"],
-            "the same worker ran all of them"
-        );
+        assert_eq!(*told.lock(), ["start"], "the same worker ran all of them");
         let both = [job(pool.clone()).await, job(pool.clone()).await];
         assert_eq!(alive(&scheduler.snapshot()).count(), 2);
         for handle in both {
@@ -112,23 +109,23 @@ fn an_idle_worker_has_no_process_and_its_hooks_frame_its_life() {
         assert_eq!(alive(&scheduler.snapshot()).count(), 0);
         sleep(Duration::from_secs(11)).await;
         assert_eq!((pool.stats().live, pool.stats().workers_retired), (0, 2));
-        assert_eq!(*told.lock().expect("nobody panics"), ["start", "start", "stop", "stop"]);
+        assert_eq!(*told.lock(), ["start", "start", "stop", "stop"]);
         // One that was never begun has nothing to stop, and a close waits for the hooks of the
         // others.
         pool.set_keep_alive(Duration::MAX);
         job(pool.clone()).await.await.expect("it returns");
         end(&pool).await;
-        assert_eq!(told.lock().expect("nobody panics").len(), 6);
+        assert_eq!(told.lock().len(), 6);
     });
 }
 
 #[test]
 fn a_pool_whose_scheduler_is_full_gives_jobs_back_and_goes_on_later() {
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .test_clock()
         .callers_drive()
-        .processes(2)
+        .max_processes(2)
         .build()
         .expect("valid");
     let pool = of(&scheduler, 2, Queue::HandOff);
@@ -151,10 +148,10 @@ fn a_pool_whose_scheduler_is_full_gives_jobs_back_and_goes_on_later() {
 #[test]
 fn a_job_that_found_no_room_for_its_worker_is_run_as_soon_as_there_is_some() {
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .test_clock()
         .callers_drive()
-        .processes(2)
+        .max_processes(2)
         .build()
         .expect("valid");
     let pool = of(&scheduler, 2, Queue::Bounded(1));
@@ -180,10 +177,10 @@ fn a_job_that_found_no_room_for_its_worker_is_run_as_soon_as_there_is_some() {
 #[test]
 fn a_larger_pool_starts_as_many_workers_as_there_is_room_for_and_the_others_later() {
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .test_clock()
         .callers_drive()
-        .processes(3)
+        .max_processes(3)
         .build()
         .expect("valid");
     let pool = of(&scheduler, 1, Queue::Bounded(3));
@@ -219,22 +216,21 @@ fn a_larger_pool_starts_as_many_workers_as_there_is_room_for_and_the_others_late
 #[test]
 fn a_stop_hook_is_called_also_where_no_process_can_be_started() {
     let scheduler = Scheduler::builder()
-        .width(1)
+        .worker_threads(1)
         .test_clock()
         .callers_drive()
-        .processes(1)
+        .max_processes(1)
         .build()
         .expect("valid");
     let stops = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&stops);
-    let builder =
-        Pool::builder().on_worker_stop(move || *counted.lock().expect("nobody panics") += 1);
+    let builder = Pool::builder().on_worker_stop(move || *counted.lock() += 1);
     let pool = builder.build_async_on(&scheduler).expect("valid");
     scheduler.block_on(async {
         pool.submit(async {}).await.expect("it is open").await.expect("it returns");
         let other = spawn(sleep(Duration::from_secs(1)));
         end(&pool).await;
-        assert_eq!(*stops.lock().expect("nobody panics"), 1);
+        assert_eq!(*stops.lock(), 1);
         other.await.expect("it returns");
     });
 }
@@ -374,7 +370,7 @@ fn a_worker_that_is_terminated_in_its_second_job_cancels_that_and_another_runs_t
     struct Dropped(Arc<Mutex<u32>>);
     impl Drop for Dropped {
         fn drop(&mut self) {
-            *self.0.lock().expect("nothing panics under it") += 1;
+            *self.0.lock() += 1;
             panic_quietly("on its way out");
         }
     }
@@ -400,7 +396,7 @@ fn a_worker_that_is_terminated_in_its_second_job_cancels_that_and_another_runs_t
     }
     assert_eq!(scheduler.block_on(third), Ok(3));
     assert_eq!(scheduler.block_on(second), Err(JobError::Cancelled));
-    assert_eq!(*drops.lock().expect("nothing panics under it"), 1);
+    assert_eq!(*drops.lock(), 1);
     let stats = pool.stats();
     assert_sums(&stats);
     assert_eq!((stats.completed, stats.cancelled, stats.workers_started), (2, 1, 2));

@@ -261,7 +261,7 @@ fn a_larger_pool_lets_those_in_who_wait_and_a_smaller_one_sends_workers_away() {
     gates.for_each(|gate| gate.open());
     pool.wait_idle(None).expect("nothing runs");
     assert_eq!(pool.stats().live, 2, "they are idle, and may stay");
-    assert!(matches!(pool.resize(0), Err(PoolError::Invalid(_))));
+    assert!(matches!(pool.resize(0), Err(PoolError::OutOfRange(_))));
     pool.resize(UNLIMITED).expect("it is in range");
     ended(&pool);
     assert_eq!(pool.stats().peak, 4);
@@ -382,8 +382,8 @@ fn the_system_refusing_threads_gives_jobs_back() {
     assert_sums(&pool.stats());
     let built = Pool::builder().stack_size(1 << 60).prestart(1).build();
     assert!(matches!(built, Err(PoolError::Worker(_))));
-    assert!(matches!(Pool::builder().capacity(0).build(), Err(PoolError::Invalid(_))));
-    assert!(matches!(Pool::builder().name("a\0b").build(), Err(PoolError::Invalid(_))));
+    assert!(matches!(Pool::builder().capacity(0).build(), Err(PoolError::OutOfRange(_))));
+    assert!(matches!(Pool::builder().name("a\0b").build(), Err(PoolError::Name(_))));
 }
 
 #[test]
@@ -495,7 +495,7 @@ fn a_drop_that_panics_harms_nobody() {
 fn the_test_clock_stands_still_while_a_blocking_closure_runs() {
     let scheduler = driven();
     let slept = scheduler.block_on(async {
-        let before = procession::Instant::now();
+        let before = procession::time::Instant::now();
         let blocking = procession::spawn_blocking(|| {
             // Long enough for the clock to jump, if it did not stand still; the outcome does not
             // depend on it.
@@ -505,7 +505,7 @@ fn the_test_clock_stands_still_while_a_blocking_closure_runs() {
         });
         let raced = procession::timeout(Duration::from_secs(3600), blocking).await;
         assert_eq!(raced, Ok(Ok(())), "the timeout cannot come first");
-        procession::Instant::now() - before
+        procession::time::Instant::now() - before
     });
     assert_eq!(slept, Duration::ZERO);
 }

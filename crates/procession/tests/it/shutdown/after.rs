@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use procession::{Context, Exit, Instant, SpawnOptions, send, sleep, spawn};
+use procession::mailbox::send;
+use procession::time::Instant;
+use procession::{Context, Exit, SpawnOptions, sleep, spawn};
 
 use super::{mortal, shut_down};
 use crate::scene::{assert_conserved, soon_closed};
@@ -11,7 +13,7 @@ use crate::scene::{assert_conserved, soon_closed};
 fn after_its_end_a_scheduler_refuses_and_tells() {
     for width in [0, 1, 2] {
         let (scheduler, freed) = mortal(width);
-        let child = scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await });
+        let child = scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await });
         let (address, pid) = (child.address().clone(), child.pid());
         assert!(shut_down(&scheduler).is_empty());
         assert_eq!(child.join(), Ok(None));
@@ -21,18 +23,18 @@ fn after_its_end_a_scheduler_refuses_and_tells() {
         let refused =
             SpawnOptions::new().on(&scheduler).try_spawn(async { 3 }).expect_err("it has ended");
         assert!(refused.is_closing());
-        assert_eq!(scheduler.block_on(refused.refused), 3);
-        let nobody = scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await });
+        assert_eq!(scheduler.block_on(refused.into_inner()), 3);
+        let nobody = scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await });
         assert!(!nobody.is_alive() && nobody.send(1).is_err());
         assert_eq!(nobody.join(), Err(Exit::Refused));
 
         assert!(!address.is_alive());
         assert_eq!(
-            address.send(2).map_err(|error| (error.is_ended(), error.message)),
+            address.send(2).map_err(|error| (error.is_ended(), error.into_inner())),
             Err((true, 2))
         );
         assert_eq!(
-            send(pid, 3_u32).map_err(|error| (error.is_ended(), error.message)),
+            send(pid, 3_u32).map_err(|error| (error.is_ended(), error.into_inner())),
             Err((true, 3))
         );
         assert!(!scheduler.cancel(pid) && !scheduler.terminate(pid));
@@ -45,7 +47,7 @@ fn after_its_end_a_scheduler_refuses_and_tells() {
 
         let mut inbox = scheduler.attach::<u32>();
         assert!(inbox.address().send(4).is_err());
-        assert_eq!(inbox.receive(), None);
+        assert_eq!(inbox.recv(), None);
         drop(inbox);
 
         // A thread that waits is no process: it goes on.

@@ -4,10 +4,10 @@ use std::future::pending;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use procession::{
-    Context, Events, Exit, InitError, Instant, Process, ProcessState, Scheduler, SpawnOptions,
-    Status, Value, Yields, sleep, spawn, yield_now,
-};
+use procession::machine::{Events, InitError, Process, Status, Yields};
+use procession::snapshot::ProcessState;
+use procession::time::Instant;
+use procession::{Context, Exit, Scheduler, SpawnOptions, sleep, spawn, yield_now};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{hint, thread};
@@ -55,7 +55,7 @@ fn who_swallows_the_cancel_is_terminated_shortly_before_the_deadline() {
         });
         let waiter = Dropped(dropped);
         let waiter = scheduler.start(|mut cx: Context<()>| async move {
-            cx.receive().await;
+            cx.recv().await;
             pending::<()>().await;
             drop(waiter);
         });
@@ -88,7 +88,7 @@ fn who_is_busy_with_swallowing_the_cancel_is_terminated_between_two_steps() {
         let receiving = scheduler.start(|mut cx: Context<()>| async move {
             loop {
                 // At once, once cancelled; each charges the budget.
-                cx.receive().await;
+                cx.recv().await;
             }
         });
         let waiting = scheduler.start(|cx: Context<()>| async move {
@@ -135,7 +135,7 @@ fn a_step_that_does_not_return_is_reported_by_the_deadline() {
             let took = scheduler.now() - begin;
             assert!(deadline <= took && took < deadline + SLACK, "{took:?}");
             let [process] = &unfinished[..] else { unreachable!("{unfinished:?}") };
-            assert_eq!(Some(process.pid), stuck.pid());
+            assert_eq!(process.pid, stuck.pid());
             assert_eq!(
                 (process.label.as_deref(), process.state),
                 (Some("stuck"), ProcessState::Running)
@@ -165,13 +165,13 @@ fn who_stands_behind_a_stuck_step_is_reported_too() {
     soon(&begins);
     let behind = [(); 3].map(|()| scheduler.spawn(async {}));
     let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(50)));
-    let pids: Vec<_> = unfinished.iter().map(|process| Some(process.pid)).collect();
+    let pids: Vec<_> = unfinished.iter().map(|process| process.pid).collect();
     assert_eq!(unfinished.len(), 4);
     assert!(
         pids.contains(&stuck.pid()) && behind.iter().all(|process| pids.contains(&process.pid()))
     );
     let running = unfinished.iter().filter(|process| process.state == ProcessState::Running);
-    assert!(running.map(|process| Some(process.pid)).eq([stuck.pid()]));
+    assert!(running.map(|process| process.pid).eq([stuck.pid()]));
     release.store(true, Relaxed);
     assert_eq!(stuck.join(), Ok(()));
     for process in behind {
@@ -207,12 +207,12 @@ fn a_drop_that_does_not_return_is_reported_by_the_deadline() {
                         cx.cancelled().await;
                         stuck
                     });
-                    Some(process.pid())
+                    process.pid()
                 }
                 Of::Message => {
                     let process = scheduler.start(|_: Context<Stuck>| pending::<()>());
                     process.send(stuck).unwrap_or_else(|_| unreachable!("it is alive"));
-                    Some(process.pid())
+                    process.pid()
                 }
             };
             let begin = scheduler.now();
@@ -221,7 +221,7 @@ fn a_drop_that_does_not_return_is_reported_by_the_deadline() {
             let took = scheduler.now() - begin;
             assert!(deadline <= took && took < deadline + SLACK, "{took:?}");
             assert!(
-                unfinished.iter().map(|process| Some(process.pid)).eq([pid]),
+                unfinished.iter().map(|process| process.pid).eq([pid]),
                 "{of:?} {unfinished:?}"
             );
             drop(release);
@@ -247,7 +247,7 @@ fn a_process_that_shuts_down_is_told_of_others_but_not_of_itself() {
     let own = scheduler.clone();
     let caller = scheduler.spawn(async move { own.shutdown(Duration::from_millis(100)).await });
     let unfinished = caller.join().expect("it is not terminated");
-    assert!(unfinished.iter().map(|process| Some(process.pid)).eq([stuck.pid()]), "{unfinished:?}");
+    assert!(unfinished.iter().map(|process| process.pid).eq([stuck.pid()]), "{unfinished:?}");
     release.store(true, Relaxed);
     assert_eq!(stuck.join(), Ok(()));
 }
@@ -280,7 +280,7 @@ fn a_second_shutdown_reports_who_is_still_there() {
     });
     for _ in 0..2 {
         let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(20)));
-        assert!(unfinished.iter().map(|process| Some(process.pid)).eq([process.pid()]));
+        assert!(unfinished.iter().map(|process| process.pid).eq([process.pid()]));
     }
     drop(release);
     assert!(shut_down(&scheduler).is_empty());
@@ -294,10 +294,11 @@ struct LongBegun {
 }
 
 impl Process for LongBegun {
+    type Input = ();
     type Message = ();
     type Output = ();
 
-    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         self.begun.send(()).expect("the test listens");
         let refused = || {
             SpawnOptions::new()
@@ -328,10 +329,7 @@ fn the_test_clock_stands_still_while_a_thread_starts_a_process() {
     let process = LongBegun { begun, scheduler: scheduler.clone() };
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            scheduler
-                .spawn_process(process, "", Box::new(()))
-                .map(drop)
-                .expect("it came before the shutdown")
+            scheduler.spawn_machine(process, "", ()).map(drop).expect("it came before the shutdown")
         });
         begins.recv().expect("it begins");
         assert!(shut_down(&scheduler).is_empty(), "nobody was left waiting for");

@@ -5,9 +5,9 @@ use std::future::pending;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use procession::time::run_after;
 use procession::{
-    Context, Exit, Handle, Scheduler, SpawnOptions, current_pid, run_after, sleep, spawn, start,
-    yield_now,
+    Context, Exit, JoinHandle, Scheduler, SpawnOptions, current_pid, sleep, spawn, start, yield_now,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
@@ -29,7 +29,7 @@ impl Drop for Counted {
 
 /// A number of processes in all the states there are; what each holds is dropped once.
 struct Crowd {
-    handles: Vec<Handle<()>>,
+    handles: Vec<JoinHandle<()>>,
     drops: Arc<AtomicU32>,
 }
 
@@ -45,7 +45,7 @@ impl Crowd {
                 drop(one);
             }));
             let receiving = scheduler.start(|mut cx: Context<Counted>| async move {
-                cx.receive().await;
+                cx.recv().await;
                 pending::<()>().await;
                 drop(two);
             });
@@ -148,7 +148,7 @@ fn the_drop_of_a_process_may_drop_its_scheduler() {
             pending::<()>().await;
             drop(last);
         });
-        let pid = holder.pid().expect("it is alive");
+        let pid = holder.pid();
         assert!(scheduler.terminate(pid));
         drop(scheduler);
         assert_eq!(holder.join(), Err(Exit::Killed));
@@ -164,11 +164,9 @@ fn a_timer_may_drop_its_scheduler() {
         let drops = Arc::clone(&crowd.drops);
         let last = Mutex::new(Some(scheduler.clone()));
         let setter = scheduler.spawn(async move {
-            run_after(Duration::from_millis(1), move || {
-                drop(last.lock().expect("no holder panics").take())
-            })
-            .map(drop)
-            .unwrap_or_else(|_| unreachable!("the limit is not reached"));
+            run_after(Duration::from_millis(1), move || drop(last.lock().take()))
+                .map(drop)
+                .unwrap_or_else(|_| unreachable!("the limit is not reached"));
         });
         assert_eq!(setter.join(), Ok(()));
         drop(scheduler);
@@ -237,7 +235,7 @@ fn a_thread_that_receives_is_told_of_a_shutdown() {
         address.send(1).expect("it is open");
         std::thread::scope(|scope| {
             let receiving = scope.spawn(move || {
-                let received = (inbox.receive(), inbox.receive(), inbox.receive_timeout(HOUR));
+                let received = (inbox.recv(), inbox.recv(), inbox.recv_timeout(HOUR));
                 drop(inbox);
                 received
             });
@@ -258,7 +256,7 @@ fn a_mailbox_of_a_thread_keeps_its_scheduler() {
     let address = inbox.address().clone();
     drop(scheduler);
     address.send(1).expect("the mailbox is there");
-    assert_eq!(inbox.receive(), Some(1));
+    assert_eq!(inbox.recv(), Some(1));
     drop((inbox, address));
     soon_closed(&freed);
 }
@@ -273,7 +271,7 @@ fn drops_of_processes_may_use_the_runtime() {
         fn drop(&mut self) {
             assert!(current_pid().is_some());
             assert!(spawn(async {}).is_finished(), "refused");
-            drop(start(|mut cx: Context<()>| async move { cx.receive().await }));
+            drop(start(|mut cx: Context<()>| async move { cx.recv().await }));
             drop(run_after(HOUR, || unreachable!("not within the hour")));
             drop(sleep(HOUR));
             self.told.send(()).expect("the test listens");

@@ -3,9 +3,8 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use procession::{
-    Address, Context, Exit, Scheduler, interval, run_every, sleep, spawn, start, yield_now,
-};
+use procession::time::run_every;
+use procession::{Address, Context, Exit, Scheduler, interval, sleep, spawn, start, yield_now};
 
 use super::{mortal, scheduler, shut_down};
 use crate::scene::{assert_conserved, soon_closed};
@@ -16,9 +15,9 @@ enum Play {
 }
 
 async fn player(mut cx: Context<Play>) {
-    let Some(Play::Opponent(opponent)) = cx.receive().await else { return };
+    let Some(Play::Opponent(opponent)) = cx.recv().await else { return };
     while opponent.send(Play::Ball).is_ok() {
-        if cx.receive().await.is_none() {
+        if cx.recv().await.is_none() {
             break;
         }
     }
@@ -36,8 +35,7 @@ fn play(scheduler: &Scheduler) {
 async fn storm() {
     loop {
         let child = start(|mut cx: Context<u32>| async move {
-            let sum =
-                cx.receive().await.unwrap_or_default() + cx.receive().await.unwrap_or_default();
+            let sum = cx.recv().await.unwrap_or_default() + cx.recv().await.unwrap_or_default();
             sleep(Duration::from_micros(200)).await;
             sum
         });
@@ -63,7 +61,7 @@ fn busy(scheduler: &Scheduler) {
             }
         }));
         drop(scheduler.start(|mut cx: Context<()>| async move {
-            while cx.receive_timeout(Duration::from_micros(50)).await != Ok(None) {}
+            while cx.recv_timeout(Duration::from_micros(50)).await != Ok(None) {}
         }));
         drop(scheduler.attach::<u32>());
     }
@@ -116,7 +114,7 @@ fn a_hundred_thousand_idle_processes_end_in_order() {
         for _ in 0..100_000 {
             let ended = ended.clone();
             drop(scheduler.start(|mut cx: Context<()>| async move {
-                cx.receive().await;
+                cx.recv().await;
                 ended.send(()).expect("the test listens");
             }));
         }
@@ -143,7 +141,7 @@ fn many_schedulers_end_in_many_ways() {
                     for _ in 0..yields {
                         yield_now().await;
                     }
-                    cx.receive().await;
+                    cx.recv().await;
                 })
             })
             .collect();

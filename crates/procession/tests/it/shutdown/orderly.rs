@@ -6,10 +6,11 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context as TaskContext, Wake, Waker};
 use std::time::Duration;
 
+use procession::command::CommandId;
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::time::{Elapsed, Instant};
 use procession::{
-    CommandId, Context, Elapsed, Event, Events, Exit, InitError, Instant, Pid, Process,
-    SpawnOptions, Status, Value, WaitingFor, Yields, current_pid, sleep, spawn, start, timeout,
-    yield_now,
+    Context, Event, Exit, Pid, SpawnOptions, current_pid, sleep, spawn, start, timeout, yield_now,
 };
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -55,7 +56,7 @@ fn processes_clean_up_with_all_that_the_runtime_has() {
         let ledger = scheduler.start(|mut cx: Context<u32>| async move {
             let mut entries = Vec::new();
             while entries.len() < WORKERS as usize {
-                match cx.receive().await {
+                match cx.recv().await {
                     Some(entry) => entries.push(entry),
                     // Cancelled, but the others have yet to report.
                     None => sleep(MOMENT).await,
@@ -75,10 +76,8 @@ fn processes_clean_up_with_all_that_the_runtime_has() {
                     sleep(MOMENT * number).await;
                     assert_eq!(timeout(MOMENT, std::future::pending::<()>()).await, Err(Elapsed));
                     let helper = start(|mut cx: Context<u32>| async move {
-                        let number = cx
-                            .receive()
-                            .await
-                            .expect("it is sent one before it could be cancelled");
+                        let number =
+                            cx.recv().await.expect("it is sent one before it could be cancelled");
                         spawn(async move { number }).await.expect("it ends")
                     });
                     helper.send(number).expect("it waits");
@@ -137,7 +136,7 @@ fn messages_that_came_first_are_received_first() {
             .map(|_| {
                 scheduler.start(|mut cx: Context<u32>| async move {
                     let mut received = Vec::new();
-                    while let Some(message) = cx.receive().await {
+                    while let Some(message) = cx.recv().await {
                         received.push(message);
                         yield_now().await;
                     }
@@ -170,10 +169,11 @@ struct Machine {
 }
 
 impl Process for Machine {
+    type Input = ();
     type Message = ();
     type Output = u32;
 
-    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         Ok(())
     }
 
@@ -203,9 +203,8 @@ impl Process for Machine {
 fn a_state_machine_cleans_up_after_one_cancel() {
     for width in [0, 1, 2] {
         let scheduler = scheduler(width);
-        let machine = scheduler
-            .spawn_process(Machine { cancels: 0 }, "", Box::new(()))
-            .expect("it accepts all");
+        let machine =
+            scheduler.spawn_machine(Machine { cancels: 0 }, "", ()).expect("it accepts all");
         assert!(shut_down(&scheduler).is_empty());
         assert_eq!(machine.join(), Ok(1));
     }
@@ -258,23 +257,22 @@ fn from_the_first_moment_nobody_else_can_spawn_and_what_is_refused_comes_back() 
                 refused.to_string(),
                 "cannot start a process: the scheduler is shutting down"
             );
-            assert_eq!(other.spawn(refused.refused).join(), Ok(1), "the future is whole");
+            assert_eq!(other.spawn(refused.into_inner()).join(), Ok(1), "the future is whole");
 
             let refused = on_closing()
                 .try_start(|cx: Context<u32>| async move { cx.pid() })
                 .expect_err("it is closing");
-            assert!(other.start(refused.refused).join().is_ok(), "the closure is whole");
+            assert!(other.start(refused.into_inner()).join().is_ok(), "the closure is whole");
 
             let machine = Machine { cancels: 7 };
-            let refused =
-                closing.spawn_process(machine, "", Box::new(())).expect_err("it is closing");
+            let refused = closing.spawn_machine(machine, "", ()).expect_err("it is closing");
             assert!(refused.is_closing());
-            assert_eq!(refused.refused.cancels, 7);
+            assert_eq!(refused.into_inner().cancels, 7);
 
             assert_eq!(closing.spawn(async { 1 }).join(), Err(Exit::Refused));
-            let nobody = closing.start(|mut cx: Context<u32>| async move { cx.receive().await });
+            let nobody = closing.start(|mut cx: Context<u32>| async move { cx.recv().await });
             assert_eq!(
-                nobody.send(5).map_err(|error| (error.is_ended(), error.message)),
+                nobody.send(5).map_err(|error| (error.is_ended(), error.into_inner())),
                 Err((true, 5))
             );
             assert_eq!(nobody.join(), Err(Exit::Refused));
@@ -315,7 +313,7 @@ fn a_process_may_shut_its_own_scheduler_down() {
             // The rest of its life is as before, but for new processes.
             sleep(MOMENT).await;
             cx.address().send(3).expect("it is alive");
-            assert_eq!(cx.receive().await, Some(3));
+            assert_eq!(cx.recv().await, Some(3));
             assert_eq!(spawn(async {}).await, Err(Exit::Refused));
             let snapshot = own.snapshot();
             assert_eq!((snapshot.spawned, snapshot.ended), (11, 10));

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use procession::net::{TcpListener, TcpStream};
-use procession::{Handle, spawn, timeout};
+use procession::{JoinHandle, spawn, timeout};
 use rustix::io::Errno;
 use socket2::{SockFilter, SockRef};
 
@@ -68,7 +68,7 @@ fn a_peer_that_vanishes_is_found_out_by_each_timeout() {
 
         let ends = [by_read_timeout, by_keepalive, by_user_timeout, by_full_window];
         for (number, end) in ends.into_iter().enumerate() {
-            let end: Handle<io::Result<usize>> = end;
+            let end: JoinHandle<io::Result<usize>> = end;
             says_back(&well, b"unharmed").await;
             let end =
                 timeout(LONG, end).await.expect("it is found out").expect("it does not panic");

@@ -23,7 +23,7 @@ fn options_are_those_of_the_system() -> io::Result<()> {
         client.set_ttl(9)?;
         client.set_keepalive(Some(Duration::from_secs(77)))?;
         client.set_linger(Some(Duration::from_secs(3)))?;
-        client.set_receive_buffer_size(20_000)?;
+        client.set_recv_buffer_size(20_000)?;
         client.set_send_buffer_size(30_000)?;
         assert_eq!((client.nodelay()?, client.ttl()?), (true, 9));
         assert_eq!(client.keepalive()?, Some(Duration::from_secs(77)));
@@ -72,7 +72,7 @@ fn options_of_datagrams_are_those_of_the_system() -> io::Result<()> {
         assert_eq!(socket.multicast_if_v4()?, Ipv4Addr::UNSPECIFIED);
         socket.set_multicast_if_v4(&Ipv4Addr::LOCALHOST)?;
         assert_eq!(socket.multicast_if_v4()?, Ipv4Addr::LOCALHOST);
-        socket.set_receive_buffer_size(20_000)?;
+        socket.set_recv_buffer_size(20_000)?;
         socket.set_send_buffer_size(30_000)?;
         assert_eq!(socket.buffer_sizes()?, (40_000, 60_000));
         socket.set_read_timeout(Some(SHORT))?;
@@ -146,7 +146,7 @@ fn sockets_are_made_with_options() -> io::Result<()> {
         drop(taken);
 
         let listener = SocketOptions::new()
-            .receive_buffer_size(30_000)
+            .recv_buffer_size(30_000)
             .send_buffer_size(20_000)
             .listen(HERE)
             .await?;
@@ -155,7 +155,7 @@ fn sockets_are_made_with_options() -> io::Result<()> {
         let (server, peer) = listener.accept().await?;
         assert_eq!((peer, peer.ip()), (client.local_addr()?, from.ip()));
         assert_eq!(server.buffer_sizes()?, (60_000, 40_000), "it is inherited");
-        let socket = SocketOptions::new().receive_buffer_size(25_000).bind(HERE).await?;
+        let socket = SocketOptions::new().recv_buffer_size(25_000).bind(HERE).await?;
         assert_eq!(socket.buffer_sizes()?.0, 50_000);
         let nowhere = SocketOptions::new().local_addr(SocketAddr::from(([192, 0, 2, 1], 0)));
         let refused =

@@ -4,10 +4,10 @@ use std::error::Error;
 use std::future::pending;
 use std::sync::{Arc, mpsc};
 
-use procession::{
-    CommandError, CommandId, Completion, Context, Event, Events, InitError, Instant, Process,
-    Scheduler, Status, Value, WaitingFor, Yields, sleep, yield_now,
-};
+use procession::command::{CommandError, CommandId, Completion, Value};
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::time::Instant;
+use procession::{Context, Event, Scheduler, sleep, yield_now};
 use procession_sync::Mutex;
 use procession_sync::{hint, thread};
 
@@ -35,7 +35,7 @@ fn run_until_idle_does_not_move_the_clock() {
         let (begin, begun) = mpsc::channel();
         let sleeper = scheduler.start(move |mut cx: Context<()>| async move {
             begin.send(()).expect("the test listens");
-            cx.receive().await.expect("it is sent one");
+            cx.recv().await.expect("it is sent one");
             sleep(HOUR).await;
         });
         scheduler.run_until_idle();
@@ -126,10 +126,11 @@ fn a_process_that_computes_holds_the_clock() {
 struct Commands(CommandId, Option<Value>);
 
 impl Process for Commands {
+    type Input = ();
     type Message = ();
     type Output = Instant;
 
-    fn init(&mut self, _: &str, _: Value) -> Result<(), InitError> {
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
         Ok(())
     }
 
@@ -158,7 +159,7 @@ fn the_sleep_command_moves_the_clock() {
     let scheduler = on_test_clock(1);
     let start = scheduler.now();
     let machine = Commands(CommandId::SLEEP, Some(Box::new(HOUR)));
-    let machine = scheduler.spawn_process(machine, "", Box::new(())).expect("it accepts all");
+    let machine = scheduler.spawn_machine(machine, "", ()).expect("it accepts all");
     assert_eq!(machine.join(), Ok(start + HOUR));
     let timers = timers(&scheduler);
     assert_eq!((timers.fired, timers.pending), (1, 0));
@@ -166,11 +167,15 @@ fn the_sleep_command_moves_the_clock() {
 
 #[test]
 fn beyond_the_limit_the_sleep_command_fails() {
-    let scheduler =
-        Scheduler::builder().width(1).timers(1).test_clock().build().expect("it starts no thread");
+    let scheduler = Scheduler::builder()
+        .worker_threads(1)
+        .max_timers(1)
+        .test_clock()
+        .build()
+        .expect("it starts no thread");
     let machines = [(); 2].map(|()| {
         let machine = Commands(CommandId::SLEEP, Some(Box::new(HOUR)));
-        scheduler.spawn_process(machine, "", Box::new(())).expect("it accepts all")
+        scheduler.spawn_machine(machine, "", ()).expect("it accepts all")
     });
     let mut results = machines.map(|machine| machine.join().map_err(|exit| exit.to_string()));
     results.sort();
@@ -184,15 +189,14 @@ fn a_completion_that_is_out_holds_the_clock() {
     for width in [1, 2] {
         let kept: Arc<Mutex<Option<Completion>>> = Arc::default();
         let keep = Arc::clone(&kept);
-        let builder = Scheduler::builder().width(width).test_clock().timers(1 << 10);
+        let builder = Scheduler::builder().worker_threads(width).test_clock().max_timers(1 << 10);
         let builder = builder.handler(LATER, move |_: Value, completion: Completion| {
-            *keep.lock().expect("no holder panics") = Some(completion);
+            *keep.lock() = Some(completion);
         });
         let scheduler = builder.build().expect("the system has threads");
         let start = scheduler.now();
-        let machine = scheduler
-            .spawn_process(Commands(LATER, None), "", Box::new(()))
-            .expect("it accepts all");
+        let machine =
+            scheduler.spawn_machine(Commands(LATER, None), "", ()).expect("it accepts all");
         let (sleeper, completed) = std::thread::scope(|scope| {
             scope.spawn(|| {
                 // Until both wait: nothing could run now, if it were not for the completion.
@@ -203,7 +207,7 @@ fn a_completion_that_is_out_holds_the_clock() {
                     .filter(|process| process.waiting.for_timer())
                     .count()
                     < 1
-                    || kept.lock().expect("no holder panics").is_none()
+                    || kept.lock().is_none()
                 {
                     thread::yield_now();
                 }
@@ -211,7 +215,7 @@ fn a_completion_that_is_out_holds_the_clock() {
                     assert_eq!(scheduler.now(), start);
                     thread::yield_now();
                 }
-                let completion = kept.lock().expect("no holder panics").take();
+                let completion = kept.lock().take();
                 completion.expect("just seen").complete(Ok(Box::new(())));
             });
             scheduler.block_on(async {
@@ -232,13 +236,12 @@ fn run_until_idle_waits_for_completions_that_are_out() {
     const LATER: CommandId = CommandId::FIRST_FREE;
     let (keep, kept) = mpsc::channel();
     let keep = Mutex::new(keep);
-    let builder = Scheduler::builder().width(1).test_clock().timers(1 << 10);
+    let builder = Scheduler::builder().worker_threads(1).test_clock().max_timers(1 << 10);
     let builder = builder.handler(LATER, move |_: Value, completion: Completion| {
-        keep.lock().expect("no holder panics").send(completion).expect("the test listens");
+        keep.lock().send(completion).expect("the test listens");
     });
     let scheduler = builder.build().expect("the system has threads");
-    let machine =
-        scheduler.spawn_process(Commands(LATER, None), "", Box::new(())).expect("it accepts all");
+    let machine = scheduler.spawn_machine(Commands(LATER, None), "", ()).expect("it accepts all");
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let completion: Completion = kept.recv().expect("the command is handled");

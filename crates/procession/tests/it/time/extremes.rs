@@ -6,10 +6,9 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::{
-    Context, Elapsed, Instant, MissedTicks, channel, interval, run_after, run_every, sleep,
-    sleep_until, timeout,
-};
+use procession::sync::channel;
+use procession::time::{Elapsed, Instant, MissedTickBehavior, run_after, run_every, sleep_until};
+use procession::{Context, interval, sleep, timeout};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
 
@@ -96,7 +95,7 @@ fn a_future_that_spends_the_budget_does_not_outlast_its_time() {
             polls += 1;
             assert!(polls < 10, "the time is over");
             for _ in 0..100_000 {
-                let _ = receiver.try_receive();
+                let _ = receiver.try_recv();
             }
             task.waker().wake_by_ref();
             Poll::<()>::Pending
@@ -121,23 +120,23 @@ fn a_receive_with_an_extreme_timeout() {
     let scheduler = on_test_clock(1);
     let receiver = scheduler.start(|mut cx: Context<u32>| async move {
         let address = cx.address();
-        assert_eq!(cx.receive_timeout(Duration::ZERO).await, Err(Elapsed));
+        assert_eq!(cx.recv_timeout(Duration::ZERO).await, Err(Elapsed));
         for endless in ENDLESS {
             address.send_after(HOUR, 1).expect("the limit is not reached");
-            assert_eq!(cx.receive_timeout(endless).await, Ok(Some(1)));
+            assert_eq!(cx.recv_timeout(endless).await, Ok(Some(1)));
         }
         address.send(2).expect("it is alive");
-        assert_eq!(cx.receive_timeout(Duration::ZERO).await, Ok(Some(2)));
+        assert_eq!(cx.recv_timeout(Duration::ZERO).await, Ok(Some(2)));
     });
     assert_eq!(receiver.join(), Ok(()));
 }
 
 #[test]
 fn an_interval_of_nothing_ticks_every_nanosecond() {
-    for missed in [MissedTicks::Skip, MissedTicks::Burst, MissedTicks::Delay] {
+    for missed in [MissedTickBehavior::Skip, MissedTickBehavior::Burst, MissedTickBehavior::Delay] {
         on_test_clock(1).block_on(async {
             let start = Instant::now();
-            let mut ticks = interval(Duration::ZERO).missed(missed);
+            let mut ticks = interval(Duration::ZERO).missed_tick_behavior(missed);
             for n in 1..=5 {
                 assert_eq!(ticks.tick().await - start, Duration::from_nanos(n));
             }
@@ -166,9 +165,9 @@ fn an_interval_without_end_never_ticks() {
 
 #[test]
 fn an_interval_stops_at_the_end_of_time() {
-    for missed in [MissedTicks::Skip, MissedTicks::Burst, MissedTicks::Delay] {
+    for missed in [MissedTickBehavior::Skip, MissedTickBehavior::Burst, MissedTickBehavior::Delay] {
         on_test_clock(1).block_on(async {
-            let mut ticks = interval(AGES).missed(missed);
+            let mut ticks = interval(AGES).missed_tick_behavior(missed);
             let first = ticks.tick().await;
             assert_eq!(first, Instant::now());
             assert_eq!(
@@ -235,8 +234,8 @@ fn a_function_every_nothing_runs_once_for_each_move_of_the_clock() {
 fn a_message_after_nothing_comes_at_once_and_one_after_all_time_never() {
     let scheduler = on_test_clock(1);
     let receiver = scheduler.start(|mut cx: Context<u32>| async move {
-        assert_eq!(cx.receive().await, Some(1));
-        cx.receive_timeout(AGES).await
+        assert_eq!(cx.recv().await, Some(1));
+        cx.recv_timeout(AGES).await
     });
     for endless in ENDLESS {
         receiver.send_after(endless, 2).expect("the limit is not reached");

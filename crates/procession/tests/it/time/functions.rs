@@ -3,10 +3,8 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use procession::{
-    Context, Elapsed, Instant, Scheduler, SpawnOptions, Timer, TimerLimit, run_after, run_every,
-    sleep, sleep_until,
-};
+use procession::time::{Elapsed, Instant, Timer, run_after, run_every, sleep_until};
+use procession::{Context, Scheduler, SpawnOptions, sleep};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -102,7 +100,7 @@ fn a_periodic_function_keeps_phase_until_it_is_cancelled() {
         let ran = Mutex::new(ran);
         let log = move || {
             let second = (Instant::now() - start).as_secs();
-            ran.lock().expect("no holder panics").send(second).expect("the test listens");
+            ran.lock().send(second).expect("the test listens");
         };
         let timer = set(run_every(seconds(10), log));
         sleep(seconds(35)).await;
@@ -284,11 +282,7 @@ fn a_function_may_set_timers_that_are_due_at_once() {
 type Own = Arc<Mutex<Option<Timer>>>;
 
 fn own(timer: &Own) -> Timer {
-    timer
-        .lock()
-        .expect("no holder panics")
-        .clone()
-        .expect("it is put there before the first firing")
+    timer.lock().clone().expect("it is put there before the first firing")
 }
 
 #[test]
@@ -301,7 +295,7 @@ fn a_function_that_cancels_its_own_timer_is_not_prevented_any_more() {
             let itself = own(&itself);
             told.send((itself.cancel(), itself.reset(Instant::now()))).expect("the test listens");
         }));
-        *timer.lock().expect("no holder panics") = Some(set_timer);
+        *timer.lock() = Some(set_timer);
         sleep(seconds(2)).await;
         assert!(tells.iter().eq([(false, false)]));
     });
@@ -321,11 +315,11 @@ fn a_periodic_function_that_cancels_its_own_timer_runs_no_more() {
             }
             assert!(calls() <= 3);
         }));
-        *timer.lock().expect("no holder panics") = Some(set_timer);
+        *timer.lock() = Some(set_timer);
         sleep(seconds(10)).await;
         assert!(!own(&timer).cancel());
         // Breaks the cycle of the timer and its function.
-        timer.lock().expect("no holder panics").take();
+        timer.lock().take();
     });
     let timers = timers(&scheduler);
     assert_eq!((timers.cancelled, timers.pending), (1, 0));
@@ -340,15 +334,12 @@ fn a_periodic_function_may_reset_its_own_timer() {
         let ran = Mutex::new(ran);
         let itself = Arc::clone(&timer);
         let set_timer = set(run_every(seconds(10), move || {
-            ran.lock()
-                .expect("no holder panics")
-                .send((Instant::now() - start).as_secs())
-                .expect("the test listens");
+            ran.lock().send((Instant::now() - start).as_secs()).expect("the test listens");
             if Instant::now() == start + seconds(20) {
                 assert!(own(&itself).reset(start + seconds(21)));
             }
         }));
-        *timer.lock().expect("no holder panics") = Some(set_timer);
+        *timer.lock() = Some(set_timer);
         sleep(seconds(45)).await;
         assert!(runs.try_iter().eq([10, 20, 21, 31, 41]));
         assert!(own(&timer).cancel());
@@ -362,7 +353,7 @@ fn delayed_messages_arrive_by_deadline_and_then_in_the_order_of_their_sending() 
     let receiver = scheduler.start(|mut cx: Context<(u64, u32)>| async move {
         let mut log = Vec::new();
         while log.len() < 300 {
-            let message = cx.receive().await.expect("nobody cancels it");
+            let message = cx.recv().await.expect("nobody cancels it");
             log.push((Instant::now(), message));
         }
         log
@@ -385,7 +376,7 @@ fn a_delayed_message_to_a_process_that_has_ended_is_dropped() {
     let scheduler = on_test_clock(1);
     let held = Arc::new(());
     let receiver = scheduler.start(|mut cx: Context<Arc<()>>| async move {
-        cx.receive().await;
+        cx.recv().await;
     });
     let address = receiver.address().clone();
     set(address.send_after(seconds(1), Arc::clone(&held)));
@@ -412,21 +403,21 @@ fn a_receive_with_timeout_gets_what_comes_in_time() {
     let receiver = scheduler.start(move |mut cx: Context<u32>| async move {
         let address = cx.address();
         set(address.send_after(seconds(5), 1));
-        assert_eq!(cx.receive_timeout(seconds(4)).await, Err(Elapsed));
+        assert_eq!(cx.recv_timeout(seconds(4)).await, Err(Elapsed));
         assert_eq!(Instant::now() - start, seconds(4));
-        assert_eq!(cx.receive_timeout(seconds(4)).await, Ok(Some(1)));
+        assert_eq!(cx.recv_timeout(seconds(4)).await, Ok(Some(1)));
         assert_eq!(Instant::now() - start, seconds(5));
         set(address.send_after(seconds(1), 2));
-        assert_eq!(cx.receive_timeout(seconds(1)).await, Ok(Some(2)), "the message was due first");
+        assert_eq!(cx.recv_timeout(seconds(1)).await, Ok(Some(2)), "the message was due first");
         set(address.send_after(seconds(2), 3));
         for _ in 0..4 {
-            assert_eq!(cx.receive_timeout(Duration::from_millis(400)).await, Err(Elapsed));
+            assert_eq!(cx.recv_timeout(Duration::from_millis(400)).await, Err(Elapsed));
         }
-        assert_eq!(cx.receive_timeout(HOUR).await, Ok(Some(3)), "it was not lost");
+        assert_eq!(cx.recv_timeout(HOUR).await, Ok(Some(3)), "it was not lost");
         assert_eq!(Instant::now() - start, seconds(8));
         set(address.send_after(seconds(1), 4));
         sleep(seconds(2)).await;
-        assert_eq!(cx.receive_timeout(Duration::ZERO).await, Ok(Some(4)), "it is there already");
+        assert_eq!(cx.recv_timeout(Duration::ZERO).await, Ok(Some(4)), "it is there already");
     });
     let pid = receiver.pid();
     assert_eq!(receiver.join(), Ok(()));
@@ -438,7 +429,7 @@ fn a_receive_with_timeout_gets_what_comes_in_time() {
 fn a_cancel_ends_a_receive_with_timeout() {
     let scheduler = on_test_clock(1);
     let receiver =
-        scheduler.start(|mut cx: Context<()>| async move { cx.receive_timeout(HOUR).await });
+        scheduler.start(|mut cx: Context<()>| async move { cx.recv_timeout(HOUR).await });
     let start = scheduler.now();
     scheduler.run_until_idle();
     receiver.cancel();
@@ -450,13 +441,13 @@ fn a_cancel_ends_a_receive_with_timeout() {
 fn timers_that_are_pending_go_with_their_scheduler() {
     for (width, on_test_clock) in [(1, true), (1, false), (2, false)] {
         let (held, freed) = mpsc::channel::<()>();
-        let builder = Scheduler::builder().width(width);
+        let builder = Scheduler::builder().worker_threads(width);
         let scheduler = if on_test_clock { builder.test_clock() } else { builder }
             .build()
             .expect("it has threads");
         let receiver = scheduler.start(|mut cx: Context<mpsc::Sender<()>>| async move {
             let own = cx.address();
-            while let Some(message) = cx.receive().await {
+            while let Some(message) = cx.recv().await {
                 set(own.send_after(HOUR, message));
             }
         });
@@ -475,7 +466,7 @@ fn timers_that_are_pending_go_with_their_scheduler() {
 }
 
 fn with_one_timer() -> Scheduler {
-    Scheduler::builder().width(1).timers(1).build().expect("the system has threads")
+    Scheduler::builder().worker_threads(1).max_timers(1).build().expect("the system has threads")
 }
 
 #[test]
@@ -485,24 +476,22 @@ fn beyond_the_limit_what_was_to_be_timed_comes_back() {
         let only = set(run_after(HOUR, || {}));
         assert!(run_every(HOUR, || {}).is_err());
         let (call, calls) = counting();
-        let Err(TimerLimit(function)) = run_after(HOUR, call) else {
-            unreachable!("there is one already")
-        };
+        let refused = run_after(HOUR, call).map(drop).expect_err("there is one already");
         assert_eq!(calls(), 0);
-        function();
+        refused.into_inner()();
         assert_eq!(calls(), 1);
         let refused = cx.address().send_after(HOUR, "message");
         let refused = refused.expect_err("there is one already");
         assert!(refused.is_timer_limit());
-        assert_eq!(refused.message, "message");
         let text = format!(
             "cannot send to {} later: the scheduler has reached its limit of timers",
             cx.pid()
         );
         assert_eq!(refused.to_string(), text);
+        assert_eq!(refused.into_inner(), "message");
         assert!(only.cancel());
         set(cx.address().send_after(Duration::ZERO, "there is room again"));
-        cx.receive().await
+        cx.recv().await
     });
     assert_eq!(receiver.join(), Ok(Some("there is room again")));
     let timers = timers(&scheduler);
@@ -529,9 +518,9 @@ fn beyond_the_limit_a_sleep_is_neither_lost_nor_early() {
 #[test]
 fn beyond_the_limit_a_sleep_keeps_no_process() {
     let scheduler = Scheduler::builder()
-        .width(1)
-        .timers(1)
-        .processes(1)
+        .worker_threads(1)
+        .max_timers(1)
+        .max_processes(1)
         .test_clock()
         .build()
         .expect("it starts no thread");
@@ -554,8 +543,12 @@ fn beyond_the_limit_a_sleep_keeps_no_process() {
 
 #[test]
 fn beyond_the_limit_the_test_clock_still_moves() {
-    let scheduler =
-        Scheduler::builder().width(1).timers(1).test_clock().build().expect("it starts no thread");
+    let scheduler = Scheduler::builder()
+        .worker_threads(1)
+        .max_timers(1)
+        .test_clock()
+        .build()
+        .expect("it starts no thread");
     scheduler.block_on(async {
         let start = Instant::now();
         let sleepers: Vec<_> = (1..=20)
@@ -576,13 +569,13 @@ fn beyond_the_limit_the_test_clock_still_moves() {
 #[test]
 fn each_worker_and_the_outside_have_a_limit_of_their_own() {
     let scheduler = with_one_timer();
-    let receiver = scheduler.start(|mut cx: Context<u32>| async move { cx.receive().await });
+    let receiver = scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await });
     set(receiver.send_after(HOUR, 1));
-    assert_eq!(receiver.send_after(HOUR, 2).map_err(|error| error.message), Err(2));
+    assert_eq!(receiver.send_after(HOUR, 2).map_err(|error| error.into_inner()), Err(2));
     let address = receiver.address().clone();
     let inside = joined(
         scheduler.spawn(async move { (address.send_after(HOUR, 3), address.send_after(HOUR, 4)) }),
     );
-    assert_eq!((inside.0, inside.1.map_err(|error| error.message)), (Ok(()), Err(4)));
+    assert_eq!((inside.0, inside.1.map_err(|error| error.into_inner())), (Ok(()), Err(4)));
     assert_eq!(timers(&scheduler).pending, 2);
 }

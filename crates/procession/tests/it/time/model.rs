@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use procession::{Instant, Scheduler, Timer, run_after, run_every};
+use procession::Scheduler;
+use procession::time::{Instant, Timer, run_after, run_every};
 use procession_sync::Mutex;
 use proptest::prelude::*;
 
@@ -98,8 +99,7 @@ impl Tested {
     fn make(&mut self, delay: u64, periodic: bool) {
         let number = self.timers.len();
         let ran = Arc::clone(&self.ran);
-        let run =
-            move || ran.lock().expect("no holder panics").send(number).expect("the test listens");
+        let run = move || ran.lock().send(number).expect("the test listens");
         let delay = Duration::from_nanos(delay);
         let timer = self.at(true, || {
             if periodic { run_every(delay, run).ok() } else { run_after(delay, run).ok() }

@@ -5,9 +5,8 @@ use std::pin::pin;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use procession::{
-    Context, Elapsed, Exit, Instant, SpawnOptions, sleep, sleep_until, timeout, yield_now,
-};
+use procession::time::{Elapsed, Instant, sleep_until};
+use procession::{Context, Exit, SpawnOptions, sleep, timeout, yield_now};
 
 use super::{HOUR, joined, on_real_clock, on_test_clock, polled, seconds, timers};
 
@@ -91,7 +90,7 @@ fn sleepers_with_one_deadline_go_on_in_the_order_of_their_sleeps() {
                 // Bound to one worker: on several, equal deadlines have no order.
                 SpawnOptions::new().on(&scheduler).affinity(0).start(
                     move |mut cx: Context<usize>| async move {
-                        let number = cx.receive().await.expect("nobody cancels it");
+                        let number = cx.recv().await.expect("nobody cancels it");
                         sleep_until(Instant::now() + seconds(1)).await;
                         log.send(number).expect("the test listens");
                     },
@@ -280,7 +279,7 @@ fn a_process_that_ends_takes_its_timers_along() {
                 for slept in &mut sleeps {
                     assert!(polled(slept.as_mut()).await.is_pending());
                 }
-                let message = timeout(HOUR, cx.receive()).await;
+                let message = timeout(HOUR, cx.recv()).await;
                 assert_ne!(end, End::Panics, "{message:?}");
             });
             scheduler.run_until_idle();

@@ -5,9 +5,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use procession::time::{Elapsed, Instant, run_after};
 use procession::{
-    Address, Child, Context, Elapsed, Handle, Instant, Scheduler, SpawnOptions, interval,
-    run_after, sleep, timeout, yield_now,
+    Address, Child, Context, JoinHandle, Scheduler, SpawnOptions, interval, sleep, timeout,
+    yield_now,
 };
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32};
@@ -105,7 +106,7 @@ fn timers_of_plain_threads_all_fire() {
         let scheduler = on_real_clock(width);
         let receiver = scheduler.start(|mut cx: Context<Instant>| async move {
             for _ in 0..THREADS * TIMERS {
-                let deadline = cx.receive().await.expect("nobody cancels it");
+                let deadline = cx.recv().await.expect("nobody cancels it");
                 assert!(deadline <= Instant::now(), "never early");
             }
         });
@@ -237,7 +238,7 @@ fn an_earlier_timer_of_a_thread_is_not_lost_on_a_worker_that_keeps_a_later_one()
     let scheduler = on_real_clock(2);
     let far = scheduler.spawn(async { sleep(HOUR).await });
     let receiver = scheduler.start(|mut cx: Context<mpsc::Sender<()>>| async move {
-        while let Some(reply) = cx.receive().await {
+        while let Some(reply) = cx.recv().await {
             reply.send(()).expect("the test listens");
         }
     });
@@ -254,12 +255,15 @@ fn an_earlier_timer_of_a_thread_is_not_lost_on_a_worker_that_keeps_a_later_one()
 
 #[test]
 fn a_caller_that_found_all_idle_keeps_the_time_no_longer() {
-    let scheduler =
-        Scheduler::builder().width(2).callers_drive().build().expect("the system has threads");
+    let scheduler = Scheduler::builder()
+        .worker_threads(2)
+        .callers_drive()
+        .build()
+        .expect("the system has threads");
     let far = scheduler.spawn(async { sleep(HOUR).await });
     let receiver = SpawnOptions::new().on(&scheduler).affinity(1).start(
         |mut cx: Context<mpsc::Sender<()>>| async move {
-            while let Some(reply) = cx.receive().await {
+            while let Some(reply) = cx.recv().await {
                 reply.send(()).expect("the test listens");
             }
         },
@@ -300,21 +304,21 @@ fn player(scheduler: &Scheduler, stop: &Arc<AtomicBool>) -> Child<Play, ()> {
     scheduler.start(|mut cx: Context<Play>| async move {
         // The opponent may have been told of this one, and have played, before this one is told of
         // it.
-        let first = cx.receive_matching(|play| matches!(play, Play::Opponent(_))).await;
+        let first = cx.recv_matching(|play| matches!(play, Play::Opponent(_))).await;
         let Some(Play::Opponent(opponent)) = first else { unreachable!("nobody cancels it") };
         while !stop.load(Relaxed) {
             if opponent.send(Play::Ball).is_err() {
                 // It has seen `stop` since this one looked.
                 return;
             }
-            cx.receive().await;
+            cx.recv().await;
         }
         // Ignored: one of the two ends first.
         drop(opponent.send(Play::Ball));
     })
 }
 
-fn pair(scheduler: &Scheduler, stop: &Arc<AtomicBool>) -> [Handle<()>; 2] {
+fn pair(scheduler: &Scheduler, stop: &Arc<AtomicBool>) -> [JoinHandle<()>; 2] {
     let players = [player(scheduler, stop), player(scheduler, stop)];
     for (own, other) in [(0, 1), (1, 0)] {
         players[own].send(Play::Opponent(players[other].address().clone())).expect("it waits");
@@ -322,7 +326,7 @@ fn pair(scheduler: &Scheduler, stop: &Arc<AtomicBool>) -> [Handle<()>; 2] {
     players.map(|player| player.into_parts().1)
 }
 
-fn yielding(scheduler: &Scheduler, stop: &Arc<AtomicBool>) -> [Handle<()>; 2] {
+fn yielding(scheduler: &Scheduler, stop: &Arc<AtomicBool>) -> [JoinHandle<()>; 2] {
     [(); 2].map(|()| {
         let stop = Arc::clone(stop);
         scheduler.spawn(async move {
@@ -338,7 +342,7 @@ fn yielding(scheduler: &Scheduler, stop: &Arc<AtomicBool>) -> [Handle<()>; 2] {
 fn a_timer_fires_beside_processes_that_never_wait() {
     const SOON: Duration = Duration::from_millis(1);
     type Stop = Arc<AtomicBool>;
-    let busy: [fn(&Scheduler, &Stop) -> [Handle<()>; 2]; 2] = [pair, yielding];
+    let busy: [fn(&Scheduler, &Stop) -> [JoinHandle<()>; 2]; 2] = [pair, yielding];
     let stopping: [fn(&Scheduler, Stop); 4] = [
         |scheduler, stop| {
             joined(scheduler.spawn(async move {
@@ -363,7 +367,7 @@ fn a_timer_fires_beside_processes_that_never_wait() {
         },
         |scheduler, stop| {
             let receiver = scheduler.start(|mut cx: Context<Stop>| async move {
-                cx.receive().await.expect("it is sent one").store(true, Relaxed);
+                cx.recv().await.expect("it is sent one").store(true, Relaxed);
             });
             receiver.send_after(SOON, stop).expect("the limit is not reached");
             joined(receiver.into_parts().1);

@@ -1,16 +1,17 @@
 //! Intervals.
 
-use procession::{Elapsed, Instant, MissedTicks, interval, sleep, timeout};
+use procession::time::{Elapsed, Instant, MissedTickBehavior};
+use procession::{interval, sleep, timeout};
 
 use super::{on_test_clock, seconds, timers};
 
 /// Ticks every ten seconds, but is busy with something else for 25 seconds after the first tick:
 /// for each tick, the second when it was due, and the one when it came.
-fn ticks_around_a_pause(missed: MissedTicks) -> [(u64, u64); 5] {
+fn ticks_around_a_pause(missed: MissedTickBehavior) -> [(u64, u64); 5] {
     on_test_clock(1).block_on(async {
         let start = Instant::now();
         let second = |moment: Instant| (moment - start).as_secs();
-        let mut ticks = interval(seconds(10)).missed(missed);
+        let mut ticks = interval(seconds(10)).missed_tick_behavior(missed);
         let mut log = [(0, 0); 5];
         for (n, tick) in log.iter_mut().enumerate() {
             *tick = (second(ticks.tick().await), second(Instant::now()));
@@ -24,20 +25,20 @@ fn ticks_around_a_pause(missed: MissedTicks) -> [(u64, u64); 5] {
 
 #[test]
 fn an_interval_skips_missed_ticks_and_keeps_phase() {
-    let skipping = ticks_around_a_pause(MissedTicks::Skip);
+    let skipping = ticks_around_a_pause(MissedTickBehavior::Skip);
     assert_eq!(skipping, [(10, 10), (20, 35), (40, 40), (50, 50), (60, 60)]);
-    assert_eq!(MissedTicks::default(), MissedTicks::Skip);
+    assert_eq!(MissedTickBehavior::default(), MissedTickBehavior::Skip);
 }
 
 #[test]
 fn an_interval_in_bursts_makes_up_for_missed_ticks() {
-    let bursting = ticks_around_a_pause(MissedTicks::Burst);
+    let bursting = ticks_around_a_pause(MissedTickBehavior::Burst);
     assert_eq!(bursting, [(10, 10), (20, 35), (30, 35), (40, 40), (50, 50)]);
 }
 
 #[test]
 fn an_interval_with_delay_counts_from_the_late_tick() {
-    let delaying = ticks_around_a_pause(MissedTicks::Delay);
+    let delaying = ticks_around_a_pause(MissedTickBehavior::Delay);
     assert_eq!(delaying, [(10, 10), (20, 35), (45, 45), (55, 55), (65, 65)]);
 }
 
@@ -55,11 +56,11 @@ fn a_tick_that_falls_due_with_a_late_one_is_left_out() {
 
 #[test]
 fn a_tick_that_is_given_up_is_not_lost() {
-    for missed in [MissedTicks::Skip, MissedTicks::Burst, MissedTicks::Delay] {
+    for missed in [MissedTickBehavior::Skip, MissedTickBehavior::Burst, MissedTickBehavior::Delay] {
         let scheduler = on_test_clock(1);
         scheduler.block_on(async {
             let start = Instant::now();
-            let mut ticks = interval(seconds(10)).missed(missed);
+            let mut ticks = interval(seconds(10)).missed_tick_behavior(missed);
             for round in 1..=10 {
                 for _ in 0..3 {
                     assert_eq!(timeout(seconds(3), ticks.tick()).await, Err(Elapsed));

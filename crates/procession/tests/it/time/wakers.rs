@@ -5,7 +5,8 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Wake, Waker};
 
-use procession::{Context, Instant, Sleep, sleep, sleep_until};
+use procession::time::{Instant, Sleep, sleep_until};
+use procession::{Context, sleep};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -26,7 +27,7 @@ struct Dropping(Mutex<Option<Pin<Box<Sleep>>>>);
 
 impl Wake for Dropping {
     fn wake(self: Arc<Self>) {
-        drop(self.0.lock().expect("no holder panics").take());
+        drop(self.0.lock().take());
     }
 }
 
@@ -75,7 +76,7 @@ fn a_sleep_wakes_the_process_that_polled_it_last() {
             let scheduler = on_test_clock(width);
             let start = scheduler.now();
             let second = scheduler.start(|mut cx: Context<Pin<Box<Sleep>>>| async move {
-                let slept = cx.receive().await.expect("the first sends it");
+                let slept = cx.recv().await.expect("the first sends it");
                 slept.await;
                 Instant::now()
             });
@@ -92,8 +93,7 @@ fn a_sleep_wakes_the_process_that_polled_it_last() {
             assert_eq!(end - start, seconds(10), "width {width}, the first stays: {first_stays}");
             if first_stays {
                 let snapshot = scheduler.snapshot();
-                let process =
-                    snapshot.processes.iter().find(|process| Some(process.pid) == first.pid());
+                let process = snapshot.processes.iter().find(|process| process.pid == first.pid());
                 assert_eq!(
                     process.map(|process| process.steps),
                     Some(1),

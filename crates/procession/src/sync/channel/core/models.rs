@@ -16,7 +16,7 @@ fn close_send_receive<const MUTATION: u8>() {
         };
         let receiver = {
             let channel = Arc::clone(&channel);
-            thread::spawn(move || channel.receive_or_wait(&mut Another::none()))
+            thread::spawn(move || channel.recv_or_wait(&mut Another::none()))
         };
         drop(channel.close());
         let sent = match sender.join().expect("it does not panic") {
@@ -54,7 +54,7 @@ fn canary_enlist_without_look() {
 fn cancel_receive<const MUTATION: u8>() {
     explore(|| {
         let channel = Arc::new(Core::<u32, MUTATION>::new(0));
-        let Ok(Received::Waits(place)) = channel.receive_or_wait(&mut Another::none()) else {
+        let Ok(Received::Waits(place)) = channel.recv_or_wait(&mut Another::none()) else {
             unreachable!("nothing was sent")
         };
         let sender = {
@@ -63,7 +63,7 @@ fn cancel_receive<const MUTATION: u8>() {
         };
         drop(channel.cancel_receiver(place));
         let sent = sender.join().expect("it does not panic");
-        let received = channel.try_receive().is_ok();
+        let received = channel.try_recv().is_ok();
         assert_eq!(sent, received, "a message that was sent is there to be received");
     });
 }
@@ -120,7 +120,7 @@ fn two_selects_meet() {
         let choice = StdArc::new(Choice::new(Waker::noop().clone()));
         let mut place = channel.enlist_receiver(&choice, 0);
         let received = if place.is_none() {
-            channel.try_receive().ok().map(|(message, _)| message)
+            channel.try_recv().ok().map(|(message, _)| message)
         } else {
             None
         };

@@ -1,0 +1,212 @@
+//! The errors of refused messages.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::Pid;
+use crate::util::exclusive::Exclusive;
+
+/// The error of a send. It holds the refused message and the [`SendCause`].
+pub struct SendError<M> {
+    message: Exclusive<M>,
+    cause: SendCause,
+}
+
+impl<M: Clone + Sync> Clone for SendError<M> {
+    fn clone(&self) -> Self {
+        Self { message: self.message.clone(), cause: self.cause }
+    }
+}
+
+impl<M: PartialEq + Sync> PartialEq for SendError<M> {
+    fn eq(&self, other: &Self) -> bool {
+        self.message == other.message && self.cause == other.cause
+    }
+}
+
+impl<M: Eq + Sync> Eq for SendError<M> {}
+
+/// The reason why a message was refused, without the message.
+///
+/// ```
+/// use procession::mailbox::SendCause;
+///
+/// fn notify(address: &procession::Address<String>) -> Result<(), SendCause> {
+///     Ok(address.send("it is done".into())?)
+/// }
+/// # procession::run(async {
+/// let ended = procession::start(|_: procession::Context<String>| async {});
+/// let address = ended.address().clone();
+/// ended.await.expect("it returns at once");
+/// assert!(notify(&address).unwrap_err().is_ended());
+/// # });
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendCause {
+    pid: Pid,
+    kind: SendErrorKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendErrorKind {
+    Ended,
+    Full,
+    /// A process waits for room in its own mailbox.
+    OwnFull,
+    TimerLimit,
+    /// The relay did not take it.
+    NotRelayed,
+    WrongType {
+        sent: &'static str,
+        wanted: &'static str,
+    },
+}
+
+impl SendCause {
+    /// Returns the PID that the message was sent to.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Returns `true` if the mailbox is full.
+    pub fn is_full(&self) -> bool {
+        matches!(self.kind, SendErrorKind::Full | SendErrorKind::OwnFull)
+    }
+
+    /// Returns `true` if the process belongs to another scheduler, and the
+    /// [`Relay`](crate::relay::Relay) did not take the message; also if it belongs to another node
+    /// and there is no relay.
+    pub fn is_not_relayed(&self) -> bool {
+        matches!(self.kind, SendErrorKind::NotRelayed)
+    }
+
+    /// Returns `true` if the scheduler has reached its limit of timers.
+    pub fn is_timer_limit(&self) -> bool {
+        matches!(self.kind, SendErrorKind::TimerLimit)
+    }
+
+    /// Returns `true` if the process has ended, or never existed.
+    pub fn is_ended(&self) -> bool {
+        matches!(self.kind, SendErrorKind::Ended)
+    }
+
+    /// Returns `true` if the process receives messages of another type.
+    pub fn is_wrong_type(&self) -> bool {
+        matches!(self.kind, SendErrorKind::WrongType { .. })
+    }
+}
+
+impl fmt::Display for SendCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pid = self.pid;
+        match self.kind {
+            SendErrorKind::Ended => write!(f, "cannot send to {pid}: the process has ended"),
+            SendErrorKind::Full => write!(f, "cannot send to {pid}: its mailbox is full"),
+            SendErrorKind::OwnFull => write!(
+                f,
+                "cannot wait for room in the mailbox of {pid}: it is the process's own, and full"
+            ),
+            SendErrorKind::NotRelayed => {
+                write!(f, "cannot send to {pid}: the relay did not take the message")
+            }
+            SendErrorKind::TimerLimit => write!(
+                f,
+                "cannot send to {pid} later: the scheduler has reached its limit of timers"
+            ),
+            SendErrorKind::WrongType { sent, wanted } => write!(
+                f,
+                "cannot send to {pid}: the message is of type {sent}, but the process receives {wanted}"
+            ),
+        }
+    }
+}
+
+impl Error for SendCause {}
+
+impl<M> From<SendError<M>> for SendCause {
+    fn from(error: SendError<M>) -> Self {
+        error.cause
+    }
+}
+
+impl<M> SendError<M> {
+    pub(crate) fn ended(message: M, pid: Pid) -> Self {
+        Self::new(message, pid, SendErrorKind::Ended)
+    }
+
+    pub(crate) fn new(message: M, pid: Pid, kind: SendErrorKind) -> Self {
+        Self { message: Exclusive::new(message), cause: SendCause { pid, kind } }
+    }
+
+    /// Marks the mailbox as that of the process that waits for room in it.
+    pub(crate) fn in_own_mailbox(self) -> Self {
+        Self { cause: SendCause { kind: SendErrorKind::OwnFull, ..self.cause }, ..self }
+    }
+
+    /// Returns the refused message.
+    pub fn into_inner(self) -> M {
+        self.message.into_inner()
+    }
+
+    /// Returns the refused message and the cause.
+    pub fn into_parts(self) -> (M, SendCause) {
+        (self.message.into_inner(), self.cause)
+    }
+
+    /// Returns a reference to the refused message.
+    pub fn message(&self) -> &M
+    where
+        M: Sync,
+    {
+        self.message.get()
+    }
+
+    /// Returns the cause, which is `Send`, `Sync` and `'static` whatever the message is.
+    pub fn cause(&self) -> SendCause {
+        self.cause
+    }
+
+    /// Returns the PID that the message was sent to.
+    pub fn pid(&self) -> Pid {
+        self.cause.pid
+    }
+
+    /// Returns `true` if the mailbox is full.
+    pub fn is_full(&self) -> bool {
+        self.cause.is_full()
+    }
+
+    /// See [`SendCause::is_not_relayed`].
+    pub fn is_not_relayed(&self) -> bool {
+        self.cause.is_not_relayed()
+    }
+
+    /// Returns `true` if the scheduler has reached its limit of timers.
+    pub fn is_timer_limit(&self) -> bool {
+        self.cause.is_timer_limit()
+    }
+
+    /// Returns `true` if the process has ended, or never existed.
+    pub fn is_ended(&self) -> bool {
+        self.cause.is_ended()
+    }
+
+    /// Returns `true` if the process receives messages of another type.
+    pub fn is_wrong_type(&self) -> bool {
+        self.cause.is_wrong_type()
+    }
+}
+
+impl<M> fmt::Debug for SendError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendError").field("cause", &self.cause).finish_non_exhaustive()
+    }
+}
+
+impl<M> fmt::Display for SendError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cause.fmt(f)
+    }
+}
+
+impl<M> Error for SendError<M> {}

@@ -1,0 +1,84 @@
+//! Kinds and pins that know the type of a process's messages.
+//!
+//! A slot has no type parameter, since a table holds processes of all message types. `[typed]`: a
+//! [`TypedPin`] is made from a newborn process of a [`TypedKind`], or after a look at the kind in
+//! the slot. A process keeps its kind as long as its slot is pinned, so the mailbox of the slot is
+//! one of `M`.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use crate::process::slot::{Kind, Mailbox, Pin};
+use crate::variance::Typed;
+
+/// The name of the kind of coroutines.
+pub(crate) const COROUTINE: &str = "coroutine";
+
+/// The kind of a process that receives messages of type `M`.
+pub(crate) struct TypedKind<M> {
+    kind: &'static Kind,
+    message: Typed<M>,
+}
+
+impl<M: Send + 'static> TypedKind<M> {
+    pub(crate) const ASYNC: Self = Self::new(&const { Kind::of::<M>("async") });
+    pub(crate) const COROUTINE: Self = Self::new(&const { Kind::of::<M>(COROUTINE) });
+    pub(crate) const MACHINE: Self = Self::new(&const { Kind::of::<M>("machine") });
+
+    const fn new(kind: &'static Kind) -> Self {
+        Self { kind, message: PhantomData }
+    }
+
+    /// Returns the kind without its type.
+    pub(crate) fn erased(&self) -> &'static Kind {
+        self.kind
+    }
+}
+
+/// A pin of a process that receives messages of type `M`.
+pub(crate) struct TypedPin<M> {
+    pin: Pin,
+    message: Typed<M>,
+}
+
+impl<M: Send + 'static> TypedPin<M> {
+    /// Returns `None` if the process receives messages of another type.
+    pub(crate) fn of(pin: Pin) -> Option<Self> {
+        pin.mailbox_checked::<M>()?;
+        Some(Self { pin, message: PhantomData })
+    }
+
+    /// The pin of a process that was just made of a kind of `M`.
+    pub(super) fn of_newborn(pin: Pin) -> Self {
+        Self { pin, message: PhantomData }
+    }
+
+    /// Returns the mailbox, with its type.
+    #[inline]
+    pub(crate) fn mailbox(&self) -> Mailbox<'_, M> {
+        // SAFETY: [typed] of this pin, see above; it pins the slot.
+        unsafe { self.pin.mailbox::<M>() }
+    }
+}
+
+impl<M> Deref for TypedPin<M> {
+    type Target = Pin;
+
+    #[inline]
+    fn deref(&self) -> &Pin {
+        &self.pin
+    }
+}
+
+impl<M> Clone for TypedPin<M> {
+    fn clone(&self) -> Self {
+        Self { pin: self.pin.clone(), message: PhantomData }
+    }
+}
+
+impl<M> fmt::Debug for TypedPin<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pin.fmt(f)
+    }
+}

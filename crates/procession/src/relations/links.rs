@@ -1,0 +1,388 @@
+//! What processes are to each other, with the semantics of Erlang/OTP: links, monitors, exit
+//! signals, scopes.
+//!
+//! The protocol by which an end is told exactly once is in `relations/on_exit.rs`. Relations name
+//! processes by PID and pin nothing, so that they reach from one scheduler to another and keep
+//! neither process nor scheduler.
+//!
+//! What a process is told comes through its mailbox, behind the messages that were sent before by
+//! the same process, or that it found there when it came. What is done to a process (it is ended,
+//! or cancelled) is a bit of its state word, and waits for no mailbox.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use procession_queue::Entry;
+
+use crate::process::body::System;
+use crate::process::slot::Slot;
+use crate::relations::entries::{Entries, LinkId, Relations};
+use crate::relations::on_exit::{Left, Ties};
+use crate::relations::signal::{Down, ExitSignal, MonitorRef, Signal};
+use crate::scheduler::current;
+use crate::scheduler::reach::find;
+use crate::{Exit, Pid};
+
+fn ties(slot: &Slot) -> &Ties<Entries> {
+    &slot.extra_or_default().ties
+}
+
+/// Looks at the relations of a process or changes them, making them if there are none.
+fn with<R>(slot: &Slot, access: impl FnOnce(&mut Relations) -> R) -> R {
+    ties(slot).with(|entries| access(entries.get_or_insert_default()))
+}
+
+/// As `with`, but makes none.
+fn with_any<R>(slot: &Slot, access: impl FnOnce(&mut Relations) -> R) -> Option<R> {
+    slot.extra()?.ties.with(|entries| entries.as_deref_mut().map(access))
+}
+
+/// Leaves an entry with a process that may be ending.
+fn leave(
+    slot: &Slot,
+    enter: impl FnOnce(&mut Relations),
+    withdraw: impl FnOnce(&mut Relations) -> bool,
+) -> Left {
+    ties(slot).leave(
+        &slot.state,
+        |entries| enter(entries.get_or_insert_default()),
+        |entries| entries.as_deref_mut().is_some_and(withdraw),
+    )
+}
+
+/// Leaves an entry with the process itself. Returns `true` if the process has ended: its code may
+/// still run then, in the `Drop` of a result that nobody waits for and in wakers. The end has
+/// settled what there was, so the caller settles this entry.
+#[must_use]
+fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) -> bool {
+    with(slot, enter);
+    slot.state.relate().is_complete()
+}
+
+fn tell(slot: &Slot, signal: Signal) {
+    // Ignored: an ended process wants to know nothing.
+    slot.push_system(Entry::new(System::Signal(signal)));
+}
+
+/// Links `own` and another, for ever or until either ends or unlinks. Once linked, again is
+/// nothing.
+pub(crate) fn link_to(own: &Slot, other: Pid) {
+    let pid = own.pid();
+    if pid == other {
+        return;
+    }
+    let link = LinkId::draw();
+    let mut fresh = false;
+    let has_ended = leave_own(own, |relations| {
+        fresh = !relations.links.is_with(other);
+        if fresh {
+            relations.links.insert(other, link);
+        }
+    });
+    if has_ended {
+        return link_too_late(own, other);
+    }
+    if !fresh {
+        return;
+    }
+    let left = find(other).map(|peer| {
+        leave(
+            &peer,
+            |relations| relations.links.insert(pid, link),
+            |relations| relations.links.remove(pid, link),
+        )
+    });
+    if left != Some(Left::There) && with(own, |relations| relations.links.remove(other, link)) {
+        deliver(own, Some(other), Exit::NoProcess, Cause::Link);
+    }
+}
+
+/// A process that has ended links itself to another: for that one it is as if there were no such
+/// process.
+#[cold]
+fn link_too_late(own: &Slot, other: Pid) {
+    with(own, |relations| relations.links.take(other));
+    if let Some(peer) = find(other) {
+        deliver(&peer, Some(own.pid()), Exit::NoProcess, Cause::Link);
+    }
+}
+
+/// Links two processes of which the younger is not queued yet, and so cannot end meanwhile.
+pub(crate) fn link_newborn(own: &Slot, newborn: &Slot) {
+    let link = LinkId::draw();
+    let ended = leave_own(newborn, |relations| relations.links.insert(own.pid(), link));
+    debug_assert!(!ended, "it was never queued");
+    if leave_own(own, |relations| relations.links.insert(newborn.pid(), link)) {
+        with(newborn, |relations| relations.links.take(own.pid()));
+        link_too_late(own, newborn.pid());
+    }
+}
+
+/// Ends a link. Afterwards the end of the other has no effect, unless it has been told already.
+pub(crate) fn unlink_from(own: &Slot, other: Pid) {
+    let Some(taken) = with_any(own, |relations| relations.links.take(other)) else {
+        return;
+    };
+    if let Some(peer) = find(other) {
+        let pid = own.pid();
+        with_any(&peer, |relations| {
+            for link in taken {
+                relations.links.remove(pid, link);
+            }
+        });
+    }
+}
+
+/// Takes a signal out of the mailbox of `own`; `None` if it has been called off meanwhile.
+pub(crate) fn accept(own: &Slot, signal: Signal) -> Option<Signal> {
+    if let Signal::Down(down) = &signal {
+        with_any(own, |relations| relations.watched.remove(&down.monitor)).flatten()?;
+    }
+    Some(signal)
+}
+
+/// Whether exit signals are to be told instead of ending the process; what it was before.
+pub(crate) fn trap_exits(own: &Slot, traps: bool) -> bool {
+    with(own, |relations| std::mem::replace(&mut relations.traps, traps))
+}
+
+/// Puts a process that is not queued yet into the scope of `own`.
+pub(crate) fn adopt_newborn(own: &Slot, newborn: &Slot) {
+    let ended = leave_own(newborn, |relations| relations.scope_of = Some(own.pid()));
+    debug_assert!(!ended, "it was never queued");
+    let has_ended = leave_own(own, |relations| {
+        relations.scope.insert(newborn.pid());
+    });
+    if has_ended {
+        with(own, |relations| relations.scope.remove(&newborn.pid()));
+        crate::process::wake::cancel(newborn);
+    }
+}
+
+/// Marks a process that is not queued yet as one that `own` stops.
+pub(crate) fn supervise_newborn(own: &Slot, newborn: &Slot) {
+    let ended = leave_own(newborn, |relations| relations.supervisor = Some(own.pid()));
+    debug_assert!(!ended, "it was never queued");
+}
+
+/// Who stops a process, if anybody does.
+pub(crate) fn supervisor(slot: &Slot) -> Option<Pid> {
+    with_any(slot, |relations| relations.supervisor).flatten()
+}
+
+/// A process is nobody's to stop any more.
+pub(crate) fn release_from_supervisor(slot: &Slot) {
+    with_any(slot, |relations| relations.supervisor = None);
+}
+
+/// Enters the name of a process; `TooLate` if it has ended, `None` if it has another already.
+pub(crate) fn name(slot: &Slot, name: &Arc<str>) -> Option<Left> {
+    let taken = Cell::new(false);
+    let left = leave(
+        slot,
+        |relations| match relations.name {
+            Some(_) => taken.set(true),
+            None => relations.name = Some(Arc::clone(name)),
+        },
+        |relations| !taken.get() && relations.name.take().is_some(),
+    );
+    (!taken.get()).then_some(left)
+}
+
+/// Takes the name of a process, if this is it.
+pub(crate) fn forget_name(slot: &Slot, name: &str) {
+    with_any(slot, |relations| relations.name.take_if(|own| **own == *name));
+}
+
+/// Where an exit signal comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Link,
+    Sent,
+}
+
+/// An exit signal arrives: it is told to who traps it, a normal one is nothing to others, and any
+/// other ends the process.
+pub(crate) fn deliver(slot: &Slot, from: Option<Pid>, exit: Exit, cause: Cause) {
+    enum Fate {
+        Told(Exit),
+        Ended,
+        Nothing,
+    }
+    let fate = with(slot, |relations| {
+        // A process that sends itself `normal` ends, as in OTP.
+        let to_itself = cause == Cause::Sent && from == Some(slot.pid());
+        if relations.traps {
+            Fate::Told(exit)
+        } else if exit == Exit::Normal && !to_itself {
+            Fate::Nothing
+        } else {
+            // The first one stands.
+            relations.doom.get_or_insert(exit);
+            Fate::Ended
+        }
+    });
+    match fate {
+        Fate::Told(exit) => tell(slot, Signal::Exit(ExitSignal { from, exit })),
+        Fate::Ended => crate::process::wake::terminate(slot),
+        Fate::Nothing => {}
+    }
+}
+
+/// Ends a process from outside, whether it traps exits or not.
+pub(crate) fn end_by(slot: &Slot, exit: Exit) {
+    with(slot, |relations| relations.doom.get_or_insert(exit).is_normal());
+    crate::process::wake::terminate(slot);
+}
+
+/// How a process ends that is terminated.
+pub(crate) fn doom(slot: &Slot) -> Exit {
+    with_any(slot, |relations| relations.doom.take()).flatten().unwrap_or(Exit::Killed)
+}
+
+/// Before a process is complete: its name is free, so that who is told of the end may give it to
+/// another.
+pub(crate) fn release_name(slot: &Slot) {
+    if let Some(name) = with_any(slot, |relations| relations.name.take()).flatten() {
+        slot.shared().names().release(&name, slot.pid());
+    }
+}
+
+/// `Settle` of the ties protocol, and the telling. As many steps as there are relations, between
+/// two steps of the worker.
+pub(crate) fn settle(slot: &Slot, exit: &Exit) {
+    release_name(slot);
+    let Some(entries) = slot.extra().and_then(|extra| extra.ties.settle()) else {
+        return;
+    };
+    let pid = slot.pid();
+    for (monitor, target) in entries.watched {
+        if let Some(target) = find(target) {
+            with_any(&target, |relations| relations.watchers.remove(&monitor));
+        }
+    }
+    for (monitor, watcher) in entries.watchers {
+        if let Some(watcher) = find(watcher) {
+            tell(&watcher, Signal::Down(Down { monitor, pid, exit: exit.clone() }));
+        }
+    }
+    // Of two links with the same peer the first takes out both.
+    for (peer, _) in entries.links.0 {
+        if let Some(peer) = find(peer)
+            && with_any(&peer, |relations| !relations.links.take(pid).is_empty()) == Some(true)
+        {
+            deliver(&peer, Some(pid), exit.clone(), Cause::Link);
+        }
+    }
+    for child in entries.scope {
+        if let Some(child) = find(child) {
+            crate::process::wake::cancel(&child);
+        }
+    }
+    if let Some(scope) = entries.scope_of.and_then(find) {
+        with_any(&scope, |relations| relations.scope.remove(&pid));
+    }
+}
+
+/// Links the running process and another: when either ends other than with [`Exit::Normal`], so
+/// does the other, unless it traps exits ([`Context::trap_exits`](crate::Context::trap_exits)).
+/// Linking twice is linking once. If the other has ended, it is as if it ended now, with
+/// [`Exit::NoProcess`].
+///
+/// Says whether there is a running process; in a thread that runs none, nothing happens.
+///
+/// ```
+/// use procession::{Exit, spawn, yield_now};
+/// use procession::relations::link;
+///
+/// procession::run(async {
+///     let fragile = spawn(async {
+///         let worker = spawn(async { panic!("broken") });
+///         link(worker.pid());
+///         drop(worker);
+///         std::future::pending::<()>().await
+///     });
+///     assert!(fragile.await.unwrap_err().is_panic());
+/// });
+/// ```
+pub fn link(pid: Pid) -> bool {
+    crate::scheduler::budget::spend();
+    current::current().map(|own| link_to(&own, pid)).is_some()
+}
+
+/// Ends the link between the running process and another, if there is one. Says whether there is a
+/// running process.
+pub fn unlink(pid: Pid) -> bool {
+    crate::scheduler::budget::spend();
+    current::current().map(|own| unlink_from(&own, pid)).is_some()
+}
+
+/// Sends an exit signal. The process ends with `exit`, unless it traps exits: then it is told.
+/// [`Exit::Normal`] does nothing to another process that does not trap. To end a process whether it
+/// traps or not, use [`Scheduler::terminate`](crate::Scheduler::terminate). Says whether the
+/// process was there.
+pub fn send_exit(pid: Pid, exit: Exit) -> bool {
+    crate::scheduler::budget::spend();
+    let from = current::current().map(|slot| slot.pid());
+    find(pid).map(|slot| deliver(&slot, from, exit, Cause::Sent)).is_some()
+}
+
+/// Has `own` told, once, when the other ends.
+pub(crate) fn monitor(own: &Slot, other: Pid) -> MonitorRef {
+    let (monitor, pid) = (MonitorRef::draw(), own.pid());
+    if pid == other {
+        // No process is told of its own end; as on the BEAM, there is nothing to give up either.
+        return monitor;
+    }
+    let has_ended = leave_own(own, |relations| {
+        relations.watched.insert(monitor, other);
+    });
+    if has_ended {
+        // Nobody is there to be told.
+        with(own, |relations| relations.watched.remove(&monitor));
+        return monitor;
+    }
+    let left = find(other).map(|target| {
+        leave(
+            &target,
+            |relations| {
+                relations.watchers.insert(monitor, pid);
+            },
+            |relations| relations.watchers.remove(&monitor).is_some(),
+        )
+    });
+    if left != Some(Left::There) {
+        tell(own, Signal::Down(Down { monitor, pid: other, exit: Exit::NoProcess }));
+    }
+    monitor
+}
+
+/// As `monitor`, of a process that is not queued yet.
+pub(crate) fn monitor_newborn(own: &Slot, newborn: &Slot) -> MonitorRef {
+    let monitor = MonitorRef::draw();
+    let has_ended = leave_own(own, |relations| {
+        relations.watched.insert(monitor, newborn.pid());
+    });
+    if has_ended {
+        with(own, |relations| relations.watched.remove(&monitor));
+        return monitor;
+    }
+    let ended = leave_own(newborn, |relations| {
+        relations.watchers.insert(monitor, own.pid());
+    });
+    debug_assert!(!ended, "it was never queued");
+    monitor
+}
+
+/// Ends a monitor; says whether it had not been answered. It is not answered afterwards, even if
+/// the answer is in the mailbox.
+pub(crate) fn demonitor(own: &Slot, monitor: MonitorRef) -> bool {
+    let Some(target) = with_any(own, |relations| relations.watched.remove(&monitor)).flatten()
+    else {
+        return false;
+    };
+    if let Some(target) = find(target) {
+        with_any(&target, |relations| relations.watchers.remove(&monitor));
+    }
+    true
+}
