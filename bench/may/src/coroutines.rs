@@ -6,10 +6,11 @@ use may::coroutine::yield_now;
 use may::sync::mpsc;
 
 use crate::latch::Latch;
-use crate::meter::{now, resident};
+use crate::meter::{now, page_tables, resident};
+use crate::work;
 use crate::workload::{
-    CO_ALIVE_COROUTINES, CO_SKEW_COROUTINES, CO_SKEW_WORK, CO_SPAWN_COUNT, CO_SWITCH_COUNT,
-    CO_YIELD_COUNT, Failed, Outcome, Scale, YIELD_COUNT, YIELD_PROCESSES, check, each,
+    CO_ALIVE_COROUTINES, CO_SKEW_COROUTINES, CO_SPAWN_COUNT, CO_SWITCH_COUNT, CO_YIELD_COUNT,
+    Failed, Outcome, Scale, YIELD_COUNT, YIELD_PROCESSES, check, each,
 };
 use crate::{join, peer, spawn, wait};
 
@@ -140,31 +141,13 @@ pub(crate) fn alive(scale: Scale) -> Outcome {
     Ok(vec![after.saturating_sub(before) as f64 / count as f64])
 }
 
-/// The memory that the system keeps to find that of this program, in bytes.
-fn page_tables() -> Result<u64, Failed> {
-    let failed = |cause| Failed::System { act: "read /proc/self/status", cause };
-    let status = std::fs::read_to_string("/proc/self/status").map_err(failed)?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmPTE:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    Ok(kib.ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))? << 10)
-}
-
 pub(crate) fn skew(scale: Scale) -> Outcome {
-    let unit = scale.of(CO_SKEW_WORK);
-    let work = |rounds: u64| {
-        (0..rounds).fold(1_u64, |x, n| std::hint::black_box(x.wrapping_mul(31).wrapping_add(n)))
-    };
-    let rounds = move |number: u64| (number + 1) * unit;
-    let start = now();
-    for number in 0..CO_SKEW_COROUTINES {
-        work(rounds(number));
-    }
-    let alone = start.elapsed();
+    let alone = work::alone(scale);
     let start = now();
     let run = move |number| {
         spawn(move || {
             for _ in 0..10 {
-                work(rounds(number) / 10);
+                work::do_tenth(number, scale);
                 yield_now();
             }
         })

@@ -12,6 +12,8 @@ mod latch;
 mod meter;
 #[path = "../../peer.rs"]
 mod peer;
+#[path = "../../../crates/procession-cli/src/bench/work.rs"]
+mod work;
 #[expect(dead_code, reason = "may is measured with a part of the workloads")]
 #[path = "../../../crates/procession-cli/src/bench/workload.rs"]
 mod workload;

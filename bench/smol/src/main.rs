@@ -2,8 +2,7 @@
 
 mod memory;
 mod messages;
-mod processes;
-mod timers;
+mod rt;
 
 // The very files of the command, so that both do and count the same.
 #[path = "../../../crates/procession-cli/src/bench/latch.rs"]
@@ -13,33 +12,26 @@ mod latch;
 mod meter;
 #[path = "../../peer.rs"]
 mod peer;
+#[path = "../../../crates/procession-cli/src/bench/processes.rs"]
+mod processes;
+#[path = "../../../crates/procession-cli/src/bench/sleeps.rs"]
+mod sleeps;
 #[expect(dead_code, reason = "smol is measured with a part of the workloads")]
 #[path = "../../../crates/procession-cli/src/bench/workload.rs"]
 mod workload;
 
 use std::env;
-use std::future::Future;
 use std::io;
 use std::process::ExitCode;
-use std::sync::mpsc;
-use std::thread;
 
-use smol::Task;
 use smol::channel::TrySendError;
 
 use peer::Peer;
+use rt::{Form, inside};
 use workload::{Failed, Outcome, Scale, Workload};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// The executor for the whole program, as `smol::spawn` has one, with as many threads as the other
-/// runtimes have workers.
-static EXECUTOR: smol::Executor<'static> = smol::Executor::new();
-
-fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> Task<T> {
-    EXECUTOR.spawn(future)
-}
 
 struct Smol;
 
@@ -59,29 +51,23 @@ impl Peer for Smol {
         Workload { definition: &workload::RING, run: |_, scale| inside(messages::ring(scale)) },
         Workload { definition: &workload::FANIN, run: |_, scale| inside(messages::fanin(scale)) },
         Workload { definition: &workload::YIELD, run: |_, scale| inside(processes::yields(scale)) },
-        Workload { definition: &workload::STEP, run: |_, scale| inside(processes::step(scale)) },
+        Workload { definition: &workload::STEP, run: |_, scale| inside(step(scale)) },
         Workload {
             definition: &workload::IDLE_MEM,
             run: |_, scale| meter::in_fresh_program(&memory::arguments(scale)),
         },
         Workload {
             definition: &workload::TIMERS_FIRE,
-            run: |_, scale| inside(timers::fire(scale)),
+            run: |_, scale| inside(sleeps::fire(scale)),
         },
         Workload {
             definition: &workload::SLEEP_50US,
-            run: |_, scale| inside(timers::sleep_50us(scale)),
+            run: |_, scale| inside(sleeps::sleep_50us(scale)),
         },
     ];
 
     fn start() -> io::Result<Self> {
-        // More threads from one start to the next would be more than the others have.
-        static STARTED: std::sync::Once = std::sync::Once::new();
-        STARTED.call_once(|| {
-            for _ in 0..peer::width() {
-                thread::spawn(|| smol::block_on(EXECUTOR.run(std::future::pending::<()>())));
-            }
-        });
+        rt::start(Form::Static);
         Ok(Self)
     }
 
@@ -90,15 +76,44 @@ impl Peer for Smol {
     }
 }
 
-fn main() -> ExitCode {
-    peer::main::<Smol>(env::args().skip(1))
+/// The same with the executor that `smol::spawn` has.
+struct Plain;
+
+impl Peer for Plain {
+    const NAME: &'static str = "smol_executor";
+
+    const WORKLOADS: &'static [Workload<Self>] = &[
+        Workload { definition: &workload::SPAWN, run: |_, scale| inside(processes::spawn(scale)) },
+        Workload {
+            definition: &workload::SKYNET,
+            run: |_, scale| inside(processes::skynet(scale)),
+        },
+        Workload { definition: &workload::YIELD, run: |_, scale| inside(processes::yields(scale)) },
+        Workload { definition: &workload::STEP, run: |_, scale| inside(step(scale)) },
+    ];
+
+    fn start() -> io::Result<Self> {
+        rt::start(Form::Plain);
+        Ok(Self)
+    }
+
+    fn idle_memory(&self, _: Scale) -> Outcome {
+        Err(Failed::error(io::Error::other("it is measured on the other executor")))
+    }
 }
 
-/// Runs `workload` as a task.
-fn inside(workload: impl Future<Output = Outcome> + Send + 'static) -> Outcome {
-    let (to_here, outcome) = mpsc::sync_channel(1);
-    spawn(async move { to_here.send(workload.await) }).detach();
-    peer::awaited(&outcome).expect("a panic of a workload ends the program")
+fn main() -> ExitCode {
+    let mut arguments = env::args().skip(1).peekable();
+    if arguments.next_if(|first| first == Plain::NAME).is_some() {
+        peer::main::<Plain>(arguments)
+    } else {
+        peer::main::<Smol>(arguments)
+    }
+}
+
+/// Each a task.
+async fn step(scale: Scale) -> Outcome {
+    processes::one_by_one(scale, |number| Ok(rt::spawn(async move { number }))).await
 }
 
 impl<M: Send + Sync + 'static> From<TrySendError<M>> for Failed {

@@ -4,6 +4,7 @@ use smol::channel;
 
 use crate::latch::Latch;
 use crate::meter::resident;
+use crate::rt;
 use crate::workload::{IDLE_MEM_PROCESSES, Outcome, Scale};
 
 /// What a fresh program is started with, to do [`idle`].
@@ -24,13 +25,13 @@ pub(crate) async fn idle(scale: Scale) -> Outcome {
     let mut addresses = Vec::with_capacity(count as usize);
     for _ in 0..count {
         let (address, mailbox) = channel::unbounded();
-        let waits = crate::spawn(async move {
+        let waits = rt::spawn(async move {
             LEFT.count_down();
             if mailbox.recv().await.is_ok() {
                 LEFT.count_down();
             }
         });
-        waits.detach();
+        rt::detach(waits);
         addresses.push(address);
     }
     LEFT.wait().await;

@@ -3,6 +3,7 @@
 use smol::channel::{self, Receiver, Sender};
 
 use crate::meter::now;
+use crate::rt;
 use crate::workload::{
     FANIN_MESSAGES, FANIN_SENDERS, Failed, Outcome, PINGPONG_ROUND_TRIPS, RING_HOPS,
     RING_PROCESSES, Scale, check, each,
@@ -13,7 +14,7 @@ pub(crate) async fn pingpong(scale: Scale) -> Outcome {
     let ping = async move {
         let (to_ping, at_ping) = channel::unbounded();
         let (to_pong, at_pong) = channel::unbounded();
-        let pong = crate::spawn(async move {
+        let pong = rt::spawn(async move {
             while let Ok(number) = at_pong.recv().await {
                 to_ping.try_send(number + 1)?;
             }
@@ -27,11 +28,11 @@ pub(crate) async fn pingpong(scale: Scale) -> Outcome {
         }
         let outcome = vec![each(start, round_trips)];
         drop(to_pong);
-        pong.await?;
+        pong.await??;
         check("the additions", round_trips, number)?;
         Ok(outcome)
     };
-    crate::spawn(ping).await
+    rt::spawn(ping).await?
 }
 
 /// The number counts down at each hop; once it is zero it goes round once more, and all end.
@@ -42,7 +43,7 @@ pub(crate) async fn ring(scale: Scale) -> Outcome {
         let mut others = Vec::with_capacity(RING_PROCESSES - 1);
         for _ in 1..RING_PROCESSES {
             let (address, mailbox) = channel::unbounded();
-            others.push(crate::spawn(link(mailbox, next)));
+            others.push(rt::spawn(link(mailbox, next)));
             next = address;
         }
         let start = now();
@@ -57,12 +58,12 @@ pub(crate) async fn ring(scale: Scale) -> Outcome {
         }
         let outcome = vec![each(start, hops)];
         for handle in others {
-            made += handle.await?;
+            made += handle.await??;
         }
         check("the hops", hops, made)?;
         Ok(outcome)
     };
-    crate::spawn(first).await
+    rt::spawn(first).await?
 }
 
 /// Passes numbers on until there comes a zero; says how many that were.
@@ -94,7 +95,7 @@ pub(crate) async fn fanin(scale: Scale) -> Outcome {
         let senders: Vec<_> = (0..FANIN_SENDERS)
             .map(|sender| {
                 let receiver = to_here.clone();
-                crate::spawn(async move {
+                rt::spawn(async move {
                     let first = sender * share;
                     (first..first + share).try_for_each(|number| receiver.try_send(number))
                 })
@@ -106,10 +107,10 @@ pub(crate) async fn fanin(scale: Scale) -> Outcome {
         }
         let outcome = vec![each(start, messages)];
         for sender in senders {
-            sender.await?;
+            sender.await??;
         }
         check("the sum of the messages", messages * (messages - 1) / 2, sum)?;
         Ok(outcome)
     };
-    crate::spawn(receiver).await
+    rt::spawn(receiver).await?
 }

@@ -1,38 +1,48 @@
 //! The workloads of `procession bench`, on tokio. `README.md` says how to run it.
 
-mod fairness;
-mod latency;
 mod memory;
 mod messages;
-mod network;
+mod pairs;
 mod pool;
-mod processes;
-mod rescue;
-mod timers;
+mod rt;
 
 // The very files of the command, so that both do and count the same.
+#[path = "../../../crates/procession-cli/src/bench/fairness.rs"]
+mod fairness;
 #[path = "../../../crates/procession-cli/src/bench/latch.rs"]
 mod latch;
+#[path = "../../../crates/procession-cli/src/bench/latency.rs"]
+mod latency;
+#[expect(dead_code, reason = "tokio has no coroutines")]
 #[path = "../../../crates/procession-cli/src/bench/meter.rs"]
 mod meter;
+#[path = "../../../crates/procession-cli/src/bench/network.rs"]
+mod network;
 #[path = "../../../crates/procession-cli/src/bench/pauses.rs"]
 mod pauses;
 #[path = "../../peer.rs"]
 mod peer;
+#[path = "../../../crates/procession-cli/src/bench/processes.rs"]
+mod processes;
+#[path = "../../../crates/procession-cli/src/bench/rescue.rs"]
+mod rescue;
+#[path = "../../../crates/procession-cli/src/bench/sleeps.rs"]
+mod sleeps;
+#[path = "../../../crates/procession-cli/src/bench/timers.rs"]
+mod timers;
 #[expect(dead_code, reason = "tokio has no commands to yield")]
 #[path = "../../../crates/procession-cli/src/bench/workload.rs"]
 mod workload;
 
 use std::env;
-use std::future::Future;
 use std::io;
 use std::process::ExitCode;
-use std::sync::mpsc;
 
 use tokio::runtime::{self, Runtime};
 use tokio::task::JoinError;
 
 use peer::Peer;
+use rt::inside;
 use workload::{
     Failed, Outcome, POOL_CAPACITY, POOL_CAPACITY_LARGE, POOL_SUBMITTERS, Scale, Workload,
 };
@@ -70,7 +80,7 @@ impl Peer for Runtime {
         },
         Workload {
             definition: &workload::STEP,
-            run: |runtime, scale| inside(runtime, processes::step(scale)),
+            run: |runtime, scale| inside(runtime, step(scale)),
         },
         Workload {
             definition: &workload::IDLE_MEM,
@@ -82,11 +92,11 @@ impl Peer for Runtime {
         },
         Workload {
             definition: &workload::TIMERS_FIRE,
-            run: |runtime, scale| inside(runtime, timers::fire(scale)),
+            run: |runtime, scale| inside(runtime, sleeps::fire(scale)),
         },
         Workload {
             definition: &workload::SLEEP_50US,
-            run: |runtime, scale| inside(runtime, timers::sleep_50us(scale)),
+            run: |runtime, scale| inside(runtime, sleeps::sleep_50us(scale)),
         },
         Workload {
             definition: &workload::TIMER_BEHIND_HOG,
@@ -116,7 +126,7 @@ impl Peer for Runtime {
         },
         Workload { definition: &workload::SHARES, run: |_, scale| fairness::shares(scale) },
         Workload { definition: &workload::IDLE_AFTER, run: |_, scale| fairness::idle_after(scale) },
-        Workload { definition: &workload::WAKE, run: latency::wake },
+        Workload { definition: &workload::WAKE, run: messages::wake },
         Workload { definition: &workload::LOAD, run: latency::load },
         Workload {
             definition: &workload::POPULATION,
@@ -163,12 +173,9 @@ fn main() -> ExitCode {
     peer::main::<Runtime>(env::args().skip(1))
 }
 
-/// Runs `workload` as a task.
-fn inside(runtime: &Runtime, workload: impl Future<Output = Outcome> + Send + 'static) -> Outcome {
-    let (to_here, outcome) = mpsc::sync_channel(1);
-    let task = runtime.spawn(async move { to_here.send(workload.await) });
-    peer::awaited(&outcome)
-        .unwrap_or_else(|| Err(runtime.block_on(task).expect_err("it has sent nothing").into()))
+/// Each a task.
+async fn step(scale: Scale) -> Outcome {
+    processes::one_by_one(scale, |number| Ok(rt::spawn(async move { number }))).await
 }
 
 impl From<JoinError> for Failed {

@@ -1,11 +1,14 @@
 //! Sending and receiving.
 
+use std::time::Instant;
+
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use crate::meter::now;
+use crate::meter::{block, now};
 use crate::workload::{
     FANIN_MESSAGES, FANIN_SENDERS, Failed, Outcome, PINGPONG_ROUND_TRIPS, RING_HOPS,
-    RING_PROCESSES, Scale, check, each,
+    RING_PROCESSES, Scale, WAKE_COUNT, WAKE_PAUSE, check, each, percentiles,
 };
 
 pub(crate) async fn pingpong(scale: Scale) -> Outcome {
@@ -115,4 +118,22 @@ pub(crate) async fn fanin(scale: Scale) -> Outcome {
         Ok(outcome)
     };
     tokio::spawn(receiver).await?
+}
+
+/// How long messages to a task that waits take, while nothing else runs.
+pub(crate) fn wake(runtime: &Runtime, scale: Scale) -> Outcome {
+    let count = scale.of(WAKE_COUNT);
+    let (address, mut mailbox) = mpsc::unbounded_channel::<Instant>();
+    let sleeper = runtime.spawn(async move {
+        let mut waits = Vec::new();
+        for _ in 0..count {
+            waits.extend(mailbox.recv().await.map(|sent| sent.elapsed()));
+        }
+        waits
+    });
+    for _ in 0..count {
+        block(WAKE_PAUSE);
+        address.send(now())?;
+    }
+    Ok(percentiles(runtime.block_on(sleeper)?, [500, 990, 999]).to_vec())
 }

@@ -1,36 +1,40 @@
 //! `procession bench`: the table of workloads, and what runs it.
 //!
-//! `workload.rs`, `meter.rs` and `latch.rs` know nothing of the runtime. The peers in `bench/` are
-//! built with these very files, so that all do and count the same.
+//! The peers in `bench/` are built with most of these very files, so that all do and count the
+//! same. What these files need of a runtime is in `rt.rs`, of which each peer has its own.
 
 mod coroutines;
 mod fairness;
 mod latch;
 mod latency;
+mod machines;
 mod memory;
 mod messages;
 mod meter;
 mod network;
+mod pairs;
 mod pauses;
 mod pool;
 mod processes;
 mod rescue;
+mod rt;
+mod sleeps;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod work;
 mod workload;
 
-use std::future::Future;
 use std::io::Write;
-use std::num::NonZero;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
-use std::time::Duration;
 
 use procession::{Exit, Scheduler};
 
 use crate::run::Failure;
-use workload::{Outcome, Report, Workload};
+use rt::{inside, width};
+use workload::{
+    Outcome, Report, TIMERS_CANCEL_COUNT, TIMERS_CANCEL_FORMS, TIMERS_CANCEL_LIVE,
+    TIMERS_CANCEL_PROCESSES, Workload, check,
+};
 
 pub(crate) use meter::{more_descriptors, resident};
 pub(crate) use workload::{Failed, ROUNDS_MAX, Scale};
@@ -63,11 +67,11 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     },
     Workload {
         definition: &workload::STEP,
-        run: |scheduler, scale| inside(scheduler, processes::step(scale)),
+        run: |scheduler, scale| inside(scheduler, machines::step(scale)),
     },
     Workload {
         definition: &workload::STEP_YIELD,
-        run: |scheduler, scale| inside(scheduler, processes::step_yield(scale)),
+        run: |scheduler, scale| inside(scheduler, machines::step_yield(scale)),
     },
     Workload {
         definition: &workload::IDLE_MEM,
@@ -77,14 +81,14 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
         definition: &workload::DOWNS,
         run: |_, scale| meter::in_fresh_program(&memory::arguments_for("--downs-here", scale)),
     },
-    Workload { definition: &workload::TIMERS_CANCEL, run: timers::cancel },
+    Workload { definition: &workload::TIMERS_CANCEL, run: timers_cancel },
     Workload {
         definition: &workload::TIMERS_FIRE,
-        run: |scheduler, scale| inside(scheduler, timers::fire(scale)),
+        run: |scheduler, scale| inside(scheduler, sleeps::fire(scale)),
     },
     Workload {
         definition: &workload::SLEEP_50US,
-        run: |scheduler, scale| inside(scheduler, timers::sleep_50us(scale)),
+        run: |scheduler, scale| inside(scheduler, sleeps::sleep_50us(scale)),
     },
     Workload {
         definition: &workload::TIMER_BEHIND_HOG,
@@ -115,7 +119,7 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     },
     Workload { definition: &workload::SHARES, run: |_, scale| fairness::shares(scale) },
     Workload { definition: &workload::IDLE_AFTER, run: |_, scale| fairness::idle_after(scale) },
-    Workload { definition: &workload::WAKE, run: latency::wake },
+    Workload { definition: &workload::WAKE, run: messages::wake },
     Workload { definition: &workload::LOAD, run: latency::load },
     Workload {
         definition: &workload::POPULATION,
@@ -216,15 +220,24 @@ pub(crate) fn here(here: Here, scale: Scale, out: &mut impl Write) -> Result<(),
     Ok(writeln!(out, "{}", figures.join(" "))?)
 }
 
-/// Workers, on a machine that has as many CPUs.
-const WIDTH: usize = 2;
-
 fn scheduler() -> Result<Scheduler, Failed> {
     let builder = Scheduler::builder().name("bench").worker_threads(width());
     // SAFETY: no coroutine of a workload holds a scoped thread-local pointer across a wait.
     #[expect(unsafe_code, reason = "a promise about code that no type can check")]
     let builder = unsafe { builder.enable_coroutines() };
-    builder.handler(processes::ECHO, processes::echo).build().map_err(Failed::error)
+    builder.handler(machines::ECHO, machines::echo).build().map_err(Failed::error)
+}
+
+fn timers_cancel(scheduler: &Scheduler, scale: Scale) -> Outcome {
+    let before = scheduler.snapshot().timers;
+    let outcome = inside(scheduler, timers::cancel(scale))?;
+    let after = scheduler.snapshot().timers;
+    let live_and_new = scale.of(TIMERS_CANCEL_LIVE) + scale.of(TIMERS_CANCEL_COUNT);
+    let count = TIMERS_CANCEL_FORMS * TIMERS_CANCEL_PROCESSES * live_and_new;
+    check("the timers set", count, after.armed - before.armed)?;
+    let ended = after.cancelled + after.fired - before.cancelled - before.fired;
+    check("the timers cancelled or fired", count, ended)?;
+    Ok(outcome)
 }
 
 /// What the watchdog costs is the difference to the same with one.
@@ -234,32 +247,6 @@ fn unwatched(scale: Scale) -> Outcome {
     let pingpong = inside(&scheduler, messages::pingpong(scale))?;
     let yields = inside(&scheduler, processes::yields(scale))?;
     Ok([pingpong, yields].concat())
-}
-
-fn width() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get).min(WIDTH)
-}
-
-/// How long a workload may take: far more than any does, even on a busy machine. A lost wake-up
-/// must be reported, not waited for.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Runs `workload` as a process.
-fn inside(
-    scheduler: &Scheduler,
-    workload: impl Future<Output = Outcome> + Send + 'static,
-) -> Outcome {
-    // A channel, because a join with a timeout would have the workers look at a timer.
-    let (to_here, outcome) = mpsc::sync_channel(1);
-    let process = scheduler.spawn(async move { to_here.send(workload.await) });
-    match outcome.recv_timeout(PATIENCE) {
-        Ok(outcome) => outcome,
-        Err(RecvTimeoutError::Timeout) => Err(Failed::Late(PATIENCE)),
-        // It has panicked.
-        Err(RecvTimeoutError::Disconnected) => {
-            Err(process.join().expect_err("it has sent nothing").into())
-        }
-    }
 }
 
 impl From<Exit> for Failed {

@@ -6,11 +6,11 @@ use procession::{Child, SpawnOptions, coroutine};
 use procession_coroutine::{Coroutine, Resumed, Stacks, Suspender};
 
 use super::latch::Latch;
-use super::meter::{now, resident};
+use super::meter::{now, page_tables, resident};
+use super::work;
 use super::workload::{
     CO_ALIVE_COROUTINES, CO_ALIVE_STACK, CO_APART_ITEMS, CO_CHANNEL_ITEMS, CO_SKEW_COROUTINES,
-    CO_SKEW_WORK, CO_SPAWN_COUNT, CO_SWITCH_COUNT, CO_YIELD_COUNT, Failed, Outcome, Scale, check,
-    each,
+    CO_SPAWN_COUNT, CO_SWITCH_COUNT, CO_YIELD_COUNT, Failed, Outcome, Scale, check, each,
 };
 
 /// Without a scheduler.
@@ -158,40 +158,20 @@ pub(super) async fn alive(scale: Scale) -> Outcome {
     Ok(vec![after.saturating_sub(before) as f64 / count as f64])
 }
 
-/// The memory that the system keeps to find that of this program, in bytes.
-fn page_tables() -> Result<u64, Failed> {
-    let failed = |cause| Failed::System { act: "read /proc/self/status", cause };
-    let status = std::fs::read_to_string("/proc/self/status").map_err(failed)?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmPTE:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    Ok(kib.ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))? << 10)
-}
-
 /// Long-lived coroutines of unequal work, which stay where they began: how much longer they take
 /// than if the work were shared out evenly.
 pub(super) async fn skew(scale: Scale, width: usize) -> Outcome {
-    let coroutines = CO_SKEW_COROUTINES;
-    let unit = scale.of(CO_SKEW_WORK);
-    let work = |rounds: u64| {
-        (0..rounds).fold(1_u64, |x, n| std::hint::black_box(x.wrapping_mul(31).wrapping_add(n)))
-    };
-    // The first is 1, the last as much as there are coroutines.
-    let rounds = move |number: u64| (number + 1) * unit;
-    let start = now();
-    for number in 0..coroutines {
-        work(rounds(number));
-    }
-    let alone = start.elapsed();
+    let alone = work::alone(scale);
     let start = now();
     let run = move |number| {
         spawn(move |cx| {
             for _ in 0..10 {
-                work(rounds(number) / 10);
+                work::do_tenth(number, scale);
                 cx.yield_now();
             }
         })
     };
-    for child in (0..coroutines).map(run).collect::<Result<Vec<_>, _>>()? {
+    for child in (0..CO_SKEW_COROUTINES).map(run).collect::<Result<Vec<_>, _>>()? {
         child.await?;
     }
     Ok(vec![start.elapsed().as_secs_f64() * width as f64 / alone.as_secs_f64() * 100.0])

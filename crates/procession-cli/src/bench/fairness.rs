@@ -3,20 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::net::{TcpListener, TcpStream};
-use procession::sync::channel::{self, Receiver, Sender};
-use procession::{Context, JoinHandle, Scheduler};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::meter::{block, compute, now, wake_ups_of_others};
+use super::network;
+use super::pairs;
+use super::rt::{self, *};
 use super::workload::{
     Failed, IDLE_AFTER_BYTES, IDLE_AFTER_KEEP_ALIVE, IDLE_AFTER_PAUSE, IDLE_AFTER_PROCESSES,
     IDLE_AFTER_REST_US, IDLE_AFTER_SLEEP_US, IDLE_AFTER_SLEEPERS, IDLE_AFTER_STEP_US,
     IDLE_AFTER_STEPS, IDLE_AFTER_WATCHED_US, Outcome, SHARES_AMONG, SHARES_TIME_US, Scale,
     TICK_PERIOD, TICK_TIME_US, most_and_each, most_to_least, tick_cells,
 };
-use super::{inside, width};
 
 pub(super) async fn tick_beside_steps(scale: Scale) -> Outcome {
     let time = Duration::from_micros(scale.of(TICK_TIME_US));
@@ -32,16 +31,15 @@ pub(super) async fn tick_beside_steps(scale: Scale) -> Outcome {
                 } else {
                     block(step)
                 }
-                procession::yield_now().await;
+                rt::yield_now().await;
             }
         };
-        let hogs: Vec<_> =
-            (0..processes).map(|_| procession::spawn(hog(Arc::clone(&stop)))).collect();
-        let ticks = procession::spawn(async move {
+        let hogs: Vec<_> = (0..processes).map(|_| rt::spawn(hog(Arc::clone(&stop)))).collect();
+        let ticks = rt::spawn(async move {
             let (start, mut latest) = (now(), Duration::ZERO);
             while start.elapsed() < time {
                 let before = now();
-                procession::sleep(TICK_PERIOD).await;
+                rt::sleep(TICK_PERIOD).await;
                 latest = latest.max(before.elapsed().saturating_sub(TICK_PERIOD));
             }
             latest
@@ -59,22 +57,18 @@ pub(super) async fn tick_beside_steps(scale: Scale) -> Outcome {
 pub(super) fn shares(scale: Scale) -> Outcome {
     let mut figures = Vec::new();
     for (workers, among) in SHARES_AMONG {
-        let scheduler = Scheduler::builder()
-            .name("shares")
-            .worker_threads(workers)
-            .build()
-            .map_err(Failed::error)?;
-        figures.extend(inside(&scheduler, shares_among(among, scale))?);
+        let runtime = rt::runtime(workers)?;
+        figures.extend(rt::inside(&runtime, shares_among(among, scale))?);
     }
     Ok(figures)
 }
 
 async fn shares_among(among: u64, scale: Scale) -> Outcome {
     let mut figures = Vec::new();
-    for takes_turns in [in_messages, in_channels, in_yields] {
+    for takes_turns in [pairs::in_messages, pairs::in_channels, in_yields] {
         let stop = Arc::new(AtomicBool::new(false));
         let all: Vec<_> = (0..among).map(|_| takes_turns(Arc::clone(&stop))).collect();
-        procession::sleep(Duration::from_micros(scale.of(SHARES_TIME_US))).await;
+        rt::sleep(Duration::from_micros(scale.of(SHARES_TIME_US))).await;
         stop.store(true, Relaxed);
         let mut turns = Vec::new();
         for one in all {
@@ -85,56 +79,12 @@ async fn shares_among(among: u64, scale: Scale) -> Outcome {
     Ok(figures)
 }
 
-/// Starts a pair that sends messages there and back. It returns the number of round trips.
-fn in_messages(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
-    let ping = move |mut cx: Context<u64>| async move {
-        let home = cx.address();
-        let pong = procession::start(move |mut cx: Context<u64>| async move {
-            while let Some(number) = cx.recv().await {
-                home.send(number + 1)?;
-            }
-            Ok::<(), Failed>(())
-        });
-        let mut turns = 0;
-        while !stop.load(Relaxed) {
-            pong.send(turns)?;
-            turns = cx.recv().await.expect("nobody cancels the workload");
-        }
-        pong.cancel();
-        pong.await??;
-        Ok(turns)
-    };
-    procession::start(ping).into_parts().1
-}
-
-/// The same over two rendezvous channels.
-fn in_channels(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
-    let (to_pong, there): (Sender<u64>, Receiver<u64>) = channel::bounded(0);
-    let (to_ping, here): (Sender<u64>, Receiver<u64>) = channel::bounded(0);
-    procession::spawn(async move {
-        let pong = procession::spawn(async move {
-            while let Some(number) = there.recv().await {
-                to_ping.send(number + 1).await.map_err(Failed::error)?;
-            }
-            Ok::<(), Failed>(())
-        });
-        let mut turns = 0;
-        while !stop.load(Relaxed) {
-            to_pong.send(turns).await.map_err(Failed::error)?;
-            turns = here.recv().await.expect("the other ends after this one");
-        }
-        drop(to_pong);
-        pong.await??;
-        Ok(turns)
-    })
-}
-
 /// Starts a process that yields, and returns how often.
 fn in_yields(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
-    procession::spawn(async move {
+    rt::spawn(async move {
         let mut turns = 0;
         while !stop.load(Relaxed) {
-            procession::yield_now().await;
+            rt::yield_now().await;
             turns += 1;
         }
         Ok(turns)
@@ -158,14 +108,10 @@ pub(super) fn idle_after(scale: Scale) -> Outcome {
     for load in
         [Load::Nothing, Load::Blocks, Load::Computes, Load::Declared, Load::Sockets, Load::Timers]
     {
-        let builder = Scheduler::builder()
-            .name("idle")
-            .worker_threads(width())
-            .keep_alive(IDLE_AFTER_KEEP_ALIVE);
-        let scheduler = builder.build().map_err(Failed::error)?;
+        let runtime = rt::runtime_with_keep_alive(rt::width(), IDLE_AFTER_KEEP_ALIVE)?;
         // The connections stay open, and their servers wait for them.
-        let process = scheduler.spawn(loaded(load, scale));
-        let connections = process.join()??;
+        let process = runtime.spawn(loaded(load, scale));
+        let connections = rt::join(&runtime, process)??;
         block(Duration::from_micros(scale.of(IDLE_AFTER_REST_US)));
         figures.push(wake_ups_of_others(watched)? as f64 / watched.as_secs_f64());
         drop(connections);
@@ -182,11 +128,11 @@ async fn loaded(load: Load, scale: Scale) -> Result<Vec<TcpStream>, Failed> {
             let steps = |_| async move {
                 for _ in 0..IDLE_AFTER_STEPS {
                     match load {
-                        Load::Declared => procession::blocking(|| block(step)),
+                        Load::Declared => rt::blocking(|| block(step)),
                         Load::Computes => compute(step),
                         _ => block(step),
                     }
-                    procession::sleep(IDLE_AFTER_PAUSE).await;
+                    rt::sleep(IDLE_AFTER_PAUSE).await;
                 }
             };
             ended((0..IDLE_AFTER_PROCESSES).map(steps)).await?;
@@ -195,7 +141,7 @@ async fn loaded(load: Load, scale: Scale) -> Result<Vec<TcpStream>, Failed> {
             let sleep = |number| scale.of(IDLE_AFTER_SLEEP_US) * number / IDLE_AFTER_SLEEPERS;
             let sleeps =
                 (0..IDLE_AFTER_SLEEPERS).map(|number| Duration::from_micros(sleep(number)));
-            ended(sleeps.map(procession::sleep)).await?;
+            ended(sleeps.map(rt::sleep)).await?;
         }
         Load::Sockets => {
             for _ in 0..IDLE_AFTER_PROCESSES {
@@ -214,7 +160,7 @@ async fn loaded(load: Load, scale: Scale) -> Result<Vec<TcpStream>, Failed> {
 async fn ended(
     all: impl Iterator<Item = impl Future<Output = ()> + Send + 'static>,
 ) -> Result<(), Failed> {
-    let all: Vec<_> = all.map(procession::spawn).collect();
+    let all: Vec<_> = all.map(rt::spawn).collect();
     for one in all {
         one.await?;
     }
@@ -224,20 +170,13 @@ async fn ended(
 /// A connection whose server has sent bytes back, and waits for more.
 async fn connected(scale: Scale) -> std::io::Result<TcpStream> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let client = TcpStream::connect(listener.local_addr()?).await?;
+    let mut client = TcpStream::connect(listener.local_addr()?).await?;
     let (server, _) = listener.accept().await?;
-    drop(procession::spawn(async move {
-        let mut byte = [0];
-        while let Ok(1) = server.read(&mut byte).await {
-            if server.write_all(&byte).await.is_err() {
-                return;
-            }
-        }
-    }));
-    let mut byte = [1];
+    rt::detach(rt::spawn(network::send_back(server)));
+    let (stream, mut byte) = (&mut client, [1]);
     for _ in 0..scale.of(IDLE_AFTER_BYTES) {
-        client.write_all(&byte).await?;
-        client.read_exact(&mut byte).await?;
+        stream.write_all(&byte).await?;
+        stream.read_exact(&mut byte).await?;
     }
     Ok(client)
 }

@@ -1,11 +1,13 @@
 //! Sending and receiving.
 
-use procession::{Address, Context};
+use std::time::Instant;
 
-use super::meter::now;
+use procession::{Address, Context, Scheduler};
+
+use super::meter::{block, now};
 use super::workload::{
     FANIN_MESSAGES, FANIN_SENDERS, Failed, Outcome, PINGPONG_ROUND_TRIPS, RING_HOPS,
-    RING_PROCESSES, Scale, check, each,
+    RING_PROCESSES, Scale, WAKE_COUNT, WAKE_PAUSE, check, each, percentiles,
 };
 
 pub(super) async fn pingpong(scale: Scale) -> Outcome {
@@ -110,4 +112,21 @@ pub(super) async fn fanin(scale: Scale) -> Outcome {
         Ok(outcome)
     };
     procession::start(receiver).await?
+}
+
+/// How long messages to a process that waits take, while nothing else runs.
+pub(super) fn wake(scheduler: &Scheduler, scale: Scale) -> Outcome {
+    let count = scale.of(WAKE_COUNT);
+    let sleeper = scheduler.start(move |mut cx: Context<Instant>| async move {
+        let mut waits = Vec::new();
+        for _ in 0..count {
+            waits.extend(cx.recv().await.map(|sent| sent.elapsed()));
+        }
+        waits
+    });
+    for _ in 0..count {
+        block(WAKE_PAUSE);
+        sleeper.send(now())?;
+    }
+    Ok(percentiles(sleeper.join()?, [500, 990, 999]).to_vec())
 }

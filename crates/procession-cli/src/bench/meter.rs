@@ -150,3 +150,12 @@ impl Spent {
         Ok(vec![milliseconds(self.start.elapsed()), milliseconds(cpu_time() - self.cpu), peak])
     }
 }
+
+/// The memory that the system keeps to find that of this program, in bytes.
+pub(crate) fn page_tables() -> Result<u64, Failed> {
+    let failed = |cause| Failed::System { act: "read /proc/self/status", cause };
+    let status = std::fs::read_to_string("/proc/self/status").map_err(failed)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPTE:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    Ok(kib.ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))? << 10)
+}

@@ -10,10 +10,9 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use procession::JoinHandle;
-use procession::net::{TcpListener, TcpStream};
 
 use super::meter::{cpu_time, more_descriptors, now};
+use super::rt::{self, *};
 use super::workload::{
     ECHO_BYTES, ECHO_CONNECTIONS, ECHO_ROUND_TRIPS, Failed, HTTP_BODY, HTTP_CONNECTIONS,
     HTTP_REQUEST, HTTP_REQUESTS, Outcome, Scale, check, each,
@@ -37,11 +36,11 @@ where
     let failed = |cause| Failed::System { act: "talk over a socket", cause };
     let listener = TcpListener::bind(ANYWHERE).await.map_err(failed)?;
     let address: SocketAddr = listener.local_addr().map_err(failed)?;
-    let server = procession::spawn(async move {
+    let server = rt::spawn(async move {
         for _ in 0..connections {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
-            drop(procession::spawn(serve(stream)));
+            rt::detach(rt::spawn(serve(stream)));
         }
         Ok::<(), io::Error>(())
     });
@@ -53,8 +52,7 @@ where
     }
     server.await?.map_err(failed)?;
     let (start, cpu): (Instant, _) = (now(), cpu_time());
-    let clients: Vec<JoinHandle<_>> =
-        streams.into_iter().map(|stream| procession::spawn(client(stream))).collect();
+    let clients: Vec<_> = streams.into_iter().map(|stream| rt::spawn(client(stream))).collect();
     let mut done = 0;
     for client in clients {
         done += client.await?.map_err(failed)?;
@@ -69,8 +67,8 @@ pub(super) async fn echo(scale: Scale) -> Outcome {
     let mut outcome = Vec::new();
     for connections in ECHO_CONNECTIONS {
         let each = scale.of(ECHO_ROUND_TRIPS) / connections;
-        let client = move |stream: TcpStream| async move {
-            let mut bytes = [1; ECHO_BYTES];
+        let client = move |mut stream: TcpStream| async move {
+            let (stream, mut bytes) = (&mut stream, [1; ECHO_BYTES]);
             for _ in 0..each {
                 stream.write_all(&bytes).await?;
                 stream.read_exact(&mut bytes).await?;
@@ -82,8 +80,9 @@ pub(super) async fn echo(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-async fn send_back(stream: TcpStream) {
-    let mut bytes = [0; ECHO_BYTES];
+/// Sends back what the client has sent, until it closes the connection.
+pub(super) async fn send_back(mut stream: TcpStream) {
+    let (stream, mut bytes) = (&mut stream, [0; ECHO_BYTES]);
     while let Ok(count @ 1..) = stream.read(&mut bytes).await {
         if stream.write_all(&bytes[..count]).await.is_err() {
             return;
@@ -93,8 +92,8 @@ async fn send_back(stream: TcpStream) {
 
 pub(super) async fn http(scale: Scale) -> Outcome {
     let each = scale.of(HTTP_REQUESTS) / HTTP_CONNECTIONS;
-    let client = move |stream: TcpStream| async move {
-        let mut answer = [0; 1024];
+    let client = move |mut stream: TcpStream| async move {
+        let (stream, mut answer) = (&mut stream, [0; 1024]);
         for _ in 0..each {
             stream.write_all(HTTP_REQUEST).await?;
             let mut length = 0;
@@ -113,8 +112,8 @@ pub(super) async fn http(scale: Scale) -> Outcome {
 async fn answer(stream: TcpStream) {
     // Ignored: whether the client got its answers is checked there.
     let _ = http1::Builder::new()
-        .timer(procession::http::Timer)
-        .serve_connection(stream, service_fn(body))
+        .timer(rt::http_timer())
+        .serve_connection(rt::http_io(stream), service_fn(body))
         .await;
 }
 

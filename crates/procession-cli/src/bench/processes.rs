@@ -1,14 +1,11 @@
 //! Starting, ending, and giving way.
 
 use std::array;
-use std::error::Error;
-
-use procession::command::{CommandId, Completion, Value};
-use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
-use procession::{Event, JoinHandle};
+use std::future::Future;
 
 use super::latch::Latch;
 use super::meter::now;
+use super::rt::{self, JoinHandle};
 use super::workload::{
     Failed, Outcome, SKYNET_CHILDREN, SKYNET_LEAVES, SPAWN_COUNT, STEP_COUNT, Scale, YIELD_COUNT,
     YIELD_PROCESSES, check, each,
@@ -20,7 +17,7 @@ pub(super) async fn spawn(scale: Scale) -> Outcome {
     let start = now();
     ENDED.set(count);
     for _ in 0..count {
-        drop(procession::spawn(async { ENDED.count_down() }));
+        rt::detach(rt::spawn(async { ENDED.count_down() }));
     }
     ENDED.wait().await;
     Ok(vec![each(start, count)])
@@ -35,12 +32,12 @@ pub(super) async fn skynet(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// A process that gives the sum of the numbers of the leaves below it.
+/// Starts a process that returns the sum of the numbers of the leaves below it.
 fn node(first: u64, leaves: u64) -> JoinHandle<u64> {
     if leaves == 1 {
-        return procession::spawn(async move { first });
+        return rt::spawn(async move { first });
     }
-    procession::spawn(async move {
+    rt::spawn(async move {
         let below = leaves / SKYNET_CHILDREN as u64;
         let children: [_; SKYNET_CHILDREN] =
             array::from_fn(|child| node(first + child as u64 * below, below));
@@ -57,10 +54,10 @@ pub(super) async fn yields(scale: Scale) -> Outcome {
     let count = scale.of(YIELD_COUNT);
     let start = now();
     let spawn = |_| {
-        procession::spawn(async move {
+        rt::spawn(async move {
             let mut given_way = 0;
             while given_way < count {
-                procession::yield_now().await;
+                rt::yield_now().await;
                 given_way += 1;
             }
             given_way
@@ -76,79 +73,22 @@ pub(super) async fn yields(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-pub(super) async fn step(scale: Scale) -> Outcome {
-    one_by_one(scale, OneStep).await
-}
-
-pub(super) async fn step_yield(scale: Scale) -> Outcome {
-    one_by_one(scale, OneCommand).await
-}
-
-async fn one_by_one<P>(scale: Scale, process: impl Fn(u64) -> P) -> Outcome
+/// Starts processes that end with their number, each after the one before has ended.
+pub(super) async fn one_by_one<H, E>(
+    scale: Scale,
+    start: impl Fn(u64) -> Result<H, Failed>,
+) -> Outcome
 where
-    P: Process<Input = (), Output = u64>,
+    H: Future<Output = Result<u64, E>>,
+    Failed: From<E>,
 {
     let count = scale.of(STEP_COUNT);
-    let start = now();
+    let begun = now();
     let mut sum = 0;
     for number in 0..count {
-        let child = procession::machine::spawn_machine(process(number), "run", ())
-            .map_err(Failed::error)?;
-        sum += child.await?;
+        sum += start(number)?.await?;
     }
-    let outcome = vec![each(start, count)];
+    let outcome = vec![each(begun, count)];
     check("the sum of the results", count * (count - 1) / 2, sum)?;
     Ok(outcome)
-}
-
-type StepResult = Result<Status<u64>, Box<dyn Error + Send + Sync>>;
-
-/// Ends in its first step, with its number.
-struct OneStep(u64);
-
-impl Process for OneStep {
-    type Input = ();
-    type Message = ();
-    type Output = u64;
-
-    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
-        Ok(())
-    }
-
-    fn step(&mut self, _: &mut Events<()>, _: &mut Yields<'_>) -> StepResult {
-        Ok(Status::Done(self.0))
-    }
-}
-
-pub(super) const ECHO: CommandId = CommandId::FIRST_FREE;
-
-/// Completes a command at once, with its input.
-pub(super) fn echo(input: Value, completion: Completion) {
-    completion.complete(Ok(input));
-}
-
-/// Yields its number as a command, and ends with what comes back.
-struct OneCommand(u64);
-
-impl Process for OneCommand {
-    type Input = ();
-    type Message = ();
-    type Output = u64;
-
-    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
-        Ok(())
-    }
-
-    fn step(&mut self, events: &mut Events<()>, yields: &mut Yields<'_>) -> StepResult {
-        match events.next() {
-            Some(Event::Completion { result, .. }) => {
-                let number = result?.downcast::<u64>().map_err(|_| "the result is no number")?;
-                Ok(Status::Done(*number))
-            }
-            _ => {
-                yields.command(ECHO, 0, self.0);
-                Ok(Status::Wait(WaitingFor::Completions))
-            }
-        }
-    }
 }

@@ -2,9 +2,8 @@
 
 use std::sync::mpsc;
 
-use procession::Scheduler;
-
 use super::meter::{block, compute, now, sleeps_of_others};
+use super::rt;
 use super::workload::{
     BLOCK, Failed, IDLE_WAKES_PROCESSES, IDLE_WAKES_REST, IDLE_WAKES_WATCHED, MIXED_BLOCKS_EVERY,
     MIXED_CLIENTS, MIXED_REQUESTS, MIXED_SHORT, Outcome, RESCUE_COUNT, Scale, check, microseconds,
@@ -12,20 +11,19 @@ use super::workload::{
 };
 
 pub(super) fn rescue(scale: Scale) -> Outcome {
-    let scheduler =
-        Scheduler::builder().name("rescue").worker_threads(1).build().map_err(Failed::error)?;
+    let runtime = rt::runtime(1)?;
     let mut figures = Vec::new();
     for declared in [false, true] {
         let mut waits = Vec::new();
         for _ in 0..scale.of(RESCUE_COUNT) {
             let (tells, told) = mpsc::sync_channel(1);
-            let blocks = scheduler.spawn(async move {
+            let blocks = runtime.spawn(async move {
                 let start = now();
-                drop(procession::spawn(async move { tells.send(start.elapsed()) }));
-                if declared { procession::blocking(|| block(BLOCK)) } else { block(BLOCK) }
+                drop(rt::spawn(async move { tells.send(start.elapsed()) }));
+                if declared { rt::blocking(|| block(BLOCK)) } else { block(BLOCK) }
             });
             waits.push(told.recv().map_err(Failed::error)?);
-            blocks.join()?;
+            rt::join(&runtime, blocks)?;
         }
         figures.extend(middle_and_worst(waits));
     }
@@ -40,18 +38,15 @@ pub(super) async fn mixed(scale: Scale) -> Outcome {
         for request in 0..each {
             let start = now();
             let blocks = (client + request) % MIXED_BLOCKS_EVERY == 0;
-            procession::spawn(
-                async move { if blocks { block(BLOCK) } else { compute(MIXED_SHORT) } },
-            )
-            .await?;
+            rt::spawn(async move { if blocks { block(BLOCK) } else { compute(MIXED_SHORT) } })
+                .await?;
             if !blocks {
                 waits.push(start.elapsed());
             }
         }
         Ok::<_, Failed>(waits)
     };
-    let clients: Vec<_> =
-        (0..MIXED_CLIENTS).map(|number| procession::spawn(client(number))).collect();
+    let clients: Vec<_> = (0..MIXED_CLIENTS).map(|number| rt::spawn(client(number))).collect();
     let mut waits = Vec::new();
     for client in clients {
         waits.extend(client.await??);
@@ -61,16 +56,15 @@ pub(super) async fn mixed(scale: Scale) -> Outcome {
 }
 
 pub(super) fn idle_wakes(scale: Scale) -> Outcome {
-    let scheduler =
-        Scheduler::builder().name("idle").worker_threads(2).build().map_err(Failed::error)?;
+    let runtime = rt::runtime(2)?;
     let count = scale.of(IDLE_WAKES_PROCESSES);
     for _ in 0..count {
-        drop(scheduler.spawn(procession::sleep(std::time::Duration::from_secs(3600))));
+        drop(runtime.spawn(async { rt::sleep(std::time::Duration::from_secs(3600)).await }));
     }
     block(IDLE_WAKES_REST);
     let before = sleeps_of_others()?;
     block(IDLE_WAKES_WATCHED);
     let sleeps = sleeps_of_others()? - before;
-    check("the sleepers", count, scheduler.snapshot().processes.len() as u64)?;
+    check("the sleepers", count, rt::alive(&runtime))?;
     Ok(vec![sleeps as f64 / IDLE_WAKES_WATCHED.as_secs_f64()])
 }

@@ -106,9 +106,14 @@ pub(crate) const DOWNS_PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) const TIMERS_CANCEL: Definition = Definition {
     name: "timers_cancel",
-    what: "2 processes with 32 k timers each set one more and cancel that of 1000 before",
-    figures: &[Figure { name: "timers_cancel", unit: "ns", per: "arm and cancel" }],
+    what: "2 processes with 32 k timers each set one more and cancel that of 1000 before; also yielding",
+    figures: &[
+        Figure { name: "timers_cancel", unit: "ns", per: "arm and cancel" },
+        Figure { name: "timers_cancel_yields", unit: "ns", per: "arm and cancel" },
+    ],
 };
+/// In the fastest form, and with a yield after each [`TIMERS_BETWEEN_YIELDS`].
+pub(crate) const TIMERS_CANCEL_FORMS: u64 = 2;
 pub(crate) const TIMERS_CANCEL_PROCESSES: u64 = 2;
 pub(crate) const TIMERS_CANCEL_LIVE: u64 = 32_768;
 pub(crate) const TIMERS_CANCEL_DELAYED: usize = 1000;

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use smol::Timer;
 
-use crate::meter::{cpu_time, now};
-use crate::workload::{
+use super::meter::{cpu_time, now};
+use super::rt;
+use super::workload::{
     Failed, Outcome, SLEEP_50US_COUNT, Scale, TIMERS_FIRE_COUNT, TIMERS_FIRE_WITHIN_US, check, each,
 };
 
-pub(crate) async fn fire(scale: Scale) -> Outcome {
+pub(super) async fn fire(scale: Scale) -> Outcome {
     let count = scale.of(TIMERS_FIRE_COUNT);
     let within = scale.of(TIMERS_FIRE_WITHIN_US);
     let mut rng = Rng::with_seed(0);
@@ -21,13 +21,11 @@ pub(crate) async fn fire(scale: Scale) -> Outcome {
     for _ in 0..count {
         let duration = rng.u64(0..within);
         longest = longest.max(duration);
-        sleepers.push(crate::spawn(async move {
-            Timer::after(Duration::from_micros(duration)).await;
-        }));
+        sleepers.push(rt::spawn(rt::sleep(Duration::from_micros(duration))));
     }
     let mut joined = 0;
     for sleeper in sleepers {
-        sleeper.await;
+        sleeper.await?;
         joined += 1;
     }
     let outcome = vec![each(start, count), (cpu_time() - cpu).as_nanos() as f64 / count as f64];
@@ -38,12 +36,12 @@ pub(crate) async fn fire(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-pub(crate) async fn sleep_50us(scale: Scale) -> Outcome {
+pub(super) async fn sleep_50us(scale: Scale) -> Outcome {
     let asked = Duration::from_micros(50);
     let mut slept = Vec::new();
     for _ in 0..scale.of(SLEEP_50US_COUNT) {
         let start = now();
-        Timer::after(asked).await;
+        rt::sleep(asked).await;
         slept.push(start.elapsed());
     }
     slept.sort_unstable();

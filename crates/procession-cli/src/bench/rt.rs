@@ -1,0 +1,88 @@
+//! What the workloads need of a runtime, on Procession. Each peer in `bench/` has such a module.
+
+use std::num::NonZero;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+
+use super::workload::{Failed, Outcome};
+
+pub(super) use std::future::Future;
+pub(super) use std::time::Duration;
+
+pub(super) use procession::net::{TcpListener, TcpStream};
+pub(super) use procession::time::{Instant, Sleep};
+pub(super) use procession::{
+    JoinHandle, Scheduler as Runtime, blocking, interval as ticks, sleep, spawn, yield_now,
+};
+
+/// Both forms of `timers_cancel` yield: once its budget is spent, a process sets no timers until it
+/// has yielded.
+pub(super) const CANCEL_YIELDS: [bool; 2] = [true, true];
+
+pub(super) fn unconstrained<F: Future>(future: F) -> F {
+    future
+}
+
+pub(super) fn detach<T: Send + 'static>(handle: JoinHandle<T>) {
+    handle.detach();
+}
+
+pub(super) fn runtime(workers: usize) -> Result<Runtime, Failed> {
+    Runtime::builder().name("bench").worker_threads(workers).build().map_err(Failed::error)
+}
+
+pub(super) fn runtime_with_keep_alive(
+    workers: usize,
+    keep_alive: Duration,
+) -> Result<Runtime, Failed> {
+    let builder = Runtime::builder().name("bench").worker_threads(workers).keep_alive(keep_alive);
+    builder.build().map_err(Failed::error)
+}
+
+/// Blocks until the process has ended.
+pub(super) fn join<T: Send + 'static>(_: &Runtime, handle: JoinHandle<T>) -> Result<T, Failed> {
+    Ok(handle.join()?)
+}
+
+/// How many processes there are.
+pub(super) fn alive(runtime: &Runtime) -> u64 {
+    runtime.snapshot().processes.len() as u64
+}
+
+pub(super) fn http_timer() -> procession::http::Timer {
+    procession::http::Timer
+}
+
+/// The stream as hyper wants it.
+pub(super) fn http_io(stream: TcpStream) -> TcpStream {
+    stream
+}
+
+/// Workers, on a machine that has as many CPUs.
+const WIDTH: usize = 2;
+
+pub(super) fn width() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get).min(WIDTH)
+}
+
+/// How long a workload may take: far more than any does, even on a busy machine. A lost wake-up
+/// must be reported, not waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs `workload` as a process.
+pub(super) fn inside(
+    scheduler: &Runtime,
+    workload: impl Future<Output = Outcome> + Send + 'static,
+) -> Outcome {
+    // A channel, because a join with a timeout would have the workers look at a timer.
+    let (to_here, outcome) = mpsc::sync_channel(1);
+    let process = scheduler.spawn(async move { to_here.send(workload.await) });
+    match outcome.recv_timeout(PATIENCE) {
+        Ok(outcome) => outcome,
+        Err(RecvTimeoutError::Timeout) => Err(Failed::Late(PATIENCE)),
+        // It has panicked.
+        Err(RecvTimeoutError::Disconnected) => {
+            Err(process.join().expect_err("it has sent nothing").into())
+        }
+    }
+}
