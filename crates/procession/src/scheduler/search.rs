@@ -26,9 +26,13 @@ impl Local {
     #[inline]
     pub(crate) fn find_local(&self) -> Option<Ready> {
         if let Some(next) = self.take_next() {
-            if self.chain.get() < self.chain_max() || !self.has_local() {
+            let is_alone = !self.has_local();
+            if self.chain.get() < self.chain_max() || is_alone {
                 self.chain.set(self.chain.get().saturating_add(1));
-                self.inherits.set(true);
+                // A chain that keeps nobody waiting has a budget for each step. Otherwise its
+                // processes would give way to nobody, and another worker would be woken for them:
+                // `pingpong` took twice as long on two workers.
+                self.inherits.set(!is_alone);
                 self.announce_queued();
                 return Some(next);
             }
