@@ -89,10 +89,22 @@ impl Local {
         if bound_turn { self.pop_bound() } else { None }
     }
 
-    /// The oldest continued process; a bound one, if as many others have had their turn as were
-    /// before it.
+    /// The oldest continued process.
     #[inline]
     fn pop_continued(&self) -> Option<Ready> {
+        let core = &self.core;
+        if !core.bound_continued.borrow().is_empty() {
+            return self.pop_continued_or_bound();
+        }
+        let ready = core.continued.pop()?;
+        core.rounds_taken.set(core.rounds_taken.get().wrapping_add(1));
+        Some(ready)
+    }
+
+    /// The oldest continued process; a bound one, if as many others have had their turn as were
+    /// before it.
+    #[inline(never)]
+    fn pop_continued_or_bound(&self) -> Option<Ready> {
         let core = &self.core;
         let taken = core.rounds_taken.get();
         let mut bound = core.bound_continued.borrow_mut();
@@ -111,10 +123,15 @@ impl Local {
     #[inline]
     fn pop_bound(&self) -> Option<Ready> {
         let seat = &self.shared.seat(self.seat).bound;
-        let has_own = !self.core.bound.borrow().is_empty();
-        if seat.is_empty() && !has_own {
+        if seat.is_empty() && self.core.bound.borrow().is_empty() {
             return None;
         }
+        self.pop_bound_of_both()
+    }
+
+    #[inline(never)]
+    fn pop_bound_of_both(&self) -> Option<Ready> {
+        let seat = &self.shared.seat(self.seat).bound;
         // What others have queued has every other turn.
         let others_turn = self.bound_turn.replace(!self.bound_turn.get()) && !seat.is_empty();
         let own = || self.core.bound.borrow_mut().pop_front();
