@@ -181,7 +181,7 @@ pub(super) type Factory = dyn Fn(SpawnOptions, Started) -> Result<Spawned, Arc<s
 #[derive(Clone)]
 pub(super) struct Make {
     pub(super) factory: Arc<Factory>,
-    /// Whether the child reports that it has started.
+    /// `true` if the child reports that it has started.
     pub(super) reports_start: bool,
     /// The description of the child, if it is a supervisor.
     pub(super) nested: Option<Arc<Supervisor>>,
