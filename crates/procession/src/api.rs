@@ -1,4 +1,4 @@
-//! The public face of the crate.
+//! The public API at the root of the crate.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;
@@ -22,7 +22,7 @@ pub use crate::time::{interval, sleep, timeout};
 
 use crate::scheduler::current;
 
-/// What is public in the modules `coroutine` and `machine`, and stands above all rooms.
+/// The functions and traits of the modules `coroutine` and `machine` that depend on all rooms.
 pub(crate) mod entry {
     use std::future::Future;
 
@@ -30,15 +30,17 @@ pub(crate) mod entry {
     use crate::spawn::error::SpawnError;
     use crate::{Child, SpawnOptions};
 
-    /// Starts a coroutine: a process whose code is straight-line and blocks, on a stack of its own.
-    /// `function` gets its [`Context`](crate::coroutine::Context), with a mailbox; what is returned is
-    /// its address and its handle in one.
+    /// Starts a coroutine: a process with straight-line code that blocks, on a separate stack.
     ///
-    /// See [`coroutine`](crate::coroutine) for an example, where it runs, and how it ends.
+    /// `function` receives a [`Context`](crate::coroutine::Context) with a mailbox. The returned
+    /// [`Child`] is the address and the handle of the coroutine. See
+    /// [`coroutine`](crate::coroutine) for an example, and for where a coroutine runs and how it
+    /// ends.
     ///
     /// # Errors
-    /// [`SpawnError`] gives the function back: coroutines are not enabled
-    /// ([`Builder::enable_coroutines`](crate::Builder::enable_coroutines)), or the scheduler takes no more processes.
+    /// [`SpawnError`] returns the function if coroutines are not enabled
+    /// ([`Builder::enable_coroutines`](crate::Builder::enable_coroutines)), or the scheduler takes
+    /// no more processes.
     #[track_caller]
     pub fn spawn_coroutine<M, F, T>(function: F) -> Result<Child<M, T>, SpawnError<F>>
     where
@@ -97,8 +99,8 @@ pub(crate) mod entry {
     /// ```
     ///
     /// # Errors
-    /// [`SpawnError`], with the process in it: the scheduler takes no more processes, or `init`
-    /// refused.
+    /// [`SpawnError`] returns the process if the scheduler takes no more processes or `init`
+    /// refuses.
     #[track_caller]
     pub fn spawn_machine<P: Process>(
         process: P,
@@ -111,7 +113,7 @@ pub(crate) mod entry {
     /// Adds the method `wait` to every future, for plain threads and coroutines.
     ///
     /// The method is [`wait`](crate::coroutine::wait()): it parks a plain thread and suspends a
-    /// coroutine until the future completes. It lets both use what is written for async code, such as
+    /// coroutine until the future completes. Both can then use async operations, such as those of
     /// channels and locks.
     ///
     /// ```
@@ -131,8 +133,8 @@ pub(crate) mod entry {
         /// blocks the worker; see [`wait`](crate::coroutine::wait()).
         ///
         /// # Panics
-        /// Panics if the future panics, or if this would block the last thread that the scheduler may
-        /// have.
+        /// Panics if the future panics, or if this would block the last thread that the scheduler
+        /// may have.
         ///
         /// # Cancellation
         /// A coroutine that is cancelled or terminated while it waits unwinds from here.
@@ -174,11 +176,11 @@ pub mod compat {
 }
 
 pub mod relay {
-    //! Messages that leave their scheduler, and messages that nobody receives.
+    //! Messages that leave their scheduler, and messages that no process receives.
     //!
     //! A [`Relay`] carries [`Parcel`]s to the processes of other schedulers. [`InProcess`] reaches
     //! every scheduler of the program and is the default. [`FaultyRelay`] drops and delays parcels,
-    //! for tests. A [`DeadLetter`] is a message whose process ended before it was received; see
+    //! for tests. A [`DeadLetter`] is a message that was accepted and that no process received; see
     //! [`Builder::on_dead_letter`](crate::Builder::on_dead_letter).
 
     pub use crate::mailbox::dead_letter::{DeadCause, DeadLetter};
@@ -202,8 +204,8 @@ pub mod snapshot {
     pub use crate::watchdog::state::{Stall, StallKind, StallSnapshot};
 }
 
-/// Runs `future` on this thread until it is complete, beside the processes of the default
-/// scheduler. See [`Scheduler::block_on`].
+/// Runs `future` on this thread until it completes, beside the processes of the default scheduler.
+/// See [`Scheduler::block_on`].
 ///
 /// ```
 /// assert_eq!(procession::run(async { 1 + 1 }), 2);
@@ -212,12 +214,12 @@ pub fn run<F: Future>(future: F) -> F::Output {
     Scheduler::global().block_on(future)
 }
 
-/// Starts a process that runs `future`, on the scheduler of the calling process or thread; outside
-/// of all, on the default one.
+/// Starts a process that runs `future`, on the scheduler of the calling process or thread, or else
+/// on the default one.
 ///
-/// The handle is a future of the result. If the scheduler takes no more processes, the future is
-/// dropped, and the handle answers [`Exit::Refused`]; [`SpawnOptions::try_spawn`] gives the future
-/// back instead.
+/// Awaiting the handle returns the result. If the scheduler takes no more processes, the future is
+/// dropped and the handle returns [`Exit::Refused`]. [`SpawnOptions::try_spawn`] returns the future
+/// instead.
 ///
 /// ```
 /// let sum = procession::run(async {
@@ -240,11 +242,36 @@ where
     SpawnOptions::new().spawn(future)
 }
 
-/// Starts a process with a mailbox: `process` is called in its first step, with its [`Context`].
-/// What is returned is its address and its handle in one.
+/// Starts a process with a mailbox.
+///
+/// `process` is called in the first step of the process, with its [`Context`]. The returned
+/// [`Child`] is the address and the handle of the process.
 ///
 /// If the scheduler takes no more processes, `process` is dropped, sends fail, and the handle
-/// answers [`Exit::Refused`]; [`SpawnOptions::try_start`] gives it back instead.
+/// returns [`Exit::Refused`]. [`SpawnOptions::try_start`] returns `process` instead.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::{Context, Reply, start};
+///
+/// procession::run(async {
+///     let squares = start(|mut cx: Context<(u64, Reply<u64>)>| async move {
+///         let mut answered = 0;
+///         while let Some((number, reply)) = cx.recv().await {
+///             reply.send(number * number);
+///             answered += 1;
+///         }
+///         answered
+///     });
+///     let square = squares.call(|reply| (7, reply), Duration::from_secs(9)).await?;
+///     assert_eq!(square, 49);
+///     // `recv` returns `None` once the process is cancelled and its mailbox is empty.
+///     squares.cancel();
+///     assert_eq!(squares.await?, 1);
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[track_caller]
 pub fn start<M, F, P>(process: F) -> Child<M, P::Output>
 where
@@ -256,7 +283,7 @@ where
     SpawnOptions::new().start(process)
 }
 
-/// Gives way: all that is ready on this worker runs before the process goes on.
+/// Yields: everything that is ready on this worker runs before the process continues.
 pub async fn yield_now() {
     let mut gave_way = false;
     poll_fn(|task| {
@@ -269,14 +296,16 @@ pub async fn yield_now() {
     .await;
 }
 
-/// For computations: gives way if it is time to, and costs next to nothing if not.
+/// Yields if it is time to, and is nearly free otherwise. Call it in long computations.
 ///
 /// A step has a budget of 128 operations. Each operation of the runtime costs one: a message sent
-/// or received, a poll of a sleep, a handle, a channel, a lock or a socket that is awaited, and
-/// this. Once it is spent, the next that is awaited ends the step, and what is ready runs before
-/// the process goes on. A computation that awaits nothing spends nothing; call this where a
-/// microsecond or so has passed. It also gives way, at once, if the watchdog has taken the worker's
-/// place away because the step lasted too long.
+/// or received, a call of this function, and each poll of a sleep, a handle, a channel, a lock or a
+/// socket. Once the budget is spent, the next operation that is awaited ends the step, and
+/// everything ready runs before the process continues.
+///
+/// A computation that awaits nothing spends nothing. Call this function about once per microsecond
+/// there. If the watchdog has revoked the permit of the worker, because the step lasted too long,
+/// this function yields at once.
 ///
 /// ```
 /// let sum = procession::run(async {
@@ -306,27 +335,33 @@ pub async fn yield_if_due() {
     .await;
 }
 
-/// Runs `section`, which may block the thread: it waits in the kernel, for a lock, or computes for
-/// long. In a process, or in a future that is polled on a worker, that worker's place among those
-/// that run at once is given to another meanwhile: at once if work is waiting, or as soon as some
-/// comes. Outside of workers it just runs `section`. Sections may be nested; its result or its
-/// panic is this call's.
+/// Runs `section`, which may block the thread: it waits in the kernel or for a lock, or computes
+/// for long. Returns its result.
 ///
-/// When it returns and as many others run as the scheduler is wide, the step goes on to its end
-/// even so, and the worker pauses then.
+/// In a process, or in a future that is polled on a worker, the worker gives its permit back for as
+/// long as the section lasts. Another worker takes the permit at once if work is waiting, or as
+/// soon as work comes. Outside workers, this just runs `section`. Sections may be nested.
 ///
-/// Threads are started for this up to [`Builder::max_threads`]. Once all of them are blocked, what
-/// is ready waits until one returns; a section that returns always goes on, so this alone never
-/// deadlocks. A scheduler that its callers drive, also one on the test clock, has no such threads
-/// unless told to: there nothing else runs meanwhile if it is one wide. What is bound to the worker
-/// ([`SpawnOptions::affinity`]) waits in any case. Processes are not cancelled or terminated inside
-/// of a section.
+/// If no permit is free when the section returns, the step still runs to its end. The worker parks
+/// afterwards.
+///
+/// Up to [`Builder::max_threads`] threads are started for this. Once all of them are blocked, ready
+/// processes wait until one returns. A section that returns always continues, so this alone never
+/// deadlocks. There are two exceptions:
+/// - A scheduler that its callers drive, or that is on a test clock, has no such threads by
+///   default. If its width is 1, nothing else runs during the section.
+/// - A process that is bound to this worker ([`SpawnOptions::affinity`]) waits in any case.
+///
+/// A process is not cancelled or terminated inside a section.
+///
+/// # Panics
+/// Panics if `section` panics.
 ///
 /// ```
 /// let (asks, asked) = std::sync::mpsc::channel();
 /// let answer = procession::run(async {
 ///     let waits = procession::spawn(async move { procession::blocking(|| asked.recv()) });
-///     // Runs even if there is but one CPU, and the other has begun to wait.
+///     // Runs even if there is only one CPU and the other process has begun to wait.
 ///     procession::spawn(async move { asks.send(42) }).await.expect("it does not panic").expect("the other waits");
 ///     waits.await
 /// })?;
@@ -341,7 +376,7 @@ pub fn blocking<R>(section: impl FnOnce() -> R) -> R {
     section()
 }
 
-/// The PID of the running process; `None` in a thread that runs none.
+/// Returns the PID of the running process, or `None` on a thread that runs none.
 pub fn current_pid() -> Option<Pid> {
     current::current().map(|slot| slot.pid())
 }

@@ -1,9 +1,10 @@
 //! Processes on a work-stealing scheduler.
 //!
-//! A *process* is a small, isolated, addressable state machine inside this program; it is not an
+//! A *process* is a small, isolated, addressable state machine inside this program. It is not an
 //! operating-system process. It has a [`Pid`], perhaps a mailbox, and ends with a result or an
-//! [`Exit`]. It is written as an async function ([`spawn`], [`start`]) or as a state machine
-//! ([`Process`](machine::Process)). A [`Scheduler`] runs processes on as many *workers* as there are CPUs.
+//! [`Exit`]. It is written as an async function ([`spawn`], [`start`]), as a state machine
+//! ([`Process`](machine::Process)) or as a [coroutine]. A [`Scheduler`] runs processes on as many
+//! *workers* as there are CPUs.
 //!
 //! ```
 //! use std::time::Duration;
@@ -36,7 +37,7 @@
 //!
 //! # What moves between threads
 //!
-//! A process may run on one worker now and on another later, so what it is made of is `Send`:
+//! A process may move from one worker to another, so its future and its messages are `Send`:
 //!
 //! ```compile_fail,E0277
 //! let local = std::rc::Rc::new(1);
@@ -55,24 +56,31 @@
 //! let child = procession::start(|mut cx: procession::Context<std::rc::Rc<u32>>| async move { cx.recv().await; });
 //! ```
 //!
-//! The future that [`run`] and [`Scheduler::block_on`] are given stays on its thread, and need not
-//! be `Send`.
+//! The future passed to [`run`] or [`Scheduler::block_on`] stays on its thread, and need not be
+//! `Send`.
 //!
 //! # Features
 //!
-//! None is on by default.
-//! - `hyper`: `http::{Executor, Timer}`, and hyper's I/O traits for streams; `serve`: `http::serve`
-//!   for tower services.
-//! - `tokio-io`: tokio's I/O traits for streams, without its runtime.
-//! - `tokio`: crates that need tokio run unchanged in processes; see `Builder::tokio`, and `compat`
-//!   for single futures. The default scheduler has it on then. Implies `tokio-io`.
-//! - `tracing`: a span `process` of the target `procession` for each process but those of async
-//!   pools, at the level `INFO`, with its PID, label, kind, parent, where it was spawned, and in
-//!   the end its [`Exit`]. It is a root: never a child of the span that its spawner or a sender was
-//!   in; it follows from the former. It is entered for each step, and for jobs of
-//!   [`spawn_blocking`] that the process submits, and closed when both have ended. Each stall that
-//!   [`Builder::on_stall`] would be told of is an event at the level `WARN`.
-// Under this cfg, the protocols are built for their models, by `procession-models`.
+//! All features are off by default.
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `hyper` | `http::{Executor, Timer}`, and hyper's I/O traits for streams |
+//! | `serve` | `http::serve` for tower services. Implies `hyper` |
+//! | `tokio-io` | tokio's I/O traits for streams, without its runtime |
+//! | `tokio` | crates that need tokio run unchanged in processes: `Builder::tokio`, and `compat` for single futures. The default scheduler is connected to tokio. Implies `tokio-io` |
+//! | `tracing` | a span for each process, and an event for each stall |
+//!
+//! ## Spans
+//! With the feature `tracing`, each process has a span `process` with the target `procession` and
+//! the level `INFO`. Processes of async pools have none. The fields are the PID, label, kind,
+//! parent, the place of the spawn and, in the end, the [`Exit`]. The span is a root that follows
+//! from the span of its spawner, and is never a child of another span.
+//!
+//! The span is entered for each step, and for jobs of [`spawn_blocking`] that the process submits.
+//! It is closed when both have ended. Each stall that is reported to [`Builder::on_stall`] is also
+//! an event at the level `WARN`.
+// Under this cfg, `procession-models` builds the protocols for their models.
 #![cfg(not(procession_loom))]
 #![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(procession_loom))))]
 #![deny(unsafe_code)]

@@ -1,5 +1,4 @@
-//! Messages: addresses and contexts, bounded mailboxes, calls and their replies, dead letters,
-//! relays.
+//! Messages: addresses and contexts, bounded mailboxes, calls and replies, dead letters, relays.
 
 pub(crate) mod address;
 pub(crate) mod answer;

@@ -1,4 +1,4 @@
-//! What a process is: its state word, its slot with the references that keep it, and its body.
+//! Processes: the state word, the slot and the references that keep it, and the body.
 
 #[expect(unsafe_code, reason = "futures are pinned in the body's box")]
 pub(crate) mod async_body;

@@ -1,4 +1,4 @@
-//! How processes are started, and how their results are awaited.
+//! Starts processes and awaits their results.
 
 pub(crate) mod error;
 pub(crate) mod join_handle;

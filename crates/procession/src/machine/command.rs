@@ -1,4 +1,4 @@
-//! Commands: what state machines yield, and who serves them.
+//! Commands: requests that state machines yield, and the handlers that serve them.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -29,9 +29,11 @@ use crate::time::arm;
 use crate::time::armed::Armed;
 use crate::variance::Typed;
 
-/// A command with its types: the value is the input. See
-/// [`Builder::command`](crate::Builder::command),
-/// [`Yields::perform`](crate::machine::process::Yields::perform), [`perform`].
+/// A command with types. The value itself is the input.
+///
+/// A handler is registered with [`Builder::command`](crate::Builder::command). A state machine
+/// issues the command by [`Yields::perform`](crate::machine::process::Yields::perform), any other
+/// process by [`perform`].
 ///
 /// ```
 /// use procession::Scheduler;
@@ -51,12 +53,12 @@ use crate::variance::Typed;
 /// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
 pub trait Command: Send + 'static {
-    /// Its number.
+    /// The number of the command.
     const ID: CommandId;
-    /// What it completes with.
+    /// The type of the output.
     type Output: Send + 'static;
 
-    /// What its handler is given; the command itself, unless the command says otherwise.
+    /// Returns the input of the handler. Default: the command itself.
     fn into_input(self) -> Value
     where
         Self: Sized,
@@ -64,11 +66,12 @@ pub trait Command: Send + 'static {
         Box::new(self)
     }
 
-    /// What came of it, out of a completion.
+    /// Converts the result of a completion into the output.
     ///
     /// # Errors
-    /// [`CommandError`]; [`WrongOutput`](CommandError::WrongOutput) if a handler of another command
-    /// by the same number served it.
+    /// Returns the [`CommandError`] of the result. Returns
+    /// [`WrongOutput`](CommandError::WrongOutput) if the output has another type, because the
+    /// handler belongs to another command with this number.
     fn output(result: CommandResult) -> Result<Self::Output, CommandError>
     where
         Self: Sized,
@@ -80,7 +83,7 @@ pub trait Command: Send + 'static {
     }
 }
 
-/// A [`Completion`] with its type.
+/// A [`Completion`] with the type of its command.
 #[derive(Debug)]
 pub struct Done<C: Command>(Completion, Typed<C>);
 
@@ -91,7 +94,7 @@ impl<C: Command> Done<C> {
     }
 }
 
-/// The handler of a command with types.
+/// Returns the handler of a typed command.
 pub(crate) fn typed<C: Command>(
     serve: impl Fn(C, Done<C>) + Send + Sync + 'static,
 ) -> impl Handler {
@@ -104,9 +107,10 @@ pub(crate) fn typed<C: Command>(
     }
 }
 
-/// The command that sends a message by PID, for who has it without its type, such as a guest.
+/// The command that sends a message by PID, for a sender that does not know its type, such as a
+/// guest.
 ///
-/// It completes with the parcel, if that was refused.
+/// It completes with `Ok(())`, or with the parcel if that was refused.
 #[derive(Debug)]
 pub struct SendParcel(Parcel);
 
@@ -122,12 +126,13 @@ impl Command for SendParcel {
     type Output = Result<(), Parcel>;
 }
 
-/// The command that starts a process: the function is called on the worker, outside the step, and
-/// says which process it started.
+/// The command that starts a process.
+///
+/// The function is called on the worker, outside the step. It returns the process that it started.
 pub struct SpawnProcess(Box<dyn FnOnce() -> Option<Pid> + Send>);
 
 impl SpawnProcess {
-    /// Starts a process by calling `start`, which says which one; `None` if it was refused.
+    /// Creates the command that calls `start`. `start` returns `None` if the process was refused.
     pub fn new(start: impl FnOnce() -> Option<Pid> + Send + 'static) -> Self {
         Self(Box::new(start))
     }
@@ -144,13 +149,14 @@ impl Command for SpawnProcess {
     type Output = Option<Pid>;
 }
 
-/// The command that runs a closure which blocks, or computes for long, on a thread of
-/// [`spawn_blocking`](crate::spawn_blocking). A panic in it completes with
-/// [`CommandError::Failed`].
+/// The command that runs a closure which blocks or computes for long, on a thread of
+/// [`spawn_blocking`](crate::spawn_blocking).
+///
+/// If the closure panics, the command completes with [`CommandError::Failed`].
 pub struct BlockingWork<T>(Box<dyn FnOnce() -> T + Send>);
 
 impl<T> BlockingWork<T> {
-    /// Runs `work`, and completes with what it returns.
+    /// Creates the command that runs `work` and completes with its result.
     pub fn new(work: impl FnOnce() -> T + Send + 'static) -> Self {
         Self(Box::new(work))
     }
@@ -166,24 +172,24 @@ impl<T: Send + 'static> Command for BlockingWork<T> {
     const ID: CommandId = CommandId::BLOCKING;
     type Output = T;
 
-    /// The handler knows no types: it is given what makes a value.
+    /// Erases the type of the output, because the handler does not know it.
     fn into_input(self) -> Value {
         let work = self.0;
         Box::new(Work(Box::new(move || Box::new(work()) as Value)))
     }
 }
 
-/// What the handler of [`CommandId::BLOCKING`] is given.
+/// The input of the handler of [`CommandId::BLOCKING`].
 struct Work(Box<dyn FnOnce() -> Value + Send>);
 
-/// Has a command served for the calling process, and waits for what comes of it. In a thread that
-/// runs no process, the default scheduler serves it.
+/// Performs a command for the running process, and waits for its result. On a thread that runs no
+/// process, the default scheduler serves it.
 ///
 /// # Errors
-/// [`CommandError`].
+/// Returns the [`CommandError`] of the command.
 ///
 /// # Cancellation
-/// Dropped before it is complete, the command goes on, and its completion is for nobody.
+/// Dropping the future does not stop the command. Its result is dropped.
 pub async fn command(id: CommandId, input: impl Any + Send) -> CommandResult {
     command_of(id, Box::new(input)).await
 }
@@ -238,13 +244,13 @@ pub(crate) fn serve_blocking(input: Value, completion: Completion) {
     }
 }
 
-/// As [`command`], with types.
+/// Performs a typed command, and waits for its output. See [`command`].
 ///
 /// # Errors
-/// [`CommandError`].
+/// Returns the [`CommandError`] of the command.
 ///
 /// # Cancellation
-/// As for [`command`].
+/// See [`command`].
 pub async fn perform<C: Command>(command: C) -> Result<C::Output, CommandError> {
     C::output(command_of(C::ID, command.into_input()).await)
 }
@@ -261,8 +267,8 @@ pub(crate) fn sleep(slot: &Slot, tag: u64, input: Value) -> Result<Armed, Comman
     let shared = slot.shared();
     let when = shared.world.now().saturating_add(nanoseconds(duration));
     let sleeper = Pin::again(slot);
-    // Which timer it is, is known once it is set; it cannot fire before, since only this worker
-    // looks at its own heap meanwhile, or finds the cell locked.
+    // The action needs the timer, which is known only once it is set. It cannot run before: either
+    // this worker owns the heap and is busy here, or the action finds the cell locked.
     let timer = Arc::new(Mutex::new(None));
     let set = Arc::clone(&timer);
     let mut timer = timer.lock();
@@ -296,14 +302,13 @@ impl Completion {
         match self.target.take() {
             Some(Target::Machine { slot, tag }) => {
                 if let Some(result) = current::serve(&slot, tag, result) {
-                    // Ignored: a process that has ended wants no completion.
+                    // Ignored: an ended process receives no completion.
                     slot.push_system(Entry::new(System::Completion { tag, result }));
                 }
                 slot.shared().end_outstanding();
             }
             Some(Target::Caller { shared, reply }) => {
-                // If the caller has gone, the result is dropped here, which must not keep the clock
-                // waiting.
+                // If the caller has gone, the result is dropped before the clock may go on.
                 drop_guarded(reply.try_send(result));
                 shared.end_outstanding();
             }
@@ -332,7 +337,8 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Has a command served for the process in `slot`; a sleep's timer is the process's to cancel.
+    /// Lets the handler serve a command of the process in `slot`. Returns the timer of a sleep, so
+    /// that the process can cancel it.
     pub(crate) fn dispatch(
         &self,
         slot: &Slot,
@@ -353,14 +359,14 @@ impl Registry {
         None
     }
 
-    /// Has a command served, other than a sleep.
+    /// Lets the handler serve a command that is not a sleep.
     pub(crate) fn serve(&self, id: CommandId, input: Value, completion: Completion) {
         match (id, self.0.get(&id)) {
             // A panic drops the completion, which completes the command with an error.
             (_, Some(handler)) => drop(guarded(|| handler.handle(input, completion))),
             (CommandId::SEND, None) => serve_send(input, completion),
             (CommandId::SPAWN, None) => serve_spawn(input, completion),
-            // What it runs may be refused, and then be dropped here.
+            // The closure may be refused, and is then dropped here.
             (CommandId::BLOCKING, None) => drop(guarded(|| serve_blocking(input, completion))),
             _ => {
                 drop_guarded(input);

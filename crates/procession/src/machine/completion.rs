@@ -8,19 +8,21 @@ use crate::mailbox::reply::Reply;
 use crate::process::slot::Pin;
 use crate::scheduler::shared::Shared;
 
-/// The right to complete one command, once. Dropping it completes the command with
+/// The right to complete one command, once.
+///
+/// Dropping it completes the command with
 /// [`CommandError::Dropped`](crate::machine::value::CommandError::Dropped). If the process has
-/// ended meanwhile, nothing happens.
+/// ended, completing the command has no effect.
 pub struct Completion {
-    /// Until it is done.
+    /// `None` once the command is complete.
     pub(crate) target: Option<Target>,
 }
 
-/// Who is told.
+/// The receiver of a completion.
 pub(crate) enum Target {
-    /// A state machine, with an event.
+    /// A state machine, which receives an event.
     Machine { slot: Pin, tag: u64 },
-    /// A future.
+    /// A future that awaits the command.
     Caller { shared: Arc<Shared>, reply: Reply<CommandResult> },
 }
 

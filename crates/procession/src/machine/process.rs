@@ -1,4 +1,4 @@
-//! State machines.
+//! State machines: their trait, and the body that runs them.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -26,46 +26,97 @@ use crate::time::armed::Armed;
 use crate::util::small_vec::Few;
 use crate::{Exit, Pid};
 
-/// A process as a state machine: it is told what happened, does a step, and says what it waits for.
-/// See [`spawn_machine`](crate::machine::spawn_machine).
+/// A process as a state machine. It receives events, performs a step, and returns what it waits
+/// for.
+///
+/// Start it by [`spawn_machine`](crate::machine::spawn_machine).
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use procession::Event;
+/// use procession::command::CommandId;
+/// use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine};
+///
+/// /// Waits for a number, sleeps, and returns the double.
+/// struct Double;
+///
+/// impl Process for Double {
+///     type Input = ();
+///     type Message = u64;
+///     type Output = u64;
+///
+///     fn init(&mut self, _method: &str, (): ()) -> Result<(), InitError> {
+///         Ok(())
+///     }
+///
+///     fn step(
+///         &mut self,
+///         events: &mut Events<u64>,
+///         yields: &mut Yields<'_>,
+///     ) -> Result<Status<u64>, Box<dyn std::error::Error + Send + Sync>> {
+///         for event in events {
+///             match event {
+///                 Event::Message(number) => {
+///                     yields.command(CommandId::SLEEP, number, Duration::from_millis(1));
+///                 }
+///                 Event::Completion { tag, .. } => return Ok(Status::Done(2 * tag)),
+///                 Event::Cancel => return Ok(Status::Done(0)),
+///                 _ => {}
+///             }
+///         }
+///         Ok(Status::Wait(WaitingFor::Either))
+///     }
+/// }
+///
+/// procession::run(async {
+///     let double = spawn_machine(Double, "", ())?;
+///     double.send(21)?;
+///     assert_eq!(double.await, Ok(42));
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Status and yields
-/// A step returns a [`Status`], and yields any number of commands, each with a tag of its choice. A
-/// completion carries the tag back.
+/// A step returns a [`Status`], and yields any number of commands. Each command has a tag, which
+/// its completion carries back.
 ///
 /// | status | with completions outstanding | with none |
 /// |---|---|---|
-/// | [`Continue`](Status::Continue) | steps again after all that is ready; completions come as they come | likewise |
-/// | [`Wait`](Status::Wait) for messages | steps when a message comes; completions are kept until then | likewise |
+/// | [`Continue`](Status::Continue) | steps again after everything that is ready; completions arrive as they come | the same |
+/// | [`Wait`](Status::Wait) for messages | steps when a message comes; completions are kept until then | the same |
 /// | `Wait` for completions | steps when one comes; messages are kept until then | ends with [`Exit::WaitsForNothing`] |
 /// | `Wait` for either | steps when either comes | steps when a message comes |
 /// | [`Done`](Status::Done) | ends; its sleeps are cancelled, other commands go on, and their completions are ignored | ends |
-/// | an error | ends with [`Exit::Failed`] | likewise |
+/// | an error | ends with [`Exit::Failed`] | the same |
 ///
-/// What it is told of other processes ([`Event::Down`], [`Event::Exit`]) comes as messages do. An
-/// error that is an [`Exit`] is how it ends.
+/// Signals ([`Event::Down`], [`Event::Exit`]) count as messages. If the error is an [`Exit`], the
+/// process ends with that exit.
 ///
-/// Yields of the step that returns `Done` or an error are dropped. A cancel is an event of its own,
-/// is delivered once, and ends every wait.
+/// If a step returns `Done` or an error, its yields are dropped. A cancel is an event of its own.
+/// It comes once, and ends every wait.
 ///
-/// A panic in `init` goes to the starter, one in `step` ends the process with [`Exit::Panicked`].
+/// # Panics
+/// A panic in `init` is returned to the starter. A panic in `step` ends the process with
+/// [`Exit::Panicked`]. A panic in `close` has no effect.
 /// One in `close` changes nothing any more.
 pub trait Process: Send + 'static {
     /// The input of [`init`](Self::init). Use `()` for none.
     type Input: Send + 'static;
-    /// What it receives.
+    /// The type of the messages that it receives.
     type Message: Send + 'static;
-    /// Its result.
+    /// The type of its result.
     type Output: Send + 'static;
 
-    /// Chooses the entry point, and may refuse to start. Runs on the thread that starts the
+    /// Selects the entry point. It may refuse to start. It runs on the thread that starts the
     /// process.
     ///
     /// # Errors
-    /// [`InitError`], which goes to the starter, together with the process.
+    /// Returns an [`InitError`], which goes to the starter together with the process.
     fn init(&mut self, method: &str, input: Self::Input) -> Result<(), InitError>;
 
-    /// Does a step. Events that are not taken out of `events` are dropped.
+    /// Performs a step. Events that it does not take out of `events` are dropped.
     ///
     /// # Errors
     /// Any error ends the process.
@@ -75,38 +126,38 @@ pub trait Process: Send + 'static {
         yields: &mut Yields<'_>,
     ) -> Result<Status<Self::Output>, Box<dyn Error + Send + Sync>>;
 
-    /// Releases what the process holds, before it is dropped. Called once, however it ends, if
-    /// `init` accepted it.
+    /// Releases what the process holds, before the process is dropped. It is called once, whatever
+    /// the exit, but only if `init` accepted.
     fn close(&mut self) {}
 }
 
-/// What a step returns.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status<T> {
-    /// The process wants to go on.
+    /// The process wants another step.
     Continue,
-    /// It waits.
+    /// The process waits.
     Wait(WaitingFor),
-    /// It has ended, with a result.
+    /// The process ends with a result.
     Done(T),
 }
 
-/// What a state machine waits for.
+/// The events that a state machine waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitingFor {
-    /// Messages; completions are kept meanwhile.
+    /// Messages. Completions are kept meanwhile.
     Messages,
-    /// Completions; messages are kept meanwhile.
+    /// Completions. Messages are kept meanwhile.
     Completions,
-    /// Both.
+    /// Messages and completions.
     Either,
 }
 
-/// What happened since the last step, oldest first.
+/// The events since the last step, oldest first.
 #[derive(Debug)]
 pub struct Events<M>(pub(crate) VecDeque<Event<M>>);
 
-/// Where a step puts the commands that it yields; and its process's relations to others.
+/// Takes the commands that a step yields, and changes the relations of the process.
 pub struct Yields<'a> {
     commands: &'a mut Few<(CommandId, u64, Value)>,
     sleeps: &'a mut Vec<(u64, Armed)>,
@@ -115,27 +166,25 @@ pub struct Yields<'a> {
 }
 
 impl Yields<'_> {
-    /// Yields a command. Its completion will carry `tag`; tags may be used again, also at the same
-    /// time.
+    /// Yields a command. Its completion carries `tag`. Several commands may have the same tag.
     pub fn command(&mut self, command: CommandId, tag: u64, input: impl Any + Send) {
         self.commands.push((command, tag, Box::new(input)));
     }
 
-    /// Yields a command with types. What came of it is [`Command::output`] of the completion's
-    /// result.
+    /// Yields a typed command. [`Command::output`] converts the result of its completion.
     pub fn perform<C: Command>(&mut self, tag: u64, command: C) {
         self.commands.push((C::ID, tag, command.into_input()));
     }
 
-    /// Returns the completion of a command that the process has begun by itself, without a handler.
-    /// When it is completed, an [`Event::Completion`] with `tag` comes.
+    /// Returns the completion of work that the process starts itself, without a handler. Once it is
+    /// completed, the process receives an [`Event::Completion`] with `tag`.
     pub fn completion(&mut self, tag: u64) -> Completion {
         *self.outstanding += 1;
         Completion::of_machine(self.slot, tag)
     }
 
-    /// Cancels the sleeps of this tag ([`CommandId::SLEEP`]): they do not complete. Whether there
-    /// was one; a sleep that is over completes.
+    /// Cancels the sleeps ([`CommandId::SLEEP`]) with this tag, so that they never complete.
+    /// Returns `true` if there was one. A sleep that is over still completes.
     pub fn cancel_sleep(&mut self, tag: u64) -> bool {
         let before = self.commands.len();
         self.commands.retain(|&(command, other, _)| (command, other) != (CommandId::SLEEP, tag));
@@ -153,12 +202,12 @@ impl Yields<'_> {
         cancelled
     }
 
-    /// The PID of the process.
+    /// Returns the PID of the process.
     pub fn pid(&self) -> Pid {
         self.slot.pid()
     }
 
-    /// Monitors another process: at its end an [`Event::Down`] comes. See
+    /// Monitors another process. When it ends, an [`Event::Down`] comes. See
     /// [`Context::monitor`](crate::Context::monitor).
     pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
         crate::relations::links::monitor(self.slot, pid)
@@ -169,18 +218,18 @@ impl Yields<'_> {
         crate::relations::links::demonitor(self.slot, monitor)
     }
 
-    /// Links the process and another. See [`link`](crate::relations::links::link()).
+    /// Links the process and another one. See [`link`](crate::relations::links::link()).
     pub fn link(&mut self, pid: Pid) {
         links::link_to(self.slot, pid);
     }
 
-    /// Ends a link.
+    /// Removes a link.
     pub fn unlink(&mut self, pid: Pid) {
         links::unlink_from(self.slot, pid);
     }
 
-    /// Whether exit signals come as [`Event::Exit`] from now on, instead of ending the process;
-    /// whether they did so before.
+    /// Sets whether exit signals come as [`Event::Exit`] instead of ending the process. Returns the
+    /// previous value.
     pub fn trap_exits(&mut self, traps: bool) -> bool {
         links::trap_exits(self.slot, traps)
     }
@@ -192,35 +241,36 @@ impl fmt::Debug for Yields<'_> {
     }
 }
 
-/// Why a state machine refused to start.
+/// The reason why a state machine refused to start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InitError {
-    /// It has no such method; the text is its name.
+    /// There is no such method. The text is its name.
     UnknownMethod(Box<str>),
-    /// It does not accept the input; or its `init` ended it ([`exit`](crate::exit())), which is the
-    /// source then.
+    /// The input was refused. If `init` ended the process ([`exit`](crate::exit())), the [`Exit`]
+    /// is the source.
     Refused(Box<dyn Error + Send + Sync>),
-    /// Its `init` panicked; the text is that of the panic.
+    /// `init` panicked. The text is the panic message.
     Panicked(Arc<str>),
 }
 
 impl InitError {
-    /// The process has no such method.
+    /// Returns the error of an unknown method.
     pub fn unknown_method(method: &str) -> Self {
         Self::UnknownMethod(method.into())
     }
 }
 
 impl InitError {
-    /// The exit of a process whose `init` gave this error, for those who found it by its name.
+    /// Returns the exit of a process that failed with this error, for processes that found it by
+    /// its name.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::UnknownMethod(_) => Exit::Failed(self.to_string().into()),
             Self::Panicked(text) => Exit::Panicked(Arc::clone(text)),
             Self::Refused(error) => match error.downcast_ref::<Exit>() {
                 Some(exit) => exit.clone(),
-                // The text is the user's code.
+                // Converting the error to text is user code.
                 None => guarded(|| Exit::Failed(error.to_string().into()))
                     .unwrap_or_else(|panicked| panicked),
             },
@@ -247,22 +297,22 @@ impl Error for InitError {
     }
 }
 
-/// A state machine in its slot.
+/// The body of a state machine.
 pub(crate) struct MachineBody<P: Process> {
     stage: Stage<P>,
     events: Events<P::Message>,
-    /// Events of each kind in `events`.
+    /// The number of events of each kind in `events`.
     messages: usize,
     completions: usize,
     signals: usize,
     yields: Few<(CommandId, u64, Value)>,
-    /// Completions to come, or come and not delivered.
+    /// Completions that have not been delivered.
     outstanding: usize,
-    /// The tags and the timers of its sleeps, which end with it.
+    /// The tags and timers of its sleeps, which end with the process.
     sleeps: Vec<(u64, Armed)>,
     waiting_for: Option<WaitingFor>,
     told_cancel: bool,
-    /// Whether the mailbox may hold more than was collected.
+    /// Set if the mailbox may hold more entries.
     has_more: bool,
 }
 
@@ -277,15 +327,15 @@ struct Closing<P: Process>(P);
 
 impl<P: Process> Drop for Closing<P> {
     fn drop(&mut self) {
-        // Guarded, so that it does not meet a panic of the process's own `Drop`.
+        // Guarded, so that a panic of `close` does not meet a panic of the process's `Drop`.
         drop(guarded(|| self.0.close()));
     }
 }
 
-/// Entries of a bounded mailbox that a state machine is handed in one step at most: as many as a
-/// step of another process may receive.
+/// Maximum number of entries of a bounded mailbox that a state machine receives in one step. It
+/// equals the budget of other processes.
 const COLLECTED_MAX: u32 = crate::scheduler::local::BUDGET;
-/// Room for more events, or commands, than these is given back after the step that needed it.
+/// Capacity for more events or commands than this is released after the step that needed it.
 const KEPT: usize = 4;
 
 impl<P: Process> MachineBody<P> {
@@ -298,11 +348,11 @@ impl<P: Process> MachineBody<P> {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err((process, error)),
             Err(Exit::Panicked(text)) => return Err((process, InitError::Panicked(text))),
-            // It ended itself, or was cancelled where it waits.
+            // `init` ended the process, or it was cancelled while it waited.
             Err(exit) => return Err((process, InitError::Refused(Box::new(exit)))),
         }
-        // Written into its box, not moved there: what was just written in parts and is read whole
-        // waits for the stores (4 % of `step`).
+        // Written in place. Moving the value would read it right after it was written in parts, and
+        // stall on the stores (4 % of `step`).
         Ok(Box::write(
             Box::new_uninit(),
             Self {
@@ -321,7 +371,7 @@ impl<P: Process> MachineBody<P> {
         ))
     }
 
-    /// Takes what is in the mailbox.
+    /// Takes the entries of the mailbox.
     fn collect(&mut self, slot: &Slot) {
         self.has_more = false;
         let Some(mailbox) = slot.mailbox_checked::<P::Message>() else {
@@ -336,8 +386,8 @@ impl<P: Process> MachineBody<P> {
                 }
             }
             Mailbox::Bounded(ring) => {
-                // A part at a time. Messages free their room when the process is handed them, but
-                // signals and completions need no room: they may come as fast as they are taken.
+                // Limited, because signals and completions need no room and may come as fast as
+                // they are taken. Messages release their room when the process receives them.
                 for _ in 0..COLLECTED_MAX {
                     let Some(entry) = ring.take_kept() else { return };
                     self.note(slot, entry);
@@ -370,7 +420,7 @@ impl<P: Process> MachineBody<P> {
         self.events.0.push_back(event);
     }
 
-    /// Has the commands served that the process has yielded.
+    /// Serves the commands that the process has yielded.
     fn serve(&mut self, slot: &Slot) {
         if self.yields.is_empty() {
             return;
@@ -391,7 +441,7 @@ impl<P: Process> MachineBody<P> {
         self.yields.shrink(KEPT);
     }
 
-    /// Whether something has come that ends this wait.
+    /// Returns `true` if an event has come that ends this wait.
     fn has_come(&self, waiting_for: WaitingFor) -> bool {
         match waiting_for {
             WaitingFor::Messages => self.messages + self.signals > 0,
@@ -400,7 +450,8 @@ impl<P: Process> MachineBody<P> {
         }
     }
 
-    /// Whether the process may do a step: what it waits for has come, or it waits for nothing.
+    /// Returns `true` if the process may perform a step: it does not wait, or an event has come
+    /// that it waits for.
     fn may_step(&mut self, slot: &Slot) -> bool {
         if slot.state.is_cancelled() && !std::mem::replace(&mut self.told_cancel, true) {
             self.events.0.push_back(Event::Cancel);
@@ -409,8 +460,8 @@ impl<P: Process> MachineBody<P> {
         self.waiting_for.is_none_or(|waiting_for| self.has_come(waiting_for))
     }
 
-    /// The process ends, as the caller then writes down: what it was not told is dropped, each by
-    /// itself, and its sleeps are cancelled.
+    /// Drops the events and commands that are left, one by one, and cancels the sleeps. The caller
+    /// records the end.
     fn drop_untold(&mut self, slot: &Slot) {
         while let Some((_, sleep)) = self.sleeps.pop() {
             drop_guarded(sleep.delete(slot.shared()));
@@ -437,12 +488,12 @@ impl<P: Process> MachineBody<P> {
     fn end_with(&mut self, slot: &Slot, exit: Exit) -> Step {
         self.drop_untold(slot);
         let step = Step::ended(exit.clone());
-        // A panic of the process's `Drop` replaces it: it ends with `Exit::Panicked`.
+        // If the `Drop` of the process panics, the exit is replaced by `Exit::Panicked`.
         self.stage = Stage::Ended(Err(exit));
         step
     }
 
-    /// Waits as `waiting_for` says, if nothing has come meanwhile.
+    /// Waits for `waiting_for`, if nothing has come meanwhile.
     fn wait(&self, slot: &Slot, waiting_for: WaitingFor) -> Step {
         if self.has_more {
             return Step::GoesOn;
@@ -464,7 +515,7 @@ impl<P: Process> MachineBody<P> {
     }
 }
 
-/// An [`Exit`] stands for itself.
+/// Converts an error to an exit. An error that is an [`Exit`] stays as it is.
 fn exit_of(error: Box<dyn Error + Send + Sync>) -> Exit {
     match error.downcast::<Exit>() {
         Ok(exit) => *exit,
@@ -476,7 +527,8 @@ impl<P: Process> Body for MachineBody<P> {
     fn step(&mut self, slot: &Slot, _: &mut TaskContext<'_>) -> Step {
         let ((), terminated) = slot.state.take_for_step(|| self.collect(slot));
         if terminated {
-            // Among what was collected may be what was sent after that. The worker ends it now.
+            // The collected events may include some that came after the terminate. The worker ends
+            // the process now.
             return Step::GoesOn;
         }
         if !self.may_step(slot) {
@@ -512,8 +564,8 @@ impl<P: Process> Body for MachineBody<P> {
         let waiting_for = match status {
             Ok(Status::Done(output)) => {
                 self.drop_untold(slot);
-                // Here, where it need not be moved. As in `end_with`, a panic of the process's
-                // `Drop` replaces it.
+                // Stored here, where no move is needed. A panic of the process's `Drop` replaces
+                // it, as in `end_with`.
                 self.stage = Stage::Ended(Ok(output));
                 return Step::Ended(None);
             }

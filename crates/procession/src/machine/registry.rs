@@ -7,10 +7,12 @@ use std::sync::Arc;
 use crate::machine::completion::Completion;
 use crate::machine::value::{CommandId, Value};
 
-/// What serves a command. Closures of two arguments are handlers.
+/// Serves a kind of command. Closures with two arguments are handlers.
 pub trait Handler: Send + Sync + 'static {
-    /// Serves one command. This runs on the worker of the process that yielded it, so it must not
-    /// block; the completion may be used at once, or kept and used from any thread.
+    /// Serves one command. The completion may be used at once, or later from any thread.
+    ///
+    /// # Blocking
+    /// Runs on the worker of the process that issued the command, so it must not block.
     fn handle(&self, input: Value, completion: Completion);
 }
 
@@ -25,7 +27,7 @@ impl fmt::Debug for dyn Handler {
 pub(crate) struct Registry(pub(crate) BTreeMap<CommandId, Arc<dyn Handler>>);
 
 impl Registry {
-    /// The handlers, to be dropped.
+    /// Takes all handlers out, to be dropped.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<dyn Handler>> + use<> {
         std::mem::take(&mut self.0).into_values()
     }

@@ -1,33 +1,31 @@
-//! What goes into a command, and what comes out of it.
+//! The inputs and results of commands.
 
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// What goes into and comes out of a command, and into a state machine's start: any value, to be
-/// downcast.
+/// The input or output of a command, of any type, to be downcast.
 pub type Value = Box<dyn Any + Send>;
 
-/// What came of a command.
+/// The result of a command.
 pub type CommandResult = Result<Value, CommandError>;
 
-/// Why a command gave no value.
+/// The reason why a command has no output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// No handler is registered for it.
+    /// No handler is registered for the command.
     Unknown(CommandId),
-    /// Its handler dropped the completion, or panicked before it gave one.
+    /// The handler dropped the completion, or panicked before it used it.
     Dropped,
-    /// Its input is not of the type that its handler wants; the text names that type.
+    /// The input has not the type that the handler expects. The text names the expected type.
     WrongInput(&'static str),
-    /// It completed with something that is not of the type that was wanted; the text names that
-    /// type.
+    /// The output has not the type that was expected. The text names the expected type.
     WrongOutput(&'static str),
-    /// The scheduler has no timer left for it.
+    /// The scheduler has reached its limit of timers.
     TimerLimit,
-    /// Its handler failed.
+    /// The handler failed.
     Failed(Arc<str>),
 }
 
@@ -50,7 +48,7 @@ impl Error for CommandError {}
 
 /// The number of a kind of command.
 ///
-/// The numbers below 256 belong to the runtime; a program numbers its own commands from
+/// The numbers below 256 belong to the runtime. A program numbers its own commands from
 /// [`FIRST_FREE`](Self::FIRST_FREE).
 ///
 /// ```
@@ -63,7 +61,7 @@ impl Error for CommandError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommandId(u16);
 
-/// The error of a [`CommandId`] from a number that belongs to the runtime.
+/// The error of converting a number that belongs to the runtime into a [`CommandId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReservedCommandId(u16);
 
@@ -84,30 +82,30 @@ impl TryFrom<u16> for CommandId {
 }
 
 impl CommandId {
-    /// Returns the command of a number from 256 on.
+    /// Creates the command with a number from 256 on. For a number that is not a constant, use
+    /// `CommandId::try_from`.
     ///
     /// # Panics
-    /// Panics if the number is below 256: in a constant, this is an error of the compiler. Use
-    /// `CommandId::try_from` for a number that is not known when the program is compiled.
+    /// Panics if the number is below 256. In a constant, that is a compile error.
     pub const fn new(number: u16) -> Self {
         assert!(number >= Self::FIRST_FREE.0, "the commands below 256 belong to the runtime");
         Self(number)
     }
 
-    /// Completes after a [`Duration`](std::time::Duration), with `()`.
+    /// Completes with `()` after a [`Duration`](std::time::Duration).
     pub const SLEEP: Self = Self(1);
 
-    /// Sends a [`Parcel`](crate::mailbox::parcel::Parcel) to a process of this scheduler or any
-    /// that it reaches; see [`SendParcel`](crate::machine::command::SendParcel).
+    /// Sends a [`Parcel`](crate::mailbox::parcel::Parcel) to a process of this scheduler or of one
+    /// that it reaches. See [`SendParcel`](crate::machine::command::SendParcel).
     pub const SEND: Self = Self(2);
 
-    /// Starts a process; see [`SpawnProcess`](crate::machine::command::SpawnProcess).
+    /// Starts a process. See [`SpawnProcess`](crate::machine::command::SpawnProcess).
     pub const SPAWN: Self = Self(3);
 
-    /// Runs a closure that blocks; see [`BlockingWork`](crate::machine::command::BlockingWork).
+    /// Runs a closure that blocks. See [`BlockingWork`](crate::machine::command::BlockingWork).
     pub const BLOCKING: Self = Self(4);
 
-    /// The first number that users may give to commands of their own.
+    /// The first number that a program may use for its own commands.
     pub const FIRST_FREE: Self = Self(256);
 }
 

@@ -1,4 +1,4 @@
-//! Addresses: how messages get to a process.
+//! Addresses, through which messages are sent to a process.
 
 use std::any::type_name;
 use std::cmp::Ordering;
@@ -48,7 +48,7 @@ use crate::time::arm;
 /// # Ok::<(), procession::SendError<u32>>(())
 /// ```
 pub struct Address<M> {
-    /// `None` for a process that was refused.
+    /// `None` for a refused process.
     slot: Option<TypedPin<M>>,
 }
 
@@ -91,7 +91,7 @@ impl<M: Send + 'static> Address<M> {
         Self { slot: Some(slot) }
     }
 
-    /// The address of a process, if it receives messages of this type.
+    /// Returns the address of a process, if it receives messages of this type.
     pub(crate) fn of(slot: Pin) -> Option<Self> {
         TypedPin::of(slot).map(Self::new)
     }
@@ -100,20 +100,20 @@ impl<M: Send + 'static> Address<M> {
         Self { slot: None }
     }
 
-    /// Whether the process has not ended, as far as this thread can see.
+    /// Returns `true` if the process has not ended, as far as this thread can see.
     pub fn is_alive(&self) -> bool {
         self.slot.as_ref().is_some_and(|slot| !slot.state.see().is_complete())
     }
 
-    /// Puts a message into the mailbox. Messages of one sender arrive in their order.
+    /// Puts a message into the mailbox. Messages of one sender arrive in order.
     ///
-    /// Never blocks. A mailbox is unbounded unless it was [bounded](crate::SpawnOptions::mailbox)
-    /// at the start; what a bounded one does when it is full is its [policy](WhenFull).
+    /// It never blocks. A mailbox is unbounded unless
+    /// [`SpawnOptions::mailbox`](crate::SpawnOptions::mailbox) bounds it. Its [policy](WhenFull)
+    /// then says what happens when it is full.
     ///
     /// # Errors
-    /// [`SendError`] gives the message back if the process has ended, or its mailbox is full. A
-    /// message that was taken by the mailbox is discarded if the process ends before it receives
-    /// it.
+    /// [`SendError`] returns the message if the process has ended, or its mailbox is full. If the
+    /// process ends before it receives an accepted message, the message is discarded.
     #[inline]
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         let Some(slot) = &self.slot else {
@@ -122,11 +122,11 @@ impl<M: Send + 'static> Address<M> {
         finish_send(slot, push_message(slot, slot.mailbox(), message))
     }
 
-    /// As [`send`](Self::send), but whatever the policy of a full mailbox, the message comes back:
-    /// nothing is dropped, and nobody ended.
+    /// Sends a message, or returns it if the mailbox is full, whatever its policy. No message is
+    /// dropped, and no process ends.
     ///
     /// # Errors
-    /// As for [`send`](Self::send).
+    /// See [`send`](Self::send).
     pub fn try_send(&self, message: M) -> Result<(), SendError<M>> {
         if let Some((slot, ring)) = self.bounded() {
             return finish_send(
@@ -137,27 +137,28 @@ impl<M: Send + 'static> Address<M> {
         self.send(message)
     }
 
-    /// Puts a message into the mailbox; if that is full and its policy is [`WhenFull::Wait`], waits
-    /// for room, first come, first served. With any other policy it is as [`send`](Self::send).
+    /// Puts a message into the mailbox. If the mailbox is full and its policy is
+    /// [`WhenFull::Wait`], waits for room, first come, first served. With any other policy it acts
+    /// like [`send`](Self::send).
     ///
     /// # Errors
-    /// [`SendError`] gives the message back if the process has ended or ends meanwhile; or if the
-    /// process waits for room in its own full mailbox, which it would do for ever.
+    /// [`SendError`] returns the message if the process has ended or ends meanwhile. It also
+    /// returns the message if a process would wait for room in its own full mailbox, which would
+    /// never end.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it takes the message back, unless the mailbox has just taken
-    /// it.
+    /// Dropping the future takes the message back, unless the mailbox has accepted it just before.
     pub fn send_wait(&self, message: M) -> SendWait<'_, M> {
         SendWait { address: self, message: Some(message), number: None }
     }
 
-    /// As [`send_wait`](Self::send_wait), for plain threads.
+    /// Sends a message like [`send_wait`](Self::send_wait), for plain threads.
     ///
     /// # Errors
-    /// As for [`send_wait`](Self::send_wait).
+    /// See [`send_wait`](Self::send_wait).
     ///
     /// # Blocking
-    /// Blocks the thread while the mailbox is full; in a process, await instead.
+    /// Blocks the thread while the mailbox is full. In a process, await `send_wait` instead.
     pub fn send_blocking(&self, message: M) -> Result<(), SendError<M>> {
         match self.slot.as_ref().map(|slot| slot.shared().arc()) {
             Some(shared) => block_on::block_on(&shared, self.send_wait(message)),
@@ -165,7 +166,7 @@ impl<M: Send + 'static> Address<M> {
         }
     }
 
-    /// The slot and mailbox, if that is bounded.
+    /// Returns the slot and the mailbox, if that is bounded.
     fn bounded(&self) -> Option<(&Pin, &BoundedMailbox<M>)> {
         let slot = self.slot.as_ref()?;
         match slot.mailbox() {
@@ -174,20 +175,20 @@ impl<M: Send + 'static> Address<M> {
         }
     }
 
-    /// Sends the message after `delay`, which is counted from now. If it is refused then, it is a
-    /// [dead letter](crate::mailbox::dead_letter::DeadLetter). The timer is one of the scheduler's,
-    /// and is not cancelled with the calling process.
+    /// Sends the message after `delay`, counted from now. If it is refused then, it becomes a [dead
+    /// letter](crate::mailbox::dead_letter::DeadLetter). The timer belongs to the scheduler of the
+    /// receiver, and is not cancelled when the calling process ends.
     ///
     /// # Errors
-    /// [`SendError`] gives the message back if the process has ended, or the scheduler has reached
-    /// its limit of timers.
+    /// [`SendError`] returns the message if the process has ended, or the scheduler has reached its
+    /// limit of timers.
     pub fn send_after(&self, delay: Duration, message: M) -> Result<(), SendError<M>> {
         let Some(slot) = self.slot.as_ref().filter(|slot| !slot.state.see().is_complete()) else {
             return Err(SendError::ended(message, self.pid()));
         };
         let shared = slot.shared();
         let when = shared.world.now().saturating_add(nanoseconds(delay));
-        // By PID: a pin in a timer would keep the scheduler that keeps the timer.
+        // By PID, because a pin in the timer would keep the scheduler that holds the timer.
         let pid = slot.pid();
         let message = Arc::new(procession_sync::Mutex::new(Some(message)));
         let fired = Arc::clone(&message);
@@ -211,7 +212,7 @@ impl<M: Send + 'static> Address<M> {
     }
 }
 
-/// Charges and counts a message that was taken.
+/// Charges the budget and counts the message, if it was accepted.
 #[inline]
 fn finish_send<M>(slot: &Pin, pushed: Result<(), Refused<M>>) -> Result<(), SendError<M>> {
     match pushed {
@@ -231,16 +232,16 @@ fn finish_send<M>(slot: &Pin, pushed: Result<(), Refused<M>>) -> Result<(), Send
 #[must_use = "futures do nothing unless awaited"]
 pub struct SendWait<'a, M: Send + 'static> {
     address: &'a Address<M>,
-    /// Until it has been offered.
+    /// `None` once the message was offered.
     message: Option<M>,
-    /// While it waits.
+    /// The number of the sender in the queue, while it waits.
     number: Option<u64>,
 }
 
 impl<M: Send + 'static> Unpin for SendWait<'_, M> {}
 
 impl<M: Send + 'static> SendWait<'_, M> {
-    /// Whether the message waits for room.
+    /// Returns `true` if the message waits for room.
     pub(crate) fn stands(&self) -> bool {
         self.number.is_some()
     }
@@ -250,7 +251,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
     type Output = Result<(), SendError<M>>;
 
     /// # Panics
-    /// If it is polled again after it was complete.
+    /// Panics if it is polled again after it was complete.
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let wait = self.get_mut();
         if !crate::scheduler::budget::charge(task) {
@@ -262,7 +263,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
             let message = wait.message.take().expect("a future is not polled after it is complete");
             return Poll::Ready(wait.address.send(message));
         };
-        // Cloned and dropped outside the mailbox's lock: both are the user's code.
+        // Cloned and dropped outside the lock of the mailbox, since both run user code.
         let waker = task.waker().clone();
         if let Some(number) = wait.number {
             let (standing, old) = ring.standing(number, waker);
@@ -325,10 +326,10 @@ impl<M> fmt::Debug for Address<M> {
     }
 }
 
-/// Sends a message to the process of a PID. Its type is checked against what the process receives.
+/// Sends a message to the process with a PID. The type of the message is checked.
 ///
 /// # Errors
-/// [`SendError`] gives the message back if the process has ended or receives another type.
+/// [`SendError`] returns the message if the process has ended or receives another type.
 ///
 /// ```
 /// procession::run(async {

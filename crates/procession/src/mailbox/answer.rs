@@ -1,27 +1,32 @@
-//! The place where one answer is left for one who waits for it.
+//! The place where the answer to one call is left for its caller.
 //!
 //! # Answer protocol
 //!
 //! ## Problem
-//! The time of a call is over just as its reply comes. The reply is taken for used by the one, and
-//! never seen by the other: a value is lost without its owner knowing. Or the process dies with the
-//! reply in its hands, and the caller waits until its time is over.
+//! The timeout of a call ends while its reply comes. The replier takes the reply for delivered, but
+//! the caller never sees it: a value is lost and its owner does not learn of it. Or the process
+//! ends with the reply in its hands, and the caller waits until its timeout.
 //!
 //! ## States
-//! Under one lock: `Waits`, with the caller's waker once it has looked; `Replied`, with the value;
-//! `Dropped`: there will be none; `Gone`: the caller looks no more.
+//! The state is under one lock:
+//! - `Waits`: no answer yet. It holds the caller's waker once the caller has looked.
+//! - `Replied`: holds the value.
+//! - `Dropped`: no answer will come.
+//! - `Gone`: the caller does not look any more.
 //!
 //! ## Steps
-//! `Finish` (who replies, or whose death drops the right to): from `Waits`, to `Replied` or
-//! `Dropped`; the waker is woken outside the lock. From `Gone`, the value comes back. `Look` (the
-//! caller): leaves its waker in `Waits`, takes the end out of the others. `GiveUp` (the caller's
-//! time is over, or it is dropped): to `Gone`; a value that was there is dropped with the call.
+//! - `Finish`, by the replier, or by the drop of the right to reply: moves `Waits` to `Replied` or
+//!   `Dropped`. The waker is woken outside the lock. If the state is `Gone`, the value is returned.
+//! - `Look`, by the caller: leaves its waker in `Waits`, and takes the result out of the other
+//!   states.
+//! - `GiveUp`, by the caller at its timeout or drop: moves to `Gone`. A value that was there is
+//!   dropped with the call.
 //!
 //! ## Why it works
-//! The right to reply is one value, so there is one `Finish`. It, `Look` and `GiveUp` are critical
-//! sections of one lock: a value is in the hands of who replies, in the cell, or with the caller,
-//! and each section moves it once. A reply never passes through a mailbox, so a late one meets
-//! nothing but `Gone`.
+//! The right to reply is one value, so there is one `Finish`. `Finish`, `Look` and `GiveUp` are
+//! critical sections of one lock. The value is with the replier, in the cell or with the caller,
+//! and each section moves it once. A reply never passes through a mailbox, so a late one can only
+//! meet `Gone`.
 //!
 //! ## Checked by
 //! `models::reply_against_give_up`, `models::death_against_look`, `models::canary_finish_in_two`.
@@ -33,34 +38,34 @@ use procession_sync::Mutex;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
-    /// `Finish` looks whether the caller is there, and stores in another critical section.
+    /// `Finish` checks the state in one critical section, and stores the value in another.
     pub(crate) const FINISH_IN_TWO: u8 = 1;
 }
 
 enum State<T> {
-    /// Nothing yet; the caller's waker once it waits.
+    /// No answer yet. Holds the caller's waker once it waits.
     Waits(Option<Waker>),
     Replied(T),
     Dropped,
     Gone,
 }
 
-/// What became of a `Finish`.
+/// The result of `Finish`.
 #[must_use]
 pub(crate) enum Finished<T> {
-    /// The caller will see it; its waker is to be woken.
+    /// The caller will see the answer. Its waker is to be woken.
     Told(Option<Waker>),
     /// The caller has gone.
     Late(Option<T>),
 }
 
-/// What a `Look` found.
+/// The result of `Look`.
 #[must_use]
 pub(crate) enum Looked<T> {
-    /// Nothing yet. The waker that was there before is to be dropped outside.
+    /// No answer yet. The previous waker is to be dropped outside the lock.
     Waits(Option<Waker>),
     Replied(T),
-    /// There is and will be none.
+    /// No answer will come.
     Dropped,
 }
 
@@ -93,7 +98,7 @@ impl<T, const MUTATION: u8> Answer<T, MUTATION> {
 
     /// `Look`.
     pub(crate) fn look(&self, waker: Waker) -> Looked<T> {
-        // Taken only if it is kept: else it is dropped outside the lock.
+        // Taken only if the cell keeps it. Otherwise it is dropped outside the lock.
         let mut waker = Some(waker);
         self.with(|state| {
             if let State::Waits(waits) = state {
@@ -106,7 +111,7 @@ impl<T, const MUTATION: u8> Answer<T, MUTATION> {
         })
     }
 
-    /// `GiveUp`; what is left is to be dropped outside.
+    /// `GiveUp`. What it returns is to be dropped outside the lock.
     pub(crate) fn give_up(&self) -> (Option<T>, Option<Waker>) {
         self.with(|state| match std::mem::replace(state, State::Gone) {
             State::Replied(value) => (Some(value), None),
@@ -128,7 +133,7 @@ mod models {
 
     use super::{Answer, Finished, Looked, mutation};
 
-    /// A reply comes just as the caller gives up.
+    /// A reply comes while the caller gives up.
     fn give_up<const MUTATION: u8>() {
         explore(|| {
             let answer = Arc::new(Answer::<u32, MUTATION>::new());
@@ -155,7 +160,7 @@ mod models {
         give_up::<{ mutation::FINISH_IN_TWO }>();
     }
 
-    /// The right to reply is dropped just as the caller looks.
+    /// The right to reply is dropped while the caller looks.
     #[test]
     fn death_against_look() {
         explore(|| {
@@ -166,7 +171,7 @@ mod models {
             };
             let sleeps = matches!(answer.look(Waker::noop().clone()), Looked::Waits(_));
             let woken = dies.join().expect("the process does not panic");
-            assert_eq!(sleeps, woken, "who sleeps is woken");
+            assert_eq!(sleeps, woken, "the caller is woken if and only if it sleeps");
         });
     }
 }
@@ -179,7 +184,7 @@ mod tests {
 
     use super::{Answer, Finished};
 
-    /// Harms whoever drops it: under a lock it would poison that.
+    /// Panics in its drop. Under the lock, that would poison it.
     struct PanicsInDrop;
 
     impl Wake for PanicsInDrop {

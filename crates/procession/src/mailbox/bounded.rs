@@ -1,36 +1,40 @@
-//! Bounded mailboxes: what they do when they are full, and who waits for room.
+//! Bounded mailboxes: their policies, and the senders that wait for room.
 //!
 //! # Bounded-mailbox protocol
 //!
 //! ## Problem
-//! A sender finds the mailbox full. Before it has said that it waits, the receiver takes a message
-//! out and finds nobody waiting: the sender waits for ever beside an empty mailbox. Or the receiver
-//! ends meanwhile, and nobody gives the sender its message back.
+//! - A sender finds the mailbox full. Before it has queued itself, the receiver takes a message and
+//!   finds no sender waiting. The sender waits forever beside an empty mailbox.
+//! - The receiver ends meanwhile, and the message of the sender is never returned.
 //!
 //! ## States
-//! One lock over the entries, the queue of those who wait, and what is to be given back. Messages
-//! count against the capacity from their push until they are taken out one by one; what the runtime
-//! pushes does not. `armed`: the receiver found nothing, and wants to be woken. `closed`, for ever:
-//! the receiver has ended.
+//! One lock guards the entries, the queue of waiting senders, and the messages to return. A message
+//! counts against the capacity from its push until it is taken out. Entries that the runtime pushes
+//! do not count. `armed`: the receiver found nothing, and the next push wakes it. `closed`: the
+//! receiver has ended. This state is final.
 //!
 //! ## Steps
-//! Push: `Refuse` if closed; `Queue` if there is room and nobody waits; else what the policy says.
-//! Wait: as push, but behind those who wait already: `Stand` in the queue with message and waker.
-//! Take: one entry (a state machine frees the room of the messages it takes later, all at once,
-//! when it is handed them); while there is room, `Admit` the first who waits: its message goes into
-//! the mailbox, and it is woken. Withdraw (the sender gives up): out of the queue, if it still
-//! stands there; else its message has been taken. Close: everything out; who waits finds its
-//! message among the `returned`, and is woken.
+//! - Push: `Refuse` the message if the mailbox is closed. `Queue` it if there is room and no sender
+//!   waits. Otherwise do what the policy says.
+//! - Wait: as push, but if there is no room, `Stand` behind the senders in the queue, with message
+//!   and waker.
+//! - Take: take one entry out. While there is room, `Admit` the first waiting sender: move its
+//!   message into the mailbox, and wake it. A state machine takes its messages first, and frees
+//!   their room all at once when it receives them.
+//! - Withdraw, by a sender that gives up: leave the queue. A sender that is not in the queue has
+//!   had its message accepted.
+//! - Close: take all entries out. The message of each waiting sender goes to `returned`, and the
+//!   sender is woken.
 //!
 //! ## Why it works
-//! Finding no room and standing in the queue are one critical section, so every `Take` after it
-//! finds the one who waits, and moves its message itself: no permit can be lost with a sender that
-//! goes away between being woken and sending. Whoever comes while others wait stands behind them or
-//! is refused, so it is first come, first served.
+//! A sender finds no room and stands in the queue in one critical section. Every later `Take`
+//! therefore finds the sender, and moves the message itself. No permit can be lost with a sender
+//! that goes away between its wake-up and its send. A sender that comes while others wait is queued
+//! behind them or refused, so the order is first come, first served.
 //!
 //! ## Allowed
-//! A mailbox may hold more than its capacity in what the runtime pushed: each is bounded by what
-//! the process itself asked for, monitors, links and commands.
+//! A mailbox may hold more entries than its capacity, because of what the runtime pushed. The
+//! process bounds that itself: each entry answers a monitor, link or command.
 //!
 //! ## Checked by
 //! `models::push_against_take`, `models::push_against_close`, `models::wait_against_take`,
@@ -46,61 +50,62 @@ use procession_sync::Mutex;
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
-    /// Who finds no room gives the lock back before it stands in the queue.
+    /// A sender that finds no room releases the lock before it stands in the queue.
     pub(crate) const STAND_APART: u8 = 1;
-    /// `Close` leaves those who wait where they are.
+    /// `Close` leaves the waiting senders in the queue.
     pub(crate) const CLOSE_FORGETS: u8 = 2;
 }
 
-/// What a bounded mailbox does with a message for which it has no room.
+/// The policy of a bounded mailbox that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// It refuses the message: the sender gets it back.
+    /// Refuses the message, and returns it to the sender.
     Reject,
-    /// As `Reject` for who cannot wait; [`Address::send_wait`](crate::Address::send_wait) waits for
-    /// room, first come, first served.
+    /// Lets [`Address::send_wait`](crate::Address::send_wait) wait for room, first come, first
+    /// served. Refuses the message of any other send.
     Wait,
-    /// It drops the message that comes.
+    /// Drops the new message.
     DropNewest,
-    /// It drops the oldest message, and takes the new one.
+    /// Drops the oldest message, and accepts the new one.
     DropOldest,
-    /// The process ends, with [`Exit::MailboxFull`](crate::Exit::MailboxFull); the sender gets the
-    /// message back.
+    /// Ends the process with [`Exit::MailboxFull`](crate::Exit::MailboxFull), and returns the
+    /// message to the sender.
     Kill,
 }
 
-/// What became of a message.
+/// The result of a push.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Offered<M> {
-    /// It is in the mailbox; whether to wake the receiver.
+    /// The message is in the mailbox. `wake` is set if the receiver is to be woken.
     Queued { wake: bool },
-    /// It is in the mailbox, in place of this one; a full mailbox has woken its receiver.
+    /// The message is in the mailbox, in place of this one. The receiver of a full mailbox was
+    /// woken before.
     Replaced(M),
-    /// It is not taken, and the policy is to drop it.
+    /// The message was not accepted, and the policy is to drop it.
     Dropped(M),
     /// There is no room.
     Full(M),
-    /// There is no room, and the policy is that the receiver ends.
+    /// There is no room, and the policy is to end the receiver.
     Kills(M),
     /// The receiver has ended.
     Closed(M),
 }
 
-/// What became of a message whose sender waits if need be.
+/// The result of a push by a sender that can wait.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Stood<M> {
     Queued {
         wake: bool,
     },
-    /// It waits, under this number.
+    /// The message waits, under this number.
     Waits(u64),
     Closed(M),
 }
 
-/// How the waiting goes.
+/// The state of a waiting message.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Standing<M> {
@@ -120,39 +125,38 @@ struct Waiting<M> {
 struct Ring<M, S> {
     /// Allocated with the first entry.
     entries: VecDeque<Event<M, S>>,
-    /// Messages that count against the capacity.
+    /// The number of messages that count against the capacity.
     messages: u32,
-    /// Messages ever queued, but for those that were dropped to make room; it goes round.
+    /// The number of messages ever queued, without those dropped to make room. It wraps around.
     sent: u32,
     high_water: u32,
     armed: bool,
     closed: bool,
-    /// Oldest first, so by number.
+    /// Ordered by number, oldest first.
     waiting: VecDeque<Waiting<M>>,
     last_number: u64,
-    /// Of those who waited when the mailbox was closed.
+    /// The messages of senders that waited when the mailbox was closed, by number.
     returned: BTreeMap<u64, M>,
     refused: u64,
     dropped: u64,
 }
 
-/// How a bounded mailbox is doing.
+/// The counters of a bounded mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MailboxSnapshot {
-    /// Messages that it takes at most.
+    /// The maximum number of messages.
     pub capacity: u32,
-    /// What it does when it is full.
+    /// The policy of the full mailbox.
     pub when_full: WhenFull,
-    /// Senders that wait for room.
+    /// The number of senders that wait for room.
     pub waiting: usize,
-    /// Messages that were refused.
+    /// The number of messages that were refused.
     pub refused: u64,
-    /// Messages that were dropped, new ones or old ones.
+    /// The number of messages that were dropped, new or old.
     pub dropped: u64,
 }
 
-/// A bounded mailbox.
 #[derive(Debug)]
 pub(crate) struct Bounded<M, S, const MUTATION: u8 = { mutation::SOUND }> {
     capacity: NonZeroU32,
@@ -160,7 +164,7 @@ pub(crate) struct Bounded<M, S, const MUTATION: u8 = { mutation::SOUND }> {
     ring: Mutex<Ring<M, S>>,
 }
 
-/// What `Take` gives: an entry, and who is to be woken for the room.
+/// The result of `Take`: an entry, and the wakers of the senders that it admitted.
 pub(crate) type Taken<M, S> = (Option<Event<M, S>>, Vec<Waker>);
 
 impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
@@ -193,7 +197,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         ring.messages < self.capacity.get() && ring.waiting.is_empty()
     }
 
-    /// Push, with what the policy says when there is no room.
+    /// Push, with the policy of the mailbox.
     pub(crate) fn offer(&self, message: M) -> Offered<M> {
         self.with(|ring| {
             if ring.closed {
@@ -228,7 +232,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         })
     }
 
-    /// Push without a policy: it is taken, or comes back.
+    /// Push without a policy: accepts the message or returns it.
     pub(crate) fn offer_politely(&self, message: M) -> Offered<M> {
         self.with(|ring| {
             if ring.closed {
@@ -244,7 +248,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
 
     /// Wait.
     pub(crate) fn stand(&self, message: M, waker: Waker) -> Stood<M> {
-        // Taken only if it is kept: else it is dropped outside the lock.
+        // Taken only if the queue keeps it. Otherwise it is dropped outside the lock.
         let mut waker = Some(waker);
         let mut stand = |ring: &mut Ring<M, S>, message| {
             Stood::Waits(
@@ -268,8 +272,8 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         })
     }
 
-    /// How it goes with who stands under this number; it goes on standing with this waker. The old
-    /// one comes back, to be dropped outside.
+    /// Returns the state of the message with this number, and replaces its waker. The old waker is
+    /// returned, to be dropped outside the lock.
     pub(crate) fn standing(&self, number: u64, mut waker: Waker) -> (Standing<M>, Waker) {
         let standing = self.with(|ring| match ring.place(number) {
             Some(place) => {
@@ -281,8 +285,8 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         (standing, waker)
     }
 
-    /// Withdraw: the message, unless the mailbox has taken it, and the waker that it waited with.
-    /// Both are to be dropped outside.
+    /// Withdraw. Returns the message, unless the mailbox has accepted it, and the waker that waited
+    /// with it. Both are to be dropped outside the lock.
     pub(crate) fn withdraw(&self, number: u64) -> (Option<M>, Option<Waker>) {
         self.with(|ring| match ring.place(number).and_then(|place| ring.waiting.remove(place)) {
             Some(waiting) => (Some(waiting.message), Some(waiting.waker)),
@@ -290,7 +294,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         })
     }
 
-    /// Pushes what is exempt; says whether to wake the receiver.
+    /// Pushes an entry that does not count. Returns `true` if the receiver is to be woken.
     pub(crate) fn push_exempt(&self, entry: Entry<S>) -> Result<bool, Entry<S>> {
         self.with(|ring| {
             if ring.closed {
@@ -313,17 +317,19 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         })
     }
 
-    /// Takes one entry; if it is a message, its room is still taken, until `release`.
+    /// Takes one entry. If it is a message, its room stays occupied until `release`.
     pub(crate) fn take_kept(&self) -> Option<Event<M, S>> {
         self.with(|ring| ring.entries.pop_front())
     }
 
-    /// The room of messages that were taken and kept is free; who is to be woken for it.
+    /// Frees the room of messages that were taken and kept. Returns the wakers of the senders that
+    /// it admits.
     pub(crate) fn release(&self, messages: u32) -> Vec<Waker> {
         self.with(|ring| if ring.closed { Vec::new() } else { ring.free(messages, self.capacity) })
     }
 
-    /// The receiver wants to be woken by the next push, unless there is something to take.
+    /// Arms the mailbox, so that the next push wakes the receiver. Returns `false` if the receiver
+    /// need not wait, because there are entries or the mailbox is closed.
     pub(crate) fn arm(&self) -> bool {
         self.with(|ring| {
             ring.armed = ring.entries.is_empty() && !ring.closed;
@@ -335,7 +341,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         self.with(|ring| ring.armed = false);
     }
 
-    /// Close: what is in it, and who is to be woken.
+    /// Close. Returns the entries, and the wakers of the waiting senders.
     pub(crate) fn close(&self) -> (VecDeque<Event<M, S>>, Vec<Waker>) {
         self.with(|ring| {
             ring.closed = true;
@@ -352,8 +358,8 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         })
     }
 
-    /// What was returned to senders that have not asked for it, and never will: their futures were
-    /// forgotten. For the end of the mailbox.
+    /// Takes the messages that were returned to senders that never ask for them, since their
+    /// futures were forgotten. Called at the end of the mailbox.
     pub(crate) fn take_returned(&self) -> BTreeMap<u64, M> {
         self.with(|ring| std::mem::take(&mut ring.returned))
     }
@@ -363,7 +369,8 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         self.with(|ring| ring.closed)
     }
 
-    /// How many messages are to be received, if so many were; none if it is closed.
+    /// Returns the number of messages to receive, given the number received. A closed mailbox has
+    /// none.
     pub(crate) fn length(&self, received: u32) -> u32 {
         self.with(|ring| if ring.closed { 0 } else { ring.sent.wrapping_sub(received) })
     }
@@ -384,7 +391,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
 }
 
 impl<M, S> Ring<M, S> {
-    /// Queues a message; says whether to wake the receiver.
+    /// Queues a message. Returns `true` if the receiver is to be woken.
     fn push(&mut self, message: M) -> bool {
         self.entries.push_back(Event::Message(message));
         self.messages += 1;
@@ -393,7 +400,7 @@ impl<M, S> Ring<M, S> {
         std::mem::take(&mut self.armed)
     }
 
-    /// Frees the room of messages, and admits who waits for it; at most as many as were freed.
+    /// Frees the room of `messages`, and admits waiting senders, at most as many.
     fn free(&mut self, messages: u32, capacity: NonZeroU32) -> Vec<Waker> {
         self.messages -= messages;
         let mut wakers = Vec::new();

@@ -18,6 +18,24 @@ use crate::scheduler::current;
 use crate::time;
 
 /// The error of a call.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::{CallError, Context, Reply, start};
+///
+/// procession::run(async {
+///     // The process receives one call and drops its reply.
+///     let mut server = start(|mut cx: Context<Reply<u32>>| async move { drop(cx.recv().await) });
+///     let error = server.call(|reply| reply, Duration::from_secs(9)).await.unwrap_err();
+///     assert!(matches!(error, CallError::NoReply));
+///
+///     // Once the process has ended, the message is refused and comes back.
+///     assert_eq!((&mut server).await, Ok(()));
+///     let error = server.call(|reply| reply, Duration::from_secs(9)).await.unwrap_err();
+///     assert!(error.is_refused());
+///     assert!(error.into_inner().is_some());
+/// });
+/// ```
 #[non_exhaustive]
 pub enum CallError<M> {
     /// The message was refused. It is in the error, and the reply in it will never be used.
@@ -124,10 +142,10 @@ impl Error for CallCause {
     }
 }
 
-/// The caller's side; the call is given up when it goes.
+/// The side of a call that waits for the reply. Dropping it gives the call up.
 pub(crate) struct Caller<T>(Arc<Answer<T>>);
 
-/// The right to reply, and the side that waits for it.
+/// Creates the right to reply, and the side that waits for the reply.
 pub(crate) fn pair<T>() -> (Reply<T>, Caller<T>) {
     let answer = Arc::new(Answer::new());
     (Reply(Some(Arc::clone(&answer))), Caller(answer))
@@ -135,8 +153,7 @@ pub(crate) fn pair<T>() -> (Reply<T>, Caller<T>) {
 
 impl<T> Drop for Caller<T> {
     fn drop(&mut self) {
-        // Dropped outside the lock: a reply that came too late is the user's, and so is its panic,
-        // which may meet another.
+        // Dropped outside the lock: a late reply belongs to the user, and its drop may panic.
         drop_guarded(self.0.give_up());
     }
 }
@@ -157,7 +174,7 @@ pub(crate) async fn call<M: Send + 'static, T>(
 }
 
 impl<T> Caller<T> {
-    /// The reply; `None` if it was dropped.
+    /// Waits for the reply. Returns `None` if the right to reply was dropped.
     pub(crate) async fn replied(&self, waiting: Waiting) -> Option<T> {
         poll_fn(|task| {
             if !crate::scheduler::budget::charge(task) {
@@ -177,11 +194,11 @@ impl<T> Caller<T> {
     }
 }
 
-/// Calls several processes at once, and waits for all of them, at most for `timeout`: what each
-/// answered, in their order.
+/// Calls several processes at once, and waits for all replies, for at most `timeout`. Returns one
+/// result per address, in order.
 ///
 /// # Cancellation
-/// As for [`Address::call`], of each.
+/// See [`Address::call`], for each of them.
 ///
 /// ```
 /// use std::time::Duration;
@@ -210,8 +227,9 @@ pub async fn call_all<M: Send + 'static, T: Send + 'static>(
 ) -> Vec<Result<T, CallError<M>>> {
     let mut calls: Vec<_> = addresses.iter().map(|address| Asked::new(address, &message)).collect();
     let all = async {
-        // One after the other, so that more than a step may do are all reached. Each is sent, or
-        // stands in its queue, before any is waited for: a full mailbox holds up no other.
+        // One after the other, so that all are reached even if the budget of a step ends before.
+        // Each message is sent or queued before any reply is awaited, so no full mailbox delays the
+        // others.
         for call in &mut calls {
             call.begin().await;
         }
@@ -219,14 +237,14 @@ pub async fn call_all<M: Send + 'static, T: Send + 'static>(
             call.end().await;
         }
     };
-    // Ignored: who has an answer by now keeps it.
+    // Ignored: the replies that came in time are kept.
     let _elapsed = time::timeout(timeout, all).await;
     calls.into_iter().map(Asked::answer).collect()
 }
 
 /// One of several calls.
 struct Asked<'a, M: Send + 'static, T> {
-    /// Until the message was taken or refused.
+    /// Until the message is accepted or refused.
     send: Option<SendWait<'a, M>>,
     caller: Caller<T>,
     answer: Option<Result<T, CallError<M>>>,
@@ -238,12 +256,12 @@ impl<'a, M: Send + 'static, T> Asked<'a, M, T> {
         Self { send: Some(address.send_wait(message(reply))), caller, answer: None }
     }
 
-    /// The message is sent or refused, or waits for room.
+    /// Sends the message, or queues it for room.
     async fn begin(&mut self) {
         poll_fn(|task| {
             let sends = self.poll_send(task).is_pending();
             let stands = self.send.as_ref().is_some_and(SendWait::stands);
-            // Not even offered: the step's budget is spent.
+            // The message was not offered yet if the budget of the step is spent.
             if sends && !stands { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
@@ -264,7 +282,7 @@ impl<'a, M: Send + 'static, T> Asked<'a, M, T> {
         Poll::Ready(())
     }
 
-    /// What it is when the time is over.
+    /// Returns the result once the timeout is over or all calls have ended.
     fn answer(self) -> Result<T, CallError<M>> {
         let Some(answer) = self.answer else {
             return match self.caller.0.look(Waker::noop().clone()) {
@@ -281,17 +299,17 @@ impl<'a, M: Send + 'static, T> Asked<'a, M, T> {
 }
 
 impl<M: Send + 'static> Address<M> {
-    /// Sends a message with a [`Reply`] in it, and waits for the reply, at most for `timeout`.
-    /// That includes the wait for room, if the mailbox is bounded and
-    /// [waits](crate::mailbox::bounded::WhenFull::Wait).
+    /// Sends a message with a [`Reply`] in it, and waits for the reply, for at most `timeout`. The
+    /// timeout includes the wait for room in a bounded mailbox with the policy
+    /// [`Wait`](crate::mailbox::bounded::WhenFull::Wait).
     ///
     /// # Errors
-    /// [`CallError`]: the message was refused, and is in the error; the process ended or dropped the reply without using it; or the time is
-    /// over.
+    /// Returns [`CallError`] if the message was refused, the process ended or dropped the reply, or
+    /// the timeout is over. A refused message is in the error.
     ///
     /// # Cancellation
-    /// Dropped before it is complete, it has sent the message, or not; a reply is discarded, and
-    /// never comes into a mailbox.
+    /// If the future is dropped, the message may or may not have been sent. A later reply is
+    /// discarded, and never comes into a mailbox.
     pub async fn call<T: Send + 'static>(
         &self,
         message: impl FnOnce(Reply<T>) -> M,

@@ -1,4 +1,4 @@
-//! Dead letters: messages that were accepted, and that no process received.
+//! Dead letters: messages that were accepted and that no process received.
 
 use std::any::{Any, type_name};
 use std::fmt;
@@ -7,30 +7,30 @@ use std::sync::Arc;
 use crate::Pid;
 use crate::process::unwind::{drop_guarded, guarded};
 
-/// Why a message is a dead letter.
+/// The reason why a message is a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeadCause {
-    /// It was in the mailbox when its process ended.
+    /// The message was in the mailbox when its process ended.
     Ended,
     /// The mailbox was full, and its policy is to drop messages.
     Full,
-    /// It was to be sent later ([`Address::send_after`](crate::Address::send_after)), and was
-    /// refused then.
+    /// The message came from [`Address::send_after`](crate::Address::send_after), and was refused
+    /// after its delay.
     Late,
 }
 
-/// A message that was accepted, and that no process received. A message that comes back to its
-/// sender is none.
+/// A message that was accepted and that no process received. A message that is returned to its
+/// sender is no dead letter.
 #[non_exhaustive]
 pub struct DeadLetter<'a> {
     /// The process that it was sent to.
     pub to: Pid,
-    /// Why nobody received it.
+    /// The reason why no process received it.
     pub cause: DeadCause,
     /// The name of its type.
     pub type_name: &'static str,
-    /// The message, which is dropped afterwards.
+    /// The message. It is dropped afterwards.
     pub message: &'a mut (dyn Any + Send),
 }
 
@@ -44,7 +44,7 @@ impl fmt::Debug for DeadLetter<'_> {
     }
 }
 
-/// What is done with dead letters, besides being counted and dropped.
+/// The function that observes dead letters before they are dropped.
 #[derive(Clone)]
 pub(crate) struct Observer(pub(crate) Arc<dyn Fn(DeadLetter<'_>) + Send + Sync>);
 
@@ -54,7 +54,7 @@ impl fmt::Debug for Observer {
     }
 }
 
-/// Disposes of a message, outside all locks.
+/// Shows a dead letter to the observer, and drops it, outside all locks.
 pub(crate) fn bury<M: Send + 'static>(
     observer: Option<&Observer>,
     to: Pid,

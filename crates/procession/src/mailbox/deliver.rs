@@ -1,4 +1,4 @@
-//! How a message gets into a mailbox. The invariants are those of `process/slot.rs`.
+//! Delivers messages into mailboxes. The invariants are those of `process/slot.rs`.
 
 use std::task::Waker;
 
@@ -15,14 +15,14 @@ use crate::process::unwind::guarded;
 use crate::relations::links;
 use crate::scheduler::current;
 
-/// Wakes who waits for room. The wakers are the user's.
+/// Wakes the senders that waited for room. Waking runs user code.
 pub(crate) fn wake_all(wakers: Vec<Waker>) {
     for waker in wakers {
         drop(guarded(|| waker.wake()));
     }
 }
 
-/// Pushes a message into a mailbox of its type, and wakes its process if it waits for one.
+/// Pushes a message into a mailbox of its type, and wakes the process if it waits for one.
 #[inline]
 pub(crate) fn push_message<M: Send + 'static>(
     slot: &Slot,
@@ -42,7 +42,8 @@ pub(crate) fn push_message<M: Send + 'static>(
     }
 }
 
-/// What is to be done after a message was offered to a bounded mailbox.
+/// Completes a push into a bounded mailbox: wakes the receiver, drops a message or ends the
+/// process.
 pub(crate) fn finish_offer<M: Send + 'static>(
     slot: &Slot,
     offered: Offered<M>,
@@ -69,8 +70,8 @@ pub(crate) fn finish_offer<M: Send + 'static>(
     Ok(())
 }
 
-/// Takes one entry out of a bounded mailbox, and lets who waits for the room in. Only the process
-/// itself does.
+/// Takes one entry out of a bounded mailbox, and admits senders that wait for room. Only the
+/// process itself calls this.
 #[cold]
 pub(crate) fn take_bounded<M>(slot: &Slot, ring: &BoundedMailbox<M>) -> Option<Event<M>> {
     let (entry, wakers) = ring.take();
@@ -78,14 +79,14 @@ pub(crate) fn take_bounded<M>(slot: &Slot, ring: &BoundedMailbox<M>) -> Option<E
     entry
 }
 
-/// Frees the room of messages that were taken out of a bounded mailbox and kept, and lets who waits
-/// for it in. Only the process itself does.
+/// Frees the room of messages that were taken out of a bounded mailbox and kept, and admits senders
+/// that wait for room. Only the process itself calls this.
 #[cold]
 pub(crate) fn release_bounded<M>(slot: &Slot, ring: &BoundedMailbox<M>, messages: u32) {
     admit(slot, ring.release(messages));
 }
 
-/// What waited has been sent, whether its sender notices or not.
+/// Counts the admitted messages as sent, and wakes their senders.
 fn admit(slot: &Slot, wakers: Vec<Waker>) {
     let admitted = wakers.len() as u32;
     if admitted > 0 {
@@ -95,7 +96,7 @@ fn admit(slot: &Slot, wakers: Vec<Waker>) {
 }
 
 impl Slot {
-    /// The scheduler counts what this word has no room for.
+    /// Moves received messages that the word has no room for to the counters of the scheduler.
     #[cold]
     pub(crate) fn carry_received(&self, messages: u64) {
         current::count(self.shared(), |stats| &stats.received, messages);
@@ -108,8 +109,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Pushes something that is no message, and wakes the process for it; says whether the process
-    /// was there to receive it.
+    /// Pushes an entry that is not a message, and wakes the process. Returns `true` if the process
+    /// could still receive it.
     pub(crate) fn push_system(&self, entry: Entry<System>) -> bool {
         let pushed = (self.kind().push_system)(self, entry);
         if pushed {
@@ -118,7 +119,7 @@ impl Slot {
         pushed
     }
 
-    /// Closes the mailbox, drops what is in it, and says how many messages that were.
+    /// Closes the mailbox and drops its entries. Returns the number of messages among them.
     pub(crate) fn close_mailbox(&self) -> u32 {
         (self.kind().close)(self)
     }

@@ -1,26 +1,46 @@
-//! What a process is told.
+//! Events of state machines.
 
 use crate::machine::value::CommandResult;
 use crate::relations::signal::{Down, ExitSignal, Signal};
 
-/// What happened to a state machine.
+/// An event that a state machine receives in a step.
+///
+/// ```
+/// use procession::Event;
+///
+/// /// Adds a message to the sum. Returns `false` if the process is to end.
+/// fn handle(event: Event<u32>, sum: &mut u32) -> bool {
+///     match event {
+///         Event::Message(number) => *sum += number,
+///         Event::Cancel => return false,
+///         // This process yields no commands, and monitors no other process.
+///         _ => {}
+///     }
+///     true
+/// }
+///
+/// let mut sum = 0;
+/// assert!(handle(Event::Message(2), &mut sum));
+/// assert!(!handle(Event::Cancel, &mut sum));
+/// assert_eq!(sum, 2);
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<M> {
     /// A message.
     Message(M),
-    /// A command that it yielded is done.
+    /// A yielded command is complete.
     Completion {
-        /// The tag of that yield.
+        /// The tag of the command.
         tag: u64,
-        /// What came of it.
+        /// The result of the command.
         result: CommandResult,
     },
-    /// It was asked to end.
+    /// The process is asked to end.
     Cancel,
-    /// A process that it monitors has ended.
+    /// A monitored process has ended.
     Down(Down),
-    /// An exit signal that it traps.
+    /// A trapped exit signal.
     Exit(ExitSignal),
 }
 

@@ -1,23 +1,23 @@
-//! A message on its way to another scheduler, and what carries it.
+//! Messages that leave their scheduler, and the interface that carries them.
 
 use std::any::{Any, type_name};
 use std::fmt;
 
 use crate::Pid;
 
-/// A message on its way to a process of another scheduler.
+/// A message to a process of another scheduler.
 #[non_exhaustive]
 pub struct Parcel {
-    /// The process that it is for.
+    /// The process that receives it.
     pub to: Pid,
     /// The message.
     pub message: Box<dyn Any + Send>,
-    /// The name of its type.
+    /// The name of the message's type.
     pub type_name: &'static str,
 }
 
 impl Parcel {
-    /// Packs a message.
+    /// Creates a parcel.
     pub fn new<M: Send + 'static>(to: Pid, message: M) -> Self {
         Self { to, message: Box::new(message), type_name: type_name::<M>() }
     }
@@ -32,17 +32,17 @@ impl fmt::Debug for Parcel {
     }
 }
 
-/// What carries the messages that a scheduler's processes send by PID to others than its own. See
+/// Carries messages by PID from the processes of a scheduler to other schedulers. See
 /// [`Builder::relay`](crate::Builder::relay).
 pub trait Relay: Send + Sync + 'static {
-    /// Takes a message over. It runs on the sender's thread and must not block.
+    /// Accepts a message. It runs on the sender's thread and must not block. An accepted message
+    /// may still be lost.
     ///
     /// # Errors
-    /// The same message, if it cannot be taken: the sender gets it back. Once taken, it may still
-    /// be lost.
+    /// Returns the same message if it is refused. The sender gets it back.
     ///
     /// # Panics
-    /// The sender panics if it is given back a message of another type.
+    /// If the returned message has another type, the sender panics.
     fn relay(&self, parcel: Parcel) -> Result<(), Parcel>;
 }
 

@@ -1,4 +1,4 @@
-//! Relays: how messages by PID reach processes that are not of the sending scheduler.
+//! Relays, which carry messages by PID to processes of other schedulers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,9 @@ use crate::process::slot::Refused;
 use crate::scheduler::reach::find;
 use crate::time::run_after;
 
-/// The relay that connects all schedulers of a program; each scheduler has it unless it is given
-/// another.
+/// The relay between all schedulers of a program. It is the default.
 ///
-/// It refuses a message whose process has ended, receives another type, has no room, or is of
+/// It refuses a message if the process has ended, receives another type, has no room, or belongs to
 /// another node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InProcess;
@@ -31,12 +30,12 @@ impl Relay for InProcess {
     }
 }
 
-/// A relay for tests: it delays and drops what it is given, by chance, and hands the rest to
-/// another.
+/// A relay for tests that drops and delays messages at random, and passes the rest to another
+/// relay.
 ///
-/// What is delayed waits on the timers of the sending scheduler, so with a test clock it is quick,
-/// and with a seed it is the same in each run. Messages that are delayed by different times
-/// overtake each other.
+/// Delayed messages wait on the timers of the sending scheduler. On a test clock they take no real
+/// time, and with a seed they are the same in each run. Messages with different delays may overtake
+/// each other.
 ///
 /// ```
 /// use std::time::Duration;
@@ -66,7 +65,7 @@ pub struct FaultyRelay {
 }
 
 impl FaultyRelay {
-    /// Faults by chance, drawn from `seed`; none until they are asked for.
+    /// Creates a relay that draws its faults from `seed`. There are none until they are enabled.
     pub fn new(inner: impl Relay, seed: u64) -> Self {
         Self {
             inner: Arc::new(inner),
@@ -79,14 +78,15 @@ impl FaultyRelay {
         }
     }
 
-    /// How many of all messages are dropped, from 0 to 1.
+    /// Sets the share of messages that are dropped, from 0 to 1.
     #[must_use]
     pub fn drops(mut self, share: f64) -> Self {
         self.drops = share;
         self
     }
 
-    /// How many of the others are delayed, from 0 to 1, each by up to `delay_max`.
+    /// Sets the share of the other messages that are delayed, from 0 to 1, each by up to
+    /// `delay_max`.
     #[must_use]
     pub fn delays(mut self, share: f64, delay_max: Duration) -> Self {
         self.delays = share;
@@ -94,12 +94,12 @@ impl FaultyRelay {
         self
     }
 
-    /// How many messages were dropped.
+    /// Returns the number of messages that were dropped.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 
-    /// How many messages were delayed.
+    /// Returns the number of messages that were delayed.
     pub fn delayed(&self) -> u64 {
         self.delayed.load(Relaxed)
     }
@@ -125,7 +125,7 @@ impl Relay for FaultyRelay {
             Ok(_) => Ok(()),
             Err(refused) => {
                 let function = refused.into_inner();
-                // There is no timer for it, so it comes in time.
+                // Without a timer, the message is sent now.
                 function();
                 Ok(())
             }
@@ -133,7 +133,7 @@ impl Relay for FaultyRelay {
     }
 }
 
-/// A message that is delayed.
+/// A delayed message.
 struct Later {
     inner: Arc<dyn Relay>,
     parcel: Parcel,
@@ -141,7 +141,7 @@ struct Later {
 
 impl Later {
     fn deliver(self) {
-        // Ignored: it was taken long ago, and is lost now.
+        // Ignored: the message was accepted before, and is lost now.
         drop(self.inner.relay(self.parcel));
     }
 }

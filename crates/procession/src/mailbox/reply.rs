@@ -7,22 +7,23 @@ use std::task::Waker;
 use crate::mailbox::answer::{Answer, Finished};
 use crate::process::unwind::guarded;
 
-/// The right to reply to a call, once, from any process or thread, now or later. Dropping it tells
-/// the caller that there is no reply, so a call to a process that dies ends with it.
+/// The right to reply to a call once, from any process or thread, at any time.
+///
+/// Dropping it tells the caller that there is no reply. If the process ends, the call therefore
+/// ends with it.
 pub struct Reply<T>(pub(crate) Option<Arc<Answer<T>>>);
 
 impl<T> Reply<T> {
-    /// Replies. If the caller has gone (its time was over, or it was dropped), the value is
-    /// dropped: the caller has been told so.
+    /// Replies. If the caller has gone, because of its timeout or because it was dropped, the value
+    /// is dropped.
     pub fn send(self, value: T) {
-        // Ignored: see above.
         drop(self.try_send(value));
     }
 
     /// Replies.
     ///
     /// # Errors
-    /// The value, if the caller has gone.
+    /// Returns the value if the caller has gone.
     pub fn try_send(mut self, value: T) -> Result<(), T> {
         let answer = self.0.take().expect("a reply is used once");
         match answer.finish(Some(value)) {
@@ -34,13 +35,13 @@ impl<T> Reply<T> {
         }
     }
 
-    /// Whether the caller has gone, so that the reply need not be worked out.
+    /// Returns `true` if the caller has gone, so that no reply is needed.
     pub fn is_abandoned(&self) -> bool {
         self.0.as_ref().is_none_or(|answer| answer.is_gone())
     }
 }
 
-/// Waking is the caller's code, and must not harm who replies.
+/// Wakes the caller. The waker is user code, and its panic must not reach the replier.
 pub(crate) fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         drop(guarded(|| waker.wake()));

@@ -51,10 +51,10 @@ pub struct SendCause {
 pub(crate) enum SendErrorKind {
     Ended,
     Full,
-    /// A process waits for room in its own mailbox.
+    /// The process would wait for room in its own mailbox.
     OwnFull,
     TimerLimit,
-    /// The relay did not take it.
+    /// The relay refused the message.
     NotRelayed,
     WrongType {
         sent: &'static str,
@@ -73,9 +73,9 @@ impl SendCause {
         matches!(self.kind, SendErrorKind::Full | SendErrorKind::OwnFull)
     }
 
-    /// Returns `true` if the process belongs to another scheduler, and the
-    /// [`Relay`](crate::relay::Relay) did not take the message; also if it belongs to another node
-    /// and there is no relay.
+    /// Returns `true` if the process belongs to another scheduler and the
+    /// [`Relay`](crate::relay::Relay) refused the message, or if it belongs to another node and
+    /// there is no relay.
     pub fn is_not_relayed(&self) -> bool {
         matches!(self.kind, SendErrorKind::NotRelayed)
     }
@@ -138,7 +138,7 @@ impl<M> SendError<M> {
         Self { message: Exclusive::new(message), cause: SendCause { pid, kind } }
     }
 
-    /// Marks the mailbox as that of the process that waits for room in it.
+    /// Marks the mailbox as that of the waiting process.
     pub(crate) fn in_own_mailbox(self) -> Self {
         Self { cause: SendCause { kind: SendErrorKind::OwnFull, ..self.cause }, ..self }
     }

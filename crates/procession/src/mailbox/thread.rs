@@ -17,8 +17,7 @@ use crate::time;
 use crate::time::Elapsed;
 use crate::{Child, Pid, SpawnOptions};
 
-/// What a thread that is no process has, to be sent messages: a PID and a mailbox of its own. See
-/// [`Scheduler::attach`].
+/// A PID and a mailbox for a plain thread. See [`Scheduler::attach`].
 ///
 /// ```
 /// use procession::Scheduler;
@@ -32,7 +31,7 @@ use crate::{Child, Pid, SpawnOptions};
 /// ```
 pub struct ThreadMailbox<M> {
     scheduler: Scheduler,
-    /// Passes on what comes to its mailbox. Ends with this.
+    /// Passes on the messages of its mailbox. It ends with this value.
     process: Child<M, ()>,
     queue: Arc<Mutex<Queue<M>>>,
 }
@@ -44,7 +43,8 @@ struct Queue<M> {
 }
 
 impl Scheduler {
-    /// Gives the calling thread, or any that the value is moved to, a PID and a mailbox.
+    /// Creates a PID and a mailbox for the calling thread, or for any thread that the value is
+    /// moved to.
     #[track_caller]
     pub fn attach<M: Send + 'static>(&self) -> ThreadMailbox<M> {
         let queue =
@@ -62,7 +62,7 @@ impl Scheduler {
     }
 }
 
-/// The end of the process closes the queue, however it ends.
+/// Closes the queue when the process ends, whatever the exit.
 struct Closing<M>(Arc<Mutex<Queue<M>>>);
 
 impl<M> Closing<M> {
@@ -88,18 +88,18 @@ impl<M> Drop for Closing<M> {
 }
 
 impl<M: Send + 'static> ThreadMailbox<M> {
-    /// The PID of the mailbox.
+    /// Returns the PID of the mailbox.
     pub fn pid(&self) -> Pid {
         self.process.pid()
     }
 
-    /// The address of the mailbox, to be given to others.
+    /// Returns the address of the mailbox.
     pub fn address(&self) -> &Address<M> {
         self.process.address()
     }
 
-    /// Receives the oldest message. `None` once the mailbox is empty and cannot be sent to any
-    /// more: its scheduler is shutting down.
+    /// Receives the oldest message. Returns `None` once the mailbox is empty and the scheduler is
+    /// shutting down, so that no message can come any more.
     ///
     /// # Blocking
     /// Blocks the thread.
@@ -107,10 +107,13 @@ impl<M: Send + 'static> ThreadMailbox<M> {
         block_on::block_on(self.scheduler.shared(), poll_fn(|task| self.poll_receive(task.waker())))
     }
 
-    /// Receives the next message, for at most `timeout`.
+    /// Receives the oldest message, waiting for at most `timeout`.
     ///
     /// # Errors
-    /// [`Elapsed`] if nothing came in time.
+    /// Returns [`Elapsed`] if no message came in time.
+    ///
+    /// # Blocking
+    /// Blocks the thread.
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<M>, Elapsed> {
         let shared = Arc::clone(self.scheduler.shared());
         block_on::block_on(&shared, async {
@@ -136,7 +139,7 @@ impl<M: Send + 'static> ThreadMailbox<M> {
 
 impl<M> Drop for ThreadMailbox<M> {
     fn drop(&mut self) {
-        // It is there as long as nobody else terminates it.
+        // The process exists, unless it was terminated before.
         self.scheduler.terminate(self.process.pid());
     }
 }

@@ -34,7 +34,7 @@ pub(crate) enum Side {
     Write,
 }
 
-/// The result of a system call, and what it tells about the descriptor.
+/// The result of a system call, and whether it has used up the readiness of the descriptor.
 pub(crate) struct Done<R> {
     pub(crate) value: R,
     /// `true` if the call shows that the descriptor has no more data, or no more room.
@@ -42,7 +42,7 @@ pub(crate) struct Done<R> {
 }
 
 impl<R> Done<R> {
-    /// The result of a call that tells nothing about what is left.
+    /// Creates a result that says nothing about what is left.
     pub(crate) fn whole(value: R) -> Self {
         Self { value, short: false }
     }

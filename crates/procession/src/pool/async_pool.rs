@@ -25,7 +25,7 @@ pub(super) struct Job(Box<dyn AsyncJob>);
 const _: () = assert!(size_of::<JobWorker<Job>>() <= 24);
 
 /// A job in the box that becomes the body of its process. It is allocated only once, and its memory
-/// is in the cache when the process goes on.
+/// is in the cache when the process continues.
 trait AsyncJob: Send {
     fn launch(self: Box<Self>, reservation: Reservation<'_>, worker: JobWorker<Job>);
 

@@ -31,7 +31,7 @@ pub enum Queue {
     Unbounded,
 }
 
-/// What a submit call does if the pool is full.
+/// The policy of a full pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFull {
     /// Waits for a place, behind all earlier waiters.

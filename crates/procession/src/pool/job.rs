@@ -148,7 +148,7 @@ pub(super) fn caught<R>(user_code: impl FnOnce() -> R) -> Caught<R> {
 /// The payload of a job's panic, unless the handle received the panic.
 pub(super) type Panic = Option<Box<dyn Any + Send>>;
 
-/// What remains of a job after its end: a panic that no handle receives.
+/// The rest of a job after its end: a panic that no handle receives.
 pub(super) type Settled = Result<(), Panic>;
 
 impl<T> Settle<T> for Option<Promise<T>> {

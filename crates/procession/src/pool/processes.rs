@@ -68,12 +68,12 @@ impl<J: Send + 'static> Processes<J> {
     }
 }
 
-/// How far the start of a worker has come.
+/// The stages of the start of a worker.
 mod launch {
     pub(super) const STARTING: u8 = 0;
     /// The pool counts the worker.
     pub(super) const STARTED: u8 = 1;
-    /// The worker was ended before that. The pool is told that its start was refused.
+    /// The worker was ended before that. To the pool, its start was refused.
     pub(super) const ENDED: u8 = 2;
 }
 
@@ -186,7 +186,7 @@ pub(super) struct Worker<J: Send + 'static> {
     seat: Arc<Seat<J>>,
     /// The ticket of the job that runs.
     pub(super) runs: Option<u64>,
-    /// Whether the worker has left the pool.
+    /// `true` if the worker has left the pool.
     is_done: bool,
 }
 
@@ -270,9 +270,9 @@ pub(super) struct JobWorker<J: Send + 'static> {
     inner: Arc<Inner<J>>,
     /// The ticket of the current job, or of the last one.
     ticket: u64,
-    /// Whether the pool counts the worker as busy.
+    /// `true` if the pool counts the worker as busy.
     is_busy: bool,
-    /// Whether the start hook must still be called.
+    /// `true` if the start hook must still be called.
     begins: bool,
 }
 impl<J: Send + 'static> Drop for JobWorker<J> {

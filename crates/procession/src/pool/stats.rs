@@ -29,7 +29,7 @@ pub struct PoolStats {
     pub waiting: usize,
     /// Jobs that no worker runs: they run in their submitter, or in a job that waits for them.
     pub inline: usize,
-    /// Whether the pool is closed.
+    /// `true` if the pool is closed.
     pub closed: bool,
     /// Jobs taken so far.
     pub submitted: u64,

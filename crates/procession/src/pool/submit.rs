@@ -17,7 +17,7 @@ use crate::scheduler::current;
 use crate::sync::wait_list::{Another, Place};
 use crate::time;
 
-/// What one submit call does if the pool is full.
+/// The policy of one submit call for a full pool.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FullPolicy {
     Refuse,
@@ -176,7 +176,7 @@ impl<J: Send + 'static> Inner<J> {
 pub(super) struct PlaceWait<'a, J: Send + 'static> {
     inner: &'a Arc<Inner<J>>,
     place: Option<Place>,
-    /// Whether the wait has a timeout.
+    /// `true` if the wait has a timeout.
     timed: bool,
 }
 

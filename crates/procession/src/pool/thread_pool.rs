@@ -292,7 +292,7 @@ impl Permit<'_, Pool> {
     }
 }
 
-/// Runs a closure that blocks or computes for long on a thread of its own, while processes go on.
+/// Runs a closure that blocks or computes for long on a separate thread, while processes continue.
 ///
 /// The threads belong to one pool of the program. It has at most 512 threads, started as jobs need
 /// them, and each ends after 10 s without work. If all are busy, closures wait in a queue without a

@@ -1,4 +1,4 @@
-//! Processes that are futures.
+//! The body of async processes, and futures that embed user futures.
 
 use std::any::Any;
 use std::future::Future;
@@ -11,7 +11,7 @@ use crate::process::body::{Body, Step};
 use crate::process::slot::Slot;
 use crate::process::unwind::guarded;
 
-/// An async process.
+/// The body of an async process.
 pub(crate) struct AsyncBody<F: Future>(Stage<F>);
 
 enum Stage<F: Future> {
@@ -25,17 +25,17 @@ impl<F: Future> AsyncBody<F> {
         Self(Stage::Runs(future))
     }
 
-    /// The future of one that was never polled; `None` if it has ended.
+    /// Returns a future that was never polled, or `None` if the body has ended.
     pub(crate) fn into_future(self) -> Option<F> {
         if let Stage::Runs(future) = self.0 { Some(future) } else { None }
     }
 
-    /// The future of one that was never polled; `None` if it has ended.
+    /// Returns a future that was never polled, or `None` if the body has ended.
     pub(crate) fn future(&mut self) -> Option<&mut F> {
         if let Stage::Runs(future) = &mut self.0 { Some(future) } else { None }
     }
 
-    /// The future of one that runs, but is no process.
+    /// Returns the future of a body that runs outside a process, or `None` if the body has ended.
     pub(crate) fn pinned(self: StdPin<&mut Self>) -> Option<StdPin<&mut F>> {
         // SAFETY: [pinned within]
         let stage = unsafe { &mut self.get_unchecked_mut().0 };
@@ -58,7 +58,7 @@ where
         // SAFETY: [in place]
         match unsafe { StdPin::new_unchecked(future) }.poll(task) {
             Poll::Ready(output) => {
-                // Drops the future in place.
+                // The assignment drops the future in place.
                 self.0 = Stage::Ended(Ok(output));
                 Step::Ended(None)
             }
@@ -79,16 +79,17 @@ where
     }
 }
 
-/// What becomes of a result, or of the payload of a panic.
+/// Handles the result of a future, or the payload of its panic.
 pub(crate) trait Settle<O> {
     type Settled;
 
     fn settle(self, outcome: Result<O, Box<dyn Any + Send>>) -> Self::Settled;
 }
 
-/// A future of the user's inside of another body, and what becomes of its result or of the payload
-/// of its panic. It is dropped before that; what its drop panics with was printed. An async
-/// function that does the same holds the future three times over, of which a pool felt each.
+/// A user future inside another body, and the handler of its result or of the payload of its panic.
+///
+/// The future is dropped before the handler runs, and a panic of that drop is printed. An async
+/// function that does the same holds the future three times, which slows pools measurably.
 pub(crate) struct Guarded<F, T> {
     future: Option<F>,
     then: Option<T>,
@@ -99,7 +100,7 @@ impl<F, T> Guarded<F, T> {
         Self { future: Some(future), then: Some(then) }
     }
 
-    /// The future, which was not polled yet.
+    /// Returns the future, which was not polled yet.
     pub(crate) fn into_future(self) -> F {
         self.future.expect("it has not ended")
     }
@@ -113,7 +114,7 @@ where
     type Output = T::Settled;
 
     /// # Panics
-    /// If it is polled again after its end.
+    /// Panics if it is polled again after its end.
     fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<T::Settled> {
         // SAFETY: [pinned within]
         let this = unsafe { self.get_unchecked_mut() };
@@ -132,7 +133,7 @@ where
     }
 }
 
-/// A future, and what it works with, which is not pinned, and dropped after it.
+/// A future and its state. The state is not pinned, and is dropped after the future.
 pub(crate) struct Beside<S, F> {
     pub(crate) future: F,
     pub(crate) state: S,
@@ -147,7 +148,7 @@ impl<S, F> Beside<S, F> {
     }
 }
 
-/// A future that lives here, or another in its place.
+/// A future that is stored here, or another one that takes its place.
 pub(crate) enum OwnOr<F, O> {
     Own(F),
     Other(O),

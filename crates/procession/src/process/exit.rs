@@ -1,54 +1,56 @@
-//! Why processes end.
+//! Exits of processes.
 
 use std::error::Error;
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-/// How a process ended: what those who are linked to it or monitor it are told, and, if it ended
-/// without a result, what its handle answers.
+/// The way in which a process ended.
+///
+/// Linked processes receive it in an exit signal, and monitoring processes in a down. If the
+/// process ended without a result, its handle returns it as the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exit {
-    /// With a result; or it was to end so without one ([`exit`]).
+    /// It returned a result, or ended normally without one ([`exit`]).
     Normal,
-    /// Because it was no longer wanted, most often by its supervisor.
+    /// It was shut down because it was no longer needed, most often by its supervisor.
     Shutdown,
-    /// Its code panicked; the text is that of the panic.
+    /// It panicked. The text is the panic message.
     Panicked(Arc<str>),
-    /// It was terminated: between two steps, by
+    /// It was terminated between two steps, by
     /// [`Scheduler::terminate`](crate::Scheduler::terminate), by a shutdown, or because its
     /// scheduler was dropped.
     Killed,
-    /// It failed: its `step` returned an error, whose text this is, or it said so.
+    /// It failed. The text is the error of its `step`, or the reason that it gave.
     Failed(Arc<str>),
-    /// Its `step` waits for completions, and none is outstanding.
+    /// Its `step` waits for completions, but none is outstanding.
     WaitsForNothing,
-    /// Its mailbox was full, and its policy was to end then.
+    /// Its mailbox was full, and the policy of the mailbox is to end the process.
     MailboxFull,
-    /// There was no such process when it was linked or monitored.
+    /// The process did not exist when it was linked or monitored.
     NoProcess,
-    /// It never ran: its scheduler has reached its limit of processes, or is shutting down.
+    /// It never ran, because its scheduler has reached its limit of processes or is shutting down.
     Refused,
 }
 
 impl Exit {
-    /// A failure, with its reason.
+    /// Creates a failure with a reason.
     pub fn failed(reason: impl Into<Arc<str>>) -> Self {
         Self::Failed(reason.into())
     }
 
-    /// Whether nothing was wrong: [`Normal`](Self::Normal).
+    /// Returns `true` for [`Normal`](Self::Normal).
     pub fn is_normal(&self) -> bool {
         matches!(self, Self::Normal)
     }
 
-    /// Whether the process panicked.
+    /// Returns `true` if the process panicked.
     pub fn is_panic(&self) -> bool {
         matches!(self, Self::Panicked(_))
     }
 
-    /// Whether the process was terminated.
+    /// Returns `true` if the process was terminated.
     pub fn is_killed(&self) -> bool {
         matches!(self, Self::Killed)
     }
@@ -74,16 +76,16 @@ impl fmt::Display for Exit {
 
 impl Error for Exit {}
 
-/// The payload with which a process unwinds that ends itself.
+/// The panic payload of a process that ends itself.
 pub(crate) struct Exiting(pub(crate) Exit);
 
-/// Ends the running process at once, with `exit`, by unwinding its stack: what it holds is dropped.
-/// Its handle answers `Err(exit)`.
+/// Ends the running process at once, with `exit`, by unwinding its stack, which drops what it
+/// holds. Its handle returns `Err(exit)`.
 ///
-/// A state machine may return an [`Exit`] as the error of its step instead.
+/// A state machine can return an [`Exit`] as the error of its step instead.
 ///
 /// # Panics
-/// Always, in a way: in a thread that runs no process it unwinds the thread. With `panic = "abort"`
+/// Always unwinds. On a thread that runs no process, it unwinds the thread. With `panic = "abort"`,
 /// it aborts the program.
 ///
 /// ```

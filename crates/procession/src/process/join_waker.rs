@@ -1,40 +1,45 @@
 //! The waker that a handle leaves with its process, to be woken at the end.
 //!
-//! # Waiter protocol
+//! # Join-waker protocol
 //!
 //! ## Problem
-//! A handle leaves its waker as the process ends: nobody wakes it. Or it replaces its waker while
-//! the end takes it.
+//! A handle leaves its waker while the process ends, and no thread wakes it. Or the handle replaces
+//! its waker while the end takes it.
 //!
 //! ## States
-//! A cell, and two bits of the state word (`process/state.rs`): the phase, and `WAITER`, which says
-//! that the cell is the end's.
+//! A cell, and two parts of the state word (`process/state.rs`): the phase, and the flag `WAITER`,
+//! which is set while the cell belongs to the end.
 //!
 //! ## Steps
-//! The handle: `Reclaim` one read-modify-write that clears `WAITER`, if it is set; if the process
-//! is complete, the cell was the end's, and the handle keeps off it · `Write` the cell · `Watch`
-//! one read-modify-write that sets `WAITER`; if the process is complete, nobody looks at the cell
-//! any more, and the handle takes its waker back. When it goes, it reclaims the cell, and empties
-//! it. The end: `Complete`, one read-modify-write of the same word · if it answers `WAITER`: `Take`
-//! what is in the cell, and wake it.
+//! The handle:
+//! - `Reclaim`, if `WAITER` is set: one read-modify-write that clears it. If the process is
+//!   complete, the cell belongs to the end, and the handle does not touch it.
+//! - `Write` the cell.
+//! - `Watch`: one read-modify-write that sets `WAITER`. If the process is complete, the end does
+//!   not read the cell any more, and the handle takes its waker back.
+//! - When the handle is dropped, it reclaims the cell and empties it.
+//!
+//! The end:
+//! - `Complete`: one read-modify-write of the same word.
+//! - `Take`, if `Complete` found `WAITER`: take the waker out of the cell, and wake it.
 //!
 //! ## Why it works
-//! All of these change one word, so they are ordered. `Complete` after `Watch` and before any
-//! `Reclaim` finds `WAITER`: the cell is its own, since a later `Reclaim` answers that the process
-//! is complete. Any other `Complete` finds no `WAITER` and keeps off; then the next `Watch` answers
-//! that the process is complete, or the handle was about to go.
+//! All of these change one word, so they are ordered. A `Complete` after `Watch` and before any
+//! `Reclaim` finds `WAITER`. The cell then belongs to the end, since a later `Reclaim` finds the
+//! process complete. Any other `Complete` finds `WAITER` clear and does not touch the cell. Then
+//! the next `Watch` finds the process complete, or the handle was being dropped.
 //!
 //! ## Allowed
-//! A handle that goes between `Complete` and `Take` has its waker woken all the same.
+//! If the handle is dropped between `Complete` and `Take`, its waker is woken nevertheless.
 //!
 //! ## Rejected
 //! A lock around the cell: three locks for each join (`step`: 60 ns of 250, two read-modify-writes
 //! each).
 //!
 //! ## Invariants
-//! - `[handle]` the handle's steps are made by the one handle of the process, one after the other.
-//! - `[cell]` the cell is the handle's while `WAITER` is not set; from `Complete` on, if that has
-//!   found `WAITER` set, it is the end's.
+//! - `[handle]` the one handle of the process makes the handle's steps, one after the other.
+//! - `[cell]` the cell belongs to the handle while `WAITER` is clear. From `Complete` on, if that
+//!   has found `WAITER` set, it belongs to the end.
 //!
 //! ## Checked by
 //! `models::leave_against_end`, `models::leave_again_against_end`, `models::withdraw_against_end`,
@@ -54,12 +59,12 @@ pub(crate) mod mutation {
     pub(crate) const WRITE_WITHOUT_RECLAIM: u8 = 1;
 }
 
-/// Where the handle leaves its waker. `W` is a waker, but for models.
+/// The cell for the waker of the handle. `W` is a `Waker`, except in models.
 pub(crate) struct Waiter<W = Waker, const MUTATION: u8 = { mutation::SOUND }>(
     UnsafeCell<Option<W>>,
 );
 
-// SAFETY: [cell] at every moment, one thread may touch it.
+// SAFETY: [cell] at every moment, only one thread may touch the cell.
 unsafe impl<W: Send, const MUTATION: u8> Sync for Waiter<W, MUTATION> {}
 
 impl<W, const MUTATION: u8> Waiter<W, MUTATION> {
@@ -68,14 +73,14 @@ impl<W, const MUTATION: u8> Waiter<W, MUTATION> {
     }
 
     /// # Safety
-    /// `[cell]`: it is the caller's.
+    /// `[cell]`: the cell belongs to the caller.
     unsafe fn replace(&self, waker: Option<W>) -> Option<W> {
         // SAFETY: [cell] by the caller.
         self.0.with_mut(|cell| unsafe { std::mem::replace(&mut *cell, waker) })
     }
 
-    /// `Reclaim`, `Write`, `Watch`: says whether it was too late, so that nobody will be woken. The
-    /// rest is to be dropped where the user's code may run.
+    /// `Reclaim`, `Write`, `Watch`. Returns `true` if the process was complete, so that the waker
+    /// will not be woken. The wakers that it returns are to be dropped where user code may run.
     ///
     /// # Safety
     /// `[handle]`
@@ -93,8 +98,8 @@ impl<W, const MUTATION: u8> Waiter<W, MUTATION> {
         (true, [old, unsafe { self.replace(None) }])
     }
 
-    /// The handle goes, or takes the result: what it left is to be dropped where the user's code
-    /// may run.
+    /// Empties the cell when the handle is dropped or takes the result. The waker that it returns
+    /// is to be dropped where user code may run.
     ///
     /// # Safety
     /// `[handle]`
@@ -124,8 +129,8 @@ mod models {
     use super::{Waiter, mutation};
     use crate::process::state::State;
 
-    /// A process in its last step ends on another thread, while `handle` does what a handle does;
-    /// what the end woke.
+    /// Ends a process in its last step on another thread, while `handle` acts as a handle. Returns
+    /// the waker that the end woke.
     fn end_against<R, const MUTATION: u8>(
         handle: impl FnOnce(&State, &Waiter<u32, MUTATION>) -> R,
     ) -> (R, Option<u32>) {

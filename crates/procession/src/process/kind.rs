@@ -1,4 +1,4 @@
-//! What the runtime knows of a process's types.
+//! The functions of a process kind that depend on its message type.
 
 use std::any::TypeId;
 

@@ -1,5 +1,4 @@
-//! The beginning and the end of a process's life in its slot. The invariants are those of
-//! `process/slot.rs`.
+//! The start and the end of a process in its slot. The invariants are those of `process/slot.rs`.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -21,16 +20,16 @@ use crate::process::unwind::{drop_each, drop_guarded};
 use crate::process::waker;
 use crate::variance::Typed;
 
-/// What a new process puts into its slot.
+/// The contents of a slot at the start of a process.
 pub(crate) struct Birth<M> {
     pub(crate) kind: TypedKind<M>,
     pub(crate) location: &'static Location<'static>,
-    /// Of the same scheduler.
+    /// A process of the same scheduler.
     pub(crate) parent: Option<Parent>,
     pub(crate) extra: Option<Box<Extra>>,
 }
 
-/// Puts a process into a free slot. `others` is how many pins it will need besides its own.
+/// Puts a process into a free slot. `others` is the number of pins that it needs besides its own.
 pub(crate) fn occupy<M: Send + 'static>(
     slot: NonNull<Slot>,
     birth: Birth<M>,
@@ -49,9 +48,9 @@ pub(crate) fn occupy<M: Send + 'static>(
         if extra.bounded.is_some() { worker | HAS_BOUNDED } else { worker }
     });
     fields.bound.store(bound, Relaxed);
-    // SAFETY: [free], as for all writes here: the caller took the slot off the free list. Not
-    // dropped, which is a read-modify-write: it was never used or was closed, and holds nothing
-    // either way.
+    // SAFETY: [free], as for all writes here: the caller took the slot off the free list. The old
+    // queue is not dropped, which would be a read-modify-write: it was never used or was closed,
+    // and is empty in either case.
     fields.mailbox.with_mut(|mailbox| unsafe { mailbox.write(EventQueue::with_system()) });
     // SAFETY: [free]
     fields.parent.with_mut(|parent| unsafe { *parent = birth.parent });
@@ -66,7 +65,7 @@ pub(crate) fn occupy<M: Send + 'static>(
     Newborn { slot, pins, message: PhantomData }
 }
 
-/// A new process, which is not queued yet, with all of its pins: counted at once, they cost one
+/// A new process that is not queued yet, with all of its pins. Counting them together costs one
 /// store.
 pub(crate) struct Newborn<M> {
     slot: NonNull<Slot>,
@@ -75,7 +74,7 @@ pub(crate) struct Newborn<M> {
 }
 
 impl<M: Send + 'static> Newborn<M> {
-    /// One of its pins, beside its own.
+    /// Takes one of its pins, besides its own.
     #[inline]
     pub(crate) fn pin(&mut self) -> TypedPin<M> {
         if self.pins == OWN {
@@ -92,15 +91,15 @@ impl<M: Send + 'static> Newborn<M> {
         self.state.complete()
     }
 
-    /// Gives it its body, and its own pins to itself and its handle. Returns its one queue entry,
-    /// too.
+    /// Stores the body, and drops the pins that were not taken. Returns the share of the handle and
+    /// the one queue entry.
     #[inline]
     pub(crate) fn install(self, body: Box<dyn Body>) -> (HandleShare, Ready) {
         let newborn = mem::ManuallyDrop::new(self);
         if newborn.pins > OWN {
             unpin(newborn.slot, newborn.pins - OWN);
         }
-        // SAFETY: [running] the process was never queued, so nobody runs it.
+        // SAFETY: [running] the process was never queued, so no worker runs it.
         unsafe { newborn.with_body(|field| *field = Some(body)) };
         (HandleShare(newborn.slot), Ready(newborn.slot))
     }
@@ -122,18 +121,17 @@ impl<M> Drop for Newborn<M> {
     }
 }
 
-/// Drops what a complete process owns of its slot.
+/// Drops the pins of a complete process.
 ///
 /// # Safety
-/// The caller is the worker that completed it, and goes on without it. If `detached`, it has found
-/// that the handle was gone.
+/// The caller is the worker that completed the process, and does not use it afterwards. If
+/// `detached`, it has found the handle gone.
 #[inline]
 pub(crate) unsafe fn let_go(ready: Ready, detached: bool) {
     drop_life_pin(ready.0, if detached { OWN } else { 1 });
 }
 
-/// As `unpin`, for the pin that each process has of itself: it is dropped once, so a lost slot is
-/// counted here.
+/// Like `unpin`, for the life pin. That pin is dropped once, so lost slots are counted here.
 #[inline]
 fn drop_life_pin(slot: NonNull<Slot>, count: u32) {
     // SAFETY: [type-stable], and [pinned] by these pins.
@@ -146,10 +144,10 @@ fn drop_life_pin(slot: NonNull<Slot>, count: u32) {
     }
 }
 
-/// Frees a slot that was sealed.
+/// Frees a sealed slot.
 ///
 /// # Safety
-/// The caller sealed it, and its process is over.
+/// The caller sealed the slot, and its process has ended.
 #[inline]
 pub(crate) unsafe fn free_sealed(ready: Ready) {
     let slot = ready.slot();
@@ -158,8 +156,8 @@ pub(crate) unsafe fn free_sealed(ready: Ready) {
     recycle(ready.0, reusable);
 }
 
-/// What the handle owns of a process: a pin, which becomes the process's if the handle goes first.
-/// The later of the two drops the body.
+/// The share of the handle: a pin, which becomes the process's if the handle goes first. The later
+/// of the two drops the body.
 pub(crate) struct HandleShare(NonNull<Slot>);
 
 // SAFETY: as `Pin`.
@@ -174,11 +172,11 @@ impl HandleShare {
         unsafe { self.0.as_ref() }
     }
 
-    /// Leaves the waker to be woken at the end; says whether that is there already.
+    /// Leaves a waker to be woken at the end. Returns `true` if the process has ended.
     pub(crate) fn leave_waiter(&mut self, waker: &Waker) -> bool {
         let slot = self.slot();
-        // SAFETY: [unpinned waker] it is woken by the end of the process, which a worker of the
-        // scheduler is at, or who holds it.
+        // SAFETY: [unpinned waker] the end of the process wakes it. That runs on a worker of the
+        // scheduler, or on a thread that holds the scheduler.
         let waker = unsafe { waker::another_for(slot.shared(), waker) };
         // SAFETY: [handle] there is one share for each process, and `&mut self` is unique.
         let (is_there, unused) = unsafe { slot.waiter.leave(&slot.state, waker) };
@@ -186,14 +184,14 @@ impl HandleShare {
         is_there
     }
 
-    /// Moves the result out of the body of a complete process; `&self` is unique, since a handle
-    /// has one share and is polled by `&mut`.
+    /// Moves the result out of the body of a complete process. Access is exclusive, since a handle
+    /// has one share.
     pub(crate) fn take_result(&mut self, result: &mut dyn Any) {
         assert!(
             self.slot().state.see().is_complete(),
             "[running] the body is the handle's after the end only"
         );
-        // SAFETY: [running] complete, and the handle's share is there.
+        // SAFETY: [running] complete, and the handle's share exists.
         unsafe { self.slot().with_body(|body| body.as_mut().map(|body| body.take_result(result))) };
     }
 }
@@ -201,7 +199,7 @@ impl HandleShare {
 impl Drop for HandleShare {
     fn drop(&mut self) {
         let slot = self.slot();
-        // Before the share is gone, and with it the right to touch the slot.
+        // Done before the share goes, and with it the right to touch the slot.
         // SAFETY: [handle] there is one share for each process.
         drop_guarded(unsafe { slot.waiter.withdraw(&slot.state) });
         if !slot.state.release_handle().is_complete() {

@@ -5,11 +5,12 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-/// The identifier of a process: never given to another, valid to keep for ever.
+/// The identifier of a process. It is never given to another process, and stays valid forever.
 ///
-/// It prints as `p1.42.7`: scheduler 1, slot 42, generation 7; a process of another node has the
-/// node in front, `p3@1.42.7`. What is printed can be parsed. A scheduler's number is never used
-/// again in the same program; a slot is, with the next generation, so a stale PID reaches nobody.
+/// It prints as `p1.42.7`: scheduler 1, slot 42, generation 7. A process of another node has the
+/// node in front, as in `p3@1.42.7`. The printed text can be parsed. The number of a scheduler is
+/// never reused in a program. A slot is reused with the next generation, so a stale PID reaches no
+/// process.
 ///
 /// ```
 /// use procession::Pid;
@@ -29,10 +30,10 @@ pub struct Pid {
 }
 
 impl Pid {
-    /// The PID that no process ever has. A refused spawn returns a handle or an address with it.
+    /// The PID that no process ever has. A handle or an address of a refused process has it.
     ///
-    /// A send to it fails as one to an ended process does, and a monitor of it is answered at once
-    /// by [`Exit::NoProcess`](crate::Exit::NoProcess).
+    /// Sending to it fails as for an ended process. A monitor of it is answered at once with
+    /// [`Exit::NoProcess`](crate::Exit::NoProcess).
     pub const NOBODY: Self = Self { node: 0, scheduler: 0, slot: 0, generation: NonZeroU32::MIN };
 
     pub(crate) fn local(scheduler: u32, slot: u32, generation: u32) -> Self {
@@ -40,12 +41,12 @@ impl Pid {
         Self { node: 0, scheduler, slot, generation }
     }
 
-    /// The node that the process runs on; 0 is this one.
+    /// Returns the node that the process runs on. 0 is this one.
     pub fn node(self) -> u32 {
         self.node
     }
 
-    /// The number of the scheduler that the process runs on.
+    /// Returns the number of the scheduler that the process runs on.
     pub fn scheduler(self) -> u32 {
         self.scheduler
     }
@@ -98,13 +99,13 @@ impl FromStr for Pid {
     }
 }
 
-/// A number as it is printed: digits only, no leading zero.
+/// Parses a number in its printed form: digits only, without leading zeros.
 fn canonical(text: &str) -> Option<u32> {
     let number: u32 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
 }
 
-/// The error of parsing a [`Pid`]; it names the text.
+/// The error of parsing a [`Pid`]. It contains the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsePidError {
     text: String,

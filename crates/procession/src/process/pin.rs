@@ -15,20 +15,20 @@ unsafe impl Send for Pin {}
 unsafe impl Sync for Pin {}
 
 impl Pin {
-    /// Takes a pin that was counted elsewhere.
+    /// Takes over a pin that was counted elsewhere.
     ///
     /// # Safety
-    /// `[pinned]`: the slot is pinned, and this pin is its caller's to give.
+    /// `[pinned]`: the slot is pinned, and this pin belongs to the caller.
     pub(crate) unsafe fn from_raw(slot: NonNull<Slot>) -> Self {
         Self(slot)
     }
 
-    /// Gives the pin away uncounted: `from_raw` takes it back.
+    /// Gives the pin away without dropping it. `from_raw` takes it back.
     pub(crate) fn into_raw(self) -> NonNull<Slot> {
         mem::ManuallyDrop::new(self).0
     }
 
-    /// Pins a slot that is pinned already.
+    /// Adds a pin to a pinned slot.
     pub(crate) fn again(slot: &Slot) -> Self {
         slot.pins.again(1);
         Self(NonNull::from(slot))
@@ -58,7 +58,7 @@ impl Drop for Pin {
     }
 }
 
-/// Drops pins, which are the caller's.
+/// Drops pins that belong to the caller.
 #[inline]
 pub(crate) fn unpin(slot: NonNull<Slot>, count: u32) {
     // SAFETY: [type-stable], and [pinned] by these pins.
@@ -75,30 +75,30 @@ impl fmt::Debug for Pin {
     }
 }
 
-/// Gives a slot back that was free, and was not occupied.
+/// Gives back a free slot that was not occupied.
 pub(crate) fn return_unused(slot: NonNull<Slot>) {
     recycle(slot, true);
 }
 
-/// Gives a slot that nobody can name any more back to the worker's cache or to its table, or takes
-/// it out of use.
+/// Gives a slot that nothing can name any more back to the cache of the worker or to its table, or
+/// takes it out of use.
 pub(crate) fn recycle(slot: NonNull<Slot>, reusable: bool) {
     // SAFETY: [type-stable]
     let fields = unsafe { slot.as_ref() };
     let shared = fields.shared;
-    // Relaxed: [free] the caller dropped the last pin, and so has seen what all others did.
+    // Relaxed: [free] the caller dropped the last pin, and so sees the writes of all others.
     if let Some(extra) = NonNull::new(fields.extra.load(Relaxed)) {
-        // The messages of the user's go one by one: nothing of them is left for the box to drop.
+        // `forget` drops the user's messages one by one, so that the box has none left to drop.
         (fields.kind().forget)(fields);
         fields.extra.store(ptr::null_mut(), Relaxed);
-        // SAFETY: [free] made by a box, and nobody else refers to it any more.
+        // SAFETY: [free] made by a box, and nothing else refers to it any more.
         drop(unsafe { Box::from_raw(extra.as_ptr()) });
     }
     if reusable && current::cache_slot(slot) {
         return;
     }
-    // SAFETY: [type-stable] the scheduler is there until the slot is in the free list.
+    // SAFETY: [type-stable] the scheduler exists until the slot is in the free list.
     let released = unsafe { shared.as_ref() }.table().return_free(&mut vec![slot], reusable);
-    // Only here, where nothing refers into the scheduler any more, since this may free it.
+    // Dropped last, when nothing refers to the scheduler any more, since this may free it.
     drop(released);
 }

@@ -1,41 +1,47 @@
-//! The slot word: which process a slot holds, and how many references keep it from holding another.
+//! The slot word: which process a slot holds, and how many pins keep the slot from being reused.
 //!
 //! # Pin protocol
 //!
 //! ## Problem
-//! A PID is a number that anybody may keep for ever. Between looking its slot up and using it, the
-//! process may end, and the slot be given to another: the message would reach a stranger.
+//! A PID is a number that any code may keep forever. Between the lookup of its slot and the use of
+//! the slot, the process may end, and another process may get the slot. The message would reach a
+//! stranger.
 //!
 //! ## States
-//! `generation:32 | pins:32`. A slot is *free* while `pins` is 0, and then only the free list knows
-//! it. The generation counts its uses; a PID names one. Slots are never deallocated while anything
-//! can name them.
+//! `generation:32 | pins:32`. A slot is *free* while `pins` is 0, and then only the free list
+//! refers to it. The generation counts the uses of the slot, and a PID names one of them. Slots are
+//! never deallocated while anything can name them.
 //!
 //! ## Steps
-//! `occupy` (the slot's allocator) pins 0 -> n. `pin` (who holds a PID): CAS pins + 1, unless the
-//! generation differs or pins is 0. `again` (who holds a pin): pins + n. `unpin` (who holds n):
-//! pins - n; to 0, the generation goes up in the same step, and the caller recycles the slot. At
-//! `SATURATED` pins or more the slot is lost: `again` puts the count back to that number, `pin` and
-//! `unpin` leave it as it is, and `seal` fails. `seal` (who holds n): CAS n -> 0, unless there are
-//! more, so that no PID reaches the slot, whose process is not over yet; then `end` (who sealed
-//! it): the generation goes up, and the caller recycles the slot; or `occupy` again.
+//! - `occupy`, by the allocator of the slot: pins 0 -> n.
+//! - `pin`, by the holder of a PID: CAS pins + 1. Fails if the generation differs or pins is 0.
+//! - `again`, by the holder of a pin: pins + n.
+//! - `unpin`, by the holder of n pins: pins - n. If that is 0, the generation increases in the same
+//!   step, and the caller recycles the slot.
+//! - `seal`, by the holder of n pins: CAS n -> 0. Fails if there are more. No PID reaches the slot
+//!   afterwards, although its process has not ended yet.
+//! - After `seal`: `end`, by the thread that sealed it, increases the generation, and the caller
+//!   recycles the slot. Or that thread calls `occupy` again.
+//!
+//! From `SATURATED` pins on, the slot is lost: `again` resets the count to that number, `pin` and
+//! `unpin` do not change it, and `seal` fails.
 //!
 //! ## Why it works
 //! `pin` compares generation and pins in the word that it changes, so it succeeds only while
-//! another pin exists, which keeps `unpin` or `seal` of the last one, and so the reuse, after it.
-//! Whoever is told that it dropped the last pin is alone: a word without pins is changed by nobody
-//! else, so for `occupy` and `end` stores will do.
+//! another pin exists. The `unpin` or `seal` of the last pin, and so the reuse, come after it. The
+//! thread that drops the last pin is alone: nothing else changes a word without pins, so stores
+//! suffice for `occupy` and `end`.
 //!
 //! Safe code can forget any number of pins, so the count has to stop before it carries into the
-//! generation. `SATURATED` is the middle of its range. Once the count is there it never falls
-//! below, since nothing lowers it but an `again` that has raised it above, and that one goes down
-//! to `SATURATED` only. It does not reach the end of the range either: each `again` adds one, so
-//! 2^31 threads would have to be between the two steps of theirs at once.
+//! generation. `SATURATED` is the middle of its range. Once the count has reached it, the count
+//! never falls below: only an `again` that has raised it lowers it, and only to `SATURATED`. The
+//! count does not reach the end of the range either: each `again` adds one, so 2^31 threads would
+//! have to be between its two steps at the same time.
 //!
 //! ## Allowed
-//! A slot with 2^31 pins is lost with its 128 bytes, and keeps its scheduler's memory, even if all
-//! of them are dropped later. Its process ends as any other. The table counts such slots. A
-//! generation that reaches its maximum retires its slot: 4 billion uses cost 128 bytes.
+//! - A slot with 2^31 pins is lost with its 128 bytes, and keeps the memory of its scheduler, even
+//!   if all pins are dropped later. Its process ends like any other. The table counts such slots.
+//! - A generation that reaches its maximum retires the slot: 4 billion uses cost 128 bytes.
 //!
 //! ## Checked by
 //! `models::reuse_against_late_pin`, `models::seal_against_late_pin`,
@@ -48,31 +54,32 @@ use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
-    /// `pin` looks at the generation, then adds.
+    /// `pin` checks the generation, then adds.
     pub(crate) const PIN_WITHOUT_CAS: u8 = 1;
-    /// `seal` looks at the pins, then stores.
+    /// `seal` checks the pins, then stores.
     pub(crate) const SEAL_WITHOUT_CAS: u8 = 2;
 }
 
-/// What is left after a pin was dropped.
+/// The state of a slot after pins were dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Unpinned {
-    /// Other pins.
+    /// Other pins are left.
     Held,
-    /// None: the caller gives the slot back.
+    /// No pins are left. The caller recycles the slot.
     Free,
-    /// None, and the slot has no generation left: it stays out of use.
+    /// No pins and no generations are left. The slot stays out of use.
     Retired,
-    /// Too many to be counted: the slot stays out of use, and its generation is never over.
+    /// There were too many pins to be counted. The slot stays out of use, and its generation never
+    /// ends.
     Lost,
 }
 
 impl Unpinned {
-    /// `word`: as it is now that there are no pins.
+    /// `word` is the word without pins.
     #[inline]
     fn last(word: u64) -> Self {
-        // The next generation would be 0 or, once all are used up, the same again.
+        // Retired before the generation wraps around to 0.
         if generation_of(word) == u32::MAX { Self::Retired } else { Self::Free }
     }
 }
@@ -83,7 +90,7 @@ pub(crate) struct Pins<const MUTATION: u8 = { mutation::SOUND }>(AtomicU64);
 
 const GENERATION_ONE: u64 = 1 << 32;
 const PINS: u64 = GENERATION_ONE - 1;
-/// From so many pins on they are not counted any more: half of what there is room for.
+/// Pins are not counted from this number on. It is half the range.
 const SATURATED: u64 = 1 << 31;
 
 fn generation_of(word: u64) -> u32 {
@@ -91,41 +98,42 @@ fn generation_of(word: u64) -> u32 {
 }
 
 impl<const MUTATION: u8> Pins<MUTATION> {
-    /// A free slot that was never used. Generations start at 1, so that no PID is all zeros.
+    /// Creates a free slot that was never used. Generations start at 1, so that no PID is all
+    /// zeros.
     pub(crate) fn free() -> Self {
         Self::free_at(1)
     }
 
-    /// A free slot whose next process has this generation.
+    /// Creates a free slot whose next process has this generation.
     pub(crate) fn free_at(generation: u32) -> Self {
         Self(AtomicU64::new(u64::from(generation) << 32))
     }
 
     pub(crate) fn generation(&self) -> u32 {
-        // Relaxed: whoever asks holds a pin, or is content with an old answer.
+        // Relaxed: the caller holds a pin, or accepts an old value.
         generation_of(self.0.load(Relaxed))
     }
 
-    /// Whether there are so many, as far as this thread can see.
+    /// Returns `true` if there are `count` pins, as far as this thread can see.
     #[inline]
     pub(crate) fn are(&self, count: u32) -> bool {
-        // Relaxed: nothing is done on the strength of it.
+        // Relaxed: no memory access depends on it.
         self.0.load(Relaxed) & PINS == u64::from(count)
     }
 
-    /// Makes the slot reachable for PIDs of its generation, and pins it `count` times; again, if
-    /// the caller has sealed it.
+    /// Pins a free slot `count` times, which makes it reachable for PIDs of its generation. If the
+    /// caller has sealed the slot, this undoes it.
     #[inline]
     pub(crate) fn occupy(&self, count: u32) {
         let word = self.0.load(Relaxed);
         debug_assert_eq!(word & PINS, 0, "[free] only a free slot is taken into use");
-        // Ordering: Release pairs with the Acquire of `pin`: who pins sees the slot as its new
-        // process needs it.
+        // Ordering: Release pairs with the Acquire of `pin`: a thread that pins the slot sees it as
+        // prepared for its new process.
         self.0.store(word + u64::from(count), Release);
     }
 
-    /// Drops `count` pins, if they are all, and keeps the generation until `end`, or `occupy`
-    /// again.
+    /// Drops `count` pins if there are no others. The generation stays until `end`, or until
+    /// `occupy`.
     #[inline]
     pub(crate) fn seal(&self, count: u32) -> bool {
         let word = self.0.load(Relaxed);
@@ -137,8 +145,8 @@ impl<const MUTATION: u8> Pins<MUTATION> {
             self.0.store(sealed, Release);
             return true;
         }
-        // Ordering: Acquire pairs with the Release of `unpin`: the caller is alone with what all
-        // others did.
+        // Ordering: Acquire pairs with the Release of `unpin`: the caller is alone, and sees the
+        // writes of all others.
         self.0.compare_exchange(word, sealed, Acquire, Relaxed).is_ok()
     }
 
@@ -147,7 +155,7 @@ impl<const MUTATION: u8> Pins<MUTATION> {
     pub(crate) fn end(&self) -> Unpinned {
         let new = self.0.load(Relaxed).wrapping_add(GENERATION_ONE);
         debug_assert_eq!(new & PINS, 0, "[free] it is sealed");
-        // Relaxed: nobody pins it before `occupy`.
+        // Relaxed: no thread pins it before `occupy`.
         self.0.store(new, Relaxed);
         Unpinned::last(new)
     }
@@ -172,25 +180,25 @@ impl<const MUTATION: u8> Pins<MUTATION> {
         }
     }
 
-    /// Pins the slot `count` times more for who holds a pin.
+    /// Adds `count` pins for the holder of a pin.
     #[inline]
     pub(crate) fn again(&self, count: u32) {
-        // Ordering: Relaxed; the pin held already makes everything visible.
+        // Ordering: Relaxed; the existing pin already makes everything visible.
         let old = self.0.fetch_add(count.into(), Relaxed);
         debug_assert_ne!(old & PINS, 0, "[pinned] only a holder multiplies its pin");
-        // References need no memory to be counted: they can be forgotten.
+        // Safe code can forget pins, so their number is not limited by memory.
         if old & PINS >= SATURATED {
             self.saturate();
         }
     }
 
-    /// Puts the count back to where it saturates.
+    /// Resets the count to `SATURATED`.
     #[cold]
     fn saturate(&self) {
         let mut word = self.0.load(Relaxed);
-        // Each failure means that another thread has pinned the slot, or put the count back.
+        // Each failure means that another thread has pinned the slot, or has reset the count.
         while word & PINS > SATURATED {
-            // Relaxed: nobody is ever alone with this slot again.
+            // Relaxed: no thread is ever alone with this slot again.
             match self.0.compare_exchange_weak(word, word & !PINS | SATURATED, Relaxed, Relaxed) {
                 Ok(_) => return,
                 Err(now) => word = now,
@@ -210,8 +218,8 @@ impl<const MUTATION: u8> Pins<MUTATION> {
             }
             let last = word & PINS == count;
             let new = if last { (word - count).wrapping_add(GENERATION_ONE) } else { word - count };
-            // Ordering: Release pairs with the Acquire of the last one to unpin, who then is alone
-            // with what all others did.
+            // Ordering: Release pairs with the Acquire of the last `unpin`. That thread is alone,
+            // and sees the writes of all others.
             match self.0.compare_exchange_weak(word, new, AcqRel, Relaxed) {
                 Ok(_) if !last => return Unpinned::Held,
                 Ok(_) => return Unpinned::last(new),
@@ -228,14 +236,14 @@ mod models {
 
     use super::{Pins, Unpinned, mutation};
 
-    /// The process of generation 1 ends, as `end` does, and its slot goes to generation 2, while a
-    /// sender looks generation 1 up.
+    /// The process of generation 1 ends through `end`, and its slot goes to generation 2, while a
+    /// sender looks up generation 1.
     fn reuse<const MUTATION: u8>(
         end: impl Fn(&Pins<MUTATION>) -> bool + Copy + Sync + Send + 'static,
     ) {
         explore(move || {
             let slot = Arc::new((Pins::<MUTATION>::free(), UnsafeCell::new(0)));
-            // SAFETY: [free] nobody else has the slot.
+            // SAFETY: [free] no other thread has the slot.
             slot.1.with_mut(|process| unsafe { *process = 1 });
             slot.0.occupy(1);
             slot.0.again(1);
@@ -245,7 +253,7 @@ mod models {
                     if !slot.0.pin(1) {
                         return false;
                     }
-                    // SAFETY: [pinned], which the model is about.
+                    // SAFETY: [pinned], which the model checks.
                     let found = slot.1.with(|process| unsafe { *process });
                     assert_eq!(found, 1, "the message reached a stranger");
                     slot.0.unpin(1) == Unpinned::Free
@@ -266,7 +274,7 @@ mod models {
         pins.unpin(2) == Unpinned::Free
     }
 
-    /// As the end of a process does.
+    /// Ends the slot like the end of a process.
     fn seal<const MUTATION: u8>(pins: &Pins<MUTATION>) -> bool {
         if pins.seal(2) { pins.end() == Unpinned::Free } else { unpin(pins) }
     }
@@ -321,8 +329,8 @@ mod tests {
         assert_eq!(pins.generation(), 2);
     }
 
-    /// Safe code forgets 2^32 references: the count must not carry into the generation, nor come
-    /// down to 0 while there are some.
+    /// Safe code forgets 2^32 references. The count must not carry into the generation, nor fall to
+    /// 0 while there are pins.
     #[test]
     fn forgotten_pins_saturate() {
         let pins = Pins::<0>::free();
@@ -332,7 +340,7 @@ mod tests {
         pins.again(1);
         assert!(pins.pin(1));
         assert_eq!(pins.unpin(1), Unpinned::Lost);
-        // As many as the word has room for, four times.
+        // The whole range of the word, four times.
         for _ in 0..4 * 8 {
             pins.again(1 << 29);
             assert_eq!(pins.generation(), 1);

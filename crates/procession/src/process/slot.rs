@@ -3,34 +3,36 @@
 //! # Slot protocol
 //!
 //! ## Problem
-//! A process is reached from everywhere (addresses, wakers, PIDs, run queues), ends at its own
-//! time, and must cost little. Counting references to a heap block would do, but for PIDs, which
-//! are numbers.
+//! Addresses, wakers, PIDs and run queues refer to a process, which ends at its own time and must
+//! cost little. Reference counts of a heap block would do for all of them except PIDs, which are
+//! numbers.
 //!
 //! ## States
-//! A slot is free, or *occupied*: pinned (see `process/refcount.rs`) by the process itself until it
-//! is complete (the *life pin*), by its handle, whose pin becomes the process's if the handle goes
-//! first, and by each address, waker and completion. A queue entry needs no pin of its own: a
-//! process in a run queue is not complete. A process that ends and that nothing but these two pins,
-//! both its own, keeps is *sealed*: nobody reaches it any more, and the end needs no further
-//! read-modify-write.
+//! A slot is free or *occupied*. An occupied slot is pinned (see `process/refcount.rs`) by the
+//! process itself until it is complete (the *life pin*), by its handle, and by each address, waker
+//! and completion. If the handle goes first, its pin becomes the process's. A queue entry needs no
+//! pin: a process in a run queue is not complete.
+//!
+//! A process that ends is *sealed* if only the life pin and the handle's pin are left, and both are
+//! its own. Nothing reaches it any more, and its end needs no further read-modify-write.
 //!
 //! ## Invariants
-//! - `[type-stable]` slots are created in segments that live as long as their table; the table's
+//! - `[type-stable]` slots are created in segments that live as long as their table. The table's
 //!   scheduler is kept alive while any slot is out of the free list.
 //! - `[free]` a slot with no pins is touched only by the thread that takes it off the free list, or
-//!   that sealed it; but for its state word, since who has an unpinned waker wakes whoever is
-//!   there.
+//!   that sealed it. The state word is an exception, since an unpinned waker wakes the process that
+//!   is in the slot at that time.
 //! - `[pinned]` the fields marked *fixed* are written while the slot is free, and only read while
 //!   it is pinned.
-//! - `[running]` the body is touched only by the worker that took the process's entry, and, once it
-//!   is `COMPLETE`, by whoever the state protocol names: the worker if the handle was gone, else
-//!   the handle. Who has the entry of a process that is ready may read where it is.
+//! - `[running]` the body is touched only by the worker that took the process's entry. Once the
+//!   process is `COMPLETE`, it is touched by the one that the state protocol names: the worker if
+//!   the handle was gone, else the handle. The holder of the entry of a ready process may read
+//!   where the body is.
 //! - `[typed]` the mailbox holds messages of type `M`, where `M` is the message type that `kind`
 //!   names.
 //!
 //! ## Checked by
-//! `models` (pins, state word and mailbox together), `pins::models`, `state::models`, and the
+//! `models` (pins, state word and mailbox together), `refcount::models`, `state::models`, and the
 //! stress tests in `tests/it`.
 
 use std::any::{Any, TypeId};
@@ -60,30 +62,30 @@ use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::util::prefetch::prefetch;
 
-/// What the runtime knows of a process's types.
+/// The functions of a process that depend on its types.
 pub(crate) struct Kind {
-    /// The kind of process, for people.
+    /// The name of the kind, for people.
     pub(crate) name: &'static str,
     pub(crate) message: fn() -> TypeId,
     pub(crate) message_name: fn() -> &'static str,
-    /// Pushes a message of any type; `Err` also if it is of another than the process receives.
+    /// Pushes a message of any type. Returns `Err` if the process receives another type.
     pub(crate) push_any: fn(&Slot, Value) -> Result<(), Refused<Value>>,
-    /// Pushes something that is no message; says whether the process was there.
+    /// Pushes an entry that is not a message. Returns `true` if the process could still receive it.
     pub(crate) push_system: fn(&Slot, Entry<System>) -> bool,
-    /// Closes the mailbox, and drops what is in it; says how many messages that were.
+    /// Closes the mailbox, and drops its entries. Returns the number of messages among them.
     pub(crate) close: fn(&Slot) -> u32,
-    /// Drops what the closed mailbox still keeps for others, if it is bounded.
+    /// Drops what a closed bounded mailbox still keeps for its senders.
     pub(crate) forget: fn(&Slot),
-    /// A `BoundedMailbox` of this message type.
+    /// Creates a `BoundedMailbox` of this message type.
     pub(crate) make_bounded: fn(NonZeroU32, WhenFull) -> Box<dyn Any + Send + Sync>,
-    /// How a bounded mailbox is doing, if so many messages were received.
+    /// Returns the state of a bounded mailbox, given the number of messages received.
     pub(crate) bounded: fn(&Slot, u32) -> Option<BoundedState>,
 }
 
-/// Length, high-water mark, and the rest.
+/// Length, high-water mark and counters.
 type BoundedState = (u32, u32, MailboxSnapshot);
 
-/// Stands for the type that `kind` names.
+/// The placeholder for the message type that `kind` names.
 pub(crate) struct Erased;
 
 /// The mailbox of a process that receives messages of type `M`.
@@ -103,7 +105,8 @@ impl<M> Clone for Mailbox<'_, M> {
 impl<M> Copy for Mailbox<'_, M> {}
 
 impl<M> Mailbox<'_, M> {
-    /// Wants to be woken by the next push, unless there is something to take.
+    /// Arms the mailbox, so that the next push wakes the process. Returns `false` if there are
+    /// entries.
     #[inline]
     pub(crate) fn arm(self) -> bool {
         match self {
@@ -112,7 +115,7 @@ impl<M> Mailbox<'_, M> {
         }
     }
 
-    /// Returns `true` if the process is at its end: nothing comes any more.
+    /// Returns `true` if the process is ending, so that nothing comes any more.
     #[cold]
     pub(crate) fn is_closed(self) -> bool {
         match self {
@@ -129,12 +132,12 @@ impl<M> Mailbox<'_, M> {
     }
 }
 
-/// What few processes have.
+/// The fields that few processes need.
 #[derive(Default)]
 pub(crate) struct Extra {
     /// Fixed while occupied.
     pub(crate) label: Option<Box<str>>,
-    /// The worker that the process stays on. Fixed while occupied.
+    /// The worker that the process is bound to. Fixed while occupied.
     pub(crate) affinity: Option<u32>,
     /// A `BoundedMailbox` of the process's message type, if its mailbox is bounded. Fixed while
     /// occupied.
@@ -143,21 +146,21 @@ pub(crate) struct Extra {
     pub(crate) ties: Ties<Option<Box<Relations>>>,
 }
 
-/// The parent, which is of the same scheduler: slot and generation.
+/// The slot and generation of the parent, which belongs to the same scheduler.
 pub(crate) type Parent = (u32, NonZeroU32);
 
-// Two cache lines: what senders and workers write for each message and step; and what the process
-// alone writes, or is seldom written. Measured in `bench idle_mem`.
+// Two cache lines: the first is written by senders and workers for each message and step; the
+// second only by the process, or seldom. Measured in `bench idle_mem`.
 const _: () = assert!(size_of::<Slot>() <= 128);
-// What the process writes for each message is not on the line that senders write for each
-// (`bench fanin`: 49 ns instead of 34).
+// The field that the process writes for each message is not on the line that senders write for each
+// message (`bench fanin`: 49 ns instead of 34).
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(mem::offset_of!(Slot, received) / 64 != mem::offset_of!(Slot, mailbox) / 64);
 
-/// `Slot::bound`: the mailbox is bounded. Fixed while occupied.
+/// In `Slot::bound`: the mailbox is bounded. Fixed while occupied.
 pub(crate) const HAS_BOUNDED: u16 = 1 << 15;
 
-/// After so many messages a slot's count begins again.
+/// The number of messages after which the count of a slot wraps around.
 const ROUND: u64 = 1 << 32;
 
 /// A control block.
@@ -165,34 +168,34 @@ const ROUND: u64 = 1 << 32;
 pub(crate) struct Slot {
     pub(crate) pins: Pins,
     pub(crate) state: State,
-    /// Steps made. Written by the running worker.
+    /// The number of steps. Written by the running worker.
     pub(crate) steps: AtomicU32,
     pub(crate) mailbox: UnsafeCell<EventQueue<Erased, System>>,
-    /// Its number in the table. Fixed for the slot's life.
+    /// The number of the slot in the table. Fixed for the slot's life.
     pub(crate) index: u32,
     pub(crate) waiting: AtomicU16,
-    /// The worker that alone may run the process, counted from 1, 0 is any; and `HAS_BOUNDED`. On
-    /// this cache line, since every wake-up and every send asks. Written while the slot is free,
-    /// and by the worker that binds the process to itself in a step.
+    /// The only worker that may run the process, counted from 1, or 0 for any; and `HAS_BOUNDED`.
+    /// It is on this cache line, since every wake-up and every send reads it. Written while the
+    /// slot is free, and by the worker that binds the process to itself in a step.
     pub(crate) bound: AtomicU16,
     body: UnsafeCell<Option<Box<dyn Body>>>,
     /// Fixed for the slot's life.
     pub(crate) shared: NonNull<Shared>,
-    /// Messages ever taken out of the mailbox by the process.
+    /// The number of messages that the process has taken out of the mailbox.
     pub(crate) received: AtomicU32,
-    /// How long the mailbox has been at most. Written by the process.
+    /// The greatest length of the mailbox so far. Written by the process.
     pub(crate) high_water: AtomicU32,
-    /// Fixed while occupied, as all below.
+    /// Fixed while occupied, like all fields below.
     pub(crate) parent: UnsafeCell<Option<Parent>>,
     pub(crate) kind: UnsafeCell<&'static Kind>,
     pub(crate) location: UnsafeCell<&'static Location<'static>>,
-    /// Null until it is needed; made once while occupied.
+    /// Null until it is needed. Set once while occupied.
     pub(crate) extra: AtomicPtr<Extra>,
-    /// The waker that the handle left.
+    /// The waker of the handle.
     pub(crate) waiter: Waiter,
 }
 
-// SAFETY: [pinned], [running] and [typed] say which thread may touch which field when; bodies,
+// SAFETY: [pinned], [running] and [typed] define which thread may touch which field when; bodies,
 // messages and wakers are Send.
 unsafe impl Send for Slot {}
 // SAFETY: as above.
@@ -221,13 +224,13 @@ impl Slot {
         }
     }
 
-    /// Its number in the table.
+    /// Returns the number of the slot in the table.
     #[inline]
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
-    /// The scheduler of the slot.
+    /// Returns the scheduler of the slot.
     #[inline]
     pub(crate) fn shared(&self) -> &Shared {
         // SAFETY: [type-stable] a table keeps its scheduler alive while a slot is out of the free
@@ -235,7 +238,7 @@ impl Slot {
         unsafe { self.shared.as_ref() }
     }
 
-    /// What a child names this process by.
+    /// Returns the identity of this process as a parent.
     pub(crate) fn as_parent(&self) -> Option<Parent> {
         Some((self.index, NonZeroU32::new(self.pins.generation())?))
     }
@@ -264,19 +267,19 @@ impl Slot {
     pub(crate) fn extra(&self) -> Option<&Extra> {
         // Ordering: Acquire pairs with the Release of `extra_or_default`, and of `occupy`'s pin.
         let extra = NonNull::new(self.extra.load(Acquire))?;
-        // SAFETY: [pinned] it is freed with the last pin only; the reference lives no longer than
-        // that of the slot.
+        // SAFETY: [pinned] it is freed only with the last pin, and the reference does not outlive
+        // that to the slot.
         Some(unsafe { extra.as_ref() })
     }
 
-    /// What few processes have; this one from now on.
+    /// Returns the rare fields, and creates them if there are none.
     pub(crate) fn extra_or_default(&self) -> &Extra {
         if let Some(extra) = self.extra() {
             return extra;
         }
         let made = Box::into_raw(Box::<Extra>::default());
-        // Ordering: Release pairs with the Acquire of `extra`; Acquire on failure, likewise, with
-        // who was faster.
+        // Ordering: Release pairs with the Acquire of `extra`. Acquire on failure pairs with the
+        // Release of the thread that was faster.
         let extra = match self.extra.compare_exchange(ptr::null_mut(), made, AcqRel, Acquire) {
             Ok(_) => made,
             Err(there) => {
@@ -291,23 +294,23 @@ impl Slot {
 
     /// Binds the running process to a worker from now on.
     pub(crate) fn bind(&self, seat: SeatId) {
-        // Relaxed, and no read-modify-write: only the running worker writes it now, and who queues
-        // the process next has it from this one.
+        // Relaxed, and no read-modify-write: only the running worker writes it now, and the thread
+        // that queues the process next is ordered after this worker.
         self.bound.store(self.bound.load(Relaxed) & HAS_BOUNDED | (seat.0 as u16 + 1), Relaxed);
     }
 
-    /// The worker that alone may run the process, if there is one.
+    /// Returns the worker that the process is bound to, if there is one.
     #[inline]
     pub(crate) fn bound_to(&self) -> Option<SeatId> {
-        // Relaxed: who queues the process made it ACTIVE, or has its entry, or is its maker, and so
-        // sees what its steps did.
+        // Relaxed: the thread that queues the process made it ACTIVE, holds its entry, or created
+        // it. It therefore sees the writes of its steps.
         match self.bound.load(Relaxed) & !HAS_BOUNDED {
             0 => None,
             seat => Some(SeatId(u32::from(seat) - 1)),
         }
     }
 
-    /// The mailbox, with its type.
+    /// Returns the mailbox with its type.
     ///
     /// # Safety
     /// `[typed]`: the slot is pinned, and its `kind` is of `M`.
@@ -317,8 +320,8 @@ impl Slot {
         if self.bound.load(Relaxed) & HAS_BOUNDED != 0 {
             return self.bounded_mailbox();
         }
-        // SAFETY: [typed] by the caller; an event queue is a pointer and a count, whatever it
-        // holds.
+        // SAFETY: [typed] by the caller; an event queue is a pointer and a count, whatever its
+        // entries are.
         Mailbox::Unbounded(self.mailbox.with(|mailbox| unsafe { &*mailbox.cast() }))
     }
 
@@ -328,19 +331,19 @@ impl Slot {
         Mailbox::Bounded(ring.expect("[typed] it was made with the process, of its message type"))
     }
 
-    /// The mailbox of a process of another kind is refused.
+    /// Returns the mailbox, or `None` if the process receives another type.
     pub(crate) fn mailbox_checked<M: Send + 'static>(&self) -> Option<Mailbox<'_, M>> {
         if (self.kind().message)() != TypeId::of::<M>() {
             return None;
         }
-        // SAFETY: [typed] as just compared.
+        // SAFETY: [typed] compared just before.
         Some(unsafe { self.mailbox() })
     }
 
-    /// Counts messages that left the mailbox; only the process itself does.
+    /// Counts messages that left the mailbox. Only the process itself calls this.
     #[inline]
     pub(crate) fn count_received(&self, messages: u32) {
-        // Only this thread writes it now, so no read-modify-write.
+        // Only this thread writes it now, so this is no read-modify-write.
         let (received, full) = self.received.load(Relaxed).overflowing_add(messages);
         // Ordering: Release pairs with the Acquire of `mailbox_length`.
         self.received.store(received, Release);
@@ -349,7 +352,8 @@ impl Slot {
         }
     }
 
-    /// A message that was counted was not received after all; only the process itself says so.
+    /// Reverts the count of a message that was not received after all. Only the process itself
+    /// calls this.
     pub(crate) fn uncount_received(&self) {
         let (received, empty) = self.received.load(Relaxed).overflowing_sub(1);
         // Ordering: as in `count_received`.
@@ -359,7 +363,8 @@ impl Slot {
         }
     }
 
-    /// Notes how long the mailbox is; only the process itself does, each time it looks into it.
+    /// Records the length of the mailbox. Only the process itself calls this, each time it checks
+    /// the mailbox.
     pub(crate) fn note_length(&self) {
         let length = self.mailbox_length();
         if length > self.high_water.load(Relaxed) {
@@ -367,19 +372,19 @@ impl Slot {
         }
     }
 
-    /// How its bounded mailbox is doing, if it has one.
+    /// Returns the state of the bounded mailbox, if the process has one.
     pub(crate) fn bounded(&self) -> Option<BoundedState> {
         // Ordering: as in `mailbox_length`.
         let received = self.received.load(Acquire);
         (self.kind().bounded)(self, received)
     }
 
-    /// Messages in an unbounded mailbox. The counts are read one after the other, so a busy mailbox
-    /// may seem a little shorter or longer.
+    /// Returns the number of messages in an unbounded mailbox. The counts are read one after the
+    /// other, so the result may be slightly off for a busy mailbox.
     #[inline]
     pub(crate) fn mailbox_length(&self) -> u32 {
-        // Ordering: Acquire pairs with the Release of `count_received`: what was received is found
-        // to have been pushed.
+        // Ordering: Acquire pairs with the Release of `count_received`: each message that was
+        // received is also counted as pushed.
         let received = self.received.load(Acquire);
         // SAFETY: [pinned]
         self.mailbox.with(|mailbox| unsafe { &*mailbox }.len(received))
@@ -389,19 +394,19 @@ impl Slot {
         self.high_water.load(Relaxed).max(self.mailbox_length())
     }
 
-    /// Forgets what the last step waited for.
+    /// Clears the wait reasons of the last step.
     #[inline]
     pub(crate) fn clear_waiting(&self) {
         self.waiting.store(0, Relaxed);
     }
 
-    /// Adds to what this step waits for; only the process itself does.
+    /// Adds a wait reason of this step. Only the process itself calls this.
     #[inline]
     pub(crate) fn note_waiting(&self, waiting: Waiting) {
         self.waiting.store(self.waiting.load(Relaxed) | waiting.bits(), Relaxed);
     }
 
-    /// Takes from what this step waits for; only the process itself does.
+    /// Removes a wait reason of this step. Only the process itself calls this.
     pub(crate) fn forget_waiting(&self, waiting: Waiting) {
         self.waiting.store(self.waiting.load(Relaxed) & !waiting.bits(), Relaxed);
     }
@@ -414,7 +419,7 @@ impl Slot {
         self.received.load(Relaxed)
     }
 
-    /// Takes what the handle left, to be woken.
+    /// Takes the waker of the handle, to be woken.
     ///
     /// # Safety
     /// `[cell]` of `process/join_waker.rs`: the caller completed the process, and found a waiter.
@@ -423,15 +428,15 @@ impl Slot {
         unsafe { self.waiter.take() }
     }
 
-    /// Whether nothing refers to the process, which ends, but itself, and nothing is left to be
-    /// told or dropped: no handle, no address, no relation, no message. Whoever has its PID may
-    /// change that at any moment.
+    /// Returns `true` if only the ending process itself refers to it, and nothing is left to signal
+    /// or drop: no handle, address, relation or message. A holder of its PID may change that at any
+    /// moment.
     #[inline]
     pub(crate) fn is_alone(&self) -> bool {
         self.pins.are(OWN) && self.leaves_nothing()
     }
 
-    /// If the process is still alone, it is for ever: nobody reaches it any more.
+    /// Seals the slot if the process is still alone. Nothing reaches the process then.
     #[inline]
     pub(crate) fn seal(&self) -> bool {
         if !self.pins.seal(OWN) {
@@ -450,7 +455,7 @@ impl Slot {
         !seen.has_handle() && !seen.is_related() && self.has_empty_mailbox()
     }
 
-    /// Whether the mailbox is unbounded, and nothing is in it, as far as this thread can see.
+    /// Returns `true` if the mailbox is unbounded and empty, as far as this thread can see.
     #[inline]
     pub(crate) fn has_empty_mailbox(&self) -> bool {
         // SAFETY: [pinned], or [free] since the caller sealed it.
@@ -458,10 +463,10 @@ impl Slot {
             && self.mailbox.with(|mailbox| unsafe { &*mailbox }.is_empty())
     }
 
-    /// Does something with the body.
+    /// Accesses the body.
     ///
     /// # Safety
-    /// `[running]`: the body is the caller's now.
+    /// `[running]`: the body belongs to the caller now.
     #[inline]
     pub(crate) unsafe fn with_body<R>(
         &self,
@@ -475,7 +480,7 @@ impl Slot {
 /// A reference that keeps a slot from being reused.
 pub(crate) struct Pin(pub(crate) NonNull<Slot>);
 
-/// A process that is ready: its one queue entry. Whoever takes it out of a run queue runs the
+/// The one queue entry of a ready process. The worker that takes it out of a run queue runs the
 /// process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ready(pub(crate) NonNull<Slot>);
@@ -483,14 +488,14 @@ pub(crate) struct Ready(pub(crate) NonNull<Slot>);
 // SAFETY: an entry is a right to run, which any worker may have.
 unsafe impl Send for Ready {}
 
-/// Has the processor fetch a slot.
+/// Prefetches a slot into the cache.
 #[inline]
 pub(crate) fn prefetch_slot(slot: *const Slot) {
     prefetch(slot);
     prefetch(slot.cast::<u8>().wrapping_add(64));
 }
 
-/// Cache lines of a body that are fetched ahead. A fourth gained nothing.
+/// The number of cache lines of a body that are prefetched. A fourth gained nothing.
 const BODY_LINES: usize = 3;
 
 impl Ready {
@@ -508,17 +513,17 @@ impl Ready {
         self.0
     }
 
-    /// Has the processor fetch the slot.
+    /// Prefetches the slot.
     #[inline]
     pub(crate) fn prefetch_slot(&self) {
         prefetch_slot(self.0.as_ptr());
     }
 
-    /// Has the processor fetch what the process's next step begins with.
+    /// Prefetches the start of the body, which the next step reads first.
     #[inline]
     pub(crate) fn prefetch(&self) {
         let body = self.slot().body.with(|body| {
-            // SAFETY: [running], for who has the entry. The body itself is not borrowed.
+            // SAFETY: [running], for the holder of the entry. The body itself is not borrowed.
             unsafe { &*body }.as_ref().map(|body| (&raw const **body).cast::<u8>())
         });
         if let Some(body) = body {
@@ -528,10 +533,10 @@ impl Ready {
         }
     }
 
-    /// The slot, which the process's life pin keeps occupied until its worker completes it.
+    /// Returns the slot. The life pin of the process keeps it occupied until the worker completes
+    /// it.
     pub(crate) fn slot(&self) -> &Slot {
-        // SAFETY: [type-stable]; a process in a run queue is not complete, so its life pin is
-        // there.
+        // SAFETY: [type-stable]; a process in a run queue is not complete, so its life pin exists.
         unsafe { self.0.as_ref() }
     }
 }
@@ -542,10 +547,10 @@ impl fmt::Debug for Ready {
     }
 }
 
-// SAFETY: [free] slots in the list are touched by whoever holds its lock.
+// SAFETY: [free] slots in the list are touched only by the holder of its lock.
 unsafe impl Send for Free {}
 
-/// A message that a mailbox did not take.
+/// A message that a mailbox refused.
 pub(crate) enum Refused<M> {
     Ended(M),
     Full(M),
@@ -554,5 +559,5 @@ pub(crate) enum Refused<M> {
 #[cfg(all(test, not(procession_loom)))]
 mod tests;
 
-/// The pins of a process that nobody else knows: its own and its handle's.
+/// The number of pins of a process that nothing else refers to: its own and its handle's.
 pub(crate) const OWN: u32 = 2;

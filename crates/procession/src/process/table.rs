@@ -1,4 +1,4 @@
-//! The slots of a scheduler. The invariants are those of `process/slot.rs`.
+//! The slot table of a scheduler. The invariants are those of `process/slot.rs`.
 
 use std::ptr;
 use std::ptr::NonNull;
@@ -11,19 +11,21 @@ use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::process::slot::{Pin, Slot};
 use crate::scheduler::shared::Shared;
 
-/// Slots made at once: not quite 64 KiB. Of 512, with their alignment, an allocator's block takes
-/// 80 KiB (`idle_mem`: 325 bytes for each process instead of 281).
+/// The number of slots in a segment, which is slightly under 64 KiB. For 512 slots with their
+/// alignment, an allocator's block takes 80 KiB (`idle_mem`: 325 bytes for each process instead of
+/// 281).
 const SEGMENT: usize = 511;
 
-/// Slots that a worker keeps for itself at most; it fetches and returns half as many at once.
+/// The maximum number of free slots in the cache of a worker. Half as many are fetched and returned
+/// at once.
 pub(crate) const CACHE: usize = 64;
 
 /// All slots of a scheduler.
 pub(crate) struct Table {
-    /// How many free slots a worker may keep to itself.
+    /// The maximum number of free slots in the cache of each worker.
     cache: usize,
-    /// One pointer for each segment there may be; null until it is made. The array is as long as
-    /// the limit on processes asks.
+    /// One pointer for each possible segment, null until that is made. The limit on processes
+    /// determines the length of the array.
     segments: Box<[AtomicPtr<Slot>]>,
     limit: u32,
     free: Mutex<Free>,
@@ -31,13 +33,13 @@ pub(crate) struct Table {
 
 pub(crate) struct Free {
     slots: Vec<NonNull<Slot>>,
-    /// Slots made so far.
+    /// The number of slots made so far.
     made: u32,
-    /// Slots that are neither here nor retired: occupied, or in a worker's cache. While there are
-    /// any, they hold `keep`.
+    /// The number of slots that are neither free here nor retired: occupied, or in a worker's
+    /// cache. While it is not 0, `keep` is set.
     out: u32,
-    /// Of those, slots whose processes have ended, but which have too many references to be used
-    /// again.
+    /// The number of those slots that have too many references to be reused, although their
+    /// processes have ended.
     lost: u32,
     keep: Option<Arc<Shared>>,
 }
@@ -53,7 +55,7 @@ impl Table {
         }
     }
 
-    /// How many free slots a worker may keep to itself.
+    /// Returns the maximum number of free slots in the cache of each worker.
     pub(crate) fn cache(&self) -> usize {
         self.cache
     }
@@ -62,8 +64,8 @@ impl Table {
         change(&mut self.free.lock())
     }
 
-    /// Takes at most `count` slots out of the free list, making new ones if there are none and the
-    /// limit allows.
+    /// Takes at most `count` slots out of the free list. If the list is empty, makes new ones if
+    /// the limit allows.
     pub(crate) fn take_free(
         &self,
         shared: &Arc<Shared>,
@@ -100,8 +102,8 @@ impl Table {
         free.made += count;
     }
 
-    /// Returns slots to the free list. With the last one comes what kept the scheduler, to be
-    /// dropped when nothing refers into it.
+    /// Returns slots to the free list. With the last one, it returns the reference that kept the
+    /// scheduler, to be dropped when nothing refers to the scheduler.
     #[must_use]
     pub(crate) fn return_free(
         &self,
@@ -117,7 +119,7 @@ impl Table {
         })
     }
 
-    /// The slot of this index, whatever process is in it, if it was ever made.
+    /// Returns the slot of this index, whether it holds a process or not, if it was ever made.
     pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
         // Ordering: Acquire pairs with the Release of `make_segment`.
         let segment = NonNull::new(self.segments.get(index as usize / SEGMENT)?.load(Acquire))?;
@@ -130,7 +132,7 @@ impl Table {
         Some(unsafe { slot.as_ref() })
     }
 
-    /// Pins the process of this slot and generation, if it is still there.
+    /// Pins the process of this slot and generation, if it exists.
     pub(crate) fn pin(&self, index: u32, generation: u32) -> Option<Pin> {
         let slot = self.slot(index)?;
         slot.pins.pin(generation).then(|| Pin(NonNull::from(slot)))
@@ -142,18 +144,18 @@ impl Table {
         slot.pins.pin(slot.pins.generation()).then(|| Pin(NonNull::from(slot)))
     }
 
-    /// A process has ended whose slot stays out of use.
+    /// Counts a slot that stays out of use after the end of its process.
     #[cold]
     pub(crate) fn count_lost(&self) {
         self.free(|free| free.lost += 1);
     }
 
-    /// How many slots are lost.
+    /// Returns the number of lost slots.
     pub(crate) fn lost(&self) -> u32 {
         self.free(|free| free.lost)
     }
 
-    /// Slots made so far: the indices that may hold a process.
+    /// Returns the number of slots made so far. Only these indices can hold a process.
     pub(crate) fn made(&self) -> u32 {
         self.free(|free| free.made)
     }
@@ -164,8 +166,8 @@ impl Drop for Table {
         for (number, segment) in self.segments.iter().enumerate() {
             let count = (self.limit as usize - number * SEGMENT).min(SEGMENT);
             if let Some(segment) = NonNull::new(segment.load(Relaxed)) {
-                // SAFETY: leaked in `make_segment` with this length; no slot is out, or the
-                // scheduler would have been kept.
+                // SAFETY: leaked in `make_segment` with this length; no slot is out, since a slot
+                // that is out keeps the scheduler.
                 drop(unsafe {
                     Box::from_raw(ptr::slice_from_raw_parts_mut(segment.as_ptr(), count))
                 });

@@ -1,7 +1,7 @@
-//! Kinds and pins that know the type of a process's messages.
+//! Kinds and pins with the message type of their process.
 //!
 //! A slot has no type parameter, since a table holds processes of all message types. `[typed]`: a
-//! [`TypedPin`] is made from a newborn process of a [`TypedKind`], or after a look at the kind in
+//! [`TypedPin`] is made from a newborn process of a [`TypedKind`], or after a check of the kind in
 //! the slot. A process keeps its kind as long as its slot is pinned, so the mailbox of the slot is
 //! one of `M`.
 
@@ -43,13 +43,13 @@ pub(crate) struct TypedPin<M> {
 }
 
 impl<M: Send + 'static> TypedPin<M> {
-    /// Returns `None` if the process receives messages of another type.
+    /// Returns a typed pin, or `None` if the process receives messages of another type.
     pub(crate) fn of(pin: Pin) -> Option<Self> {
         pin.mailbox_checked::<M>()?;
         Some(Self { pin, message: PhantomData })
     }
 
-    /// The pin of a process that was just made of a kind of `M`.
+    /// Returns the typed pin of a new process with a kind of `M`.
     pub(super) fn of_newborn(pin: Pin) -> Self {
         Self { pin, message: PhantomData }
     }

@@ -1,4 +1,4 @@
-//! Code of the user that may panic, and how its panics end.
+//! Guards for user code, which may panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::Exit;
 use crate::process::exit::Exiting;
 
-/// Runs user code; a panic becomes the exit that it causes, as does a process's wish to end.
+/// Runs user code. Returns a panic, or a process's wish to end, as an exit.
 pub(crate) fn guarded<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
     catch_unwind(AssertUnwindSafe(user_code)).map_err(|payload| {
         let payload = match payload.downcast::<Exiting>() {
@@ -24,16 +24,15 @@ pub(crate) fn guarded<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
     })
 }
 
-/// Drops several things of the user's, as [`drop_guarded`] does one.
+/// Drops several user values, each like [`drop_guarded`].
 pub(crate) fn drop_each<T>(values: impl IntoIterator<Item = T>) {
     values.into_iter().for_each(drop_guarded);
 }
 
-/// Drops something of the user's; a panic of its `Drop` ends here, like one of the payload that
-/// this panic has, and so on.
+/// Drops a user value. A panic of its `Drop` ends here, and so does a panic of that panic's
+/// payload.
 pub(crate) fn drop_guarded<T>(value: T) {
-    // Bounded: a payload whose drop panics with another such payload for ever is leaked at the
-    // second one.
+    // Bounded: the second payload is leaked, since each drop could panic with another one.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value)))
         && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
     {

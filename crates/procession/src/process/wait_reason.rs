@@ -1,10 +1,10 @@
-//! What a process waits for.
+//! The reasons why a process waits.
 
 use std::fmt;
 
 use crate::process::state::WaitFor;
 
-/// What a waiting process waits for: any of several things at once.
+/// The reasons for which a process waits. There may be several at once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Waiting(u16);
 
@@ -15,7 +15,7 @@ impl Waiting {
     pub(crate) const REPLY: Self = Self(1 << 3);
     pub(crate) const COMPLETION: Self = Self(1 << 4);
     pub(crate) const CANCEL: Self = Self(1 << 5);
-    /// Not shown: the `Drop` of its result runs.
+    /// Not shown: the `Drop` of the result runs.
     pub(crate) const DROP: Self = Self(1 << 6);
     /// Not shown: a waker was left to be woken before the next step.
     pub(crate) const FOREIGN: Self = Self(1 << 7);
@@ -61,62 +61,66 @@ impl Waiting {
         if self.has(Self::MESSAGE) { WaitFor::Messages } else { WaitFor::Others }
     }
 
-    /// For messages.
+    /// Returns `true` if the process waits for messages.
     pub fn for_messages(self) -> bool {
         self.has(Self::MESSAGE)
     }
 
-    /// For a timer.
+    /// Returns `true` if the process waits for a timer.
     pub fn for_timer(self) -> bool {
         self.has(Self::TIMER)
     }
 
-    /// For another process to end.
+    /// Returns `true` if the process waits for the end of another process.
     pub fn for_process(self) -> bool {
         self.has(Self::PROCESS)
     }
 
-    /// For the reply to a call.
+    /// Returns `true` if the process waits for the reply to a call.
     pub fn for_reply(self) -> bool {
         self.has(Self::REPLY)
     }
 
-    /// For room in a mailbox.
+    /// Returns `true` if the process waits for room in a mailbox.
     pub fn for_room(self) -> bool {
         self.has(Self::ROOM)
     }
 
-    /// For the completion of a command.
+    /// Returns `true` if the process waits for the completion of a command.
     pub fn for_completion(self) -> bool {
         self.has(Self::COMPLETION)
     }
 
-    /// For a channel: a message to receive, or room to send one.
+    /// Returns `true` if the process waits for a message, or for room for one, in a channel.
     pub fn for_channel(self) -> bool {
         self.has(Self::CHANNEL)
     }
 
-    /// For a lock or something else that others hold: a mutex, a permit, a condition.
+    /// Returns `true` if the process waits for a lock or a similar object: a mutex, a permit, a
+    /// condition.
     pub fn for_lock(self) -> bool {
         self.has(Self::LOCK)
     }
 
-    /// For a pool: a place, the end of a job, or its own end.
+    /// Returns `true` if the process waits for a pool: a place, the end of a job, or the end of the
+    /// pool.
     pub fn for_pool(self) -> bool {
         self.has(Self::JOB)
     }
 
-    /// For its suspension to be ended by a wake token.
+    /// Returns `true` if the process is suspended and waits for a wake token.
     pub fn for_token(self) -> bool {
         self.has(Self::TOKEN)
     }
 
-    /// For a descriptor to become readable: for data, or a connection.
+    /// Returns `true` if the process waits for a descriptor to become readable: for data, or a
+    /// connection.
     pub fn for_readable(self) -> bool {
         self.has(Self::READABLE)
     }
 
-    /// For a descriptor to become writable: for room, or to be connected.
+    /// Returns `true` if the process waits for a descriptor to become writable: for room, or to be
+    /// connected.
     pub fn for_writable(self) -> bool {
         self.has(Self::WRITABLE)
     }
@@ -131,7 +135,7 @@ impl fmt::Display for Waiting {
                 separator = ", ";
             }
         }
-        // A future that is none of the runtime's.
+        // The future does not belong to the runtime.
         if separator.is_empty() { f.write_str("a waker") } else { Ok(()) }
     }
 }

@@ -21,10 +21,11 @@ pub(crate) fn terminate(slot: &Slot) {
     bring(slot, State::terminate);
 }
 
-/// Tells a process's state of an event, and queues the process if that makes it ready.
+/// Applies an event to the state of a process, and queues the process if that makes it ready.
 #[inline]
 fn bring(slot: &Slot, event: impl FnOnce(&State) -> Wake) {
-    // Before it is seen to be ready: the clock would move on while nobody could run it.
+    // Stopped before the process is seen as ready. Otherwise the test clock could move on while no
+    // worker can run it.
     let _stopped = slot.shared().stop_clock();
     if event(&slot.state) == Wake::Enqueue {
         #[expect(

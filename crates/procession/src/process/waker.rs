@@ -1,5 +1,5 @@
-//! The waker of a process: a pin on its slot; and one without, for what the process's own scheduler
-//! keeps.
+//! The waker of a process, which is a pin on its slot, and an unpinned one for objects that the
+//! process's own scheduler keeps.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -15,8 +15,8 @@ use crate::scheduler::shared::Shared;
 use crate::time::action::TimerWaker;
 
 /// ## Invariants
-/// - `[waker data]` the data of a waker with this table is a slot with a pin that belongs to the
-///   waker, or, for a borrowed one, to the step that lends it.
+/// - `[waker data]` the data of a waker with this table is a slot with a pin. The pin belongs to
+///   the waker or, for a borrowed waker, to the step that lends it.
 static VTABLE: RawWakerVTable = RawWakerVTable::new(
     |data| {
         // SAFETY: [waker data]
@@ -40,9 +40,9 @@ static VTABLE: RawWakerVTable = RawWakerVTable::new(
 
 /// ## Invariants
 /// - `[unpinned waker]` the data of a waker with this table is a slot, which may be free by now or
-///   hold another process; until it has woken, the scheduler of the slot is there. What it wakes is
-///   then whoever is in the slot, if anybody: a process may be woken for nothing
-///   (`process/state.rs`, *Allowed*).
+///   hold another process. The scheduler of the slot exists until the waker has woken. It wakes the
+///   process that is in the slot at that time, if there is one, so a process may be woken for
+///   nothing (`process/state.rs`, *Allowed*).
 static UNPINNED: RawWakerVTable = RawWakerVTable::new(
     |data| RawWaker::new(data, &UNPINNED),
     |data| {
@@ -64,7 +64,7 @@ unsafe fn slot<'a>(data: *const ()) -> &'a Slot {
 }
 
 /// # Safety
-/// `[waker data]`, and the pin is its caller's to take.
+/// `[waker data]`, and the pin belongs to the caller.
 unsafe fn pin(data: *const ()) -> Pin {
     // SAFETY: [waker data]
     let slot = NonNull::from(unsafe { slot(data) });
@@ -72,17 +72,17 @@ unsafe fn pin(data: *const ()) -> Pin {
     unsafe { Pin::from_raw(slot) }
 }
 
-/// A waker that lives no longer than the step that lends its pin.
+/// Creates a waker that lives no longer than the step that lends its pin.
 pub(crate) fn borrowed(slot: &Slot) -> ManuallyDrop<Waker> {
     // SAFETY: [waker data]; the pin is not given up, since the waker is never dropped.
     ManuallyDrop::new(unsafe { Waker::new(std::ptr::from_ref(slot).cast(), &VTABLE) })
 }
 
-/// Another of this waker, without a pin if it is that of a process of `shared`: that saves two
-/// read-modify-writes.
+/// Clones a waker. If it is the waker of a process of `shared`, the clone has no pin, which saves
+/// two read-modify-writes.
 ///
 /// # Safety
-/// `[unpinned waker]`: what is returned is only woken while that scheduler is there.
+/// `[unpinned waker]`: the clone is only woken while that scheduler exists.
 #[inline]
 pub(crate) unsafe fn another_for(shared: &Shared, waker: &Waker) -> Waker {
     // SAFETY: [waker data]
@@ -93,36 +93,36 @@ pub(crate) unsafe fn another_for(shared: &Shared, waker: &Waker) -> Waker {
     waker.clone()
 }
 
-/// Another of this waker, for a timer of `shared`. It saves two read-modify-writes if the waker is
-/// that of a process of `shared`.
+/// Clones a waker for a timer of `shared`. If it is the waker of a process of `shared`, that saves
+/// two read-modify-writes.
 #[inline]
 pub(crate) fn for_timer(shared: &Shared, waker: &Waker) -> TimerWaker {
     // SAFETY: [unpinned waker] only a timer wakes it, and the timers of a scheduler fire while the
-    // scheduler is there.
+    // scheduler exists.
     TimerWaker::from(unsafe { another_for(shared, waker) })
 }
 
-/// The slot that this waker wakes whoever is in, if it does nothing else.
+/// Returns the slot of this waker, if waking that slot is all it does.
 pub(crate) fn slot_of(waker: &TimerWaker) -> Option<*const Slot> {
     let waker = waker.as_waker();
     let is_slot = is_of_process(waker) || std::ptr::eq(waker.vtable(), &UNPINNED);
     is_slot.then(|| waker.data().cast())
 }
 
-/// Whether this is the waker of a process itself, not one that wraps it.
+/// Returns `true` if this is the waker of a process itself, not one that wraps it.
 pub(crate) fn is_of_process(waker: &Waker) -> bool {
     std::ptr::eq(waker.vtable(), &VTABLE)
 }
 
-/// Whether this is the waker of the process in `slot` itself, not one that wraps it.
+/// Returns `true` if this is the waker of the process in `slot` itself, not one that wraps it.
 pub(crate) fn is_of(waker: &Waker, slot: NonNull<Slot>) -> bool {
     waker.data() == slot.as_ptr().cast_const().cast() && std::ptr::eq(waker.vtable(), &VTABLE)
 }
 
 impl Slot {
-    /// The process polls something that a message or a cancel must wake, with a waker that is not
-    /// its own: a combinator's. A combinator polls only what its own wakers name, so the next step
-    /// wakes this one first.
+    /// Leaves a waker that is not the process's own to be woken by a message or a cancel. It
+    /// belongs to a combinator, which only polls what its own wakers name. The next step therefore
+    /// wakes this waker first.
     pub(crate) fn leave_foreign_waker(&self, waker: &Waker) {
         if !crate::process::waker::is_of(waker, NonNull::from(self)) {
             self.note_waiting(Waiting::FOREIGN);
@@ -130,7 +130,7 @@ impl Slot {
         }
     }
 
-    /// At the beginning of a step, and at the end of the process: the wakers that were left.
+    /// Takes the foreign wakers, at the start of a step and at the end of the process.
     #[inline]
     pub(crate) fn take_foreign_wakers(&self) -> Vec<Waker> {
         if self.waiting.load(Relaxed) & Waiting::FOREIGN.bits() == 0 {
@@ -139,7 +139,7 @@ impl Slot {
         self.shared().take_foreign(self.index)
     }
 
-    /// Drops them unwoken. Most processes have none.
+    /// Drops the foreign wakers without waking them. Most processes have none.
     #[inline]
     pub(crate) fn drop_foreign_wakers(&self) {
         let wakers = self.take_foreign_wakers();

@@ -1,4 +1,4 @@
-//! What a process keeps of its relations.
+//! The relations of a process, as entries in its slot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::relations::signal::MonitorRef;
 use crate::{Exit, Pid};
 
-/// One link: both sides have it under the same number, so that who ends one does not take half of
-/// the next between the same two.
+/// The number of one link. Both sides store it, so that removing one link does not remove half of a
+/// later link between the same two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LinkId(u64);
 
@@ -19,12 +19,13 @@ impl LinkId {
 
     pub(crate) fn draw() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: only that they differ matters.
+        // Relaxed: the numbers only have to differ.
         Self(LAST.fetch_add(1, Relaxed) + 1)
     }
 }
 
-/// The other side of each link. If two link themselves to each other at once, they have two.
+/// The peer of each link. If two processes link to each other at the same time, they have two
+/// links.
 #[derive(Debug, Default)]
 pub(crate) struct Links(pub(crate) BTreeSet<(Pid, LinkId)>);
 
@@ -41,7 +42,7 @@ impl Links {
         self.0.range((peer, LinkId::LEAST)..).next().is_some_and(|&(other, _)| other == peer)
     }
 
-    /// Takes out all links with `peer`.
+    /// Removes all links with `peer`, and returns their numbers.
     pub(crate) fn take(&mut self, peer: Pid) -> Vec<LinkId> {
         let mut taken = Vec::new();
         while let Some(&(other, link)) = self.0.range((peer, LinkId::LEAST)..).next()
@@ -54,25 +55,25 @@ impl Links {
     }
 }
 
-/// The entries of a process. Those on both sides of a relation name each other.
+/// The entries of a process. The two sides of a relation name each other.
 #[derive(Debug, Default)]
 pub(crate) struct Relations {
-    /// Whether exit signals are told instead of ending the process.
+    /// Set if exit signals are delivered as events instead of ending the process.
     pub(crate) traps: bool,
     pub(crate) links: Links,
-    /// Who monitors this process.
+    /// The processes that monitor this one.
     pub(crate) watchers: BTreeMap<MonitorRef, Pid>,
-    /// Whom this process monitors, and has not been told of yet.
+    /// The processes that this one monitors and whose down it has not received.
     pub(crate) watched: BTreeMap<MonitorRef, Pid>,
-    /// Who is cancelled when this process ends.
+    /// The processes that are cancelled when this one ends.
     pub(crate) scope: BTreeSet<Pid>,
-    /// Whose scope this process is in.
+    /// The process in whose scope this one is.
     pub(crate) scope_of: Option<Pid>,
-    /// Who stops this process when all are to end.
+    /// The process that stops this one at a shutdown.
     pub(crate) supervisor: Option<Pid>,
-    /// The name it is registered by.
+    /// The name under which the process is registered.
     pub(crate) name: Option<Arc<str>>,
-    /// How it is to end, if an exit signal ends it.
+    /// The exit that the process ends with, if an exit signal ends it.
     pub(crate) doom: Option<Exit>,
 }
 

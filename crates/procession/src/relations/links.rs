@@ -1,13 +1,12 @@
-//! What processes are to each other, with the semantics of Erlang/OTP: links, monitors, exit
-//! signals, scopes.
+//! Links, monitors, exit signals and scopes, with the semantics of Erlang/OTP.
 //!
-//! The protocol by which an end is told exactly once is in `relations/on_exit.rs`. Relations name
-//! processes by PID and pin nothing, so that they reach from one scheduler to another and keep
-//! neither process nor scheduler.
+//! The on-exit protocol in `relations/on_exit.rs` delivers the end of a process exactly once.
+//! Relations name processes by PID and pin nothing. They can therefore cross schedulers, and keep
+//! neither a process nor a scheduler alive.
 //!
-//! What a process is told comes through its mailbox, behind the messages that were sent before by
-//! the same process, or that it found there when it came. What is done to a process (it is ended,
-//! or cancelled) is a bit of its state word, and waits for no mailbox.
+//! A signal comes through the mailbox, behind the messages that are there or that the same process
+//! sent before. To end or cancel a process, a bit of its state word is set, which does not wait for
+//! the mailbox.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -27,12 +26,12 @@ fn ties(slot: &Slot) -> &Ties<Entries> {
     &slot.extra_or_default().ties
 }
 
-/// Looks at the relations of a process or changes them, making them if there are none.
+/// Accesses the relations of a process. Creates them if there are none.
 fn with<R>(slot: &Slot, access: impl FnOnce(&mut Relations) -> R) -> R {
     ties(slot).with(|entries| access(entries.get_or_insert_default()))
 }
 
-/// As `with`, but makes none.
+/// Like `with`, but does not create relations.
 fn with_any<R>(slot: &Slot, access: impl FnOnce(&mut Relations) -> R) -> Option<R> {
     slot.extra()?.ties.with(|entries| entries.as_deref_mut().map(access))
 }
@@ -50,9 +49,9 @@ fn leave(
     )
 }
 
-/// Leaves an entry with the process itself. Returns `true` if the process has ended: its code may
-/// still run then, in the `Drop` of a result that nobody waits for and in wakers. The end has
-/// settled what there was, so the caller settles this entry.
+/// Leaves an entry with the process itself. Returns `true` if the process has ended. Its code can
+/// still run then, in wakers or in the `Drop` of a result that is never taken. The end has already
+/// settled the other entries, so the caller settles this one.
 #[must_use]
 fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) -> bool {
     with(slot, enter);
@@ -60,12 +59,11 @@ fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) -> bool {
 }
 
 fn tell(slot: &Slot, signal: Signal) {
-    // Ignored: an ended process wants to know nothing.
+    // Ignored: an ended process receives nothing.
     slot.push_system(Entry::new(System::Signal(signal)));
 }
 
-/// Links `own` and another, for ever or until either ends or unlinks. Once linked, again is
-/// nothing.
+/// Links `own` and another process, until either ends or unlinks. Does nothing if they are linked.
 pub(crate) fn link_to(own: &Slot, other: Pid) {
     let pid = own.pid();
     if pid == other {
@@ -97,8 +95,8 @@ pub(crate) fn link_to(own: &Slot, other: Pid) {
     }
 }
 
-/// A process that has ended links itself to another: for that one it is as if there were no such
-/// process.
+/// Handles a link that an ended process makes to another one. For the other process, `own` does not
+/// exist.
 #[cold]
 fn link_too_late(own: &Slot, other: Pid) {
     with(own, |relations| relations.links.take(other));
@@ -107,7 +105,7 @@ fn link_too_late(own: &Slot, other: Pid) {
     }
 }
 
-/// Links two processes of which the younger is not queued yet, and so cannot end meanwhile.
+/// Links two processes. The younger one is not queued yet, and so cannot end meanwhile.
 pub(crate) fn link_newborn(own: &Slot, newborn: &Slot) {
     let link = LinkId::draw();
     let ended = leave_own(newborn, |relations| relations.links.insert(own.pid(), link));
@@ -118,7 +116,7 @@ pub(crate) fn link_newborn(own: &Slot, newborn: &Slot) {
     }
 }
 
-/// Ends a link. Afterwards the end of the other has no effect, unless it has been told already.
+/// Ends a link. The end of the other process then has no effect, unless its signal came before.
 pub(crate) fn unlink_from(own: &Slot, other: Pid) {
     let Some(taken) = with_any(own, |relations| relations.links.take(other)) else {
         return;
@@ -133,7 +131,7 @@ pub(crate) fn unlink_from(own: &Slot, other: Pid) {
     }
 }
 
-/// Takes a signal out of the mailbox of `own`; `None` if it has been called off meanwhile.
+/// Takes a signal out of the mailbox of `own`. Returns `None` if its monitor was ended meanwhile.
 pub(crate) fn accept(own: &Slot, signal: Signal) -> Option<Signal> {
     if let Signal::Down(down) = &signal {
         with_any(own, |relations| relations.watched.remove(&down.monitor)).flatten()?;
@@ -141,7 +139,8 @@ pub(crate) fn accept(own: &Slot, signal: Signal) -> Option<Signal> {
     Some(signal)
 }
 
-/// Whether exit signals are to be told instead of ending the process; what it was before.
+/// Sets whether exit signals come as events instead of ending the process. Returns the previous
+/// value.
 pub(crate) fn trap_exits(own: &Slot, traps: bool) -> bool {
     with(own, |relations| std::mem::replace(&mut relations.traps, traps))
 }
@@ -165,17 +164,18 @@ pub(crate) fn supervise_newborn(own: &Slot, newborn: &Slot) {
     debug_assert!(!ended, "it was never queued");
 }
 
-/// Who stops a process, if anybody does.
+/// Returns the process that stops this one, if there is one.
 pub(crate) fn supervisor(slot: &Slot) -> Option<Pid> {
     with_any(slot, |relations| relations.supervisor).flatten()
 }
 
-/// A process is nobody's to stop any more.
+/// Clears the mark of [`supervise_newborn`].
 pub(crate) fn release_from_supervisor(slot: &Slot) {
     with_any(slot, |relations| relations.supervisor = None);
 }
 
-/// Enters the name of a process; `TooLate` if it has ended, `None` if it has another already.
+/// Enters the name of a process. Returns `TooLate` if the process has ended, and `None` if it has
+/// a name already.
 pub(crate) fn name(slot: &Slot, name: &Arc<str>) -> Option<Left> {
     let taken = Cell::new(false);
     let left = leave(
@@ -189,20 +189,20 @@ pub(crate) fn name(slot: &Slot, name: &Arc<str>) -> Option<Left> {
     (!taken.get()).then_some(left)
 }
 
-/// Takes the name of a process, if this is it.
+/// Removes the name of a process, if it is this one.
 pub(crate) fn forget_name(slot: &Slot, name: &str) {
     with_any(slot, |relations| relations.name.take_if(|own| **own == *name));
 }
 
-/// Where an exit signal comes from.
+/// The origin of an exit signal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     Link,
     Sent,
 }
 
-/// An exit signal arrives: it is told to who traps it, a normal one is nothing to others, and any
-/// other ends the process.
+/// Delivers an exit signal. A process that traps exits receives it as an event. Otherwise a normal
+/// exit has no effect, and any other exit ends the process.
 pub(crate) fn deliver(slot: &Slot, from: Option<Pid>, exit: Exit, cause: Cause) {
     enum Fate {
         Told(Exit),
@@ -217,7 +217,7 @@ pub(crate) fn deliver(slot: &Slot, from: Option<Pid>, exit: Exit, cause: Cause) 
         } else if exit == Exit::Normal && !to_itself {
             Fate::Nothing
         } else {
-            // The first one stands.
+            // The first signal decides.
             relations.doom.get_or_insert(exit);
             Fate::Ended
         }
@@ -229,27 +229,27 @@ pub(crate) fn deliver(slot: &Slot, from: Option<Pid>, exit: Exit, cause: Cause) 
     }
 }
 
-/// Ends a process from outside, whether it traps exits or not.
+/// Ends a process from outside, even if it traps exits.
 pub(crate) fn end_by(slot: &Slot, exit: Exit) {
     with(slot, |relations| relations.doom.get_or_insert(exit).is_normal());
     crate::process::wake::terminate(slot);
 }
 
-/// How a process ends that is terminated.
+/// Returns the exit of a terminated process.
 pub(crate) fn doom(slot: &Slot) -> Exit {
     with_any(slot, |relations| relations.doom.take()).flatten().unwrap_or(Exit::Killed)
 }
 
-/// Before a process is complete: its name is free, so that who is told of the end may give it to
-/// another.
+/// Frees the name of a process before the process is complete. A process that learns of the end can
+/// then reuse the name.
 pub(crate) fn release_name(slot: &Slot) {
     if let Some(name) = with_any(slot, |relations| relations.name.take()).flatten() {
         slot.shared().names().release(&name, slot.pid());
     }
 }
 
-/// `Settle` of the ties protocol, and the telling. As many steps as there are relations, between
-/// two steps of the worker.
+/// `Settle` of the on-exit protocol, and the signals that follow from it. It takes one action per
+/// relation, between two steps of the worker.
 pub(crate) fn settle(slot: &Slot, exit: &Exit) {
     release_name(slot);
     let Some(entries) = slot.extra().and_then(|extra| extra.ties.settle()) else {
@@ -266,7 +266,7 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) {
             tell(&watcher, Signal::Down(Down { monitor, pid, exit: exit.clone() }));
         }
     }
-    // Of two links with the same peer the first takes out both.
+    // If there are two links with one peer, the first pass removes both.
     for (peer, _) in entries.links.0 {
         if let Some(peer) = find(peer)
             && with_any(&peer, |relations| !relations.links.take(pid).is_empty()) == Some(true)
@@ -284,12 +284,14 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) {
     }
 }
 
-/// Links the running process and another: when either ends other than with [`Exit::Normal`], so
-/// does the other, unless it traps exits ([`Context::trap_exits`](crate::Context::trap_exits)).
-/// Linking twice is linking once. If the other has ended, it is as if it ended now, with
+/// Links the running process and another one.
+///
+/// When either ends with an exit other than [`Exit::Normal`], the other ends, too, unless it traps
+/// exits ([`Context::trap_exits`](crate::Context::trap_exits)). If the two are linked already,
+/// nothing changes. If the other process has ended, the link acts as if it ended now with
 /// [`Exit::NoProcess`].
 ///
-/// Says whether there is a running process; in a thread that runs none, nothing happens.
+/// Returns `false`, and does nothing, if no process runs on this thread.
 ///
 /// ```
 /// use procession::{Exit, spawn, yield_now};
@@ -310,35 +312,36 @@ pub fn link(pid: Pid) -> bool {
     current::current().map(|own| link_to(&own, pid)).is_some()
 }
 
-/// Ends the link between the running process and another, if there is one. Says whether there is a
-/// running process.
+/// Removes the link between the running process and another one, if there is one. Returns `false`
+/// if no process runs on this thread.
 pub fn unlink(pid: Pid) -> bool {
     crate::scheduler::budget::spend();
     current::current().map(|own| unlink_from(&own, pid)).is_some()
 }
 
-/// Sends an exit signal. The process ends with `exit`, unless it traps exits: then it is told.
-/// [`Exit::Normal`] does nothing to another process that does not trap. To end a process whether it
-/// traps or not, use [`Scheduler::terminate`](crate::Scheduler::terminate). Says whether the
-/// process was there.
+/// Sends an exit signal to a process. Returns `true` if the process existed.
+///
+/// The process ends with `exit`. If it traps exits, it receives the signal as an event instead.
+/// [`Exit::Normal`] does nothing to another process that does not trap exits. To end a process even
+/// if it traps exits, use [`Scheduler::terminate`](crate::Scheduler::terminate).
 pub fn send_exit(pid: Pid, exit: Exit) -> bool {
     crate::scheduler::budget::spend();
     let from = current::current().map(|slot| slot.pid());
     find(pid).map(|slot| deliver(&slot, from, exit, Cause::Sent)).is_some()
 }
 
-/// Has `own` told, once, when the other ends.
+/// Makes `own` receive one down when the other process ends.
 pub(crate) fn monitor(own: &Slot, other: Pid) -> MonitorRef {
     let (monitor, pid) = (MonitorRef::draw(), own.pid());
     if pid == other {
-        // No process is told of its own end; as on the BEAM, there is nothing to give up either.
+        // As on the BEAM, a process receives no down for its own end.
         return monitor;
     }
     let has_ended = leave_own(own, |relations| {
         relations.watched.insert(monitor, other);
     });
     if has_ended {
-        // Nobody is there to be told.
+        // An ended process receives nothing.
         with(own, |relations| relations.watched.remove(&monitor));
         return monitor;
     }
@@ -357,7 +360,7 @@ pub(crate) fn monitor(own: &Slot, other: Pid) -> MonitorRef {
     monitor
 }
 
-/// As `monitor`, of a process that is not queued yet.
+/// Like `monitor`, for a process that is not queued yet.
 pub(crate) fn monitor_newborn(own: &Slot, newborn: &Slot) -> MonitorRef {
     let monitor = MonitorRef::draw();
     let has_ended = leave_own(own, |relations| {
@@ -374,8 +377,8 @@ pub(crate) fn monitor_newborn(own: &Slot, newborn: &Slot) -> MonitorRef {
     monitor
 }
 
-/// Ends a monitor; says whether it had not been answered. It is not answered afterwards, even if
-/// the answer is in the mailbox.
+/// Ends a monitor. Returns `true` if its down was not received. The process does not receive it
+/// afterwards, even if it is in the mailbox already.
 pub(crate) fn demonitor(own: &Slot, monitor: MonitorRef) -> bool {
     let Some(target) = with_any(own, |relations| relations.watched.remove(&monitor)).flatten()
     else {

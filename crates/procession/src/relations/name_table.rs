@@ -7,8 +7,8 @@ use procession_sync::Mutex;
 
 use crate::Pid;
 
-/// The names of a scheduler. An entry here is matched by one in the relations of its process, whose
-/// end takes both out.
+/// The names of a scheduler. Each entry has a counterpart in the relations of its process. The end
+/// of the process removes both.
 #[derive(Debug, Default)]
 pub(crate) struct Names(Mutex<BTreeMap<Arc<str>, Pid>>);
 

@@ -1,4 +1,4 @@
-//! Names of processes: registered, looked up, and free again when their process ends.
+//! Names of processes. A name is free again when its process ends.
 
 use std::error::Error;
 use std::fmt;
@@ -21,8 +21,8 @@ use crate::scheduler::shared::Shared;
 use crate::variance::Typed;
 
 impl Names {
-    /// Both entries are made under this lock, and `unregister` takes both out under it: so neither
-    /// is ever left without the other.
+    /// Registers a name. This and `unregister` change both entries under this lock, so that neither
+    /// entry exists without the other.
     fn register(&self, name: Arc<str>, slot: &Slot) -> Result<(), RegisterError> {
         let pid = slot.pid();
         self.with(|names| {
@@ -40,8 +40,8 @@ impl Names {
         })
     }
 
-    /// Frees a name, if it is still this process's, which is in `slot` if it has not ended; says
-    /// whether it was.
+    /// Frees a name, if it still belongs to this process. Returns `true` if it did. `slot` is the
+    /// slot of the process, unless the process has ended.
     fn unregister(&self, name: &str, pid: Pid, slot: Option<&Slot>) -> bool {
         self.with(|names| {
             if names.get(name) != Some(&pid) {
@@ -55,7 +55,7 @@ impl Names {
         })
     }
 
-    /// Frees a name, if it is this process's.
+    /// Frees a name, if it belongs to this process.
     pub(crate) fn release(&self, name: &str, pid: Pid) {
         self.with(|names| {
             if names.get(name) == Some(&pid) {
@@ -65,7 +65,7 @@ impl Names {
     }
 }
 
-/// Why a name could not be registered. It names the name and what was in the way.
+/// The reason why a name was not registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegisterError {
@@ -73,19 +73,19 @@ pub enum RegisterError {
     Taken {
         /// The name.
         name: Arc<str>,
-        /// Whose it is.
+        /// The process that has the name.
         owner: Pid,
     },
-    /// The process has a name already; it may have one.
+    /// The process has a name already. It can only have one.
     HasName {
-        /// The name that it was to get.
+        /// The name that was refused.
         name: Arc<str>,
         /// The process.
         pid: Pid,
     },
-    /// The process has ended, or is of another scheduler: names are of one scheduler.
+    /// The process has ended or belongs to another scheduler.
     Ended {
-        /// The name that it was to get.
+        /// The name that was refused.
         name: Arc<str>,
         /// The process.
         pid: Pid,
@@ -114,11 +114,15 @@ impl fmt::Display for RegisterError {
 impl Error for RegisterError {}
 
 impl Scheduler {
-    /// Registers a process of this scheduler by a name, until it ends or is
-    /// [unregistered](Self::unregister). The name is free again before anybody is told of the end.
+    /// Registers a process of this scheduler under a name, until the process ends or the name is
+    /// [unregistered](Self::unregister).
+    ///
+    /// When the process ends, the name is free again before the end is reported to any other
+    /// process.
     ///
     /// # Errors
-    /// [`RegisterError`]: the name is taken, the process has a name, or it has ended.
+    /// Returns [`RegisterError`] if the name is taken, or the process has a name already or has
+    /// ended.
     ///
     /// ```
     /// let scheduler = procession::Scheduler::builder().worker_threads(1).callers_drive().build()?;
@@ -136,9 +140,9 @@ impl Scheduler {
         register_in(self.shared(), name.into(), pid)
     }
 
-    /// Frees a name; whose it was.
+    /// Frees a name. Returns the process that had it.
     pub fn unregister(&self, name: &str) -> Option<Pid> {
-        // Again only if the name went to another process meanwhile.
+        // Repeats only if the name went to another process meanwhile.
         loop {
             let pid = self.whereis(name)?;
             let slot = find(pid);
@@ -148,7 +152,7 @@ impl Scheduler {
         }
     }
 
-    /// The process of a name.
+    /// Returns the process that has a name.
     pub fn whereis(&self, name: &str) -> Option<Pid> {
         self.shared().names().whereis(name)
     }
@@ -161,27 +165,27 @@ pub(crate) fn register_in(shared: &Shared, name: Arc<str>, pid: Pid) -> Result<(
     }
 }
 
-/// Registers a process by a name, in the scheduler of the calling process or thread. See
+/// Registers a process under a name, in the scheduler of the calling process or thread. See
 /// [`Scheduler::register`].
 ///
 /// # Errors
-/// [`RegisterError`]: the name is taken, the process has a name, or it has ended.
+/// Returns [`RegisterError`] if the name is taken, or the process has a name already or has ended.
 pub fn register(name: impl Into<Arc<str>>, pid: Pid) -> Result<(), RegisterError> {
     crate::scheduler::budget::spend();
     register_in(&crate::scheduler::owner::here(), name.into(), pid)
 }
 
-/// The process of a name, in the scheduler of the calling process or thread.
+/// Returns the process that has a name, in the scheduler of the calling process or thread.
 pub fn whereis(name: &str) -> Option<Pid> {
     crate::scheduler::budget::spend();
     crate::scheduler::owner::here().names().whereis(name)
 }
 
-/// Where to send messages to whatever process has a certain name at that moment: an address that
-/// survives the restart of a named process.
+/// Sends messages to the process that has a certain name at that moment. It stays valid when a
+/// named process is restarted.
 ///
-/// It is of the scheduler in which it was made, looks the name up at each use, and keeps neither
-/// process nor scheduler.
+/// It looks the name up at each use, in the scheduler that it was made for. It keeps neither a
+/// process nor the scheduler alive.
 ///
 /// ```
 /// use procession::{Context, start};
@@ -207,7 +211,7 @@ pub struct Named<M> {
 }
 
 impl<M: Send + 'static> Named<M> {
-    /// Whoever has this name, in the scheduler of the calling process or thread.
+    /// Names a process of the scheduler of the calling process or thread.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self {
             name: name.into(),
@@ -216,31 +220,32 @@ impl<M: Send + 'static> Named<M> {
         }
     }
 
-    /// Whoever has this name, in a certain scheduler.
+    /// Names a process of a certain scheduler.
     pub fn on(scheduler: &Scheduler, name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), shared: Arc::downgrade(scheduler.shared()), message: PhantomData }
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Who has the name now.
+    /// Returns the process that has the name now.
     pub fn pid(&self) -> Option<Pid> {
         self.shared.upgrade()?.names().whereis(&self.name)
     }
 
-    /// The address of who has the name now, if it receives messages of this type.
+    /// Returns the address of the process that has the name now, if it receives messages of this
+    /// type.
     pub fn address(&self) -> Option<Address<M>> {
         Address::of(find(self.pid()?)?)
     }
 
-    /// Sends to who has the name now. See [`Address::send`].
+    /// Sends to the process that has the name now. See [`Address::send`].
     ///
     /// # Errors
-    /// [`SendError`] gives the message back: nobody has the name, or its process receives another
-    /// type, or its mailbox refuses.
+    /// [`SendError`] returns the message if no process has the name, the process receives another
+    /// type, or its mailbox refuses the message.
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         match self.pid() {
             Some(pid) => crate::mailbox::address::send(pid, message),
@@ -248,13 +253,13 @@ impl<M: Send + 'static> Named<M> {
         }
     }
 
-    /// Calls who has the name now. See [`Address::call`].
+    /// Calls the process that has the name now. See [`Address::call`].
     ///
     /// # Errors
-    /// [`CallError`], also if nobody has the name.
+    /// Returns [`CallError`], also if no process has the name.
     ///
     /// # Cancellation
-    /// As for [`Address::call`].
+    /// See [`Address::call`].
     pub async fn call<T: Send + 'static>(
         &self,
         message: impl FnOnce(Reply<T>) -> M,

@@ -1,41 +1,49 @@
-//! What others leave with a process, to be settled when it ends: links, monitors, a name.
+//! Entries that others leave with a process, to be settled when it ends: links, monitors, a name.
 //!
-//! # Ties protocol
+//! # On-exit protocol
 //!
 //! ## Problem
-//! Somebody monitors a process just as it ends. It has looked already who wants to know, so nobody
-//! is told, and the watcher waits for ever. Or both the end and the watcher, who finds the process
-//! ended, tell: it is told twice.
+//! A watcher monitors a process while it ends. The end has already looked for watchers, so it sends
+//! no down, and the watcher waits forever. Or both the end and the watcher, which finds the process
+//! ended, send a down: it comes twice.
 //!
 //! ## States
-//! Entries under a lock, and the bit `RELATED` of the state word (`process/state.rs`), which says
-//! that there may be some.
+//! The entries are under a lock. The bit `RELATED` of the state word (`process/state.rs`) is set if
+//! there may be entries.
 //!
 //! ## Steps
-//! Who leaves an entry: `Enter` it under the lock · `Mark` one read-modify-write of the state word,
-//! `relate` · if that answers that the process is complete: `Withdraw` the entry under the lock; if
-//! it was still there, nobody tells but the one who left it. The end: `Complete`, one
-//! read-modify-write of the same word · if it answers `RELATED`: `Settle`, take all entries out
-//! under the lock, and tell each. Links are entries on both sides, each under its own lock, never
-//! both at once. Whoever takes one side out at an end tells the other only if it finds itself
-//! there, and takes itself out in the same critical section. Both sides of a link have its number:
-//! `Unlink` takes out one's own side, and then of the other's what has a number that was found on
-//! one's own.
+//! To leave an entry:
+//! - `Enter` the entry under the lock.
+//! - `Mark` the state word with one read-modify-write, `relate`.
+//! - If `Mark` finds the process complete, `Withdraw` the entry under the lock. If it was still
+//!   there, the process that left it settles it.
+//!
+//! The end:
+//! - `Complete`, one read-modify-write of the same word.
+//! - If it finds `RELATED`, `Settle`: take all entries out under the lock, and signal each.
+//!
+//! A link is an entry on each side, each under its own lock. The two locks are never held together.
+//! An end that takes out one side signals the other only if it finds itself there, and removes that
+//! entry in the same critical section. Both entries of a link have its number. `Unlink` removes the
+//! own entries first, and then those entries of the other side that have the same numbers.
 //!
 //! ## Why it works
-//! `Mark` and `Complete` change one word, so one is first. If it is `Mark`, `Complete` sees
-//! `RELATED`, and `Settle` finds what was entered before. If it is `Complete`, `Mark` sees the end,
-//! and of `Withdraw` and `Settle` (which another's mark may have caused) the lock lets exactly one
-//! have the entry. A link's other side is told by who finds the link there: of an end, an unlink
-//! and a failed link of the same two, one. Between the halves of one's `Unlink` the other may
-//! unlink and link again. That is another link, with another number, and stays whole.
+//! `Mark` and `Complete` change one word, so one of them is first. If it is `Mark`, `Complete` sees
+//! `RELATED`, and `Settle` finds the entry, which was made before. If it is `Complete`, `Mark` sees
+//! the end. `Settle` may run all the same, because of the mark of another entry. The lock then
+//! gives the entry to exactly one of `Withdraw` and `Settle`.
+//!
+//! The other side of a link is signalled by the one that finds the link there: exactly one of an
+//! end, an unlink and a failed link of the same two processes. Between the two halves of an
+//! `Unlink`, the other process may unlink and link again. The new link has another number and stays
+//! whole.
 //!
 //! ## Allowed
-//! A process that is `RELATED` but has no entries any more takes its lock once at its end.
+//! A process that is `RELATED` but has no entries left takes its lock once at its end.
 //!
 //! ## Rejected
-//! Looking for entries at every end, behind a fence: a process without relations, and most have
-//! none, would pay for both.
+//! Looking for entries at every end, behind a fence. Most processes have no relations, and would
+//! pay for both.
 //!
 //! ## Checked by
 //! `models::leave_against_end`, `models::canary_mark_before_enter`, `models::link_against_end`,
@@ -53,27 +61,28 @@ pub(crate) mod mutation {
     pub(crate) const MARK_BEFORE_ENTER: u8 = 1;
 }
 
-/// What became of an entry.
+/// The result of leaving an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Left {
-    /// The process's end will settle it, or has.
+    /// The end of the process settles the entry, or has settled it.
     There,
-    /// The process had ended: the entry is not there, and nobody else has seen it.
+    /// The process has ended. The entry was withdrawn before anything else saw it.
     TooLate,
 }
 
-/// Entries, under their lock.
+/// The entries of a process, under their lock.
 #[derive(Debug, Default)]
 pub(crate) struct Ties<T, const MUTATION: u8 = { mutation::SOUND }>(Mutex<T>);
 
 impl<T: Default, const MUTATION: u8> Ties<T, MUTATION> {
-    /// Looks at the entries or changes them. No user code runs in `access`.
+    /// Accesses the entries. `access` runs no user code.
     pub(crate) fn with<R>(&self, access: impl FnOnce(&mut T) -> R) -> R {
         access(&mut self.0.lock())
     }
 
-    /// `Enter`, `Mark` and, if need be, `Withdraw`, which says whether the entry was there.
+    /// `Enter`, `Mark` and, if the process has ended, `Withdraw`. `withdraw` returns `true` if the
+    /// entry was there.
     pub(crate) fn leave(
         &self,
         state: &State,
@@ -91,7 +100,7 @@ impl<T: Default, const MUTATION: u8> Ties<T, MUTATION> {
         if ended && self.with(withdraw) { Left::TooLate } else { Left::There }
     }
 
-    /// `Settle`: all entries, for the end to tell.
+    /// `Settle`: takes all entries out, for the end to signal.
     pub(crate) fn settle(&self) -> T {
         self.with(std::mem::take)
     }
@@ -104,7 +113,7 @@ mod models {
     use super::{Left, Ties, mutation};
     use crate::process::state::State;
 
-    /// A process: its word, who is to be told of its end, and how often it was told of another's.
+    /// A process: its state word, and the numbers of the processes that its end signals.
     struct Process<const MUTATION: u8> {
         state: State,
         ties: Ties<Vec<u32>, MUTATION>,
@@ -137,7 +146,7 @@ mod models {
         explore(|| {
             let watched = Arc::new(process::<MUTATION>());
             let _ = watched.state.start();
-            // Another's entry, so that the end settles in any case.
+            // Another entry, so that the end settles in any case.
             assert_eq!(leave(&watched, 2), Left::There);
             let watcher = {
                 let watched = Arc::clone(&watched);
@@ -160,7 +169,7 @@ mod models {
         watch::<{ mutation::MARK_BEFORE_ENTER }>();
     }
 
-    /// Process 1 links itself to process 2, which ends meanwhile.
+    /// Process 1 links to process 2, which ends meanwhile.
     #[test]
     fn link_against_end() {
         explore(|| {
@@ -186,7 +195,7 @@ mod models {
         });
     }
 
-    /// Two linked processes end at once.
+    /// Two linked processes end at the same time.
     fn ends<const LOOKS: bool>() {
         explore(|| {
             let pair = Arc::new([process::<{ mutation::SOUND }>(), process()]);
@@ -220,10 +229,10 @@ mod models {
         ends::<false>();
     }
 
-    /// One of two linked processes unlinks, while the other does so, and links again.
+    /// Two linked processes unlink, and one of them links again meanwhile.
     fn unlinks<const NUMBERS: bool>() {
         explore(|| {
-            // What each side has of links with the other.
+            // The numbers of the links that each side has with the other.
             let sides: Arc<[Ties<Vec<u32>>; 2]> = Arc::new([Ties::default(), Ties::default()]);
             sides.iter().for_each(|side| side.with(|links| links.push(1)));
             let unlink = |sides: &[Ties<Vec<u32>>; 2], own: usize| {

@@ -1,4 +1,4 @@
-//! What a process is told of others.
+//! Signals: the events that the runtime sends to a process about other processes.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::{Exit, Pid};
 
-/// One monitor. No two of a program are the same.
+/// Identifies one monitor. It is unique in the program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MonitorRef(u64);
 
 impl MonitorRef {
     pub(crate) fn draw() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: only that they differ matters.
+        // Relaxed: the numbers only have to differ.
         Self(LAST.fetch_add(1, Relaxed) + 1)
     }
 }
@@ -25,31 +25,29 @@ impl fmt::Debug for MonitorRef {
     }
 }
 
-/// A process that was monitored has ended.
+/// The notice that a monitored process has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Down {
-    /// Which monitor this answers.
+    /// The monitor that this answers.
     pub monitor: MonitorRef,
-    /// The process.
+    /// The process that ended.
     pub pid: Pid,
-    /// How it ended; [`Exit::NoProcess`] if it had ended before it was monitored.
+    /// How it ended, or [`Exit::NoProcess`] if it had ended before it was monitored.
     pub exit: Exit,
 }
 
-/// An exit signal that was trapped: of a link, or sent by
-/// [`send_exit`](crate::relations::send_exit).
+/// A trapped exit signal, from a link or from [`send_exit`](crate::relations::send_exit).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExitSignal {
-    /// The process that ended, or that sent the signal; `None` if a thread that is no process sent
-    /// it.
+    /// The process that ended or sent the signal, or `None` if a plain thread sent it.
     pub from: Option<Pid>,
-    /// How it ended, or what it sent.
+    /// How the process ended, or the exit that was sent.
     pub exit: Exit,
 }
 
-/// What the runtime tells a process of others.
+/// A signal to a process about another process.
 #[derive(Debug)]
 pub(crate) enum Signal {
     Down(Down),

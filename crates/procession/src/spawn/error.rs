@@ -7,7 +7,7 @@ use crate::machine::process::InitError;
 use crate::relations::names::RegisterError;
 use crate::util::exclusive::Exclusive;
 
-/// The error of a spawn. It holds what was to run, and the [`SpawnCause`].
+/// The error of a refused spawn. It holds what was to run, and the [`SpawnCause`].
 pub struct SpawnError<T> {
     refused: Exclusive<T>,
     cause: SpawnCause,

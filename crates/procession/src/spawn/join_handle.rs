@@ -1,4 +1,4 @@
-//! Waiting for the result of a process.
+//! Handles that await the result of a process.
 
 use std::any::Any;
 use std::fmt;
@@ -21,10 +21,9 @@ use crate::time;
 use crate::variance::Typed;
 use crate::{Exit, Pid};
 
-/// A handle to the result of a process: a future of it, which a plain thread can
-/// [`join`](Self::join).
+/// Awaits the result of a process. A plain thread can [`join`](Self::join) it.
 ///
-/// Dropping the handle detaches the process: it goes on, and its result is dropped when it ends.
+/// Dropping the handle detaches the process. It continues, and its result is dropped when it ends.
 /// The handle does not keep the process alive.
 ///
 /// ```
@@ -63,12 +62,12 @@ impl Joined {
 }
 
 impl<T: Send + 'static> JoinHandle<T> {
-    /// The handle of a process that was just made; there is one for each.
+    /// Creates the only handle of a new process.
     pub(crate) fn new(owner: HandleShare, monitor: Option<MonitorRef>) -> Self {
         Self { state: Joined::Process { owner, monitor }, result: PhantomData }
     }
 
-    /// The handle of a process that was refused.
+    /// Creates the handle of a refused process.
     pub(crate) fn refused() -> Self {
         Self { state: Joined::Refused, result: PhantomData }
     }
@@ -147,7 +146,7 @@ impl<T: Send + 'static> JoinHandle<T> {
         }
     }
 
-    /// The scheduler of the process; `None` if the process was refused.
+    /// Returns the scheduler of the process, or `None` if the process was refused.
     fn shared(&self) -> Option<Arc<Shared>> {
         match &self.state {
             Joined::Process { owner, .. } => Some(owner.slot().shared().arc()),

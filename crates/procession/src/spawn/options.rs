@@ -1,4 +1,4 @@
-//! Starting processes.
+//! The options of a new process, and the steps that start it.
 
 use std::future::Future;
 use std::mem;
@@ -29,29 +29,20 @@ use crate::scheduler::shared::Shared;
 use crate::spawn::error::{SpawnError, SpawnErrorKind};
 use crate::spawn::join_handle::{Child, JoinHandle};
 
-/// What a process without a mailbox receives: nothing.
+/// The message type of a process without a mailbox.
 enum Nothing {}
 
-/// What a new process is to be like, besides what it runs.
-///
-/// ```
-/// use procession::SpawnOptions;
-///
-/// procession::run(async {
-///     let handle = SpawnOptions::new().label("answer").spawn(async { 42 });
-///     assert_eq!(handle.await, Ok(42));
-/// });
-/// ```
+/// The options of a new process. See [`spawn`](crate::spawn()) for a process without options.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct SpawnOptions {
     scheduler: Option<Arc<Shared>>,
-    /// Boxed, since few processes have any, and all spawns pass it on (`step`: 5 % of the
-    /// instructions of a spawn).
+    /// Boxed, since few processes have any of them, and all spawns pass the pointer on (`step`: 5 %
+    /// of the instructions of a spawn).
     rest: Option<Box<Rest>>,
 }
 
-/// What few processes are to have.
+/// The options that few processes have.
 #[derive(Debug, Default)]
 struct Rest {
     label: Option<Box<str>>,
@@ -63,13 +54,13 @@ struct Rest {
     stack_bytes: Option<usize>,
     supervised: bool,
     name: Option<Arc<str>>,
-    /// Where the process is said to be spawned, if not where it is.
+    /// The reported place of the spawn, if it is not the caller's.
     location: Option<&'static Location<'static>>,
 }
 
 impl SpawnOptions {
-    /// No label, any worker, and the scheduler of the calling process or thread; the default
-    /// scheduler if there is none.
+    /// Creates options without a label, for any worker. The scheduler is that of the calling
+    /// process or thread, or else the default one.
     pub fn new() -> Self {
         Self::default()
     }
@@ -78,7 +69,7 @@ impl SpawnOptions {
         self.rest.get_or_insert_default()
     }
 
-    /// The scheduler that the process belongs to.
+    /// Sets the scheduler that the process belongs to.
     pub fn on(self, scheduler: &Scheduler) -> Self {
         self.on_shared(Arc::clone(scheduler.shared()))
     }
@@ -88,61 +79,62 @@ impl SpawnOptions {
         self
     }
 
-    /// A name for people, shown in snapshots and reports. It need not be unique.
+    /// Sets a name for people, shown in snapshots and reports. It need not be unique.
     pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
         self.rest().label = Some(label.into());
         self
     }
 
-    /// Binds the process to one worker, counted from 0: no other ever runs it, even if that one is
-    /// busy or blocked.
+    /// Binds the process to one worker, counted from 0. No other worker ever runs it, even if that
+    /// one is busy or blocked.
     pub fn affinity(mut self, worker: u32) -> Self {
         self.rest().affinity = Some(worker);
         self
     }
 
-    /// Bounds the mailbox to `capacity` messages, at least 1. Messages count until the process
-    /// receives them; what the runtime tells the process, completions, ends of others, timers of
-    /// its own, does not count, and is never refused. A state machine is handed all messages at
-    /// once, so for it they count until its next step. Default: unbounded.
+    /// Bounds the mailbox to `capacity` messages, at least 1. Default: unbounded.
+    ///
+    /// A message counts until the process receives it. A state machine receives all messages at
+    /// once, so for it they count until its next step. Completions, signals and the process's own
+    /// timers do not count, and are never refused.
     pub fn mailbox(mut self, capacity: u32, when_full: WhenFull) -> Self {
         self.rest().mailbox = Some((capacity, when_full));
         self
     }
 
-    /// The bound of its mailbox, if it is to have one.
+    /// Returns the capacity of the mailbox, if it is bounded.
     pub fn mailbox_capacity(&self) -> Option<u32> {
         Some(self.rest.as_ref()?.mailbox.as_ref()?.0)
     }
 
-    /// Links the new process and the running one, before the new one runs: `spawn_link`. See
-    /// [`link`](crate::relations::links::link()).
+    /// Links the new process and the running one before the new one runs (`spawn_link` in Erlang).
+    /// See [`link`](crate::relations::links::link()).
     pub fn link(mut self) -> Self {
         self.rest().link = true;
         self
     }
 
-    /// Has the running process monitor the new one, before that runs: `spawn_monitor`. The
-    /// reference is the handle's ([`JoinHandle::monitor_ref`]). See [`Context::monitor`].
+    /// Makes the running process monitor the new one before that runs (`spawn_monitor` in Erlang).
+    /// [`JoinHandle::monitor_ref`] returns the reference. See [`Context::monitor`].
     pub fn monitor(mut self) -> Self {
         self.rest().monitor = true;
         self
     }
 
-    /// Has the new process cancelled when the running one ends, however that ends.
+    /// Cancels the new process when the running one ends, whatever the exit.
     pub fn scoped(mut self) -> Self {
         self.rest().scoped = true;
         self
     }
 
-    /// Registers the process by a name, before it runs. See
+    /// Registers the process under a name before it runs. See
     /// [`register`](crate::relations::names::register()).
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.rest().name = Some(name.into());
         self
     }
 
-    /// Leaves the process to the running one when the scheduler shuts down.
+    /// Makes the running process stop the new one when the scheduler shuts down.
     pub(crate) fn supervised(mut self) -> Self {
         self.rest().supervised = true;
         self
@@ -163,10 +155,11 @@ impl SpawnOptions {
         self.try_spawn(future).unwrap_or_else(|_| JoinHandle::refused())
     }
 
-    /// As [`spawn`](Self::spawn), but gives the future back if it is refused.
+    /// Starts a process that runs `future`, and returns the future if it is refused.
     ///
     /// # Errors
-    /// [`SpawnError`]: the scheduler is at its limit or shutting down, or there is no worker of the number given.
+    /// Returns [`SpawnError`] if the scheduler is at its limit or shutting down, or if there is no
+    /// worker of the number given.
     #[track_caller]
     pub fn try_spawn<F>(self, future: F) -> Result<JoinHandle<F::Output>, SpawnError<F>>
     where
@@ -192,10 +185,10 @@ impl SpawnOptions {
         self.try_start(process).unwrap_or_else(|_| Child::refused())
     }
 
-    /// As [`start`](Self::start), but gives the closure back if it is refused.
+    /// Starts a process with a mailbox, and returns the closure if it is refused.
     ///
     /// # Errors
-    /// As for [`try_spawn`](Self::try_spawn).
+    /// See [`try_spawn`](Self::try_spawn).
     #[track_caller]
     pub fn try_start<M, F, P>(self, process: F) -> Result<Child<M, P::Output>, SpawnError<F>>
     where
@@ -209,7 +202,7 @@ impl SpawnOptions {
         self.launch(TypedKind::<M>::ASYNC, location, 2, process, |process, newborn| {
             address = Some(Address::new(newborn.pin()));
             let context = Context::new(newborn.pin());
-            // The closure runs in the first step, so its panic is the process's.
+            // The closure runs in the first step, so its panic ends the process and not the caller.
             Ok(Box::new(AsyncBody::new(async move { process(context).await })))
         })
         .map(|(share, monitor)| Child::new(address, share, monitor))
@@ -218,7 +211,7 @@ impl SpawnOptions {
     /// Starts a state machine. See [`spawn_machine`](crate::machine::spawn_machine).
     ///
     /// # Errors
-    /// As for [`try_spawn`](Self::try_spawn), and what `init` answers.
+    /// Returns [`SpawnError`] as [`try_spawn`](Self::try_spawn) does, or if `init` refuses.
     #[track_caller]
     pub fn spawn_machine<P: Process>(
         self,
@@ -235,10 +228,12 @@ impl SpawnOptions {
         .map(|(share, monitor)| Child::new(address, share, monitor))
     }
 
-    /// What the stack of a coroutine holds at least; for other processes it means nothing. Default:
-    /// what the scheduler's builder says. A coroutine for which the system never has that much ends
-    /// with [`Exit::Failed`](crate::Exit::Failed) before it begins; one for which there is none at
-    /// present waits.
+    /// Sets the minimum size of the stack of a coroutine. Default: the size set by the scheduler's
+    /// builder.
+    ///
+    /// If the system never has a stack of this size, the coroutine ends with
+    /// [`Exit::Failed`](crate::Exit::Failed) before it begins. If none is free at present, the
+    /// coroutine waits. The size has no effect on other processes.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.rest().stack_bytes = Some(bytes);
         self
@@ -247,7 +242,7 @@ impl SpawnOptions {
     /// Starts a coroutine. See [`spawn_coroutine`](crate::coroutine::spawn_coroutine()).
     ///
     /// # Errors
-    /// [`SpawnError`] gives the function back: coroutines are not enabled, the scheduler is at its
+    /// [`SpawnError`] returns the function if coroutines are not enabled, the scheduler is at its
     /// limit or shutting down, or there is no worker of the number given.
     #[track_caller]
     pub fn spawn_coroutine<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>
@@ -281,8 +276,8 @@ impl SpawnOptions {
         .map(|(share, monitor)| Child::new(address, share, monitor))
     }
 
-    /// Puts a process into a slot, and queues it. `pins` is how many its address and its context
-    /// take; `body` may hand out so many at no cost.
+    /// Puts a process into a slot, and queues it. `pins` is the number of pins that its address and
+    /// its context take. `body` can hand out that many at no cost.
     fn launch<M: Send + 'static, T>(
         self,
         kind: TypedKind<M>,
@@ -296,7 +291,8 @@ impl SpawnOptions {
             None => crate::scheduler::owner::here(),
         };
         let refuse = |refused, kind| Err(SpawnError::new(refused, kind));
-        // Before it is counted: who waited for it to end would wait while the clock moved on.
+        // Stopped before the process is counted. Otherwise the test clock could move on while a
+        // thread waits for the process to end.
         let _stopped = shared.stop_clock();
         let parent = current::parent_in(&shared);
         let reservation = Reservation::take(&shared, parent.is_some());
@@ -339,8 +335,8 @@ impl SpawnOptions {
     }
 }
 
-/// Ends a process that is not to run after all. Others may have found it by its name or its PID,
-/// sent it messages and monitored it. It ends for them as any other does.
+/// Ends a process that does not run after all. Others may have found it by its name or PID, sent to
+/// it and monitored it. For them it ends like any other process.
 #[cold]
 fn end_refused<M: Send + 'static>(
     shared: &Shared,
@@ -355,8 +351,8 @@ fn end_refused<M: Send + 'static>(
     shared.count_refused();
 }
 
-/// Queues a new process, or ends it if nobody would run it any more. `inside`: a process of its
-/// scheduler started it.
+/// Queues a new process, or ends it if no worker will run it. `inside` is set if a process of the
+/// same scheduler starts it.
 #[inline]
 fn queue(shared: &Hold, ready: Ready, inside: bool) {
     match shared.after_publishing(ready.slot(), inside) {
@@ -365,7 +361,7 @@ fn queue(shared: &Hold, ready: Ready, inside: bool) {
     }
 }
 
-/// Why a scheduler takes no process now.
+/// The reason why a scheduler refuses a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unavailable {
     Limit,
@@ -381,21 +377,21 @@ impl From<Unavailable> for SpawnErrorKind {
     }
 }
 
-/// A process that is counted, and has a slot if there is room for it, but is nothing yet. Dropped,
-/// it was refused; not under a lock, since that may be the end of the scheduler.
+/// A process that is counted, and that has a slot if there is room. Dropping it refuses the
+/// process. This must not happen under a lock, since it can end the scheduler.
 pub(crate) struct Reservation<'a> {
     shared: &'a Hold,
     slot: Result<NonNull<Slot>, Unavailable>,
 }
 
 impl<'a> Reservation<'a> {
-    /// Counts a process, and takes a slot for it. `inside`: a process of the same scheduler starts
-    /// it.
+    /// Counts a process, and takes a slot for it. `inside` is set if a process of the same
+    /// scheduler starts it.
     #[inline]
     fn take(shared: &'a Hold, inside: bool) -> Self {
         let local = shared.local();
         local.map_or_else(crate::scheduler::budget::spend, Local::spend);
-        // Counted before the look at the phase: a shutdown that has not begun then waits for this
+        // Counted before the phase is read. A shutdown that begins afterwards then waits for this
         // process.
         local
             .map_or_else(|| current::counter(shared), Local::counter)
@@ -408,12 +404,12 @@ impl<'a> Reservation<'a> {
         Self { shared, slot }
     }
 
-    /// As `take`, for who is no spawner. It is to be started before the clock may go on.
+    /// Takes a reservation for a pool. The process must start before the clock may go on.
     pub(crate) fn of(shared: &'a Hold) -> Self {
         Self::take(shared, current::parent_in(shared).is_some())
     }
 
-    /// Why there is no room for it.
+    /// Returns the error, if there is no room.
     pub(crate) fn refusal(&self) -> Option<SpawnError<()>> {
         self.slot.err().map(|unavailable| SpawnError::new((), unavailable.into()))
     }
@@ -429,8 +425,7 @@ impl<'a> Reservation<'a> {
         Ok(newborn)
     }
 
-    /// Starts an async process, of which nobody keeps a handle and which has no span, if there is
-    /// room for it.
+    /// Starts an async process without a handle and without a span, if there is room.
     pub(crate) fn start<F>(self, body: Box<AsyncBody<F>>)
     where
         F: Future + Send + 'static,
@@ -456,10 +451,10 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// What few processes are to have, made ready.
+/// The options that few processes have, checked and built.
 struct Prepared {
     extra: Option<Box<Extra>>,
-    /// The running process, if the new one is to have to do with it.
+    /// The running process, if the new one is to be related to it.
     own: Option<Pin>,
     link: bool,
     monitor: bool,
@@ -506,7 +501,7 @@ impl Rest {
 }
 
 impl Prepared {
-    /// Relates the running process and the new one, which is not queued yet.
+    /// Relates the running process to the new one, which is not queued yet.
     #[cold]
     fn relate(self, newborn: &Slot) -> Option<MonitorRef> {
         let own = self.own?;

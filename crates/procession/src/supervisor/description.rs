@@ -17,6 +17,25 @@ use crate::{Address, Pid, Reply, SpawnOptions};
 const PERIOD_DEFAULT: Duration = Duration::from_secs(5);
 
 /// The description of a supervisor. See the [module](super).
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::supervisor::{ChildSpec, Supervisor};
+/// use procession::{Context, Exit};
+///
+/// procession::run(async {
+///     let worker = ChildSpec::new("worker", |mut cx: Context<()>| async move {
+///         while cx.recv().await.is_some() {}
+///     });
+///     let limited = Supervisor::one_for_one().intensity(3, Duration::from_secs(10));
+///     let tree = limited.child(worker).start().await?;
+///     assert_eq!(tree.count().await?.running, 1);
+///     tree.cancel();
+///     assert_eq!(tree.await, Exit::Shutdown);
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a description does nothing; start it"]
 pub struct Supervisor {
@@ -162,7 +181,7 @@ pub(super) type Factory = dyn Fn(SpawnOptions, Started) -> Result<Spawned, Arc<s
 #[derive(Clone)]
 pub(super) struct Make {
     pub(super) factory: Arc<Factory>,
-    /// Whether the child reports that it has started.
+    /// `true` if the child reports that it has started.
     pub(super) reports_start: bool,
     /// The description of the child, if it is a supervisor.
     pub(super) nested: Option<Arc<Supervisor>>,

@@ -89,7 +89,7 @@ impl Tree {
         }
     }
 
-    /// Notes that a child has stopped, as it was told to.
+    /// Notes that a child has stopped on request.
     pub(super) fn note_stop(&mut self, key: u64) {
         let Some(child) = self.children.get_mut(&key) else { return };
         child.state = ChildState::None;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What happens to the other children when one is restarted.
+/// The rule for the other children when one is restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
     /// Nothing happens to them.
@@ -28,7 +28,7 @@ pub enum Restart {
     Temporary,
 }
 
-/// How a supervisor stops a child. See [Stopping](super#stopping).
+/// The way in which a supervisor stops a child. See [Stopping](super#stopping).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stop {
     /// Terminates the child at once, as OTP's `brutal_kill`.
@@ -42,8 +42,8 @@ pub enum Stop {
     Wait,
 }
 
-/// Whether a supervisor ends once significant children have ended on their own and are not
-/// restarted.
+/// The rule by which a supervisor ends once significant children have ended on their own and are
+/// not restarted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AutoShutdown {
     /// It does not end.
@@ -55,7 +55,7 @@ pub enum AutoShutdown {
     AllSignificant,
 }
 
-/// How long a supervisor waits before it restarts a child that fails repeatedly.
+/// The time that a supervisor waits before it restarts a child that fails repeatedly.
 ///
 /// The first wait is about `first`. Each further one is twice as long as the one before, up to
 /// `most`. The actual time is drawn between half of the wait and all of it, from the scheduler's

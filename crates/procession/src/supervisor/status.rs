@@ -69,7 +69,7 @@ pub struct ChildInfo {
     pub status: ChildStatus,
     /// When the child is restarted.
     pub restart: Restart,
-    /// Whether the child is a supervisor.
+    /// `true` if the child is a supervisor.
     pub is_supervisor: bool,
 }
 

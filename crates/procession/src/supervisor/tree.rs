@@ -39,7 +39,7 @@ impl ChildState {
 pub(super) struct Child {
     pub(super) spec: ChildSpec,
     pub(super) state: ChildState,
-    /// Whether the child is started again once it has stopped.
+    /// `true` if the child is started again once it has stopped.
     pub(super) starts_again: bool,
     /// Distinguishes reports of this process from those of an earlier one.
     pub(super) incarnation: u64,
@@ -47,13 +47,13 @@ pub(super) struct Child {
     pub(super) restarts: u32,
     /// The reason for a failed start, if the child reported one.
     pub(super) failure: Option<Arc<str>>,
-    /// Whether the child has never started. If its first start fails, it is forgotten.
+    /// `true` if the child has never started. If its first start fails, it is forgotten.
     pub(super) is_new: bool,
     pub(super) started: Option<Asked<Pid>>,
     pub(super) stopped: Vec<Asked<()>>,
 }
 
-/// What must be done with which children, by their keys.
+/// The pending actions on children, by their keys.
 #[derive(Default)]
 pub(super) struct Agenda {
     pub(super) to_stop: BTreeSet<u64>,

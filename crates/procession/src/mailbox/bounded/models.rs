@@ -1,4 +1,4 @@
-//! Only decisions are modelled: who would be woken is told by what the operations answer.
+//! Only decisions are modelled: a wake-up is a result of an operation.
 
 use std::num::NonZeroU32;
 use std::task::Waker;
@@ -31,7 +31,7 @@ fn push_against_take() {
         let (taken, _) = mailbox.take();
         let sleeps = taken.is_none() && mailbox.arm();
         let woken = sender.join().expect("the sender does not panic");
-        assert_eq!(sleeps, woken, "who sleeps is woken, and nobody else");
+        assert_eq!(sleeps, woken, "the receiver is woken if and only if it sleeps");
     });
 }
 
@@ -49,7 +49,7 @@ fn push_against_close() {
     });
 }
 
-/// The mailbox is full. One waits for room while the receiver takes a message out.
+/// The mailbox is full. A sender waits for room while the receiver takes a message out.
 fn wait<const MUTATION: u8>() {
     explore(|| {
         let mailbox = full::<MUTATION>();
@@ -77,7 +77,7 @@ fn canary_stand_apart() {
     wait::<{ mutation::STAND_APART }>();
 }
 
-/// The mailbox is full. One waits for room while the receiver ends.
+/// The mailbox is full. A sender waits for room while the receiver ends.
 fn death<const MUTATION: u8>() {
     explore(|| {
         let mailbox = full::<MUTATION>();

@@ -104,7 +104,7 @@ fn a_closed_mailbox_gives_everything_back() {
     assert!(!mailbox.arm(), "nothing will come");
 }
 
-/// Harms whoever drops it: under a lock it would poison that.
+/// Panics in its drop. Under the lock, that would poison it.
 struct PanicsInDrop;
 
 impl std::task::Wake for PanicsInDrop {
@@ -121,7 +121,7 @@ fn harmful() -> Waker {
     Waker::from(std::sync::Arc::new(PanicsInDrop))
 }
 
-/// Does something that drops a harmful waker, and forgets its panic.
+/// Drops a harmful waker in `access`, and ignores its panic.
 fn quietly<R>(access: impl FnOnce() -> R) {
     drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(access()))));
 }

@@ -13,7 +13,7 @@ use super::wakes::Wakes;
 #[repr(align(64))]
 pub(crate) struct Core<J, const MUTATION: u8 = { mutation::SOUND }> {
     state: Mutex<Synced<J>>,
-    /// Whether a thread that finds the lock held backs off.
+    /// `true` if a thread that finds the lock held backs off.
     backs_off: bool,
 }
 

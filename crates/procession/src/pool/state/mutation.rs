@@ -5,7 +5,7 @@ pub(crate) const SOUND: u8 = 0;
 pub(crate) const PARK_IN_TWO: u8 = 1;
 /// `Expire` leaves without checking whether the worker was claimed.
 pub(crate) const EXPIRE_BLINDLY: u8 = 2;
-/// `Enter` checks in a first step of its own whether the pool is open.
+/// `Enter` checks in a separate first step if the pool is open.
 pub(crate) const ENTER_IN_TWO: u8 = 3;
 /// A larger capacity serves no waiter.
 pub(crate) const RESIZE_SILENTLY: u8 = 4;

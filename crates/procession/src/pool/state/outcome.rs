@@ -4,7 +4,7 @@ use std::io;
 
 use crate::sync::wait_list::Place;
 
-/// How a job ended.
+/// The end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Completed,
@@ -12,7 +12,7 @@ pub(crate) enum Ended {
     Cancelled,
 }
 
-/// What a worker must do after a job.
+/// The next action of a worker after a job.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Next<J> {
@@ -25,7 +25,7 @@ pub(crate) enum Next<J> {
     Leave,
 }
 
-/// What becomes of a worker at the end of its keep-alive.
+/// The fate of a worker at the end of its keep-alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Expired {

@@ -10,9 +10,9 @@ pub(crate) struct Limits {
     pub(crate) waiting: usize,
     /// The number of workers that do not expire.
     pub(crate) kept: usize,
-    /// Whether idle workers rest; otherwise they park.
+    /// `true` if idle workers rest, and `false` if they park.
     pub(crate) rests: bool,
-    /// Whether the workers are threads.
+    /// `true` if the workers are threads.
     pub(crate) threads: bool,
 }
 

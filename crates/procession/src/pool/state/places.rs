@@ -6,7 +6,7 @@ use super::busy::Busy;
 use super::outcome::Verdict;
 use crate::sync::wait_list::{Another, Place, Waiters, Who};
 
-/// What is known of a submitter that waits for a place.
+/// The state of a submitter that waits for a place.
 #[derive(Debug)]
 pub(super) struct Wish {
     pub(super) verdict: Option<Verdict>,

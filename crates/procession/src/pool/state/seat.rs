@@ -5,7 +5,7 @@ use std::task::Waker;
 use procession_sync::atomic::AtomicU8;
 use procession_sync::{Arc, Mutex};
 
-/// What a worker is told to do.
+/// The order to a worker.
 #[derive(Debug)]
 pub(crate) enum Order<J> {
     /// Run the job of this ticket.
@@ -23,7 +23,7 @@ pub(super) struct Mail<J> {
 #[derive(Debug)]
 pub(crate) struct Seat<J> {
     mail: Mutex<Mail<J>>,
-    /// How far the start of the worker has come. Its engine defines the values.
+    /// The stage of the start of the worker. Its engine defines the values.
     pub(crate) launch: AtomicU8,
 }
 

@@ -1,4 +1,4 @@
-//! What a step leaves to be done outside the lock.
+//! The wake-ups and launches that a step leaves to be done outside the lock.
 
 use std::task::Waker;
 
@@ -9,7 +9,7 @@ use crate::util::small_vec::Few;
 pub(crate) struct Launch<J> {
     pub(crate) ticket: u64,
     pub(crate) job: J,
-    /// Whether its start hook was called before.
+    /// `true` if its start hook was called before.
     pub(crate) has_begun: bool,
 }
 

@@ -1,6 +1,7 @@
-//! Models of a process's whole life: pins, state word and mailbox together, as `slot.rs`,
-//! `shared.rs` and `worker.rs` use them. The slot itself is not built for models, so [`Process`]
-//! stands for it: it has the same parts, and its operations take the same steps in the same order.
+//! Models of the whole life of a process: pins, state word and mailbox together, as
+//! `process/slot.rs`, `process/wake.rs` and `scheduler/run.rs` use them. The slot itself is not
+//! built for models. [`Process`] takes its place: it has the same parts, and its operations take
+//! the same steps in the same order.
 //!
 //! | model | canaries |
 //! |---|---|
@@ -17,40 +18,40 @@ use crate::process::state::{self, ProcessState, State, Wait, WaitFor, Wake};
 /// The defects that canary models plant in [`Process`], one at a time.
 mod mutation {
     pub(super) const SOUND: u8 = 0;
-    /// The end does not look into the mailbox again once it has sealed the slot.
+    /// The end does not check the mailbox again after it has sealed the slot.
     pub(super) const END_WITHOUT_LOOKING_AGAIN: u8 = 1;
     /// A sender drops its pin before it pushes.
     pub(super) const SENDER_LETS_GO_FIRST: u8 = 2;
     /// A step that waits does not arm the mailbox.
     pub(super) const WAIT_WITHOUT_ARMING: u8 = 3;
-    /// A step receives what it took, whether the process has been terminated or not.
+    /// A step receives what it took, even if the process has been terminated.
     pub(super) const RECEIVE_WITHOUT_LOOKING: u8 = 4;
 }
 
-/// The pins of a process that nobody else knows.
+/// The number of pins of a process that nothing else refers to.
 const OWN: u32 = 2;
 
 /// The parts of a slot.
 struct Process<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> {
     pins: Pins<PINS>,
     state: State<STATE>,
-    /// Written anew for each process, as `occupy` of `slot.rs` does.
+    /// Written again for each process, as in `occupy` of `process/life.rs`.
     mailbox: UnsafeCell<EventQueue<u32>>,
 }
 
-/// What became of a message.
+/// The result of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sent {
     Refused,
-    /// With `true`, the sender has to queue the process.
+    /// If `true`, the sender has to queue the process.
     Pushed(bool),
 }
 
-/// What became of a step.
+/// The result of a step.
 #[derive(Debug)]
 struct Stepped {
     received: Vec<u32>,
-    /// Taken and not received, since the process has been terminated: they are discarded with its
+    /// Taken but not received, because the process has been terminated. They are discarded with its
     /// body.
     untold: Vec<u32>,
     /// The worker still has the entry.
@@ -59,7 +60,7 @@ struct Stepped {
 }
 
 impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATION, PINS, STATE> {
-    /// A process of generation 1, which its handle has left to itself, with its one entry.
+    /// Creates a process of generation 1 without a handle, with its one entry.
     fn detached() -> Self {
         let process = Self {
             pins: Pins::free(),
@@ -70,7 +71,7 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
         process
     }
 
-    /// `occupy` of `slot.rs`, and the handle is dropped.
+    /// `occupy` of `process/life.rs`, followed by the drop of the handle.
     fn occupy(&self) {
         self.state.renew();
         // SAFETY: [free]
@@ -80,17 +81,17 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
     }
 
     fn with_mailbox<R>(&self, with: impl FnOnce(&EventQueue<u32>) -> R) -> R {
-        // SAFETY: [pinned], which the models are about.
+        // SAFETY: [pinned], which the models check.
         self.mailbox.with(|mailbox| with(unsafe { &*mailbox }))
     }
 
-    /// A pin is dropped. Returns `true` if that frees the slot.
+    /// Drops pins. Returns `true` if that frees the slot.
     fn unpin(&self, count: u32) -> bool {
         self.pins.unpin(count) == Unpinned::Free
     }
 
-    /// `find` and `push_message`, by someone who holds the PID of generation 1. Returns `true` as
-    /// well if the sender freed the slot.
+    /// `find` and `push_message`, by a holder of the PID of generation 1. Also returns `true` if
+    /// the sender freed the slot.
     fn send(&self, message: u32) -> (Sent, bool) {
         if !self.pins.pin(1) {
             return (Sent::Refused, false);
@@ -108,8 +109,8 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
         (sent, early || freed)
     }
 
-    /// `terminate` of `shared.rs`. Returns `true` first if the caller has to queue the process,
-    /// second if it freed the slot.
+    /// `terminate` of `process/wake.rs`. Returns whether the caller has to queue the process, and
+    /// whether it freed the slot.
     fn terminate(&self) -> (bool, bool) {
         if !self.pins.pin(1) {
             return (false, false);
@@ -118,7 +119,7 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
         (queues, self.unpin(1))
     }
 
-    /// A step of a process that receives what is there, and waits if that is nothing.
+    /// A step that receives all messages, and waits if there are none.
     fn step(&self) -> Stepped {
         if self.state.start().is_terminated() {
             return Stepped {
@@ -146,8 +147,8 @@ impl<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8> Process<OWN_MUTATI
         Stepped { received, untold: Vec::new(), has_entry, terminated }
     }
 
-    /// `complete` of `worker.rs`, in a step that has been started. Returns what the mailbox still
-    /// had, and `true` if that freed the slot.
+    /// `complete` of `scheduler/run.rs`, in a started step. Returns the rest of the mailbox, and
+    /// `true` if that freed the slot.
     fn end(&self) -> (Vec<u32>, bool) {
         if self.pins.are(OWN) && self.is_empty() && self.pins.seal(OWN) {
             if OWN_MUTATION == mutation::END_WITHOUT_LOOKING_AGAIN || self.is_empty() {
@@ -187,10 +188,10 @@ fn spawn<R: 'static, const OWN_MUTATION: u8, const PINS: u8, const STATE: u8>(
     move || thread.join().expect("the thread does not panic")
 }
 
-/// A process takes a step, which waits if there is no message, and ends in the step after it; or at
-/// once. Meanwhile two threads that hold its PID send it a message each, and the one that frees the
-/// slot takes it into use again. Each message is received, discarded or refused, and none is
-/// forgotten.
+/// A process takes a step, which waits if there is no message, and ends in the next step; or it
+/// ends at once. Meanwhile two threads that hold its PID send it one message each, and the thread
+/// that frees the slot occupies it again. Each message is received, discarded or refused, and none
+/// is lost.
 fn send_against_life<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8>(waits: bool) {
     explore(move || {
         let process = Arc::new(Process::<OWN_MUTATION, PINS, STATE>::detached());
@@ -211,7 +212,7 @@ fn send_against_life<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8>(wa
             handled.extend(stepped.received);
             has_entry = stepped.has_entry;
         }
-        // The entry is with the worker, or a sender puts it into a queue.
+        // The worker has the entry, or a sender puts it into a queue.
         let mut entries = u32::from(has_entry);
         let mut end = || {
             let _ = process.state.start();
@@ -313,8 +314,8 @@ fn canary_pin_without_generation() {
 }
 
 /// A thread terminates a process and then sends it a message, while the process receives an older
-/// one or is about to wait. The message is not received, and the process ends once. The older
-/// message has the two threads meet in read-modify-writes of the mailbox (see the models of
+/// one or is about to wait. The message is not received, and the process ends once. Because of the
+/// older message, both threads use read-modify-writes of the mailbox (see the models of
 /// `procession-queue`).
 fn terminate_against_life<const OWN_MUTATION: u8>() {
     explore(|| {

@@ -26,7 +26,7 @@ fn messages_are_counted_beyond_the_width_of_the_count() {
     assert_eq!(messages(), round - 1);
 }
 
-/// Goal: a program that forgets 2^32 references to a process harms nobody. Method: the count of the
+/// Goal: a program that forgets 2^32 references to a process does no harm. Method: the count of the
 /// slot begins near the edge.
 #[test]
 fn a_slot_with_too_many_references_is_lost_and_counted() {

@@ -5,7 +5,7 @@ use procession_sync::{Arc, explore, thread};
 
 use super::{State, Wait, WaitFor, Wake, mutation};
 
-/// A process looks for a message, finds none, and waits, while two others leave one each and wake
+/// A process checks for messages, finds none and waits, while two threads leave one each and wake
 /// it.
 fn wakes_against_wait<const MUTATION: u8>() {
     explore(|| {
@@ -54,7 +54,7 @@ fn canary_wake_without_cas() {
     wakes_against_wait::<{ mutation::WAKE_WITHOUT_CAS }>();
 }
 
-/// A process has found a message, or has an entry, or is about to get one from the waker.
+/// The process has found the message, or has an entry, or will get one from the waker.
 fn wake_against_steps<const MUTATION: u8>() {
     explore(|| {
         let shared = Arc::new((State::<MUTATION>::ready(), AtomicU32::new(0)));
@@ -91,7 +91,7 @@ fn canary_start_relaxed() {
     wake_against_steps::<{ mutation::START_RELAXED }>();
 }
 
-/// A process ends while its handle is dropped, and somebody wakes it.
+/// A process ends while its handle is dropped and another thread wakes it.
 fn end_against_handle<const MUTATION: u8>() {
     explore(|| {
         let shared = Arc::new((State::<MUTATION>::ready(), UnsafeCell::new(0)));

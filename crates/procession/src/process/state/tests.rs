@@ -1,5 +1,5 @@
 //! Goal: the table of the module documentation, cell by cell. Method: bring a word into each phase,
-//! let each event happen, and look.
+//! raise each event, and check the word.
 
 use super::ProcessState::{self, Blocked, Complete, Idle, Ready};
 use super::{State, Wait, WaitFor, Wake};
