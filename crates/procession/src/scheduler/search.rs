@@ -105,7 +105,7 @@ impl Local {
     }
 
     #[inline]
-    fn pop_bound(&self) -> Option<Ready> {
+    pub(crate) fn pop_bound(&self) -> Option<Ready> {
         let seat = &self.shared.seat(self.seat).bound;
         let has_own = !self.core.bound.borrow().is_empty();
         if seat.is_empty() && !has_own {
