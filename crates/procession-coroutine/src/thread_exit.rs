@@ -53,7 +53,8 @@ fn is_main() -> bool {
 pub(crate) fn begin() {
     LIVE.with(|live| {
         if live.get() == 0 {
-            EXIT_BLOCKER.with(|_| {});
+            // Refused once the blocker was destroyed: then the thread waits for nothing any more.
+            let _ = EXIT_BLOCKER.try_with(|_| {});
         }
         live.set(live.get() + 1);
     });

@@ -30,6 +30,8 @@ pub(crate) struct Budget {
     overruns: AtomicU32,
     doomed: AtomicBool,
     printed: AtomicBool,
+    /// `true` once the program's functions are defined, and one of them may run.
+    loaded: AtomicBool,
 }
 
 impl Budget {
@@ -75,6 +77,7 @@ pub(crate) fn open(program: &Program, budget: &Arc<Budget>) -> mlua::Result<Lua>
         },
     )?;
     lua.load(&*inner.code).set_mode(ChunkMode::Binary).exec()?;
+    budget.loaded.store(true, Relaxed);
     // Everything used only to define the functions is garbage. Many processes would hold it for a
     // long time, since they do little.
     lua.gc_collect()?;
@@ -185,6 +188,12 @@ fn serve(
     start: Instant,
 ) -> Result<mlua::Value, String> {
     let nothing = Ok(mlua::Value::Nil);
+    // The program is loaded in its spawner's step: what names the current process would name the
+    // spawner. A process spawned here would load the program, and spawn the next one.
+    let needs_process = matches!(name, b"self" | b"spawn" | b"register" | b"exit");
+    if needs_process && !budget.loaded.load(Relaxed) {
+        return Err("the process has not started yet".to_owned());
+    }
     match name {
         b"send" => give(lua, send(arguments.target(0)?, Message::Plain(arguments.value(1)?))),
         b"reply" => {

@@ -299,3 +299,36 @@ fn errors_of_the_library_name_the_line_of_the_call() {
         assert!(text.starts_with("runtime error: test:3: "), "{text}");
     }
 }
+
+/// A program is loaded once for each process, in the step of the process that spawns it. What it
+/// does outside of its functions must not be taken for what that one does.
+#[test]
+fn a_program_that_is_being_loaded_is_no_process_yet() {
+    for call in [
+        "process.spawn('child')",
+        "process.spawn_link('child')",
+        "process.self()",
+        "process.register('up')",
+        "process.exit(process.whereis('host'), 'kill')",
+    ] {
+        let source = format!("function child() end function main() end {call}");
+        let program = Program::load("test", source).expect("the source is valid Lua");
+        let scheduler = scheduler();
+        let options = SpawnOptions::new().on(&scheduler).name("host");
+        let refused = program.spawn_with(options, "main", []).expect_err("it calls");
+        let text = refused.to_string();
+        assert!(text.contains("the process has not started yet"), "{call}: {text}");
+        // The same in a child: its spawner runs.
+        let source = format!(
+            "function child() end \
+             function main() process.register('up') \
+               local done, cause = pcall(process.spawn, 'child') \
+               return tostring(done) .. ' ' .. tostring(cause) end \
+             if process.whereis('up') then {call} end"
+        );
+        let Ok(Value::String(answer)) = run(&source) else { panic!("{call}: it goes on") };
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        assert!(answer.starts_with("false"), "{call}: {answer}");
+        assert!(answer.contains("the process has not started yet"), "{call}: {answer}");
+    }
+}

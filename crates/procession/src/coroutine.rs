@@ -63,6 +63,7 @@
 //! | it is cancelled or terminated below a frame that cannot be unwound, as one of C | the program aborts: keep such frames in [`no_suspend`] |
 //! | it is cancelled | [`recv`](Context::recv) answers `None` once the mailbox is empty; where it waits for anything else, or comes to, its stack is unwound, on its worker: [`Exit::Shutdown`](crate::Exit::Shutdown). Inside [`shield`] it is not |
 //! | it is terminated, also by the deadline of a shutdown or because its scheduler was dropped | its stack is unwound, on its worker, whatever it waits for but [`blocking`]: [`Exit::Killed`](crate::Exit::Killed) |
+//! | the thread ends on which it began, one that [drives](crate::Builder::callers_drive) its scheduler | its stack is unwound on that thread, as if terminated: [`Exit::ThreadEnded`](crate::Exit::ThreadEnded) |
 //! | it catches the unwinding and waits again | it is unwound again, a hundred times; then its stack is leaked and its worker's thread never ends: [`Exit::Killed`](crate::Exit::Killed) |
 //! | it is unwound in a program that aborts on panics | likewise leaked, when terminated; when cancelled, it goes on until it returns or is terminated (`examples/aborting`) |
 //! | it overflows its stack | a report names it and where it was spawned, and the program aborts |

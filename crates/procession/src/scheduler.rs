@@ -32,6 +32,7 @@ mod service;
 pub(crate) mod shared;
 pub(crate) mod shutdown;
 pub(crate) mod stats;
+mod thread_end;
 mod threads;
 pub(crate) mod wait_cycle;
 pub(crate) mod worker;

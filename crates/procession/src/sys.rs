@@ -266,6 +266,11 @@ impl World {
         rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
     }
 
+    /// Returns `true` on the main thread, which ends with the program.
+    pub(crate) fn is_main_thread() -> bool {
+        Self::thread_number() == std::process::id()
+    }
+
     /// Returns the processor time that a thread of this program has used, in nanoseconds, or `None`
     /// if the system does not report it.
     pub(crate) fn processor_time(&self, thread: u32) -> Option<u64> {

@@ -190,7 +190,8 @@ where
             unsafe { coroutine.describe_with(ptr::from_ref(slot).cast(), tell) };
             let was_counted = self.seat.is_some();
             if self.pinned {
-                slot.bind(local.seat);
+                slot.bind_begun(local.seat);
+                local.core.begun.set(local.core.begun.get() + 1);
                 self.thread = current::thread_number();
                 self.seat = Some(local.seat);
             } else {
@@ -216,6 +217,11 @@ where
             }
             return drop_guarded(before);
         };
+        current::with_local(|local| {
+            if let Some(local) = local.filter(|_| self.pinned) {
+                local.core.begun.set(local.core.begun.get() - 1);
+            }
+        });
         match coroutine.into_stack() {
             Ok(stack) => {
                 current::with_local(|local| match local {

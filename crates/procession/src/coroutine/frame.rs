@@ -30,7 +30,7 @@ pub(crate) enum Out {
 /// ## Invariants
 /// - `[own thread]` a pinned coroutine is resumed, unwound and dropped by the thread that first
 ///   resumed it: it is bound to that thread's seat, and a seat that is for callers goes to nobody
-///   else while it has live coroutines.
+///   else while it has live coroutines. The thread ends them before it ends itself.
 /// - `[residual]` what runs in coroutines keeps the [residual
 ///   rule](procession_coroutine#the-residual-rule):
 ///   [`Builder::enable_coroutines`](crate::Builder::enable_coroutines) asks for that promise.

@@ -30,6 +30,9 @@ pub enum Exit {
     MailboxFull,
     /// The process did not exist when it was linked or monitored.
     NoProcess,
+    /// It was a coroutine, and the thread on which it had begun has ended: that of a caller that
+    /// drove the scheduler ([`Builder::callers_drive`](crate::Builder::callers_drive)).
+    ThreadEnded,
     /// It never ran, because its scheduler has reached its limit of processes or is shutting down.
     Refused,
 }
@@ -69,6 +72,9 @@ impl fmt::Display for Exit {
             }
             Self::MailboxFull => f.write_str("the process's mailbox was full"),
             Self::NoProcess => f.write_str("there is no such process"),
+            Self::ThreadEnded => {
+                f.write_str("the process was a coroutine, and the thread that it began on ended")
+            }
             Self::Refused => f.write_str("the scheduler takes no more processes"),
         }
     }

@@ -43,7 +43,7 @@ pub(crate) fn occupy<M: Send + 'static>(
     fields.high_water.store(0, Relaxed);
     fields.clear_waiting();
     let bound = birth.extra.as_ref().map_or(0, |extra| {
-        // WIDTH_MAX is far below HAS_BOUNDED.
+        // WIDTH_MAX is far below HAS_BEGUN.
         let worker = extra.affinity.map_or(0, |seat| seat as u16 + 1);
         if extra.bounded.is_some() { worker | HAS_BOUNDED } else { worker }
     });

@@ -160,6 +160,10 @@ const _: () = assert!(mem::offset_of!(Slot, received) / 64 != mem::offset_of!(Sl
 /// In `Slot::bound`: the mailbox is bounded. Fixed while occupied.
 pub(crate) const HAS_BOUNDED: u16 = 1 << 15;
 
+/// In `Slot::bound`: the process is a coroutine that has begun on the worker, so only the worker's
+/// thread may run it.
+const HAS_BEGUN: u16 = 1 << 14;
+
 /// The number of messages after which the count of a slot wraps around.
 const ROUND: u64 = 1 << 32;
 
@@ -174,9 +178,9 @@ pub(crate) struct Slot {
     /// The number of the slot in the table. Fixed for the slot's life.
     pub(crate) index: u32,
     pub(crate) waiting: AtomicU16,
-    /// The only worker that may run the process, counted from 1, or 0 for any; and `HAS_BOUNDED`.
-    /// It is on this cache line, since every wake-up and every send reads it. Written while the
-    /// slot is free, and by the worker that binds the process to itself in a step.
+    /// The only worker that may run the process, counted from 1, or 0 for any; `HAS_BOUNDED` and
+    /// `HAS_BEGUN`. It is on this cache line, since every wake-up and every send reads it. Written
+    /// while the slot is free, and by the worker that binds the process to itself in a step.
     pub(crate) bound: AtomicU16,
     body: UnsafeCell<Option<Box<dyn Body>>>,
     /// Fixed for the slot's life.
@@ -299,12 +303,26 @@ impl Slot {
         self.bound.store(self.bound.load(Relaxed) & HAS_BOUNDED | (seat.0 as u16 + 1), Relaxed);
     }
 
+    /// Binds the running process, a coroutine that begins in this step, to its worker's thread.
+    pub(crate) fn bind_begun(&self, seat: SeatId) {
+        self.bind(seat);
+        // Relaxed, and no read-modify-write: as in `bind`.
+        self.bound.store(self.bound.load(Relaxed) | HAS_BEGUN, Relaxed);
+    }
+
+    /// Returns `true` if the process is a coroutine that has begun on this worker. Exact only for
+    /// the thread that sits there.
+    pub(crate) fn has_begun_on(&self, seat: SeatId) -> bool {
+        // Relaxed: the thread that asks is the one that wrote it.
+        self.bound.load(Relaxed) & !HAS_BOUNDED == HAS_BEGUN | (seat.0 as u16 + 1)
+    }
+
     /// Returns the worker that the process is bound to, if there is one.
     #[inline]
     pub(crate) fn bound_to(&self) -> Option<SeatId> {
         // Relaxed: the thread that queues the process made it ACTIVE, holds its entry, or created
         // it. It therefore sees the writes of its steps.
-        match self.bound.load(Relaxed) & !HAS_BOUNDED {
+        match self.bound.load(Relaxed) & !(HAS_BOUNDED | HAS_BEGUN) {
             0 => None,
             seat => Some(SeatId(u32::from(seat) - 1)),
         }

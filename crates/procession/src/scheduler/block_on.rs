@@ -12,6 +12,7 @@ use crate::scheduler::error::BlockOnError;
 use crate::scheduler::local::Stay;
 use crate::scheduler::root::{Root, RootHold};
 use crate::scheduler::shared::Shared;
+use crate::scheduler::thread_end::Visit;
 use crate::scheduler::worker::sit;
 use crate::sys::LentThread;
 use crate::util::exclusive::Exclusive;
@@ -126,7 +127,9 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
     let mut caller = Caller { shared, number: None };
     loop {
         if let Some((seat, core)) = shared.take_callers_seat() {
+            let visit = Visit(shared);
             sit(Arc::clone(shared), seat, core, false, Stay::Root(root, &mut poll));
+            drop(visit);
             if shared.must_be_drained() {
                 drain(shared);
             }
@@ -176,6 +179,7 @@ pub(crate) fn run_until_idle(shared: &Arc<Shared>) -> bool {
     match shared.take_callers_seat() {
         Some((seat, core)) => {
             let _turned = Resuming::with(Running::NOTHING);
+            let _visit = Visit(shared);
             sit(Arc::clone(shared), seat, core, false, Stay::Idle);
             true
         }

@@ -221,10 +221,11 @@ impl Builder {
     /// that keeps the last [`Scheduler`] handle, and is driven by nobody any more, keeps the
     /// scheduler for ever.
     ///
-    /// A [coroutine](crate::coroutine) stays on the thread that began it. As long as one that has
-    /// begun on a caller's thread is alive, only that thread drives the scheduler; other callers
-    /// wait. The thread does not end before its coroutines, and does not drive once it wants to
-    /// end. So the coroutines must have ended by then, or other callers wait in vain.
+    /// A [coroutine](crate::coroutine) stays on the thread that began it. While a coroutine that
+    /// began on a caller's thread is alive, only that thread drives the scheduler; other callers
+    /// wait. When the thread ends, it unwinds the coroutines that are left, with
+    /// [`Exit::ThreadEnded`](crate::Exit::ThreadEnded), and the others go on. The main thread
+    /// unwinds none: it ends with the program.
     pub fn callers_drive(mut self) -> Self {
         self.callers_drive = true;
         self
@@ -254,8 +255,9 @@ impl Builder {
     /// 2. No frame refers to the value of a thread-local, unless the coroutine ends before its
     ///    thread does. Threads of the scheduler do not end before their coroutines, except for one
     ///    that is [stuck](crate::coroutine#ends). A thread that [drives](Self::callers_drive) the
-    ///    scheduler may: a coroutine that has begun on it, and that has lent a thread-local to a
-    ///    scoped thread, must have ended before the thread does. The main thread may, too.
+    ///    scheduler unwinds its coroutines before it destroys its thread-locals, with one
+    ///    exception: a thread-local that is first used after the thread has left the scheduler
+    ///    with a coroutine in it. The main thread unwinds none.
     /// 3. Each frame can be unwound. A coroutine that is cancelled, terminated, or alive when its
     ///    scheduler ends is unwound from where it waits. A function with the ABI of C on its stack,
     ///    such as a comparison that `qsort` calls, aborts the program then.

@@ -44,6 +44,9 @@ pub(crate) struct Core {
     pub(crate) bound: RefCell<VecDeque<(Ready, u32)>>,
     /// Those that continue, each with the value of `rounds_taken` at which its turn comes.
     pub(crate) bound_continued: RefCell<VecDeque<(Ready, u32)>>,
+    /// Coroutines that have begun on the thread that sits here, or sat here last, and that have not
+    /// ended. They stay on that thread.
+    pub(crate) begun: Cell<u32>,
     /// Stacks, so that most coroutines take no lock.
     pub(crate) stacks: RefCell<Option<StackCache>>,
 }
@@ -69,6 +72,7 @@ impl Core {
             slots: RefCell::new(Vec::with_capacity(CACHE + 1)),
             bound: RefCell::new(VecDeque::new()),
             bound_continued: RefCell::new(VecDeque::new()),
+            begun: Cell::new(0),
             stacks: RefCell::new(None),
         };
         (core, Queues { deque: deque_stealer, woken: woken_stealer, continued: continued_stealer })

@@ -8,17 +8,18 @@ use std::task::{Poll, Waker};
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::fence;
 
-use crate::Pid;
 use crate::process::slot::Slot;
 use crate::process::unwind::drop_guarded;
 use crate::process::wake::{cancel, terminate};
 use crate::relations::links;
 use crate::scheduler::reach::find;
+use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::{current, shutdown};
 use crate::time::action::Action;
 use crate::time::sleep_on;
+use crate::{Exit, Pid};
 
 impl Shared {
     pub(crate) fn totals(&self, count: impl Fn(&Stats) -> &Count) -> u64 {
@@ -162,6 +163,17 @@ impl Shared {
             self.end();
         }
     }
+
+    /// Terminates the coroutines that have begun on this thread, which sits in `seat` and ends.
+    pub(crate) fn terminate_begun_on(&self, seat: SeatId) {
+        self.each_process(|slot| {
+            // One that is terminated is queued already, and ends as it was told to.
+            if slot.has_begun_on(seat) && !slot.state.see().is_terminated() {
+                links::end_by(slot, Exit::ThreadEnded);
+            }
+        });
+    }
+
     /// Waits until no more than `left` processes are alive, or until `deadline`.
     pub(crate) async fn wait_for_ends(self: &Arc<Self>, left: u64, deadline: u64) {
         let mut sleep = std::pin::pin!(sleep_on(Arc::clone(self), deadline));

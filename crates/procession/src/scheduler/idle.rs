@@ -736,6 +736,11 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
+    /// Returns `true` if the seat for callers is absent, and for this thread alone.
+    pub(crate) fn is_absent_for(&self, thread: u64) -> bool {
+        self.look(|seats| seats.places[0] == Place::Absent && seats.absent_for == thread)
+    }
+
     pub(crate) fn has_absent(&self, thread: u64) -> bool {
         self.look(|seats| seats.places[0] == Place::Absent && seats.is_for(thread))
     }

@@ -106,4 +106,6 @@ pub(crate) enum Stay<'a> {
     Root(&'a Root, &'a mut dyn FnMut() -> bool),
     /// To run processes until none can run.
     Idle,
+    /// To end the coroutines that have begun on this thread.
+    EndCoroutines,
 }

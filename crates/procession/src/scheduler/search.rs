@@ -121,7 +121,7 @@ impl Local {
     }
 
     #[inline]
-    fn pop_bound(&self) -> Option<Ready> {
+    pub(crate) fn pop_bound(&self) -> Option<Ready> {
         let seat = &self.shared.seat(self.seat).bound;
         if seat.is_empty() && self.core.bound.borrow().is_empty() {
             return None;

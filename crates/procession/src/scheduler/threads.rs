@@ -125,12 +125,12 @@ impl Shared {
     pub(crate) fn vacate(&self, seat: SeatId, core: Core) {
         self.seat(seat).thread.store(0, Relaxed);
         self.watchdog.close_file(self.seat(seat));
+        // Coroutines that have begun here stay on this thread.
+        let keeps = core.begun.get() > 0;
         *self.seat(seat).core.lock() = Some(core);
         let for_callers = self.callers_drive && seat.0 == 0;
-        // Coroutines that have begun here stay on this thread.
-        let keeps = self.seat(seat).coroutines.load(Relaxed) > 0;
-        let left =
-            self.idle.leave(seat, for_callers, if keeps { current::thread_number() } else { 0 });
+        let only = if keeps { current::thread_number() } else { 0 };
+        let left = self.idle.leave(seat, for_callers, only);
         if left.all_parked {
             self.tell_all_idle();
         }

@@ -132,6 +132,7 @@ use std::sync::Arc;
 
 use procession_coroutine::{Stack, StackCache, StackError};
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
+use procession_sync::thread;
 
 use crate::process::slot::{Ready, Slot, prefetch_slot};
 use crate::process::unwind::guarded;
@@ -306,6 +307,7 @@ impl Local {
     fn work(&self, mut stay: Stay<'_>) {
         loop {
             match &mut stay {
+                Stay::EndCoroutines => return self.end_coroutines(),
                 Stay::Always if self.shared.has_ended() => return self.stop_searching(),
                 Stay::Root(root, poll) if root.is_ready() => {
                     // The root may compute for long: it must not count as somebody who finds what
@@ -330,6 +332,28 @@ impl Local {
                 _ => {}
             }
         }
+    }
+
+    /// Ends the coroutines that have begun on this thread, and runs no other process: the thread is
+    /// about to end, and may have destroyed some of its locals.
+    #[cold]
+    fn end_coroutines(&self) {
+        let seat = self.shared.seat(self.seat);
+        self.shared.terminate_begun_on(self.seat);
+        let mut others = Vec::new();
+        while self.core.begun.get() > 0 {
+            if self.shared.idle.is_revoked(self.seat) {
+                self.shared.idle.regain(self.seat, true);
+            }
+            match self.pop_bound() {
+                Some(ready) if ready.slot().has_begun_on(self.seat) => self.run(ready),
+                Some(ready) => others.push(ready),
+                // All of them are ready. If one is not queued, another thread has just woken it,
+                // and is about to queue it.
+                None => thread::yield_now(),
+            }
+        }
+        others.into_iter().for_each(|ready| seat.bound.push(ready));
     }
 
     /// After a step during which the permit was taken away, or given back: says whether there is
@@ -406,7 +430,7 @@ impl Local {
         match stay {
             Stay::Always => self.shared.has_ended(),
             Stay::Root(root, _) => root.is_ready(),
-            Stay::Idle => false,
+            Stay::Idle | Stay::EndCoroutines => false,
         }
     }
 }

@@ -33,6 +33,7 @@ mod order;
 mod panics;
 mod pool;
 mod promises;
+mod refusals;
 mod scene;
 mod seeded;
 mod select;

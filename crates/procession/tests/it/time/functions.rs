@@ -91,6 +91,27 @@ fn a_reset_moves_a_function() {
     }
 }
 
+/// Other than Go's `Timer.Reset`, which keeps the function.
+#[test]
+fn a_reset_of_a_function_that_has_run_does_nothing() {
+    let scheduler = on_test_clock(1);
+    scheduler.block_on(async {
+        let (call, calls) = counting();
+        let timer = set(run_after(seconds(1), call));
+        let clone = timer.clone();
+        sleep(seconds(2)).await;
+        assert_eq!(calls(), 1);
+        for when in [Instant::now(), Instant::now() + seconds(1)] {
+            assert!(!timer.reset(when) && !clone.reset(when));
+        }
+        sleep(HOUR).await;
+        assert_eq!(calls(), 1);
+        assert!(!timer.cancel());
+    });
+    let timers = timers(&scheduler);
+    assert_eq!((timers.cancelled, timers.pending), (0, 0));
+}
+
 #[test]
 fn a_periodic_function_keeps_phase_until_it_is_cancelled() {
     let scheduler = on_test_clock(1);

@@ -1,0 +1,85 @@
+//! The coroutines of callers' threads that end.
+//!
+//! A coroutine stays on the thread that began it. If that is the thread of a caller, the seat for
+//! callers is for this thread alone as long as such coroutines are alive. The thread ends them
+//! before it ends itself: otherwise the seat would be free for nobody.
+//!
+//! They end in the destructor of a thread-local. A thread destroys its locals in the reverse order
+//! of their first use, so this local is first used when the thread leaves the seat: what the
+//! coroutines refer to in other locals is still there when they are unwound. A local that is first
+//! used after that, in a later drive, is destroyed before them.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Weak};
+
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::coroutine::frame::{Resuming, Running};
+use crate::scheduler::current;
+use crate::scheduler::local::Stay;
+use crate::scheduler::seat_id::SeatId;
+use crate::scheduler::shared::Shared;
+use crate::scheduler::worker::sit;
+use crate::sys::World;
+
+thread_local! {
+    /// The schedulers in which this thread has left coroutines that stay on it.
+    static LEFT: Left = const { Left(RefCell::new(Vec::new())) };
+}
+
+struct Left(RefCell<Vec<Weak<Shared>>>);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        // The main thread ends with the program, which does not wait for destructors of coroutines.
+        if World::is_main_thread() {
+            return;
+        }
+        for shared in self.0.take() {
+            if let Some(shared) = shared.upgrade() {
+                end_coroutines(&shared);
+            }
+        }
+    }
+}
+
+/// A caller's thread in the seat of a scheduler. When it has left the seat, it notes what
+/// coroutines it has to end with itself.
+#[must_use]
+pub(crate) struct Visit<'a>(pub(crate) &'a Arc<Shared>);
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        // Relaxed: what has begun here was counted by this thread.
+        let counted = self.0.seat(SeatId(0)).coroutines.load(Relaxed);
+        if counted == 0 || !self.0.idle.is_absent_for(current::thread_number()) {
+            return;
+        }
+        let note = |left: &Left| {
+            let shared = Arc::downgrade(self.0);
+            let mut left = left.0.borrow_mut();
+            left.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&shared));
+            left.push(shared);
+        };
+        if LEFT.try_with(note).is_err() {
+            // The thread is ending, and has come too far to note anything.
+            end_coroutines(self.0);
+        }
+    }
+}
+
+/// Ends the coroutines that have begun on this thread, and that have not ended.
+fn end_coroutines(shared: &Arc<Shared>) {
+    if !shared.idle.is_absent_for(current::thread_number()) {
+        return;
+    }
+    let _turned = Resuming::with(Running::NOTHING);
+    if let Some((seat, core)) = shared.take_callers_seat() {
+        sit(Arc::clone(shared), seat, core, false, Stay::EndCoroutines);
+    }
+    if shared.must_be_drained()
+        && let Some((seat, core)) = shared.take_callers_seat()
+    {
+        sit(Arc::clone(shared), seat, core, false, Stay::Idle);
+    }
+}
