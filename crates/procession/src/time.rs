@@ -560,6 +560,21 @@ pub enum MissedTickBehavior {
 
 /// A tick every `period`, the first one period from now, until it is dropped. A period of zero is
 /// taken as one nanosecond.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::time::{Instant, interval};
+///
+/// let scheduler = procession::Scheduler::builder().worker_threads(1).test_clock().build()?;
+/// scheduler.block_on(async {
+///     let begin = Instant::now();
+///     let mut ticks = interval(Duration::from_secs(10));
+///     for number in 1..=3 {
+///         assert_eq!(ticks.tick().await - begin, number * Duration::from_secs(10));
+///     }
+/// });
+/// # Ok::<(), procession::scheduler::BuildError>(())
+/// ```
 pub fn interval(period: Duration) -> Interval {
     let period = nanoseconds(period).max(1);
     Interval {

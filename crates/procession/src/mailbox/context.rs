@@ -29,6 +29,28 @@ use crate::time::Timeout;
 ///
 /// It belongs to its process: to receive or to wait elsewhere panics. After the process has ended,
 /// in the `Drop` of its result, there is nothing to receive.
+///
+/// ```
+/// use procession::{Context, start};
+///
+/// procession::run(async {
+///     let adder = start(|mut cx: Context<u32>| async move {
+///         let mut sum = 0;
+///         // `None` is a cancel. The messages that were sent before it come first.
+///         while let Some(number) = cx.recv().await {
+///             sum += number;
+///         }
+///         (cx.pid(), sum)
+///     });
+///     let pid = adder.pid();
+///     adder.send(1)?;
+///     adder.send(2)?;
+///     adder.cancel();
+///     assert_eq!(adder.await, Ok((pid, 3)));
+///     Ok::<(), procession::SendError<u32>>(())
+/// })?;
+/// # Ok::<(), procession::SendError<u32>>(())
+/// ```
 pub struct Context<M: Send + 'static> {
     slot: TypedPin<M>,
     /// Taken out of an unbounded mailbox, not received yet; behind `aside`.

@@ -4,11 +4,13 @@
 //! Method: a filter of the system's drops whatever comes to a socket before TCP sees it, so nothing
 //! is answered.
 
-use std::io::{self, ErrorKind};
+use std::env;
+use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::AsFd;
+use std::process::Command;
 use std::time::Duration;
 
-use procession::net::{TcpListener, TcpStream};
+use procession::net::{TcpListener, TcpStream, UnixStream};
 use procession::{JoinHandle, spawn, timeout};
 use rustix::io::Errno;
 use socket2::{SockFilter, SockRef};
@@ -132,4 +134,30 @@ fn a_crowd_that_vanishes_is_forgotten() {
         assert_eq!(alive(&after).count(), alive(&before).count());
         assert_eq!(after.timers.pending, before.timers.pending);
     });
+}
+
+/// Goal: no write ends the program, also where SIGPIPE has its default effect. Method: in a child
+/// process, since the effect is the whole program's.
+#[test]
+fn a_write_to_a_peer_that_has_gone_raises_no_signal() {
+    const CHILD: &str = "PROCESSION_TEST_SIGPIPE";
+    if env::var_os(CHILD).is_none() {
+        let mut child = Command::new(env::current_exe().expect("a test knows itself"));
+        let name = "sockets::gone::a_write_to_a_peer_that_has_gone_raises_no_signal";
+        let output = child.args(["--exact", name]).env(CHILD, "1").output();
+        let output = output.expect("the system has processes");
+        return assert!(output.status.success(), "{output:?}");
+    }
+    // SAFETY: no handler is installed, and no other thread changes this.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let ended = procession::run(async {
+        let (here, there) = UnixStream::pair()?;
+        drop(there);
+        let parts = [IoSlice::new(b"x"), IoSlice::new(b"y")];
+        for error in [here.write_vectored(&parts).await, here.write(b"x").await] {
+            assert_eq!(error.expect_err("nobody reads").kind(), ErrorKind::BrokenPipe);
+        }
+        Ok::<(), io::Error>(())
+    });
+    ended.expect("the system has sockets");
 }
