@@ -1,7 +1,7 @@
-//! `procession bench`: the table of workloads, and what runs it.
+//! `procession bench`: the table of workloads, and the code that runs it.
 //!
-//! `workload.rs`, `meter.rs` and `latch.rs` know nothing of the runtime. The peers in `bench/` are
-//! built with these very files, so that all do and count the same.
+//! `workload.rs`, `meter.rs` and `latch.rs` do not depend on the runtime. The peers in `bench/` are
+//! built with these same files, so that all peers do and count the same.
 
 mod coroutines;
 mod fairness;
@@ -35,7 +35,7 @@ use workload::{Outcome, Report, Workload};
 pub(crate) use meter::{more_descriptors, resident};
 pub(crate) use workload::{Failed, ROUNDS_MAX, Scale};
 
-/// In the order of the help, and of a run of all.
+/// All workloads, in the order of the help and of a run of all.
 pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     Workload {
         definition: &workload::SPAWN,
@@ -160,7 +160,7 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
 
 #[derive(Debug)]
 pub(crate) struct BenchArgs {
-    /// All, if none is named.
+    /// The workloads to run. Empty stands for all.
     pub(crate) workloads: Vec<&'static Workload<Scheduler>>,
     pub(crate) rounds: usize,
     pub(crate) json: bool,
@@ -173,7 +173,7 @@ impl Default for BenchArgs {
     }
 }
 
-/// Measures, and prints each figure as soon as it is known.
+/// Runs the workloads, and prints each figure as soon as it is known.
 pub(crate) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure> {
     let report = Report { runtime: "procession", json: args.json };
     let chosen =
@@ -187,7 +187,7 @@ pub(crate) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure>
     Ok(())
 }
 
-/// What a workload starts a fresh program for.
+/// The measurements for which a workload starts a fresh program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Here {
     IdleMemory,
@@ -196,7 +196,8 @@ pub(crate) enum Here {
     CoroutineMemory,
 }
 
-/// Does it, and prints the figures for the program that has started this one.
+/// Runs one of these measurements, and prints its figures for the program that has started this
+/// one.
 pub(crate) fn here(here: Here, scale: Scale, out: &mut impl Write) -> Result<(), Failure> {
     let definition = match here {
         Here::IdleMemory => workload::IDLE_MEM,
@@ -216,7 +217,7 @@ pub(crate) fn here(here: Here, scale: Scale, out: &mut impl Write) -> Result<(),
     Ok(writeln!(out, "{}", figures.join(" "))?)
 }
 
-/// Workers, on a machine that has as many CPUs.
+/// Number of workers, on a machine with at least as many CPUs.
 const WIDTH: usize = 2;
 
 fn scheduler() -> Result<Scheduler, Failed> {
@@ -227,7 +228,8 @@ fn scheduler() -> Result<Scheduler, Failed> {
     builder.handler(processes::ECHO, processes::echo).build().map_err(Failed::error)
 }
 
-/// What the watchdog costs is the difference to the same with one.
+/// Runs two workloads without a watchdog. The difference to the runs with one is the cost of the
+/// watchdog.
 fn unwatched(scale: Scale) -> Outcome {
     let builder = Scheduler::builder().name("unwatched").worker_threads(width()).watchdog(false);
     let scheduler = builder.build().map_err(Failed::error)?;
@@ -240,7 +242,7 @@ fn width() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get).min(WIDTH)
 }
 
-/// How long a workload may take: far more than any does, even on a busy machine. A lost wake-up
+/// The time limit of a workload, far more than any takes even on a busy machine. A lost wake-up
 /// must be reported, not waited for.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -249,13 +251,13 @@ fn inside(
     scheduler: &Scheduler,
     workload: impl Future<Output = Outcome> + Send + 'static,
 ) -> Outcome {
-    // A channel, because a join with a timeout would have the workers look at a timer.
+    // A channel, because a join with a timeout would make the workers look at a timer.
     let (to_here, outcome) = mpsc::sync_channel(1);
     let process = scheduler.spawn(async move { to_here.send(workload.await) });
     match outcome.recv_timeout(PATIENCE) {
         Ok(outcome) => outcome,
         Err(RecvTimeoutError::Timeout) => Err(Failed::Late(PATIENCE)),
-        // It has panicked.
+        // The process has panicked.
         Err(RecvTimeoutError::Disconnected) => {
             Err(process.join().expect_err("it has sent nothing").into())
         }

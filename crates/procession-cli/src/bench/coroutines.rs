@@ -1,5 +1,5 @@
-//! Coroutines: switching, giving way, channels, beginning and ending, and how much one takes that
-//! waits.
+//! The workloads of coroutines: switching, yielding, channels, beginning and ending, and the memory
+//! of one that waits.
 
 use procession::sync::channel;
 use procession::{Child, SpawnOptions, coroutine};
@@ -13,7 +13,7 @@ use super::workload::{
     each,
 };
 
-/// Without a scheduler.
+/// Switches to a coroutine and back, without a scheduler.
 pub(super) fn switch(scale: Scale) -> Outcome {
     let count = scale.of(CO_SWITCH_COUNT);
     let stack = Stacks::new().and_then(|stacks| stacks.take(64 << 10)).map_err(Failed::error)?;
@@ -22,7 +22,7 @@ pub(super) fn switch(scale: Scale) -> Outcome {
             left = suspender.suspend(left);
         }
     };
-    // SAFETY: at its suspension it holds a number and nothing else.
+    // SAFETY: when it suspends, the function holds a number and nothing else.
     #[expect(unsafe_code, reason = "a promise about code that no type can check")]
     let mut coroutine = unsafe { Coroutine::new(stack, counts) };
     let start = now();
@@ -48,7 +48,7 @@ fn spawn_as<T: Send + 'static>(
     options.spawn_coroutine(run).map_err(|error| Failed::Runtime(error.to_string().into()))
 }
 
-/// One coroutine alone, and a thousand.
+/// One coroutine alone yields, and then a thousand do.
 pub(super) async fn yields(scale: Scale) -> Outcome {
     let count = scale.of(CO_YIELD_COUNT);
     let mut outcome = Vec::new();
@@ -75,7 +75,7 @@ pub(super) async fn yields(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// One sends, one receives.
+/// One coroutine sends, another receives.
 pub(super) async fn channels(scale: Scale) -> Outcome {
     let mut outcome = Vec::new();
     for capacity in [0, 1, 10_000] {
@@ -85,7 +85,7 @@ pub(super) async fn channels(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// Likewise, on different workers, if there is more than one.
+/// Like `channels`, with the two on different workers, if there is more than one.
 pub(super) async fn apart(scale: Scale, width: usize) -> Outcome {
     let options = [0, width as u32 - 1].map(|worker| SpawnOptions::new().affinity(worker));
     Ok(vec![one_channel(scale.of(CO_APART_ITEMS), 0, options).await?])
@@ -116,7 +116,7 @@ async fn one_channel(
     Ok(spent)
 }
 
-/// Created by one, run, ended.
+/// One process spawns coroutines, which run and end.
 pub(super) async fn spawns(scale: Scale) -> Outcome {
     static ENDED: Latch = Latch::new();
     let count = scale.of(CO_SPAWN_COUNT);
@@ -129,7 +129,7 @@ pub(super) async fn spawns(scale: Scale) -> Outcome {
     Ok(vec![each(start, count)])
 }
 
-/// Includes what its owner pays to keep each address, and the page tables of the stacks.
+/// The memory includes the addresses that their owner keeps, and the page tables of the stacks.
 pub(super) async fn alive(scale: Scale) -> Outcome {
     static LEFT: Latch = Latch::new();
     let count = scale.of(CO_ALIVE_COROUTINES);
@@ -149,7 +149,7 @@ pub(super) async fn alive(scale: Scale) -> Outcome {
     }
     LEFT.wait().await;
     let after = resident()? + page_tables()?;
-    // They were all there, waiting.
+    // All coroutines exist, and wait.
     LEFT.set(count);
     for address in addresses {
         address.send(()).map_err(Failed::error)?;
@@ -158,7 +158,7 @@ pub(super) async fn alive(scale: Scale) -> Outcome {
     Ok(vec![after.saturating_sub(before) as f64 / count as f64])
 }
 
-/// The memory that the system keeps to find that of this program, in bytes.
+/// Returns the size in bytes of the page tables of this program.
 fn page_tables() -> Result<u64, Failed> {
     let failed = |cause| Failed::System { act: "read /proc/self/status", cause };
     let status = std::fs::read_to_string("/proc/self/status").map_err(failed)?;
@@ -167,15 +167,15 @@ fn page_tables() -> Result<u64, Failed> {
     Ok(kib.ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))? << 10)
 }
 
-/// Long-lived coroutines of unequal work, which stay where they began: how much longer they take
-/// than if the work were shared out evenly.
+/// Long-lived coroutines of unequal work, which stay on the worker where they began. The figure is
+/// the ratio of their time to that of an even distribution.
 pub(super) async fn skew(scale: Scale, width: usize) -> Outcome {
     let coroutines = CO_SKEW_COROUTINES;
     let unit = scale.of(CO_SKEW_WORK);
     let work = |rounds: u64| {
         (0..rounds).fold(1_u64, |x, n| std::hint::black_box(x.wrapping_mul(31).wrapping_add(n)))
     };
-    // The first is 1, the last as much as there are coroutines.
+    // The work of the first is 1, that of the last is the number of coroutines.
     let rounds = move |number: u64| (number + 1) * unit;
     let start = now();
     for number in 0..coroutines {

@@ -1,4 +1,5 @@
-//! The promises that hold in time: ticks beside long steps, equal shares, and silence afterwards.
+//! The workloads of promises in time: ticks beside long steps, equal shares, and silence
+//! afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub(super) async fn tick_beside_steps(scale: Scale) -> Outcome {
     for (computes, step, processes) in tick_cells(scale) {
         let stop = Arc::new(AtomicBool::new(false));
         let hog = |stop: Arc<AtomicBool>| async move {
-            // Relaxed, as all uses of these flags: they publish nothing, and may be seen a little
+            // Relaxed, like all uses of these flags: they publish nothing, and may be seen a little
             // later.
             while !stop.load(Relaxed) {
                 if computes {
@@ -85,7 +86,7 @@ async fn shares_among(among: u64, scale: Scale) -> Outcome {
     Ok(figures)
 }
 
-/// Starts a pair that sends messages there and back. It returns the number of round trips.
+/// Starts two processes that send each other messages. Returns the number of round trips.
 fn in_messages(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     let ping = move |mut cx: Context<u64>| async move {
         let home = cx.address();
@@ -107,7 +108,7 @@ fn in_messages(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     procession::start(ping).into_parts().1
 }
 
-/// The same over two rendezvous channels.
+/// Like `in_messages`, over two rendezvous channels.
 fn in_channels(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     let (to_pong, there): (Sender<u64>, Receiver<u64>) = channel::bounded(0);
     let (to_ping, here): (Sender<u64>, Receiver<u64>) = channel::bounded(0);
@@ -129,7 +130,7 @@ fn in_channels(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     })
 }
 
-/// Starts a process that yields, and returns how often.
+/// Starts a process that yields. Returns the number of its turns.
 fn in_yields(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     procession::spawn(async move {
         let mut turns = 0;
@@ -163,7 +164,7 @@ pub(super) fn idle_after(scale: Scale) -> Outcome {
             .worker_threads(width())
             .keep_alive(IDLE_AFTER_KEEP_ALIVE);
         let scheduler = builder.build().map_err(Failed::error)?;
-        // The connections stay open, and their servers wait for them.
+        // The connections stay open, and their servers wait for more.
         let process = scheduler.spawn(loaded(load, scale));
         let connections = process.join()??;
         block(Duration::from_micros(scale.of(IDLE_AFTER_REST_US)));
@@ -210,7 +211,7 @@ async fn loaded(load: Load, scale: Scale) -> Result<Vec<TcpStream>, Failed> {
     Ok(connections)
 }
 
-/// Runs each as a process, and waits until all have ended.
+/// Runs each future as a process, and waits until all have ended.
 async fn ended(
     all: impl Iterator<Item = impl Future<Output = ()> + Send + 'static>,
 ) -> Result<(), Failed> {
@@ -221,7 +222,7 @@ async fn ended(
     Ok(())
 }
 
-/// A connection whose server has sent bytes back, and waits for more.
+/// Opens a connection. Its server has sent bytes back, and waits for more.
 async fn connected(scale: Scale) -> std::io::Result<TcpStream> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let client = TcpStream::connect(listener.local_addr()?).await?;

@@ -1,4 +1,4 @@
-//! Starting, ending, and giving way.
+//! The workloads of starting, ending and yielding.
 
 use std::array;
 use std::error::Error;
@@ -35,7 +35,7 @@ pub(super) async fn skynet(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// A process that gives the sum of the numbers of the leaves below it.
+/// Starts a process that returns the sum of the numbers of the leaves below it.
 fn node(first: u64, leaves: u64) -> JoinHandle<u64> {
     if leaves == 1 {
         return procession::spawn(async move { first });
@@ -103,7 +103,7 @@ where
 
 type StepResult = Result<Status<u64>, Box<dyn Error + Send + Sync>>;
 
-/// Ends in its first step, with its number.
+/// A state machine that ends in its first step, with its number.
 struct OneStep(u64);
 
 impl Process for OneStep {
@@ -122,12 +122,12 @@ impl Process for OneStep {
 
 pub(super) const ECHO: CommandId = CommandId::FIRST_FREE;
 
-/// Completes a command at once, with its input.
+/// A handler that completes a command immediately, with its input.
 pub(super) fn echo(input: Value, completion: Completion) {
     completion.complete(Ok(input));
 }
 
-/// Yields its number as a command, and ends with what comes back.
+/// A state machine that yields its number as a command, and ends with the result.
 struct OneCommand(u64);
 
 impl Process for OneCommand {
