@@ -1,4 +1,4 @@
-//! Channels, between processes and plain threads.
+//! Channels between processes and plain threads.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -16,12 +16,13 @@ use procession::{sleep, spawn, timeout, yield_now};
 
 use crate::scene::{driven, panic_quietly, soon_closed, threaded};
 
-/// One poll of a future that nobody wakes.
+/// Polls a future once, with a waker that does nothing.
 fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut TaskContext::from_waker(Waker::noop()))
 }
 
-/// Looks at the end of a channel, or at a semaphore, when it is woken and when it goes.
+/// A waker that looks at one end of a channel, or at a semaphore, when it is woken and when it is
+/// dropped.
 struct Looking<F: Fn() + Send + Sync>(F);
 
 impl<F: Fn() + Send + Sync> Wake for Looking<F> {
@@ -36,8 +37,8 @@ impl<F: Fn() + Send + Sync> Drop for Looking<F> {
     }
 }
 
-/// Polls a future with a waker of its own each time, of which the one before goes; the third time
-/// after `then`.
+/// Polls a future three times, each time with a new waker, so that the one before is dropped. Calls
+/// `then` before the third poll.
 fn poll_with_new_wakers<F: Future>(
     future: F,
     look: impl Fn() + Send + Sync + Copy + 'static,
@@ -196,7 +197,7 @@ fn who_waits_is_served_first_come_first_served() {
                 spawn(async move { receiver.recv().await })
             })
             .collect();
-        // In the order of the queue, which is newest first.
+        // In the order of the run queue, which is newest first.
         sleep(Duration::from_nanos(1)).await;
         for n in 0..5 {
             sender.send(n).await.expect("they wait");

@@ -1,4 +1,4 @@
-//! Coroutine processes.
+//! Processes that are coroutines.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -40,7 +40,7 @@ fn threaded(width: usize) -> Scheduler {
     enabled(Scheduler::builder().worker_threads(width))
 }
 
-/// A coroutine that receives nothing.
+/// Starts a coroutine that receives nothing.
 #[track_caller]
 fn coroutine<T: Send + 'static>(
     scheduler: &Scheduler,
@@ -53,7 +53,7 @@ fn this_thread() -> ThreadId {
     std::thread::current().id()
 }
 
-/// Notes that it was dropped.
+/// Reports its drop.
 struct Noted(mpsc::Sender<()>);
 
 impl Drop for Noted {
@@ -62,10 +62,9 @@ impl Drop for Noted {
     }
 }
 
-/// Wakers that are cloned and woken within the step that they are of; also when the coroutine waits
-/// for something else then. Goal: the thread of a coroutine that drives another scheduler, or is in
-/// a blocking section, belongs to that until it is over. Method: it waits there, in blocking style,
-/// while another process of its own scheduler runs.
+/// Goal: the thread of a coroutine that drives another scheduler, or is in a blocking section,
+/// belongs to that until it is over. Method: the coroutine waits there, in blocking style, while
+/// another process of its own scheduler runs.
 #[test]
 fn a_coroutine_is_not_suspended_while_it_drives_another_scheduler_or_in_a_section() {
     let scheduler = threaded(1);
@@ -87,7 +86,7 @@ fn a_coroutine_is_not_suspended_while_it_drives_another_scheduler_or_in_a_sectio
             } else {
                 procession::blocking(waits)
             };
-            // It is what runs here again.
+            // The coroutine is current again.
             (waited, coroutine::may_suspend())
         });
         soon(&begins);
@@ -230,7 +229,7 @@ fn a_coroutine_stays_on_the_thread_that_began_it() {
     let coroutines: Vec<_> = (0..30)
         .map(|_| {
             coroutine(&scheduler, |cx| {
-                // Neither this nor a guard of std may go to another thread.
+                // Neither this value nor a guard of std may go to another thread.
                 let own = Rc::new(Cell::new(0));
                 let before = this_thread();
                 for round in 0..50 {
@@ -278,7 +277,7 @@ fn coroutines_are_spread_before_they_begin() {
 
 #[test]
 fn a_new_coroutine_is_left_to_others_for_a_while_only() {
-    // One worker is not to be had, and nobody takes its place.
+    // One worker is busy, and no other thread takes its place.
     let scheduler = enabled(Scheduler::builder().worker_threads(2).max_threads(2));
     let (go_on, goes_on) = mpsc::channel::<()>();
     let (ready, is_ready) = mpsc::channel();
@@ -418,7 +417,7 @@ fn a_coroutine_that_swallows_its_unwinding_a_few_times_ends_well() {
 #[test]
 fn a_coroutine_that_swallows_its_unwinding_for_ever_ends_without_its_stack() {
     for terminate in [false, true] {
-        // A scheduler of its own, whose thread never ends.
+        // A scheduler of its own, since its thread never ends.
         let scheduler = threaded(1);
         let (ready, is_ready) = mpsc::channel();
         let stuck = coroutine(&scheduler, move |cx| {
@@ -455,7 +454,7 @@ fn a_shutdown_unwinds_all_coroutines_in_time() {
                     2 => loop {
                         cx.yield_now();
                     },
-                    // Swallows a cancel, but not being terminated.
+                    // Shielded from a cancel, but not from being terminated.
                     _ => coroutine::shield(|| cx.sleep(Duration::from_secs(3600))),
                 }
             })
@@ -475,7 +474,7 @@ fn dropping_the_scheduler_unwinds_all_coroutines() {
     for scheduler in [driven(), threaded(2)] {
         let (noted, notes) = mpsc::channel();
         for _ in 0..10 {
-            // Whether it has begun or not.
+            // Dropped whether the coroutine has begun or not.
             let noted = Noted(noted.clone());
             drop(coroutine(&scheduler, move |cx| {
                 let _noted = noted;
@@ -709,7 +708,7 @@ fn a_coroutine_waits_for_all_that_others_await() {
     let scheduler = threaded(1);
     let own = scheduler.clone();
     let child = coroutine(&scheduler, move |cx| {
-        // One worker: whatever blocked its thread would wait for ever.
+        // With one worker, anything that blocked its thread would wait forever.
         let joined = own.spawn(async { 1 }).join().expect("it does not panic");
         let ran = own.block_on(async {
             yield_now().await;
@@ -767,7 +766,7 @@ fn a_coroutine_of_a_driven_scheduler_waits_for_its_thread() {
     scheduler.run_until_idle();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Wakes it, but must not run it.
+            // Wakes the coroutine, but must not run it.
             scheduler.block_on(async { sender.send(7).await }).expect("it waits");
             assert_eq!(scheduler.snapshot().workers[0].bound, 1);
         });
@@ -806,8 +805,9 @@ fn beyond_the_limit_of_stacks_coroutines_wait_before_they_begin() {
     );
 }
 
-/// Goal: the only stack comes back just as another coroutine finds none, and that one gets it.
-/// Method: pairs of coroutines on two workers, of which nobody else would wake the one that waits.
+/// Goal: the only stack comes back just as another coroutine finds none, and that coroutine gets
+/// it. Method: pairs of coroutines on two workers, where nothing else would wake the one that
+/// waits.
 #[test]
 fn whoever_waits_for_the_last_stack_gets_it() {
     const PAIRS: u32 = 20_000;

@@ -1,4 +1,4 @@
-//! hyper on processes, and the I/O traits of others.
+//! hyper on processes, and the I/O traits of other crates.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, poll_fn, ready};
@@ -21,7 +21,7 @@ use tower_service::Service;
 
 use crate::scene::{driven, panic_quietly, soon, threaded};
 
-/// Answers with the path that was asked for; to `/panic` not at all.
+/// A service that answers with the path. A request for `/panic` panics.
 #[derive(Clone)]
 struct Paths;
 
@@ -49,7 +49,7 @@ async fn serving(scheduler: &Scheduler) -> std::net::SocketAddr {
     address
 }
 
-/// Asks for a path; the answer, head and body.
+/// Asks for a path. Returns the answer, head and body.
 async fn ask(stream: &TcpStream, path: &str) -> io::Result<String> {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: me\r\n\r\n").as_bytes()).await?;
     let mut answer = Vec::new();
@@ -99,8 +99,8 @@ fn a_panic_of_the_service_ends_one_connection() {
     });
 }
 
-/// Answers after others had their turn, so that the connection has seen the end of its input by
-/// then.
+/// Answers after other processes had their turn, so that the connection has seen the end of its
+/// input by then.
 #[derive(Clone)]
 struct Late;
 
@@ -149,7 +149,7 @@ fn a_shutdown_ends_connections_that_ask_nothing() {
         ask(&stream, "/before").await.expect("it is answered");
         stream
     });
-    // Nobody has to be terminated, for which it would keep back the last 100 ms.
+    // No process must be terminated, for which the shutdown would keep back the last 100 ms.
     let hour = Duration::from_secs(3600);
     assert!(client.block_on(server.shutdown(hour)).is_empty());
     assert_eq!(client.block_on(stream.read(&mut [0])).expect("it was closed in order"), 0);
@@ -190,7 +190,7 @@ fn unix_streams_are_served_too() {
     std::fs::remove_file(&path).expect("it is there");
 }
 
-/// By hand, since tokio's extension traits are part of its runtime's features.
+/// Written by hand, since tokio's extension traits belong to features of its runtime.
 #[test]
 fn streams_have_the_traits_of_tokio() {
     use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};

@@ -25,11 +25,11 @@ use proptest::prelude::*;
 use crate::scene::{driven, threaded};
 
 const HERE: &str = "127.0.0.1:0";
-/// Long enough not to be met; a hang is reported so late.
+/// Long enough not to pass. A hang is reported after this time.
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(5);
 
-/// Two ends of a connection.
+/// Returns the two ends of a connection.
 async fn connected() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(HERE).await.expect("there are free ports");
     let client = TcpStream::connect(listener.local_addr().expect("it is bound"))
@@ -40,7 +40,7 @@ async fn connected() -> (TcpStream, TcpStream) {
     (client, server)
 }
 
-/// Polls once, and returns `true` if that waits.
+/// Polls once. Returns `true` if the future waits.
 async fn waits<F: Future>(mut future: Pin<&mut F>) -> bool {
     poll_fn(|task| Poll::Ready(future.as_mut().poll(task).is_pending())).await
 }
@@ -56,7 +56,7 @@ async fn echo(stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// A server that sends everything back to everybody, on that scheduler.
+/// Starts a server on that scheduler that sends everything back to all clients.
 fn echo_server(scheduler: &Scheduler) -> (SocketAddr, JoinHandle<()>) {
     let listener = scheduler.block_on(TcpListener::bind(HERE)).expect("there are free ports");
     let address = listener.local_addr().expect("it is bound");
@@ -145,7 +145,8 @@ fn nobody_listens() {
     });
 }
 
-/// The kernel lets one or two more wait than the backlog says, and answers no others.
+/// The kernel lets one or two more connections wait than the backlog says, and does not answer any
+/// others.
 #[test]
 fn a_connect_that_is_not_answered_ends_in_time() {
     threaded(1).block_on(async {
@@ -245,8 +246,7 @@ fn peeking_takes_nothing() {
     });
 }
 
-/// In parts of all sizes: few and small, few and large, more than the system takes at once, and
-/// none.
+/// Parts of all sizes: few and small, few and large, more than the system takes at once, and none.
 #[test]
 fn parts_are_written_and_read_in_their_order() {
     threaded(2).block_on(async {
@@ -331,7 +331,7 @@ fn the_time_of_a_read_that_was_given_up_ends_with_it() {
         assert!(waits(given_up.as_mut()).await);
         drop(given_up);
         sleep(2 * SHORT).await;
-        // The time of this read begins now.
+        // The timeout of this read begins now.
         let mut next = Box::pin(reads.read(&mut buffer));
         assert!(waits(next.as_mut()).await);
         drop(next);
@@ -340,8 +340,8 @@ fn the_time_of_a_read_that_was_given_up_ends_with_it() {
     });
 }
 
-/// Goal: what is known of a socket may be older than its data. Method: nobody asks the kernel for
-/// the socket's scheduler, whose callers drive it.
+/// Goal: a socket may have data that its recorded readiness does not show yet. Method: nothing
+/// polls the kernel for the socket's scheduler, which its callers drive.
 #[test]
 fn a_wait_whose_time_is_over_tries_once_more() {
     let asleep = Scheduler::builder()
@@ -364,8 +364,8 @@ fn a_wait_whose_time_is_over_tries_once_more() {
     });
 }
 
-/// Goal: a read that gives less than it could says nothing about what is behind it. Method: all
-/// comes in one step of the only worker, so that there is one event for it.
+/// Goal: a short read proves nothing about what is behind it. Method: everything comes in one step
+/// of the only worker, so there is one event for all of it.
 #[test]
 fn a_short_read_of_a_unix_stream_hides_nothing() {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -398,7 +398,7 @@ fn a_short_read_of_a_unix_stream_hides_nothing() {
     });
 }
 
-/// As above.
+/// Goal and method are those of the test above.
 #[test]
 fn urgent_data_hide_nothing_that_comes_behind_them() {
     use rustix::net::{SendFlags, send};
@@ -440,8 +440,8 @@ fn a_reset_is_an_error_of_its_connection_alone() {
         assert_eq!(waits.await.expect("it does not panic"), Err(ErrorKind::ConnectionReset));
         let (client, server) = connected().await;
         drop(server);
-        // The first is answered by a reset, if the end came first; then writing fails, and kills
-        // nobody.
+        // If the end came first, a reset answers the first byte. Then writing fails, and ends no
+        // process.
         let broken = loop {
             if let Err(error) = client.write(b"?").await {
                 break error.kind();
@@ -452,8 +452,8 @@ fn a_reset_is_an_error_of_its_connection_alone() {
     });
 }
 
-/// Goal: who never reads costs the buffers of the kernel, and a process that waits. Method: a
-/// writer without end.
+/// Goal: a peer that never reads costs the buffers of the kernel, and one waiting process. Method:
+/// a writer without an end.
 #[test]
 fn a_reader_that_never_reads_holds_up_its_own_writer_only() {
     let scheduler = threaded(2);
@@ -622,7 +622,7 @@ fn unix_sockets_are_named_by_paths() -> io::Result<()> {
 
         let receiver = UnixDatagram::bind(&datagram)?;
         let sender = UnixDatagram::unbound()?;
-        // More than the receiver's queue has room for.
+        // More datagrams than the receiver's queue can hold.
         let count = 1000_u32;
         let sends = spawn({
             let datagram = datagram.clone();
@@ -651,7 +651,7 @@ fn unix_sockets_are_named_by_paths() -> io::Result<()> {
     std::fs::remove_dir_all(&folder)
 }
 
-/// Written and read in parts of any lengths.
+/// Asserts that data written in parts arrives in order when it is read in other parts.
 fn check_parts(writes: Vec<usize>, reads: Vec<usize>) {
     let total: usize = writes.iter().sum();
     let scheduler = threaded(2);

@@ -1,4 +1,4 @@
-//! Locks, permits, conditions and meetings, between processes and plain threads.
+//! Locks, permits, conditions and barriers, between processes and plain threads.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -37,7 +37,7 @@ fn a_mutex_lets_one_in_at_a_time() {
                 })
             })
             .collect();
-        // A plain thread among them.
+        // A plain thread takes part, too.
         for _ in 0..100 {
             *shared.0.lock().wait() += 1;
         }
@@ -205,7 +205,7 @@ fn no_permit_is_lost_by_those_who_give_up() {
 fn a_notice_reaches_one_or_all() {
     driven().block_on(async {
         let shared = Arc::new((Mutex::new(0), Condvar::new()));
-        shared.1.notify_one(); // Nobody waits, so nobody gets it.
+        shared.1.notify_one(); // No process waits, so the notice is lost.
         let waiters: Vec<_> = (0..4)
             .map(|_| {
                 let shared = Arc::clone(&shared);
@@ -321,7 +321,7 @@ fn who_leaves_a_barrier_has_not_come() {
     assert_eq!(poll_once(second.as_mut()), Poll::Ready(false));
 }
 
-/// A waker that counts.
+/// A waker that counts its wake-ups.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -333,7 +333,7 @@ impl Wake for Woken {
 
 #[test]
 fn who_is_released_and_dropped_releases_nobody_of_the_next_round() {
-    // A group.
+    // A wait group.
     let group = WaitGroup::new();
     let job = group.job();
     let mut released = Box::pin(group.wait());
@@ -346,7 +346,7 @@ fn who_is_released_and_dropped_releases_nobody_of_the_next_round() {
     assert!(poll_once(next.as_mut()).is_pending(), "a job is left");
     drop(next_job);
     assert!(poll_once(next.as_mut()).is_ready());
-    // A barrier: nobody is let through alone, and nobody stays behind.
+    // A barrier: no waiter is let through alone, and none stays behind.
     let barrier = Barrier::new(2);
     let mut released = Box::pin(barrier.wait());
     assert!(poll_once(released.as_mut()).is_pending());
@@ -371,7 +371,7 @@ fn a_condition_reports_no_notice_that_was_not_given() {
             let mut notified = Box::pin(condition.wait(mutex.lock().await));
             assert!(poll_once(notified.as_mut()).is_pending());
             notifies(&condition);
-            // It begins to wait after the notice, which the first has not seen.
+            // It begins to wait after the notice, which the first waiter has not seen yet.
             let guard = mutex.lock().await;
             let mut later = pin!(condition.wait_timeout(guard, Duration::from_secs(1)));
             assert!(poll_once(later.as_mut()).is_pending());

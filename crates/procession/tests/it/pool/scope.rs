@@ -18,7 +18,7 @@ fn of(capacity: usize, queue: Queue, on_full: OnFull) -> Pool {
         .expect("it starts no thread yet")
 }
 
-/// Says when it was dropped.
+/// Reports its drop.
 struct Dropped<'a>(&'a AtomicU64);
 
 impl Drop for Dropped<'_> {
@@ -84,7 +84,7 @@ fn a_scope_whose_body_panics_waits_for_its_jobs_first() {
         pool.scope(|scope| {
             scope.execute(job).expect("it is open");
             scope.execute(|| ended.store(true, SeqCst)).expect("it is open");
-            // Opened by the unwinding, before the scope waits.
+            // The unwinding opens it, before the scope waits.
             let _gate = gate;
             panic_quietly("in the body")
         })
@@ -150,7 +150,7 @@ fn what_is_cancelled_or_refused_is_dropped_before_the_scope_returns() {
         let others: Vec<_> = (0..5)
             .map(|_| {
                 let one = Dropped(&dropped);
-                // A result that borrows, and whose handle may be gone.
+                // A result that borrows, with a handle that may be gone.
                 scope.submit(move || one).expect("it is open")
             })
             .collect();
@@ -167,7 +167,7 @@ fn what_is_cancelled_or_refused_is_dropped_before_the_scope_returns() {
     assert_eq!((refused, dropped.load(SeqCst)), (Ok(()), 7));
     pool.wait(None).expect("it ends");
     pool.reopen().expect("it has ended");
-    // The handle goes at once, so the worker drops the result.
+    // The handle is dropped at once, so the worker drops the result.
     pool.scope(|scope| drop(scope.submit(|| Dropped(&dropped)).expect("it is open")))
         .expect("nobody is inside");
     assert_eq!(dropped.load(SeqCst), 8);
@@ -181,8 +181,8 @@ fn a_job_cannot_hold_a_scope_of_its_own_pool() {
     assert_eq!(result, Ok(Err(WaitError::Inside)));
 }
 
-/// Submitters, panics, cancellations, resizes, closes and reopens at once: each job runs, or is
-/// cancelled, or comes back, and the sums tell it.
+/// Submitters, panics, cancellations, resizes, closes and reopens at once: each job runs, is
+/// cancelled, or comes back, and the sums agree.
 #[test]
 fn nothing_is_lost_amid_resizes_panics_closes_and_reopens() {
     const SUBMITTERS: u64 = 4;

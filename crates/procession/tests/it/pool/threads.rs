@@ -312,7 +312,7 @@ fn a_submit_that_could_only_deadlock_is_refused() {
             let (inside, refused, barrier, done) =
                 (pool.clone(), Arc::clone(&refused), Arc::clone(&barrier), done.clone());
             pool.execute(move || {
-                // All are busy before the first of them submits.
+                // All workers are busy before the first of them submits.
                 barrier.wait();
                 if let Err(error) = inside.execute(|| ()) {
                     assert!(error.is_deadlock());
@@ -431,7 +431,8 @@ fn a_permit_is_a_place_until_it_is_dropped() {
         assert!(futures_poll(&mut waiting).await.is_none(), "the place is reserved");
         assert_eq!(pool.stats().waiting, 1);
         drop(permit);
-        // It was given the place while it was not looking: dropped, it passes it on.
+        // The waiter was given the place without being polled. When it is dropped, it passes the
+        // place on.
         assert_eq!((pool.stats().waiting, pool.stats().reserved), (0, 1));
         drop(waiting);
         assert_eq!(pool.stats().reserved, 0);
@@ -439,7 +440,7 @@ fn a_permit_is_a_place_until_it_is_dropped() {
     ended(&pool);
 }
 
-/// Polls once.
+/// Polls a future once.
 async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     std::future::poll_fn(|task| match std::pin::Pin::new(&mut *future).poll(task) {
         std::task::Poll::Ready(output) => std::task::Poll::Ready(Some(output)),
@@ -497,7 +498,7 @@ fn the_test_clock_stands_still_while_a_blocking_closure_runs() {
     let slept = scheduler.block_on(async {
         let before = procession::time::Instant::now();
         let blocking = procession::spawn_blocking(|| {
-            // Long enough for the clock to jump, if it did not stand still; the outcome does not
+            // Long enough for the clock to jump if it did not stand still. The outcome does not
             // depend on it.
             for _ in 0..1000 {
                 thread::yield_now();

@@ -20,8 +20,8 @@ use crate::scene::{assert_conserved, panic_quietly, soon, soon_closed};
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// The waker of who waits for the end is woken by the worker that has ended the last process, whose
-/// slot may be another's by then.
+/// The worker that ends the last process wakes the waker of the thread that waits for the end. The
+/// slot of that process may belong to another process by then.
 #[test]
 fn who_is_woken_by_the_end_is_in_no_process() {
     struct Asks(mpsc::Sender<Option<Pid>>);
@@ -58,7 +58,7 @@ fn processes_clean_up_with_all_that_the_runtime_has() {
             while entries.len() < WORKERS as usize {
                 match cx.recv().await {
                     Some(entry) => entries.push(entry),
-                    // Cancelled, but the others have yet to report.
+                    // Cancelled, but the others have not reported yet.
                     None => sleep(MOMENT).await,
                 }
             }
@@ -163,7 +163,7 @@ fn who_has_not_run_yet_sees_the_cancel_in_the_first_step() {
     assert_eq!(child.join(), Ok(true));
 }
 
-/// Sleeps once more when it is cancelled.
+/// A machine that sleeps once more when it is cancelled.
 struct Machine {
     cancels: u32,
 }
@@ -310,7 +310,7 @@ fn a_process_may_shut_its_own_scheduler_down() {
             for other in others {
                 assert_eq!(other.await, Ok(()));
             }
-            // The rest of its life is as before, but for new processes.
+            // The process goes on as before, but cannot spawn.
             sleep(MOMENT).await;
             cx.address().send(3).expect("it is alive");
             assert_eq!(cx.recv().await, Some(3));
@@ -428,8 +428,8 @@ fn with_all_the_time_in_the_world_a_shutdown_ends_with_the_last_process() {
     }
 }
 
-/// What is accepted while a shutdown begins is either refused or asked to end, and never left to be
-/// terminated.
+/// Goal: a process that is accepted while a shutdown begins is asked to end like the others, and is
+/// never left to be terminated. Any other is refused.
 #[test]
 fn what_is_accepted_at_the_last_moment_is_cancelled() {
     for round in 0..100 {
