@@ -824,10 +824,10 @@ mod tests {
 
     use super::{Entry, Event, Head, Node, Stack, mutation};
 
-    /// A push whose predecessor was replaced by another node at the same address leads to the new
-    /// node, which Miri checks. The push stands still between its load of the word and its
-    /// compare-and-swap. The replaced node is one of the system, since a message would change the
-    /// count.
+    /// If the predecessor of a push is replaced by another node at the same address, the push leads
+    /// to the new node, which Miri checks. The push stands still between its load of the word and
+    /// its compare-and-swap. The replaced node is one of the system, since a message would change
+    /// the count.
     #[test]
     fn a_push_leads_to_whatever_is_at_the_address_that_it_saw() {
         let queue = Stack::<u8, u64, { mutation::SOUND }>::new();
