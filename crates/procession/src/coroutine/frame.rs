@@ -143,7 +143,7 @@ impl Drop for Resuming {
 }
 
 impl Frame {
-    /// Marks this coroutine as the one whose stack the thread runs on.
+    /// Marks this coroutine as running on the calling thread.
     pub(crate) fn enter(&self) {
         set_frame(self);
     }

@@ -41,7 +41,7 @@ pub struct Local<T: 'static> {
 }
 
 impl<T: 'static> Local<T> {
-    /// Creates a local whose values are made by `make`. Put it into a `static`: its address
+    /// Creates a local with values that `make` creates. Put it into a `static`: its address
     /// identifies it.
     pub const fn new(make: fn() -> T) -> Self {
         Self { make, value: PhantomData }

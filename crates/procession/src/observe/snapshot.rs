@@ -220,7 +220,7 @@ pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<Unfinished
     })
 }
 
-/// Returns the slots of the processes whose steps run, as far as the slots still hold them when
+/// Returns the slots of the processes that are in a step, as far as the slots still hold them when
 /// they are read.
 fn in_steps(shared: &Shared) -> Vec<u32> {
     // Ordering: Acquire pairs with the Release of `Local::run`.

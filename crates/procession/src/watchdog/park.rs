@@ -14,8 +14,8 @@
 //! Watchdog, `Doze`: set the word · fence(SeqCst) · look whether a worker is awake. If none is,
 //! sleep until a token comes or for some milliseconds. Clear the word.
 //!
-//! Worker that became awake, or thread that claims a seat, whose worker may be late: fence(SeqCst)
-//! · `Rouse`: if the word is set, clear it and send a token.
+//! Worker that became awake, or thread that claims a seat (its worker may be late): fence(SeqCst) ·
+//! `Rouse`: if the word is set, clear it and send a token.
 //!
 //! ## Why it works
 //! The two fences are totally ordered. If the watchdog's is first, the worker sees the word set. If

@@ -71,9 +71,9 @@ impl fmt::Display for Stall {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StallSnapshot {
-    /// Number of stalled steps whose threads waited.
+    /// Number of stalled steps in which the thread waited.
     pub blocked: u64,
-    /// Number of stalled steps whose threads computed.
+    /// Number of stalled steps in which the thread computed.
     pub computing: u64,
     /// Number of times a stalled worker's permit was given to another worker.
     pub replaced: u64,
@@ -90,8 +90,8 @@ pub struct StallSnapshot {
     /// were left or there is no `/proc`. The processor time alone decided whether such a thread
     /// blocks or computes.
     pub guessed: u64,
-    /// Number of threads whose state the watchdog can ask for, whatever becomes of `/proc` and of
-    /// the limit on descriptors. Each takes one descriptor; at most 16 threads have one.
+    /// Number of threads that the watchdog can ask about, whatever becomes of `/proc` and of the
+    /// limit on descriptors. Each takes one descriptor; at most 16 threads have one.
     pub watched_threads: u64,
 }
 
