@@ -1,11 +1,11 @@
-//! The workloads of `procession bench`, on smol. `README.md` says how to run it.
+//! The workloads of `procession bench` on smol. `README.md` describes how to run them.
 
 mod memory;
 mod messages;
 mod processes;
 mod timers;
 
-// The very files of the command, so that both do and count the same.
+// The same files as the command's, so that both do and count the same.
 #[path = "../../../crates/procession-cli/src/bench/latch.rs"]
 mod latch;
 #[expect(dead_code, reason = "smol is measured without a network, and without threads that block")]
@@ -33,8 +33,8 @@ use workload::{Failed, Outcome, Scale, Workload};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The executor for the whole program, as `smol::spawn` has one, with as many threads as the other
-/// runtimes have workers.
+/// The executor for the whole program, like that of `smol::spawn`, with as many threads as the
+/// other runtimes have workers.
 static EXECUTOR: smol::Executor<'static> = smol::Executor::new();
 
 fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> Task<T> {
@@ -75,7 +75,8 @@ impl Peer for Smol {
     ];
 
     fn start() -> io::Result<Self> {
-        // More threads from one start to the next would be more than the others have.
+        // Started once: with further threads at each start, there would be more than the others
+        // have.
         static STARTED: std::sync::Once = std::sync::Once::new();
         STARTED.call_once(|| {
             for _ in 0..peer::width() {

@@ -1,4 +1,5 @@
-//! The promises that hold in time: ticks beside long steps, equal shares, and silence afterwards.
+//! The workloads of promises in time: ticks beside long steps, equal shares, and silence
+//! afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub(crate) async fn tick_beside_steps(scale: Scale) -> Outcome {
     for (computes, step, processes) in tick_cells(scale) {
         let stop = Arc::new(AtomicBool::new(false));
         let hog = |stop: Arc<AtomicBool>| async move {
-            // Relaxed, as all uses of these flags: they publish nothing, and may be seen a little
+            // Relaxed, like all uses of these flags: they publish nothing, and may be seen a little
             // later.
             while !stop.load(Relaxed) {
                 if computes {
@@ -85,7 +86,7 @@ async fn shares_among(among: u64, scale: Scale) -> Outcome {
     Ok(figures)
 }
 
-/// Starts a pair that sends messages there and back. It returns the number of round trips.
+/// Starts two tasks that send each other messages. Returns the number of round trips.
 fn in_messages(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     let (to_pong, mut there) = mpsc::unbounded_channel();
     let (to_ping, mut here) = mpsc::unbounded_channel();
@@ -107,7 +108,7 @@ fn in_messages(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     })
 }
 
-/// The same over two channels that hold one message. There are none that hold nothing.
+/// Like `in_messages`, over two channels that hold one message. tokio has no rendezvous channels.
 fn in_channels(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     let (to_pong, mut there) = mpsc::channel(1);
     let (to_ping, mut here) = mpsc::channel(1);
@@ -129,7 +130,7 @@ fn in_channels(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     })
 }
 
-/// Starts a task that yields, and returns how often.
+/// Starts a task that yields. Returns the number of its turns.
 fn in_yields(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
     tokio::spawn(async move {
         let mut turns = 0;
@@ -161,7 +162,7 @@ pub(crate) fn idle_after(scale: Scale) -> Outcome {
         let mut builder = runtime::Builder::new_multi_thread();
         builder.worker_threads(width()).thread_keep_alive(IDLE_AFTER_KEEP_ALIVE).enable_all();
         let runtime = builder.build().map_err(Failed::error)?;
-        // The connections stay open, and their servers wait for them.
+        // The connections stay open, and their servers wait for more.
         let task = runtime.spawn(loaded(load, scale));
         let connections = runtime.block_on(task)??;
         block(Duration::from_micros(scale.of(IDLE_AFTER_REST_US)));
@@ -208,7 +209,7 @@ async fn loaded(load: Load, scale: Scale) -> Result<Vec<TcpStream>, Failed> {
     Ok(connections)
 }
 
-/// Runs each as a task, and waits until all have ended.
+/// Runs each future as a task, and waits until all have ended.
 async fn ended(
     all: impl Iterator<Item = impl Future<Output = ()> + Send + 'static>,
 ) -> Result<(), Failed> {
@@ -219,7 +220,7 @@ async fn ended(
     Ok(())
 }
 
-/// A connection whose server has sent bytes back, and waits for more.
+/// Opens a connection. Its server has sent bytes back, and waits for more.
 async fn connected(scale: Scale) -> std::io::Result<TcpStream> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let mut client = TcpStream::connect(listener.local_addr()?).await?;

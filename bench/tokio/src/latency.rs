@@ -1,4 +1,4 @@
-//! How long it takes until something runs: beside nothing, and beside as much as there may be.
+//! The workloads of latency: the time until something runs, on an idle runtime and on a loaded one.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The workloads of `procession bench`, on tokio. `README.md` says how to run it.
+//! The workloads of `procession bench` on tokio. `README.md` describes how to run them.
 
 mod fairness;
 mod latency;
@@ -10,7 +10,7 @@ mod processes;
 mod rescue;
 mod timers;
 
-// The very files of the command, so that both do and count the same.
+// The same files as the command's, so that both do and count the same.
 #[path = "../../../crates/procession-cli/src/bench/latch.rs"]
 mod latch;
 #[path = "../../../crates/procession-cli/src/bench/meter.rs"]

@@ -1,4 +1,4 @@
-//! Sockets: both ends are in this program.
+//! The workloads of sockets. Both ends are in this program.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,8 +23,8 @@ use crate::workload::{
 
 const ANYWHERE: &str = "127.0.0.1:0";
 
-/// Serves as many connections, and waits for their clients; the time, and the CPU time, of each of
-/// `count`.
+/// Serves `connections` connections, and waits for their clients. Returns the wall time and the CPU
+/// time for each of `count`.
 async fn serve<S, C>(
     connections: u64,
     count: u64,
@@ -115,7 +115,7 @@ pub(crate) async fn http(scale: Scale) -> Outcome {
 async fn answer(stream: TcpStream) {
     let answer =
         async |_: Request<Incoming>| Ok::<_, Infallible>(Response::new(HTTP_BODY.to_owned()));
-    // Ignored: whether the client got its answers is checked there.
+    // Ignored: the client checks that it got its answers.
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
         .serve_connection(TokioIo::new(stream), service_fn(answer))

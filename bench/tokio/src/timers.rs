@@ -1,4 +1,4 @@
-//! Timers set, cancelled, fired and set anew.
+//! The workloads of timers that are set, cancelled, fired and reset.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -22,7 +22,7 @@ use crate::workload::{
     TIMERS_FIRE_WITHIN_US, TIMERS_RESET_AFTER, TIMERS_RESET_COUNT, check, each,
 };
 
-/// Polls a sleep once, which sets its timer; says whether it is pending.
+/// Polls a sleep once, which sets its timer. Returns `true` if the sleep is pending.
 async fn poll_once(sleep: &mut Pin<Box<Sleep>>) -> bool {
     poll_fn(|task| Poll::Ready(sleep.as_mut().poll(task).is_pending())).await
 }
@@ -119,7 +119,7 @@ pub(crate) async fn behind_hog(scale: Scale) -> Outcome {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let hog = tokio::spawn(async move {
-        // Relaxed: it stops a little later.
+        // Relaxed: the task stops a little later.
         while !stopped.load(Relaxed) {
             let start = now();
             while start.elapsed() < TIMER_BEHIND_HOG_COMPUTES {
