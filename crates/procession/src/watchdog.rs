@@ -686,7 +686,7 @@ mod tests {
         assert_eq!(judge(None, None, PASSED), Some(StallKind::Blocked));
     }
     #[test]
-    fn whoever_wakes_a_caller_rouses_the_watchdog() {
+    fn a_thread_that_wakes_a_caller_rouses_the_watchdog() {
         let scheduler = scripted();
         let shared = scheduler.shared();
         assert!(shared.idle.claim_absent(1).is_some());

@@ -215,7 +215,7 @@ fn assert_root_and_in_order(told: &[Told]) {
 }
 
 #[test]
-fn the_span_of_a_process_is_a_root_whoever_spawns_it_or_sends_to_it() {
+fn the_span_of_a_process_is_a_root_whatever_spawns_it_or_sends_to_it() {
     let recorder = Recorder::shared();
     for width in [1, 2] {
         let (pids, span) = threaded(width).block_on(async {

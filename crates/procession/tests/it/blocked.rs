@@ -344,7 +344,7 @@ fn schedulers_that_would_wait_for_one_another_for_ever_are_refused() {
 }
 
 #[test]
-fn a_wait_for_a_scheduler_whose_thread_will_return_is_not_refused() {
+fn a_wait_for_a_scheduler_with_a_thread_that_will_return_is_not_refused() {
     let (one, two) = (narrow(1), narrow(2));
     // One thread of the second scheduler blocks on something else, which the first scheduler waits
     // for. Its other thread waits for the first scheduler.
@@ -384,7 +384,7 @@ fn a_wait_for_a_scheduler_whose_thread_will_return_is_not_refused() {
 }
 
 #[test]
-fn processes_bound_to_a_worker_run_whoever_has_the_permits() {
+fn processes_bound_to_a_worker_run_whichever_workers_have_the_permits() {
     let scheduler = threaded(2);
     let on = |worker| SpawnOptions::new().on(&scheduler).affinity(worker);
     let mut blocked = Blocked::enter(&scheduler, 2);

@@ -62,7 +62,7 @@ fn wakers_may_use_what_they_are_left_at() {
     let (done, is_done) = mpsc::channel();
     #[expect(
         clippy::disallowed_methods,
-        reason = "who takes a lock again that it has waits without an end, so nobody can wait for it"
+        reason = "a thread that takes its own lock again waits forever, so no test can wait for it"
     )]
     std::thread::spawn(move || {
         let (sender, receiver): &(channel::Sender<u8>, channel::Receiver<u8>) =
@@ -188,7 +188,7 @@ fn a_rendezvous_waits_for_its_receiver() {
 }
 
 #[test]
-fn who_waits_is_served_first_come_first_served() {
+fn waiters_are_served_first_come_first_served() {
     driven().block_on(async {
         let (sender, receiver) = channel::bounded::<u32>(0);
         let receivers: Vec<_> = (0..5)

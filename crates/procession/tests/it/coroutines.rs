@@ -594,7 +594,7 @@ fn tokens_and_timeouts_race_without_a_loss() {
         Ok::<_, coroutine::NoCoroutine>(woken)
     });
     let woke = to_wake.iter().map(|token| u32::from(token.wake())).sum::<u32>();
-    assert_eq!(sleeper.join(), Ok(Ok(woke)), "who is told that he woke it did");
+    assert_eq!(sleeper.join(), Ok(Ok(woke)), "a token that reports a wake-up caused one");
 }
 
 #[test]
@@ -809,7 +809,7 @@ fn beyond_the_limit_of_stacks_coroutines_wait_before_they_begin() {
 /// it. Method: pairs of coroutines on two workers, where nothing else would wake the one that
 /// waits.
 #[test]
-fn whoever_waits_for_the_last_stack_gets_it() {
+fn a_coroutine_that_waits_for_the_last_stack_gets_it() {
     const PAIRS: u32 = 20_000;
     let scheduler = enabled(Scheduler::builder().worker_threads(2).max_stacks(1));
     let (ended, ends) = mpsc::channel();

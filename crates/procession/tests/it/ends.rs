@@ -205,7 +205,7 @@ impl Process for Refuses {
 }
 
 #[test]
-fn a_machine_that_refuses_to_start_ends_for_those_who_found_it_by_its_name() {
+fn a_machine_that_refuses_to_start_ends_for_processes_that_found_it_by_its_name() {
     let refusals: [(fn() -> InitError, Exit); 4] = [
         (|| InitError::unknown_method("x"), Exit::failed("it has no method \"x\"")),
         (|| InitError::Refused("no disk".into()), Exit::failed("no disk")),
@@ -269,8 +269,11 @@ fn a_supervisor_that_is_started_during_a_shutdown_is_asked_to_end() {
                 stops.send(()).expect("the test waits for it");
             }
         });
-        let supervisor =
-            Supervisor::one_for_one().child(child).start().await.expect("who cleans up may spawn");
+        let supervisor = Supervisor::one_for_one()
+            .child(child)
+            .start()
+            .await
+            .expect("a process that cleans up may spawn");
         assert_eq!(supervisor.await, Exit::Shutdown);
     }));
     scheduler.run_until_idle();

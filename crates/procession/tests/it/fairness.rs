@@ -275,7 +275,7 @@ fn the_oldest_of_a_stolen_half_does_not_run_last() {
 }
 
 #[test]
-fn a_process_that_was_woken_runs_next_whoever_else_is_ready() {
+fn a_process_that_was_woken_runs_next_whatever_else_is_ready() {
     let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
     let woken = scheduler.start({
         let (steps, waits) = (steps.clone(), waits.clone());
@@ -309,7 +309,7 @@ fn a_process_that_was_woken_runs_next_whoever_else_is_ready() {
 }
 
 #[test]
-fn two_who_wake_each_other_let_a_third_run() {
+fn two_processes_that_wake_each_other_let_a_third_run() {
     const TURNS: usize = 100;
     let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
     // Each process receives a ball and sends it back.
@@ -349,7 +349,7 @@ fn two_who_wake_each_other_let_a_third_run() {
 }
 
 #[test]
-fn those_who_give_way_take_turns() {
+fn processes_that_yield_take_turns() {
     const PROCESSES: usize = 50;
     const TURNS: usize = 20;
     let scheduler = driven();
@@ -647,7 +647,7 @@ fn what_has_given_way_is_run_by_others_during_a_long_step() {
 }
 
 #[test]
-fn who_awaits_what_is_there_already_gives_way() {
+fn a_process_that_awaits_what_is_there_already_yields() {
     const HANDLES: usize = 1000;
     let scheduler = driven();
     let finished: Vec<_> = (0..HANDLES).map(|n| scheduler.spawn(async move { n })).collect();

@@ -192,7 +192,7 @@ fn a_context_knows_of_the_cancel_after_the_end() {
 }
 
 #[test]
-fn a_cancel_wakes_a_receive_and_those_who_wait_for_it() {
+fn a_cancel_wakes_a_receive_and_the_waiters_for_it() {
     let scheduler = driven();
     let receives = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
     let matches = scheduler.start(|mut cx: Context<u8>| async move {

@@ -147,7 +147,7 @@ fn the_first_descriptor_is_watched_by_workers_that_are_parked_already() {
 /// process spins until a timer has fired and a descriptor has become ready. If no worker polls,
 /// this hangs.
 #[test]
-fn who_runs_what_was_polled_has_handed_the_poller_off() {
+fn a_worker_that_runs_what_was_polled_has_handed_the_reactor_off() {
     let scheduler = threaded(2);
     let ticked = Arc::new(AtomicBool::new(false));
     let ((mut here, there), (second_here, second_there)) = (pair(), pair());
@@ -256,7 +256,7 @@ fn the_test_clock_stands_still_while_somebody_waits_for_a_descriptor() {
 }
 
 #[test]
-fn of_several_who_wait_for_one_descriptor_each_gets_its_turn() {
+fn of_several_waiters_for_one_descriptor_each_gets_its_turn() {
     let scheduler = threaded(2);
     let (mut here, there) = pair();
     let there =

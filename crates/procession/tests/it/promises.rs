@@ -175,7 +175,7 @@ fn a_pair_that_hands_over_to_each_other_does_not_starve_a_third() {
 }
 
 #[test]
-fn who_yields_for_ever_starves_neither_the_global_queue_nor_timers() {
+fn a_process_that_yields_forever_starves_neither_the_global_queue_nor_timers() {
     let scheduler = threaded(1);
     let stop = Arc::new(AtomicBool::new(false));
     let hog = {
@@ -413,7 +413,7 @@ fn schedulers_reach_each_other_by_address_and_pid() {
 }
 
 #[test]
-fn who_waits_for_what_is_told() {
+fn run_until_idle_returns_what_each_process_waits_for() {
     let scheduler = driven();
     let _kept = [
         SpawnOptions::new()

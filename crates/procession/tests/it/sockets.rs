@@ -343,7 +343,7 @@ fn the_time_of_a_read_that_was_given_up_ends_with_it() {
 /// Goal: a socket may have data that its recorded readiness does not show yet. Method: nothing
 /// polls the kernel for the socket's scheduler, which its callers drive.
 #[test]
-fn a_wait_whose_time_is_over_tries_once_more() {
+fn a_wait_tries_once_more_after_its_timeout() {
     let asleep = Scheduler::builder()
         .worker_threads(1)
         .callers_drive()

@@ -316,7 +316,7 @@ fn processes_belong_to_the_scheduler_of_their_spawner_and_know_their_parent() {
 }
 
 #[test]
-fn the_default_scheduler_is_there_for_all_who_have_none() {
+fn the_default_scheduler_is_there_for_all_threads_that_have_none() {
     let pid = procession::spawn(async { procession::current_pid() })
         .join()
         .expect("it ends")
@@ -363,7 +363,7 @@ fn the_snapshot_names_kind_label_location_and_parent() {
 }
 
 #[test]
-fn the_snapshot_shows_states_and_forgets_who_is_done() {
+fn the_snapshot_shows_states_and_forgets_what_is_done() {
     let scheduler = driven();
     let idle = scheduler.start(|mut cx: Context<u8>| async move { cx.recv().await });
     let blocked = scheduler.spawn(for_ever());

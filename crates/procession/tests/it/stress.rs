@@ -339,7 +339,7 @@ fn schedulers_message_each_other() {
 }
 
 #[test]
-fn who_waits_for_what_is_listed_on_every_scheduler() {
+fn run_until_idle_lists_what_each_process_waits_for_on_every_scheduler() {
     for scheduler in [driven(), threaded(1), threaded(4)] {
         let child = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
         let (address, handle) = child.into_parts();
@@ -361,11 +361,11 @@ fn who_waits_for_what_is_listed_on_every_scheduler() {
                 .start(|mut cx: Context<()>| async move { cx.recv_timeout(HOUR).await.is_ok() }),
         );
         drop(
-            options("one who will be cancelled")
+            options("one to be cancelled")
                 .start(|cx: Context<()>| async move { cx.cancelled().await }),
         );
         drop(options("a dreamer").spawn(std::future::pending::<()>()));
-        drop(options("one who ends").spawn(async move { tell.send(()) }));
+        drop(options("one that ends").spawn(async move { tell.send(()) }));
         let waiting = scheduler.run_until_idle();
         soon(&told);
         let mut listed: Vec<_> = waiting
@@ -379,7 +379,7 @@ fn who_waits_for_what_is_listed_on_every_scheduler() {
             ("a joiner", "end of a process"),
             ("a patient one", "message, timer"),
             ("a sleeper", "timer"),
-            ("one who will be cancelled", "cancel"),
+            ("one to be cancelled", "cancel"),
         ];
         assert_eq!(listed, expected.map(|(label, waiting)| (label, waiting.to_owned())));
         assert_eq!(waiting.len(), 8);

@@ -71,14 +71,14 @@ fn a_failed_try_takes_nothing() {
 }
 
 #[test]
-fn a_lock_is_handed_to_who_waited_longest() {
+fn a_lock_is_handed_to_the_longest_waiter() {
     let mutex = Mutex::new(());
     let held = mutex.try_lock().expect("nobody has it");
     let mut first = Box::pin(mutex.lock());
     let mut second = Box::pin(mutex.lock());
     assert!(poll_once(first.as_mut()).is_pending() && poll_once(second.as_mut()).is_pending());
     drop(held);
-    assert!(mutex.try_lock().is_none(), "it belongs to the first, who has not looked yet");
+    assert!(mutex.try_lock().is_none(), "it belongs to the first waiter, which has not looked yet");
     assert!(poll_once(second.as_mut()).is_pending());
     drop(first);
     let Poll::Ready(guard) = poll_once(second.as_mut()) else {
@@ -110,7 +110,7 @@ fn writers_do_not_starve_and_readers_share() {
     let more = lock.try_read().expect("readers share");
     let mut writes = Box::pin(lock.write());
     assert!(poll_once(writes.as_mut()).is_pending());
-    assert!(lock.try_read().is_none(), "behind who wants to write");
+    assert!(lock.try_read().is_none(), "behind the waiting writer");
     let mut late = Box::pin(lock.read());
     assert!(poll_once(late.as_mut()).is_pending());
     drop((reads, more));
@@ -157,7 +157,7 @@ fn permits_are_counted() {
 }
 
 #[test]
-fn a_closed_semaphore_refuses_also_those_who_wait() {
+fn a_closed_semaphore_also_refuses_its_waiters() {
     driven().block_on(async {
         let semaphore = Arc::new(Semaphore::new(0));
         let own = Arc::clone(&semaphore);
@@ -175,7 +175,7 @@ fn a_closed_semaphore_refuses_also_those_who_wait() {
 }
 
 #[test]
-fn no_permit_is_lost_by_those_who_give_up() {
+fn no_permit_is_lost_by_waiters_that_give_up() {
     threaded(3).block_on(async {
         let semaphore = Arc::new(Semaphore::new(2));
         let processes: Vec<_> = (0..6)
@@ -233,7 +233,7 @@ fn a_notice_reaches_one_or_all() {
 }
 
 #[test]
-fn a_notice_to_one_who_gave_up_goes_to_the_next() {
+fn a_notice_to_a_waiter_that_gave_up_goes_to_the_next() {
     let (mutex, condition) = (Mutex::new(()), Condvar::new());
     let mut first = Box::pin(condition.wait(mutex.try_lock().expect("nobody has it")));
     assert!(poll_once(first.as_mut()).is_pending());
@@ -310,7 +310,7 @@ fn a_barrier_lets_all_go_at_once_and_one_is_the_last() {
 }
 
 #[test]
-fn who_leaves_a_barrier_has_not_come() {
+fn a_waiter_that_leaves_a_barrier_has_not_come() {
     let barrier = Barrier::new(2);
     let mut first = Box::pin(barrier.wait());
     assert!(poll_once(first.as_mut()).is_pending());
@@ -332,7 +332,7 @@ impl Wake for Woken {
 }
 
 #[test]
-fn who_is_released_and_dropped_releases_nobody_of_the_next_round() {
+fn a_waiter_that_is_released_and_dropped_releases_none_of_the_next_round() {
     // A wait group.
     let group = WaitGroup::new();
     let job = group.job();
@@ -383,7 +383,7 @@ fn a_condition_reports_no_notice_that_was_not_given() {
 }
 
 #[test]
-fn a_notice_is_passed_on_by_who_is_dropped_before_it_has_the_lock() {
+fn a_notice_is_passed_on_by_a_waiter_that_is_dropped_before_it_has_the_lock() {
     let (mutex, condition) = (Mutex::new(()), Condvar::new());
     let mut first = Box::pin(condition.wait(mutex.try_lock().expect("nobody has it")));
     assert!(poll_once(first.as_mut()).is_pending());

@@ -88,7 +88,7 @@ fn an_async_process_yields_commands_as_well() {
 }
 
 #[test]
-fn who_waits_for_a_command_is_told_from_any_thread() {
+fn a_process_that_waits_for_a_command_is_woken_from_any_thread() {
     let (given, gives) = mpsc::channel::<Completion>();
     let builder = Scheduler::builder().worker_threads(1).handler(
         CommandId::FIRST_FREE,

@@ -16,7 +16,7 @@ use super::{HOUR, ends, told, waits};
 use crate::scene::{assert_conserved, driven, panic_quietly, soon, threaded};
 
 #[test]
-fn an_end_other_than_normal_ends_who_is_linked() {
+fn an_end_other_than_normal_ends_linked_processes() {
     for (end, reason) in ends() {
         let scheduler = driven();
         let linked = scheduler.start(move |mut cx: Context<()>| async move {
@@ -30,7 +30,7 @@ fn an_end_other_than_normal_ends_who_is_linked() {
 }
 
 #[test]
-fn an_end_is_told_to_who_traps() {
+fn an_end_is_reported_to_a_process_that_traps() {
     for (end, reason) in ends() {
         let scheduler = driven();
         let traps = scheduler.start(move |mut cx: Context<()>| async move {
@@ -71,7 +71,7 @@ fn a_link_works_both_ways_and_through_others() {
 }
 
 #[test]
-fn who_is_terminated_tells_that_it_was_killed() {
+fn a_process_that_is_terminated_reports_that_it_was_killed() {
     let scheduler = driven();
     let victim = waits(&scheduler);
     let pid = victim.pid();
@@ -121,7 +121,7 @@ fn linking_twice_is_linking_once() {
 }
 
 #[test]
-fn who_is_unlinked_is_told_nothing() {
+fn a_process_that_is_unlinked_receives_nothing() {
     let scheduler = driven();
     let unlinked = scheduler.start(|mut cx: Context<()>| async move {
         let child = SpawnOptions::new().link().spawn(async {
@@ -136,7 +136,7 @@ fn who_is_unlinked_is_told_nothing() {
 }
 
 #[test]
-fn an_exit_signal_ends_who_does_not_trap_it() {
+fn an_exit_signal_ends_a_process_that_does_not_trap_it() {
     let scheduler = driven();
     for (signal, expected) in
         [(Exit::failed("go"), Err(Exit::failed("go"))), (Exit::Normal, Ok(()))]

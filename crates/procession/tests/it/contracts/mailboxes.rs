@@ -128,7 +128,7 @@ fn a_mailbox_that_kills_ends_its_process() {
 }
 
 #[test]
-fn who_waits_for_room_is_served_in_order() {
+fn senders_that_wait_for_room_are_served_in_order() {
     let scheduler = driven();
     let child = bounded(&scheduler, 2, WhenFull::Wait).start(|mut cx: Context<u32>| async move {
         let mut received = Vec::new();
@@ -154,7 +154,7 @@ fn who_waits_for_room_is_served_in_order() {
 }
 
 #[test]
-fn who_gives_up_waiting_has_not_sent() {
+fn a_sender_that_gives_up_waiting_has_not_sent() {
     let scheduler = driven();
     let child = bounded(&scheduler, 1, WhenFull::Wait).start(collects);
     child.send(0).expect("there is room");
@@ -169,7 +169,7 @@ fn who_gives_up_waiting_has_not_sent() {
 }
 
 #[test]
-fn who_waits_gets_its_message_back_when_the_receiver_ends() {
+fn a_waiting_sender_gets_its_message_back_when_the_receiver_ends() {
     let scheduler = driven();
     let child = bounded(&scheduler, 1, WhenFull::Wait)
         .start(|_: Context<u32>| async move { sleep(HOUR).await });
@@ -365,7 +365,7 @@ fn the_last_messages_of_a_process_are_dead_letters() {
 }
 
 #[test]
-fn a_dead_letter_may_panic_whoever_looks_at_it() {
+fn a_dead_letter_may_panic_when_it_is_looked_at() {
     let count = Arc::new(AtomicU64::new(0));
     let counts = Arc::clone(&count);
     let builder = Scheduler::builder().worker_threads(1).test_clock().on_dead_letter(move |_| {

@@ -49,7 +49,7 @@ fn nobody_is_down_at_once() {
 }
 
 #[test]
-fn who_has_demonitored_is_not_told() {
+fn a_process_that_has_demonitored_gets_no_down() {
     let scheduler = driven();
     let watcher = scheduler.start(|mut cx: Context<()>| async move {
         let mut given_up = Vec::new();

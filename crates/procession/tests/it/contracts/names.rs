@@ -57,7 +57,7 @@ fn a_name_is_free_when_its_end_is_told() {
                         panic_quietly("as it happens");
                     }
                 });
-            register("worker", child.pid()).expect("whoever had it has ended");
+            register("worker", child.pid()).expect("the process that had it has ended");
             child.send(()).expect("it waits");
             if round % 3 == 0 {
                 // The handle reports the end.

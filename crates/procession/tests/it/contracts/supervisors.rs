@@ -151,7 +151,7 @@ fn each_kind_of_child_is_restarted_after_the_ends_that_it_says() {
 }
 
 #[test]
-fn who_is_restarted_with_another_is_forgotten_if_temporary_and_started_if_stopped() {
+fn a_child_that_is_restarted_with_another_is_forgotten_if_temporary_and_started_if_stopped() {
     let (scheduler, log) = (driven(), Log::default());
     let tree = Supervisor::one_for_all()
         .child(worker(&log, "a"))
@@ -569,7 +569,7 @@ fn a_shutdown_goes_through_the_trees_in_order() {
 }
 
 #[test]
-fn a_tree_three_deep_ends_in_reverse_and_whoever_ignores_it_is_killed_at_its_deadline() {
+fn a_tree_three_deep_ends_in_reverse_and_a_child_that_ignores_it_is_killed_at_its_deadline() {
     for by_shutdown in [true, false] {
         let (scheduler, log) = (driven(), Log::default());
         let ended = Log::default();

@@ -120,7 +120,7 @@ fn an_idle_worker_has_no_process_and_its_hooks_frame_its_life() {
 }
 
 #[test]
-fn a_pool_whose_scheduler_is_full_gives_jobs_back_and_goes_on_later() {
+fn a_pool_with_a_full_scheduler_gives_jobs_back_and_goes_on_later() {
     let scheduler = Scheduler::builder()
         .worker_threads(1)
         .test_clock()

@@ -75,7 +75,7 @@ fn jobs_of_a_scope_add_jobs_to_it() {
 }
 
 #[test]
-fn a_scope_whose_body_panics_waits_for_its_jobs_first() {
+fn a_scope_with_a_body_that_panics_waits_for_its_jobs_first() {
     let pool = of(1, Queue::Unbounded, OnFull::Wait);
     let ended = AtomicBool::new(false);
     let (gate, job) = gated();

@@ -119,7 +119,7 @@ fn a_wait_for_a_place_ends_with_its_time_and_gives_the_closure_back() {
 }
 
 #[test]
-fn who_waits_is_served_first_come_first_served_and_only_so_many_wait() {
+fn waiters_are_served_first_come_first_served_and_only_so_many_wait() {
     let pool = Pool::builder().capacity(1).waiting(3).build().expect("valid");
     let (gate, job) = gated();
     pool.execute(job).expect("there is room");
@@ -146,7 +146,7 @@ fn who_waits_is_served_first_come_first_served_and_only_so_many_wait() {
 }
 
 #[test]
-fn closing_gives_those_who_wait_their_closures_back_and_runs_what_is_queued() {
+fn closing_gives_waiters_their_closures_back_and_runs_what_is_queued() {
     let pool = of(1, Queue::Bounded(1), OnFull::Wait);
     let (gate, job) = gated();
     pool.execute(job).expect("there is room");
@@ -231,7 +231,7 @@ fn a_queued_job_can_be_cancelled_and_makes_room() {
 }
 
 #[test]
-fn a_larger_pool_lets_those_in_who_wait_and_a_smaller_one_sends_workers_away() {
+fn a_larger_pool_lets_waiters_in_and_a_smaller_one_sends_workers_away() {
     let pool = of(1, Queue::HandOff, OnFull::Wait);
     let (gates, jobs): (Vec<_>, Vec<_>) = (0..4).map(|_| gated()).unzip();
     let threads: Vec<_> = jobs

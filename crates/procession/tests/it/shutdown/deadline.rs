@@ -39,7 +39,7 @@ impl Drop for Stuck {
 }
 
 #[test]
-fn who_swallows_the_cancel_is_terminated_shortly_before_the_deadline() {
+fn a_process_that_swallows_the_cancel_is_terminated_shortly_before_the_deadline() {
     let milliseconds = Duration::from_millis;
     // A tenth is kept back for terminating, at most 100 ms.
     let cases = [(10_000, 9_900), (1_000, 900), (500, 450), (10, 9), (0, 0)];
@@ -78,7 +78,7 @@ fn who_swallows_the_cancel_is_terminated_shortly_before_the_deadline() {
 }
 
 #[test]
-fn who_is_busy_with_swallowing_the_cancel_is_terminated_between_two_steps() {
+fn a_process_that_is_busy_with_swallowing_the_cancel_is_terminated_between_two_steps() {
     for width in [1, 2] {
         let (scheduler, freed) = mortal(width);
         let yielding = scheduler.spawn(async {
@@ -151,7 +151,7 @@ fn a_step_that_does_not_return_is_reported_by_the_deadline() {
 }
 
 #[test]
-fn who_stands_behind_a_stuck_step_is_reported_too() {
+fn a_process_behind_a_stuck_step_is_reported_too() {
     // With a watchdog, nothing would be stuck there for long.
     let (scheduler, freed) = mortal_of(builder(1).watchdog(false));
     let release = Arc::new(AtomicBool::new(false));
@@ -271,7 +271,7 @@ fn without_any_time_everybody_is_terminated_and_reported() {
 }
 
 #[test]
-fn a_second_shutdown_reports_who_is_still_there() {
+fn a_second_shutdown_reports_what_is_still_there() {
     let scheduler = scheduler(2);
     let (release, released) = mpsc::channel();
     let stuck = Stuck(released);

@@ -23,7 +23,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 /// The worker that ends the last process wakes the waker of the thread that waits for the end. The
 /// slot of that process may belong to another process by then.
 #[test]
-fn who_is_woken_by_the_end_is_in_no_process() {
+fn a_waker_that_is_woken_by_the_end_is_in_no_process() {
     struct Asks(mpsc::Sender<Option<Pid>>);
 
     impl Wake for Asks {
@@ -156,7 +156,7 @@ fn messages_that_came_first_are_received_first() {
 }
 
 #[test]
-fn who_has_not_run_yet_sees_the_cancel_in_the_first_step() {
+fn a_process_that_has_not_run_yet_sees_the_cancel_in_its_first_step() {
     let scheduler = scheduler(0);
     let child = scheduler.start(|cx: Context<()>| async move { cx.is_cancelled() });
     assert!(shut_down(&scheduler).is_empty());
@@ -287,7 +287,7 @@ fn from_the_first_moment_nobody_else_can_spawn_and_what_is_refused_comes_back() 
             release.store(true, Relaxed);
             assert!(shutting_down.join().expect("it does not panic").is_empty());
         });
-        assert_eq!(child.join(), Ok(Ok("its own")), "who cleans up may spawn");
+        assert_eq!(child.join(), Ok(Ok("its own")), "a process that cleans up may spawn");
     }
 }
 
@@ -391,7 +391,7 @@ fn of_two_processes_that_shut_down_the_first_deadline_decides() {
         })
     });
     let [later, sooner] = callers.map(|caller| caller.join());
-    assert_eq!(later, Err(Exit::Killed), "for the other, it is one who has not ended");
+    assert_eq!(later, Err(Exit::Killed), "for the other shutdown, it has not ended");
     assert_eq!(sooner, Ok((0, Duration::from_millis(49_900))));
 }
 

@@ -43,7 +43,7 @@ fn with_few_descriptors() {
         drop(held);
         Readiness::new(there.as_fd()).expect("there are enough");
     });
-    who_has_descriptors_goes_on(&scheduler);
+    processes_with_descriptors_go_on(&scheduler);
     a_listener_waits_for_a_close();
     let (address, _server) = echo_server(&scheduler);
     writeln!(io::stdout(), "\n{address}").expect("the parent reads");
@@ -55,7 +55,7 @@ fn with_few_descriptors() {
 
 /// Goal: a lack of descriptors affects only those that need one. Method: all kinds of sockets,
 /// timers and jobs, while there are no descriptors.
-fn who_has_descriptors_goes_on(scheduler: &Scheduler) {
+fn processes_with_descriptors_go_on(scheduler: &Scheduler) {
     let name = UnixAddress::from_abstract_name(format!("procession-few-{}", std::process::id()))
         .expect("it is short");
     scheduler.block_on(async {
