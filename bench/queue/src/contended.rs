@@ -58,7 +58,7 @@ fn event(producers: usize, scale: Scale) -> Vec<f64> {
     contend(
         producers,
         scale,
-        |item| assert!(queue.push(item).is_ok(), "nobody closes the queue"),
+        |item| assert!(queue.push(item).is_ok(), "the queue is not closed"),
         || {
             let event = batch.next().or_else(|| {
                 batch = queue.take();

@@ -56,7 +56,7 @@ fn push_pop<D: Deque>(scale: Scale) -> Vec<f64> {
                 assert!(queue.push(black_box(burst * BURST + i)), "a burst fits");
             }
             for _ in 0..BURST {
-                tally.add(queue.pop().expect("nobody steals"));
+                tally.add(queue.pop().expect("there is no thief"));
             }
         }
         tally

@@ -79,7 +79,7 @@ impl<D: Deque> Pair<D> {
         self.thief
             .steal_half(&self.stealer)
             .success()
-            .expect("the victim holds something, and nobody else steals")
+            .expect("the victim holds something, and there is no other thief")
     }
 
     /// Empties the thief's queue.

@@ -710,7 +710,7 @@ mod tests {
             shared.idle.stop_searching();
             shared.idle.give_back(seat);
         }
-        assert_eq!(shared.idle.counts(), (0, 0, 0), "nobody is left to be woken");
+        assert_eq!(shared.idle.counts(), (0, 0, 0), "no worker is left to be woken");
         let far = 1000 * SECOND;
         let armed = shared
             .outside
@@ -726,7 +726,7 @@ mod tests {
         assert_eq!(last, Some(Pause { until: far, dozes: true }));
         assert!(shared.watchdog.doze.begin(|| true));
         shared.outside_timer_set(SECOND);
-        assert!(shared.watchdog.doze.end(), "nobody else looks after the earlier timer");
+        assert!(shared.watchdog.doze.end(), "nothing else looks after the earlier timer");
         drop(shared.outside.delete(armed.id));
     }
 
@@ -754,7 +754,7 @@ mod tests {
         assert!(watch.look(60) && !watch.look(70), "another step lasts");
         // Its thread leaves within it.
         seat.thread.store(0, Relaxed);
-        assert!(watch.look(80), "nobody works there");
+        assert!(watch.look(80), "no thread works there");
         seat.thread.store(1, Relaxed);
         assert!(!watch.look(90), "it does again, and is in its step");
         assert_eq!(watch.looks.len(), 4);

@@ -328,9 +328,9 @@ fn a_blocking_job_runs_in_the_span_in_which_it_was_submitted() {
     assert_eq!(recorder.spans_of_events("a job of a process"), [Some(id)]);
     assert_eq!(recorder.spans_of_events("a job in an inner span"), [inner]);
     scheduler
-        .block_on(procession::spawn_blocking(|| info!("a job of nobody")))
+        .block_on(procession::spawn_blocking(|| info!("a job of no process")))
         .expect("it does not panic");
-    assert_eq!(recorder.spans_of_events("a job of nobody"), [None]);
+    assert_eq!(recorder.spans_of_events("a job of no process"), [None]);
 }
 
 /// Goal: a span shows how long the work of its process goes on. Method: a job that outlives its

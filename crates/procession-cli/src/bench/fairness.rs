@@ -99,7 +99,7 @@ fn in_messages(stop: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failed>> {
         let mut turns = 0;
         while !stop.load(Relaxed) {
             pong.send(turns)?;
-            turns = cx.recv().await.expect("nobody cancels the workload");
+            turns = cx.recv().await.expect("the workload is not cancelled");
         }
         pong.cancel();
         pong.await??;

@@ -22,7 +22,7 @@ pub(super) async fn pingpong(scale: Scale) -> Outcome {
         let mut number = 0;
         for _ in 0..round_trips {
             pong.send(number)?;
-            number = cx.recv().await.expect("nobody cancels the workload");
+            number = cx.recv().await.expect("the workload is not cancelled");
         }
         let outcome = vec![each(start, round_trips)];
         pong.cancel();
@@ -49,7 +49,7 @@ pub(super) async fn ring(scale: Scale) -> Outcome {
         next.send(hops)?;
         let mut made = 0;
         loop {
-            let number = cx.recv().await.expect("nobody cancels the workload");
+            let number = cx.recv().await.expect("the workload is not cancelled");
             if !pass_on(number, &next)? {
                 break;
             }
@@ -101,7 +101,7 @@ pub(super) async fn fanin(scale: Scale) -> Outcome {
             .collect();
         let mut sum = 0;
         for _ in 0..messages {
-            sum += cx.recv().await.expect("nobody cancels the workload");
+            sum += cx.recv().await.expect("the workload is not cancelled");
         }
         let outcome = vec![each(start, messages)];
         for sender in senders {

@@ -103,11 +103,11 @@ struct Stage {
 }
 
 fn push<T>(list: &Mutex<Vec<T>>, item: T) {
-    list.lock().expect("nobody panics under it").push(item);
+    list.lock().expect("no code panics under it").push(item);
 }
 
 fn take<T>(list: &Mutex<Vec<T>>) -> Vec<T> {
-    std::mem::take(&mut *list.lock().expect("nobody panics under it"))
+    std::mem::take(&mut *list.lock().expect("no code panics under it"))
 }
 
 fn why(exit: &Exit) -> String {
@@ -305,7 +305,7 @@ impl Play {
                 self.settled(result)
             }
             _ => {
-                let (who, ops) = step.split_once(": ").expect("it says who");
+                let (who, ops) = step.split_once(": ").expect("it names the process");
                 let ops = ops.split(", ").map(|op| self.operation(op)).collect();
                 assert!(
                     send(self.pid(who), Ask::Do(ops)).is_ok(),
@@ -600,7 +600,7 @@ fn worker(stage: &Stage, id: &str, kind: &str) -> ChildSpec {
 
 async fn work(mut cx: Context<Tell>, started: Started, stage: Stage, id: Arc<str>, kind: Arc<str>) {
     cx.trap_exits(true);
-    let was = !stage.were.lock().expect("nobody panics under it").insert(String::from(&*id));
+    let was = !stage.were.lock().expect("no code panics under it").insert(String::from(&*id));
     let note = |mark: char| push(&stage.notes, format!("{mark}{id}"));
     if &*kind == "failing" || (&*kind == "once" && was) {
         note('?');

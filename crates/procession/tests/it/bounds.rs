@@ -601,7 +601,7 @@ fn yields_until(
 fn tells_of_message(scheduler: &Scheduler, tells: &mpsc::Sender<()>) -> Address<()> {
     let tells = tells.clone();
     let process = scheduler.start(move |mut cx: Context<()>| async move {
-        cx.recv().await.expect("nobody cancels it");
+        cx.recv().await.expect("it is not cancelled");
         tells.send(()).expect("the test waits");
     });
     process.into_parts().0
@@ -636,7 +636,7 @@ fn what_is_queued_behind_a_blocking_section_runs_beside_a_hog() {
     let receivers: Vec<_> = (0..8).map(|_| tells_of_message(&scheduler, &tells)).collect();
     let hog = yields_until(&over, &begins);
     let hog = scheduler.start(|mut cx: Context<()>| async move {
-        cx.recv().await.expect("nobody cancels it");
+        cx.recv().await.expect("it is not cancelled");
         hog.await;
     });
     let hog = hog.into_parts().0;

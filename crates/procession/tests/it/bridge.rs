@@ -81,8 +81,8 @@ fn sockets_timers_and_tasks_of_tokio_work_in_processes() {
                 .map(|client| {
                     spawn(async move {
                         let mut of_tokio =
-                            TokioStream::connect(address).await.expect("somebody listens");
-                        let own = TcpStream::connect(address).await.expect("somebody listens");
+                            TokioStream::connect(address).await.expect("the listener is open");
+                        let own = TcpStream::connect(address).await.expect("the listener is open");
                         let mut byte = [0];
                         for round in 0..20 {
                             tokio_write_all(&mut of_tokio, &[client ^ round]).await;
@@ -128,7 +128,7 @@ fn tokio_clients_are_served_by_processes() {
         });
         // A task of tokio can wait for a process.
         let client = tokio::spawn(async move {
-            let mut stream = TokioStream::connect(address).await.expect("somebody listens");
+            let mut stream = TokioStream::connect(address).await.expect("the listener is open");
             tokio_write_all(&mut stream, b"01234567").await;
             server.await.expect("it ends well");
             let (mut answer, mut bytes) = (Vec::<u8>::new(), [0; 8]);
@@ -410,7 +410,7 @@ fn single_futures_of_tokio_work_in_ordinary_processes() {
                     spawn(async move {
                         let talk = compat(async move {
                             let mut stream =
-                                TokioStream::connect(address).await.expect("somebody listens");
+                                TokioStream::connect(address).await.expect("the listener is open");
                             let mut byte = [0];
                             for round in 0..20 {
                                 tokio_write_all(&mut stream, &[client ^ round]).await;

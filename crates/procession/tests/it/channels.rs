@@ -160,7 +160,7 @@ fn trying_never_waits() {
     assert_eq!(receiver.try_recv(), Ok(3), "what it holds is received");
     assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
     let (sender, receiver) = channel::bounded(0);
-    assert_eq!(sender.try_send(5), Err(TrySendError::Full(5)), "nobody receives");
+    assert_eq!(sender.try_send(5), Err(TrySendError::Full(5)), "there is no receiver");
     let mut receiving = pin!(receiver.recv());
     assert!(poll_once(receiving.as_mut()).is_pending());
     assert_eq!(sender.try_send(6), Ok(()));
@@ -349,7 +349,7 @@ fn threads_and_processes_meet_in_a_channel() {
     let (back, result) = channel::bounded(0);
     let doubles = scheduler.spawn(async move {
         while let Some(n) = from.recv().await {
-            back.send(n * 2_u64).await.expect("somebody receives");
+            back.send(n * 2_u64).await.expect("the test receives");
         }
     });
     std::thread::scope(|scope| {

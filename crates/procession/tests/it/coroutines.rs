@@ -260,7 +260,7 @@ fn coroutines_are_spread_before_they_begin() {
             .map(|_| {
                 let (open, begun) = (open.clone(), begun.clone());
                 spawn_coroutine(move |cx: coroutine::Context<()>| {
-                    begun.send(this_thread()).expect("somebody counts");
+                    begun.send(this_thread()).expect("the test counts");
                     cx.wait(open.recv())
                 })
                 .expect("they are enabled")
@@ -282,7 +282,7 @@ fn a_new_coroutine_is_left_to_others_for_a_while_only() {
     let (go_on, goes_on) = mpsc::channel::<()>();
     let (ready, is_ready) = mpsc::channel();
     let blocks = scheduler.spawn(async move {
-        ready.send(()).expect("somebody waits");
+        ready.send(()).expect("the test waits");
         goes_on.recv()
     });
     soon(&is_ready);
@@ -315,7 +315,7 @@ fn a_cancel_unwinds_where_the_coroutine_waits() {
         let (ready, is_ready) = mpsc::channel();
         let sleeps = coroutine(&scheduler, move |cx| {
             let _noted = Noted(noted);
-            ready.send(this_thread()).expect("somebody waits");
+            ready.send(this_thread()).expect("the test waits");
             cx.sleep(Duration::from_secs(3600));
         });
         if scheduler.snapshot().workers.len() == 1 {
@@ -375,7 +375,7 @@ fn a_terminated_coroutine_is_unwound_on_its_thread() {
         let (ready, is_ready) = mpsc::channel();
         let waits = coroutine(&scheduler, move |mut cx| {
             let _on_thread = OnThread(this_thread(), noted);
-            ready.send(()).expect("somebody waits");
+            ready.send(()).expect("the test waits");
             cx.recv();
         });
         if scheduler.snapshot().workers.len() == 1 {
@@ -421,7 +421,7 @@ fn a_coroutine_that_swallows_its_unwinding_for_ever_ends_without_its_stack() {
         let scheduler = threaded(1);
         let (ready, is_ready) = mpsc::channel();
         let stuck = coroutine(&scheduler, move |cx| {
-            ready.send(()).expect("somebody waits");
+            ready.send(()).expect("the test waits");
             loop {
                 let _ = catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(3600))));
             }
@@ -519,7 +519,7 @@ fn where_a_coroutine_cannot_be_suspended_its_thread_blocks() {
     struct Waits(channel::Receiver<u32>, mpsc::Sender<(bool, Option<u32>)>);
     impl Drop for Waits {
         fn drop(&mut self) {
-            self.1.send((coroutine::may_suspend(), wait(self.0.recv()))).expect("somebody looks");
+            self.1.send((coroutine::may_suspend(), wait(self.0.recv()))).expect("the test looks");
         }
     }
     let scheduler = threaded(2);
@@ -575,7 +575,7 @@ fn a_suspension_is_ended_by_its_own_token_only() {
         coroutine::token()
     });
     let token = child.join().expect("it does not panic").expect("it is a coroutine");
-    assert!(token.wake(), "nobody is there to be harmed");
+    assert!(token.wake(), "the token harms nothing");
     assert_eq!(coroutine::suspend(None), Err(coroutine::NoCoroutine));
     assert_eq!(coroutine::token().expect_err("no coroutine").to_string(), "no coroutine runs here");
 }
@@ -587,7 +587,7 @@ fn tokens_and_timeouts_race_without_a_loss() {
     let sleeper = coroutine(&scheduler, move |_| {
         let mut woken = 0;
         for round in 0..300 {
-            tokens.send(coroutine::token()?).expect("somebody wakes");
+            tokens.send(coroutine::token()?).expect("the test wakes it");
             let patience = (round % 2 == 0).then_some(Duration::from_micros(round % 7));
             woken += u32::from(coroutine::suspend(patience)?);
         }
@@ -683,9 +683,9 @@ fn nothing_unwinds_a_coroutine_while_its_blocking_function_runs() {
             let own = String::from("here");
             let own = &own;
             let done = coroutine::blocking(move || {
-                begun.send(()).expect("somebody waits");
-                may_go.recv().expect("somebody sends");
-                seen.send(own.clone()).expect("somebody looks");
+                begun.send(()).expect("the test waits");
+                may_go.recv().expect("the test sends");
+                seen.send(own.clone()).expect("the test looks");
             });
             assert!(done.is_ok());
             cx.yield_now();

@@ -279,7 +279,7 @@ fn a_supervisor_that_is_started_during_a_shutdown_is_asked_to_end() {
     scheduler.run_until_idle();
     let begun = scheduler.now();
     assert!(scheduler.block_on(scheduler.shutdown(Duration::from_secs(1))).is_empty());
-    assert_eq!(scheduler.now() - begun, Duration::from_millis(1), "nobody was waited for");
+    assert_eq!(scheduler.now() - begun, Duration::from_millis(1), "nothing was waited for");
     soon(&stopped);
 }
 
@@ -343,7 +343,7 @@ impl Drop for PollsAtTheEnd {
     fn drop(&mut self) {
         let mut task = TaskContext::from_waker(&self.waker);
         let cancelled = pin!(self.context.cancelled()).poll(&mut task);
-        assert!(cancelled.is_pending(), "nobody has cancelled it");
+        assert!(cancelled.is_pending(), "it was not cancelled");
         let received = pin!(self.context.recv()).poll(&mut task);
         self.tells.send(matches!(received, Poll::Ready(None))).expect("the test waits for it");
     }
@@ -383,7 +383,7 @@ fn a_context_that_is_polled_at_the_end_receives_nothing_and_leaves_nothing() {
             go.send(()).expect("it waits");
             assert!(soon(&told), "there is nothing to receive");
             assert!(scheduler.block_on(scheduler.shutdown(PATIENCE)).is_empty(), "it has ended");
-            assert_eq!(Arc::strong_count(&idle), 1, "its waker is kept by nobody");
+            assert_eq!(Arc::strong_count(&idle), 1, "its waker is not kept");
         }
     }
 }

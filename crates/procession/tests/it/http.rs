@@ -71,7 +71,8 @@ fn a_tower_service_is_served_on_any_scheduler() {
             let clients: Vec<_> = (0..20)
                 .map(|client| {
                     scheduler.spawn(async move {
-                        let stream = TcpStream::connect(address).await.expect("somebody listens");
+                        let stream =
+                            TcpStream::connect(address).await.expect("the listener is open");
                         for request in 0..10 {
                             let path = format!("/{client}/{request}");
                             let answer = ask(&stream, &path).await.expect("it is answered");
@@ -93,7 +94,7 @@ fn a_panic_of_the_service_ends_one_connection() {
         let scheduler = threaded(2);
         let address = serving(&scheduler).await;
         let (well, ill) = (TcpStream::connect(address).await, TcpStream::connect(address).await);
-        let (well, ill) = (well.expect("somebody listens"), ill.expect("somebody listens"));
+        let (well, ill) = (well.expect("the listener is open"), ill.expect("the listener is open"));
         ask(&ill, "/panic").await.expect_err("it is closed");
         ask(&well, "/well").await.expect("it is answered");
     });
@@ -130,7 +131,7 @@ fn a_client_that_has_closed_its_half_is_answered() {
         let address = listener.local_addr().expect("it is bound");
         drop(procession::spawn(serve(listener, Late)));
         for _ in 0..20 {
-            let mut stream = TcpStream::connect(address).await.expect("somebody listens");
+            let mut stream = TcpStream::connect(address).await.expect("the listener is open");
             stream.write_all(b"GET / HTTP/1.1\r\nhost: me\r\n\r\n").await.expect("it is connected");
             stream.shutdown(Shutdown::Write).expect("it is connected");
             let mut answer = String::new();
@@ -145,7 +146,7 @@ fn a_shutdown_ends_connections_that_ask_nothing() {
     let (server, client) = (threaded(2), threaded(1));
     let stream = client.block_on(async {
         let address = serving(&server).await;
-        let stream = TcpStream::connect(address).await.expect("somebody listens");
+        let stream = TcpStream::connect(address).await.expect("the listener is open");
         ask(&stream, "/before").await.expect("it is answered");
         stream
     });
@@ -180,7 +181,7 @@ fn unix_streams_are_served_too() {
     threaded(1).block_on(async {
         let listener = UnixListener::bind(&path).expect("the path is free");
         drop(procession::spawn(serve(listener, Paths)));
-        let mut stream = UnixStream::connect(&path).await.expect("somebody listens");
+        let mut stream = UnixStream::connect(&path).await.expect("the listener is open");
         let request = b"GET /unix HTTP/1.1\r\nhost: me\r\nconnection: close\r\n\r\n";
         stream.write_all(request).await.expect("it is connected");
         let mut answer = String::new();

@@ -287,7 +287,7 @@ fn a_receive_that_was_dropped_wakes_nobody() {
     let before = steps();
     child.send(1).expect("it lives");
     scheduler.run_until_idle();
-    assert_eq!(steps(), before, "a message that nobody waits for is queued without a step");
+    assert_eq!(steps(), before, "a message that is not waited for is queued without a step");
     release.send(()).expect("it lives");
     assert_eq!(child.join(), Ok(Some(1)));
 }

@@ -135,7 +135,11 @@ fn a_select_that_is_dropped_loses_nothing() {
     a.try_send(1).expect("it waits");
     drop(select);
     assert_eq!(from_a.try_recv(), Ok(1));
-    assert_eq!(b.try_send(2), Err(TrySendError::Full(2)), "nobody waits there any more");
+    assert_eq!(
+        b.try_send(2),
+        Err(TrySendError::Full(2)),
+        "the select does not wait there any more"
+    );
     assert_eq!(from_b.try_recv(), Err(TryRecvError::Empty));
     let mut select = Box::pin(Select::new().send(&a, 3, |_| ()).send(&b, 4, |_| ()));
     assert!(poll_once(select.as_mut()).is_pending());

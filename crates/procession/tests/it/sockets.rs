@@ -34,7 +34,7 @@ async fn connected() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(HERE).await.expect("there are free ports");
     let client = TcpStream::connect(listener.local_addr().expect("it is bound"))
         .await
-        .expect("somebody listens");
+        .expect("the listener is open");
     let (server, peer) = listener.accept().await.expect("there is a connection");
     assert_eq!(peer, client.local_addr().expect("it is connected"));
     (client, server)
@@ -83,7 +83,7 @@ fn many_clients_are_served_at_once() {
         let clients: Vec<_> = (0..100_u8)
             .map(|number| {
                 scheduler.spawn(async move {
-                    let stream = TcpStream::connect(address).await.expect("somebody listens");
+                    let stream = TcpStream::connect(address).await.expect("the listener is open");
                     stream.set_nodelay(true).expect("it is TCP");
                     for round in 0..20 {
                         says_back(&stream, &[number, round, number ^ round]).await;
@@ -103,7 +103,7 @@ fn many_clients_are_served_at_once() {
 fn plain_threads_and_processes_talk_over_tcp() {
     let scheduler = threaded(2);
     let (address, _server) = echo_server(&scheduler);
-    let mut stream = StdTcpStream::connect(address).expect("somebody listens");
+    let mut stream = StdTcpStream::connect(address).expect("the listener is open");
     stream.set_read_timeout(Some(LONG)).expect("it is not zero");
     stream.write_all(b"from a thread").expect("it is connected");
     stream.shutdown(Shutdown::Write).expect("it is connected");
@@ -183,7 +183,7 @@ fn names_are_looked_up() {
                         .all(|address| address.ip().is_loopback() && address.port() == port)
                 );
             }
-            TcpStream::connect(format!("localhost:{port}")).await.expect("somebody listens");
+            TcpStream::connect(format!("localhost:{port}")).await.expect("the listener is open");
             TcpStream::connect("no port").await.expect_err("there is no port");
         });
     }
@@ -431,7 +431,7 @@ fn a_reset_is_an_error_of_its_connection_alone() {
     let scheduler = threaded(2);
     let (address, _server) = echo_server(&scheduler);
     scheduler.block_on(async {
-        let well = TcpStream::connect(address).await.expect("somebody listens");
+        let well = TcpStream::connect(address).await.expect("the listener is open");
         let (client, server) = connected().await;
         let waits = spawn(async move { server.read(&mut [0]).await.map_err(|error| error.kind()) });
         client.set_linger(Some(Duration::ZERO)).expect("it is a socket");
@@ -482,7 +482,7 @@ fn a_reader_that_never_reads_holds_up_its_own_writer_only() {
         scheduler.run_until_idle();
     }
     scheduler.block_on(async {
-        let well = TcpStream::connect(address).await.expect("somebody listens");
+        let well = TcpStream::connect(address).await.expect("the listener is open");
         for _ in 0..100 {
             says_back(&well, b"unharmed").await;
         }
@@ -498,10 +498,10 @@ fn slow_and_silent_clients_hold_up_nobody() {
     let scheduler = threaded(1);
     let (address, _server) = echo_server(&scheduler);
     let silent: Vec<_> =
-        (0..50).map(|_| StdTcpStream::connect(address).expect("somebody listens")).collect();
+        (0..50).map(|_| StdTcpStream::connect(address).expect("the listener is open")).collect();
     scheduler.block_on(async {
-        let slow = TcpStream::connect(address).await.expect("somebody listens");
-        let quick = TcpStream::connect(address).await.expect("somebody listens");
+        let slow = TcpStream::connect(address).await.expect("the listener is open");
+        let quick = TcpStream::connect(address).await.expect("the listener is open");
         for byte in b"slow" {
             sleep(Duration::from_millis(2)).await;
             slow.write_all(&[*byte]).await.expect("it is connected");

@@ -108,7 +108,7 @@ fn dropping_a_handle_detaches_the_process() {
         soon_closed(&ends);
         assert!(!address.is_alive());
         drop(address);
-        assert_eq!(scheduler.snapshot().processes.len(), 0, "nobody waits for the result");
+        assert_eq!(scheduler.snapshot().processes.len(), 0, "the result is not waited for");
     }
 }
 

@@ -197,7 +197,7 @@ fn late_sends_by_pid_reach_nobody_else() {
             over.store(true, Relaxed);
         });
         assert_conserved(&scheduler);
-        assert_eq!(scheduler.snapshot().panicked, 0, "nobody has heard what was for another");
+        assert_eq!(scheduler.snapshot().panicked, 0, "no process received the message of another");
     }
 }
 

@@ -44,23 +44,23 @@ fn a_mutex_lets_one_in_at_a_time() {
         for process in processes {
             process.join().expect("it does not panic");
         }
-        assert_eq!(*shared.0.try_lock().expect("nobody has it"), 900);
+        assert_eq!(*shared.0.try_lock().expect("it is free"), 900);
     }
 }
 
 #[test]
 fn a_failed_try_takes_nothing() {
     let mutex = Mutex::new(1);
-    let held = mutex.try_lock().expect("nobody has it");
+    let held = mutex.try_lock().expect("it is free");
     assert!(mutex.try_lock().is_none() && mutex.try_lock().is_none());
     drop(held);
-    let _held = mutex.try_lock().expect("nobody has it");
+    let _held = mutex.try_lock().expect("it is free");
     assert!(mutex.try_lock().is_none());
     let lock = RwLock::new(1);
-    let reads = lock.try_read().expect("nobody writes");
+    let reads = lock.try_read().expect("there is no writer");
     assert!(lock.try_write().is_none());
     drop(reads);
-    let writes = lock.try_write().expect("nobody has it");
+    let writes = lock.try_write().expect("it is free");
     assert!(lock.try_read().is_none() && lock.try_write().is_none());
     drop(writes);
     let semaphore = Semaphore::new(1);
@@ -73,7 +73,7 @@ fn a_failed_try_takes_nothing() {
 #[test]
 fn a_lock_is_handed_to_the_longest_waiter() {
     let mutex = Mutex::new(());
-    let held = mutex.try_lock().expect("nobody has it");
+    let held = mutex.try_lock().expect("it is free");
     let mut first = Box::pin(mutex.lock());
     let mut second = Box::pin(mutex.lock());
     assert!(poll_once(first.as_mut()).is_pending() && poll_once(second.as_mut()).is_pending());
@@ -106,7 +106,7 @@ fn a_panic_unlocks() {
 #[test]
 fn writers_do_not_starve_and_readers_share() {
     let lock = RwLock::new(0);
-    let reads = lock.try_read().expect("nobody writes");
+    let reads = lock.try_read().expect("there is no writer");
     let more = lock.try_read().expect("readers share");
     let mut writes = Box::pin(lock.write());
     assert!(poll_once(writes.as_mut()).is_pending());
@@ -126,7 +126,7 @@ fn writers_do_not_starve_and_readers_share() {
 #[test]
 fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
     let lock = RwLock::new(0);
-    let reads = lock.try_read().expect("nobody writes");
+    let reads = lock.try_read().expect("there is no writer");
     let mut writes = Box::pin(lock.write());
     assert!(poll_once(writes.as_mut()).is_pending());
     let mut late = Box::pin(lock.read());
@@ -145,7 +145,7 @@ fn permits_are_counted() {
         let own = Arc::clone(&semaphore);
         let wants_two = spawn(async move { own.acquire(2).await.map(|permits| permits.count()) });
         sleep(Duration::from_nanos(1)).await;
-        assert!(semaphore.try_acquire(1).is_none(), "somebody waits for more");
+        assert!(semaphore.try_acquire(1).is_none(), "a waiter wants more");
         assert!(timeout(Duration::from_secs(1), semaphore.acquire(1)).await.is_err());
         drop(two);
         assert_eq!(wants_two.await, Ok(Some(2)));
@@ -235,7 +235,7 @@ fn a_notice_reaches_one_or_all() {
 #[test]
 fn a_notice_to_a_waiter_that_gave_up_goes_to_the_next() {
     let (mutex, condition) = (Mutex::new(()), Condvar::new());
-    let mut first = Box::pin(condition.wait(mutex.try_lock().expect("nobody has it")));
+    let mut first = Box::pin(condition.wait(mutex.try_lock().expect("it is free")));
     assert!(poll_once(first.as_mut()).is_pending());
     let mut second = Box::pin(condition.wait(mutex.try_lock().expect("it was unlocked")));
     assert!(poll_once(second.as_mut()).is_pending());
@@ -385,7 +385,7 @@ fn a_condition_reports_no_notice_that_was_not_given() {
 #[test]
 fn a_notice_is_passed_on_by_a_waiter_that_is_dropped_before_it_has_the_lock() {
     let (mutex, condition) = (Mutex::new(()), Condvar::new());
-    let mut first = Box::pin(condition.wait(mutex.try_lock().expect("nobody has it")));
+    let mut first = Box::pin(condition.wait(mutex.try_lock().expect("it is free")));
     assert!(poll_once(first.as_mut()).is_pending());
     let mut second = Box::pin(condition.wait(mutex.try_lock().expect("it was unlocked")));
     assert!(poll_once(second.as_mut()).is_pending());
@@ -418,7 +418,7 @@ fn permits_that_cannot_be_counted_are_dropped() {
 fn waiting_for_a_lock_shows_in_the_snapshot() {
     let scheduler = driven();
     let mutex = Arc::new(Mutex::new(()));
-    let _held = mutex.try_lock().expect("nobody has it");
+    let _held = mutex.try_lock().expect("it is free");
     let own = Arc::clone(&mutex);
     drop(scheduler.spawn(async move { drop(own.lock().await) }));
     let waiting = scheduler.run_until_idle();

@@ -154,7 +154,7 @@ fn an_exit_signal_ends_a_process_that_does_not_trap_it() {
     assert!(send_exit(pid, Exit::failed("first")) && send_exit(pid, Exit::failed("second")));
     scheduler.terminate(pid);
     assert_eq!(victim.join(), Err(Exit::failed("first")));
-    assert!(!send_exit(pid, Exit::Normal), "there is nobody");
+    assert!(!send_exit(pid, Exit::Normal), "there is no such process");
     // A normal exit signal ends a process that sends it to itself.
     let suicide = scheduler.start(|mut cx: Context<()>| async move {
         send_exit(cx.pid(), Exit::Normal);
@@ -355,7 +355,7 @@ fn a_scope_cancels_its_processes_when_it_ends() {
         let mut told: Vec<u32> = tells.try_iter().collect();
         told.sort_unstable();
         assert_eq!(told, [0, 1, 2]);
-        assert_eq!(scheduler.snapshot().processes.len(), 1, "the one that is nobody's");
+        assert_eq!(scheduler.snapshot().processes.len(), 1, "the one without references");
     }
 }
 

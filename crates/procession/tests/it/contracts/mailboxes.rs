@@ -177,7 +177,7 @@ fn a_waiting_sender_gets_its_message_back_when_the_receiver_ends() {
     let address = child.address().clone();
     let waits = scheduler.spawn(async move { address.send_wait(1).await });
     assert_eq!(child.join(), Ok(()));
-    let error = waits.join().expect("it ends").expect_err("nobody receives");
+    let error = waits.join().expect("it ends").expect_err("there is no receiver");
     assert!(error.is_ended());
     assert_eq!(error.into_inner(), 1);
     assert_conserved(&scheduler);

@@ -695,7 +695,7 @@ fn a_child_may_shut_the_scheduler_down() {
     assert_eq!(tree.join(), Exit::Shutdown);
     scheduler.run_until_idle();
     assert_eq!(ended.try_recv(), Ok(0));
-    assert_eq!(scheduler.now(), before, "nobody waited for a deadline");
+    assert_eq!(scheduler.now(), before, "nothing waited for a deadline");
     assert_eq!(log.take(), "+a +b -b -a");
 }
 

@@ -155,7 +155,7 @@ fn a_poll_that_cannot_suspend_blocks_its_thread() {
     let (reads, mut writes) = pair();
     let polls = coroutine(&scheduler, move |_| {
         coroutine::no_suspend(|| {
-            ready.send(()).expect("somebody waits");
+            ready.send(()).expect("the test waits");
             answers(vec![asks(&reads, PollFlags::IN)], FOREVER)
         })
     });
@@ -170,7 +170,7 @@ fn a_cancelled_poll_is_unwound_and_leaves_nothing_registered() {
     let (ready, is_ready) = mpsc::channel();
     let (silent, _peer) = pair();
     let polls = coroutine(&scheduler, move |_| {
-        ready.send(()).expect("somebody waits");
+        ready.send(()).expect("the test waits");
         answers(vec![asks(&silent, PollFlags::IN)], FOREVER)
     });
     soon(&is_ready);

@@ -91,7 +91,9 @@ fn timeouts_are_reported_as_by_std_and_threads_block() {
     let kind = coroutine(&scheduler, move |cx| {
         let mut stream = cx.wait(TcpStream::connect(address))?;
         stream.set_read_timeout(Some(Duration::from_millis(1)))?;
-        Ok::<_, io::Error>(Read::read(&mut stream, &mut [0]).expect_err("nobody writes").kind())
+        Ok::<_, io::Error>(
+            Read::read(&mut stream, &mut [0]).expect_err("there is no writer").kind(),
+        )
     });
     let kind = kind.join().expect("it does not panic").expect("the system has sockets");
     assert_eq!(kind, io::ErrorKind::WouldBlock);

@@ -242,7 +242,7 @@ fn panics_go_to_handles_or_the_handler_and_the_worker_goes_on() {
     let handler = move |payload: Box<dyn std::any::Any + Send>| {
         report
             .send(*payload.downcast::<String>().expect("it is the text"))
-            .expect("somebody looks");
+            .expect("the test looks");
     };
     let pool =
         Pool::builder().capacity(1).on_panic(handler).build_async_on(&scheduler).expect("valid");

@@ -70,7 +70,7 @@ fn jobs_of_a_scope_add_jobs_to_it() {
             scope.execute(job).expect("it is open");
         }
     })
-    .expect("nobody is inside");
+    .expect("the caller is not a job of the pool");
     assert_eq!(sum.load(SeqCst), 55 + 5500);
 }
 
@@ -117,7 +117,7 @@ fn a_panic_of_a_job_goes_to_its_handle_or_the_handler() {
     let handler = move |payload: Box<dyn std::any::Any + Send>| {
         report
             .send(*payload.downcast::<String>().expect("it is the text"))
-            .expect("somebody looks");
+            .expect("the test looks");
     };
     let pool = Pool::builder().capacity(1).on_panic(handler).build().expect("valid");
     pool.scope(|scope| {
@@ -126,7 +126,7 @@ fn a_panic_of_a_job_goes_to_its_handle_or_the_handler() {
         assert_eq!(handle.join(), Err(JobError::Panicked("to the handle".into())));
         scope.execute(|| panic_quietly("to the handler")).expect("it is open");
     })
-    .expect("nobody is inside");
+    .expect("the caller is not a job of the pool");
     assert_eq!(
         reports.try_recv().as_deref(),
         Ok("to the handler"),
@@ -169,7 +169,7 @@ fn what_is_cancelled_or_refused_is_dropped_before_the_scope_returns() {
     pool.reopen().expect("it has ended");
     // The handle is dropped at once, so the worker drops the result.
     pool.scope(|scope| drop(scope.submit(|| Dropped(&dropped)).expect("it is open")))
-        .expect("nobody is inside");
+        .expect("the caller is not a job of the pool");
     assert_eq!(dropped.load(SeqCst), 8);
 }
 

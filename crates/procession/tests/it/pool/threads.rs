@@ -59,7 +59,7 @@ fn the_handler_is_given_what_a_job_without_a_handle_panicked_with() {
     let handler = move |payload: Box<dyn std::any::Any + Send>| {
         report
             .send(*payload.downcast::<String>().expect("it is the text"))
-            .expect("somebody looks");
+            .expect("the test looks");
         panic_quietly("the handler, too");
     };
     let pool = Pool::builder().capacity(1).on_panic(handler).build().expect("valid");
@@ -128,7 +128,7 @@ fn waiters_are_served_first_come_first_served_and_only_so_many_wait() {
         .map(|n| {
             let (submitter, ran) = (pool.clone(), ran.clone());
             let body =
-                move || submitter.execute(move || ran.send(n).expect("somebody looks")).is_ok();
+                move || submitter.execute(move || ran.send(n).expect("the test looks")).is_ok();
             #[expect(clippy::disallowed_methods, reason = "plain threads are what is tested")]
             let thread = thread::spawn(body);
             while pool.stats().waiting <= n {
@@ -455,7 +455,7 @@ fn the_last_handle_closes_the_pool_and_what_is_queued_still_runs() {
     let (ran, runs) = channel();
     for n in 0..10 {
         let ran = ran.clone();
-        pool.execute(move || ran.send(n).expect("somebody looks")).expect("it is open");
+        pool.execute(move || ran.send(n).expect("the test looks")).expect("it is open");
     }
     drop((pool, ran));
     assert_eq!(runs.iter().collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());

@@ -334,6 +334,6 @@ fn the_test_clock_stands_still_while_a_thread_starts_a_process() {
             scheduler.spawn_machine(process, "", ()).map(drop).expect("it came before the shutdown")
         });
         begins.recv().expect("it begins");
-        assert!(shut_down(&scheduler).is_empty(), "nobody was left waiting for");
+        assert!(shut_down(&scheduler).is_empty(), "nothing was left to wait for");
     });
 }

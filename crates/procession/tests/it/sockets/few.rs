@@ -65,7 +65,7 @@ fn processes_with_descriptors_go_on(scheduler: &Scheduler) {
         let udp = UdpSocket::bind(HERE).await.expect("a few are left");
         let address = udp.local_addr().expect("it is bound");
         let listener = UnixListener::bind_addr(&name).expect("a few are left");
-        let waits_in_backlog = UnixStream::connect_addr(&name).await.expect("somebody listens");
+        let waits_in_backlog = UnixStream::connect_addr(&name).await.expect("the listener is open");
         let mut held = Vec::new();
         while let Ok(another) = server.as_fd().try_clone_to_owned() {
             held.push(another);

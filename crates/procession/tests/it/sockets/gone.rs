@@ -37,7 +37,7 @@ fn a_peer_that_vanishes_is_found_out_by_each_timeout() {
     let scheduler = threaded(2);
     let (address, _server) = echo_server(&scheduler);
     scheduler.block_on(async {
-        let well = TcpStream::connect(address).await.expect("somebody listens");
+        let well = TcpStream::connect(address).await.expect("the listener is open");
         says_back(&well, b"accepted").await;
         let before = scheduler.snapshot().descriptors.registered;
         let (first, waits) = alone().await;

@@ -353,7 +353,7 @@ fn delayed_messages_arrive_by_deadline_and_then_in_the_order_of_their_sending() 
     let receiver = scheduler.start(|mut cx: Context<(u64, u32)>| async move {
         let mut log = Vec::new();
         while log.len() < 300 {
-            let message = cx.recv().await.expect("nobody cancels it");
+            let message = cx.recv().await.expect("it is not cancelled");
             log.push((Instant::now(), message));
         }
         log

@@ -90,7 +90,7 @@ fn sleepers_with_one_deadline_go_on_in_the_order_of_their_sleeps() {
                 // Bound to one worker: on several, equal deadlines have no order.
                 SpawnOptions::new().on(&scheduler).affinity(0).start(
                     move |mut cx: Context<usize>| async move {
-                        let number = cx.recv().await.expect("nobody cancels it");
+                        let number = cx.recv().await.expect("it is not cancelled");
                         sleep_until(Instant::now() + seconds(1)).await;
                         log.send(number).expect("the test listens");
                     },

@@ -106,7 +106,7 @@ fn timers_of_plain_threads_all_fire() {
         let scheduler = on_real_clock(width);
         let receiver = scheduler.start(|mut cx: Context<Instant>| async move {
             for _ in 0..THREADS * TIMERS {
-                let deadline = cx.recv().await.expect("nobody cancels it");
+                let deadline = cx.recv().await.expect("it is not cancelled");
                 assert!(deadline <= Instant::now(), "never early");
             }
         });
@@ -305,7 +305,7 @@ fn player(scheduler: &Scheduler, stop: &Arc<AtomicBool>) -> Child<Play, ()> {
         // The opponent may have learned of this process, and have played, before this process
         // learns of it.
         let first = cx.recv_matching(|play| matches!(play, Play::Opponent(_))).await;
-        let Some(Play::Opponent(opponent)) = first else { unreachable!("nobody cancels it") };
+        let Some(Play::Opponent(opponent)) = first else { unreachable!("it is not cancelled") };
         while !stop.load(Relaxed) {
             if opponent.send(Play::Ball).is_err() {
                 // The opponent has seen `stop` since this process looked.
