@@ -1,5 +1,5 @@
-//! The program around a peer's workloads: its arguments, its rounds, and what it prints. The same
-//! for all peers written in Rust.
+//! The program around a peer's workloads: arguments, rounds and output. All peers written in Rust
+//! share it.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -18,16 +18,16 @@ pub(crate) trait Peer: Sized + 'static {
 
     fn start() -> io::Result<Self>;
 
-    /// What `idle_mem` starts a fresh program for.
+    /// Runs the measurement for which `idle_mem` starts a fresh program.
     fn idle_memory(&self, scale: Scale) -> Outcome;
 
-    /// What `population` starts a fresh program for.
+    /// Runs the measurement for which `population` starts a fresh program.
     fn population(&self, _: Scale) -> Outcome {
         Err(Failed::error(io::Error::other("it is not measured on this runtime")))
     }
 }
 
-/// What a workload starts a fresh program for.
+/// A measurement for which a workload starts a fresh program.
 type Here<P> = fn(&P, Scale) -> Outcome;
 
 struct Options<P: 'static> {
@@ -38,7 +38,7 @@ struct Options<P: 'static> {
     workloads: Vec<&'static Workload<P>>,
 }
 
-/// What the arguments ask for; `None` is a call for help.
+/// Parses the arguments. Returns `None` for a request for help.
 fn parse<P: Peer>(
     mut arguments: impl Iterator<Item = String>,
 ) -> Result<Option<Options<P>>, String> {
@@ -106,12 +106,12 @@ pub(crate) fn main<P: Peer>(arguments: impl Iterator<Item = String>) -> ExitCode
         Err(error) => Err((2, format!("{error}\n{usage}"))),
     };
     let Err((code, error)) = done else { return ExitCode::SUCCESS };
-    // Ignored: with standard error closed, the exit code must do.
+    // Ignored: if standard error is closed, the exit code must do.
     let _ = writeln!(io::stderr(), "{}-bench: {error}", P::NAME);
     code.into()
 }
 
-/// Workers, on a machine that has as many CPUs.
+/// Number of workers, on a machine with at least as many CPUs.
 const WIDTH: usize = 2;
 
 pub(crate) fn width() -> usize {
@@ -121,7 +121,7 @@ pub(crate) fn width() -> usize {
 /// A lost wake-up must be reported, not waited for.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a workload sends when it is done; `None` if it has panicked.
+/// Returns the result of a workload, or `None` if it has panicked.
 pub(crate) fn awaited(outcome: &Receiver<Outcome>) -> Option<Outcome> {
     match outcome.recv_timeout(PATIENCE) {
         Ok(outcome) => Some(outcome),

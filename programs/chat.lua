@@ -1,4 +1,5 @@
--- A chat server: a process for the room, one that reads and one that writes for each guest. Try it with `nc 127.0.0.1 PORT`.
+-- A chat server. The room is a process, and each guest has one that reads and one that writes. Try
+-- it with `nc 127.0.0.1 PORT`.
 
 function room()
   local writers = {}
@@ -31,7 +32,7 @@ function reader(connection, the_room)
   local lines = net.reader(connection)
   local name = lines.line(40, 60000)
   if name and name ~= "" then
-    -- Linked, so that it ends with this one.
+    -- Linked, so that it ends with this process.
     local own = process.spawn_link("writer", connection)
     process.send(the_room, { joins = own, name = name })
     while true do

@@ -1,4 +1,4 @@
--- Two processes: one greets, the other asks it to.
+-- Two processes: one asks for a greeting, and the other greets.
 
 function greeter()
   while true do

@@ -1,9 +1,9 @@
--- An HTTP service: a process for each connection, and one that counts for all of them.
+-- An HTTP service with a process for each connection, and one process that counts for all of them.
 
 function counter(owner)
   process.register("counter")
   process.send(owner, "ready")
-  -- Not when it is cancelled: those who ask have to end before.
+  -- It does not end at a cancel: the processes that call it must end first.
   process.monitor(owner)
   local n = 0
   while true do
@@ -33,7 +33,7 @@ end
 
 function main(address)
   process.spawn("counter", process.self())
-  -- Before anybody asks for it by its name.
+  -- Before a process calls it by its name.
   local begun, why = process.receive(1000)
   if not begun and why == "cancelled" then return end
   assert(begun == "ready", "the counter does not begin")

@@ -1,13 +1,15 @@
--- A key-value server that speaks the protocol of Redis: PING, GET, SET (with EX), DEL, INCR. One process owns the data, each
--- connection has its own. Try it with `redis-cli -p PORT`.
+-- A key-value server that speaks the protocol of Redis: PING, GET, SET (with EX), DEL, INCR. One
+-- process owns the data, and each connection has its own process. Try it with `redis-cli -p PORT`.
 
 local ARGUMENTS_MAX, VALUE_MAX, BUFFER_MAX = 64, 512 * 1024, 1024 * 1024
 local BATCH_MAX = 1000
--- Bytes of keys and values, and what Lua needs for an entry of its tables, so that the store stays below the memory limit of a process.
+-- The maximum number of bytes of keys and values, and the bytes that Lua needs for a table entry. The
+-- store stays below the memory limit of a process.
 local STORE_MAX, ENTRY_COST = 32 * 1024 * 1024, 160
--- Answers to a batch beyond this are asked for again, so that a batch of large values does not exceed it, either.
+-- The maximum size of the answers to a batch. The rest is asked for again, so that a batch of large
+-- values stays below the memory limit, too.
 local ANSWERS_MAX = 1024 * 1024
--- Milliseconds, for the store to answer and for a client to take an answer.
+-- Milliseconds in which the store must answer, and in which a client must take an answer.
 local PATIENCE = 10000
 
 ---- The process that owns the data.
@@ -88,7 +90,7 @@ end
 function store(owner)
   process.register("store")
   process.send(owner, "ready")
-  -- Not when it is cancelled: those who ask have to end before.
+  -- It does not end at a cancel: the processes that call it must end first.
   process.monitor(owner)
   local swept = time.now()
   while true do
@@ -118,7 +120,8 @@ end
 
 ---- The protocol.
 
--- The command at `at`: its words, and where the next begins. `nil` if it is not complete, and what is wrong if it never will be.
+-- Returns the words of the command at `at`, and the place where the next one begins. Returns `nil` if
+-- the command is not complete, and the cause if it never will be.
 local function parse(buffer, at)
   local stop = buffer:find("\r\n", at, true)
   if not stop then
@@ -194,7 +197,7 @@ end
 
 function main(address)
   process.spawn("store", process.self())
-  -- Before anybody asks for it by its name.
+  -- Before a process calls it by its name.
   local begun, why = process.receive(PATIENCE)
   if not begun and why == "cancelled" then return end
   assert(begun == "ready", "the store does not begin")

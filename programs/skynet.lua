@@ -1,4 +1,5 @@
--- A tree of processes: each has ten children, down to the leaves, which number themselves; the sums come back up.
+-- A tree of processes: each has ten children, down to the leaves, which have numbers. The sums come
+-- back up.
 
 function node(parent, first, size)
   if size == 1 then

@@ -1,13 +1,13 @@
--- Counts the words of a file: parts of it are counted by processes of their own, at the same time.
+-- Counts the words of a file. A process for each part counts it, at the same time.
 
 -- Counts the words that begin in the part of `count` bytes from `from`.
 function count_part(parent, path, from, count)
   local start = math.max(from - 1, 0)
   local text = assert(fs.read(path, start, count + (from - start)))
-  -- The part begins inside of a word of the part before.
+  -- The part begins inside a word of the part before.
   local at = from > 0 and (text:find("%s") or #text + 1) or 1
   if from > 0 and at == #text + 1 then text = "" end
-  -- Its last word may go on in the next part.
+  -- Its last word may continue in the next part.
   local finish = from + count
   while text ~= "" and not text:sub(-1):find("%s") do
     local more = assert(fs.read(path, finish, 4096))
@@ -31,7 +31,7 @@ function main(path, parts)
   local part = math.max(1, (size + parts - 1) // parts)
   local started = 0
   for from = 0, size - 1, part do
-    -- Linked: if one cannot be counted, there is no result.
+    -- Linked: if one part cannot be counted, there is no result.
     process.spawn_link("count_part", process.self(), path, from, math.min(part, size - from))
     started = started + 1
   end

@@ -1,7 +1,8 @@
 #!/usr/bin/env escript
 %% -*- erlang -*-
 %%! +S 2:2 +P 4000000
-%% The workloads of `procession bench` on the BEAM, written as its own documentation would. README.md says how to run it.
+%% The workloads of `procession bench` on the BEAM, written in the style of its documentation.
+%% README.md describes how to run them.
 -mode(compile).
 -export([main/1]).
 
@@ -33,7 +34,7 @@ each(Start, Count) -> [(now_ns() - Start) / Count].
 check(_, Expected, Expected) -> ok;
 check(What, Expected, Found) -> throw({wrong, What, Expected, Found}).
 
-%% A counter, not a message for each: what is measured is processes.
+%% A counter instead of a message for each: the workload measures processes.
 spawn_all(Scale) ->
     Count = of_(1000000, Scale),
     Left = atomics:new(1, []),
@@ -181,7 +182,7 @@ idle_mem(Scale) ->
     times(Count, fun() -> receive left -> ok end end),
     [max(After - Before, 0) / Count].
 
-%% The time is one of those in which memory is warm.
+%% The time is that of a round with warm memory.
 downs(Scale) ->
     Count = of_(200000, Scale),
     Before = resident(),
@@ -231,10 +232,10 @@ rearm(N, Queue) ->
     erlang:cancel_timer(Oldest),
     rearm(N - 1, queue:in(arm(), Rest)).
 
-%% All threads of the virtual machine.
+%% Includes all threads of the virtual machine.
 cpu_ns() -> {Ms, _} = erlang:statistics(runtime), Ms * 1000000.
 
-%% The BEAM sleeps for whole milliseconds.
+%% The BEAM can sleep only for whole milliseconds.
 timers_fire(Scale) ->
     Count = of_(1000000, Scale),
     WithinMs = of_(1000, Scale),
@@ -274,7 +275,7 @@ computes(Until) ->
         false -> ok
     end.
 
-%% At whole milliseconds of the clock, which is what timers of the BEAM can hit.
+%% At whole milliseconds of the clock, which is the precision of the BEAM's timers.
 ticks(0, _, Lateness) -> Lateness;
 ticks(N, Due, Lateness) ->
     erlang:start_timer(Due, self(), tick, [{abs, true}]),
@@ -282,7 +283,7 @@ ticks(N, Due, Lateness) ->
     Late = (now_ns() - Due * 1000000) / 1000,
     ticks(N - 1, Due + 1, [Late | Lateness]).
 
-%% Nothing blocks a scheduler here but native code: the steps compute.
+%% Only native code blocks a scheduler of the BEAM, so the steps compute.
 tick_cells() ->
     [{lists:flatten(io_lib:format("tick_compute_~s_~b", [Name, Count])), Us, Count}
      || {Name, Us} <- [{"0.1", 100}, {"1", 1000}, {"9", 9000}], Count <- [1, 2, 4, 50]].
@@ -306,7 +307,7 @@ steps_until(Step) ->
         steps_until(Step)
     end.
 
-%% The next whole millisecond of the clock that is at least one away.
+%% Returns the next whole millisecond of the clock that is at least 1 ms away.
 latest(End, Latest) ->
     case now_ns() < End of
         false -> Latest;
@@ -317,7 +318,7 @@ latest(End, Latest) ->
             latest(End, max(Latest, now_ns() - Due * 1000000))
     end.
 
-%% There are no channels.
+%% The BEAM has no channels.
 shares(Scale) ->
     Online = erlang:system_info(schedulers_online),
     Ratios = lists:append([shares(Width, Among, of_(300000, Scale) div 1000 + 1) || {Width, Among} <- [{1, 9}, {2, 8}]]),
@@ -360,7 +361,8 @@ median(Values) ->
     (lists:nth(Length div 2 + Length rem 2, Sorted) + lists:nth(Length div 2 + 1, Sorted)) / 2.
 
 measure({Name, Figures, Run}, Rounds, Scale, Json) ->
-    %% Memory is measured once, in a program that has done nothing before; whoever wants rounds starts it anew.
+    %% Memory is measured once, in a program that has done nothing before. For several rounds, start
+    %% it again.
     Outcomes = case Name of
         "idle_mem" -> [once(Run, Scale)];
         "downs" -> [once(Run, Scale)];
@@ -376,7 +378,7 @@ measure({Name, Figures, Run}, Rounds, Scale, Json) ->
     end,
     lists:foreach(Print, lists:zip(lists:seq(1, length(Figures)), Figures)).
 
-%% In a process of its own, with an empty mailbox and heap.
+%% Runs in a separate process, with an empty mailbox and heap.
 once(Run, Scale) ->
     Self = self(),
     {Process, Monitor} = spawn_monitor(fun() -> Self ! {outcome, self(), Run(Scale)} end),

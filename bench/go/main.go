@@ -1,4 +1,5 @@
-// The workloads of `procession bench` on Go, written as its own documentation would. README.md says how to run it.
+// The workloads of `procession bench` on Go, written in the style of its documentation. README.md
+// describes how to run them.
 package main
 
 import (
@@ -24,7 +25,7 @@ import (
 	"time"
 )
 
-// Of the machine, at most: as in the other runtimes.
+// At most the CPUs of the machine, as in the other runtimes.
 const width = 2
 
 const roundsMax = 1000
@@ -302,7 +303,7 @@ func timersCancel(scale uint64) ([]float64, error) {
 	start := time.Now()
 	close(begin)
 	ended.Wait()
-	// In parallel: so long does one take.
+	// They sleep in parallel, so this is the time of one.
 	return each(start, count), nil
 }
 
@@ -376,7 +377,8 @@ func timerBehindHog(scale uint64) ([]float64, error) {
 	return []float64{sum / float64(ticks), latest}, nil
 }
 
-// Serves as many connections, and waits for their clients; the time, and the CPU time, of each of count.
+// Serves that many connections, and waits for their clients. Returns the wall time and the CPU time
+// for each of count.
 func onLoopback(connections int, count uint64, serve func(net.Listener), client func(net.Conn) error) ([]float64, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -453,7 +455,7 @@ func echo(scale uint64) ([]float64, error) {
 
 const httpBody = "Hello, World!"
 
-// net/http serves; the clients are those of the other runtimes, written by hand.
+// net/http serves. The clients are written by hand, like those of the other runtimes.
 func serveHTTP(scale uint64) ([]float64, error) {
 	const connections = 50
 	requests := of(200_000, scale) / connections
@@ -573,7 +575,7 @@ func shares(scale uint64) (figures []float64, err error) {
 	return figures, nil
 }
 
-// A pair over two unbuffered channels; the number of round trips.
+// Starts a pair over two unbuffered channels. Returns the number of round trips.
 func inChannels(stop *atomic.Bool) (turns uint64) {
 	toPing, toPong := make(chan uint64), make(chan uint64)
 	go func() {
@@ -597,7 +599,7 @@ func inYields(stop *atomic.Bool) (turns uint64) {
 	return turns
 }
 
-// How often each other thread has given the processor up.
+// Returns the number of times that each other thread has given up the processor.
 func sleepsOfOthers() (map[string]uint64, error) {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -617,9 +619,9 @@ func sleepsOfOthers() (map[string]uint64, error) {
 	return sleeps, nil
 }
 
-// The loads of the other runtimes, without declared blocking: Go has no way to declare it.
+// The loads of the other runtimes, except declared blocking, which Go does not have.
 func idleAfter(scale uint64) ([]float64, error) {
-	// The thread that looks does not count.
+	// The measuring thread does not count.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	watched, step := microseconds(500_000, scale), microseconds(25_000, scale)
@@ -690,7 +692,7 @@ func allOf(routines int, run func(number int)) {
 	ended.Wait()
 }
 
-// A connection whose server has sent bytes back, and waits for more.
+// Opens a connection. Its server has sent bytes back, and waits for more.
 func connected(bytes uint64) (net.Conn, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -723,7 +725,7 @@ func poolFigures(name string) []figure {
 	return []figure{{name, "ms"}, {name + "_cpu", "ms"}, {name + "_peak", "MiB"}}
 }
 
-// The most memory that was in RAM since the mark was reset, in MiB.
+// Returns the peak of the resident memory since the reset, in MiB.
 func peak() (float64, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -734,7 +736,7 @@ func peak() (float64, error) {
 	return kib / 1024, err
 }
 
-// A goroutine for each job, and a channel that lets so many of them run at once.
+// Runs a goroutine for each job, and limits those that run at once by a channel.
 func pool(capacity, submitters uint64) func(uint64) ([]float64, error) {
 	return func(scale uint64) ([]float64, error) {
 		jobs := of(1_000_000, scale)
@@ -792,7 +794,7 @@ func measure(workload workload, rounds int, scale uint64, asJSON bool, out *bufi
 	values := make([][]float64, len(workload.figures))
 	first := 0
 	if workload.name == "idle_mem" {
-		// Once, in a program that has done nothing before; whoever wants rounds starts it anew.
+		// Measured once, in a program that has done nothing before. For several rounds, start it again.
 		first, rounds = 1, 1
 	}
 	for round := first; round <= rounds; round++ {
@@ -800,7 +802,7 @@ func measure(workload workload, rounds int, scale uint64, asJSON bool, out *bufi
 		if err != nil {
 			return fmt.Errorf("cannot measure %s: %w", workload.name, err)
 		}
-		// The first does not count.
+		// The first round does not count.
 		if round > 0 {
 			for at, value := range found {
 				values[at] = append(values[at], value)

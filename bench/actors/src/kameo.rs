@@ -54,7 +54,7 @@ impl Peer for Kameo {
     }
 }
 
-/// Ends when nobody has its address, which is at once.
+/// Ends when its last address is dropped, which happens immediately.
 struct Empty;
 
 static ENDED: Latch = Latch::new();
@@ -138,7 +138,8 @@ async fn pingpong(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// A number counts down at each hop; once it is zero it goes round once more, and all end.
+/// The number counts down at each hop. Once it is zero, it goes round once more, and all actors
+/// end.
 #[derive(Actor)]
 struct Link {
     next: Option<ActorRef<Self>>,
@@ -231,7 +232,7 @@ impl Message<Begin> for Sender {
     type Reply = ();
 
     async fn handle(&mut self, Begin: Begin, cx: &mut Context<Self, ()>) {
-        // Ignored: the receiver, which has failed, is missed.
+        // Ignored: the workload notices that the receiver has failed.
         let _ = (self.first..self.first + self.share)
             .try_for_each(|number| self.receiver.tell(Number(number)).try_send());
         cx.stop();
@@ -277,7 +278,7 @@ impl Message<Begin> for Idle {
     }
 }
 
-/// Includes what its owner pays to keep each address.
+/// The memory includes the addresses that their owner keeps.
 async fn idle(scale: Scale) -> Outcome {
     let count = scale.of(IDLE_MEM_PROCESSES);
     LEFT.set(count);
@@ -286,7 +287,7 @@ async fn idle(scale: Scale) -> Outcome {
         (0..count).map(|_| Idle::spawn_with_mailbox(Idle, mailbox::unbounded())).collect();
     LEFT.wait().await;
     let after = resident()?;
-    // They were all there, waiting.
+    // All of them exist, and wait.
     LEFT.set(count);
     for address in &addresses {
         address.tell(Begin).try_send().map_err(refused)?;

@@ -1,9 +1,9 @@
-//! Workloads of `procession bench` on libraries for actors. `README.md` says how to run it.
+//! Workloads of `procession bench` on actor libraries. `README.md` describes how to run them.
 
 mod kameo;
 mod ractor;
 
-// The very files of the command, so that both do and count the same.
+// The same files as the command's, so that both do and count the same.
 #[path = "../../../crates/procession-cli/src/bench/latch.rs"]
 mod latch;
 #[expect(dead_code, reason = "actors are measured without timers, and without a network")]
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         Some(kameo::NAME) => peer::main::<kameo::Kameo>(arguments),
         Some(ractor::NAME) => peer::main::<ractor::Ractor>(arguments),
         _ => {
-            // Ignored: with standard error closed, the exit code must do.
+            // Ignored: if standard error is closed, the exit code must do.
             let _ =
                 writeln!(io::stderr(), "usage: actors-bench kameo|ractor [OPTIONS] [WORKLOAD]...");
             ExitCode::from(2)
@@ -50,7 +50,7 @@ fn start() -> io::Result<Runtime> {
     runtime::Builder::new_multi_thread().worker_threads(peer::width()).enable_all().build()
 }
 
-/// What a fresh program is started with, to measure the memory of actors that wait.
+/// Returns the arguments with which a fresh program measures the memory of waiting actors.
 fn memory_arguments(library: &'static str, scale: Scale) -> Vec<&'static str> {
     let mut arguments = vec![library, "--idle-memory-here"];
     if scale == Scale::Tiny {
@@ -67,7 +67,7 @@ fn inside(runtime: &Runtime, workload: impl Future<Output = Outcome> + Send + 's
         .unwrap_or_else(|| Err(runtime.block_on(task).expect_err("it has sent nothing").into()))
 }
 
-/// A result that an actor gives away once.
+/// A result that an actor sends once.
 struct Told<T>(Option<oneshot::Sender<T>>);
 
 impl<T> Told<T> {
@@ -77,7 +77,7 @@ impl<T> Told<T> {
     }
 
     fn tell(&mut self, value: T) {
-        // Ignored: the workload has failed, and says so.
+        // Ignored: the workload has failed, and reports that.
         drop(self.0.take().map(|to_there| to_there.send(value)));
     }
 }
@@ -94,8 +94,8 @@ impl From<RecvError> for Failed {
     }
 }
 
-/// What a library says of a message that it does not take. Its type names the message, which need
-/// not be of use to anybody.
+/// Converts a library's error for a refused message. The type of the error contains the message,
+/// which is of no use.
 fn refused(error: impl Error) -> Failed {
     Failed::error(io::Error::other(error.to_string()))
 }

@@ -164,7 +164,8 @@ async fn pingpong(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// A number counts down at each hop; once it is zero it goes round once more, and all end.
+/// The number counts down at each hop. Once it is zero, it goes round once more, and all actors
+/// end.
 struct Link;
 
 enum Linked {
@@ -343,7 +344,7 @@ impl Actor for Idle {
     }
 }
 
-/// Includes what its owner pays to keep each address.
+/// The memory includes the addresses that their owner keeps.
 async fn idle(scale: Scale) -> Outcome {
     let count = scale.of(IDLE_MEM_PROCESSES);
     LEFT.set(count);
@@ -354,7 +355,7 @@ async fn idle(scale: Scale) -> Outcome {
     }
     LEFT.wait().await;
     let after = resident()?;
-    // They were all there, waiting.
+    // All of them exist, and wait.
     LEFT.set(count);
     for address in &addresses {
         address.cast(())?;

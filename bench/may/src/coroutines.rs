@@ -1,4 +1,5 @@
-//! Switching, giving way, beginning and ending, and how much one takes that waits.
+//! The workloads of switching, yielding, beginning and ending, and the memory of a waiting
+//! coroutine.
 
 use corosensei::{Coroutine, CoroutineResult};
 use generator::Gn;
@@ -14,7 +15,7 @@ use crate::workload::{
 };
 use crate::{join, peer, spawn, wait};
 
-/// What may's coroutines are made of.
+/// Switches with `generator`, on which may's coroutines are built.
 pub(crate) fn switch_of_generator(scale: Scale) -> Outcome {
     let count = scale.of(CO_SWITCH_COUNT);
     let mut generator = Gn::<u64>::new_scoped(|mut scope| {
@@ -51,7 +52,7 @@ pub(crate) fn switch_of_corosensei(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// Until all have given way; in nanoseconds for each.
+/// Returns the time for each yield, in nanoseconds.
 fn give_way(coroutines: u64, each_yields: u64) -> Result<f64, Failed> {
     let start = now();
     let run = move |_| {
@@ -89,7 +90,7 @@ pub(crate) fn spawns(scale: Scale) -> Outcome {
     let start = now();
     let mut left = count;
     while left > 0 {
-        // A coroutine has its stack from the spawn on, and there may be no more of them at once.
+        // A coroutine has its stack from the spawn on, and more of them cannot exist at once.
         let some = left.min(ALIVE_MAX);
         ENDED.set(some);
         for _ in 0..some {
@@ -101,11 +102,11 @@ pub(crate) fn spawns(scale: Scale) -> Outcome {
     Ok(vec![each(start, count)])
 }
 
-/// Each has a mapping and a guard of its own. Beyond about 32 k of them the system gives no more,
-/// and the program dies.
+/// Maximum number of coroutines. Each has its own mapping and guard. Beyond about 32 k of them, the
+/// system refuses more, and the program dies.
 const ALIVE_MAX: u64 = 30_000;
 
-/// What a fresh program is started with, to do [`alive`].
+/// Returns the arguments with which a fresh program runs [`alive`].
 pub(crate) fn alive_arguments(scale: Scale) -> Vec<&'static str> {
     let mut arguments = vec!["--idle-memory-here"];
     if scale == Scale::Tiny {
@@ -132,7 +133,7 @@ pub(crate) fn alive(scale: Scale) -> Outcome {
     }
     wait(LEFT.wait());
     let after = resident()? + page_tables()?;
-    // They were all there, waiting.
+    // All of them exist, and wait.
     LEFT.set(count);
     for address in addresses {
         address.send(()).map_err(Failed::error)?;

@@ -1,10 +1,10 @@
-//! The workloads of `procession bench`, on may, and the switch alone on corosensei. `README.md`
-//! says how to run it.
+//! The workloads of `procession bench` on may, and the switch alone on corosensei. `README.md`
+//! describes how to run them.
 
 mod coroutines;
 mod messages;
 
-// The very files of the command, so that both do and count the same.
+// The same files as the command's, so that both do and count the same.
 #[path = "../../../crates/procession-cli/src/bench/latch.rs"]
 mod latch;
 #[expect(dead_code, reason = "may is measured without a network, and without threads that block")]
@@ -43,12 +43,12 @@ fn spawn<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> JoinHan
     }
 }
 
-/// The result of a coroutine. Its panic goes on here.
+/// Returns the result of a coroutine. If it panicked, the panic continues here.
 fn join<T>(child: JoinHandle<T>) -> T {
     child.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
 }
 
-/// In the way of may: a coroutine is suspended.
+/// Waits for a future in may's way: the coroutine is suspended.
 fn wait<F: Future>(future: F) -> F::Output {
     struct Unparks(Arc<Blocker>);
     impl Wake for Unparks {
@@ -63,7 +63,7 @@ fn wait<F: Future>(future: F) -> F::Output {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return output;
         }
-        // Ignored: nobody cancels it, and the future is asked again whatever happens.
+        // Ignored: it is never cancelled, and the future is polled again in any case.
         let _ = blocker.park(None);
     }
 }
@@ -119,7 +119,7 @@ impl Peer for May {
     ];
 
     fn start() -> io::Result<Self> {
-        // Has no effect once the threads are there.
+        // Has no effect once the threads exist.
         may::config().set_workers(peer::width());
         Ok(Self)
     }
@@ -129,7 +129,7 @@ impl Peer for May {
     }
 }
 
-/// What Procession's coroutines are made of.
+/// corosensei, on which Procession's coroutines are built.
 struct Corosensei;
 
 impl Peer for Corosensei {

@@ -1,4 +1,4 @@
-//! Sending and receiving.
+//! The workloads of sending and receiving.
 
 use std::sync::Arc;
 
@@ -35,7 +35,8 @@ pub(crate) fn pingpong(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// The number counts down at each hop; once it is zero it goes round once more, and all end.
+/// The number counts down at each hop. Once it is zero, it goes round once more, and all processes
+/// end.
 pub(crate) fn ring(scale: Scale) -> Outcome {
     let hops = scale.of(RING_HOPS);
     let (mut next, here) = mpsc::channel();
@@ -56,7 +57,7 @@ pub(crate) fn ring(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// Passes numbers on until there comes a zero; says how many that were.
+/// Passes numbers on until a zero comes. Returns how many were passed on.
 fn link(mailbox: &Receiver<u64>, next: &Sender<u64>) -> Result<u64, Failed> {
     let mut passed = 0;
     while let Ok(number) = mailbox.recv()
@@ -67,10 +68,10 @@ fn link(mailbox: &Receiver<u64>, next: &Sender<u64>) -> Result<u64, Failed> {
     Ok(passed)
 }
 
-/// Says whether there was a hop to make.
+/// Passes a number on. Returns `true` if that was a hop that counts.
 fn pass_on(number: u64, next: &Sender<u64>) -> Result<bool, Failed> {
     match next.send(number.saturating_sub(1)) {
-        // At the end of the last round, the next has ended.
+        // At the end of the last round, the next process has ended.
         Err(_) if number == 0 => Ok(false),
         sent => Ok(sent.map(|()| number > 0).map_err(Failed::error)?),
     }
@@ -102,8 +103,8 @@ pub(crate) fn fanin(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// may's channels have no bound: a semaphore holds the sender back, until there is room, or, with
-/// none, until the item has been taken.
+/// may's channels have no bound, so a semaphore holds the sender back. With a capacity, it waits
+/// for room; with none, it waits until the item was taken.
 pub(crate) fn channels(scale: Scale) -> Outcome {
     let items = scale.of(CO_CHANNEL_ITEMS);
     let mut outcome = Vec::new();

@@ -1,5 +1,5 @@
-//! The workload `pool_threads` of `procession bench`, on other pools of threads. Which one is the
-//! first argument.
+//! The workload `pool_threads` of `procession bench` on other pools of threads. The first argument
+//! selects the pool.
 
 #[expect(dead_code, reason = "one workload needs little of it")]
 #[path = "../../../crates/procession-cli/src/bench/meter.rs"]
@@ -72,7 +72,7 @@ fn jobs(pool: &impl Pool, scale: Scale) -> Outcome {
                     compute(POOL_TINY);
                 }
                 done.fetch_add(1, Relaxed);
-                // Not all of them tell the end of all jobs, so the last one does.
+                // Not all pools report the end of all jobs, so the last job does.
                 if left.fetch_sub(1, AcqRel) == 1 {
                     ends.send(()).expect("the main thread waits");
                 }

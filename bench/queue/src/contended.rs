@@ -1,4 +1,4 @@
-//! What queues from many threads to one cost under contention.
+//! The cost of queues from many threads to one, under contention.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -16,7 +16,7 @@ use crate::scenario::{Apart, Family, Run, Scale, Scenario, Tally, Unit, timed};
 
 const PRODUCERS: [usize; 2] = [2, 4];
 
-/// Items of all producers together.
+/// Number of items of all producers together.
 const ITEMS: usize = 1_000_000;
 
 pub(crate) fn families() -> [Family; 2] {
@@ -58,7 +58,7 @@ fn event(producers: usize, scale: Scale) -> Vec<f64> {
     contend(
         producers,
         scale,
-        |item| assert!(queue.push(item).is_ok(), "nobody closes the queue"),
+        |item| assert!(queue.push(item).is_ok(), "the queue is not closed"),
         || {
             let event = batch.next().or_else(|| {
                 batch = queue.take();
@@ -107,8 +107,8 @@ fn locked(producers: usize, scale: Scale) -> Vec<f64> {
     contend(producers, scale, |item| lock().push_back(item), || lock().pop_front())
 }
 
-/// Lets threads `push`, and this one `pop` until everything has come; it yields its turn when there
-/// is nothing.
+/// Lets threads call `push`, and calls `pop` on this thread until everything has come. Yields if
+/// there is nothing.
 fn contend(
     producers: usize,
     scale: Scale,

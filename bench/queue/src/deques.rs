@@ -3,7 +3,7 @@
 use crossbeam_deque as crossbeam;
 use procession_queue::Steal;
 
-/// What the bounded queues hold. Crossbeam's grow from 64.
+/// The capacity of the bounded queues. Crossbeam's grow from 64.
 const CAPACITY: usize = 256;
 
 /// The owner's side of a queue. A default one is empty.
@@ -12,7 +12,7 @@ pub(crate) trait Deque: Default + Send {
 
     fn stealer(&self) -> Self::Stealer;
 
-    /// Whether there was room.
+    /// Pushes an item. Returns `false` if there was no room.
     fn push(&self, item: usize) -> bool;
 
     fn pop(&self) -> Option<usize>;

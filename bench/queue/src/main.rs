@@ -1,5 +1,5 @@
-//! Measures the queues of `procession-queue` beside their peers. `README.md` says what each
-//! scenario is.
+//! Measures the queues of `procession-queue` beside their peers. `README.md` describes each
+//! scenario.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program of the command line")]
 
 mod contended;
@@ -36,7 +36,7 @@ struct Options {
     words: Vec<String>,
 }
 
-/// What the arguments ask for; `None` is a call for help.
+/// Parses the arguments. Returns `None` for a request for help.
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
     let mut rounds = None;
     let mut options =
@@ -63,7 +63,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>,
     Ok(Some(options))
 }
 
-/// All families, without the scenarios that `words` leave out.
+/// Returns all families, without the scenarios that `words` leave out.
 fn selected(words: &[String]) -> Result<Vec<Family>, String> {
     let mut families = vec![owner::family(), steal_half::family(), one_thief::family()];
     families.extend(contended::families());

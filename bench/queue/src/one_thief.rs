@@ -1,4 +1,4 @@
-//! What owner and thief cost each other.
+//! The cost that an owner and a thief cause each other.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Barrier;
@@ -13,7 +13,7 @@ use crate::deques::{
 };
 use crate::scenario::{Apart, Family, Run, Scale, Scenario, Tally, Unit, timed};
 
-/// As many as crossbeam's queue holds before it grows.
+/// The number of items that crossbeam's queue holds before it grows.
 const BURST: usize = 64;
 const BURSTS: usize = 15_000;
 
@@ -24,10 +24,10 @@ pub(crate) fn family() -> Family {
             (
                 "one_thief/lifo",
                 "An owner pushes 64 items, pops newest first until it finds none, and so on, while another thread \
-                 steals half and drains it as fast as it can; elapsed time by all items, whoever took them, and the \
+                 steals half and drains it as fast as it can; elapsed time by all items, stolen or not, and the \
                  part that was stolen.",
             ),
-            ("one_thief/fifo", "The same with queues whose owners pop oldest first."),
+            ("one_thief/fifo", "The same, with owners that pop oldest first."),
         ],
         scenarios: vec![
             scenario(
@@ -82,8 +82,8 @@ fn rob<D: Deque>(stealer: &D::Stealer, finished: &AtomicBool) -> Loot {
     }
 }
 
-/// Pushes and pops all bursts. Returns what was popped, and how often a push found no room and was
-/// tried again.
+/// Pushes and pops all bursts. Returns what was popped, and the number of pushes that found no room
+/// and were tried again.
 fn own<D: Deque>(queue: &D, bursts: usize) -> (Tally, usize) {
     let mut popped = Tally::default();
     let mut refused = 0;

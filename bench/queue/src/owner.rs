@@ -1,4 +1,4 @@
-//! What a queue costs its owner while nobody steals.
+//! The cost of a queue for its owner, without a thief.
 
 use std::hint::black_box;
 
@@ -7,7 +7,7 @@ use crate::deques::{
 };
 use crate::scenario::{Family, Run, Scale, Scenario, Tally, Unit, timed};
 
-/// As many as crossbeam's queue holds before it grows.
+/// The number of items that crossbeam's queue holds before it grows.
 const BURST: usize = 64;
 const BURSTS: usize = 20_000;
 
@@ -17,11 +17,11 @@ pub(crate) fn family() -> Family {
         definitions: &[
             (
                 "owner/push_pop",
-                "The owner pushes 64 items and pops 64, newest first; all could be stolen, nobody does.",
+                "The owner pushes 64 items and pops 64, newest first; thieves could steal all, but there are none.",
             ),
             (
                 "owner/fifo",
-                "The owner pushes 64 items and pops 64, oldest first; all could be stolen, nobody does.",
+                "The owner pushes 64 items and pops 64, oldest first; thieves could steal all, but there are none.",
             ),
         ],
         scenarios: vec![
@@ -56,7 +56,7 @@ fn push_pop<D: Deque>(scale: Scale) -> Vec<f64> {
                 assert!(queue.push(black_box(burst * BURST + i)), "a burst fits");
             }
             for _ in 0..BURST {
-                tally.add(queue.pop().expect("nobody steals"));
+                tally.add(queue.pop().expect("there is no thief"));
             }
         }
         tally

@@ -12,7 +12,7 @@ pub(crate) fn legend(rounds: usize) -> String {
     )
 }
 
-/// What the tables below it were measured on, and what their scenarios are.
+/// Returns the head of the report: the machine, and the definitions of the scenarios.
 pub(crate) fn head(families: &[Family], rounds: usize) -> String {
     let mut text = format!(
         "# Queue benchmarks\n\n\
@@ -34,7 +34,7 @@ pub(crate) fn head(families: &[Family], rounds: usize) -> String {
     text
 }
 
-/// Measures a family.
+/// Measures a family, and returns its table.
 pub(crate) fn table(family: &Family, rounds: usize, scale: Scale) -> String {
     let mut text = format!("| scenario | unit | {} | ratio |\n", family.rivals.join(" | "));
     text += &format!("|---|---|{}---:|\n", "---:|".repeat(family.rivals.len()));
@@ -56,7 +56,7 @@ fn cell(spread: Spread) -> String {
     format!("{} [{}–{}]", number(spread.median), number(spread.min), number(spread.max))
 }
 
-/// About three digits.
+/// Formats a number with about three digits.
 fn number(value: f64) -> String {
     let decimals = match value {
         ..10.0 => 2,
@@ -66,7 +66,8 @@ fn number(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// The first rival's median by that of the best which is not another form of it.
+/// Returns the ratio of the first rival's median to that of the best rival which is not another
+/// form of the first.
 fn ratio(rivals: &[&str], spreads: &[Spread]) -> String {
     let peers = rivals.iter().zip(spreads).filter(|(rival, _)| !rival.starts_with(rivals[0]));
     let best = peers.map(|(_, spread)| spread.median).fold(f64::INFINITY, f64::min);
@@ -88,7 +89,7 @@ fn kernel() -> String {
     format!("{} {}", read("ostype").trim(), read("osrelease").trim())
 }
 
-/// What a command prints, or "unknown": a table without its compiler is still worth having.
+/// Returns what a command prints, or "unknown": a table without its compiler is still useful.
 fn output(program: &str, arguments: &[&str]) -> String {
     let printed = Command::new(program)
         .args(arguments)

@@ -1,10 +1,11 @@
-//! What a scenario is, and how its rivals are measured beside each other.
+//! Scenarios, and the measurement of their rivals beside each other.
 
 use std::time::Instant;
 
 /// Scenarios with the same rivals, which share a table.
 pub(crate) struct Family {
-    /// The first is Procession's, which is compared with the best of those not called after it.
+    /// The first is Procession's. It is compared with the best of those that are not named after
+    /// it.
     pub(crate) rivals: &'static [&'static str],
     /// The names of the scenarios, or patterns of them, and a sentence for each.
     pub(crate) definitions: &'static [(&'static str, &'static str)],
@@ -35,7 +36,7 @@ pub(crate) enum Scale {
 }
 
 impl Scale {
-    /// How often to do what a full run does `full` times.
+    /// Returns the number of repetitions of what a full run does `full` times.
     pub(crate) fn count(self, full: usize) -> usize {
         match self {
             Self::Full => full,
@@ -62,8 +63,10 @@ impl Tally {
         Self { count: self.count + other.count, sum: self.sum + other.sum }
     }
 
+    /// Asserts that the numbers below `count` were added once each.
+    ///
     /// # Panics
-    /// If what was added cannot have been the numbers below `count`, each once.
+    /// Panics if the count or the sum shows that they were not.
     pub(crate) fn assert_each_below(self, count: usize) {
         assert_eq!(self.count, count, "as many items come out as went in");
         assert_eq!(
@@ -74,12 +77,12 @@ impl Tally {
     }
 }
 
-/// Cache lines of its own for what one thread writes while another uses its neighbours on the
-/// stack.
+/// Gives a value its own cache lines, since another thread uses its neighbours on the stack while
+/// one thread writes it.
 #[repr(align(128))]
 pub(crate) struct Apart<T>(pub(crate) T);
 
-/// The result of `work`, and the nanoseconds that it took.
+/// Returns the nanoseconds that `work` took, and its result.
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the real clock")]
 #[inline]
 pub(crate) fn timed<R>(work: impl FnOnce() -> R) -> (f64, R) {
@@ -111,9 +114,9 @@ impl Spread {
 }
 
 impl Scenario {
-    /// Runs all rivals in each round, so that what disturbs the machine meets all of them; each
-    /// round starts with another one. A first round is not counted. Returns the spreads of each
-    /// unit, rival by rival.
+    /// Runs all rivals in each round, so that a disturbance of the machine affects all of them.
+    /// Each round starts with another rival. The first round does not count. Returns the spreads of
+    /// each unit, rival by rival.
     pub(crate) fn measure(&self, rounds: usize, scale: Scale) -> Vec<Vec<Spread>> {
         let rivals = self.runs.len();
         let mut samples = vec![vec![Vec::with_capacity(rounds); rivals]; self.units.len()];

@@ -1,8 +1,7 @@
-//! What stealing half of a queue costs while nothing else happens to it.
+//! The cost of stealing half of a queue while nothing else uses it.
 //!
-//! One thread does everything, so what is stolen is in its own first-level cache: this measures the
-//! instructions and atomic operations of a steal, not the travel of cache lines, which `one_thief`
-//! adds.
+//! One thread does everything, so the stolen items are in its own first-level cache. This measures
+//! the instructions and atomic operations of a steal. `one_thief` adds the travel of cache lines.
 
 use std::array;
 use std::hint::black_box;
@@ -16,15 +15,15 @@ use crate::scenario::{Family, Run, Scale, Scenario, Spread, Tally, Unit, timed};
 
 const LENGTHS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/// How many steals share one reading of the clock. More would blur less, but the slots of eight
-/// victims of 256 and of their thieves are all that a first-level cache holds.
+/// Number of steals that share one reading of the clock. More would be more precise, but a
+/// first-level cache holds only the slots of eight victims of 256 and of their thieves.
 const VICTIMS: usize = 8;
 
-/// Items that are pushed in a run, if that is not too few or too many steals.
+/// Number of items that are pushed in a run, unless that makes too few or too many steals.
 const ITEMS: usize = 400_000;
 const PASSES_MAX: usize = 4000;
 
-/// How often the clock is read to learn what that costs.
+/// Number of readings of the clock to measure the cost of one.
 const CLOCK_READINGS: usize = 1001;
 
 pub(crate) fn family() -> Family {
@@ -80,7 +79,7 @@ impl<D: Deque> Pair<D> {
         self.thief
             .steal_half(&self.stealer)
             .success()
-            .expect("the victim holds something, and nobody else steals")
+            .expect("the victim holds something, and there is no other thief")
     }
 
     /// Empties the thief's queue.

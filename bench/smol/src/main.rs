@@ -1,10 +1,10 @@
-//! The workloads of `procession bench`, on smol. `README.md` says how to run it.
+//! The workloads of `procession bench` on smol. `README.md` describes how to run them.
 
 mod memory;
 mod messages;
 mod rt;
 
-// The very files of the command, so that both do and count the same.
+// The same files as the command's, so that both do and count the same.
 #[path = "../../../crates/procession-cli/src/bench/latch.rs"]
 mod latch;
 #[expect(dead_code, reason = "smol is measured without a network, and without threads that block")]

@@ -1,4 +1,4 @@
-//! The memory of tasks that wait.
+//! The workloads of memory: what waiting tasks take.
 
 use smol::channel;
 
@@ -7,7 +7,7 @@ use crate::meter::resident;
 use crate::rt;
 use crate::workload::{IDLE_MEM_PROCESSES, Outcome, Scale};
 
-/// What a fresh program is started with, to do [`idle`].
+/// Returns the arguments with which a fresh program runs [`idle`].
 pub(crate) fn arguments(scale: Scale) -> Vec<&'static str> {
     let mut arguments = vec!["--idle-memory-here"];
     if scale == Scale::Tiny {
@@ -16,7 +16,7 @@ pub(crate) fn arguments(scale: Scale) -> Vec<&'static str> {
     arguments
 }
 
-/// Includes what its owner pays to keep each sender.
+/// The memory includes the senders that their owner keeps.
 pub(crate) async fn idle(scale: Scale) -> Outcome {
     static LEFT: Latch = Latch::new();
     let count = scale.of(IDLE_MEM_PROCESSES);
@@ -36,7 +36,7 @@ pub(crate) async fn idle(scale: Scale) -> Outcome {
     }
     LEFT.wait().await;
     let after = resident()?;
-    // They were all there, waiting.
+    // All of them exist, and wait.
     LEFT.set(count);
     for address in addresses {
         address.try_send(())?;

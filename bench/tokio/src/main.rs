@@ -1,4 +1,4 @@
-//! The workloads of `procession bench`, on tokio. `README.md` says how to run it.
+//! The workloads of `procession bench` on tokio. `README.md` describes how to run them.
 
 mod memory;
 mod messages;

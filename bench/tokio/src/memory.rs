@@ -1,4 +1,4 @@
-//! The memory of tasks that wait.
+//! The workloads of memory: what waiting tasks take.
 
 use tokio::sync::mpsc;
 
@@ -9,12 +9,12 @@ use crate::workload::{
     POPULATION_PAUSE, POPULATION_SEED, POPULATIONS, Scale, each,
 };
 
-/// What a fresh program is started with, to do [`idle`].
+/// Returns the arguments with which a fresh program runs [`idle`].
 pub(crate) fn arguments(scale: Scale) -> Vec<&'static str> {
     arguments_for("--idle-memory-here", scale)
 }
 
-/// What a fresh program is started with, to measure what `flag` says.
+/// Returns the arguments with which a fresh program runs the measurement of `flag`.
 pub(crate) fn arguments_for(flag: &'static str, scale: Scale) -> Vec<&'static str> {
     let mut arguments = vec![flag];
     if scale == Scale::Tiny {
@@ -23,7 +23,7 @@ pub(crate) fn arguments_for(flag: &'static str, scale: Scale) -> Vec<&'static st
     arguments
 }
 
-/// Includes what its owner pays to keep each sender.
+/// The memory includes the senders that their owner keeps.
 pub(crate) async fn idle(scale: Scale) -> Outcome {
     static LEFT: Latch = Latch::new();
     let count = scale.of(IDLE_MEM_PROCESSES);
@@ -42,7 +42,7 @@ pub(crate) async fn idle(scale: Scale) -> Outcome {
     }
     LEFT.wait().await;
     let after = resident()?;
-    // They were all there, waiting.
+    // All of them exist, and wait.
     LEFT.set(count);
     for address in addresses {
         address.send(())?;
@@ -51,7 +51,8 @@ pub(crate) async fn idle(scale: Scale) -> Outcome {
     Ok(vec![after.saturating_sub(before) as f64 / count as f64])
 }
 
-/// A process for each address counts down at every message, and ends at the last.
+/// Measures populations of different sizes. Each task counts down at every message, and ends at the
+/// last.
 pub(crate) async fn population(scale: Scale) -> Outcome {
     static LEFT: Latch = Latch::new();
     let mut figures = Vec::new();

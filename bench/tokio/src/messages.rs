@@ -1,4 +1,4 @@
-//! Sending and receiving.
+//! The workloads of sending and receiving.
 
 use std::time::Instant;
 
@@ -37,7 +37,8 @@ pub(crate) async fn pingpong(scale: Scale) -> Outcome {
     tokio::spawn(ping).await?
 }
 
-/// The number counts down at each hop; once it is zero it goes round once more, and all end.
+/// The number counts down at each hop. Once it is zero, it goes round once more, and all processes
+/// end.
 pub(crate) async fn ring(scale: Scale) -> Outcome {
     let hops = scale.of(RING_HOPS);
     let first = async move {
@@ -68,7 +69,7 @@ pub(crate) async fn ring(scale: Scale) -> Outcome {
     tokio::spawn(first).await?
 }
 
-/// Passes numbers on until there comes a zero; says how many that were.
+/// Passes numbers on until a zero comes. Returns how many were passed on.
 async fn link(
     mut mailbox: UnboundedReceiver<u64>,
     next: UnboundedSender<u64>,
@@ -82,10 +83,10 @@ async fn link(
     Ok(passed)
 }
 
-/// Says whether there was a hop to make.
+/// Passes a number on. Returns `true` if that was a hop that counts.
 fn pass_on(number: u64, next: &UnboundedSender<u64>) -> Result<bool, Failed> {
     match next.send(number.saturating_sub(1)) {
-        // At the end of the last round, the next has ended.
+        // At the end of the last round, the next process has ended.
         Err(_) if number == 0 => Ok(false),
         sent => Ok(sent.map(|()| number > 0)?),
     }

@@ -1,5 +1,5 @@
-//! As many jobs at once as a semaphore lets through: its documentation has this for a limit of
-//! tasks.
+//! The workloads of pools: a semaphore limits the jobs that run at once, as tokio's documentation
+//! does for a limit of tasks.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) async fn sleepers(scale: Scale, capacity: u64, submitters: u64) -> Ou
     for submitter in running {
         submitter.await??;
     }
-    // The last of them have come back.
+    // Waits until the last permits have come back.
     drop(permits.acquire_many(capacity).await.map_err(Failed::error)?);
     let outcome = spent.outcome()?;
     check("the jobs done", jobs, done.load(Relaxed))?;

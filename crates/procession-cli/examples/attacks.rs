@@ -47,12 +47,13 @@ use procession_sync::atomic::Ordering::Relaxed;
 const WORKERS: usize = 2;
 const HOGS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(1);
-/// Round trips between two pauses, so that a cell has some thousand times and not millions.
+/// Number of round trips between two pauses, so that a cell has some thousand times and not
+/// millions.
 const BURST: u32 = 10;
 /// A lost wake-up is a failure, not a program that hangs.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a step does.
+/// The work of a step.
 #[derive(Clone, Copy)]
 enum Steps {
     Block(Duration),
@@ -88,13 +89,13 @@ const STEPS: [(&str, Steps); 4] = [
 
 type Times = Result<Vec<Duration>, Box<dyn Error>>;
 
-/// What is timed, for so long.
+/// An activity that is timed, for the given duration.
 type Activity = fn(&Scheduler, Duration) -> Times;
 
 const ACTIVITIES: [(&str, Activity); 4] =
     [("tick", tick), ("echo", echo), ("message", message), ("spawn", spawn)];
 
-/// An attack of another kind, for so long.
+/// An attack of another kind, for the given duration.
 type Attack = fn(Duration) -> Times;
 
 const OTHERS: [(&str, Attack, Duration); 4] = [
@@ -150,7 +151,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(if late.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The median, the 99th percentile and the longest.
+/// Returns the median, the 99th percentile and the longest.
 fn spread(mut times: Vec<Duration>) -> Result<[Duration; 3], Box<dyn Error>> {
     times.sort_unstable();
     let longest = times.last().copied().ok_or("nothing was timed")?;
@@ -161,7 +162,7 @@ fn shown(times: [Duration; 3]) -> String {
     times.map(|time| format!("{:.2}", time.as_secs_f64() * 1e3)).join(" / ")
 }
 
-/// Runs `measure` on a scheduler on which so many processes repeat such steps.
+/// Runs `measure` on a scheduler on which `hogs` processes repeat the given steps.
 fn beside(steps: Steps, hogs: u32, measure: impl FnOnce(&Scheduler) -> Times) -> Times {
     let scheduler = Scheduler::builder().name("attacks").worker_threads(WORKERS).build()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -279,10 +280,10 @@ fn section(time: Duration) -> Times {
             drop(procession::spawn(async move {
                 let due = now() + DELAY;
                 procession::sleep(DELAY).await;
-                // Ignored: who waited has given up.
+                // Ignored: the receiver has given up.
                 let _ = wakes.send(due.elapsed());
             }));
-            // It sets its timer on this worker.
+            // Lets the process set its timer on this worker.
             procession::yield_now().await;
             drop(procession::spawn(async move {
                 // Relaxed: the flag publishes nothing, and may be seen a little later.
@@ -303,8 +304,8 @@ fn section(time: Duration) -> Times {
 fn rescue(time: Duration) -> Times {
     let (scheduler, start, mut times) = (one_worker()?, now(), Vec::new());
     while start.elapsed() < time {
-        // Longer than between two looks of the watchdog at an idle scheduler, and never in step
-        // with them.
+        // Longer than the time between two looks of the watchdog at an idle scheduler, and never in
+        // step with them.
         block(Duration::from_micros(20_000 + 977 * (times.len() as u64 % 11)));
         let (tells, told) = mpsc::channel();
         let blocks = scheduler.spawn(async move {
@@ -317,13 +318,13 @@ fn rescue(time: Duration) -> Times {
     Ok(times)
 }
 
-/// Beside so many threads for each processor that compute.
+/// Measures stalls beside `computing` computing threads for each processor.
 fn stalls(time: Duration, computing: usize) -> Times {
     let (tells, told) = mpsc::channel();
     let builder = Scheduler::builder().name("attacks").worker_threads(1);
     let scheduler = builder
         .on_stall(move |_| {
-            // Ignored: whoever measured has left.
+            // Ignored: the measurement is over.
             let _: Result<(), _> = tells.send(now());
         })
         .build()?;

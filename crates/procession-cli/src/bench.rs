@@ -1,4 +1,4 @@
-//! `procession bench`: the table of workloads, and what runs it.
+//! `procession bench`: the table of workloads, and the code that runs it.
 //!
 //! The peers in `bench/` are built with most of these very files, so that all do and count the
 //! same. What these files need of a runtime is in `rt.rs`, of which each peer has its own.
@@ -39,7 +39,7 @@ use workload::{
 pub(crate) use meter::{more_descriptors, resident};
 pub(crate) use workload::{Failed, ROUNDS_MAX, Scale};
 
-/// In the order of the help, and of a run of all.
+/// All workloads, in the order of the help and of a run of all.
 pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
     Workload {
         definition: &workload::SPAWN,
@@ -164,7 +164,7 @@ pub(crate) const WORKLOADS: &[Workload<Scheduler>] = &[
 
 #[derive(Debug)]
 pub(crate) struct BenchArgs {
-    /// All, if none is named.
+    /// The workloads to run. Empty stands for all.
     pub(crate) workloads: Vec<&'static Workload<Scheduler>>,
     pub(crate) rounds: usize,
     pub(crate) json: bool,
@@ -177,7 +177,7 @@ impl Default for BenchArgs {
     }
 }
 
-/// Measures, and prints each figure as soon as it is known.
+/// Runs the workloads, and prints each figure as soon as it is known.
 pub(crate) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure> {
     let report = Report { runtime: "procession", json: args.json };
     let chosen =
@@ -191,7 +191,7 @@ pub(crate) fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure>
     Ok(())
 }
 
-/// What a workload starts a fresh program for.
+/// The measurements for which a workload starts a fresh program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Here {
     IdleMemory,
@@ -200,7 +200,8 @@ pub(crate) enum Here {
     CoroutineMemory,
 }
 
-/// Does it, and prints the figures for the program that has started this one.
+/// Runs one of these measurements, and prints its figures for the program that has started this
+/// one.
 pub(crate) fn here(here: Here, scale: Scale, out: &mut impl Write) -> Result<(), Failure> {
     let definition = match here {
         Here::IdleMemory => workload::IDLE_MEM,
@@ -240,7 +241,8 @@ fn timers_cancel(scheduler: &Scheduler, scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// What the watchdog costs is the difference to the same with one.
+/// Runs two workloads without a watchdog. The difference to the runs with one is the cost of the
+/// watchdog.
 fn unwatched(scale: Scale) -> Outcome {
     let builder = Scheduler::builder().name("unwatched").worker_threads(width()).watchdog(false);
     let scheduler = builder.build().map_err(Failed::error)?;

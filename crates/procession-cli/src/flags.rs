@@ -1,5 +1,4 @@
-//! What the command line may say: one table of flags, from which it is parsed and its help is
-//! written.
+//! The command line: one table of flags, which the parser and the help are both derived from.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Write};
@@ -11,7 +10,7 @@ use crate::bench::{BenchArgs, Here, ROUNDS_MAX, Scale, WORKLOADS};
 use crate::program::RunArgs;
 use crate::trial::{SECONDS_MAX, TrialArgs};
 
-/// What was asked for. Pure: nothing was looked at but the arguments.
+/// The parsed command line. Nothing but the arguments was looked at.
 #[derive(Debug)]
 pub(crate) enum LowArgs {
     Help(String),
@@ -19,7 +18,7 @@ pub(crate) enum LowArgs {
     Trial(TrialArgs),
     Run(RunArgs),
     Bench(BenchArgs),
-    /// Not in the help: what a workload starts a fresh program for.
+    /// A measurement in a fresh program that a workload starts. Not in the help.
     BenchHere(Here, Scale),
 }
 
@@ -33,16 +32,16 @@ enum Command {
 struct Flag {
     long: &'static str,
     short: Option<char>,
-    /// Empty for a flag that the help leaves out.
+    /// Empty for a flag that is not in the help.
     help: &'static str,
-    /// The command that it belongs to; `None` if it is everywhere.
+    /// The command of the flag. `None` if all commands have it.
     of: Option<Command>,
     takes: Takes,
 }
 
 enum Takes {
     Nothing(fn(&mut Parsed)),
-    /// What the value is called in the help.
+    /// Holds the name of the value in the help.
     Value(&'static str, fn(&mut Parsed, &OsStr) -> Result<(), UsageError>),
 }
 
@@ -186,7 +185,7 @@ fn set_rounds(parsed: &mut Parsed, value: &OsStr) -> Result<(), UsageError> {
 #[derive(Default)]
 struct Parsed {
     command: Option<Command>,
-    /// Options that belong to some command, to be refused with another.
+    /// The options that belong to one command. With another command they are refused.
     used: Vec<(&'static str, Command)>,
     trial: TrialArgs,
     run: RunArgs,
@@ -196,8 +195,8 @@ struct Parsed {
     here: Option<Here>,
 }
 
-/// Understands a command line, without the name of the program. A call for help is heard beside any
-/// mistake.
+/// Parses a command line, without the name of the program. A request for help takes effect even
+/// beside a mistake.
 pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs, UsageError> {
     let mut parsed = Parsed::default();
     let mut mistake = None;
@@ -232,11 +231,11 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
     })
 }
 
-/// Takes one argument, with its value. Says whether there was one.
+/// Takes one argument, with its value. Returns `false` if there is none left.
 fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageError> {
     let (flag, written) = match parser.next()? {
         None => return Ok(false),
-        // What follows is the program's.
+        // Everything that follows belongs to the program.
         Some(Arg::Value(word)) if parsed.command == Some(Command::Run) => {
             parsed.run.program =
                 Some(word.into_string().map_err(|word| UsageError::Word(lossy(&word)))?);
@@ -253,7 +252,7 @@ fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageE
             let fits = |flag: &&Flag| {
                 flag.long == name && flag.of.is_none_or(|of| parsed.command == Some(of))
             };
-            // An option of another command is known, and refused later.
+            // An option of another command is recognised here and refused later.
             let any = || FLAGS.iter().find(|flag| flag.long == name);
             (FLAGS.iter().find(fits).or_else(any), format!("--{name}"))
         }
@@ -271,7 +270,7 @@ fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageE
 }
 
 impl Parsed {
-    /// The first word is the command; what the others are depends on it.
+    /// Takes a word. The first word is the command, which decides what the other words are.
     fn take_word(&mut self, word: &str) -> Result<(), UsageError> {
         match self.command {
             None => {
@@ -295,7 +294,7 @@ fn lossy(text: &OsStr) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// Why a command line makes no sense.
+/// The error of a command line that makes no sense.
 #[derive(Debug)]
 pub(crate) enum UsageError {
     NoCommand,
@@ -304,14 +303,14 @@ pub(crate) enum UsageError {
     UnknownFlag(String),
     UnknownWorkload(String),
     Rounds(String),
-    /// The option, and its value.
+    /// Holds the option and its value.
     Seconds(&'static str, String),
     Listen(String),
     /// An option of another command.
     OtherCommand(&'static str),
-    /// A word where none is taken.
+    /// A word where none is expected.
     Word(String),
-    /// A value is missing, or there where none is taken.
+    /// A value is missing, or is given where none is expected.
     Value(lexopt::Error),
 }
 
@@ -403,7 +402,7 @@ Workloads, all of which are run if none is named:
 
 const EXIT_CODES: &str = "
 Exit codes:
-  0    all went well, also if whoever read the output went away, or if one signal asked
+  0    all went well, also if the reader of the output went away, or if one signal asked
        for the end
   1    a promise was broken, a program failed, a workload gave a wrong result, something
        could not run, or the output was not written

@@ -1,10 +1,12 @@
-//! The `procession` command. `flags.rs` says what it understands, `run.rs` what it does.
+//! The `procession` command. `flags.rs` parses the command line, `run.rs` does what it asks for.
 //!
 //! # Exit codes
-//! 0: all went well, also if whoever read the output went away, or one signal asked for an end in
-//! order. 1: a promise was broken, a program failed, a workload gave a wrong result, something
-//! could not run, or the output could not be written. 2: the command line makes no sense. 130, 143:
-//! a second SIGINT or SIGTERM ended the program at once.
+//! | code | meaning |
+//! |---|---|
+//! | 0 | all went well, also if the reader of the output went away, or if one signal asked for the end |
+//! | 1 | a promise was broken, a program failed, a workload gave a wrong result, something could not run, or the output was not written |
+//! | 2 | the command line makes no sense |
+//! | 130, 143 | a second SIGINT or SIGTERM ended the program at once |
 #![deny(unsafe_code)]
 
 #[cfg(not(procession_loom))]
@@ -27,7 +29,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> std::process::ExitCode {
     use std::io::{self, Write};
 
-    // Not locked: what programs print is written by another thread.
+    // Not locked: another thread writes what programs print.
     let mut out = io::stdout();
     let parsed = flags::parse(std::env::args_os().skip(1)).map_err(run::Failure::Usage);
     match parsed.and_then(|args| run::run(args, &mut out)) {
@@ -35,13 +37,13 @@ fn main() -> std::process::ExitCode {
         Err(failure) if failure.is_closed_pipe() => 0.into(),
         Err(failure @ run::Failure::Told) => failure.exit_code().into(),
         Err(failure) => {
-            // Ignored: with standard error closed, the exit code must do.
+            // Ignored: if standard error is closed, the exit code must do.
             let _ = writeln!(io::stderr(), "procession: {failure}");
             failure.exit_code().into()
         }
     }
 }
 
-/// A build for models has no runtime to command.
+/// A build for models has no runtime, so its command does nothing.
 #[cfg(procession_loom)]
 fn main() {}

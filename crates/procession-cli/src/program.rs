@@ -17,10 +17,10 @@ use crate::signals::EndAsked;
 
 /// The time between two tables of statistics.
 const TABLE_EVERY: Duration = Duration::from_secs(1);
-/// Rows of the table.
+/// Number of rows of the table.
 const ROWS: usize = 10;
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The time for the last line on standard error, which comes after the deadline.
+/// The time limit for the last line on standard error, which comes after the deadline.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -37,15 +37,15 @@ impl Default for RunArgs {
     }
 }
 
-/// Why a program did not run to its end.
+/// The error of a program that did not run to its end.
 #[derive(Debug)]
 pub(crate) enum RunError {
     Load(procession_lua::Error),
     Scheduler(BuildError),
     Signals(io::Error),
-    /// The program, and how its `main` ended.
+    /// Holds the program and the exit of its `main`.
     Ended(String, Exit),
-    /// The program, and how many of its processes did not end in time.
+    /// Holds the program and the number of processes that did not end in time.
     Unfinished(String, usize),
 }
 
@@ -83,12 +83,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let scheduler = Scheduler::builder().build().map_err(RunError::Scheduler)?;
     let ended = scheduler.block_on(async {
         let result = run_program(args, &program, &scheduler, &end_asked, &err).await;
-        // The deadline is that of the shutdown and of the output together.
+        // One deadline covers the shutdown and the output together.
         let ends = Instant::now() + args.deadline;
         let left = || ends.saturating_duration_since(Instant::now());
         let unfinished = scheduler.shutdown(args.deadline).await;
         let written = out.flush(left());
-        // Ignored: with standard error closed, nobody wants it.
+        // Ignored: if standard error is closed, there is no reader for it.
         drop(err.flush(left()));
         match result? {
             Some(Err(exit)) => Err(RunError::Ended(name, exit).into()),
@@ -98,7 +98,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     });
     match ended {
         Err(failure) if !failure.is_closed_pipe() => {
-            // Behind what the program said. Ignored: if nobody reads it, the exit code must do.
+            // After everything that the program printed. Ignored: if it is not read, the exit code
+            // must do.
             err.try_write(format!("procession: {failure}\n").as_bytes());
             drop(err.flush(LAST_WORDS));
             Err(Failure::Told)
@@ -107,7 +108,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
 }
 
-/// Runs the program until its `main` has ended, and returns how; `None` if a signal came first.
+/// Runs the program until its `main` has ended, and returns how it ended. Returns `None` if a
+/// signal came first.
 async fn run_program(
     args: &RunArgs,
     program: &Program,
@@ -139,12 +141,12 @@ async fn run_program(
     }
 }
 
-/// What was counted when the last table was printed.
+/// The counts at the time of the last table.
 struct Statistics {
     steps: HashMap<Pid, u32>,
-    /// Whether a table takes the place of the last one.
+    /// `true` if each table replaces the one before.
     in_place: bool,
-    /// Lines of the last one.
+    /// Number of lines of the last table.
     lines: usize,
 }
 
@@ -153,14 +155,14 @@ impl Statistics {
         Self { steps: HashMap::new(), in_place, lines: 0 }
     }
 
-    /// Prints the table, in one piece, on standard error. If that has no room, leaves this one out.
+    /// Prints the table in one piece on standard error. If there is no room, leaves this table out.
     fn print(&mut self, snapshot: &Snapshot, err: &Output) {
         if !err.try_write(self.table(snapshot).as_bytes()) {
             self.lines = 0;
         }
     }
 
-    /// The processes that did the most steps since the last time.
+    /// Returns the table of the processes that ran the most steps since the last one.
     fn table(&mut self, snapshot: &Snapshot) -> String {
         let before = std::mem::take(&mut self.steps);
         let since = |process: &ProcessSnapshot| {
@@ -187,7 +189,7 @@ impl Statistics {
             snapshot.processes.iter().map(|process| (process.pid, process.steps)).collect();
         let last = std::mem::replace(&mut self.lines, text.lines().count());
         if self.in_place && last > 0 {
-            // To the beginning of the line so many lines above, and what is below goes.
+            // Moves to the beginning of the last table, and erases everything below.
             text.insert_str(0, &format!("\x1b[{last}F\x1b[J"));
         }
         text

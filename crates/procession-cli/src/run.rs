@@ -1,4 +1,4 @@
-//! What the command does, and how it fails.
+//! The execution of the commands, and their failures.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -21,21 +21,21 @@ pub(crate) fn run(args: LowArgs, out: &mut impl Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why the command did not do what it was asked.
+/// The failure of the command.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Usage(UsageError),
-    /// The name of a workload, and what went wrong.
+    /// Holds the name of the workload and its failure.
     Bench(&'static str, Failed),
     Trial(TrialError),
     Run(RunError),
     Output(io::Error),
-    /// What it was has been said.
+    /// The failure was reported already.
     Told,
 }
 
 impl Failure {
-    /// Whether the reader of the output went away, which is its right.
+    /// Returns `true` if the reader of the output went away, which is not an error.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

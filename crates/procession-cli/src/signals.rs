@@ -1,4 +1,4 @@
-//! Signals: the first SIGINT or SIGTERM asks for an end in order, the second ends the program at
+//! Signals: the first SIGINT or SIGTERM asks for an orderly end, the second one ends the program at
 //! once.
 
 use std::io::{self, Write as _};
@@ -11,32 +11,32 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
 
-/// Whether somebody has asked for an end.
+/// A flag that is set once a signal has asked for the end.
 #[derive(Clone, Debug)]
 pub(crate) struct EndAsked(Arc<AtomicBool>);
 
 impl EndAsked {
-    /// From here on signals are heard. With a second one the program exits, in the handler, as one
-    /// that the signal has ended is reported: with 128 and its number.
+    /// Installs the handlers. At a second signal, the handler exits the program with 128 plus the
+    /// number of the signal, which is how a shell reports a program that the signal has ended.
     pub(crate) fn listen() -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // Handlers run in this order: the first signal finds the flag down.
+            // Handlers run in this order, so the first signal still finds the flag unset.
             flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))?;
             flag::register(signal, Arc::clone(&asked))?;
         }
         Ok(Self(asked))
     }
 
-    /// Returns a stream, of the calling thread's scheduler, that becomes readable with the first
+    /// Returns a stream of the calling thread's scheduler that becomes readable at the first
     /// signal.
     pub(crate) fn stream(&self) -> io::Result<UnixStream> {
         let (reader, mut writer) = StdStream::pair()?;
         for signal in [SIGINT, SIGTERM] {
-            // Behind the flag: handlers run in the order in which they were registered.
+            // Registered after the flag: handlers run in the order of their registration.
             pipe::register(signal, writer.try_clone()?)?;
         }
-        // A signal before that has set the flag only.
+        // A signal before that has only set the flag.
         if self.is_asked() {
             writer.write_all(&[0])?;
         }

@@ -1,5 +1,5 @@
-//! `procession trial`: a service, clients, and everything that goes wrong in programs. What is
-//! printed is counted or measured; the promises that are judged are listed in [`Ledger`].
+//! `procession trial`: a service, its clients, and everything that goes wrong in programs. All
+//! printed numbers are counted or measured. [`Ledger`] lists the promises that are judged.
 
 #[path = "../examples/faults/faults.rs"]
 mod faults;
@@ -31,32 +31,32 @@ use load::Client;
 use service::Service;
 use stage::{STAGES, Stage};
 
-/// Long enough for each stage to show something, short enough for somebody who has just cloned the
-/// repository.
+/// The default duration. It is long enough for each stage to show something, and short enough for a
+/// first look at the repository.
 const SECONDS: u64 = 20;
 pub(crate) const SECONDS_MAX: u64 = 3600;
 const DEADLINE_SECONDS: u64 = 5;
-/// Clients, if there are descriptors for them.
+/// Number of clients, if there are descriptors for them.
 const CONNECTIONS: u64 = 50;
-/// Descriptors for everything but connections: standard streams, the schedulers' own, the listener,
-/// a pipe, files that are read meanwhile.
+/// Number of descriptors for everything except connections: standard streams, those of the
+/// schedulers, the listener, a pipe, and files that are read meanwhile.
 const DESCRIPTORS_KEPT: u64 = 24;
-/// Each client and each slow client has a descriptor at either end.
+/// Each client and each slow client has one descriptor at either end.
 const DESCRIPTORS_EACH: u64 = 4;
-/// Threads that the stages may block, and as many again as the runtime would have by itself.
+/// Number of threads beyond those that the stages may block.
 const THREADS_SPARE: usize = 64;
 const THREADS_MAX: usize = 4096;
-/// Between two looks at the figures, at the terminal, and at the flag of the signals.
+/// The time between two looks at the figures, at the terminal, and at the flag of the signals.
 const TICK: Duration = Duration::from_millis(100);
-/// What clients get beyond the end of a stage and the patience of each: more says that one of them
-/// was forgotten.
+/// The time that clients get beyond the end of a stage and the timeout of each. If they need more,
+/// one of them was forgotten.
 const CLIENTS_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct TrialArgs {
     pub(crate) listen: String,
     pub(crate) seconds: u64,
-    /// How long the shutdown may take.
+    /// The time limit of the shutdown.
     pub(crate) deadline: Duration,
 }
 
@@ -70,7 +70,7 @@ impl Default for TrialArgs {
     }
 }
 
-/// Why the trial was not held, or was lost.
+/// The error of a trial that was not held, or was lost.
 #[derive(Debug)]
 pub(crate) enum TrialError {
     System {
@@ -81,9 +81,9 @@ pub(crate) enum TrialError {
         act: &'static str,
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Clients that neither ended nor gave up.
+    /// Some clients neither ended nor gave up.
     Stuck(&'static str),
-    /// What the verdict says.
+    /// Holds the number of broken promises.
     Broken(usize),
 }
 
@@ -153,16 +153,16 @@ struct Trial {
     stage_time: Duration,
     seconds: u64,
     deadline: Duration,
-    /// Stages in which no request was answered.
+    /// Number of stages in which no request was answered.
     silent_stages: usize,
 }
 
-/// How the service ended.
+/// The end of the service.
 struct Shutdown {
     took: Duration,
     in_time: bool,
     was_asked: bool,
-    /// Answered after it began.
+    /// Number of requests that were answered after it began.
     finished: u64,
     unfinished: Vec<UnfinishedProcess>,
 }
@@ -175,7 +175,7 @@ impl Trial {
             .clamp(1, CONNECTIONS);
         let max_threads = (stage::blocked_threads(width) + width + THREADS_SPARE).min(THREADS_MAX);
         let service = Service::start(&args.listen, max_threads, args.deadline)?;
-        // One worker: clients shall measure, not compete.
+        // One worker: the clients should measure, not compete.
         let clients = Scheduler::builder().name("clients").worker_threads(1).build();
         let clients = clients.map_err(|cause| TrialError::runtime("start a scheduler", cause))?;
         let stage_time = Duration::from_secs(args.seconds) / STAGES.len() as u32;
@@ -210,7 +210,8 @@ impl Trial {
         out.flush()
     }
 
-    /// Holds one stage, and ends the service if it is the last, or if somebody asks for that.
+    /// Holds one stage. Ends the service if this is the last stage, or if a signal asks for the
+    /// end.
     fn hold(&mut self, stage: Stage, out: &mut impl Write) -> Result<Option<Shutdown>, Failure> {
         let scheduler = &self.service.scheduler;
         let fault = stage.begin(scheduler, self.seconds)?;
@@ -250,7 +251,8 @@ impl Trial {
             }
             let is_due = stage == Stage::Shutdown && line.took >= self.stage_time / 2;
             if shutdown.is_none() && (is_due || self.end_asked.is_asked()) {
-                // What blocks or computes here does so until it is told; nobody shall wait for it.
+                // The processes that block or compute here do so until they are told to stop.
+                // Without that, the shutdown would wait for them.
                 fault.take().map(|fault| fault.end()).transpose()?;
                 shutdown = Some(self.shut_down(!is_due));
             }
@@ -286,7 +288,7 @@ impl Trial {
     }
 }
 
-/// A stage, as it is told.
+/// The line that reports a stage.
 struct Line {
     title: String,
     took: Duration,
@@ -324,7 +326,8 @@ impl fmt::Display for Line {
     }
 }
 
-/// The panics of the trial are wanted, and there are thousands; every other is told as usual.
+/// Silences the panics of the trial, which are intended and of which there are thousands. All
+/// others are reported as usual.
 fn keep_expected_panics_quiet() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -56,7 +56,7 @@ pub(crate) enum GuardError {
 pub(crate) fn page_size() -> usize {
     static PAGE: OnceLock<usize> = OnceLock::new();
     *PAGE.get_or_init(|| {
-        // SAFETY: it has no preconditions.
+        // SAFETY: this call has no preconditions.
         let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         usize::try_from(size).unwrap_or(4096)
     })

@@ -36,7 +36,7 @@ impl Drop for ExitBlocker {
 fn is_main() -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
-        // SAFETY: it has no preconditions.
+        // SAFETY: this call has no preconditions.
         let process = unsafe { libc::getpid() };
         // SAFETY: this call has no arguments.
         let thread = unsafe { libc::syscall(libc::SYS_gettid) };

@@ -116,7 +116,7 @@ fn dropping_a_coroutine_before_its_first_resume_drops_its_captures() {
 }
 
 #[test]
-fn a_capture_whose_drop_panics_is_dropped_once() {
+fn a_capture_that_panics_in_its_drop_is_dropped_once() {
     struct Fails(Rc<Cell<u32>>);
     impl Drop for Fails {
         fn drop(&mut self) {

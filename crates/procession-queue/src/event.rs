@@ -698,12 +698,12 @@ impl<M, S> Batch<M, S> {
         self.length += newer.length;
     }
 
-    /// The oldest item, if it is of the system.
+    /// Returns the oldest item, if it is an item of the system.
     pub fn peek_system(&mut self) -> Option<&mut S> {
         if self.oldest & SYSTEM == 0 {
             return None;
         }
-        // SAFETY: [detached] it is this batch's alone; [kind]
+        // SAFETY: [detached], the node belongs to this batch alone; [kind]
         Some(unsafe { &mut (*node(self.oldest).cast::<Node<S>>()).item })
     }
 
@@ -727,7 +727,7 @@ impl<M, S> Batch<M, S> {
         if oldest == NONE {
             return false;
         }
-        // SAFETY: [detached] it is this batch's alone, and then the other's.
+        // SAFETY: [detached], the node belongs to this batch alone, and then to the other one.
         self.oldest = unsafe { std::mem::replace(&mut (*node(oldest)).next, NONE) };
         self.length -= 1;
         other.append(Self { oldest, newest: oldest, length: 1, items: PhantomData });
@@ -746,7 +746,7 @@ impl<M, S> Iterator for Batch<M, S> {
         }
         self.length -= 1;
         if oldest & SYSTEM != 0 {
-            // SAFETY: it is there, and [kind]
+            // SAFETY: the batch is not empty; [kind]
             return Some(Event::System(unsafe { self.next_entry() }));
         }
         // SAFETY: [detached], each node is visited once; [kind]
@@ -824,9 +824,10 @@ mod tests {
 
     use super::{Entry, Event, Head, Node, Stack, mutation};
 
-    /// Goal: a push whose predecessor was replaced by another at the same address leads to that
-    /// one, which Miri checks. Method: the push stands still between its look at the queue and its
-    /// compare-and-swap. What is replaced is of the system, since a message would change the count.
+    /// If the predecessor of a push is replaced by another node at the same address, the push leads
+    /// to the new node, which Miri checks. The push stands still between its load of the word and
+    /// its compare-and-swap. The replaced node is one of the system, since a message would change
+    /// the count.
     #[test]
     fn a_push_leads_to_whatever_is_at_the_address_that_it_saw() {
         let queue = Stack::<u8, u64, { mutation::SOUND }>::new();
@@ -837,7 +838,7 @@ mod tests {
             drop(queue.take());
             assert!(queue.push_system(Entry::new(2)).is_ok());
             if queue.see().0 != seen.0 {
-                // The allocator has given it another address.
+                // The allocator has returned another address.
                 drop(queue.take());
                 continue;
             }

@@ -518,7 +518,7 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Owned<T, CAPACITY, MUTATION> 
         Some(unsafe { item.assume_init() })
     }
 
-    /// Takes the oldest half, rounded up, and passes each item to `recv`, oldest first. Returns
+    /// Takes the oldest half, rounded up, and passes each item to `receive`, oldest first. Returns
     /// the number of items.
     fn take_oldest_half(&self, mut receive: impl FnMut(T)) -> usize {
         let Some((head, count)) = self.take_oldest(|length| length.div_ceil(2)) else {

@@ -1,8 +1,8 @@
 //! Coroutines: processes written as straight-line code that blocks.
 //!
-//! A coroutine has a stack of its own. Where it waits, its stack is left as it is and its worker
-//! runs others. All that processes can await, a coroutine can [`wait`] for: messages, sleeps,
-//! channels, locks, calls, the ends of other processes.
+//! A coroutine has a stack of its own. While it waits, its stack stays as it is, and its worker
+//! runs other processes. A coroutine can [`wait`] for everything that a process can await:
+//! messages, sleeps, channels, locks, calls, the ends of other processes.
 //!
 //! ```
 //! use std::time::Duration;
@@ -43,48 +43,53 @@
 //!
 //! # Where coroutines run
 //!
-//! One that has not begun is a closure in a queue, without a stack, and any worker may take it. The
-//! worker that first resumes it keeps it: so addresses of thread-locals, values that are not
-//! `Send`, `errno` and lock guards stay right on its stack. A worker that has many more of them
-//! than another gives new ones away before they begin; one that has some to go on with, which no
-//! other can, leaves new ones to those that have none, for a while. What is bound to a worker that
-//! computes or blocks for long waits.
+//! A coroutine that has not begun is a closure in a queue, without a stack, and any worker may take
+//! it. The worker that first resumes it keeps it. Therefore addresses of thread-locals, values that
+//! are not `Send`, `errno` and lock guards stay valid on its stack.
 //!
-//! The [residual rule](procession_coroutine#the-residual-rule) in its three parts cannot be
-//! checked, and is what
-//! [`Builder::enable_coroutines`](crate::Builder::enable_coroutines) makes you promise.
+//! Workers balance new coroutines before these begin. A worker that has many more coroutines than
+//! another gives new ones away. A worker that has begun coroutines to run, which no other worker
+//! can take, leaves new ones for a while to workers that have none. A coroutine that is bound to a
+//! worker waits while that worker computes or blocks.
+//!
+//! The [residual rule](procession_coroutine#the-residual-rule) has three parts, which no compiler
+//! can check. [`Builder::enable_coroutines`](crate::Builder::enable_coroutines) asks you to promise
+//! them.
 //!
 //! # Ends
 //!
-//! | what happens | what becomes of the coroutine |
+//! | event | effect on the coroutine |
 //! |---|---|
-//! | it returns | its result, as of every process |
-//! | it panics | its stack is unwound, [`Exit::Panicked`](crate::Exit::Panicked) |
-//! | it is cancelled or terminated below a frame that cannot be unwound, as one of C | the program aborts: keep such frames in [`no_suspend`] |
-//! | it is cancelled | [`recv`](Context::recv) answers `None` once the mailbox is empty; where it waits for anything else, or comes to, its stack is unwound, on its worker: [`Exit::Shutdown`](crate::Exit::Shutdown). Inside [`shield`] it is not |
-//! | it is terminated, also by the deadline of a shutdown or because its scheduler was dropped | its stack is unwound, on its worker, whatever it waits for but [`blocking`]: [`Exit::Killed`](crate::Exit::Killed) |
+//! | it returns | it ends with its result, like every process |
+//! | it panics | its stack is unwound: [`Exit::Panicked`](crate::Exit::Panicked) |
+//! | it is cancelled | [`recv`](Context::recv) returns `None` once the mailbox is empty. If it waits for anything else, now or later, its stack is unwound, on its worker: [`Exit::Shutdown`](crate::Exit::Shutdown). Inside [`shield`] it is not unwound |
+//! | it is terminated, also by the deadline of a shutdown or because its scheduler was dropped | its stack is unwound, on its worker, whatever it waits for except [`blocking`]: [`Exit::Killed`](crate::Exit::Killed) |
+//! | it is cancelled or terminated below a frame that cannot be unwound, such as one of C | the program aborts: keep such frames in [`no_suspend`] |
 //! | the thread ends on which it began, one that [drives](crate::Builder::callers_drive) its scheduler | its stack is unwound on that thread, as if terminated: [`Exit::ThreadEnded`](crate::Exit::ThreadEnded) |
-//! | it catches the unwinding and waits again | it is unwound again, a hundred times; then its stack is leaked and its worker's thread never ends: [`Exit::Killed`](crate::Exit::Killed) |
-//! | it is unwound in a program that aborts on panics | likewise leaked, when terminated; when cancelled, it goes on until it returns or is terminated (`examples/aborting`) |
+//! | it catches the unwinding and waits again | it is unwound again, up to a hundred times. Then its stack is leaked, and its worker's thread never ends: [`Exit::Killed`](crate::Exit::Killed) |
+//! | it is terminated in a program that aborts on panics | its stack is leaked in the same way |
+//! | it is cancelled in a program that aborts on panics | it goes on until it returns or is terminated (`examples/aborting`) |
 //! | it overflows its stack | a report names it and where it was spawned, and the program aborts |
 //!
-//! Code that catches panics should let those that [`is_unwinding`] names go on.
+//! Code that catches panics should resume those for which [`is_unwinding`] returns `true`.
 //!
 //! # Where a coroutine cannot be suspended
 //!
-//! While it panics or is unwound, inside [`no_suspend`] and [`blocking`](crate::blocking()), while
-//! it drives another scheduler ([`callers_drive`](crate::Builder::callers_drive)), and inside the
-//! `poll` of a future that it waits for, what would suspend it blocks its worker's thread instead:
-//! the frames below count on nothing else running on that thread meanwhile. Anything it waits for
-//! there has to come from another thread. If all threads that the scheduler may have are blocked
-//! already, waiting there panics.
+//! In these places, an operation that would suspend the coroutine blocks its worker's thread
+//! instead, because the frames below rely on nothing else running on that thread meanwhile:
+//! - while the coroutine panics or is unwound,
+//! - inside [`no_suspend`] and [`blocking`](crate::blocking()),
+//! - while it drives another scheduler ([`callers_drive`](crate::Builder::callers_drive)),
+//! - inside the `poll` of a future that it waits for.
 //!
-//! What runs in another scheduler that a coroutine drives runs outside of the coroutine.
+//! Whatever the coroutine waits for there must come from another thread. If all threads that the
+//! scheduler may have are blocked already, waiting there panics.
 //!
-//! Called outside of coroutines, the functions of this module do what comes nearest: [`wait`],
-//! [`sleep`] and [`yield_now`] block or yield the thread, [`Local`] is thread-local,
-//! [`no_suspend`], [`shield`] and [`blocking`] just call, and [`suspend`] says that there is
-//! nothing to suspend.
+//! The processes of another scheduler that a coroutine drives run outside of the coroutine.
+//!
+//! Outside of coroutines, the functions of this module do what comes nearest: [`wait`], [`sleep`]
+//! and [`yield_now`] block or yield the thread, [`Local`] is thread-local, [`no_suspend`],
+//! [`shield`] and [`blocking`] only call their function, and [`suspend`] returns an error.
 
 pub(crate) mod blocking;
 pub(crate) mod body;
@@ -115,24 +120,25 @@ use crate::coroutine::frame::{Counted, Frame, Out, Quiet, current_step, frame, s
 use crate::process::exit::Exiting;
 use crate::scheduler::block_on;
 
-/// Waits for a future, in the way of whoever calls: in a coroutine, it is suspended meanwhile; a
-/// plain thread is parked.
+/// Waits for a future. A coroutine is suspended meanwhile; a plain thread is parked.
 ///
 /// # Blocking
-/// Where a coroutine [cannot be suspended](self#where-a-coroutine-cannot-be-suspended), and in
-/// async processes and state machines, this blocks the worker.
+/// Blocks the worker where a coroutine [cannot be
+/// suspended](self#where-a-coroutine-cannot-be-suspended), and in async processes and state
+/// machines.
 ///
 /// # Panics
-/// With what the future panics with; and where this would block the last thread that the scheduler
-/// may have ([`Builder::max_threads`](crate::Builder::max_threads)).
+/// Panics if the future panics, and if this would block the last thread that the scheduler may have
+/// ([`Builder::max_threads`](crate::Builder::max_threads)).
 ///
 /// # Cancellation
-/// A coroutine that was cancelled unwinds from here, if the future is not complete. One that is
-/// terminated unwinds from here, too; the future is dropped by that.
+/// A cancelled coroutine unwinds from here if the future is not complete. A terminated coroutine
+/// unwinds from here, too. Unwinding drops the future.
 #[inline]
 pub fn wait<F: Future>(future: F) -> F::Output {
-    // First of all: it is made where it is polled then, and not copied (`co_channel_1`: 77 ns
-    // instead of 96). Where the thread blocks, it is dropped after the blocking section.
+    // Pinned first: the future is then made in the place where it is polled, and not copied
+    // (`co_channel_1`: 77 ns instead of 96). Where the thread blocks, it is dropped after the
+    // blocking section.
     let future = pin!(future);
     match suspendable() {
         Some(frame) => frame.wait(future),
@@ -140,31 +146,32 @@ pub fn wait<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Not inlined, as `current`.
+/// Not inlined, for the reason given at `current_step`.
 #[cold]
 #[inline(never)]
 fn block<F: Future>(future: StdPin<&mut F>) -> F::Output {
     block_on::block_thread_on(&crate::scheduler::owner::here(), future)
 }
 
-/// Whether a coroutine runs here.
+/// Returns `true` if the caller runs in a coroutine.
 pub fn is_coroutine() -> bool {
     frame().is_some()
 }
 
-/// Whether a coroutine runs here that can be suspended now.
+/// Returns `true` if the caller runs in a coroutine that can be suspended now.
 pub fn may_suspend() -> bool {
     suspendable().is_some()
 }
 
-/// Waits for `duration`. Blocks, panics, and unwinds as [`wait`] does.
+/// Waits for `duration`. Blocks, panics and unwinds as [`wait`] does.
 pub fn sleep(duration: Duration) {
     wait(crate::sleep(duration));
 }
 
-/// Gives way: all that is ready on this worker runs before the coroutine goes on. Unwinds as
-/// [`wait`] does; where the coroutine cannot be suspended, and outside of coroutines, the thread
-/// gives way to others of the system.
+/// Yields: everything that is ready on this worker runs before the coroutine goes on.
+///
+/// Unwinds as [`wait`] does. Where the coroutine cannot be suspended, and outside of coroutines,
+/// the thread yields to other threads of the system.
 #[inline(always)]
 pub fn yield_now() {
     match suspendable() {
@@ -177,9 +184,11 @@ pub fn yield_now() {
     }
 }
 
-/// Calls `function`, in which nothing suspends the coroutine: what would, blocks the thread. For
-/// code that keeps a thread-local pointer to its own frame, and for locks of `std` around something
-/// that may wait.
+/// Calls `function`, in which nothing suspends the coroutine: an operation that would suspend it
+/// blocks the thread.
+///
+/// Use it for code that keeps a thread-local pointer to its own frame, and where a lock of `std` is
+/// held around an operation that may wait.
 ///
 /// ```
 /// # let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
@@ -197,25 +206,27 @@ pub fn no_suspend<R>(function: impl FnOnce() -> R) -> R {
     function()
 }
 
-/// Calls `function`, in which a cancel does not unwind the coroutine: for cleaning up that has to
-/// wait. It can still be terminated. A cancel that came meanwhile unwinds the coroutine where it
-/// waits next.
+/// Calls `function`, in which a cancel does not unwind the coroutine. Use it for clean-up that must
+/// wait.
+///
+/// The coroutine can still be terminated. A cancel that comes during the call unwinds the coroutine
+/// where it next waits.
 pub fn shield<R>(function: impl FnOnce() -> R) -> R {
     let _shield = frame().map(|frame| Counted::up(&frame.shields));
     function()
 }
 
-/// Whether a panic payload is no error but the unwinding of a process that ends: it should go on
-/// ([`resume_unwind`](std::panic::resume_unwind)).
+/// Returns `true` if a panic payload is not an error but the unwinding of a process that ends. Such
+/// a payload should be resumed ([`resume_unwind`](std::panic::resume_unwind)).
 pub fn is_unwinding(payload: &(dyn Any + Send)) -> bool {
     payload.is::<Exiting>() || payload.is::<Unwinding>()
 }
 
 impl Frame {
-    /// Asks for the step to be followed by another. Not inlined, as `poll`.
+    /// Requests another step after this one. Not inlined, for the reason given at `poll`.
     #[inline(never)]
     fn give_way(&self) {
-        // SAFETY: [frame] it is the step's, which is suspended below.
+        // SAFETY: [frame] the task is the step's, and the coroutine is suspended only below.
         crate::scheduler::budget::give_way(unsafe { &*current_step().task });
     }
 }

@@ -1,4 +1,4 @@
-//! What can be seen of a running scheduler.
+//! Observation of a running scheduler: snapshots and tracing.
 
 pub(crate) mod snapshot;
 #[cfg(feature = "tracing")]

@@ -1,4 +1,4 @@
-//! Tools that know nothing of processes.
+//! Tools that are independent of processes.
 
 #[expect(unsafe_code, reason = "the value is in a cell")]
 pub(crate) mod biased_lock;

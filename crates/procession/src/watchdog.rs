@@ -1,85 +1,91 @@
-//! Who looks after workers whose steps do not end.
+//! The watchdog: a thread that finds workers whose steps do not end, and lets others take their
+//! place.
 //!
 //! # Watchdog protocol
 //!
 //! ## Problem
-//! A step that blocks without saying so, or computes for long, holds a permit, and with it what is
-//! queued everywhere if all permits are held like that. Its worker cannot be asked. Whoever looks
-//! must not cost the workers anything, must not take a step for stalled because the system did not
-//! run it, and must not wake a program that does nothing.
+//! A step that blocks without a blocking section, or computes for long, holds a permit. If all
+//! permits are held like that, nothing that is queued runs. The worker itself cannot be asked. The
+//! check must cost the workers nothing, must not report a step that the system merely did not run,
+//! and must not wake a program that does nothing.
 //!
 //! ## States
-//! For each seat what the last look saw: the step counter, since when it has been the same odd
-//! number, by this thread's clock, and how much processor time the worker's thread had used in the
-//! middle of `stall_after`. Whether the watchdog is asleep. For the first seats an open file in
-//! which the system tells the state of the seat's thread. The watchdog opens it at the first look
-//! that finds the thread. The thread closes it when it leaves.
+//! - For each seat, what the last look saw: the step counter; since when it has been the same odd
+//!   number, by the watchdog's clock; and the processor time that the worker's thread had used in
+//!   the middle of `stall_after`.
+//! - Whether the watchdog is asleep.
+//! - For the first seats, an open file in which the system reports the state of the seat's thread.
+//!   The watchdog opens it at the first look that finds the thread. The thread closes it when it
+//!   leaves.
 //!
 //! ## Steps
-//! `Look`, every 2.5 ms while anybody runs, every 10 ms while nobody has for up to 100 ms, and when
-//! a worker then becomes awake: read every step counter. The same odd number for `stall_after`,
-//! outside of a blocking section, is a stall, and the system is asked what the thread did: it
-//! waited → *blocked*; it used processor time → *computing*; neither → it is ready to run and the
-//! system lets it wait: nothing. Each stall is reported once. If the system does not tell the state
-//! of the thread, since no descriptors are left or there is no `/proc`, the processor time decides
-//! alone: a thread that used hardly any counts as blocked. If that is not known either, the stall
-//! counts as blocked. `Rescue`, if nobody searches, nobody is spare, and something waits that
-//! nobody comes to: take the next slots of the stalled, and their permits (`Revoke` of
-//! `scheduler/idle.rs`), and wake or start a worker for each, all at once. What else they hold is
-//! found by these, as by any worker that searches. Of the computing, only so many lose their
-//! permits, since each adds a thread that competes for processors. If all threads are in use: fire
-//! due timers and ask for descriptors here. Also if all workers just have no time for these. While
-//! all threads block, that is all there is to do: sleep until the next deadline, and 10 ms at most
-//! if there are descriptors. `WriteOff`, at each look, those that were woken and have not come
-//! (`scheduler/idle.rs`); `Rescue` takes their permits, too, once they are late for `stall_after`.
-//! `Nudge`, if a seat is spare, and something waits at this look and at the one before: wake one,
-//! unless somebody searches. What waits is anything in a queue, a timer that was due at the look
-//! before, descriptors that nobody has asked for in 10 ms, or a next slot whose worker is in the
-//! same step as at the look before. This is for next slots, which are filled without waking
-//! anybody, for timers that a step has set which then stalled, and for the little that the parking
-//! protocol lets slip. `Doze`: after two looks that find nobody awake, sleep for 10 ms, and after
-//! 100 ms for good; a worker that becomes awake ends it (`watchdog/park.rs`).
+//! - `Look`: read every step counter. This happens every 2.5 ms while any worker runs, every 10 ms
+//!   once none has run, for up to 100 ms, and again when a worker then becomes awake. The same odd
+//!   number for `stall_after`, outside a blocking section, is a stall. The system is asked what the
+//!   thread did. If it waited, it is *blocked*. If it used processor time, it is *computing*. If
+//!   neither, it is ready to run and the system lets it wait: no stall. Each stall is reported
+//!   once. If the system does not report the state of the thread, because no descriptors are left
+//!   or there is no `/proc`, the processor time decides alone: a thread that used hardly any counts
+//!   as blocked. If that is not known either, the stall counts as blocked.
+//! - `Rescue`, if no worker searches, none is spare, and work is stranded: empty the LIFO slots of
+//!   the stalled workers, take their permits (`Revoke` of `scheduler/idle.rs`), and wake or start a
+//!   worker for each, all at once. These find the other work of the stalled workers as any
+//!   searching worker does. Of the computing workers, only a limited number lose their permits,
+//!   since each adds a thread that competes for processors. If all threads are in use, or all
+//!   workers merely have no time, the watchdog itself fires due timers and polls for descriptors.
+//!   While all threads block, this is all there is to do: it sleeps until the next deadline, or for
+//!   10 ms at most if there are descriptors.
+//! - `WriteOff`, at each look: stop relying on workers that were woken and have not come
+//!   (`scheduler/idle.rs`). `Rescue` takes their permits, too, once they are late by `stall_after`.
+//! - `Nudge`, if a seat is spare and work waits at this look and at the one before: wake one
+//!   worker, unless one searches. Waiting work is anything in a queue, a timer that was due at the
+//!   look before, descriptors that were not polled for 10 ms, or a LIFO slot whose worker is in the
+//!   same step as at the look before. `Nudge` exists for LIFO slots, which are filled without
+//!   waking a worker, for timers that a step has set before it stalled, and for the rare work that
+//!   the parking protocol lets slip.
+//! - `Doze`: after two looks that find no worker awake, sleep for 10 ms, and after 100 ms without a
+//!   timeout. A worker that becomes awake ends the sleep (`watchdog/park.rs`).
 //!
 //! ## Why it works
-//! Step counters, processes' numbers and sections are plain stores of the worker, on its own line
-//! of the cache; it reads no clock and makes no read-modify-write for this. They may be seen late,
-//! by nanoseconds, against milliseconds. A step that ended after it was seen is caught by a second
-//! look before the permit is taken; if it ends even later, the worker finds its permit gone, and
-//! parks or gets one back.
+//! Step counters, the numbers of running processes and the flags of sections are plain stores of
+//! the worker to its own cache line. It reads no clock and makes no read-modify-write for them.
+//! They may be seen late by nanoseconds, which does not matter against milliseconds. If a step
+//! ended after it was seen, a second look before the permit is taken finds that. If it ends even
+//! later, the worker finds its permit gone, and parks or gets one back.
 //!
-//! A look that comes late by more than 20 ms says nothing about the workers: all may have been
-//! stopped with it (`SIGSTOP`, a suspended machine). It counts as the first.
+//! A look that comes late by more than 20 ms proves nothing about the workers: the whole program
+//! may have been stopped (`SIGSTOP`, a suspended machine). It counts as the first look.
 //!
 //! ## Allowed
 //! - A stall is noticed one look late: with a `stall_after` of 10 ms, 10 to 12.5 ms after the step
-//!   began. The watchdog is a thread like others: what the system keeps it waiting at each of these
-//!   five looks is added. Measured on two processors (`attacks`): a median of 10.9 ms and at most
-//!   12.5 ms, or 11.4 ms and 14.1 ms while a thread for each of them computes.
-//! - While anybody runs it wakes 400 times a second, and up to 800 times if workers park and wake
-//!   again all the time.
-//! - What only `Nudge` helps waits for up to three looks: 7.5 ms.
-//! - Functions of timers that this thread fires hold up the watchdog, if they block, which they
-//!   must not.
-//! - Without the state of a thread, one that the system lets wait for all of `stall_after` counts
-//!   as blocked: one thread more may run than the scheduler is wide. `StallSnapshot::guessed`
-//!   counts these.
+//!   began. The watchdog is a thread like others, so the time for which the system makes it wait at
+//!   each of these five looks is added. Measured on two processors (`attacks`): a median of 10.9 ms
+//!   and at most 12.5 ms; or 11.4 ms and 14.1 ms while one computing thread per processor runs
+//!   beside it.
+//! - While any worker runs, the watchdog wakes 400 times a second, or up to 800 times if workers
+//!   park and wake again all the time.
+//! - Work that only `Nudge` helps waits for up to three looks: 7.5 ms.
+//! - If a timer function that this thread fires blocks, it holds up the watchdog. Timer functions
+//!   must not block.
+//! - Without the state of a thread, a thread that the system lets wait for all of `stall_after`
+//!   counts as blocked, so one thread more than the width may run. `StallSnapshot::guessed` counts
+//!   these cases.
 //!
 //! ## Rejected
-//! - A time stamp for each step, read by the watchdog: a clock read for each step, 20 ns and more.
-//! - The processor clock of the thread alone: it tells computing from not computing, but not
-//!   blocked from preempted. The file `stat` of the thread tells that, and is read for suspects
-//!   only.
-//! - The file `schedstat`, for the processor time: it costs a descriptor more, kernels without
-//!   `CONFIG_SCHED_INFO` do not have it, and the clock is finer.
-//! - To open the file at each question: without spare descriptors every stall went unseen, and a
-//!   client that opens connections brings a server there.
-//! - To open the file when a thread sits down: a caller's thread sits down for each `block_on`.
-//! - One watchdog for all schedulers: they are isolated; a scheduler that is idle has one that
+//! - A time stamp for each step, read by the watchdog: one clock read per step, 20 ns or more.
+//! - Only the processor clock of the thread: it separates computing from not computing, but not
+//!   blocked from preempted. The file `stat` of the thread does, and is read for suspects only.
+//! - The file `schedstat` for the processor time: it costs one more descriptor, kernels without
+//!   `CONFIG_SCHED_INFO` do not have it, and the clock has a finer resolution.
+//! - Opening the file for each question: without spare descriptors every stall went unseen, and a
+//!   client that opens connections can bring a server there.
+//! - Opening the file when a thread sits down: a caller's thread sits down for each `block_on`.
+//! - One watchdog for all schedulers: schedulers are isolated, and the watchdog of an idle one
 //!   sleeps.
 //!
 //! ## Checked by
-//! `it::stalls`; the models of `scheduler/idle.rs`, for the permits, of `scheduler/lifo_slot.rs`,
-//! for the next slots, and of `watchdog/park.rs`.
+//! `it::stalls`; the models of `scheduler/idle.rs` for the permits, of `scheduler/lifo_slot.rs` for
+//! the LIFO slots, and of `watchdog/park.rs`.
 
 pub(crate) mod park;
 pub(crate) mod state;
@@ -99,27 +105,26 @@ use crate::scheduler::shared::Shared;
 use crate::sys::{RunState, ThreadFile, nanoseconds};
 use crate::watchdog::state::{Stall, StallKind, Watchdog};
 
-/// Between two looks while anybody runs: a quarter of the default of what is a stall, so that one
-/// is noticed at most a quarter late.
+/// Nanoseconds between two looks while a worker runs: a quarter of the default `stall_after`, so
+/// that a stall is noticed at most a quarter late.
 const LOOK_EVERY: u64 = 2_500_000;
-/// Between two looks while nobody runs.
+/// Nanoseconds between two looks while no worker runs.
 const LOOK_EVERY_QUIET: u64 = 10_000_000;
-/// So many of these, 100 ms, until the watchdog sleeps: a program that works a little now and then
-/// need not wake it each time.
+/// Number of quiet looks, 100 ms together, before the watchdog sleeps without a timeout. A program
+/// that works a little now and then need not wake it each time.
 const QUIET_LOOKS: u32 = 10;
-/// A look that is later than this says nothing about the workers: the program was stopped, or
-/// starved.
+/// A look that is later than this many nanoseconds proves nothing about the workers: the program
+/// was stopped or starved.
 const OVERSLEPT: u64 = 20_000_000;
-/// How long nobody may have asked for descriptors until the watchdog does.
+/// The watchdog polls for descriptors if no worker has for this many nanoseconds.
 const UNPOLLED: u64 = 10_000_000;
-/// Nobody has looked how often descriptors were asked for: a number that it never is, so the next
-/// look begins to wait.
+/// The number of polls is unknown. It equals no real number, so the next look begins a new period.
 const NO_POLLS: (u64, u64) = (u64::MAX, 0);
-/// Seats whose threads have a file kept open, from the first on. A thread beyond gets one for each
-/// question, if there are descriptors: a program may have far more threads than it can spare
-/// descriptors.
+/// Number of seats, from the first on, whose threads have a file that is kept open. For a thread
+/// beyond these, a file is opened for each question, if there are descriptors: a program may have
+/// far more threads than it can spare descriptors.
 const FILES_KEPT: u32 = 16;
-/// Reports in a second at most; the others are counted.
+/// Maximum number of reports in one second. Further stalls are only counted.
 const REPORTS_PER_SECOND: u32 = 10;
 const SECOND: u64 = 1_000_000_000;
 
@@ -129,26 +134,27 @@ fn count(counter: &AtomicU64) {
 }
 
 impl Watchdog {
-    /// Opens the file about the thread of a seat, unless it is open.
+    /// Opens the file about the thread of a seat, unless it is open already.
     fn open_file(&self, seat: &Seat, thread: u32) {
         let mut kept = seat.thread_file.lock();
-        // Under the lock, as in `close_file`: a thread that has left closes nothing any more.
+        // Under the lock, as in `close_file`: a thread that has left would not close it.
         if kept.is_none() && thread != 0 && seat.thread.load(Relaxed) == thread {
             *kept = ThreadFile::open(thread);
             self.counts.files.fetch_add(u64::from(kept.is_some()), Relaxed);
         }
     }
 
-    /// Closes the file about the thread of a seat, which leaves it and is not named there any more.
+    /// Closes the file about the thread of a seat. The thread leaves, and the seat does not name it
+    /// any more.
     pub(crate) fn close_file(&self, seat: &Seat) {
         let kept = seat.thread_file.lock().take();
         self.counts.files.fetch_sub(u64::from(kept.is_some()), Relaxed);
     }
 
-    /// Returns what the thread of a seat is doing, if the system says.
+    /// Returns what the thread of a seat is doing, if the system reports it.
     fn state_of(&self, seat: SeatId, place: &Seat, thread: u32) -> Option<RunState> {
         if seat.0 < FILES_KEPT {
-            // If there was no descriptor before, there may be now.
+            // There may be a descriptor now, even if there was none before.
             self.open_file(place, thread);
             let kept = place.thread_file.lock();
             kept.as_ref()?.state()
@@ -159,13 +165,13 @@ impl Watchdog {
 }
 
 impl Shared {
-    /// A worker has become awake, or was claimed.
+    /// Notes that a worker has become awake or was claimed, and starts or wakes the watchdog.
     #[inline]
     pub(crate) fn rouse_watchdog(&self) {
         if self.watchdog.doze.rouse() {
             self.watchdog.parker.unpark();
         }
-        // Relaxed: whoever starts it is told apart below.
+        // Relaxed: the swap in `start_watchdog` lets only one caller start it.
         if !self.watchdog.is_started.load(Relaxed) {
             self.start_watchdog();
         }
@@ -174,7 +180,7 @@ impl Shared {
     #[cold]
     fn start_watchdog(&self) {
         let Some(shared) = self.me.upgrade() else { return };
-        // Relaxed: the thread is given all that it needs.
+        // Relaxed: the thread is handed all that it needs.
         if self.has_ended() || self.watchdog.is_started.swap(true, Relaxed) {
             return;
         }
@@ -194,40 +200,40 @@ impl Shared {
 struct Look {
     /// The step counter.
     step: u64,
-    /// Since when it has been that.
+    /// When the step counter took this value.
     since: u64,
-    /// The thread that was there.
+    /// The thread in the seat.
     thread: u32,
-    /// When its thread was first asked, and what it had used of the processor then, if that is
+    /// When the thread was first asked, and the processor time that it had used then, if that is
     /// known.
     first: Option<(u64, Option<u64>)>,
-    /// What the stall was found to be.
+    /// The kind of the stall, once it is found.
     found: Option<StallKind>,
-    /// Whether its permit was taken in this step.
+    /// `true` if the permit was taken in this step.
     replaced: bool,
 }
 
-/// The watchdog's own.
+/// The private state of the watchdog's thread.
 struct Watch {
     shared: Arc<Shared>,
     looks: Vec<Look>,
     quiet: u32,
-    /// Whether something waited at the last look that nobody searched for.
+    /// `true` if, at the last look, work waited that no worker searched for.
     waited: bool,
-    /// Since when something has been due.
+    /// When a timer first was found due.
     due_since: u64,
-    /// How often descriptors have been asked for, and since when that has been the same.
+    /// The number of polls for descriptors, and when it last changed.
     polls: (u64, u64),
     batch: Batch,
-    /// The second in which reports were made, and how many.
+    /// The second in which reports were made, and their number.
     reports: (u64, u32),
 }
 
-/// How the watchdog sleeps.
+/// How long the watchdog sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pause {
     until: u64,
-    /// Whether a worker that becomes awake ends it.
+    /// `true` if a worker that becomes awake ends the sleep.
     dozes: bool,
 }
 
@@ -253,7 +259,7 @@ impl Watch {
         }
     }
 
-    /// Until the scheduler has ended.
+    /// Runs the watchdog until the scheduler has ended.
     fn keep(mut self) {
         let shared = Arc::clone(&self.shared);
         let (world, watchdog) = (&shared.world, &shared.watchdog);
@@ -275,8 +281,9 @@ impl Watch {
         }
     }
 
-    /// Decides how to sleep after a look. It dozes only after two looks that found nothing to do:
-    /// who works a little now and then need not wake it each time.
+    /// Decides how to sleep after a look. The watchdog dozes only after two looks that found
+    /// nothing to do, so that a scheduler that works a little now and then need not wake it each
+    /// time.
     fn pause(&mut self, looked: u64, quiet: bool) -> Pause {
         let shared = &*self.shared;
         self.quiet = if quiet { self.quiet + 1 } else { 0 };
@@ -293,8 +300,8 @@ impl Watch {
         Pause { until, dozes: true }
     }
 
-    /// What was seen before says nothing any more. But what was found stays found while its step
-    /// lasts: it counts against the cap, and was reported.
+    /// Forgets what was seen before, since it proves nothing any more. A known stall stays known
+    /// while its step lasts: it counts against the limit, and was reported.
     fn forget(&mut self) {
         for look in self.looks.iter_mut().filter(|look| look.found.is_none()) {
             *look = Look::default();
@@ -304,7 +311,7 @@ impl Watch {
         self.polls = NO_POLLS;
     }
 
-    /// `Look`, and what follows from it; says whether it found nothing to do.
+    /// `Look`, and what follows from it. Returns `true` if there was nothing to do.
     fn look(&mut self, now: u64) -> bool {
         let shared = Arc::clone(&self.shared);
         count(&shared.watchdog.counts.looks);
@@ -343,18 +350,18 @@ impl Watch {
         for (at, found) in found.iter().enumerate().filter(|(_, found)| found.is_new) {
             self.report(found, replaced[at], next_slots[at], now);
         }
-        // A step that lasts may be a stall; if all that last are known to be, nobody else is left
-        // who could stall.
+        // A step that lasts may become a stall. If all lasting steps are known stalls, no other
+        // worker can stall.
         is_quiet(&shared) && self.looks.iter().all(|look| look.since == now || look.found.is_some())
     }
 
-    /// Compares with the last look.
+    /// Compares each seat with the last look.
     fn find(&mut self, now: u64) -> Vec<Found> {
         let shared = &*self.shared;
         let mut all = Vec::new();
         let reach = shared.idle.reach();
-        // Of seats beyond nothing may be kept: what was last seen there would never change, and the
-        // watchdog would never sleep.
+        // Nothing may be kept of the seats beyond: what was last seen there would never change, and
+        // the watchdog would never sleep.
         self.looks.resize(reach as usize, Look::default());
         for number in 0..reach {
             let look = &mut self.looks[number as usize];
@@ -384,7 +391,7 @@ impl Watch {
         all
     }
 
-    /// `Rescue`; says whether anybody comes now.
+    /// `Rescue`. Returns `true` if a worker is searching now.
     fn rescue(
         &mut self,
         all: &[Found],
@@ -438,7 +445,7 @@ impl Watch {
         self.waited = waits && !self.waited;
     }
 
-    /// Whether a timer has been due for at least one look.
+    /// Returns `true` if a timer has been due since an earlier look.
     fn note_due(&mut self, now: u64) -> bool {
         if self.shared.next_deadline() > now {
             self.due_since = NEVER;
@@ -448,7 +455,8 @@ impl Watch {
         self.due_since < now
     }
 
-    /// Whether there are descriptors for which nobody has asked for long, or waits.
+    /// Returns `true` if there are descriptors, no driver waits for them, and nothing has polled
+    /// them for long.
     fn note_polls(&mut self, now: u64) -> bool {
         let shared = &*self.shared;
         if shared.poller.kernel().is_none() || shared.keeper.is_kept() {
@@ -462,11 +470,11 @@ impl Watch {
         now - self.polls.1 >= UNPOLLED
     }
 
-    /// Asks for descriptors here.
+    /// Polls for descriptors on this thread.
     fn poll(&mut self, now: u64) {
         self.shared.poll(&mut self.batch);
         self.shared.deliver(&mut self.batch);
-        // The next time is counted from here.
+        // The next period starts here.
         self.polls = (self.shared.poller.counts().1, now);
     }
 
@@ -496,7 +504,7 @@ impl Watch {
             .load(Relaxed)
             .checked_sub(1)
             .and_then(|index| shared.table().pin_any(index));
-        // If the step has ended meanwhile, the slot may be that of another process.
+        // If the step has ended meanwhile, the slot may hold another process.
         let slot = slot.filter(|_| seat.step.load(Relaxed) == step);
         let stall = Stall {
             worker: found.seat.0,
@@ -509,7 +517,7 @@ impl Watch {
             next_slot,
             queued: seat.queues.len(),
         };
-        // Panics end here.
+        // Panics of the observers end here.
         if let Some(observer) = observer {
             drop(guarded(|| observer(&stall)));
         }
@@ -518,7 +526,7 @@ impl Watch {
     }
 }
 
-/// Whether there is a subscriber to tell of stalls.
+/// Returns `true` if a subscriber wants reports of stalls.
 fn is_traced() -> bool {
     #[cfg(feature = "tracing")]
     return guarded(crate::observe::trace::wants_stalls).unwrap_or(false);
@@ -526,7 +534,7 @@ fn is_traced() -> bool {
     false
 }
 
-/// Whether nobody runs, and nothing is queued or due.
+/// Returns `true` if no worker runs, and nothing is queued or due.
 fn is_quiet(shared: &Shared) -> bool {
     let (_, awake, _) = shared.idle.counts();
     awake == 0
@@ -534,18 +542,19 @@ fn is_quiet(shared: &Shared) -> bool {
         && (is_attended(shared) || shared.next_deadline() > shared.world.now())
 }
 
-/// Whether some worker looks after deadlines and descriptors, or can. If all threads block, the
-/// watchdog does.
+/// Returns `true` if a worker looks after deadlines and descriptors, or can be woken to. If all
+/// threads block, the watchdog does it.
 fn is_attended(shared: &Shared) -> bool {
     shared.idle.counts().2 > 0
 }
 
-/// Returns what the thread in a seat, which has not ended its step for so long, has done since it
-/// was first asked. `None` if that is not its own doing, or is not known yet.
+/// Classifies the thread in a seat whose step has lasted for `duration`, by what the thread did
+/// since it was first asked. Returns `None` if the delay is not the thread's own doing, or is not
+/// known to be yet.
 ///
-/// A question costs the system tens of microseconds. On a machine that is busy with other things,
-/// threads are interrupted in their steps for a few milliseconds all the time; so they are asked
-/// twice, in the middle of the time that makes a stall, and at its end.
+/// A question costs the system tens of microseconds. On a busy machine, threads are interrupted in
+/// their steps for a few milliseconds all the time. So a thread is asked twice: in the middle of
+/// `stall_after` and at its end.
 fn classify(
     shared: &Shared,
     seat: SeatId,
@@ -558,8 +567,8 @@ fn classify(
     let place = shared.seat(seat);
     let thread = place.thread.load(Relaxed);
     let Some((since, before)) = look.first else {
-        // The look that is nearest to the middle: two of these apart, it is before it, since looks
-        // are never early.
+        // This look is the nearest to the middle. Of two looks at the same distance it is the
+        // earlier one, since looks are never early.
         if duration + LOOK_EVERY / 2 >= stall_after / 2 {
             look.first = Some((now, shared.world.processor_time(thread)));
         }
@@ -580,12 +589,12 @@ fn classify(
     kind
 }
 
-/// Decides what a stall is by the processor time that the thread has used while so much time
-/// passed, and by its state, as far as either is known. `None` if the stall is not the thread's own
+/// Classifies a stall by the processor time that the thread used while `passed` nanoseconds passed,
+/// and by its state, as far as either is known. Returns `None` if the stall is not the thread's own
 /// doing.
 fn judge(used: Option<u64>, state: Option<RunState>, passed: u64) -> Option<StallKind> {
     let Some(used) = used else {
-        // To look away would leave what waits behind it without help.
+        // Ignoring it would leave the work that waits behind it without help.
         return match state {
             Some(RunState::Stopped) => None,
             Some(RunState::Runs) => Some(StallKind::Computing),
@@ -594,18 +603,18 @@ fn judge(used: Option<u64>, state: Option<RunState>, passed: u64) -> Option<Stal
     };
     let computes = used * 4 >= passed || used >= LOOK_EVERY;
     match state {
-        // It may have come to wait just now: then it has used the time before.
+        // It may have begun to wait just now, and have used the time before.
         Some(RunState::Waits) if used * 2 < passed => Some(StallKind::Blocked),
         Some(RunState::Waits | RunState::Runs) | None if computes => Some(StallKind::Computing),
-        // It waits, or the system lets it wait: which of the two is not known.
+        // Either it waits or the system lets it wait; which one is not known.
         None => Some(StallKind::Blocked),
         // The system lets it wait.
         Some(_) => None,
     }
 }
 
-/// The builder's `stall_after`, within what makes sense: less than two looks cannot be told from
-/// none.
+/// Returns the builder's `stall_after` in nanoseconds, but at least two looks: a shorter stall
+/// cannot be seen.
 pub(crate) fn stall_after(duration: Duration) -> u64 {
     nanoseconds(duration).max(2 * LOOK_EVERY)
 }
@@ -677,7 +686,7 @@ mod tests {
         assert_eq!(judge(None, None, PASSED), Some(StallKind::Blocked));
     }
     #[test]
-    fn whoever_wakes_a_caller_rouses_the_watchdog() {
+    fn a_thread_that_wakes_a_caller_rouses_the_watchdog() {
         let scheduler = scripted();
         let shared = scheduler.shared();
         assert!(shared.idle.claim_absent(1).is_some());
@@ -687,8 +696,8 @@ mod tests {
         assert!(shared.watchdog.doze.end(), "it sleeps beside a worker that may be late");
     }
 
-    /// All threads block, and there is a far timer: whoever sets an earlier one must wake the
-    /// watchdog.
+    /// All threads block, and the only timer is far off. A thread that sets an earlier one must
+    /// wake the watchdog.
     #[test]
     fn while_all_block_it_sleeps_until_the_next_deadline() {
         let scheduler = scripted();
@@ -701,7 +710,7 @@ mod tests {
             shared.idle.stop_searching();
             shared.idle.give_back(seat);
         }
-        assert_eq!(shared.idle.counts(), (0, 0, 0), "nobody is left to be woken");
+        assert_eq!(shared.idle.counts(), (0, 0, 0), "no worker is left to be woken");
         let far = 1000 * SECOND;
         let armed = shared
             .outside
@@ -717,18 +726,18 @@ mod tests {
         assert_eq!(last, Some(Pause { until: far, dozes: true }));
         assert!(shared.watchdog.doze.begin(|| true));
         shared.outside_timer_set(SECOND);
-        assert!(shared.watchdog.doze.end(), "nobody else looks after the earlier timer");
+        assert!(shared.watchdog.doze.end(), "nothing else looks after the earlier timer");
         drop(shared.outside.delete(armed.id));
     }
 
-    /// Goal: no seat keeps the watchdog awake in which nobody works. Method: scripted looks at a
-    /// scheduler without threads, whose seats are taken and left by the test.
+    /// A seat in which no thread works does not keep the watchdog awake. Scripted looks at a
+    /// scheduler without threads, whose seats the test takes and leaves.
     #[test]
     fn a_watchdog_finds_quiet_whatever_seats_were_used_before() {
         let scheduler = scripted();
         let shared = scheduler.shared();
         let mut watch = Watch::new(Arc::clone(shared));
-        // The last seat is used, those before are not even made.
+        // The last seat is used; those before it are never made.
         assert!(shared.idle.claim_this(SeatId(3)) && shared.idle.come(SeatId(3)));
         shared.idle.stop_searching();
         let seat = shared.seat(SeatId(3));
@@ -745,7 +754,7 @@ mod tests {
         assert!(watch.look(60) && !watch.look(70), "another step lasts");
         // Its thread leaves within it.
         seat.thread.store(0, Relaxed);
-        assert!(watch.look(80), "nobody works there");
+        assert!(watch.look(80), "no thread works there");
         seat.thread.store(1, Relaxed);
         assert!(!watch.look(90), "it does again, and is in its step");
         assert_eq!(watch.looks.len(), 4);

@@ -1,5 +1,5 @@
-//! What is left of processes that have ended: nothing but their slots, which the next ones use.
-//! Alone in its program, since it counts every allocation.
+//! What is left of processes that have ended: only their slots, which the next processes use. This
+//! test has its own program, since it counts every allocation.
 #![cfg(not(procession_loom))]
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
@@ -13,7 +13,7 @@ struct Counting;
 
 static ALLOCATED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: all is done by the system's allocator; counting allocates nothing.
+// SAFETY: the system's allocator does all the work; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED_BYTES.fetch_add(layout.size(), Relaxed);
@@ -33,10 +33,10 @@ static ALLOCATOR: Counting = Counting;
 
 const PROCESSES: usize = 50_000;
 
-/// A slot, and its place in the list of free ones.
+/// The size of a slot and of its place in the list of free slots.
 const SLOT_BYTES_MAX: usize = 128 + 32;
 
-/// A process monitors all, kills them at once, and hears of each.
+/// One process monitors all others, kills them at once, and receives each down.
 fn kill_all(scheduler: &Scheduler) {
     let kills = scheduler.clone();
     let watcher = scheduler.start(move |mut cx: Context<()>| async move {
@@ -74,7 +74,8 @@ fn the_memory_of_monitored_processes_that_are_killed_at_once_comes_back() {
         "{} bytes for each",
         (after - before) / PROCESSES
     );
-    // As many again need nothing more; a little more is for what happens to be queued.
+    // As many processes again need no new memory. A little more is allowed for what happens to be
+    // queued.
     kill_all(&scheduler);
     let again = ALLOCATED_BYTES.load(Relaxed);
     assert!(again < after + PROCESSES, "{} bytes more", again - after);

@@ -1,8 +1,7 @@
-//! What subscribers of `tracing` are told. One binary for itself, since a subscriber for all
-//! threads is one for all tests.
+//! The spans and events that subscribers of `tracing` receive. This is a separate binary, since a
+//! subscriber for all threads is one for all tests.
 //!
-//! Method: a subscriber that records everything, and checks of what it has got for the PIDs of one
-//! test.
+//! Method: a subscriber records everything. Each test checks the records of its own PIDs.
 #![cfg(not(procession_loom))]
 
 use std::cell::RefCell;
@@ -24,10 +23,10 @@ use tracing_core::span::Current;
 
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
-    /// Whether it is a root.
+    /// Holds `true` if it is a root.
     New(bool),
     Follows(u64),
-    /// How many spans the thread was in already.
+    /// Holds the number of spans that the thread was in already.
     Entered(usize),
     Exited,
     Recorded,
@@ -42,9 +41,9 @@ struct Recorded {
 
 #[derive(Default)]
 struct Log {
-    /// By number.
+    /// The spans by number.
     spans: BTreeMap<u64, Recorded>,
-    /// Fields of each, and the span that it is in.
+    /// The fields of each event, and the span that it is in.
     events: Vec<(Fields, Option<u64>)>,
     references: BTreeMap<u64, usize>,
 }
@@ -71,7 +70,7 @@ thread_local! {
 struct Recorder(Arc<(Mutex<Log>, AtomicU64)>);
 
 impl Recorder {
-    /// The one of all threads.
+    /// The recorder of all threads.
     fn shared() -> &'static Self {
         static RECORDER: OnceLock<Recorder> = OnceLock::new();
         RECORDER.get_or_init(|| {
@@ -89,7 +88,7 @@ impl Recorder {
         self.log(|log| log.spans.get_mut(&id.into_u64()).expect("it was made").told.push(told));
     }
 
-    /// The one span of a process: its number, its fields, what became of it.
+    /// Returns the one span of a process: its number, its fields, and what happened to it.
     #[track_caller]
     fn of(&self, pid: Pid) -> (u64, Fields, Vec<Told>) {
         let is_its = |span: &Recorded| {
@@ -103,7 +102,7 @@ impl Recorder {
         span
     }
 
-    /// The spans of the events with this message.
+    /// Returns the spans of the events with this message.
     fn spans_of_events(&self, message: &str) -> Vec<Option<u64>> {
         let of = |(fields, span): &(Fields, Option<u64>)| {
             (fields.get("message").map(String::as_str) == Some(message)).then_some(*span)
@@ -198,7 +197,8 @@ fn threaded(width: usize) -> Scheduler {
     Scheduler::builder().worker_threads(width).build().expect("the system has threads")
 }
 
-/// Entered and left in turn, from outside of all spans, then closed: a root.
+/// Asserts that a root span was entered and left in turn, from outside of all spans, and then
+/// closed.
 #[track_caller]
 fn assert_root_and_in_order(told: &[Told]) {
     assert_eq!(told.first(), Some(&Told::New(true)), "it is a root: {told:?}");
@@ -215,7 +215,7 @@ fn assert_root_and_in_order(told: &[Told]) {
 }
 
 #[test]
-fn the_span_of_a_process_is_a_root_whoever_spawns_it_or_sends_to_it() {
+fn the_span_of_a_process_is_a_root_whatever_spawns_it_or_sends_to_it() {
     let recorder = Recorder::shared();
     for width in [1, 2] {
         let (pids, span) = threaded(width).block_on(async {
@@ -328,12 +328,12 @@ fn a_blocking_job_runs_in_the_span_in_which_it_was_submitted() {
     assert_eq!(recorder.spans_of_events("a job of a process"), [Some(id)]);
     assert_eq!(recorder.spans_of_events("a job in an inner span"), [inner]);
     scheduler
-        .block_on(procession::spawn_blocking(|| info!("a job of nobody")))
+        .block_on(procession::spawn_blocking(|| info!("a job of no process")))
         .expect("it does not panic");
-    assert_eq!(recorder.spans_of_events("a job of nobody"), [None]);
+    assert_eq!(recorder.spans_of_events("a job of no process"), [None]);
 }
 
-/// Goal: a span tells how long the work of its process goes on. Method: a job that outlives its
+/// Goal: a span shows how long the work of its process goes on. Method: a job that outlives its
 /// process.
 #[test]
 fn a_span_is_open_until_the_jobs_of_its_process_are_over() {
@@ -355,7 +355,7 @@ fn a_span_is_open_until_the_jobs_of_its_process_are_over() {
     assert_eq!(fields["exit"], "the process was terminated");
     assert!(!told.contains(&Told::Closed), "{told:?}");
     drop(goes_on);
-    // It is closed by the thread of the job, which nobody waits for.
+    // The thread of the job closes it, and no process waits for that.
     let deadline = std::time::Duration::from_secs(20);
     let closed = scheduler.block_on(procession::timeout(deadline, async {
         while recorder.of(pid).2.last() != Some(&Told::Closed) {
@@ -365,7 +365,7 @@ fn a_span_is_open_until_the_jobs_of_its_process_are_over() {
     closed.expect("it is closed soon");
 }
 
-/// Says when it is dropped.
+/// Reports its drop.
 struct Says(&'static str);
 
 impl Drop for Says {
@@ -403,7 +403,7 @@ fn a_span_ends_with_its_process_and_has_the_exit() {
     scheduler.terminate(killed_pid);
     killed_ended.recv().expect_err("nothing is sent");
     scheduler.run_until_idle();
-    // The handles are still there.
+    // The handles still exist.
     for (pid, exit) in [
         (pids[0], "the process ended normally"),
         (pids[1], "the process was terminated"),
@@ -481,8 +481,8 @@ fn state_machines_and_coroutines_have_spans_too() {
     }
 }
 
-/// Goal: a stall is an event, without `on_stall` too. Method: what blocks waits for the event
-/// itself; a failure is a hang, which ends after a while.
+/// Goal: a stall is an event, even without `on_stall`. Method: the blocking step waits for the
+/// event itself. A failure is a hang, which ends after a while.
 #[test]
 fn a_stall_is_an_event_outside_of_all_spans() {
     let recorder = Recorder::shared();

@@ -1,5 +1,6 @@
-//! Look at `main`: what becomes of a coroutine that is cancelled or terminated where no stack can
-//! be unwound. Those that wait for messages end as everywhere.
+//! Look at `main`: it shows what happens to a coroutine that is cancelled or terminated in a
+//! program that aborts on panics, where no stack can be unwound. Coroutines that wait for messages
+//! end as everywhere.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::env;
@@ -13,12 +14,12 @@ use procession::sync::channel;
 use procession::{Child, Exit, Scheduler, coroutine};
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// What a shutdown may take.
+/// The time limit of a shutdown.
 const PATIENCE: Duration = Duration::from_secs(10);
 const ABORTED: i32 = 6;
 const PANICS: &str = "panics";
 
-/// Notes that it was dropped.
+/// Reports its drop.
 struct Noted(#[expect(dead_code, reason = "its end is what counts")] mpsc::Sender<()>);
 
 fn scheduler() -> Result<Scheduler, Box<dyn Error>> {
@@ -35,10 +36,11 @@ fn coroutine<T: Send + 'static>(
     scheduler.spawn_coroutine(run).map_err(|error| error.to_string().into())
 }
 
-/// Something that sleeps for an hour, and what tells that its stack was taken apart.
+/// A coroutine that sleeps for an hour, and a receiver that is disconnected when its stack is
+/// unwound.
 type Sleeper = (Child<(), ()>, mpsc::Receiver<()>);
 
-/// As soon as it sleeps.
+/// Starts a sleeper, and returns once it sleeps.
 fn sleeper(scheduler: &Scheduler) -> Result<Sleeper, Box<dyn Error>> {
     let (noted, note) = mpsc::channel();
     let (ready, is_ready) = mpsc::channel();
@@ -64,7 +66,7 @@ fn cancelled(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
     })?;
     is_ready.recv()?;
     goes_on.cancel();
-    // Comes after the cancel has been attended to.
+    // Runs after the cancel was handled.
     coroutine(scheduler, |cx| cx.yield_now())?.join()?;
     scheduler.block_on(sender.send(7))?;
     assert_eq!(goes_on.join()?, Some(7), "it goes on until it returns");
@@ -101,7 +103,7 @@ fn shut_down_and_dropped() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// In a program that ends by it.
+/// Panics in a coroutine, which ends the program.
 fn panics() -> Result<(), Box<dyn Error>> {
     let scheduler = scheduler()?;
     let child: Child<(), ()> = coroutine(&scheduler, |_| panic!("nobody catches this"))?;

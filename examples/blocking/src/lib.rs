@@ -1,9 +1,9 @@
-//! What the examples share: many conversations at once on two workers, in each of which the client
-//! halts in the middle of what it says.
+//! The common part of the examples: many conversations at once on two workers. In each of them, the
+//! client halts in the middle of what it says.
 //!
-//! Look at [`converse`]: some clients halt until all others have ended. Were a worker blocked by
-//! the session of one of them, the sessions that are bound to that worker could not go on, and
-//! nothing would ever end.
+//! Look at [`converse`]: some clients halt until all others have ended. If the session of one of
+//! them blocked a worker, the sessions that are bound to that worker could not go on, and the
+//! program would never end.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -17,9 +17,9 @@ use procession::net::{TcpListener, TcpStream};
 use procession::sync::{Barrier, Semaphore};
 use procession::{Child, Scheduler, coroutine};
 
-/// Clients that go on as soon as all are halfway.
+/// Number of clients that go on as soon as all are halfway.
 pub const SWIFT: usize = 120;
-/// Clients that go on once those have ended.
+/// Number of clients that go on once the others have ended.
 pub const SLOW: usize = 8;
 const ALL: usize = SLOW + SWIFT;
 
@@ -30,17 +30,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub type Failed = Box<dyn Error + Send + Sync>;
 
-/// Where all conversations meet.
+/// The meeting point of all conversations.
 struct Meeting {
-    /// Of every client, which has said half, and of every session, which has heard it.
+    /// Every client that has said half waits here, and every session that has heard it.
     halfway: Barrier,
-    /// One permit for each of the slow, once the others have ended.
+    /// Has one permit for each slow client, once the others have ended.
     go_on: Semaphore,
-    /// What the sessions run on.
+    /// The threads on which the sessions run.
     threads: Mutex<HashSet<ThreadId>>,
 }
 
-/// A socket of Procession, as the libraries have it.
+/// A socket of Procession, as the libraries use it.
 pub struct Line {
     stream: TcpStream,
     halt: Option<Halt>,
@@ -52,7 +52,7 @@ enum Halt {
 }
 
 impl Line {
-    /// How long a read or a write may take, from now on.
+    /// Sets the timeout of reads and writes.
     pub fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()> {
         self.stream.set_read_timeout(patience)?;
         self.stream.set_write_timeout(patience)
@@ -92,20 +92,21 @@ impl Write for Line {
     }
 }
 
-/// Holds all conversations, in coroutines: `serve` is a session, to the end of its line; `ask` is a
-/// client, with its number. Says on how many threads the sessions ran.
+/// Holds all conversations in coroutines. `serve` is a session, until the end of its line. `ask` is
+/// a client, and receives its number. Returns the number of threads on which the sessions ran.
 ///
 /// # Errors
-/// The first of a client, or of the sessions; none of either ends within a minute.
+/// The first error of a client or of a session. It is also an error if one of them does not end
+/// within a minute.
 pub fn converse(
     serve: impl Fn(Line) -> Result<(), Failed> + Send + Sync + 'static,
     ask: impl Fn(Line, usize) -> Result<(), Failed> + Send + Sync + 'static,
 ) -> Result<usize, Failed> {
-    // No further thread comes to help if one of these is blocked.
+    // If one of these threads is blocked, no other one can help.
     let builder =
         Scheduler::builder().name("conversations").worker_threads(WORKERS).max_threads(WORKERS);
-    // SAFETY: neither the libraries nor what is here keeps a thread-local pointer that is scoped to
-    // a frame while a line waits.
+    // SAFETY: neither the libraries nor this crate keep a thread-local pointer that is scoped to a
+    // frame while a line waits.
     #[expect(unsafe_code, reason = "the promise that coroutines need")]
     let scheduler = unsafe { builder.enable_coroutines() }.build()?;
     let meeting = Arc::new(Meeting {

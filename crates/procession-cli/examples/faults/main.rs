@@ -1,5 +1,5 @@
-//! Look at [`faults`]: what `procession trial` does to a service, as ordinary code. Here each of
-//! them meets one worker, and a process that wants to run behind it.
+//! Look at [`faults`]: what `procession trial` does to a service, as ordinary code. Here each fault
+//! meets one worker, and a process that wants to run behind it.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 mod faults;
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         async move { faults::compute(&goes_on) }
     });
     beside("a step that computes");
-    // Ordering: Relaxed; it is the whole message.
+    // Ordering: Relaxed; the flag is the whole message.
     goes_on.store(false, Ordering::Relaxed);
     computing.join()?;
 

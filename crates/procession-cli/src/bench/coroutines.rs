@@ -1,5 +1,5 @@
-//! Coroutines: switching, giving way, channels, beginning and ending, and how much one takes that
-//! waits.
+//! The workloads of coroutines: switching, yielding, channels, beginning and ending, and the memory
+//! of one that waits.
 
 use procession::sync::channel;
 use procession::{Child, SpawnOptions, coroutine};
@@ -13,7 +13,7 @@ use super::workload::{
     CO_SPAWN_COUNT, CO_SWITCH_COUNT, CO_YIELD_COUNT, Failed, Outcome, Scale, check, each,
 };
 
-/// Without a scheduler.
+/// Switches to a coroutine and back, without a scheduler.
 pub(super) fn switch(scale: Scale) -> Outcome {
     let count = scale.of(CO_SWITCH_COUNT);
     let stack = Stacks::new().and_then(|stacks| stacks.take(64 << 10)).map_err(Failed::error)?;
@@ -22,7 +22,7 @@ pub(super) fn switch(scale: Scale) -> Outcome {
             left = suspender.suspend(left);
         }
     };
-    // SAFETY: at its suspension it holds a number and nothing else.
+    // SAFETY: when it suspends, the function holds a number and nothing else.
     #[expect(unsafe_code, reason = "a promise about code that no type can check")]
     let mut coroutine = unsafe { Coroutine::new(stack, counts) };
     let start = now();
@@ -48,7 +48,7 @@ fn spawn_as<T: Send + 'static>(
     options.spawn_coroutine(run).map_err(|error| Failed::Runtime(error.to_string().into()))
 }
 
-/// One coroutine alone, and a thousand.
+/// One coroutine alone yields, and then a thousand do.
 pub(super) async fn yields(scale: Scale) -> Outcome {
     let count = scale.of(CO_YIELD_COUNT);
     let mut outcome = Vec::new();
@@ -75,7 +75,7 @@ pub(super) async fn yields(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// One sends, one receives.
+/// One coroutine sends, another receives.
 pub(super) async fn channels(scale: Scale) -> Outcome {
     let mut outcome = Vec::new();
     for capacity in [0, 1, 10_000] {
@@ -85,7 +85,7 @@ pub(super) async fn channels(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// Likewise, on different workers, if there is more than one.
+/// Like `channels`, with the two on different workers, if there is more than one.
 pub(super) async fn apart(scale: Scale, width: usize) -> Outcome {
     let options = [0, width as u32 - 1].map(|worker| SpawnOptions::new().affinity(worker));
     Ok(vec![one_channel(scale.of(CO_APART_ITEMS), 0, options).await?])
@@ -116,7 +116,7 @@ async fn one_channel(
     Ok(spent)
 }
 
-/// Created by one, run, ended.
+/// One process spawns coroutines, which run and end.
 pub(super) async fn spawns(scale: Scale) -> Outcome {
     static ENDED: Latch = Latch::new();
     let count = scale.of(CO_SPAWN_COUNT);
@@ -129,7 +129,7 @@ pub(super) async fn spawns(scale: Scale) -> Outcome {
     Ok(vec![each(start, count)])
 }
 
-/// Includes what its owner pays to keep each address, and the page tables of the stacks.
+/// The memory includes the addresses that their owner keeps, and the page tables of the stacks.
 pub(super) async fn alive(scale: Scale) -> Outcome {
     static LEFT: Latch = Latch::new();
     let count = scale.of(CO_ALIVE_COROUTINES);
@@ -149,7 +149,7 @@ pub(super) async fn alive(scale: Scale) -> Outcome {
     }
     LEFT.wait().await;
     let after = resident()? + page_tables()?;
-    // They were all there, waiting.
+    // All coroutines exist, and wait.
     LEFT.set(count);
     for address in addresses {
         address.send(()).map_err(Failed::error)?;

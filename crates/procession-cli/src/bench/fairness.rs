@@ -1,4 +1,5 @@
-//! The promises that hold in time: ticks beside long steps, equal shares, and silence afterwards.
+//! The workloads of promises in time: ticks beside long steps, equal shares, and silence
+//! afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub(super) async fn tick_beside_steps(scale: Scale) -> Outcome {
     for (computes, step, processes) in tick_cells(scale) {
         let stop = Arc::new(AtomicBool::new(false));
         let hog = |stop: Arc<AtomicBool>| async move {
-            // Relaxed, as all uses of these flags: they publish nothing, and may be seen a little
+            // Relaxed, like all uses of these flags: they publish nothing, and may be seen a little
             // later.
             while !stop.load(Relaxed) {
                 if computes {
@@ -156,7 +157,7 @@ async fn loaded(load: Load, scale: Scale) -> Result<Vec<TcpStream>, Failed> {
     Ok(connections)
 }
 
-/// Runs each as a process, and waits until all have ended.
+/// Runs each future as a process, and waits until all have ended.
 async fn ended(
     all: impl Iterator<Item = impl Future<Output = ()> + Send + 'static>,
 ) -> Result<(), Failed> {
@@ -167,7 +168,7 @@ async fn ended(
     Ok(())
 }
 
-/// A connection whose server has sent bytes back, and waits for more.
+/// Opens a connection. Its server has sent bytes back, and waits for more.
 async fn connected(scale: Scale) -> std::io::Result<TcpStream> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let mut client = TcpStream::connect(listener.local_addr()?).await?;

@@ -1,4 +1,4 @@
-//! The memory of processes that wait.
+//! The workloads of memory: what waiting processes take.
 
 use std::future::pending;
 
@@ -12,12 +12,12 @@ use super::workload::{
     POPULATIONS, Scale, check, each,
 };
 
-/// What a fresh program is started with, to do [`idle`].
+/// Returns the arguments with which a fresh program runs [`idle`].
 pub(super) fn arguments(scale: Scale) -> Vec<&'static str> {
     arguments_for("--idle-memory-here", scale)
 }
 
-/// What a fresh program is started with, to measure what `flag` says.
+/// Returns the arguments with which a fresh program runs the measurement of `flag`.
 pub(super) fn arguments_for(flag: &'static str, scale: Scale) -> Vec<&'static str> {
     let mut arguments = vec!["bench", flag];
     if scale == Scale::Tiny {
@@ -26,7 +26,7 @@ pub(super) fn arguments_for(flag: &'static str, scale: Scale) -> Vec<&'static st
     arguments
 }
 
-/// Includes what its owner pays to keep each address.
+/// The memory includes the addresses that their owner keeps.
 pub(super) async fn idle(scale: Scale) -> Outcome {
     static LEFT: Latch = Latch::new();
     let count = scale.of(IDLE_MEM_PROCESSES);
@@ -46,7 +46,7 @@ pub(super) async fn idle(scale: Scale) -> Outcome {
     }
     LEFT.wait().await;
     let after = resident()?;
-    // They were all there, waiting.
+    // All processes exist, and wait.
     LEFT.set(count);
     for address in addresses {
         address.send(())?;
@@ -55,7 +55,8 @@ pub(super) async fn idle(scale: Scale) -> Outcome {
     Ok(vec![after.saturating_sub(before) as f64 / count as f64])
 }
 
-/// A process for each address counts down at every message, and ends at the last.
+/// Measures populations of different sizes. Each process counts down at every message, and ends at
+/// the last.
 pub(super) async fn population(scale: Scale) -> Outcome {
     static LEFT: Latch = Latch::new();
     let mut figures = Vec::new();
@@ -105,8 +106,8 @@ pub(super) async fn population(scale: Scale) -> Outcome {
     Ok(figures)
 }
 
-/// Several times: what is kept after the first is there for those that follow, unless it is lost.
-/// The time is that of the last.
+/// Kills a population several times. Memory that is kept after the first time serves the later
+/// ones, unless it is lost. The time is that of the last.
 pub(super) async fn downs(scheduler: Scheduler, scale: Scale) -> Outcome {
     let count = scale.of(DOWNS_PROCESSES);
     let before = resident()?;
@@ -123,8 +124,8 @@ pub(super) async fn downs(scheduler: Scheduler, scale: Scale) -> Outcome {
     Ok(vec![time, each(held.saturating_sub(before)), each(kept.saturating_sub(before)), each(lost)])
 }
 
-/// One process monitors all and kills them; until it has heard of every end, for each process. Also
-/// the memory while all were there.
+/// Starts a process that monitors all others and kills them. Returns the time for each process
+/// until the last down has come, and the memory while all existed.
 async fn kill_all(scheduler: Scheduler, count: u64) -> Result<(f64, u64), Failed> {
     static LEFT: Latch = Latch::new();
     let killer = procession::start(move |mut cx: Context<()>| async move {
@@ -134,8 +135,8 @@ async fn kill_all(scheduler: Scheduler, count: u64) -> Result<(f64, u64), Failed
             let victim = SpawnOptions::new().monitor().start(|mut cx: Context<()>| async move {
                 LEFT.count_down();
                 cx.recv().await;
-                // Terminated in the midst of the step that it began with, it received an end, and
-                // would end by itself.
+                // If this waited for a message only, a terminate in the middle of the first step
+                // would let `recv` return, and the process would end by itself.
                 pending::<()>().await;
             });
             victims.push(victim.pid());

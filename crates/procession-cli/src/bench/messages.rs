@@ -1,4 +1,4 @@
-//! Sending and receiving.
+//! The workloads of sending and receiving.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ pub(super) async fn pingpong(scale: Scale) -> Outcome {
         let mut number = 0;
         for _ in 0..round_trips {
             pong.send(number)?;
-            number = cx.recv().await.expect("nobody cancels the workload");
+            number = cx.recv().await.expect("the workload is not cancelled");
         }
         let outcome = vec![each(start, round_trips)];
         pong.cancel();
@@ -35,7 +35,8 @@ pub(super) async fn pingpong(scale: Scale) -> Outcome {
     procession::start(ping).await?
 }
 
-/// The number counts down at each hop; once it is zero it goes round once more, and all end.
+/// The number counts down at each hop. Once it is zero, it goes round once more, and all processes
+/// end.
 pub(super) async fn ring(scale: Scale) -> Outcome {
     let hops = scale.of(RING_HOPS);
     let first = move |mut cx: Context<u64>| async move {
@@ -50,7 +51,7 @@ pub(super) async fn ring(scale: Scale) -> Outcome {
         next.send(hops)?;
         let mut made = 0;
         loop {
-            let number = cx.recv().await.expect("nobody cancels the workload");
+            let number = cx.recv().await.expect("the workload is not cancelled");
             if !pass_on(number, &next)? {
                 break;
             }
@@ -66,7 +67,7 @@ pub(super) async fn ring(scale: Scale) -> Outcome {
     procession::start(first).await?
 }
 
-/// Passes numbers on until there comes a zero; says how many that were.
+/// Passes numbers on until a zero comes. Returns how many were passed on.
 async fn link(mut cx: Context<u64>, next: Address<u64>) -> Result<u64, Failed> {
     let mut passed = 0;
     while let Some(number) = cx.recv().await
@@ -77,10 +78,10 @@ async fn link(mut cx: Context<u64>, next: Address<u64>) -> Result<u64, Failed> {
     Ok(passed)
 }
 
-/// Says whether there was a hop to make.
+/// Passes a number on. Returns `true` if that was a hop that counts.
 fn pass_on(number: u64, next: &Address<u64>) -> Result<bool, Failed> {
     match next.send(number.saturating_sub(1)) {
-        // At the end of the last round, the next has ended.
+        // At the end of the last round, the next process has ended.
         Err(_) if number == 0 => Ok(false),
         sent => Ok(sent.map(|()| number > 0)?),
     }
@@ -102,7 +103,7 @@ pub(super) async fn fanin(scale: Scale) -> Outcome {
             .collect();
         let mut sum = 0;
         for _ in 0..messages {
-            sum += cx.recv().await.expect("nobody cancels the workload");
+            sum += cx.recv().await.expect("the workload is not cancelled");
         }
         let outcome = vec![each(start, messages)];
         for sender in senders {

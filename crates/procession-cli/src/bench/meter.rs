@@ -1,4 +1,4 @@
-//! What the system tells: time, and memory.
+//! Time and memory, as the system reports them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,7 +18,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// The CPU time of all threads of this program.
+/// Returns the CPU time of all threads of this program.
 pub(crate) fn cpu_time() -> Duration {
     #[expect(
         clippy::disallowed_methods,
@@ -28,8 +28,8 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// As many descriptors as the system lets this program have: a thousand connections are two
-/// thousand of them.
+/// Raises the limit of descriptors to the maximum that the system allows this program: a thousand
+/// connections need two thousand descriptors.
 pub(crate) fn more_descriptors() -> Result<(), Failed> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -46,7 +46,7 @@ pub(crate) fn block(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-/// Computes for about so long.
+/// Computes for about `duration`.
 pub(crate) fn compute(duration: Duration) {
     let start = now();
     while start.elapsed() < duration {
@@ -54,7 +54,7 @@ pub(crate) fn compute(duration: Duration) {
     }
 }
 
-/// How often each other thread of this program has given the processor up.
+/// Returns the number of times that each other thread of this program has given up the processor.
 fn sleeps() -> Result<BTreeMap<OsString, u64>, Failed> {
     let failed = |cause| Failed::System { act: "read /proc/self/task", cause };
     let own = fs::read_link("/proc/thread-self").map_err(failed)?;
@@ -75,13 +75,13 @@ fn sleeps() -> Result<BTreeMap<OsString, u64>, Failed> {
     Ok(sleeps)
 }
 
-/// How often the other threads of this program have given the processor up.
+/// Returns the number of times that the other threads of this program have given up the processor.
 pub(crate) fn sleeps_of_others() -> Result<u64, Failed> {
     Ok(sleeps()?.values().sum())
 }
 
-/// Blocks the calling thread, and returns how often the other threads have woken meanwhile. A
-/// thread that ends meanwhile counts once.
+/// Blocks the calling thread, and returns how often the other threads woke meanwhile. A thread that
+/// ends meanwhile counts once.
 pub(crate) fn wake_ups_of_others(during: Duration) -> Result<u64, Failed> {
     let before = sleeps()?;
     block(during);
@@ -93,7 +93,7 @@ pub(crate) fn wake_ups_of_others(during: Duration) -> Result<u64, Failed> {
     Ok(woken.sum::<u64>() + ended as u64)
 }
 
-/// The memory of this program that is in RAM, in bytes.
+/// Returns the resident memory of this program in bytes.
 pub(crate) fn resident() -> Result<u64, Failed> {
     let failed = |cause| Failed::System { act: "read /proc/self/statm", cause };
     let statm = fs::read_to_string("/proc/self/statm").map_err(failed)?;
@@ -101,8 +101,8 @@ pub(crate) fn resident() -> Result<u64, Failed> {
     Ok(pages.ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))? * page_size() as u64)
 }
 
-/// The numbers that this program prints when it is started with `arguments`, in which allocator and
-/// scheduler are cold.
+/// Returns the numbers that this program prints when it is started anew with `arguments`. The
+/// allocator and the scheduler of the fresh program are cold.
 pub(crate) fn in_fresh_program(arguments: &[&str]) -> Outcome {
     let failed = |cause| Failed::System { act: "start a fresh program", cause };
     let program = env::current_exe().map_err(failed)?;
@@ -116,13 +116,13 @@ pub(crate) fn in_fresh_program(arguments: &[&str]) -> Outcome {
     }
 }
 
-/// The kernel's mark of the most memory that was in RAM, from now on.
+/// Resets the kernel's peak of the resident memory.
 fn reset_peak() -> Result<(), Failed> {
     let failed = |cause| Failed::System { act: "write /proc/self/clear_refs", cause };
     fs::write("/proc/self/clear_refs", "5").map_err(failed)
 }
 
-/// The most memory that was in RAM since then, in bytes.
+/// Returns the peak of the resident memory since the reset, in bytes.
 fn peak() -> Result<u64, Failed> {
     let failed = |cause| Failed::System { act: "read /proc/self/status", cause };
     let status = fs::read_to_string("/proc/self/status").map_err(failed)?;
@@ -131,7 +131,7 @@ fn peak() -> Result<u64, Failed> {
     Ok(kib.ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))? * 1024)
 }
 
-/// Wall time, CPU time and memory since it was begun.
+/// The wall time, CPU time and memory that were spent since it was created.
 pub(crate) struct Spent {
     start: Instant,
     cpu: Duration,
@@ -143,7 +143,7 @@ impl Spent {
         Ok(Self { start: now(), cpu: cpu_time() })
     }
 
-    /// In milliseconds, and MiB.
+    /// Returns the figures, in milliseconds and MiB.
     pub(crate) fn outcome(self) -> Outcome {
         let milliseconds = |duration: Duration| duration.as_secs_f64() * 1e3;
         let peak = peak()? as f64 / f64::from(1 << 20);

@@ -1,4 +1,4 @@
-//! Sockets: both ends are in this program.
+//! The workloads of sockets. Both ends are in this program.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,8 +20,8 @@ use super::workload::{
 
 const ANYWHERE: &str = "127.0.0.1:0";
 
-/// Serves as many connections, and waits for their clients; the time, and the CPU time, of each of
-/// `count`.
+/// Serves `connections` connections, and waits for their clients. Returns the wall time and the CPU
+/// time for each of `count`.
 async fn serve<S, C>(
     connections: u64,
     count: u64,
@@ -110,14 +110,14 @@ pub(super) async fn http(scale: Scale) -> Outcome {
 }
 
 async fn answer(stream: TcpStream) {
-    // Ignored: whether the client got its answers is checked there.
+    // Ignored: the client checks that it got its answers.
     let _ = http1::Builder::new()
         .timer(rt::http_timer())
         .serve_connection(rt::http_io(stream), service_fn(body))
         .await;
 }
 
-/// A function, since the compiler fails now and then to build an async closure here anew (1.95,
+/// A function, since the compiler sometimes fails to rebuild an async closure here (1.95,
 /// incremental).
 async fn body(_: Request<Incoming>) -> Result<Response<String>, Infallible> {
     Ok(Response::new(HTTP_BODY.to_owned()))

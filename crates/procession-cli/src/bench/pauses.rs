@@ -1,9 +1,8 @@
-//! When requests come.
+//! The times at which requests come.
 
 use std::time::{Duration, Instant};
 
-/// For requests that know nothing of each other: the pauses between them are distributed
-/// exponentially.
+/// The pauses between independent requests: they are distributed exponentially.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     mean: Duration,
@@ -17,7 +16,7 @@ impl Pauses {
     }
 
     pub(crate) fn next(&mut self) -> Instant {
-        // Never 0, of which there is no logarithm.
+        // Never 0, which has no logarithm.
         self.next += self.mean.mul_f64(-(1.0 - self.generator.f64()).ln());
         self.next
     }

@@ -1,4 +1,5 @@
-//! Pools: many jobs that sleep, empty jobs on threads, and what is left of a burst.
+//! The workloads of pools: many jobs that sleep, empty jobs on threads, and the threads that a
+//! burst leaves behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,8 +123,8 @@ pub(super) fn threads(_: &Scheduler, scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-/// Threads after a burst, after a trickle that goes on for several keep-alives, and after as long a
-/// silence.
+/// Counts the threads after a burst, after a trickle that lasts several keep-alives, and after a
+/// silence of two keep-alives.
 pub(super) fn trickle(_: &Scheduler, scale: Scale) -> Outcome {
     let burst = scale.of(POOL_TRICKLE_BURST) as usize;
     let keep_alive = Duration::from_millis(scale.of(POOL_TRICKLE_KEEP_ALIVE_MS));
@@ -156,7 +157,7 @@ fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-/// A buffer that is got, written to, and given back; and one that is allocated and freed.
+/// Gets a buffer from a pool, writes to it and gives it back; then allocates and frees one.
 pub(super) fn objects(_: &Scheduler, scale: Scale) -> Outcome {
     let count = scale.of(OBJECTS_COUNT);
     let pool = ObjectPool::builder(|| Vec::<u8>::with_capacity(OBJECTS_BYTES))

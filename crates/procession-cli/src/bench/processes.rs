@@ -1,4 +1,4 @@
-//! Starting, ending, and giving way.
+//! The workloads of starting, ending and yielding.
 
 use std::array;
 use std::future::Future;

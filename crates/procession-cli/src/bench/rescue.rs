@@ -1,4 +1,4 @@
-//! What runs beside steps that block, and beside nothing.
+//! The workloads of rescues: what runs beside steps that block, and on an idle runtime.
 
 use std::sync::mpsc;
 

@@ -1,4 +1,4 @@
-//! Sleeping.
+//! The workloads of sleeping.
 
 use std::time::Duration;
 

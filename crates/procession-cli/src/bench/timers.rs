@@ -21,7 +21,7 @@ use super::workload::{
     each,
 };
 
-/// Polls a sleep once, which sets its timer; says whether it is pending.
+/// Polls a sleep once, which sets its timer. Returns `true` if the sleep is pending.
 async fn poll_once(sleep: &mut Pin<Box<Sleep>>) -> bool {
     poll_fn(|task| Poll::Ready(sleep.as_mut().poll(task).is_pending())).await
 }

@@ -1,16 +1,16 @@
-//! What the clients saw, counted while they run.
+//! The figures of the clients, counted while they run.
 
 use std::time::Duration;
 
 use procession_sync::Mutex;
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Buckets to each doubling: a percentile is read at most a sixteenth too high.
+/// Number of buckets for each doubling. A percentile is read at most a sixteenth too high.
 const FINE: u64 = 16;
-/// Enough for any 64-bit number of nanoseconds.
+/// Number of buckets for all 64-bit numbers of nanoseconds.
 const BUCKETS: usize = (64 * FINE) as usize;
 
-/// How often each latency was seen.
+/// A histogram of latencies.
 #[derive(Debug)]
 pub(super) struct Latencies {
     buckets: Vec<AtomicU32>,
@@ -31,7 +31,7 @@ impl Latencies {
         self.longest_ns.fetch_max(nanoseconds, Relaxed);
     }
 
-    /// What so many in a thousand did not exceed.
+    /// Returns the latency that `share` in a thousand requests did not exceed.
     pub(super) fn permille(&self, share: u64) -> Duration {
         let counts: Vec<u64> =
             self.buckets.iter().map(|bucket| bucket.load(Relaxed).into()).collect();
@@ -49,35 +49,37 @@ impl Latencies {
     }
 }
 
-/// Below 16 exact; above, the highest bit and the four behind it.
+/// Returns the bucket of a number: exact below 16, and above that by the highest bit and the four
+/// bits after it.
 fn bucket(nanoseconds: u64) -> usize {
     let doublings = u64::from((nanoseconds | FINE).ilog2() - FINE.ilog2());
     (doublings * FINE + (nanoseconds >> doublings)) as usize
 }
 
-/// The largest number in a bucket.
+/// Returns the largest number in a bucket.
 fn upper(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let doublings = (bucket / FINE).saturating_sub(1);
     ((bucket - doublings * FINE) << doublings) + ((1 << doublings) - 1)
 }
 
-/// The sums of all stages. `asked` is the sum of the others once the clients have ended.
+/// The sums of all stages. Once the clients have ended, `asked` is the sum of the others.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
-    /// Requests sent to their last byte.
+    /// Number of requests that were sent to their last byte.
     pub(super) asked: AtomicU64,
-    /// Answered in full, with success.
+    /// Number of requests answered in full, with success.
     pub(super) answered: AtomicU64,
-    /// Whose connection was closed, as it must be if their handler panics.
+    /// Number of requests with a handler that panicked, and a connection that was closed as it must
+    /// be.
     pub(super) panicked: AtomicU64,
-    /// Whose connection was closed by the shutdown before they had begun.
+    /// Number of requests that had not begun when the shutdown closed their connection.
     pub(super) turned_away: AtomicU64,
-    /// Everything else. There must be none.
+    /// Number of all other requests. It must be 0.
     pub(super) lost: AtomicU64,
     /// The first loss, in words.
     first_loss: Mutex<Option<String>>,
-    /// Whether the service is about to end.
+    /// `true` if the service is about to end.
     is_ending: AtomicBool,
 }
 
@@ -96,8 +98,8 @@ impl Sums {
         self.first_loss.lock().clone()
     }
 
-    /// To be said before the service is asked to end: a connection that is closed from here on may
-    /// be no loss.
+    /// Announces the end of the service. Called before the service is asked to end: from then on, a
+    /// closed connection may not be a loss.
     pub(super) fn end(&self) {
         self.is_ending.store(true, Relaxed);
     }

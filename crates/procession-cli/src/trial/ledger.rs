@@ -1,5 +1,5 @@
-//! What went in and what came out, from the counts of the runtime, of the service, and of the
-//! clients, each kept without the others.
+//! The ledger: what went in and what came out, by the independent counts of the runtime, of the
+//! service and of the clients.
 
 use std::io::{self, Write};
 
@@ -24,17 +24,17 @@ impl Entry {
 
 pub(super) struct Ledger {
     entries: Vec<Entry>,
-    /// Processes that had not ended at the deadline, in words.
+    /// The processes that had not ended at the deadline, in words.
     unfinished: Vec<String>,
     lost: u64,
     first_loss: Option<String>,
 }
 
 impl Ledger {
-    /// After the end of the service.
+    /// Draws up the ledger after the end of the service.
     pub(super) fn new(service: &Service, sums: &Sums, unfinished: &[UnfinishedProcess]) -> Self {
         let seen = service.scheduler.snapshot();
-        // Those that have ended, but whose result waits to be taken, are among the ended ones.
+        // A process that has ended, and has a result to be taken, counts as ended.
         let alive =
             || seen.processes.iter().filter(|process| process.state != ProcessState::Complete);
         let received: u64 = alive().map(|process| u64::from(process.received)).sum();
@@ -115,7 +115,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// How many promises were broken.
+    /// Returns the number of broken promises.
     pub(super) fn broken(&self) -> usize {
         let unbalanced = self.entries.iter().filter(|entry| !entry.is_balanced()).count();
         unbalanced + usize::from(!self.unfinished.is_empty()) + usize::from(self.lost > 0)

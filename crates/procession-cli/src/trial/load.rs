@@ -1,4 +1,5 @@
-//! The clients, on a scheduler of their own, so that nothing the service suffers is theirs.
+//! The clients. They have a scheduler of their own, so that no fault of the service slows them
+//! down.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,23 +17,23 @@ use super::faults;
 use super::figures::{Latencies, Sums};
 use super::service::{FAULT, WORK};
 
-/// A request that is not answered within this is lost.
+/// A request that is not answered within this time is lost.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A head longer than this is none of our service's, nor is a body.
+/// Maximum size of an answer in bytes. The service sends neither a longer head nor a longer body.
 const ANSWER_MAX: usize = 4096;
-/// One request in so many.
+/// One request in this many asks for what panics.
 pub(super) const FAULT_EVERY: u64 = 100;
-/// Between two bytes of a slow client.
+/// The time between two bytes of a slow client.
 pub(super) const DRIP: Duration = Duration::from_millis(10);
 
-/// What a client works with.
+/// The data of a client.
 #[derive(Clone)]
 pub(super) struct Client {
     pub(super) target: SocketAddr,
     pub(super) until: Instant,
     pub(super) sums: Arc<Sums>,
     pub(super) latencies: Arc<Latencies>,
-    /// Dropped by each client at its end.
+    /// Each client drops it when it ends.
     pub(super) _ends: Sender<()>,
 }
 
@@ -41,12 +42,12 @@ fn request(path: &str) -> Vec<u8> {
 }
 
 impl Client {
-    /// Asks again and again, until it is time to end; one request in [`FAULT_EVERY`] for what
-    /// panics, if `faulty`.
+    /// Sends requests until it is time to end. If `faulty`, one request in [`FAULT_EVERY`] asks for
+    /// what panics.
     pub(super) async fn run(self, number: u64, faulty: bool) {
         let (work, fault) = (request(WORK), request(FAULT));
         let mut open = None;
-        // Spread, so that they do not fail together, and the first does soon.
+        // Spread, so that the clients do not fail together, and the first one fails soon.
         let mut count = number * FAULT_EVERY / CONNECTIONS;
         while Instant::now() < self.until {
             let Some(stream) = self.connect(open.take()).await else { return };
@@ -67,7 +68,7 @@ impl Client {
         }
     }
 
-    /// As [`run`](Self::run), but sends byte by byte.
+    /// Sends requests like [`run`](Self::run), but byte by byte.
     pub(super) async fn run_slowly(self) {
         let work = request(WORK);
         let (last, before) = work.split_last().expect("a request has bytes");
@@ -89,12 +90,13 @@ impl Client {
                 Ok(()) => read_answer(&stream).await,
                 Err(error) => Err(error),
             };
-            // Its latencies are its own doing, and are not told.
+            // The client itself causes its latencies, so they are not counted.
             open = self.account_unmeasured(stream, answer);
         }
     }
 
-    /// `None` if there is nobody to connect to, which is a loss unless the service ends.
+    /// Connects to the service, unless a connection is open. Returns `None` if that fails, which is
+    /// a loss unless the service ends.
     async fn connect(&self, open: Option<TcpStream>) -> Option<TcpStream> {
         if open.is_some() {
             return open;
@@ -109,7 +111,7 @@ impl Client {
             Ok(stream) => Some(stream),
             Err(_) if self.sums.is_ending() => None,
             Err(error) => {
-                // Counted as asked as well, so that the sums agree.
+                // Counted as asked, too, so that the sums agree.
                 self.sums.asked.fetch_add(1, Relaxed);
                 self.sums.lose(|| format!("cannot connect: {error}"));
                 None
@@ -117,7 +119,7 @@ impl Client {
         }
     }
 
-    /// Counts an answer; the stream, if it can be used again.
+    /// Counts an answer. Returns the stream if it can be used again.
     fn account(
         &self,
         stream: TcpStream,
@@ -151,8 +153,8 @@ impl Client {
 
     fn account_failure(&self, answer: io::Result<Answer>) -> Option<TcpStream> {
         match answer {
-            // Closed without a byte. If it had begun even so, the service has counted one more than
-            // was answered.
+            // Closed without a byte. If the request had begun nevertheless, the service has counted
+            // one more than were answered.
             Err(error) if self.sums.is_ending() && is_closed(&error) => {
                 self.sums.turned_away.fetch_add(1, Relaxed);
             }
@@ -165,7 +167,7 @@ impl Client {
     }
 }
 
-/// Whether the other end closed the connection, in one way or the other.
+/// Returns `true` if the other end closed the connection, in whatever way.
 fn is_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
@@ -177,14 +179,14 @@ struct Answer {
     keeps_open: bool,
 }
 
-/// One answer, to the last byte of its body.
+/// Reads one answer, to the last byte of its body.
 async fn read_answer(stream: &TcpStream) -> io::Result<Answer> {
     let mut bytes = [0; ANSWER_MAX];
     let mut length = 0;
     loop {
         match stream.read(&mut bytes[length..]).await? {
             0 if length == ANSWER_MAX => return Err(malformed("is too long")),
-            // In the middle of an answer this is a loss, whatever else goes on.
+            // In the middle of an answer, this is always a loss.
             0 if length > 0 => return Err(malformed("ends in the middle")),
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             count => length += count,
@@ -205,7 +207,7 @@ fn malformed(how: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the answer {how}"))
 }
 
-/// The answer and its size with the body, once the head is there.
+/// Returns the answer and its size including the body, once the head is complete.
 fn parse(bytes: &[u8]) -> io::Result<Option<(Answer, usize)>> {
     let Some(head) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
     let text = std::str::from_utf8(&bytes[..head]).map_err(|_| malformed("is no text"))?;

@@ -1,5 +1,5 @@
-//! The service on trial: HTTP/1.1, a process for each connection under a supervisor, and a process
-//! that owns the count of requests.
+//! The service on trial: HTTP/1.1, with one process for each connection under a supervisor, and one
+//! process that owns the count of requests.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -25,27 +25,27 @@ use std::task::Poll;
 use super::TrialError;
 use super::faults;
 
-/// What the load asks for, and what nobody had thought of.
+/// The request that the clients send, and the one that was not foreseen.
 pub(super) const WORK: &str = "/work";
 pub(super) const FAULT: &str = "/fault";
 
 const COUNTER: &str = "counter";
 const CONNECTIONS: &str = "connections";
 
-/// How long a request waits for its number before the client is told that the service is not
-/// available: the answer takes microseconds.
+/// The time that a request waits for its number, before the client is told that the service is not
+/// available. The answer takes microseconds.
 const NUMBER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a client may take to send the head of its request.
+/// The time that a client may take to send the head of its request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Requests that have begun, counted by the process that owns the numbers.
+/// Numbers of requests that have begun, counted by the process that owns them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Begun {
-    /// Those that the load asks for.
+    /// Requests for work.
     pub(super) work: u64,
-    /// Those that panic.
+    /// Requests that panic.
     pub(super) faults: u64,
-    /// Whatever else comes to the address.
+    /// All other requests to the address.
     pub(super) others: u64,
 }
 
@@ -66,13 +66,13 @@ struct Visit(Kind, Reply<u64>);
 pub(super) struct Service {
     pub(super) scheduler: Scheduler,
     pub(super) address: SocketAddr,
-    /// Told when the counter ends.
+    /// Receives the count when the counter ends.
     begun: Receiver<Begun>,
     _tree: Running,
 }
 
 impl Service {
-    /// Starts it, on a scheduler of its own.
+    /// Starts the service, on a scheduler of its own.
     pub(super) fn start(
         listen: &str,
         max_threads: usize,
@@ -90,13 +90,14 @@ impl Service {
         Ok(Self { scheduler, address, begun, _tree: tree })
     }
 
-    /// What the counter has counted. To be asked when it has ended.
+    /// Returns the count of the counter. Call it after the counter has ended.
     pub(super) fn begun(&self) -> Option<Begun> {
         self.begun.try_iter().last()
     }
 }
 
-/// It ends in reverse: no more connections, the open ones, the counter that they ask.
+/// The tree ends in reverse order: first the acceptor of connections, then the open connections,
+/// then the counter that they ask.
 fn tree(listener: TcpListener, tells: Sender<Begun>, patience: Duration) -> Supervisor {
     let listener = Arc::new(listener);
     let counter = ChildSpec::new(COUNTER, move |cx| count(cx, tells.clone())).name(COUNTER);
@@ -116,7 +117,7 @@ async fn count(mut cx: Context<Visit>, tells: Sender<Begun>) {
         }
         reply.send(begun.all());
     }
-    // Ignored: whoever asked is gone, and the trial with him.
+    // Ignored: if the receiver is gone, the trial is gone, too.
     let _ = tells.send(begun);
 }
 
@@ -138,10 +139,10 @@ async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, patience: D
             Some(Err(error)) => exit(Exit::failed(format!("cannot accept a connection: {error}"))),
             None => return,
         };
-        // hyper writes whole answers. Refused, they come a little later.
+        // hyper writes whole answers. If this is refused, they come a little later.
         let _ = stream.set_nodelay(true);
         match connections.start_child(child(stream, patience)).await {
-            // One that could not be started is closed, and its client told by that.
+            // A connection that could not be started is closed, which tells its client.
             Ok(_) | Err(ChildError::Start(_)) => {}
             Err(_) => return,
         }
@@ -149,7 +150,7 @@ async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, patience: D
 }
 
 fn child(stream: TcpStream, patience: Duration) -> ChildSpec {
-    // It is started once, since it is temporary.
+    // The child is started once, since it is temporary.
     let stream = Mutex::new(Some(stream));
     let serve = move |cx| {
         let stream = stream.lock().take();
@@ -165,14 +166,15 @@ fn child(stream: TcpStream, patience: Duration) -> ChildSpec {
         .stop(Stop::Within(patience))
 }
 
-/// Until the client goes, or the process is cancelled, and has answered what it had begun.
+/// Serves until the client goes, or until the process is cancelled and has answered the request
+/// that had begun.
 async fn serve(cx: Context<Infallible>, stream: TcpStream) {
     let mut builder = http1::Builder::new();
     builder.timer(procession::http::Timer).header_read_timeout(HEAD_TIMEOUT);
     let mut connection = pin!(builder.serve_connection(stream, service_fn(answer)));
     let mut cancelled = pin!(cx.cancelled());
     let mut is_told = false;
-    // Ignored: what goes wrong on a line is seen by the client, who counts.
+    // Ignored: the client sees and counts everything that goes wrong on a connection.
     let _ = poll_fn(|task| {
         if !is_told && cancelled.as_mut().poll(task).is_ready() {
             is_told = true;

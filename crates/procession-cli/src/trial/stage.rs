@@ -1,4 +1,4 @@
-//! The stages: what happens to the service while the clients ask.
+//! The stages: what happens to the service while the clients send requests.
 
 use std::io::{self, PipeWriter, pipe};
 
@@ -10,7 +10,7 @@ use super::load::{DRIP, FAULT_EVERY};
 use super::{TrialError, faults, machine};
 use crate::bench::resident;
 
-/// In the order of the trial; the last ends the service.
+/// All stages, in the order of the trial. The last one ends the service.
 pub(super) const STAGES: &[Stage] = &[
     Stage::Clean,
     Stage::Idle,
@@ -32,30 +32,30 @@ pub(super) enum Stage {
     Shutdown,
 }
 
-/// What people are promised, if there is memory and time for them.
+/// The promised number of idle processes, if there is memory and time for them.
 const IDLE_MAX: u64 = 1_000_000;
-/// What an idle process is reckoned to take: more than it does, since memory that others need is
-/// not ours.
+/// The estimated size of an idle process in bytes. It is more than a process takes, since memory
+/// that other programs need must stay free.
 const IDLE_BYTES: u64 = 1024;
-/// A part of what is available: as much is left as is taken.
+/// The divisor of the available memory: as much is left free as is taken.
 const MEMORY_SHARE: u64 = 2;
-/// A short trial shall not spend its time on making processes.
+/// Limits the number of processes, so that a short trial does not spend its time on making them.
 const IDLE_PER_SECOND: u64 = 50_000;
 
-/// Twice as many as there are CPUs.
+/// Returns twice the number of CPUs.
 pub(super) fn blocked_threads(width: usize) -> usize {
     2 * width
 }
 
-/// What a stage has begun, and must end.
+/// What a stage has begun and must end.
 pub(super) enum Fault {
-    /// It is all in the clients, or there is none.
+    /// There is no fault, or the clients cause it.
     None(Stage),
     Idle {
         processes: Vec<Child<(), ()>>,
         bytes_each: u64,
     },
-    /// They end when the pipe is closed.
+    /// The processes end when the pipe is closed.
     Blocked {
         open: PipeWriter,
         processes: Vec<JoinHandle<io::Result<usize>>>,
@@ -79,7 +79,7 @@ impl Stage {
         }
     }
 
-    /// Begins what happens to the service, in processes of its own scheduler.
+    /// Begins the fault of the stage, in processes of the service's scheduler.
     pub(super) fn begin(self, scheduler: &Scheduler, seconds: u64) -> Result<Fault, TrialError> {
         match self {
             Self::Idle => idle(scheduler, seconds),
@@ -127,7 +127,7 @@ fn idle(scheduler: &Scheduler, seconds: u64) -> Result<Fault, TrialError> {
     };
     let before = taken()?;
     let wait = |mut cx: Context<()>| async move { while cx.recv().await.is_some() {} };
-    // Made inside, as programs do.
+    // Made inside the scheduler, as programs do.
     let make = scheduler
         .spawn(async move { (0..count).map(|_| procession::start(wait)).collect::<Vec<_>>() });
     let processes =
@@ -156,7 +156,7 @@ impl Fault {
         }
     }
 
-    /// Ends it, and waits until it has ended.
+    /// Ends the fault, and waits until it has ended.
     pub(super) fn end(self) -> Result<(), TrialError> {
         let ended = |ended: Result<(), Exit>| {
             ended.map_err(|cause| TrialError::runtime("end a stage", cause))
@@ -179,7 +179,7 @@ impl Fault {
                 })
             }
             Self::Computing { goes_on, processes } => {
-                // Ordering: Relaxed; it is the whole message.
+                // Ordering: Relaxed; the flag is the whole message.
                 goes_on.store(false, Ordering::Relaxed);
                 processes.into_iter().try_for_each(|process| ended(process.join().map(drop)))
             }

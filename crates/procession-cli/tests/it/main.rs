@@ -1,4 +1,5 @@
-//! The command from outside: arguments in; standard output, standard error and exit code out.
+//! The command from outside: arguments go in; standard output, standard error and the exit code
+//! come out.
 #![cfg(not(procession_loom))]
 
 mod programs;
@@ -16,7 +17,7 @@ fn procession(arguments: &str) -> Command {
     command
 }
 
-/// Runs the command, and compares all that it says.
+/// Runs the command, and compares all of its output.
 fn check(arguments: &str, expected: &str) {
     let output = procession(arguments).output().expect("the command can be started");
     let said = format!(
@@ -130,7 +131,7 @@ fn a_number_of_seconds_is_checked() {
     }
 }
 
-/// The objects that a tiny run prints, one on each line.
+/// Returns the objects that a tiny run prints, one on each line.
 fn json(arguments: &str) -> Vec<Value> {
     let output = procession(arguments)
         .stderr(Stdio::inherit())

@@ -26,7 +26,7 @@ fn said(arguments: &str) -> (String, String, i32) {
     (text(output.stdout), text(output.stderr), output.status.code().expect("it was not killed"))
 }
 
-/// A program that serves, until it is dropped.
+/// A program that serves until it is dropped.
 struct Server(Child, String);
 
 impl Server {
@@ -34,7 +34,7 @@ impl Server {
         Self::begin(program(&format!("{name} 127.0.0.1:0")))
     }
 
-    /// With so many descriptors.
+    /// Starts the program with that many descriptors.
     fn start_limited(name: &str, descriptors: u32) -> Self {
         let all = program(&format!("{name} 127.0.0.1:0"));
         let mut command = Command::new("sh");
@@ -63,7 +63,7 @@ impl Server {
         stream
     }
 
-    /// Sends, and takes as many bytes as are expected.
+    /// Sends, and reads as many bytes as are expected.
     fn check(stream: &mut TcpStream, sent: &str, expected: &str) {
         stream.write_all(sent.as_bytes()).expect("it reads");
         let mut answer = vec![0; expected.len()];
@@ -174,7 +174,7 @@ fn the_http_service_answers_and_outlives_what_fails() {
     ] {
         Server::check(&mut server.connect(), sent, expected);
     }
-    // Half requests, and no more.
+    // Half requests, which are never completed.
     for half in
         ["GET / HT", "GET / HTTP/1.1\r\nhost", "POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhe"]
     {
@@ -232,7 +232,8 @@ fn the_key_value_server_speaks_the_protocol_of_redis() {
         Server::check(&mut other, sent, &format!("-ERR Protocol error: {wrong}\r\n"));
         assert_eq!(other.read(&mut [0]).expect("it closes in order"), 0, "after {sent:?}");
     }
-    // More than a request may be. What it has not read when it closes may take the answer along.
+    // More than a request may contain. Bytes that are unread when the server closes may cost the
+    // answer.
     let mut other = server.connect();
     let values = format!("$500000\r\n{}\r\n", "v".repeat(500_000)).repeat(3);
     drop(other.write_all(format!("*64\r\n{values}").as_bytes()));
@@ -280,7 +281,7 @@ fn a_signal_amid_the_load_finishes_what_has_come() {
         let server = Server::start(name);
         let (mut client, mut idle) = (server.connect(), server.connect());
         client.write_all(request.repeat(many).as_bytes()).expect("it reads");
-        // It has begun.
+        // The request has begun.
         let mut answer = vec![0; 4];
         client.read_exact(&mut answer).expect("it answers");
         server.signal(Signal::TERM);
@@ -298,7 +299,7 @@ fn a_request_that_has_begun_may_come_to_its_end_after_a_signal() {
     Server::check(&mut client, "GET /nowhere HTTP/1.1\r\n\r\n", "HTTP/1.1 404 ");
     client.write_all(b"POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhe").expect("it reads");
     server.signal(Signal::TERM);
-    // Idle ones are closed, so that the signal has come.
+    // Idle connections are closed, so the signal has come.
     assert_eq!(idle.read(&mut [0]).expect("it closes in order"), 0);
     client.write_all(b"llo").expect("it reads");
     let mut answer = String::new();
@@ -351,7 +352,7 @@ fn written(name: &str, source: &str) -> String {
     path
 }
 
-/// More than a pipe holds, and less than a pipe and the buffers of an output do.
+/// More than a pipe holds, and less than a pipe and the buffers of an output hold.
 const FITS: &str = "for i = 1, 120 do print(string.rep('x', 999)) end";
 
 #[test]
@@ -387,7 +388,7 @@ fn standard_error_in_the_same_file_keeps_its_place() {
     let mut command = program(&written("both.lua", source));
     command.stdout(writer.try_clone().expect("the system gives a descriptor")).stderr(writer);
     let mut child = command.spawn().expect("it can be started");
-    // It has the ends that are written to.
+    // The command holds the write ends.
     drop(command);
     let mut text = String::new();
     reader.read_to_string(&mut text).expect("it is text");
@@ -408,7 +409,8 @@ fn standard_error_in_the_same_file_keeps_its_place() {
 
 #[test]
 fn a_reader_that_never_reads_does_not_hold_up_the_exit() {
-    // One that is asked to end while it prints, and one that has ended and has not been read.
+    // One program is asked to end while it prints. The other has ended, and its output was not
+    // read.
     let endless = written(
         "endless.lua",
         &format!("function main() log.info('begins') while true do {FITS} end end"),
@@ -441,7 +443,8 @@ fn a_reader_that_never_reads_does_not_hold_up_the_exit() {
 
 #[test]
 fn readers_of_both_streams_that_never_read_do_not_hold_up_the_exit() {
-    // The same pipe, so that nothing can be said about it, either; or one of their own for each.
+    // Both streams are the same pipe, so the error cannot be printed either, or each has its own
+    // pipe.
     let path = written(
         "both_fit.lua",
         &format!("function main() {FITS} log.info(string.rep('y', 65536)) end"),
@@ -462,7 +465,7 @@ fn readers_of_both_streams_that_never_read_do_not_hold_up_the_exit() {
 }
 
 #[test]
-fn a_program_whose_output_is_refused_goes_on_and_tells() {
+fn a_program_with_refused_output_goes_on_and_reports_it() {
     let path = written("refused.lua", &format!("function main() for i = 1, 10 do {FITS} end end"));
     let (reader, writer) = pipe().expect("the system gives a pipe");
     drop(reader);

@@ -1,4 +1,4 @@
-//! The trial, short, with a client of our own beside those that it has.
+//! A short trial, with a client of the test beside its own clients.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{check, procession};
 
-/// A trial that has begun, and where it serves.
+/// A trial that has begun, and its address.
 struct Begun {
     child: Child,
     text: BufReader<ChildStdout>,
@@ -34,7 +34,7 @@ impl Begun {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
-    /// Waits for the end; what it said after the first line, and the rest.
+    /// Waits for the end. Returns what it printed after the first line, and the rest.
     fn end(mut self) -> (String, Output) {
         let mut text = String::new();
         self.text.read_to_string(&mut text).expect("the output is text");
@@ -42,7 +42,7 @@ impl Begun {
     }
 }
 
-/// Asks as `curl` does.
+/// Sends a request like `curl`.
 fn ask(stream: &mut TcpStream, page: &str) -> String {
     write!(stream, "GET {page} HTTP/1.1\r\nhost: me\r\n\r\n").expect("it listens");
     let mut answer = String::new();
@@ -78,7 +78,7 @@ fn a_trial_goes_through_all_stages_keeps_its_promises_and_answers_others_meanwhi
         "shutdown under load",
     ];
     let (told, ledger) = text.split_once("The ledger:\n").expect("there is a ledger");
-    // Behind the head of the table.
+    // The lines behind the head of the table.
     let lines: Vec<&str> = told.lines().filter(|line| line.len() > 90).skip(1).collect();
     assert_eq!(lines.len(), stages.len(), "{text}");
     for (line, stage) in lines.iter().zip(stages) {
@@ -92,7 +92,7 @@ fn a_trial_goes_through_all_stages_keeps_its_promises_and_answers_others_meanwhi
     }
     assert_eq!(ledger.matches(" = ").count(), 6, "{text}");
     assert!(ledger.ends_with("verdict: every promise was kept\n"), "{text}");
-    // Panics and stages are what they are said to be.
+    // The numbers of panics and stages are consistent.
     let panics = ledger
         .lines()
         .find_map(|line| line.trim().strip_prefix("panics"))
@@ -124,12 +124,12 @@ fn the_second_signal_ends_a_trial_at_once() {
         let trial = begin("trial --seconds 600 --deadline 600");
         let mut idle = TcpStream::connect(&trial.address).expect("it listens");
         ask(&mut idle, "/");
-        // Half a request, whose end the shutdown waits for.
+        // Half a request. The shutdown waits for its end.
         let mut half = TcpStream::connect(&trial.address).expect("it listens");
         ask(&mut half, "/");
         half.write_all(b"GET / HT").expect("it listens");
         trial.signal(signal);
-        // Idle connections are closed when it begins.
+        // Idle connections are closed when the shutdown begins.
         let closed = idle.read(&mut [0]);
         assert!(
             matches!(&closed, Ok(0))

@@ -59,7 +59,7 @@ pub(super) fn steal_all<T, const CAPACITY: usize>(
 }
 
 /// Calls `steal` until nothing is left and nothing more will come, and passes each item to
-/// `recv`.
+/// `receive`.
 pub(super) fn steal_until_the_end<T>(
     pushers: &Pushers,
     mut steal: impl FnMut() -> Steal<T>,

@@ -1,4 +1,4 @@
-//! Functions that block, on a thread beside the workers.
+//! Blocking functions on threads beside the workers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
@@ -14,16 +14,18 @@ use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::{block_on, current};
 
-/// Calls `function`, which may block, on another thread, while the coroutine is suspended and its
-/// worker runs others. The function may borrow from the coroutine's stack, so nothing unwinds the
-/// coroutine meanwhile: a cancel, and even a terminate, waits until the function has returned.
-/// Where the coroutine cannot be suspended, and outside of coroutines, it is called here.
+/// Calls `function`, which may block, on another thread. The coroutine is suspended meanwhile, and
+/// its worker runs other processes.
+///
+/// The function may borrow from the coroutine's stack, so nothing unwinds the coroutine meanwhile.
+/// A cancel, and even a terminate, waits until the function has returned. Where the coroutine
+/// cannot be suspended, and outside of coroutines, the function is called on this thread.
 ///
 /// # Errors
-/// The function, if the system refuses a thread for it.
+/// Returns the function if the system refuses a thread for it.
 ///
 /// # Panics
-/// With what the function panics with.
+/// Panics if the function panics, with the same payload.
 pub fn blocking<F, R>(function: F) -> Result<R, F>
 where
     F: FnOnce() -> R + Send,
@@ -33,9 +35,9 @@ where
     let job =
         Arc::new(Lent(Mutex::new(Loan { function: Some(function), result: None, waker: None })));
     let runs: Arc<dyn Job + '_> = Arc::clone(&job) as Arc<dyn Job + '_>;
-    // SAFETY: [lent] what the function borrows stays borrowed: from here on this is left, by return
-    // or unwinding, only when the function was run, or was refused. What the helper keeps after
-    // that holds neither the function nor its result.
+    // SAFETY: [lent] what the function borrows stays borrowed. From here on, this function is left,
+    // by return or unwinding, only after the function was run or refused. What the helper keeps
+    // after that holds neither the function nor its result.
     let runs: Arc<dyn Job + 'static> = unsafe { std::mem::transmute(runs) };
     let shared = frame.slot().shared();
     shared.begin_outstanding();
@@ -57,8 +59,9 @@ where
 /// A function that is lent to a helper.
 ///
 /// ## Invariants
-/// - `[lent]` it is dropped by who runs it before there is a result, and the result is taken by who
-///   lent it. So whoever drops the last share, and when, drops nothing of the borrower's.
+/// - `[lent]` The runner drops the function before there is a result, and the lender takes the
+///   result. So the drop of the last share drops nothing that belongs to the borrower, whichever
+///   thread does it and whenever.
 struct Lent<F, R>(Mutex<Loan<F, R>>);
 
 struct Loan<F, R> {
@@ -103,8 +106,8 @@ where
     }
 }
 
-/// Left only when the function was run: who is unwound meanwhile, because it is terminated, blocks
-/// its thread until then.
+/// Waits on drop until the function was run. If the coroutine is unwound meanwhile, because it is
+/// terminated, this blocks its thread until then.
 struct Until<'a, F: FnOnce() -> R + Send, R: Send>(&'a Lent<F, R>, &'a Shared);
 
 impl<F: FnOnce() -> R + Send, R: Send> Drop for Until<'_, F, R> {

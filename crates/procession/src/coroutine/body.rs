@@ -1,4 +1,4 @@
-//! The body of a coroutine: how it begins, is resumed, unwound and ended.
+//! The body of a coroutine: its begin, its steps, its unwinding and its end.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -19,12 +19,12 @@ use crate::process::waker;
 use crate::scheduler::current;
 use crate::scheduler::seat_id::SeatId;
 
-/// The end of a coroutine's function, by return or panic: its locals go while it still is what
-/// runs.
+/// Ends a coroutine's function, by return or panic, and drops its locals while it is still the
+/// running coroutine.
 struct Root<'a>(&'a Frame);
 
-/// Rounds in which the destructors of locals may make new ones; then those are leaked with what
-/// they hold.
+/// Maximum number of rounds in which destructors of locals may make new locals. Those left after
+/// that are leaked with what they hold.
 const LOCAL_ROUNDS: usize = 5;
 
 impl Drop for Root<'_> {
@@ -48,17 +48,17 @@ pub(crate) struct CoBody<F, T: 'static> {
     stage: Stage<F, T>,
     bytes: usize,
     pinned: bool,
-    /// The thread that it stays on, once it has begun.
+    /// The thread that the coroutine stays on, once it has begun.
     thread: u64,
-    /// The seat that it is counted for: once it is to begin there.
+    /// The seat that the coroutine is counted for, from the moment it is sent there or begins.
     seat: Option<SeatId>,
-    /// How often it could have begun.
+    /// Number of times it was put off.
     put_off: u8,
 }
 
-/// How often a new coroutine is put off in favour of workers with less to do. Once more each time
-/// all that is ready has had a turn, so it begins soon even where nobody comes; enough for others
-/// to wake up and take it meanwhile.
+/// Maximum number of times that a new coroutine is put off in favour of workers with less to do. It
+/// is put off once for each round in which everything that is ready has had a turn. So it begins
+/// soon even if no worker comes, and other workers have time to wake up and take it.
 const PUT_OFF_MAX: u8 = 16;
 
 enum Stage<F, T: 'static> {
@@ -68,13 +68,13 @@ enum Stage<F, T: 'static> {
     Taken,
 }
 
-// SAFETY: [own thread]; a function that has not begun, and a result, are Send.
+// SAFETY: [own thread]; a function that has not begun and a result are `Send`.
 unsafe impl<F: Send, T: Send> Send for CoBody<F, T> {}
 
 /// Describes a process to the overflow report.
 ///
 /// # Safety
-/// `slot` is that of a process that runs.
+/// `slot` belongs to a process that runs.
 unsafe fn tell(slot: *const (), to: &mut dyn fmt::Write) -> fmt::Result {
     // SAFETY: by the caller.
     let slot = unsafe { &*slot.cast::<Slot>() };
@@ -85,16 +85,16 @@ unsafe fn tell(slot: *const (), to: &mut dyn fmt::Write) -> fmt::Result {
     }
 }
 
-/// What became of the attempt to begin.
+/// The result of an attempt to begin.
 enum Begun {
     Runs,
     /// It is bound to another worker now.
     Elsewhere,
-    /// It is left to any worker, and behind all others.
+    /// It is left to any worker, behind everything else in the queue.
     PutOff,
     /// There is no stack at present.
     Waits,
-    /// There never will be one.
+    /// There never will be a stack.
     Refused(Exit),
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// The worker that resumed it first.
+    /// Only the worker that resumed it first.
     pub(crate) const PINNED: Self = Self { pinned: true };
 
     /// All workers.
@@ -137,7 +137,8 @@ where
                 && let Some(other) = local.seat_for_coroutine()
             {
                 slot.bind(other);
-                // At once: until it has begun there, others would be sent after it.
+                // Counted at once. Otherwise more coroutines would be sent after it before it
+                // begins there.
                 self.seat = Some(other);
                 shared.count_coroutine(self.seat);
                 return Begun::Elsewhere;
@@ -156,7 +157,7 @@ where
                     if error.is_limit() || error.is_exhausted() && shared.has_coroutines() =>
                 {
                     shared.wait_for_stack(task.waker().clone());
-                    // Once more, for one that came back before this waker was there.
+                    // Tried once more, for a stack that came back before this waker was registered.
                     match local.take_stack(self.bytes) {
                         Ok(stack) => stack,
                         Err(_) => return Begun::Waits,
@@ -183,10 +184,10 @@ where
                 let _root = Root(&frame);
                 function()
             };
-            // SAFETY: [residual] promised by who enabled coroutines.
+            // SAFETY: [residual] promised by the caller of `enable_coroutines`.
             let mut coroutine = unsafe { Coroutine::spawned_at(stack, slot.location(), entry) };
-            // SAFETY: the slot is there as long as its process; `tell` only formats numbers and
-            // copies text.
+            // SAFETY: the slot lives as long as its process; `tell` only formats numbers and copies
+            // text.
             unsafe { coroutine.describe_with(ptr::from_ref(slot).cast(), tell) };
             let was_counted = self.seat.is_some();
             if self.pinned {
@@ -195,7 +196,7 @@ where
                 self.thread = current::thread_number();
                 self.seat = Some(local.seat);
             } else {
-                // SAFETY: by who spawned it.
+                // SAFETY: by the caller of `spawn_migratable`.
                 unsafe { coroutine.let_migrate() };
             }
             if !was_counted {
@@ -206,12 +207,12 @@ where
         })
     }
 
-    /// Takes the coroutine out, and puts its result in. Only after it has ended, or if it never
-    /// will.
+    /// Takes the coroutine out and stores its result. Called only after the coroutine has ended, or
+    /// if it never will.
     fn finish(&mut self, slot: &Slot, result: Result<T, Exit>) {
         let before = std::mem::replace(&mut self.stage, Stage::Ended(result));
         let Stage::Runs(coroutine) = before else {
-            // It was sent elsewhere, and did not begin there.
+            // The coroutine was sent to another worker and did not begin there.
             if self.seat.is_some() {
                 slot.shared().uncount_coroutine(self.seat);
             }
@@ -235,10 +236,10 @@ where
         slot.shared().uncount_coroutine(self.seat);
     }
 
-    /// Before anything on the coroutine's stack runs.
+    /// Aborts on a wrong thread. Called before anything on the coroutine's stack runs.
     fn assert_own_thread(&self) {
         if self.pinned && self.thread != current::thread_number() {
-            // [own thread] is broken: nothing that could be done here is sound.
+            // [own thread] is broken, and nothing that could be done here is sound.
             std::process::abort();
         }
     }

@@ -1,4 +1,4 @@
-//! What a coroutine is given.
+//! The context of a coroutine.
 
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
@@ -12,11 +12,13 @@ use crate::mailbox::reply::Reply;
 use crate::relations::signal::{Down, MonitorRef};
 use crate::time::Elapsed;
 
-/// What a coroutine works with: its mailbox, its relations to others, and what it is. It is a
-/// [`Context`](crate::Context), whose waiting methods wait here in blocking style.
+/// The context of a coroutine: its mailbox, its relations to other processes, and its own data. It
+/// dereferences to a [`Context`](crate::Context), and its waiting methods block instead of
+/// returning a future.
 ///
-/// It belongs to its coroutine: receiving elsewhere panics. What waits here blocks, panics, and
-/// unwinds as [`wait`] does; those that receive answer a cancel with `None` instead.
+/// The context belongs to its coroutine: receiving from other code panics. The waiting methods
+/// block, panic and unwind as [`wait`] does, except that those that receive return `None` when the
+/// coroutine is cancelled.
 #[derive(Debug)]
 pub struct Context<M: Send + 'static>(crate::Context<M>);
 
@@ -25,14 +27,14 @@ impl<M: Send + 'static> Context<M> {
         Self(context)
     }
 
-    /// Receives the next message, the oldest first. `None` only after this coroutine was cancelled,
-    /// once its mailbox is empty.
+    /// Receives the oldest message. Returns `None` only if the coroutine was cancelled and its
+    /// mailbox is empty.
     #[inline]
     pub fn recv(&mut self) -> Option<M> {
         wait(self.0.recv())
     }
 
-    /// Receives the next message if it comes within `timeout`.
+    /// Receives the next message, if it comes within `timeout`.
     ///
     /// # Errors
     /// [`Elapsed`] if none came.
@@ -40,26 +42,27 @@ impl<M: Send + 'static> Context<M> {
         wait(self.0.recv_timeout(timeout))
     }
 
-    /// As [`Context::recv_event`](crate::Context::recv_event).
+    /// Receives the next event. See [`Context::recv_event`](crate::Context::recv_event).
     pub fn recv_event(&mut self) -> Option<Event<M>> {
         wait(self.0.recv_event())
     }
 
-    /// As [`Context::recv_matching`](crate::Context::recv_matching).
+    /// Receives the first message that matches. See
+    /// [`Context::recv_matching`](crate::Context::recv_matching).
     pub fn recv_matching(&mut self, wanted: impl FnMut(&M) -> bool) -> Option<M> {
         wait(self.0.recv_matching(wanted))
     }
 
-    /// As [`Context::down`](crate::Context::down).
+    /// Waits for the down of a monitor. See [`Context::down`](crate::Context::down).
     pub fn down(&mut self, monitor: MonitorRef) -> Option<Down> {
         wait(self.0.down(monitor))
     }
 
-    /// Sends a message with a [`Reply`] in it to another process, and waits for the reply, at most
-    /// for `timeout`.
+    /// Sends a message that contains a [`Reply`] to another process, and waits for the reply for at
+    /// most `timeout`.
     ///
     /// # Errors
-    /// As for [`Address::call`].
+    /// Like [`Address::call`].
     pub fn call<N, T>(
         &self,
         address: &Address<N>,
@@ -73,24 +76,24 @@ impl<M: Send + 'static> Context<M> {
         wait(address.call(message, timeout))
     }
 
-    /// As [`sleep`].
+    /// Waits for `duration`. See [`sleep`].
     pub fn sleep(&self, duration: Duration) {
         sleep(duration);
     }
 
-    /// As [`yield_now`].
+    /// Yields to other processes. See [`yield_now`].
     #[inline(always)]
     pub fn yield_now(&self) {
         yield_now();
     }
 
-    /// As [`wait`]: for anything that processes can await.
+    /// Waits for a future. See [`wait`].
     #[inline]
     pub fn wait<F: Future>(&self, future: F) -> F::Output {
         wait(future)
     }
 
-    /// The context as async code has it: for futures that receive, as arms of a
+    /// Returns the context of async code, for futures that receive, such as arms of a
     /// [`Select`](crate::Select).
     pub fn as_async(&mut self) -> &mut crate::Context<M> {
         &mut self.0

@@ -19,33 +19,35 @@ use crate::Exit;
 use crate::process::exit::Exiting;
 use crate::process::slot::Slot;
 
-/// What a suspended coroutine says.
+/// What a coroutine passes to its body when it suspends.
 pub(crate) enum Out {
-    /// It waits for what its process is woken for.
+    /// It waits for whatever wakes its process.
     Waits,
     /// It has caught its unwinding too often.
     Stuck,
 }
 
+/// The root frame of a coroutine, on its stack.
+///
 /// ## Invariants
-/// - `[own thread]` a pinned coroutine is resumed, unwound and dropped by the thread that first
-///   resumed it: it is bound to that thread's seat, and a seat that is for callers goes to nobody
-///   else while it has live coroutines. The thread ends them before it ends itself.
-/// - `[residual]` what runs in coroutines keeps the [residual
-///   rule](procession_coroutine#the-residual-rule):
+/// - `[own thread]` A pinned coroutine is resumed, unwound and dropped by the thread that first
+///   resumed it. It is bound to that thread's seat, and a seat for callers is given to no other
+///   thread while it has live coroutines. The thread ends them before it ends itself.
+/// - `[residual]` The code in coroutines keeps the [residual
+///   rule](procession_coroutine#the-residual-rule).
 ///   [`Builder::enable_coroutines`](crate::Builder::enable_coroutines) asks for that promise.
 /// - `[frame]` `CURRENT` names the frame at the root of the coroutine's stack that the thread runs
-///   on, and the step's task context; both are there as long as the step.
+///   on, and the step's task context. Both live as long as the step.
 pub(crate) struct Frame {
     pub(crate) suspender: *const Suspender<'static, (), Out>,
     pub(crate) slot: NonNull<Slot>,
-    /// How many `no_suspend` it is in.
+    /// Number of `no_suspend` calls that it is in.
     pub(crate) quiet: Cell<u32>,
-    /// How many `shield` it is in.
+    /// Number of `shield` calls that it is in.
     pub(crate) shields: Cell<u32>,
-    /// Whether a future is polled.
+    /// `true` while a future is polled.
     pub(crate) polls: Cell<bool>,
-    /// How often it was unwound.
+    /// Number of times it was unwound.
     pub(crate) unwound: Cell<u32>,
     pub(crate) locals: RefCell<Vec<(usize, Rc<dyn Any>)>>,
     pub(crate) sleeper: OnceCell<Arc<Sleeper>>,
@@ -63,8 +65,8 @@ thread_local! {
     static CURRENT: Cell<Current> = const { Cell::new(NOTHING) };
 }
 
-/// What the thread runs. Not inlined, so that a coroutine that migrates finds the word of the
-/// thread that it is on.
+/// Returns what the thread runs. Not inlined, so that a coroutine that migrates reads the word of
+/// the thread that it is on.
 #[inline(never)]
 pub(crate) fn current_step() -> Current {
     CURRENT.try_with(Cell::get).unwrap_or(NOTHING)
@@ -72,38 +74,38 @@ pub(crate) fn current_step() -> Current {
 
 #[inline(never)]
 pub(crate) fn set_current(current: Current) {
-    // Never refused: the word has no destructor.
+    // Never fails: the word has no destructor.
     let _ = CURRENT.try_with(|word| word.set(current));
 }
 
-/// As `set_current`, with the step's task, which becomes the current one; gives back what was.
+/// Sets the task of a step, without a frame. Returns what was current before.
 #[inline(never)]
 fn begin_step(task: *mut TaskContext<'static>) -> Current {
     CURRENT.try_with(|word| word.replace(Current { frame: ptr::null(), task })).unwrap_or(NOTHING)
 }
 
-/// As `set_current`, of the same task.
+/// Sets the frame, and keeps the task.
 #[inline(never)]
 fn set_frame(frame: *const Frame) {
-    // Ignored: as in `set_current`.
+    // Ignored, as in `set_current`.
     let _ = CURRENT.try_with(|word| word.set(Current { frame, ..word.get() }));
 }
 
-/// The frame of the coroutine that runs here, if one does.
+/// Returns the frame of the coroutine that runs on this thread, if one does.
 #[inline]
 pub(crate) fn frame<'a>() -> Option<&'a Frame> {
-    // SAFETY: [frame] it is below the caller's on the same stack, and nobody in this module keeps
-    // it longer than his own.
+    // SAFETY: [frame] the frame lies below the caller's on the same stack, and no function of this
+    // module keeps the reference for longer than its own frame.
     unsafe { current_step().frame.as_ref() }
 }
 
-/// The frame of the coroutine that runs here, if it can be suspended now.
+/// Returns the frame of the coroutine that runs on this thread, if it can be suspended now.
 #[inline]
 pub(crate) fn suspendable<'a>() -> Option<&'a Frame> {
     frame().filter(|frame| frame.may_suspend())
 }
 
-/// What runs on this thread, for [`Resuming`].
+/// What a thread runs, for [`Resuming`].
 #[derive(Clone, Copy)]
 pub(crate) struct Running(Current);
 
@@ -111,19 +113,19 @@ impl Running {
     /// No coroutine.
     pub(crate) const NOTHING: Self = Self(NOTHING);
 
-    /// What runs now.
+    /// Returns what the calling thread runs now.
     pub(crate) fn now() -> Self {
         Self(current_step())
     }
 }
 
-/// Restores what ran before a coroutine was resumed, or before the thread turned to something else
-/// on top of a coroutine's stack.
+/// Restores on drop what ran before a coroutine was resumed, or before the thread began something
+/// else on top of a coroutine's stack.
 #[must_use]
 pub(crate) struct Resuming(Current);
 
 impl Resuming {
-    /// `running` is what runs until the guard goes. It has not ended by then.
+    /// Makes `running` current until the guard is dropped. It must not end before that.
     #[inline(never)]
     pub(crate) fn with(running: Running) -> Self {
         Self(CURRENT.try_with(|word| word.replace(running.0)).unwrap_or(NOTHING))
@@ -141,7 +143,7 @@ impl Drop for Resuming {
 }
 
 impl Frame {
-    /// The thread runs on this coroutine's stack from now on.
+    /// Marks this coroutine as running on the calling thread.
     pub(crate) fn enter(&self) {
         set_frame(self);
     }
@@ -155,14 +157,15 @@ impl Frame {
         self.quiet.get() == 0 && !self.polls.get() && !thread::panicking()
     }
 
-    /// Always inlined, as `yield_now` is; `wait` and what calls it may be. The processor foresees
-    /// where a function returns to by the calls that it has seen last, and those were made on
-    /// another stack: each return between a suspension and the coroutine's own loop is a
-    /// misprediction, and the switch's own with them (`co_yield_1`: 66 ns with two such returns, 33
-    /// without).
+    /// Suspends the coroutine.
+    ///
+    /// Always inlined, and so is `yield_now`; `wait` and what calls it may be. The processor
+    /// predicts return addresses from the last calls, and those were made on another stack. Each
+    /// return between a suspension and the coroutine's own loop is a misprediction, and so is that
+    /// of the switch itself (`co_yield_1`: 66 ns with two such returns, 33 without).
     #[inline(always)]
     pub(crate) fn suspend(&self, out: Out) {
-        /// However it comes back, by a resume or to be unwound, it is what runs.
+        /// Makes the coroutine current again, whether it is resumed or unwound.
         struct Back<'a>(&'a Frame);
         impl Drop for Back<'_> {
             fn drop(&mut self) {
@@ -170,12 +173,11 @@ impl Frame {
             }
         }
         let _back = Back(self);
-        // SAFETY: the suspender is in the frame below this one's root, which is there as long as
-        // this.
+        // SAFETY: the suspender is in the frame below this one's root, which lives as long as this.
         unsafe { &*self.suspender }.suspend(out);
     }
 
-    /// Whether it was unwound before, and has caught it.
+    /// Returns `true` if the coroutine was unwound before and caught it.
     fn is_unwound(&self) -> bool {
         self.unwound.get() > 0
     }
@@ -191,13 +193,13 @@ impl Frame {
     #[cold]
     fn unwind_cancelled(&self) {
         if self.slot().state.see().is_terminated() && !self.is_unwound() {
-            // The worker ends it once it is suspended, and knows why.
+            // The worker ends it once it is suspended, and knows the exit.
             return;
         }
         let unwound = self.unwound.get() + 1;
         self.unwound.set(unwound);
         if unwound > UNWINDINGS {
-            // Its body never resumes it but to unwind it, and gives that up, too.
+            // Its body resumes it only to unwind it, and gives that up, too.
             return self.suspend(Out::Stuck);
         }
         resume_unwind(Box::new(Exiting(Exit::Shutdown)));
@@ -214,7 +216,7 @@ impl Frame {
         }
     }
 
-    /// Not inlined: a coroutine that migrates must not take an address of the last thread's along.
+    /// Not inlined: a coroutine that migrates must not keep an address of its former thread.
     #[inline(never)]
     fn poll<F: Future>(&self, future: StdPin<&mut F>) -> Poll<F::Output> {
         struct Polls<'a>(&'a Cell<bool>);
@@ -225,13 +227,13 @@ impl Frame {
         }
         self.polls.set(true);
         let _polls = Polls(&self.polls);
-        // SAFETY: [frame] it is the step's, which is suspended below, and borrowed by this poll
-        // alone: a poll inside blocks the thread.
+        // SAFETY: [frame] the task is the step's, and the coroutine is suspended only below. This
+        // poll alone borrows it: a poll inside blocks the thread.
         future.poll(unsafe { &mut *current_step().task })
     }
 }
 
-/// Until it goes, nothing suspends the coroutine that runs here, if one does.
+/// Keeps the running coroutine, if there is one, from being suspended until this is dropped.
 #[must_use]
 pub(crate) struct Quiet(
     #[expect(dead_code, reason = "held for its drop")] Option<Counted<'static>>,
@@ -260,7 +262,7 @@ impl Drop for Counted<'_> {
 
 /// The suspensions of a coroutine, one after the other.
 pub(crate) struct Sleeper {
-    /// Twice the number of the suspension, and one more if it was woken.
+    /// Twice the number of the suspension, plus one if it was woken.
     pub(crate) word: AtomicU32,
     pub(crate) waker: Mutex<Option<Waker>>,
 }

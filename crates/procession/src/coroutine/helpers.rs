@@ -1,7 +1,8 @@
-//! Threads that run what blocks, on behalf of coroutines.
+//! Helpers: threads that run blocking code on behalf of coroutines.
 //!
-//! A thread that has nothing to do stays for a while, the one that was used last on top, so that
-//! the crowd of a burst goes and a trickle keeps one. Beyond the most threads, jobs wait in turn.
+//! An idle helper stays for a while, and the one that was used last is used first. So the threads
+//! of a burst leave, and a trickle of jobs keeps one. When the maximum number of threads is
+//! reached, jobs wait in a queue.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,12 +12,12 @@ use procession_sync::Mutex;
 
 use crate::sys::{Parker, World};
 
-/// Threads at most: as many as tokio has for the same purpose.
+/// Maximum number of threads, the same as tokio's for the same purpose.
 const THREADS_MAX: usize = 512;
-/// How long a thread without a job stays, in nanoseconds: ten seconds, as everywhere.
+/// The keep-alive of a helper in nanoseconds: ten seconds, as everywhere.
 const STAY: u64 = 10_000_000_000;
 
-/// What a helper is given to do. It does not panic.
+/// A job for a helper. It does not panic.
 pub(crate) trait Job: Send + Sync {
     fn run(&self);
 }
@@ -28,7 +29,7 @@ pub(crate) struct Helpers(Arc<Mutex<Crowd>>);
 #[derive(Default)]
 struct Crowd {
     jobs: VecDeque<Arc<dyn Job>>,
-    /// Those who wait for a job, the last to have one last.
+    /// The helpers that wait for a job. The one used last is last.
     idle: Vec<Arc<Helper>>,
     threads: usize,
     closed: bool,
@@ -44,11 +45,11 @@ impl Helpers {
         change(&mut crowd.lock())
     }
 
-    /// Runs a job on a thread of its own, sooner or later.
+    /// Runs a job on a helper, sooner or later.
     ///
     /// # Errors
-    /// The system refused the first thread, so that nobody would run it. It was not run, and is
-    /// given up.
+    /// The system refused the first thread, so no helper would run the job. The job was not run,
+    /// and is given up.
     pub(crate) fn run(&self, world: &World, name: &str, job: Arc<dyn Job>) -> io::Result<()> {
         enum Next {
             Wake(Arc<Helper>),
@@ -75,7 +76,7 @@ impl Helpers {
                 if let Err(error) = started {
                     let given_up = Self::change(&self.0, |crowd| {
                         crowd.threads -= 1;
-                        // Others get to it, if there are any and they have not already.
+                        // Other helpers run it, if there are any and they have not done so already.
                         let alone = crowd.threads == 0;
                         let place = crowd
                             .jobs
@@ -104,10 +105,10 @@ impl Drop for Helpers {
     }
 }
 
-/// What a helper's thread does.
+/// The main function of a helper's thread.
 fn help(crowd: &Mutex<Crowd>) {
-    // The real clock, also for a scheduler with a test clock: how long a thread stays is nobody's
-    // event.
+    // The real clock, also for a scheduler with a test clock: the keep-alive of a thread is no
+    // event that a process can see.
     let world = World::real(Some(0));
     let own = Arc::new(Helper::default());
     loop {
@@ -125,7 +126,7 @@ fn help(crowd: &Mutex<Crowd>) {
             (None, true) => return,
             (None, false) => {
                 world.park(&own.parker, world.now().saturating_add(STAY));
-                // Still in the list: nobody has a job for it.
+                // Still in the list: no job was given to it.
                 let leaves = Helpers::change(crowd, |crowd| {
                     let place = crowd.idle.iter().position(|helper| Arc::ptr_eq(helper, &own));
                     let leaves = place.map(|place| crowd.idle.remove(place)).is_some();

@@ -13,8 +13,8 @@ thread_local! {
     static LOCALS: RefCell<Vec<(usize, Rc<dyn Any>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A value of each coroutine's own; in threads that run none, of each thread's own. It is made when
-/// first asked for, and dropped when the coroutine ends, on its stack.
+/// A value that each coroutine has separately, and each thread that runs none. It is made when it
+/// is first used, and dropped when the coroutine ends, on its stack.
 ///
 /// ```
 /// # let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
@@ -41,12 +41,13 @@ pub struct Local<T: 'static> {
 }
 
 impl<T: 'static> Local<T> {
-    /// `make` makes the value. Put it into a `static`: it is told from others by its address.
+    /// Creates a local with values that `make` creates. Put it into a `static`: its address
+    /// identifies it.
     pub const fn new(make: fn() -> T) -> Self {
         Self { make, value: PhantomData }
     }
 
-    /// Calls `function` with the value of the coroutine, or thread, that runs here.
+    /// Calls `function` with the value of the coroutine, or of the thread, that runs.
     pub fn with<R>(&'static self, function: impl FnOnce(&T) -> R) -> R {
         let key = ptr::from_ref(self).addr();
         let value = match frame() {
@@ -65,7 +66,7 @@ impl<T: 'static> Local<T> {
         if let Some(value) = of_key(locals) {
             return value;
         }
-        // The user's code: it may ask for others, or for this.
+        // User code: it may use other locals, or this one.
         let made: Rc<T> = Rc::new((self.make)());
         if let Some(value) = of_key(locals) {
             return value;

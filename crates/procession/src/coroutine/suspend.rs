@@ -1,4 +1,4 @@
-//! Suspensions that somebody else ends.
+//! Suspensions that a token ends.
 
 use std::error::Error;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::time;
 
-/// What wakes one suspension of a coroutine: see [`suspend`].
+/// The right to wake one suspension of a coroutine. See [`suspend`].
 #[derive(Clone)]
 pub struct Token {
     sleeper: Arc<Sleeper>,
@@ -26,7 +26,7 @@ pub struct Token {
 
 impl Sleeper {
     fn number(&self) -> u32 {
-        // Relaxed: only the coroutine itself goes on to the next.
+        // Relaxed: only the coroutine itself advances the number.
         self.word.load(Relaxed) >> 1
     }
 
@@ -40,8 +40,8 @@ impl Sleeper {
     }
 }
 
-/// The token of the next suspension of the coroutine that runs here. Give it to who is to end that,
-/// and call [`suspend`].
+/// Returns the token of the next suspension of the running coroutine. Hand it to the code that is
+/// to end the suspension, and call [`suspend`].
 ///
 /// # Errors
 /// [`NoCoroutine`] outside of coroutines.
@@ -53,14 +53,14 @@ pub fn token() -> Result<Token, NoCoroutine> {
     Ok(Token { sleeper, number })
 }
 
-/// Suspends the coroutine until its [`token`] is used, or until `timeout` is over, if there is
-/// one. Says whether it was woken: also if the token was used before.
+/// Suspends the coroutine until its [`token`] is used, or for at most `timeout`, if there is one.
+/// Returns `true` if the token was used, even if that was before this call.
 ///
 /// # Errors
 /// [`NoCoroutine`] outside of coroutines.
 ///
 /// # Blocking, panics, cancellation
-/// As of [`wait`]. A suspension that is unwound is over: its tokens do nothing.
+/// Like [`wait`]. A suspension that is unwound is over, and its tokens have no effect.
 ///
 /// ```
 /// # let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
@@ -82,7 +82,7 @@ pub fn token() -> Result<Token, NoCoroutine> {
 /// ```
 pub fn suspend(timeout: Option<Duration>) -> Result<bool, NoCoroutine> {
     let Token { sleeper, number } = token()?;
-    /// The suspension is over, however: its tokens are stale.
+    /// Ends the suspension in every case, so that its tokens are stale.
     struct Over<'a>(&'a Sleeper, u32);
     impl Drop for Over<'_> {
         fn drop(&mut self) {
@@ -98,7 +98,7 @@ pub fn suspend(timeout: Option<Duration>) -> Result<bool, NoCoroutine> {
         }
         if !sleeper.is_woken() {
             drop_guarded(sleeper.change_waker(Some(task.waker().clone())));
-            // Once more: the token may have been used before the waker was there.
+            // Once more: the token may have been used before the waker was registered.
             if !sleeper.is_woken() {
                 current::note_waiting(Waiting::TOKEN);
                 return Poll::Pending;
@@ -108,21 +108,21 @@ pub fn suspend(timeout: Option<Duration>) -> Result<bool, NoCoroutine> {
     });
     match timeout {
         None => wait(woken),
-        // Whether it was woken is asked below: both may have happened.
+        // Whether it was woken is read below: both may have happened.
         Some(timeout) => drop(wait(time::timeout(timeout, woken))),
     }
-    // Before the word goes on: from then on the token is refused.
+    // Before the number advances: after that, the token is refused.
     let was_woken = sleeper.word.fetch_or(1, AcqRel) & 1 != 0;
     drop(over);
     Ok(was_woken)
 }
 
 impl Token {
-    /// Wakes the coroutine out of the suspension that this is of, or keeps it from beginning. Says
-    /// whether it did: not if that was woken before, or is over.
+    /// Wakes the coroutine from the suspension of this token, or keeps that suspension from
+    /// beginning. Returns `false` if it was woken before or is over.
     pub fn wake(&self) -> bool {
         let waiting = self.number << 1;
-        // Ordering: Release pairs with the Acquire of `is_woken`; Acquire for form.
+        // Ordering: Release pairs with the Acquire of `is_woken`. The Acquire is not needed.
         if self.sleeper.word.compare_exchange(waiting, waiting | 1, AcqRel, Relaxed).is_err() {
             return false;
         }
@@ -139,7 +139,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Something for coroutines was called where none runs.
+/// A function for coroutines was called outside of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoCoroutine;
 

@@ -1,4 +1,4 @@
-//! What polls descriptors: the state that a scheduler shares.
+//! The part of the reactor's state that a scheduler owns.
 
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -11,23 +11,24 @@ use crate::io::readiness::{Event, Sources};
 use crate::io::starved::Starved;
 use crate::sys::epoll::Kernel;
 
-/// The poller of a scheduler.
+/// The reactor's state: the kernel's queue of events, and the registered descriptors.
 pub(crate) struct Poller {
     pub(crate) kernel: OnceLock<Arc<Kernel>>,
     pub(crate) opening: Mutex<()>,
     pub(crate) sources: Sources,
-    /// Whether somebody asks, or waits, just now. A hint: two may.
+    /// `true` while a thread polls the kernel or waits in it. A hint: two threads may do so at
+    /// once.
     pub(crate) asking: AtomicBool,
-    /// How often the kernel was asked.
+    /// Number of polls.
     pub(crate) polls: AtomicU64,
     pub(crate) events: AtomicU64,
-    /// Wakers that were left and not yet woken, on the test clock only, which stands still for
-    /// them.
+    /// Number of wakers that were left and not woken yet. Counted only on the test clock, which
+    /// stands still until it is zero.
     pub(crate) waiting: AtomicU32,
     pub(crate) starved: Starved,
 }
 
-/// What a thread polls into: kept, so that polls do not allocate.
+/// The buffers of a thread that polls. They are kept so that a poll does not allocate.
 #[derive(Default)]
 pub(crate) struct Batch {
     pub(crate) events: Vec<Event>,
@@ -48,13 +49,13 @@ impl Poller {
         }
     }
 
-    /// What to wait in, once there has been a descriptor.
+    /// Returns the kernel's queue of events, if a descriptor was ever registered.
     #[inline]
     pub(crate) fn kernel(&self) -> Option<&Arc<Kernel>> {
         self.kernel.get()
     }
 
-    /// Whether processes wait for descriptors. Told on the test clock only.
+    /// Returns `true` if processes wait for descriptors. Always `false` without the test clock.
     pub(crate) fn is_waited_for(&self) -> bool {
         // Ordering: Acquire pairs with the Release in `deliver`: what was woken is seen to be
         // queued.

@@ -1,12 +1,15 @@
-//! The poller of a scheduler: opened with the first descriptor, asked by whichever worker looks for
-//! work, and waited in by the keeper.
+//! The verbs of the reactor: registering descriptors, polling the kernel, and waking the processes
+//! that wait for descriptors.
 //!
-//! Who asks: a worker that found nothing of its own, before it looks at others; each worker at each
-//! of its services (`scheduler/pace.rs`); the parked worker that keeps the time
-//! (`scheduler/driver.rs`), for as long as it is parked; and the watchdog, if nobody else comes to
-//! it. While one is at it, the others leave it to him. What a poll finds is queued at once, where
-//! others can steal it, and the worker leaves the keeper's office and wakes another before it runs
-//! any of it.
+//! The kernel's queue of events is opened with the first descriptor. It is polled by:
+//! - a worker that found nothing in its own queues, before it looks at other workers,
+//! - each worker at each of its services (`scheduler/pace.rs`),
+//! - the driver (`scheduler/driver.rs`), which waits in the kernel for as long as it is parked,
+//! - the watchdog, if no worker polls for too long.
+//!
+//! While one thread polls, the others skip their polls. The processes that a poll wakes are queued
+//! at once, where other workers can steal them. The worker gives up the driver role and wakes
+//! another worker before it runs any of them.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -24,7 +27,7 @@ use crate::sys::World;
 use crate::sys::epoll::Kernel;
 
 impl Poller {
-    /// The same, opened if it is not yet; and whether this call has opened it.
+    /// Returns the kernel's queue of events, and `true` if this call opened it.
     fn open(&self, world: &World) -> io::Result<(&Arc<Kernel>, bool)> {
         let _one = self.opening.lock();
         if let Some(kernel) = self.kernel.get() {
@@ -35,7 +38,7 @@ impl Poller {
     }
 }
 
-/// Says that somebody asks, until it goes.
+/// Marks the reactor as being polled until it is dropped.
 pub(crate) struct Asking<'a>(&'a Poller);
 
 impl Drop for Asking<'_> {
@@ -45,10 +48,10 @@ impl Drop for Asking<'_> {
 }
 
 impl Shared {
-    /// Claims the kernel for the time of a poll, if nobody else is at it.
+    /// Claims the kernel for one poll, unless another thread polls.
     fn begin_poll(&self) -> Option<(&Arc<Kernel>, Asking<'_>)> {
         let kernel = self.poller.kernel()?;
-        // A load first: while the keeper waits, all others only look.
+        // A load first: while the driver waits, all other threads only read.
         if self.poller.asking.load(Relaxed) || self.poller.asking.swap(true, AcqRel) {
             return None;
         }
@@ -56,24 +59,24 @@ impl Shared {
         Some((kernel, Asking(&self.poller)))
     }
 
-    /// Asks without waiting, unless somebody else is at it; says whether `batch` has got anything,
-    /// which the caller is to `deliver`.
+    /// Polls without waiting, unless another thread polls. Returns `true` if `batch` holds events,
+    /// which the caller must `deliver`.
     pub(crate) fn poll(&self, batch: &mut Batch) -> bool {
         let Some((kernel, _asking)) = self.begin_poll() else { return false };
-        // Ignored: if it fails, somebody has closed the descriptor, which was not his. The keeper
-        // falls back on waiting for timers.
+        // Ignored: it fails only if other code has closed the descriptor, which it does not own.
+        // The driver then falls back on waiting for timers.
         let _ = kernel.wait(Some(Duration::ZERO), &mut batch.events);
         !batch.events.is_empty()
     }
 
-    /// Says that the caller waits in the kernel from now on.
+    /// Marks the caller as waiting in the kernel from now on.
     pub(crate) fn begin_waiting(&self) -> Asking<'_> {
         self.poller.asking.store(true, Release);
         self.poller.polls.fetch_add(1, Relaxed);
         Asking(&self.poller)
     }
 
-    /// Wakes who waited for the events of `batch`, and empties it. Says how many wakers that were.
+    /// Wakes the waiters for the events of `batch`, and empties it. Returns the number of wakers.
     pub(crate) fn deliver(&self, batch: &mut Batch) -> usize {
         self.poller.events.fetch_add(batch.events.len() as u64, Relaxed);
         self.poller.sources.set_ready(&batch.events, &mut batch.wakers);
@@ -86,7 +89,7 @@ impl Shared {
         for waker in wakers.drain(..) {
             drop(guarded(|| waker.wake()));
         }
-        // After they were woken: until then the test clock stands still for them.
+        // Only after all were woken: until then the test clock stands still for them.
         self.uncount_waiting(count as u32);
         count
     }
@@ -103,12 +106,13 @@ impl Shared {
             && self.world.is_test()
             && self.poller.waiting.fetch_sub(count, Release) == count
         {
-            // Somebody must look whether the clock may move now.
+            // A worker must check whether the clock may advance now.
             self.announce();
         }
     }
 
-    /// No process is left: who else waits for descriptors of this scheduler must not wait for ever.
+    /// Wakes everything that still waits for descriptors. Called when no process is left, because
+    /// nothing polls the kernel from then on.
     pub(crate) fn give_up_descriptors(&self) {
         let mut wakers = Vec::new();
         self.poller.sources.take_all(&mut wakers);
@@ -116,10 +120,9 @@ impl Shared {
     }
 }
 
-/// A descriptor that is registered with a scheduler until this is dropped. It is in non-blocking
-/// mode.
+/// A descriptor in non-blocking mode, registered with a scheduler until this is dropped.
 pub(crate) struct Registered<T: AsFd> {
-    /// There until the drop.
+    /// `Some` until the drop.
     io: Option<T>,
     source: Arc<Source>,
     shared: Arc<Shared>,
@@ -159,10 +162,11 @@ impl<T: AsFd> Registered<T> {
         &self.source
     }
 
-    /// Leaves a waker for one direction; says whether to wait, and not to call again at once.
+    /// Leaves a waker for one direction. Returns `true` if the caller must wait, and `false` if it
+    /// should try its call again at once.
     ///
     /// # Errors
-    /// The scheduler has ended: nobody polls any more.
+    /// The scheduler has ended, so no thread polls any more.
     pub(crate) fn leave(
         &self,
         direction: &Direction,
@@ -195,7 +199,7 @@ impl<T: AsFd> Registered<T> {
         drop(waker);
     }
 
-    /// Ends the registration, and gives the descriptor back.
+    /// Ends the registration, and returns the descriptor.
     pub(crate) fn into_io(mut self) -> T {
         self.deregister().expect("there until the drop")
     }

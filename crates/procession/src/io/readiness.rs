@@ -1,61 +1,74 @@
-//! Descriptors that processes wait for: what is known of their readiness, and which of them an
-//! event of the kernel means.
+//! The readiness of the descriptors that processes wait for, and the table that maps the kernel's
+//! events to them.
 //!
 //! # Readiness protocol
 //!
 //! ## Problem
-//! The kernel tells each change of a descriptor once (edge-triggered), to whoever polls. A process
-//! calls, is told that nothing is there, and is about to note that. Just then data comes, a worker
-//! polls, and notes that the descriptor is ready. If the process' note comes last, it waits for
-//! data that is there, and no further event comes. The same between its note and its leaving a
-//! waker. And the kernel may hand out an event of a descriptor that is closed meanwhile, while its
-//! place in the table has been given to another.
+//! The kernel reports each change of a descriptor once (edge-triggered), to whichever thread polls.
+//!
+//! - A process calls, finds nothing, and is about to record that. Just then data arrives, and a
+//!   worker polls and records that the descriptor is ready. If the record of the process comes
+//!   last, it waits for data that is there, and no further event comes.
+//! - The same can happen between that record and the moment at which the process leaves its waker.
+//! - The kernel may report an event of a descriptor that was closed meanwhile, while its place in
+//!   the table already belongs to another.
 //!
 //! ## States
-//! For each direction of a descriptor a word, `edges:32 | closed:1 | used up:31`. `edges` counts
-//! the events, modulo 2^31; the direction is *ready* unless that count is equal to `used up`, which
-//! is the count at which a call found nothing more. It starts ready. `closed` is set by an event
-//! which says that the direction has come to its end (the peer has closed, or hung up) or to urgent
-//! data, and stays: a call that gives less than it could no longer says that there is nothing more.
-//! Beside the word, under a lock, the wakers of those who wait. A descriptor's token is
-//! `generation:32 | place:32`; the generation of a place grows when its descriptor is deregistered.
+//! Each direction of a descriptor has one word, `edges:32 | closed:1 | used up:31`. `edges` counts
+//! the events, modulo 2^31. `used up` is the count at which a call found nothing more. The
+//! direction is *ready* unless the two are equal, and starts ready. `closed` is set by an event
+//! that reports the end of the direction (the peer closed or hung up) or urgent data. It stays set:
+//! from then on, a short transfer no longer shows that nothing more is there.
+//!
+//! Beside the word, under a lock, are the wakers of the waiters. The token of a descriptor is
+//! `generation:32 | place:32`. The generation of a place is raised when its descriptor is
+//! deregistered.
 //!
 //! ## Steps
-//! Caller: `See` load the word; ready: call · nothing there: `Use` CAS the count seen into
-//! `used up`, unless `edges` has changed · not ready: `Leave` the waker, under the lock ·
-//! `LookAgain` at the word; ready: again from `See`. Poller, for each event: `Find` the descriptor
-//! by its token, under the table's lock · `Edge` count it up · `Take` the wakers, under the lock.
-//! When it has given the locks back, it wakes them. Who deregisters: tell the kernel · `Remove` the
-//! descriptor from the table, and raise the generation, under the table's lock · close.
+//! Caller:
+//! 1. `See`: load the word.
+//! 2. If the direction is ready, make the call. If the call finds nothing, `Use`: CAS the count
+//!    seen into `used up`, unless `edges` has changed.
+//! 3. If the direction is not ready, `Leave` the waker, under the lock, then `LookAgain` at the
+//!    word. If it is ready now, start again from `See`.
+//!
+//! Poller, for each event:
+//! 1. `Find` the descriptor by its token, under the table's lock.
+//! 2. `Edge`: raise the count.
+//! 3. `Take` the wakers, under their lock. They are woken after all locks are released.
+//!
+//! Deregistration: tell the kernel, then `Remove` the descriptor from the table and raise the
+//! generation, under the table's lock, then close it.
 //!
 //! ## Why it works
-//! `Use` against `Edge`: both change one word. If `Edge` comes between `See` and `Use`, `Use`
-//! fails, and the word says ready. If it comes after `Use`, it makes the word ready. What the
-//! kernel knew before the call, the call has seen. `Leave` against `Take`: if `Take` comes second,
-//! it finds the waker. If it comes first, the lock orders `Edge` before `LookAgain`. A late event:
-//! its token has the old generation, so `Find` finds nobody. If `Find` comes before `Remove`, the
-//! old descriptor gets the event, and whoever still waits for it, for the table's lock is held
-//! until the wakers are taken.
+//! - `Use` against `Edge`: both change one word. If `Edge` comes between `See` and `Use`, `Use`
+//!   fails and the word stays ready. If `Edge` comes after `Use`, it makes the word ready. Whatever
+//!   the kernel knew before the call, the call has seen.
+//! - `Leave` against `Take`: if `Take` comes second, it finds the waker. If it comes first, the
+//!   lock orders `Edge` before `LookAgain`.
+//! - A late event: its token has the old generation, so `Find` finds nothing. If `Find` comes
+//!   before `Remove`, the event goes to the old descriptor and its waiters, because the table's
+//!   lock is held until the wakers are taken.
 //!
 //! ## Allowed
-//! - Somebody may be woken for nothing: he calls, finds nothing, and waits again. All who wait for
-//!   a direction are woken by one event.
-//! - A call that takes as long as exactly 2^31 events.
-//! - A TCP read that fills less than it was given is taken to have emptied the descriptor
-//!   (`epoll(7)`), which spares the call that would say so. Of no other descriptor: a read of a
-//!   Unix stream also ends where descriptors or credentials were sent with the bytes.
-//! - A place whose 2^32 - 1 generations are used up is left empty.
+//! - A spurious wake-up: the waiter calls, finds nothing, and waits again. One event wakes all
+//!   waiters of a direction.
+//! - An event is missed by a call during which exactly 2^31 events come.
+//! - A TCP read that returns less than was asked for is taken to have emptied the descriptor
+//!   (`epoll(7)`), which saves the call that would confirm it. This holds for no other descriptor:
+//!   a read of a Unix stream also ends where descriptors or credentials were sent with the bytes.
+//! - A place that has used up its 2^32 - 1 generations stays empty.
 //!
 //! ## Rejected
-//! - A bit for ready and not ready: `Use` cannot tell an event that came before the call from one
-//!   that came after. (tokio: a tick beside the bit, which was cut to eight bits once, and so came
-//!   round.)
-//! - The address of the descriptor's record in the token: no table and no lock, but the record
-//!   could not be freed before the last late event, of which the kernel does not tell, and the code
-//!   would be unsafe. One hold of the lock serves a whole batch.
-//! - Prefetching the sources of a batch, and the slots of those who wait for them: nothing could be
-//!   measured with 1000 connections (`echo_1000`).
-//! - Arming for one event each time (oneshot): about four system calls more for each request.
+//! - One bit for ready or not ready: `Use` cannot distinguish an event before the call from an
+//!   event after it. (tokio has a tick beside the bit. It was once cut to eight bits, and wrapped
+//!   around.)
+//! - The address of the descriptor's record in the token. This needs no table and no lock, but the
+//!   record cannot be freed before the last late event, which the kernel does not announce, and the
+//!   code would be unsafe. One acquisition of the lock serves a whole batch.
+//! - Prefetching the sources of a batch and the slots of their waiters: no measurable difference
+//!   with 1000 connections (`echo_1000`).
+//! - Arming for one event at a time (oneshot): about four more system calls per request.
 //!
 //! ## Checked by
 //! `models::set_against_used_up`, `models::late_event_against_reuse`, and their canaries;
@@ -73,9 +86,9 @@ use procession_sync::{Arc, Mutex};
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
-    /// `Use` does not mind events that came since `See`.
+    /// `Use` ignores events that came since `See`.
     pub(crate) const USE_ANY: u8 = 1;
-    /// Nobody looks again after `Leave`.
+    /// No `LookAgain` after `Leave`.
     pub(crate) const WITHOUT_LOOKING: u8 = 2;
     /// `Find` does not compare generations.
     pub(crate) const ANY_GENERATION: u8 = 3;
@@ -85,7 +98,7 @@ const EDGE: u64 = 1 << 32;
 const CLOSED: u64 = 1 << 31;
 const USED_UP: u64 = CLOSED - 1;
 
-/// What a thread has seen of a direction.
+/// The word of a direction, as a thread has seen it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen(u64);
 
@@ -107,37 +120,38 @@ impl Seen {
     }
 }
 
-/// Who waits for a direction.
+/// Identifies a waiter of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaiterId(u64);
 
 impl WaiterId {
-    /// Whoever polls a direction without a place of his own: of several, the last is woken.
+    /// The waiter that polls without an entry of its own. If there are several, the last one is
+    /// woken.
     pub(crate) const ANY: Self = Self(0);
 }
 
 #[derive(Debug, Default)]
 struct Waiters {
-    /// Most directions have one at most.
+    /// Most directions have at most one waiter.
     first: Option<(WaiterId, Waker)>,
     others: Vec<(WaiterId, Waker)>,
     last: u64,
 }
 
-/// Reading, or writing.
+/// One direction of a descriptor: reading or writing.
 #[derive(Debug)]
 pub(crate) struct Direction<const MUTATION: u8 = { mutation::SOUND }> {
     word: AtomicU64,
     waiters: Mutex<Waiters>,
 }
 
-/// What became of a waker that was left.
+/// The result of leaving a waker.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Left {
-    /// It will be woken; in place of an earlier one of the same waiter, if there was one.
+    /// The waker will be woken. Holds the earlier waker of the same waiter, which it replaced.
     Waits(Option<Waker>),
-    /// The direction has become ready: call again. The waker may be woken all the same.
+    /// The direction has become ready: call again. The waker may still be woken.
     Ready(Option<Waker>),
 }
 
@@ -153,14 +167,14 @@ impl<const MUTATION: u8> Direction<MUTATION> {
     /// `See`
     #[inline]
     pub(crate) fn see(&self) -> Seen {
-        // Ordering: Acquire pairs with the Release of `Edge`: what the event says is seen by the
-        // call that follows.
+        // Ordering: Acquire pairs with the Release of `Edge`: the call that follows sees what the
+        // event reports.
         Seen(self.word.load(Acquire))
     }
 
-    /// `Use`: a call after `seen` found nothing more.
+    /// `Use`: records that a call after `seen` found nothing more.
     pub(crate) fn use_up(&self, seen: Seen) {
-        // Relaxed: nothing is published but the word itself.
+        // Relaxed: publishes nothing but the word itself.
         let mut found = Seen(self.word.load(Relaxed));
         while MUTATION == mutation::USE_ANY || found.edges() == seen.edges() {
             match self.word.compare_exchange_weak(found.0, found.used_up().0, AcqRel, Relaxed) {
@@ -170,15 +184,14 @@ impl<const MUTATION: u8> Direction<MUTATION> {
         }
     }
 
-    /// As `use_up`, for a call that gave less than it could have: then there is nothing more, but
-    /// perhaps the end.
+    /// `Use` after a short transfer: nothing more is there, except perhaps the end of the stream.
     pub(crate) fn use_up_short(&self, seen: Seen) {
         if !seen.is_closed() {
             self.use_up(seen);
         }
     }
 
-    /// `Leave` and `LookAgain`. A waiter without a number is given one. The caller drops the
+    /// `Leave` and `LookAgain`. Gives the waiter a number if it has none. The caller drops the
     /// earlier waker.
     pub(crate) fn leave(&self, waiter: &mut Option<WaiterId>, waker: Waker) -> Left {
         let before = self.change(|waiters| {
@@ -204,7 +217,7 @@ impl<const MUTATION: u8> Direction<MUTATION> {
         }
     }
 
-    /// Takes back what a waiter left, if it has not been woken.
+    /// Takes back the waker that a waiter left, if it was not woken.
     pub(crate) fn forget(&self, waiter: WaiterId) -> Option<Waker> {
         self.change(|waiters| {
             if waiters.first.as_ref().is_some_and(|first| first.0 == waiter) {
@@ -218,8 +231,8 @@ impl<const MUTATION: u8> Direction<MUTATION> {
 
     /// `Edge` and `Take`.
     fn set(&self, closed: bool, wakers: &mut Vec<Waker>) {
-        // Ordering: Release pairs with the Acquire of `See`. Two read-modify-writes at most, of
-        // which the first publishes nothing alone.
+        // Ordering: Release pairs with the Acquire of `See`. At most two read-modify-writes; the
+        // first publishes nothing alone.
         if closed {
             self.word.fetch_or(CLOSED, Relaxed);
         }
@@ -227,8 +240,8 @@ impl<const MUTATION: u8> Direction<MUTATION> {
         self.take(wakers);
     }
 
-    /// The kernel was asked about the direction, and has something: as `Edge`. Others who wait are
-    /// woken by the kernel's own event.
+    /// `Edge`, after the kernel was asked and found the direction ready. Other waiters are woken by
+    /// the kernel's own event.
     pub(crate) fn note_ready(&self) {
         // Ordering: Release pairs with the Acquire of `See`, as in `set`.
         self.word.fetch_add(EDGE, AcqRel);
@@ -248,7 +261,7 @@ impl<const MUTATION: u8> Direction<MUTATION> {
     }
 }
 
-/// Names a registered descriptor, for ever.
+/// The unique name of a registered descriptor. It is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token(u64);
 
@@ -274,15 +287,15 @@ impl Token {
     }
 }
 
-/// What the kernel says of a descriptor.
+/// What the kernel reports about a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) token: Token,
     pub(crate) read: bool,
     pub(crate) write: bool,
-    /// There will be no more to read, or there are urgent data.
+    /// Nothing more will come to read, or there is urgent data.
     pub(crate) read_closed: bool,
-    /// Nobody will read what is written.
+    /// Nothing that is written will be read.
     pub(crate) write_closed: bool,
 }
 
@@ -294,7 +307,7 @@ pub(crate) struct Source<const MUTATION: u8 = { mutation::SOUND }> {
     pub(crate) write: Direction<MUTATION>,
 }
 
-/// A place for one descriptor after the other.
+/// A place for one descriptor at a time.
 #[derive(Debug)]
 struct Place<const MUTATION: u8> {
     generation: u32,
@@ -324,7 +337,7 @@ impl<const MUTATION: u8> Sources<MUTATION> {
         self.change(|table| {
             let number = table.free.pop().unwrap_or_else(|| {
                 table.places.push(Place { generation: 0, source: None });
-                // There are fewer descriptors than that: the system counts them in 31 bits.
+                // The index fits: the system counts descriptors in 31 bits.
                 (table.places.len() - 1) as u32
             });
             let place = &mut table.places[number as usize];
@@ -336,8 +349,8 @@ impl<const MUTATION: u8> Sources<MUTATION> {
         })
     }
 
-    /// `Remove`. Who still waits for it is found by nobody any more: the caller owns the
-    /// descriptor, and has nobody waiting.
+    /// `Remove`. Waiters that are left are found by no event from now on: the caller owns the
+    /// descriptor, and no process waits for it.
     pub(crate) fn remove(&self, token: Token) {
         let removed = self.change(|table| {
             let place = &mut table.places[token.place()];
@@ -345,7 +358,7 @@ impl<const MUTATION: u8> Sources<MUTATION> {
                 return None;
             }
             let removed = place.source.take();
-            // The last generation is no descriptor's: the token of the bell has it.
+            // No descriptor gets the last generation: the token of the bell has it.
             if place.generation < u32::MAX - 1 {
                 place.generation += 1;
                 table.free.push(token.place() as u32);
@@ -355,7 +368,7 @@ impl<const MUTATION: u8> Sources<MUTATION> {
         drop(removed);
     }
 
-    /// `Find`, `Edge` and `Take` for a batch of events; the caller wakes the wakers.
+    /// `Find`, `Edge` and `Take` for a batch of events. The caller wakes the wakers.
     pub(crate) fn set_ready(&self, events: &[Event], wakers: &mut Vec<Waker>) {
         self.change(|table| {
             for event in events {
@@ -375,7 +388,7 @@ impl<const MUTATION: u8> Sources<MUTATION> {
         });
     }
 
-    /// Takes the wakers of all who wait for any.
+    /// Takes the wakers of all waiters.
     pub(crate) fn take_all(&self, wakers: &mut Vec<Waker>) {
         self.change(|table| {
             for source in table.places.iter().filter_map(|place| place.source.as_ref()) {

@@ -1,8 +1,8 @@
-//! What all workers and processes are doing: always available, read without stopping anything.
+//! Snapshots: the numbers of all workers and processes, read without stopping them.
 //!
-//! Each number is true at some moment during the call; they are not of the same moment. The running
-//! side pays 4 instructions for each step (callgrind, `yield` with and without): counters are plain
-//! stores by the one thread that writes them.
+//! Each number is true at some moment during the call, but not all at the same moment. A snapshot
+//! needs nothing to be enabled. The observed side pays 4 instructions for each step (callgrind,
+//! `yield` with and without): each counter is a plain store by the one thread that writes it.
 
 use std::panic::Location;
 use std::time::Duration;
@@ -23,45 +23,45 @@ use crate::watchdog::state::StallSnapshot;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Each worker, in the order of their numbers.
+    /// All workers, by number.
     pub workers: Vec<WorkerSnapshot>,
-    /// Each process that has not been forgotten: the ended ones whose result waits, too. In the
-    /// order of their slots.
+    /// All processes that are not forgotten, by slot. An ended process is included while its result
+    /// waits.
     pub processes: Vec<ProcessSnapshot>,
-    /// Processes that no worker holds: those that came from outside, and those for which a worker
-    /// had no room.
+    /// Processes that no worker holds: those that came from outside, and those that did not fit
+    /// into a worker's queue.
     pub global_queue: usize,
-    /// Processes ever started.
+    /// Number of processes started so far.
     pub spawned: u64,
-    /// Processes that have ended.
+    /// Number of processes that have ended.
     pub ended: u64,
-    /// Processes that ended by a panic.
+    /// Number of processes that ended by a panic.
     pub panicked: u64,
-    /// Messages put into mailboxes.
+    /// Number of messages put into mailboxes.
     pub messages_sent: u64,
-    /// Messages received by processes that have ended since, and each 2^32 that another has
-    /// received. The rest is in [`ProcessSnapshot::received`].
+    /// Number of messages received by processes that have ended, and 2^32 for each time a running
+    /// process's own count wrapped. The rest is in [`ProcessSnapshot::received`].
     pub messages_received: u64,
-    /// Messages that were in the mailboxes of processes when those ended.
+    /// Number of messages that were left in mailboxes when their processes ended.
     pub messages_discarded: u64,
-    /// Timers of all workers together, and those set by other threads.
+    /// The timers of all workers together, and those set by other threads.
     pub timers: TimerSnapshot,
-    /// Descriptors, and how often the kernel was asked about them.
+    /// The registered descriptors, and the polls of the kernel.
     pub descriptors: DescriptorSnapshot,
-    /// Threads started for workers.
+    /// Number of threads started for workers.
     pub threads_started: u32,
-    /// Threads that the system refused.
+    /// Number of threads that the system refused to start.
     pub threads_refused: u32,
-    /// What the watchdog has found.
+    /// The findings of the watchdog.
     pub stalls: StallSnapshot,
-    /// Blocking sections that workers have entered.
+    /// Number of blocking sections that workers have entered.
     pub blocking_sections: u64,
-    /// Slots that are never used again, since 2^31 references to their processes were made. The
-    /// program has most likely forgotten them ([`std::mem::forget`]).
+    /// Number of slots that are never used again, because 2^31 references to their processes were
+    /// made. Most likely the program leaks references ([`std::mem::forget`]).
     pub slots_lost: u32,
-    /// Whether the system has membarrier(2). Without it, handing over to a process that was woken,
-    /// spawning, and freeing the lock of a channel, a semaphore or a worker's timers take one or
-    /// two atomic read-modify-writes more, some nanoseconds each.
+    /// `true` if the system has membarrier(2). Without it, some operations take one or two more
+    /// atomic read-modify-writes, some nanoseconds each: handing over to a woken process, spawning,
+    /// and releasing the lock of a channel, a semaphore or a worker's timers.
     pub membarrier: bool,
 }
 
@@ -69,13 +69,13 @@ pub struct Snapshot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimerSnapshot {
-    /// Ever set: each has fired, was cancelled, or is pending.
+    /// Number of timers set so far. Each has fired, was cancelled, or is pending.
     pub armed: u64,
-    /// Fired for the last time.
+    /// Number of timers that have fired for the last time.
     pub fired: u64,
-    /// Cancelled before they fired.
+    /// Number of timers cancelled before they fired.
     pub cancelled: u64,
-    /// Not fired yet.
+    /// Number of timers that have not fired yet.
     pub pending: u64,
 }
 
@@ -83,13 +83,14 @@ pub struct TimerSnapshot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DescriptorSnapshot {
-    /// Registered now: sockets, and what [`Readiness`](crate::net::Readiness) is asked of.
+    /// Number of descriptors registered now: sockets, and those wrapped in
+    /// [`Readiness`](crate::net::Readiness).
     pub registered: usize,
-    /// How often the kernel was asked, with waiting or without.
+    /// Number of polls of the kernel, with and without waiting.
     pub polls: u64,
-    /// What it told: changes of descriptors.
+    /// Number of events that the kernel reported.
     pub events: u64,
-    /// How often a listener could not accept a connection for want of a descriptor, and put it off.
+    /// Number of times a listener had no free descriptor for a connection and put the accept off.
     pub accepts_put_off: u64,
 }
 
@@ -97,25 +98,25 @@ pub struct DescriptorSnapshot {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WorkerSnapshot {
-    /// Steps that it ran.
+    /// Number of steps that it ran.
     pub dispatches: u64,
-    /// Times it took work from another worker.
+    /// Number of times it took work from another worker.
     pub steals: u64,
-    /// Times another worker took work from it.
+    /// Number of times another worker took work from it.
     pub stolen: u64,
-    /// Times it parked.
+    /// Number of times it parked.
     pub parks: u64,
-    /// Times it looked at all others.
+    /// Number of times it looked at the queues of all other workers.
     pub searches: u64,
-    /// Processes in its deque.
+    /// Number of processes in its deque.
     pub deque: usize,
-    /// Processes in its FIFO rings, woken and continued ones.
+    /// Number of processes in its two FIFO rings, woken and continued.
     pub fifo: usize,
-    /// Processes bound to it that are ready.
+    /// Number of ready processes that are bound to it.
     pub bound: usize,
-    /// Whether its next slot holds a process.
+    /// `true` if its LIFO slot holds a process.
     pub next_slot: bool,
-    /// How long its current step has lasted at least: since the first snapshot that found it in
+    /// The least time that its current step has lasted: since the first snapshot that found it in
     /// this step. Workers read no clock for this. `None` if it is in no step.
     pub step_age: Option<Duration>,
 }
@@ -126,7 +127,7 @@ pub struct WorkerSnapshot {
 pub struct ProcessSnapshot {
     /// Its PID.
     pub pid: Pid,
-    /// Who spawned it, if a process of the same scheduler did.
+    /// The process that spawned it, if it belongs to the same scheduler.
     pub parent: Option<Pid>,
     /// Its label, if it has one.
     pub label: Option<String>,
@@ -134,28 +135,28 @@ pub struct ProcessSnapshot {
     pub location: &'static Location<'static>,
     /// `async`, `machine` or `thread`.
     pub kind: &'static str,
-    /// Where it is.
+    /// Its state.
     pub state: ProcessState,
     /// What it waits for, if it waits.
     pub waiting: Waiting,
-    /// Messages sent to it and not received. With a reader, a writer and this one at once, it may
-    /// be off by those under way and, if more than 65536 are in an unbounded one, be so many too
-    /// small for a moment.
+    /// Number of messages sent to it and not received yet. If a process receives and another sends
+    /// during the call, messages under way may be missed or counted too much. If an unbounded
+    /// mailbox holds more than 65536 messages, the number may be too small by as many for a moment.
     pub mailbox: u32,
-    /// The longest that the mailbox was when the process looked into it, or now.
+    /// The greatest length of the mailbox, of those that the process found when it looked and of
+    /// now.
     pub mailbox_high_water: u32,
-    /// Messages that it has received; counted from 0 again after 2^32, which
-    /// [`Snapshot::messages_received`] then has.
+    /// Number of messages that it has received, modulo 2^32. The full rounds are in
+    /// [`Snapshot::messages_received`].
     pub received: u32,
-    /// How its mailbox is doing, if that is bounded.
+    /// The state of its mailbox, if that is bounded.
     pub bounded: Option<MailboxSnapshot>,
-    /// How often it was dispatched: its steps, and those in which a state machine found nothing
+    /// Number of dispatches: its steps, and those in which a state machine found none of the events
     /// that it waits for.
     pub steps: u32,
 }
 
-/// A process that waits, as [`Scheduler::run_until_idle`](crate::Scheduler::run_until_idle) finds
-/// it.
+/// A waiting process, as [`Scheduler::run_until_idle`](crate::Scheduler::run_until_idle) finds it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaitingProcess {
@@ -169,8 +170,8 @@ pub struct WaitingProcess {
     pub waiting: Waiting,
 }
 
-/// A process that had not ended when the time was over, as
-/// [`Scheduler::shutdown`](crate::Scheduler::shutdown) finds it.
+/// A process that has not ended within the time given to
+/// [`Scheduler::shutdown`](crate::Scheduler::shutdown).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct UnfinishedProcess {
@@ -180,9 +181,9 @@ pub struct UnfinishedProcess {
     pub label: Option<String>,
     /// Where it was spawned.
     pub location: &'static Location<'static>,
-    /// Where it is. `Running` is a step, or a `Drop`, that has not returned; `Complete` is the
-    /// `Drop` of its result, if anybody else knew the process; `Ready` may be the `Drop` of one
-    /// that never had a step.
+    /// Its state. `Running` is a step or a `Drop` that has not returned. `Complete` is the `Drop`
+    /// of its result, if other code had a reference to the process. `Ready` may be the `Drop` of a
+    /// process that never had a step.
     pub state: ProcessState,
 }
 
@@ -219,8 +220,8 @@ pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<Unfinished
     })
 }
 
-/// The processes whose steps run, by their slots, as far as the slots still have them when they are
-/// looked at.
+/// Returns the slots of the processes that are in a step, as far as the slots still hold them when
+/// they are read.
 fn in_steps(shared: &Shared) -> Vec<u32> {
     // Ordering: Acquire pairs with the Release of `Local::run`.
     let seats = shared.all_seats().filter(|seat| seat.step.load(Acquire) % 2 == 1);
@@ -236,14 +237,14 @@ fn state(slot: &Slot, seen: Seen, in_steps: &[u32]) -> ProcessState {
 
 pub(crate) fn take(shared: &Shared) -> Snapshot {
     let total = |count: fn(&Stats) -> &crate::scheduler::stats::Count| shared.totals(count);
-    // In this order, so that none of the differences is too small.
+    // In this order, so that no difference comes out too small.
     let refused = total(|stats| &stats.refused);
     let ended = total(|stats| &stats.ended).saturating_sub(refused);
     let in_steps = in_steps(shared);
     Snapshot {
         workers: workers(shared),
         processes: each(shared, |slot, seen| {
-            // Complete without a handle, it has been forgotten, even if somebody keeps an address.
+            // A complete process without a handle is forgotten, even if there are addresses of it.
             (!seen.is_complete() || seen.has_handle())
                 .then(|| process(slot, state(slot, seen, &in_steps)))
         }),

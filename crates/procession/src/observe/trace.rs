@@ -1,27 +1,29 @@
-//! What subscribers of the crate `tracing` are told: a span for each process, and an event for each
-//! stall.
+//! Spans and events for subscribers of the crate `tracing`: one span for each process, and one
+//! event for each stall.
 //!
 //! # Spans
 //!
-//! The span of a process, `process` of the target `procession`, at the level `INFO`, is a root:
-//! never a child of the span that its spawner or the sender of a message happened to be in, which
-//! would stay open as long as all that ever came of it. It *follows from* the span in which it was
-//! spawned. Fields: `pid`, `kind`, `spawned_at`; `label` and `parent`, if there are any; `exit`,
-//! once it has ended.
+//! The span of a process is called `process`, with the target `procession` and the level `INFO`. It
+//! is a root span. As a child of the span of its spawner, or of the sender of a message, it would
+//! keep that span open for as long as anything that came of it lasts. Instead it *follows from* the
+//! span in which it was spawned. Its fields are `pid`, `kind` and `spawned_at`; `label` and
+//! `parent`, if there are any; and `exit`, once the process has ended.
 //!
-//! It is entered for each step, and for the `Drop` of what the process holds, and closed when the
-//! process ends, also if its handle is kept. If no subscriber wants it, the process is as it would
-//! be without this; then a spawn costs one load more.
+//! The span is entered for each step and for the `Drop` of what the process holds. It is closed
+//! when the process ends, even if its handle is kept. If no subscriber wants the span, the process
+//! runs as without this feature, and its spawn costs one more load.
 //!
-//! A job of [`spawn_blocking`](crate::spawn_blocking()) is no process, and has no span of its own:
-//! it is the work of whoever submitted it, on another thread, so it runs in the span in which it
-//! was submitted. That one stays open until the job is over, also if the process has ended before:
-//! a job that runs cannot be ended. Jobs of other pools run in no span but those that they make;
-//! the processes of async pools have none, since there is one for each job (a job takes 3 to 5 %
-//! longer if it is only asked whether anybody wants one).
+//! A job of [`spawn_blocking`](crate::spawn_blocking()) is not a process and has no span of its
+//! own. It runs in the span in which it was submitted, because it does the submitter's work on
+//! another thread. A running job cannot be ended, so that span stays open until the job is over,
+//! even if the process ends before.
 //!
-//! A subscriber is the user's code: what it panics with in a step is the process's panic, and
-//! elsewhere is dropped.
+//! Jobs of other pools run in no span except those that they make themselves. The processes of
+//! async pools have no spans, because there is one process for each job: only asking whether a
+//! subscriber wants a span makes a job 3 to 5 % slower.
+//!
+//! A subscriber is user code. If it panics in a step, the process panics. Any other panic of a
+//! subscriber is dropped.
 
 use std::any::Any;
 use std::mem;
@@ -42,7 +44,7 @@ struct Traced {
     body: Box<dyn Body>,
 }
 
-/// Gives the new process in `slot` a span, if anybody wants one.
+/// Wraps the body of the new process in `slot` in a span, if a subscriber wants one.
 pub(crate) fn traced(slot: &Slot, body: Box<dyn Body>) -> Box<dyn Body> {
     let make = || {
         let span = info_span!(
@@ -67,7 +69,7 @@ pub(crate) fn traced(slot: &Slot, body: Box<dyn Body>) -> Box<dyn Body> {
     }
 }
 
-/// A job that runs in the span of whoever submits it.
+/// Returns a job that runs in the span in which it is submitted.
 pub(crate) fn in_current_span<T>(job: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let span = guarded(Span::current).unwrap_or_else(|_| Span::none());
     move || span.in_scope(job)
@@ -94,7 +96,7 @@ impl Body for Traced {
     }
 
     fn end(&mut self, slot: &Slot, exit: Exit) {
-        // Before, since a `Drop` may panic; the span is closed with the body then.
+        // Before the body ends, since a `Drop` may panic. The span is then closed with the body.
         self.note_exit(&exit);
         self.span.in_scope(|| self.body.end(slot, exit));
         self.close();
@@ -105,12 +107,12 @@ impl Body for Traced {
     }
 }
 
-/// Whether a subscriber wants to hear of stalls.
+/// Returns `true` if a subscriber wants events of stalls.
 pub(crate) fn wants_stalls() -> bool {
     event_enabled!(target: "procession", Level::WARN)
 }
 
-/// Tells of a stall, outside of all spans: it is the watchdog that speaks.
+/// Emits the event of a stall. It belongs to no span, because it is the watchdog that reports.
 pub(crate) fn stalled(stall: &Stall) {
     event!(
         target: "procession",

@@ -9,7 +9,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
-/// The conditions that [`poll`](crate::net::poll) asks for and reports about a descriptor: the flags of `poll(2)`.
+/// The conditions that [`poll`](crate::net::poll) asks for and reports about a descriptor: the
+/// flags of `poll(2)`.
 ///
 /// Combine flags with `|`.
 ///
@@ -70,7 +71,8 @@ impl BitOr for PollFlags {
     }
 }
 
-/// A descriptor for [`poll`](crate::net::poll), with the flags to ask for and the flags that were reported.
+/// A descriptor for [`poll`](crate::net::poll), with the flags to ask for and the flags that were
+/// reported.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct PollFd(libc::pollfd);

@@ -1,4 +1,4 @@
-//! Receiving into the buffers of tokio and hyper, whose memory need not be initialised.
+//! Receiving into the buffers of tokio and hyper, which may have memory that is not initialised.
 //!
 //! ## Invariants
 //! - `[initialised]` `recv(2)` has written the bytes at the beginning of the buffer that `rustix`

@@ -1,28 +1,29 @@
-//! How the watchdog sleeps while nothing runs.
+//! The sleep of the watchdog while nothing runs.
 //!
 //! # Dozing protocol
 //!
 //! ## Problem
-//! The watchdog sees that nobody runs, and goes to sleep for good; at the same moment a worker
-//! leaves its parking lot. Nobody would look after it. To wake the watchdog at every wake-up of a
+//! The watchdog sees that no worker runs, and goes to sleep without a timeout. At the same moment a
+//! worker leaves its parker, and nothing watches it. Waking the watchdog at every wake-up of a
 //! worker would cost a lock each time.
 //!
 //! ## States
-//! One word: whether the watchdog sleeps, or is about to.
+//! One word: set while the watchdog sleeps or is about to.
 //!
 //! ## Steps
-//! Watchdog: `Doze` raise the word · fence(SeqCst) · look whether anybody is awake; nobody → sleep
-//! until a token comes, or for some milliseconds; lower the word. Worker that became awake, and
-//! whoever claims a seat, which may be late: fence(SeqCst) · `Rouse` if the word is raised, lower
-//! it and send a token.
+//! Watchdog, `Doze`: set the word · fence(SeqCst) · look whether a worker is awake. If none is,
+//! sleep until a token comes or for some milliseconds. Clear the word.
+//!
+//! Worker that became awake, or thread that claims a seat (its worker may be late): fence(SeqCst) ·
+//! `Rouse`: if the word is set, clear it and send a token.
 //!
 //! ## Why it works
-//! The two fences are totally ordered. If the watchdog's is first, the worker sees the word raised.
-//! If the worker's is first, the watchdog sees it awake.
+//! The two fences are totally ordered. If the watchdog's is first, the worker sees the word set. If
+//! the worker's is first, the watchdog sees the worker awake.
 //!
 //! ## Allowed
-//! A token may come when the watchdog has just found somebody awake: it looks once more than need
-//! be.
+//! A token may come when the watchdog has just found a worker awake. It then looks once more than
+//! necessary.
 //!
 //! ## Checked by
 //! `models::doze_against_rouse`, `models::canary_without_fence`, `models::canary_without_look`.
@@ -49,7 +50,7 @@ impl<const MUTATION: u8> Doze<MUTATION> {
         }
     }
 
-    /// `Doze`: says whether to sleep.
+    /// `Doze`: returns `true` if the watchdog may sleep.
     pub(crate) fn begin(&self, is_quiet: impl Fn() -> bool) -> bool {
         // Relaxed, as all accesses of the word: the fences order it.
         self.0.store(true, Relaxed);
@@ -61,12 +62,12 @@ impl<const MUTATION: u8> Doze<MUTATION> {
         sleeps
     }
 
-    /// The watchdog is awake again. Returns whether it was roused.
+    /// Ends the sleep. Returns `true` if a worker roused the watchdog.
     pub(crate) fn end(&self) -> bool {
         !self.0.swap(false, Relaxed)
     }
 
-    /// `Rouse`: says whether a token is to be sent.
+    /// `Rouse`: returns `true` if the caller must send a token.
     #[inline]
     pub(crate) fn rouse(&self) -> bool {
         self.fence();

@@ -1,4 +1,4 @@
-//! What the watchdog and its scheduler share.
+//! The state that the watchdog and its scheduler share.
 
 use std::fmt;
 use std::panic::Location;
@@ -12,7 +12,7 @@ use crate::Pid;
 use crate::sys::Parker;
 use crate::watchdog::park::Doze;
 
-/// What the thread of a stalled worker did meanwhile.
+/// What the thread of a stalled worker did during the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StallKind {
@@ -22,27 +22,28 @@ pub enum StallKind {
     Computing,
 }
 
-/// A step that has lasted for too long. See [`Builder::on_stall`](crate::Builder::on_stall).
+/// A step that lasts too long. See [`Builder::on_stall`](crate::Builder::on_stall).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stall {
     /// The number of its worker.
     pub worker: u32,
-    /// Whose step it is; `None`, as the next two, if it ended while this was written.
+    /// The process in its step. `None` if the step ended while this was written, and so are the
+    /// next two.
     pub pid: Option<Pid>,
     /// The label of the process, if it has one.
     pub label: Option<String>,
     /// Where the process was spawned.
     pub location: Option<&'static Location<'static>>,
-    /// How long the step has lasted at least.
+    /// The least time that the step has lasted.
     pub duration: Duration,
-    /// What its thread did.
+    /// What the thread did.
     pub kind: StallKind,
-    /// Whether its place was given to another worker, because something was waiting.
+    /// `true` if the worker's permit was given to another worker, because work was waiting.
     pub replaced: bool,
-    /// Whether a process was taken out of its next slot.
+    /// `true` if a process was taken out of its LIFO slot.
     pub next_slot: bool,
-    /// How many processes were queued behind it, for others to take.
+    /// Number of processes queued behind it, for other workers to take.
     pub queued: usize,
 }
 
@@ -66,46 +67,46 @@ impl fmt::Display for Stall {
     }
 }
 
-/// What the watchdog of a scheduler has found.
+/// The findings of the watchdog of a scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StallSnapshot {
-    /// Steps whose threads waited.
+    /// Number of stalled steps in which the thread waited.
     pub blocked: u64,
-    /// Steps whose threads computed.
+    /// Number of stalled steps in which the thread computed.
     pub computing: u64,
-    /// How often a stalled worker's place was given to another.
+    /// Number of times a stalled worker's permit was given to another worker.
     pub replaced: u64,
-    /// Processes taken out of the next slots of stalled workers.
+    /// Number of processes taken out of the LIFO slots of stalled workers.
     pub next_slots: u64,
-    /// Stalls that were not reported, since there were too many at once.
+    /// Number of stalls that were not reported, since there were too many at once.
     pub unreported: u64,
-    /// How often the watchdog looked.
+    /// Number of looks of the watchdog.
     pub looks: u64,
-    /// How often a worker was woken, and was not there after 100 us: the system let its thread
-    /// wait, or start for so long. It was not relied on any more.
+    /// Number of times a woken worker was not there after 100 us, because the system let its thread
+    /// wait, or start, for so long. The scheduler then stopped relying on it.
     pub late: u64,
-    /// Stalls of threads whose state the system did not tell, since no descriptors were left or
-    /// there is no `/proc`. Whether such a thread is blocked or computes was decided by its
-    /// processor time alone.
+    /// Number of stalls of threads whose state the system did not report, because no descriptors
+    /// were left or there is no `/proc`. The processor time alone decided whether such a thread
+    /// blocks or computes.
     pub guessed: u64,
-    /// Threads whose state the watchdog can ask for, whatever becomes of `/proc` and of the limit
-    /// on descriptors. Each takes one descriptor; at most 16 have one.
+    /// Number of threads that the watchdog can ask about, whatever becomes of `/proc` and of the
+    /// limit on descriptors. Each takes one descriptor; at most 16 threads have one.
     pub watched_threads: u64,
 }
 
 pub(crate) type Observer = Arc<dyn Fn(&Stall) + Send + Sync>;
 
-/// What the builder says about the watchdog.
+/// The builder's options for the watchdog.
 pub(crate) struct WatchdogOptions {
     pub(crate) is_on: bool,
     pub(crate) stall_after: u64,
-    /// How many that compute may be replaced at once.
+    /// Maximum number of computing workers that may be replaced at once.
     pub(crate) max_computing: usize,
     pub(crate) on_stall: Option<Observer>,
 }
 
-/// What the scheduler and its watchdog share.
+/// The state that the scheduler and its watchdog share.
 pub(crate) struct Watchdog {
     pub(crate) options: WatchdogOptions,
     pub(crate) parker: Parker,
@@ -139,7 +140,7 @@ impl Watchdog {
         }
     }
 
-    /// The observer, to be dropped.
+    /// Takes the observer, to be dropped.
     pub(crate) fn take_observer(&mut self) -> Option<Observer> {
         self.options.on_stall.take()
     }
@@ -159,20 +160,21 @@ impl Watchdog {
         }
     }
 
-    /// Whether its thread was started, and so writes the beacon while anybody runs.
+    /// Returns `true` if the thread was started, and so writes the beacon while any worker runs.
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
-        // Relaxed: until a thread has started, and after it was refused, workers look more often.
+        // Relaxed: before the thread has started, and if it was refused, workers read the clock
+        // more often.
         self.options.is_on && self.is_started.load(Relaxed)
     }
 
-    /// So many workers were woken and did not come.
+    /// Adds to the number of workers that were woken and did not come.
     pub(crate) fn count_late(&self, count: u32) {
         // Relaxed: statistics.
         self.counts.late.fetch_add(count.into(), Relaxed);
     }
 
-    /// The scheduler has ended.
+    /// Wakes the watchdog, since the scheduler has ended.
     pub(crate) fn dismiss(&self) {
         self.parker.unpark();
     }

@@ -1,4 +1,4 @@
-//! Scenarios of links, monitors, exits, names and supervisors, whose outcomes are those of the
+//! Scenarios of links, monitors, exits, names and supervisors. Their outcomes must be those of the
 //! BEAM: `beam/README.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,12 +19,12 @@ use procession::{Context, Event, Exit, Pid, Reply, Scheduler, SpawnOptions, exit
 
 use crate::scene::{alive, driven, panic_quietly};
 
-/// Fewer scenarios than this mean that the file was cut short.
+/// With fewer scenarios than this, the file was cut short.
 const SCENARIOS_MIN: usize = 120;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The outcomes on the BEAM: those of the repository, or those that it has just given to
+/// Returns the outcomes on the BEAM: those in the repository, or those just recorded by
 /// `.ci/run beam`.
 fn recorded() -> String {
     match env::var_os("PROCESSION_BEAM") {
@@ -60,7 +60,7 @@ fn an_outcome_that_differs_is_found() {
     }
 }
 
-/// Plays all scenarios; how many, and what came out otherwise.
+/// Plays all scenarios. Returns their number, and the outcomes that differ.
 fn replay(text: &str) -> (usize, Vec<String>) {
     let (mut scenarios, mut differences) = (0, Vec::new());
     for scenario in text.split("# ").skip(1) {
@@ -73,7 +73,7 @@ fn replay(text: &str) -> (usize, Vec<String>) {
             let found = if found.is_empty() { "nothing" } else { &found };
             if found != expected {
                 differences.push(format!("{title}: {step}: there {expected}, here {found}"));
-                // What follows would differ as well.
+                // Everything that follows would differ as well.
                 break;
             }
         }
@@ -82,12 +82,13 @@ fn replay(text: &str) -> (usize, Vec<String>) {
     (scenarios, differences)
 }
 
-/// What is seen of processes, in order.
+/// An observation of a process, in order.
 #[derive(Clone, Debug)]
 enum Seen {
     Spawned(String),
     Text(String),
-    /// With what is said of another process, before and after its name.
+    /// A notice about another process: the text before its name, its PID, and the text after the
+    /// name.
     Of(&'static str, Pid, String),
 }
 
@@ -95,18 +96,18 @@ enum Seen {
 struct Stage {
     scheduler: Scheduler,
     seen: Arc<Mutex<Vec<(Pid, Seen)>>>,
-    /// Of children of supervisors: what they do, how they end, and who ever was.
+    /// What the children of supervisors did, how they ended, and all that there ever were.
     notes: Arc<Mutex<Vec<String>>>,
     ends: Arc<Mutex<Vec<String>>>,
     were: Arc<Mutex<BTreeSet<String>>>,
 }
 
 fn push<T>(list: &Mutex<Vec<T>>, item: T) {
-    list.lock().expect("nobody panics under it").push(item);
+    list.lock().expect("no code panics under it").push(item);
 }
 
 fn take<T>(list: &Mutex<Vec<T>>) -> Vec<T> {
-    std::mem::take(&mut *list.lock().expect("nobody panics under it"))
+    std::mem::take(&mut *list.lock().expect("no code panics under it"))
 }
 
 fn why(exit: &Exit) -> String {
@@ -158,7 +159,7 @@ impl Stage {
         push(&self.seen, (pid, Seen::Text(text.into())));
     }
 
-    /// Has the end of a process seen.
+    /// Records the process under its name, and its end.
     fn known(&self, name: &str, child: procession::Child<Ask, ()>) {
         let (pid, stage) = (child.pid(), self.clone());
         push(&self.seen, (pid, Seen::Spawned(name.to_owned())));
@@ -169,7 +170,7 @@ impl Stage {
     }
 }
 
-/// A process that does as it is told.
+/// A process that does what it is asked.
 fn actor(mut cx: Context<Ask>, stage: Stage) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
         let mut monitors = BTreeMap::new();
@@ -232,7 +233,7 @@ fn act(op: Op, cx: &mut Context<Ask>, stage: &Stage, monitors: &mut BTreeMap<Mon
         Op::Trap(traps) => result(&cx.trap_exits(traps).to_string()),
         Op::Exit(reason) => exit(reason),
         Op::Panic => panic_quietly("broken"),
-        // Ignored, as on the BEAM: perhaps there is nobody.
+        // Ignored, as on the BEAM: there may be no such process.
         Op::Send(pid, text) => drop(send(pid, Ask::Text(text))),
         Op::Signal(pid, reason) => drop(send_exit(pid, reason)),
         Op::Kill(pid) => drop(stage.scheduler.terminate(pid)),
@@ -254,11 +255,11 @@ fn act(op: Op, cx: &mut Context<Ask>, stage: &Stage, monitors: &mut BTreeMap<Mon
 
 struct Play {
     stage: Stage,
-    /// Who has which name, the latest last.
+    /// The processes of each name, the latest last.
     pids: Vec<(String, Pid)>,
     defined: BTreeMap<String, Supervisor>,
     is_dynamic: bool,
-    /// Restart of the children of a dynamic supervisor, and how many there were.
+    /// The restart of the children of a dynamic supervisor, and their number so far.
     template: (Restart, usize),
     ended: Arc<Mutex<Vec<String>>>,
     root: Option<SupervisorRef>,
@@ -304,7 +305,7 @@ impl Play {
                 self.settled(result)
             }
             _ => {
-                let (who, ops) = step.split_once(": ").expect("it says who");
+                let (who, ops) = step.split_once(": ").expect("it names the process");
                 let ops = ops.split(", ").map(|op| self.operation(op)).collect();
                 assert!(
                     send(self.pid(who), Ask::Do(ops)).is_ok(),
@@ -358,7 +359,7 @@ impl Play {
         }
     }
 
-    /// What was seen, once nobody has anything to do.
+    /// Returns what was seen, once nothing can run.
     fn observe(&mut self) -> String {
         self.stage.scheduler.run_until_idle();
         let seen = take(&self.stage.seen);
@@ -379,9 +380,9 @@ impl Play {
             by_name.entry(self.name(*pid)).or_default().push(text);
         }
         let lines = by_name.into_iter().map(|(name, mut texts)| {
-            // What came of several others at once came in any order.
+            // Notices of several other processes came in any order.
             let told = |text: &String| text.starts_with("down") || text.starts_with("exit");
-            // Whether a process that is ended sees first what came before is chance.
+            // It is chance whether a process that is ended first sees what came before.
             if texts.iter().any(|text| text.starts_with("ended")) {
                 texts.retain(|text| text.starts_with("ended"));
             }
@@ -431,7 +432,7 @@ impl Play {
         if significant.is_empty() { child } else { child.significant() }
     }
 
-    /// What comes of a step of a tree, but for what is noted.
+    /// Plays a step of a tree, and returns its result without the notes.
     fn tree(&mut self, words: &[&str]) -> String {
         let scheduler = self.stage.scheduler.clone();
         match *words {
@@ -523,14 +524,14 @@ impl Play {
         Ok(String::from("ok"))
     }
 
-    /// What was noted, once all deadlines of children are over.
+    /// Returns the notes, once all deadlines of children are over.
     fn settled(&mut self, result: String) -> String {
         self.stage.scheduler.block_on(sleep(Duration::from_millis(200)));
         self.stage.scheduler.run_until_idle();
         let (mut notes, mut ends) = (take(&self.stage.notes), take(&self.stage.ends));
         ends.sort();
         if self.is_dynamic {
-            // It stops its children all at once.
+            // A dynamic supervisor stops its children all at once.
             notes.sort();
         }
         let ended = take(&self.ended);
@@ -541,7 +542,7 @@ impl Play {
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
     }
 
-    /// Ends everybody.
+    /// Ends all processes.
     fn end(self) {
         let scheduler = self.stage.scheduler;
         if let Some(root) = self.root {
@@ -583,7 +584,7 @@ enum Tell {
     Panic,
 }
 
-/// A child as OTP's are: it traps exits, and ends when its supervisor sends it one.
+/// A child like OTP's: it traps exits, and ends when its supervisor sends an exit.
 fn worker(stage: &Stage, id: &str, kind: &str) -> ChildSpec {
     let stop = match kind {
         "brutal" => Stop::Kill,
@@ -599,7 +600,7 @@ fn worker(stage: &Stage, id: &str, kind: &str) -> ChildSpec {
 
 async fn work(mut cx: Context<Tell>, started: Started, stage: Stage, id: Arc<str>, kind: Arc<str>) {
     cx.trap_exits(true);
-    let was = !stage.were.lock().expect("nobody panics under it").insert(String::from(&*id));
+    let was = !stage.were.lock().expect("no code panics under it").insert(String::from(&*id));
     let note = |mark: char| push(&stage.notes, format!("{mark}{id}"));
     if &*kind == "failing" || (&*kind == "once" && was) {
         note('?');

@@ -1,8 +1,8 @@
-//! Steps that block hold nobody up.
+//! Steps that block delay no other process.
 //!
-//! Method: events. A process that blocks says so from within its section and waits for a channel
-//! that the test holds; what is to go on beside it then has no worker unless another takes the
-//! place. A failure is a hang, which `soon` reports.
+//! Method: events. A process that blocks reports that from within its section, and waits for a
+//! channel that the test holds. Anything that should go on beside it then has no worker, unless
+//! another thread takes the place. A failure is a hang, which `soon` reports.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -58,7 +58,7 @@ impl Blocked {
 }
 
 /// Shows that `width` steps run at the same time: each waits, without a section, for all others to
-/// be in theirs.
+/// have begun.
 fn meet(scheduler: &Scheduler, width: usize) {
     let here = Arc::new(AtomicUsize::new(0));
     let (meets, met) = mpsc::channel();
@@ -75,7 +75,7 @@ fn meet(scheduler: &Scheduler, width: usize) {
     (0..width).for_each(|_| soon(&met));
 }
 
-/// Shows that messages, timers, threads' own timers, and sockets are served.
+/// Shows that messages, timers, timers of threads, and sockets are served.
 pub(crate) fn is_served(scheduler: &Scheduler) {
     sockets_are_served(scheduler);
     let (tells, told) = mpsc::channel();
@@ -108,7 +108,7 @@ fn sockets_are_served(scheduler: &Scheduler) {
             .expect("the other writes four bytes");
         AsyncWriteExt::write_all(&mut socket, &bytes).await.expect("the other reads");
     });
-    // The other end has nothing to do with the runtime: what it writes is seen only by who polls.
+    // The other end is independent of the runtime: only a poll sees what it writes.
     (&here).write_all(b"ping").expect("the other reads");
     here.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
     let mut bytes = [0; 4];
@@ -139,8 +139,8 @@ fn a_timer_that_is_the_only_thing_left_is_served_beside_one_that_blocks() {
         let (tells, told) = mpsc::channel();
         let (gate, waits) = mpsc::channel::<()>();
         let blocker = scheduler.spawn(async move {
-            // In the heap of the worker that blocks next: one set before, one from within the
-            // section.
+            // Both timers are in the heap of the worker that blocks next: one set before the
+            // section, one within it.
             let sooner = run_after(Duration::from_micros(200), {
                 let tells = tells.clone();
                 move || tells.send(()).expect("the test listens")
@@ -173,7 +173,7 @@ fn what_a_step_woke_and_spawned_before_and_in_its_section_runs_beside_it() {
     let address = woken.address().clone();
     let (gate, waits) = mpsc::channel::<()>();
     let blocker = scheduler.spawn(async move {
-        // Into the next slot of this worker.
+        // Into the LIFO slot of this worker.
         address.send(1).expect("it is alive");
         blocking(|| {
             assert_eq!(waits.recv(), Ok(()));
@@ -196,7 +196,7 @@ fn results_panics_and_nested_sections_pass_through() {
     assert_eq!(blocking(|| borrowed.as_str()), "borrowed", "outside of workers");
     let process = scheduler.spawn(async move {
         let two = {
-            // What a section borrows need not be `Send`.
+            // A section may borrow what is not `Send`.
             let local = std::rc::Rc::new(1);
             blocking(|| blocking(|| *local) + blocking(|| *local))
         };
@@ -227,7 +227,7 @@ fn a_burst_of_blockers_up_to_the_maximum_of_threads_only_queues() {
     let mut most = Blocked::enter(&scheduler, MAX - 1);
     is_served(&scheduler);
     let mut last = Blocked::enter(&scheduler, 1);
-    // Nobody is left: this waits, and runs once one returns.
+    // No thread is left: this process waits, and runs once one returns.
     let (tells, told) = mpsc::channel();
     drop(scheduler.spawn(async move { tells.send(()).expect("the test listens") }));
     assert_eq!(scheduler.snapshot().threads_started, MAX as u32);
@@ -242,7 +242,7 @@ fn a_burst_of_blockers_up_to_the_maximum_of_threads_only_queues() {
 
 #[test]
 fn sections_at_the_maximum_of_threads_always_go_on() {
-    // As many threads as the scheduler is wide: there is nobody to take over, and nothing is stuck.
+    // There are as many threads as the width: no thread can take over, and nothing is stuck.
     let scheduler = Scheduler::builder()
         .worker_threads(2)
         .max_threads(2)
@@ -293,7 +293,7 @@ fn to_block_on_a_future_where_nobody_is_left_to_run_it_is_an_error() {
             let text = "cannot block on a future: all threads that the scheduler may have are blocked, and none is left to run \
                         others";
             assert_eq!(refused.to_string(), text);
-            // Another scheduler has threads of its own.
+            // Another scheduler has its own threads.
             let other = threaded(1);
             assert_eq!(other.try_block_on(async { 2 }).expect("it has"), 2);
             refused.into_inner().await.expect("it ends")
@@ -302,7 +302,7 @@ fn to_block_on_a_future_where_nobody_is_left_to_run_it_is_an_error() {
     }
 }
 
-/// A scheduler that may have so many threads, all at once.
+/// Creates a scheduler that may have `threads` threads, which can all run at once.
 fn narrow(threads: usize) -> Scheduler {
     Scheduler::builder()
         .worker_threads(threads)
@@ -312,7 +312,7 @@ fn narrow(threads: usize) -> Scheduler {
 }
 
 /// A process in the first scheduler blocks on one in the next, and so on; the last one blocks on
-/// one in the first. Returns whether all may. Whichever comes last to block closes the circle.
+/// one in the first. Returns `true` if all of them may. Whichever blocks last closes the circle.
 fn wait_round(schedulers: Vec<Scheduler>, at: usize) -> bool {
     let Some(next) = schedulers.get(at + 1).cloned() else {
         let first = &schedulers[0];
@@ -325,7 +325,7 @@ fn wait_round(schedulers: Vec<Scheduler>, at: usize) -> bool {
 #[test]
 fn schedulers_that_would_wait_for_one_another_for_ever_are_refused() {
     for length in 1..=4 {
-        // With a second thread the first can run the last process.
+        // With a second thread, the first scheduler can run the last process.
         for threads in [1, 2] {
             let first = narrow(threads);
             let rest = (1..length).map(|_| narrow(1));
@@ -344,10 +344,10 @@ fn schedulers_that_would_wait_for_one_another_for_ever_are_refused() {
 }
 
 #[test]
-fn a_wait_for_a_scheduler_whose_thread_will_return_is_not_refused() {
+fn a_wait_for_a_scheduler_with_a_thread_that_will_return_is_not_refused() {
     let (one, two) = (narrow(1), narrow(2));
-    // Of the second scheduler one thread blocks on something else, which the first waits for; the
-    // other waits for the first.
+    // One thread of the second scheduler blocks on something else, which the first scheduler waits
+    // for. Its other thread waits for the first scheduler.
     let (release, held) = mpsc::channel::<()>();
     let (tells, told) = mpsc::channel();
     let slow = two.spawn({
@@ -384,11 +384,11 @@ fn a_wait_for_a_scheduler_whose_thread_will_return_is_not_refused() {
 }
 
 #[test]
-fn processes_bound_to_a_worker_run_whoever_has_the_permits() {
+fn processes_bound_to_a_worker_run_whichever_workers_have_the_permits() {
     let scheduler = threaded(2);
     let on = |worker| SpawnOptions::new().on(&scheduler).affinity(worker);
     let mut blocked = Blocked::enter(&scheduler, 2);
-    // Two extra workers are busy for as long as this test lasts.
+    // Keeps two extra workers busy for as long as this test lasts.
     let stop = Arc::new(AtomicUsize::new(0));
     let hogs: Vec<_> = (0..2)
         .map(|_| {
@@ -408,7 +408,7 @@ fn processes_bound_to_a_worker_run_whoever_has_the_permits() {
     }
     stop.store(1, SeqCst);
     hogs.into_iter().for_each(|hog| hog.join().expect("it ends"));
-    // Also if the scheduler is less wide than it was: the bound ones take turns.
+    // Also if the width was lowered since: the bound processes take turns.
     scheduler.set_worker_threads(1).expect("it is in range");
     for worker in [0, 1, 1, 0] {
         on(worker).spawn(async { yield_now().await }).join().expect("it ends");
@@ -451,7 +451,7 @@ fn the_width_can_be_changed_a_thousand_times_under_load() {
         assert_eq!(scheduler.worker_threads(), width);
     }
     is_served(&scheduler);
-    // Each of them gets on.
+    // Each process makes progress.
     let mut waited_for: BTreeSet<_> = (0..32).collect();
     while !waited_for.is_empty() {
         waited_for.remove(&soon(&got_on));
@@ -473,7 +473,7 @@ fn the_width_can_be_changed_a_thousand_times_under_load() {
 fn no_more_steps_run_at_once_than_the_scheduler_is_wide() {
     let scheduler = threaded(2);
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    // Extra threads are there, and every permit changes hands often.
+    // There are extra threads, and every permit changes hands often.
     Blocked::enter(&scheduler, 6).release();
     let processes: Vec<_> = (0..64)
         .map(|_| {
@@ -506,8 +506,8 @@ fn threads_beyond_the_width_retire_and_come_back() {
         .expect("the system has threads");
     assert_eq!(soon(&events), ("retiring-0".to_owned(), 1));
     let mut threads = 1;
-    // On a busy machine more threads than needed come: the system may let one wait for so long that
-    // it is rescued.
+    // On a busy machine more threads than needed may come: the system can let one wait for so long
+    // that it is rescued.
     let mut until = |enough: fn(i32) -> bool| {
         while !enough(threads) {
             let (name, change) = soon(&events);
@@ -547,11 +547,11 @@ fn threads_that_retire_beside_those_that_block_leave_one_to_keep_the_time() {
             tells.send(()).expect("the test listens");
         }));
     };
-    // Nobody but the one that keeps the time is left, and it could retire.
+    // Only the driver is left, and it could retire.
     sleeps();
     let mut first = Blocked::enter(&scheduler, 1);
     soon(&told);
-    // The one that keeps it retires, and the other, which comes back, does not know.
+    // The driver retires, and the other worker, which comes back, does not know that.
     sleeps();
     let mut others = Blocked::enter(&scheduler, 2);
     first.release();
@@ -630,7 +630,8 @@ fn a_process_that_blocks_is_not_idle() {
     process.join().expect("it ends");
 }
 
-/// What a child process of this test does: a program that cannot have many threads.
+/// The environment variable that makes a child process run as a program that cannot have many
+/// threads.
 const CHILD: &str = "PROCESSION_TEST_WITHOUT_THREADS";
 
 #[test]
@@ -644,7 +645,7 @@ fn refused_threads_are_counted_and_harm_nobody() {
 /// Runs a test in a child process that cannot have many threads.
 fn is_right_without_threads(test: &str) {
     let me = env::current_exe().expect("a test knows itself");
-    // Of address space, enough for the test and a few stacks of 256 MiB.
+    // Enough address space for the test and a few stacks of 256 MiB.
     let limited = "ulimit -v 2000000 && exec \"$0\" --exact \"$1\"";
     let mut child = Command::new("sh");
     child
@@ -659,7 +660,7 @@ fn is_right_without_threads(test: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// A process that blocks on the next, which does the same, until that is refused.
+/// A process that blocks on the next process, which does the same, until that is refused.
 fn nest(scheduler: &Scheduler, depth: u32) -> u32 {
     let next = scheduler.spawn({
         let scheduler = scheduler.clone();
@@ -706,7 +707,7 @@ fn without_threads() {
         })
         .collect();
     soon(&told);
-    // Not all of them can be in their sections at once. Each that returns lets another begin.
+    // They cannot all be in their sections at once. Each one that returns lets another begin.
     while scheduler.snapshot().threads_refused == 0 {
         drop(scheduler.spawn(async {}));
         thread::yield_now();

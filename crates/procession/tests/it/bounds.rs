@@ -1,7 +1,7 @@
-//! The bounds of the scheduler in time, and equal shares (`scheduler/worker.rs`, *Bounds*).
+//! The scheduler's bounds in time, and equal shares (`scheduler/worker.rs`, *Bounds*).
 //!
 //! Method: one worker on the test clock. Every step of a hog moves the clock by its duration, as a
-//! step that computes would, so each delay is exact and the same in every run.
+//! computing step would. So each delay is exact and the same in every run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -21,11 +21,11 @@ use procession_sync::atomic::{AtomicBool, AtomicU32};
 use crate::scene::{PATIENCE, driven, soon, threaded};
 
 const MS: Duration = Duration::from_millis(1);
-/// Each of these is below the threshold at which the watchdog calls a step stalled.
+/// Durations of steps, each below the threshold at which the watchdog calls a step stalled.
 const STEPS: [Duration; 4] =
     [Duration::from_micros(20), Duration::from_micros(100), MS, Duration::from_millis(9)];
 const HOGS: [u32; 4] = [1, 2, 4, 50];
-/// How often each delay is measured.
+/// Number of measurements of each delay.
 const ROUNDS: u32 = 60;
 
 type Process = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -34,13 +34,13 @@ type Process = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone)]
 struct Program {
     scheduler: Scheduler,
-    /// Later than any of the tests ends, so that a starved process fails its test and does not
-    /// hang.
+    /// Later than the end of every test, so that a starved process fails its test instead of
+    /// hanging.
     end: Instant,
     over: Arc<AtomicBool>,
-    /// When each of its hogs had its turns.
+    /// The times at which each of its hogs had its turns.
     turns: Arc<Mutex<BTreeMap<u32, Vec<Instant>>>>,
-    /// The longest delay that was noted.
+    /// The longest delay that was recorded.
     longest: Arc<Mutex<Duration>>,
 }
 
@@ -64,20 +64,20 @@ impl Program {
         !self.over.load(Relaxed) && self.scheduler.now() < self.end
     }
 
-    /// Notes how long something took that was to happen at `due`.
+    /// Records the delay of something that was due at `due`.
     fn note_delay(&self, due: Instant) {
         let delay = self.scheduler.now() - due;
         let mut longest = self.longest.lock();
         *longest = delay.max(*longest);
     }
 
-    /// A turn of hog number `who`.
+    /// A turn of the hog with the number `who`.
     fn turn(&self, who: u32, step: Duration) {
         self.turns.lock().entry(who).or_default().push(self.scheduler.now());
         self.scheduler.advance(step);
     }
 
-    /// Computes for `step` and yields, again and again.
+    /// Computes for `step` and yields, until the program ends.
     fn hog(&self, who: u32, step: Duration) -> Process {
         let this = self.clone();
         Box::pin(async move {
@@ -100,8 +100,8 @@ impl Program {
     }
 }
 
-/// Asserts that `main` notes no delay above the bound for woken processes, beside hogs of all
-/// kinds.
+/// Asserts that `main` records no delay above the bound for woken processes, beside all kinds of
+/// hogs.
 #[track_caller]
 fn assert_woken_in_time<F>(main: impl Fn(Program, Duration) -> F)
 where
@@ -114,7 +114,7 @@ where
             let hogs = program.clone();
             program.run(async move {
                 (0..count).for_each(|who| drop(spawn(hogs.hog(who, step))));
-                // They begin, and the worker learns how long their steps are.
+                // The hogs begin, and the worker learns how long their steps are.
                 sleep(10 * MS + 3 * count * step).await;
                 main.await;
             });
@@ -137,7 +137,7 @@ fn a_timer_is_served_in_time() {
     });
 }
 
-/// Does something in the middle of a step, on another thread.
+/// Calls `act` on another thread, in the middle of a step.
 async fn in_the_middle_of_steps(program: &Program, step: Duration, act: impl Fn() + Sync) {
     for _ in 0..ROUNDS {
         program.scheduler.advance(step / 2);
@@ -176,7 +176,7 @@ fn a_bound_process_that_is_spawned_from_outside_is_served_in_time() {
     });
 }
 
-/// A process that notes how long after it was sent each message is received.
+/// A process that records the delay between the send and the receive of each message.
 fn listener(program: &Program) -> Address<Instant> {
     let this = program.clone();
     let listener = program.scheduler.start(move |mut cx: Context<Instant>| async move {
@@ -204,7 +204,7 @@ fn a_message_from_a_process_is_received_in_time() {
         sleep(MS + 3 * step).await;
         for round in 0..ROUNDS {
             program.scheduler.advance(step / 2);
-            // One of them is displaced from the LIFO slot now and then.
+            // With two messages, one process is displaced from the LIFO slot.
             for listener in &listeners[..1 + (round % 2) as usize] {
                 listener.send(program.scheduler.now()).expect("it listens");
             }
@@ -229,7 +229,7 @@ fn a_descriptor_is_served_in_time() {
             }
         });
         for _ in 0..ROUNDS {
-            // So that the last byte was read.
+            // The last byte is read by then.
             sleep(MS + 3 * step).await;
             program.scheduler.advance(step / 2);
             *sent.lock() = program.scheduler.now();
@@ -265,8 +265,8 @@ fn a_process_that_continues_has_its_turn_in_time() {
     }
 }
 
-/// Asserts that hogs 0 to `count` get equal shares, within a tenth, over the longer of 100 ms and
-/// 50 rounds.
+/// Asserts that the hogs 0 to `count` get equal shares, within a tenth, over the longer of 100 ms
+/// and 50 rounds.
 #[track_caller]
 fn assert_equal_shares(start: fn(&Program, u32)) {
     for step in [Duration::from_micros(100), MS] {
@@ -275,7 +275,7 @@ fn assert_equal_shares(start: fn(&Program, u32)) {
             let this = program.clone();
             program.run(async move {
                 (0..count).for_each(|who| start(&this, who));
-                // They begin.
+                // The hogs begin.
                 while this.turns.lock().len() < count as usize {
                     this.scheduler.advance(step);
                     yield_now().await;
@@ -283,7 +283,8 @@ fn assert_equal_shares(start: fn(&Program, u32)) {
                 this.turns.lock().clear();
                 let (mut rounds, until) = (0, Instant::now() + 100 * MS);
                 while rounds < 50 || Instant::now() < until {
-                    // The step of every process that continues moves the clock; this one's, too.
+                    // The step of every process that continues moves the clock, and so does this
+                    // one.
                     this.scheduler.advance(step);
                     rounds += 1;
                     yield_now().await;
@@ -293,7 +294,7 @@ fn assert_equal_shares(start: fn(&Program, u32)) {
             let mut shares: Vec<_> = turns.values().map(Vec::len).collect();
             shares.sort_unstable();
             let (least, most) = (shares[0], shares[shares.len() - 1]);
-            // One turn more or less is a matter of when the measurement ended.
+            // One turn more or less depends on when the measurement ended.
             assert!(
                 most * 10 <= least * 11 + 40,
                 "{count} with {step:?}: from {least} to {most}: {shares:?}"
@@ -329,7 +330,7 @@ fn pairs_that_exchange_messages_get_equal_shares() {
             program.scheduler.start(move |mut cx: Context<Pid>| async move {
                 while let Some(other) = cx.recv().await {
                     this.turn(who, NO_TIME);
-                    // Ignored: the other may have ended first.
+                    // Ignored: the other process may have ended first.
                     if !this.goes_on() || procession::mailbox::send(other, cx.pid()).is_err() {
                         break;
                     }
@@ -337,7 +338,7 @@ fn pairs_that_exchange_messages_get_equal_shares() {
             })
         });
         left.send(right.pid()).expect("it lives");
-        // The one that waits for the last message.
+        // Ends the process that waits for the last message.
         drop((left, right));
     });
 }
@@ -375,11 +376,10 @@ fn pairs_over_rendezvous_channels_get_equal_shares() {
     });
 }
 
-/// How long each of several processes waited, by its number in the order in which they became
-/// ready.
+/// The wait of each process, by its number in the order in which they became ready.
 type Waits = Arc<Mutex<Vec<(u32, Duration)>>>;
 
-/// Notes that number `n` became ready at `due` and runs now, and computes.
+/// Records that process `n` became ready at `due` and runs now, and computes.
 fn note_wait(program: &Program, waits: &Waits, n: u32, due: Instant, step: Duration) {
     waits.lock().push((n, program.scheduler.now() - due));
     program.scheduler.advance(step);
@@ -471,7 +471,7 @@ fn a_message_is_received_in_time_beside_more_that_continue_than_a_ring_holds() {
                             );
                         }
                     });
-                // It waits for messages from here on.
+                // This process waits for messages from here on.
                 yield_now().await;
                 for _ in 0..hogs {
                     let (this, made) = (this.clone(), Arc::clone(&made));
@@ -513,7 +513,7 @@ fn more_that_yield_than_a_ring_holds_get_equal_shares() {
                     (scheduler.clone(), Arc::clone(&made), Arc::clone(&turns));
                 drop(scheduler.spawn(async move {
                     let mut before = 0;
-                    // Ten rounds to begin with, and a hundred that count.
+                    // Ten rounds that do not count, and then a hundred that do.
                     while before < 110 * hogs {
                         before = made.fetch_add(1, Relaxed);
                         turns[who as usize].fetch_add((before >= 10 * hogs).into(), Relaxed);
@@ -536,8 +536,9 @@ fn more_that_yield_than_a_ring_holds_get_equal_shares() {
     }
 }
 
-/// Goal: a worker that always has something to do takes over what another has more of. Method: two
-/// workers that never park. The one on which a process spawns many more has all of them at first.
+/// Goal: a worker that always has work takes over continued processes of another that has more.
+/// Method: two workers that never park. A process on one of them spawns many processes, which are
+/// all there at first.
 #[test]
 fn a_busy_worker_takes_over_from_one_that_has_more() {
     const PROCESSES: usize = 20;
@@ -571,7 +572,7 @@ fn a_busy_worker_takes_over_from_one_that_has_more() {
             }
         }
     }));
-    // Both workers run several of them.
+    // Both workers run several of the processes.
     let mut seen = BTreeMap::<_, BTreeSet<_>>::new();
     while seen.len() < 2 || seen.values().any(|processes| processes.len() < PROCESSES / 4) {
         let (who, place) = soon(&told);
@@ -582,7 +583,7 @@ fn a_busy_worker_takes_over_from_one_that_has_more() {
     scheduler.run_until_idle();
 }
 
-/// Starts a process that yields until `over` is set, and returns when it has had its first turn.
+/// Starts a process that yields until `over` is set. Returns after its first turn.
 fn yields_until(
     over: &Arc<AtomicBool>,
     tells: &mpsc::Sender<()>,
@@ -596,11 +597,11 @@ fn yields_until(
     }
 }
 
-/// A process that tells when a message has come.
+/// Starts a process that reports when a message has come.
 fn tells_of_message(scheduler: &Scheduler, tells: &mpsc::Sender<()>) -> Address<()> {
     let tells = tells.clone();
     let process = scheduler.start(move |mut cx: Context<()>| async move {
-        cx.recv().await.expect("nobody cancels it");
+        cx.recv().await.expect("it is not cancelled");
         tells.send(()).expect("the test waits");
     });
     process.into_parts().0
@@ -615,7 +616,8 @@ fn what_a_replaced_worker_wakes_and_leaves_behind_runs_beside_a_hog() {
     let hog = yields_until(&over, &begins);
     let blocks = scheduler.spawn(async move {
         drop(spawn(hog));
-        // It runs once the watchdog has replaced this worker, and has the only permit from then on.
+        // It runs once the watchdog has replaced this worker, and holds the only permit from then
+        // on.
         begun.recv().expect("the hog tells");
         for receiver in &receivers {
             receiver.send(()).expect("it waits");
@@ -634,13 +636,13 @@ fn what_is_queued_behind_a_blocking_section_runs_beside_a_hog() {
     let receivers: Vec<_> = (0..8).map(|_| tells_of_message(&scheduler, &tells)).collect();
     let hog = yields_until(&over, &begins);
     let hog = scheduler.start(|mut cx: Context<()>| async move {
-        cx.recv().await.expect("nobody cancels it");
+        cx.recv().await.expect("it is not cancelled");
         hog.await;
     });
     let hog = hog.into_parts().0;
     let (leaves, left) = mpsc::channel::<()>();
     let blocks = scheduler.spawn(async move {
-        // The hog is the oldest that waits: another worker takes it first, with one half of the
+        // The hog is the oldest that waits, so another worker takes it first, with half of the
         // rest.
         hog.send(()).expect("it waits");
         for receiver in &receivers {
@@ -657,8 +659,8 @@ fn what_is_queued_behind_a_blocking_section_runs_beside_a_hog() {
     blocks.join().expect("it ends");
 }
 
-/// Starts processes that yield for as long as nothing is sent to `over`, and tell each time when
-/// they have run on a thread that is not `home`.
+/// Starts processes that yield until `over` is set. Each reports once when it has run on a thread
+/// other than `home`.
 fn yield_away_from(
     home: thread::ThreadId,
     count: usize,
@@ -697,7 +699,7 @@ fn what_a_caller_leaves_in_its_seat_has_turns_beside_a_worker_that_is_busy() {
             yield_now().await;
         }
     });
-    // Of each process the caller or the other has heard: one less is left.
+    // Each process reports once, and the first report was taken above.
     let seen: BTreeSet<_> = (1..PROCESSES).map(|_| soon(&told)).collect();
     assert_eq!(seen.len(), PROCESSES - 1);
     over.store(true, Relaxed);
@@ -705,11 +707,11 @@ fn what_a_caller_leaves_in_its_seat_has_turns_beside_a_worker_that_is_busy() {
     scheduler.run_until_idle();
 }
 
-/// Goal: the timers of a worker without a permit are fired in time, though the only other worker is
+/// Goal: the timers of a worker without a permit fire in time, although the only other worker is
 /// never idle.
 #[test]
 fn a_timer_of_a_worker_in_a_blocking_section_is_served_in_time() {
-    // The first two do not count as slow.
+    // The first two step durations do not count as slow.
     for step in [1, 10].map(Duration::from_micros).into_iter().chain(STEPS) {
         let builder = Scheduler::builder().worker_threads(1).max_threads(2).test_clock();
         let program = Program::on(builder.build().expect("it starts no thread yet"));
@@ -723,7 +725,7 @@ fn a_timer_of_a_worker_in_a_blocking_section_is_served_in_time() {
                 that.note_delay(due);
                 wakes.send(()).expect("it is waited for");
             }));
-            // It sets its timer here.
+            // The process sets its timer on this worker.
             yield_now().await;
             let hog = this.hog(0, step);
             drop(spawn(async move {
@@ -744,7 +746,7 @@ fn a_timer_of_a_worker_in_a_blocking_section_is_served_in_time() {
 /// A process that computes until it is told to end.
 #[derive(Default)]
 struct Computes {
-    /// Where it ran last, and how often it has run there in a row.
+    /// The thread on which it ran last, and the number of times in a row.
     place: Mutex<(Option<thread::ThreadId>, u32)>,
     ends: AtomicBool,
 }
@@ -757,7 +759,7 @@ impl Computes {
                 let (before, here) = (place.0, Some(thread::current().id()));
                 *place = (here, if before == here { place.1 + 1 } else { 1 });
             }
-            // Nearly all of the time each worker is in a step.
+            // Each worker is in a step nearly all of the time.
             let until = Instant::now() + 4 * MS;
             while Instant::now() < until {
                 std::hint::spin_loop();
@@ -771,9 +773,9 @@ impl Computes {
     }
 }
 
-/// Goal: a difference of two is made even, and nothing is traded to and fro then. Method: two
-/// workers that never park, on which processes compute; all end but `few` of those on the one and
-/// `more` on the other.
+/// Goal: a difference of two processes is levelled, and then no process moves to and fro. Method:
+/// two workers that never park, on which processes compute. All of them end, except `few` on one
+/// worker and `more` on the other.
 #[test]
 fn a_difference_of_two_is_made_even() {
     const STAYS: u32 = 10;

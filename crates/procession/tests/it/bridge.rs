@@ -1,4 +1,4 @@
-//! Code that needs tokio, in processes.
+//! Processes with code that needs tokio.
 
 use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
@@ -26,7 +26,7 @@ fn bridged(width: usize) -> Scheduler {
     Scheduler::builder().worker_threads(width).tokio().build().expect("the system has threads")
 }
 
-/// On any kind of thread.
+/// Creates schedulers that run processes on all kinds of threads.
 fn all_kinds() -> [Scheduler; 4] {
     let driven = |width| {
         let builder = Scheduler::builder().worker_threads(width).callers_drive().tokio();
@@ -35,7 +35,7 @@ fn all_kinds() -> [Scheduler; 4] {
     [bridged(1), bridged(2), driven(1), driven(2)]
 }
 
-/// By hand, since tokio's extension traits are part of no feature that is needed here.
+/// Written by hand, since tokio's extension traits belong to no feature that is needed here.
 async fn tokio_write_all(stream: &mut TokioStream, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let count = poll_fn(|task| Pin::new(&mut *stream).poll_write(task, bytes))
@@ -53,7 +53,7 @@ async fn tokio_read(stream: &mut TokioStream, bytes: &mut [u8]) -> usize {
     buffer.filled().len()
 }
 
-/// Answers each connection with what it is sent, in tasks of tokio's, until it is dropped.
+/// Echoes each connection in tasks of tokio, until it is dropped.
 async fn tokio_echo(listener: TokioListener) {
     while let Ok((mut stream, _)) = listener.accept().await {
         drop(tokio::spawn(async move {
@@ -73,7 +73,7 @@ async fn tokio_echo(listener: TokioListener) {
 fn sockets_timers_and_tasks_of_tokio_work_in_processes() {
     for scheduler in all_kinds() {
         scheduler.block_on(async {
-            // Polled here, in the root future.
+            // Polled here, in the block-on future.
             let listener = TokioListener::bind(HERE).await.expect("there are free ports");
             let address = listener.local_addr().expect("it is bound");
             let server = spawn(tokio_echo(listener));
@@ -81,8 +81,8 @@ fn sockets_timers_and_tasks_of_tokio_work_in_processes() {
                 .map(|client| {
                     spawn(async move {
                         let mut of_tokio =
-                            TokioStream::connect(address).await.expect("somebody listens");
-                        let own = TcpStream::connect(address).await.expect("somebody listens");
+                            TokioStream::connect(address).await.expect("the listener is open");
+                        let own = TcpStream::connect(address).await.expect("the listener is open");
                         let mut byte = [0];
                         for round in 0..20 {
                             tokio_write_all(&mut of_tokio, &[client ^ round]).await;
@@ -126,9 +126,9 @@ fn tokio_clients_are_served_by_processes() {
             stream.read_exact(&mut bytes).await.expect("it is connected");
             stream.write_all(&bytes).await.expect("it is connected");
         });
-        // A task of tokio's waits for a process as for anything.
+        // A task of tokio can wait for a process.
         let client = tokio::spawn(async move {
-            let mut stream = TokioStream::connect(address).await.expect("somebody listens");
+            let mut stream = TokioStream::connect(address).await.expect("the listener is open");
             tokio_write_all(&mut stream, b"01234567").await;
             server.await.expect("it ends well");
             let (mut answer, mut bytes) = (Vec::<u8>::new(), [0; 8]);
@@ -142,7 +142,7 @@ fn tokio_clients_are_served_by_processes() {
     });
 }
 
-/// Waits for a task of tokio's in its steps.
+/// A state machine that waits for a task of tokio in its steps.
 struct Asks(Option<tokio::task::JoinHandle<u32>>);
 
 impl Process for Asks {
@@ -185,7 +185,7 @@ fn coroutines_and_state_machines_are_in_the_context_too() {
                         coroutine::wait(tokio::time::sleep(Duration::from_micros(100 * n)));
                         coroutine::yield_now();
                     }
-                    // Another scheduler's context, and back.
+                    // Enters another scheduler's context, and comes back.
                     let other = bridged(1);
                     let (id, own) =
                         (other.block_on(async { Handle::current().id() }), Handle::current().id());
@@ -238,7 +238,7 @@ fn the_test_clock_and_tokio_refuse_each_other() {
         tokio::runtime::Builder::new_current_thread().build().expect("it starts no thread");
     let builder = Scheduler::builder().test_clock().tokio_on(runtime.handle().clone());
     assert_eq!(builder.build().expect_err("the clocks differ").to_string(), text);
-    // Without it a process that needs tokio fails at once, and says why.
+    // Without the bridge, a process that needs tokio fails at once, and its exit says why.
     let process = driven()
         .block_on(async { spawn(async { tokio::time::sleep(Duration::ZERO).await }).await });
     let Err(Exit::Panicked(why)) = process else { panic!("{process:?}") };
@@ -273,8 +273,8 @@ fn a_runtime_that_is_given_is_used_and_kept() {
     assert_eq!(runtime.block_on(runtime.spawn(async { 1 })).expect("it is still there"), 1);
 }
 
-/// Goal: tokio is there as long as anybody may need it, and no longer. Method: a task of tokio's
-/// tells of its drop.
+/// Goal: tokio's runtime exists for as long as it may be needed, and no longer. Method: a task of
+/// tokio reports its drop.
 #[test]
 fn the_runtime_stops_with_the_scheduler_and_not_before() {
     for scheduler in all_kinds() {
@@ -302,7 +302,7 @@ fn the_runtime_stops_with_the_scheduler_and_not_before() {
             scheduler.terminate(waits.pid());
             assert_eq!(waits.await, Err(Exit::Killed));
             assert!(scheduler.shutdown(Duration::from_secs(60)).await.is_empty());
-            // The root may go on.
+            // The block-on future may go on.
             tokio::time::sleep(Duration::from_micros(10)).await;
         });
         is_dropped.try_recv().expect_err("nothing is sent");
@@ -376,7 +376,7 @@ fn a_wait_for_tokio_can_be_given_up() {
     });
 }
 
-/// Schedulers that know nothing of tokio.
+/// Creates schedulers without the bridge to tokio.
 fn ordinary() -> [Scheduler; 3] {
     let driven = Scheduler::builder()
         .worker_threads(1)
@@ -410,7 +410,7 @@ fn single_futures_of_tokio_work_in_ordinary_processes() {
                     spawn(async move {
                         let talk = compat(async move {
                             let mut stream =
-                                TokioStream::connect(address).await.expect("somebody listens");
+                                TokioStream::connect(address).await.expect("the listener is open");
                             let mut byte = [0];
                             for round in 0..20 {
                                 tokio_write_all(&mut stream, &[client ^ round]).await;
@@ -435,7 +435,7 @@ fn single_futures_of_tokio_work_in_ordinary_processes() {
             for (number, client) in clients.into_iter().enumerate() {
                 assert_eq!(client.await, Ok(number as u8));
             }
-            // Terminated in the middle, and dropped before it has begun.
+            // One process is terminated in the middle, and one is dropped before it has begun.
             let waits = spawn(
                 compat({
                     let asks = AsksWhenDropped(says.clone());

@@ -1,4 +1,4 @@
-//! Channels, between processes and plain threads.
+//! Channels between processes and plain threads.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -16,12 +16,13 @@ use procession::{sleep, spawn, timeout, yield_now};
 
 use crate::scene::{driven, panic_quietly, soon_closed, threaded};
 
-/// One poll of a future that nobody wakes.
+/// Polls a future once, with a waker that does nothing.
 fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut TaskContext::from_waker(Waker::noop()))
 }
 
-/// Looks at the end of a channel, or at a semaphore, when it is woken and when it goes.
+/// A waker that looks at one end of a channel, or at a semaphore, when it is woken and when it is
+/// dropped.
 struct Looking<F: Fn() + Send + Sync>(F);
 
 impl<F: Fn() + Send + Sync> Wake for Looking<F> {
@@ -36,8 +37,8 @@ impl<F: Fn() + Send + Sync> Drop for Looking<F> {
     }
 }
 
-/// Polls a future with a waker of its own each time, of which the one before goes; the third time
-/// after `then`.
+/// Polls a future three times, each time with a new waker, so that the one before is dropped. Calls
+/// `then` before the third poll.
 fn poll_with_new_wakers<F: Future>(
     future: F,
     look: impl Fn() + Send + Sync + Copy + 'static,
@@ -61,7 +62,7 @@ fn wakers_may_use_what_they_are_left_at() {
     let (done, is_done) = mpsc::channel();
     #[expect(
         clippy::disallowed_methods,
-        reason = "who takes a lock again that it has waits without an end, so nobody can wait for it"
+        reason = "a thread that takes its own lock again waits forever, so no test can wait for it"
     )]
     std::thread::spawn(move || {
         let (sender, receiver): &(channel::Sender<u8>, channel::Receiver<u8>) =
@@ -159,7 +160,7 @@ fn trying_never_waits() {
     assert_eq!(receiver.try_recv(), Ok(3), "what it holds is received");
     assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
     let (sender, receiver) = channel::bounded(0);
-    assert_eq!(sender.try_send(5), Err(TrySendError::Full(5)), "nobody receives");
+    assert_eq!(sender.try_send(5), Err(TrySendError::Full(5)), "there is no receiver");
     let mut receiving = pin!(receiver.recv());
     assert!(poll_once(receiving.as_mut()).is_pending());
     assert_eq!(sender.try_send(6), Ok(()));
@@ -187,7 +188,7 @@ fn a_rendezvous_waits_for_its_receiver() {
 }
 
 #[test]
-fn who_waits_is_served_first_come_first_served() {
+fn waiters_are_served_first_come_first_served() {
     driven().block_on(async {
         let (sender, receiver) = channel::bounded::<u32>(0);
         let receivers: Vec<_> = (0..5)
@@ -196,7 +197,7 @@ fn who_waits_is_served_first_come_first_served() {
                 spawn(async move { receiver.recv().await })
             })
             .collect();
-        // In the order of the queue, which is newest first.
+        // In the order of the run queue, which is newest first.
         sleep(Duration::from_nanos(1)).await;
         for n in 0..5 {
             sender.send(n).await.expect("they wait");
@@ -348,7 +349,7 @@ fn threads_and_processes_meet_in_a_channel() {
     let (back, result) = channel::bounded(0);
     let doubles = scheduler.spawn(async move {
         while let Some(n) = from.recv().await {
-            back.send(n * 2_u64).await.expect("somebody receives");
+            back.send(n * 2_u64).await.expect("the test receives");
         }
     });
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! What processes are to each other: links, monitors, exit signals, names, scopes, supervisors.
+//! The relations of processes: links, monitors, exit signals, names, scopes, supervisors.
 
 mod calls;
 mod commands;
@@ -16,7 +16,7 @@ use procession::{Context, Event, Exit, JoinHandle, Scheduler};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A process that waits until it is cancelled or ended.
+/// Starts a process that waits until it is cancelled or ended.
 fn waits(scheduler: &Scheduler) -> JoinHandle<()> {
     scheduler
         .start(|mut cx: Context<()>| async move { while cx.recv().await.is_some() {} })
@@ -24,7 +24,7 @@ fn waits(scheduler: &Scheduler) -> JoinHandle<()> {
         .1
 }
 
-/// What the next event is, without what tells one process from another.
+/// Returns the next event as text, without the PIDs in it.
 async fn told<M: Send + 'static>(cx: &mut Context<M>) -> String {
     match cx.recv_event().await {
         Some(Event::Down(down)) => format!("down: {}", down.exit),
@@ -34,7 +34,7 @@ async fn told<M: Send + 'static>(cx: &mut Context<M>) -> String {
     }
 }
 
-/// Every way in which a process ends by itself, and what others are told then.
+/// Returns every way in which a process ends by itself, with the exit that others receive.
 fn ends() -> [(fn(), Exit); 4] {
     [
         (|| (), Exit::Normal),

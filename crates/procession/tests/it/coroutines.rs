@@ -1,4 +1,4 @@
-//! Coroutine processes.
+//! Processes that are coroutines.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -40,7 +40,7 @@ fn threaded(width: usize) -> Scheduler {
     enabled(Scheduler::builder().worker_threads(width))
 }
 
-/// A coroutine that receives nothing.
+/// Starts a coroutine that receives nothing.
 #[track_caller]
 fn coroutine<T: Send + 'static>(
     scheduler: &Scheduler,
@@ -53,7 +53,7 @@ fn this_thread() -> ThreadId {
     std::thread::current().id()
 }
 
-/// Notes that it was dropped.
+/// Reports its drop.
 struct Noted(mpsc::Sender<()>);
 
 impl Drop for Noted {
@@ -62,10 +62,9 @@ impl Drop for Noted {
     }
 }
 
-/// Wakers that are cloned and woken within the step that they are of; also when the coroutine waits
-/// for something else then. Goal: the thread of a coroutine that drives another scheduler, or is in
-/// a blocking section, belongs to that until it is over. Method: it waits there, in blocking style,
-/// while another process of its own scheduler runs.
+/// Goal: the thread of a coroutine that drives another scheduler, or is in a blocking section,
+/// belongs to that until it is over. Method: the coroutine waits there, in blocking style, while
+/// another process of its own scheduler runs.
 #[test]
 fn a_coroutine_is_not_suspended_while_it_drives_another_scheduler_or_in_a_section() {
     let scheduler = threaded(1);
@@ -87,7 +86,7 @@ fn a_coroutine_is_not_suspended_while_it_drives_another_scheduler_or_in_a_sectio
             } else {
                 procession::blocking(waits)
             };
-            // It is what runs here again.
+            // The coroutine is current again.
             (waited, coroutine::may_suspend())
         });
         soon(&begins);
@@ -230,7 +229,7 @@ fn a_coroutine_stays_on_the_thread_that_began_it() {
     let coroutines: Vec<_> = (0..30)
         .map(|_| {
             coroutine(&scheduler, |cx| {
-                // Neither this nor a guard of std may go to another thread.
+                // Neither this value nor a guard of std may go to another thread.
                 let own = Rc::new(Cell::new(0));
                 let before = this_thread();
                 for round in 0..50 {
@@ -261,7 +260,7 @@ fn coroutines_are_spread_before_they_begin() {
             .map(|_| {
                 let (open, begun) = (open.clone(), begun.clone());
                 spawn_coroutine(move |cx: coroutine::Context<()>| {
-                    begun.send(this_thread()).expect("somebody counts");
+                    begun.send(this_thread()).expect("the test counts");
                     cx.wait(open.recv())
                 })
                 .expect("they are enabled")
@@ -278,12 +277,12 @@ fn coroutines_are_spread_before_they_begin() {
 
 #[test]
 fn a_new_coroutine_is_left_to_others_for_a_while_only() {
-    // One worker is not to be had, and nobody takes its place.
+    // One worker is busy, and no other thread takes its place.
     let scheduler = enabled(Scheduler::builder().worker_threads(2).max_threads(2));
     let (go_on, goes_on) = mpsc::channel::<()>();
     let (ready, is_ready) = mpsc::channel();
     let blocks = scheduler.spawn(async move {
-        ready.send(()).expect("somebody waits");
+        ready.send(()).expect("the test waits");
         goes_on.recv()
     });
     soon(&is_ready);
@@ -316,7 +315,7 @@ fn a_cancel_unwinds_where_the_coroutine_waits() {
         let (ready, is_ready) = mpsc::channel();
         let sleeps = coroutine(&scheduler, move |cx| {
             let _noted = Noted(noted);
-            ready.send(this_thread()).expect("somebody waits");
+            ready.send(this_thread()).expect("the test waits");
             cx.sleep(Duration::from_secs(3600));
         });
         if scheduler.snapshot().workers.len() == 1 {
@@ -376,7 +375,7 @@ fn a_terminated_coroutine_is_unwound_on_its_thread() {
         let (ready, is_ready) = mpsc::channel();
         let waits = coroutine(&scheduler, move |mut cx| {
             let _on_thread = OnThread(this_thread(), noted);
-            ready.send(()).expect("somebody waits");
+            ready.send(()).expect("the test waits");
             cx.recv();
         });
         if scheduler.snapshot().workers.len() == 1 {
@@ -418,11 +417,11 @@ fn a_coroutine_that_swallows_its_unwinding_a_few_times_ends_well() {
 #[test]
 fn a_coroutine_that_swallows_its_unwinding_for_ever_ends_without_its_stack() {
     for terminate in [false, true] {
-        // A scheduler of its own, whose thread never ends.
+        // A scheduler of its own, since its thread never ends.
         let scheduler = threaded(1);
         let (ready, is_ready) = mpsc::channel();
         let stuck = coroutine(&scheduler, move |cx| {
-            ready.send(()).expect("somebody waits");
+            ready.send(()).expect("the test waits");
             loop {
                 let _ = catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(3600))));
             }
@@ -455,7 +454,7 @@ fn a_shutdown_unwinds_all_coroutines_in_time() {
                     2 => loop {
                         cx.yield_now();
                     },
-                    // Swallows a cancel, but not being terminated.
+                    // Shielded from a cancel, but not from being terminated.
                     _ => coroutine::shield(|| cx.sleep(Duration::from_secs(3600))),
                 }
             })
@@ -475,7 +474,7 @@ fn dropping_the_scheduler_unwinds_all_coroutines() {
     for scheduler in [driven(), threaded(2)] {
         let (noted, notes) = mpsc::channel();
         for _ in 0..10 {
-            // Whether it has begun or not.
+            // Dropped whether the coroutine has begun or not.
             let noted = Noted(noted.clone());
             drop(coroutine(&scheduler, move |cx| {
                 let _noted = noted;
@@ -520,7 +519,7 @@ fn where_a_coroutine_cannot_be_suspended_its_thread_blocks() {
     struct Waits(channel::Receiver<u32>, mpsc::Sender<(bool, Option<u32>)>);
     impl Drop for Waits {
         fn drop(&mut self) {
-            self.1.send((coroutine::may_suspend(), wait(self.0.recv()))).expect("somebody looks");
+            self.1.send((coroutine::may_suspend(), wait(self.0.recv()))).expect("the test looks");
         }
     }
     let scheduler = threaded(2);
@@ -576,7 +575,7 @@ fn a_suspension_is_ended_by_its_own_token_only() {
         coroutine::token()
     });
     let token = child.join().expect("it does not panic").expect("it is a coroutine");
-    assert!(token.wake(), "nobody is there to be harmed");
+    assert!(token.wake(), "the token harms nothing");
     assert_eq!(coroutine::suspend(None), Err(coroutine::NoCoroutine));
     assert_eq!(coroutine::token().expect_err("no coroutine").to_string(), "no coroutine runs here");
 }
@@ -588,14 +587,14 @@ fn tokens_and_timeouts_race_without_a_loss() {
     let sleeper = coroutine(&scheduler, move |_| {
         let mut woken = 0;
         for round in 0..300 {
-            tokens.send(coroutine::token()?).expect("somebody wakes");
+            tokens.send(coroutine::token()?).expect("the test wakes it");
             let patience = (round % 2 == 0).then_some(Duration::from_micros(round % 7));
             woken += u32::from(coroutine::suspend(patience)?);
         }
         Ok::<_, coroutine::NoCoroutine>(woken)
     });
     let woke = to_wake.iter().map(|token| u32::from(token.wake())).sum::<u32>();
-    assert_eq!(sleeper.join(), Ok(Ok(woke)), "who is told that he woke it did");
+    assert_eq!(sleeper.join(), Ok(Ok(woke)), "a token that reports a wake-up caused one");
 }
 
 #[test]
@@ -684,9 +683,9 @@ fn nothing_unwinds_a_coroutine_while_its_blocking_function_runs() {
             let own = String::from("here");
             let own = &own;
             let done = coroutine::blocking(move || {
-                begun.send(()).expect("somebody waits");
-                may_go.recv().expect("somebody sends");
-                seen.send(own.clone()).expect("somebody looks");
+                begun.send(()).expect("the test waits");
+                may_go.recv().expect("the test sends");
+                seen.send(own.clone()).expect("the test looks");
             });
             assert!(done.is_ok());
             cx.yield_now();
@@ -709,7 +708,7 @@ fn a_coroutine_waits_for_all_that_others_await() {
     let scheduler = threaded(1);
     let own = scheduler.clone();
     let child = coroutine(&scheduler, move |cx| {
-        // One worker: whatever blocked its thread would wait for ever.
+        // With one worker, anything that blocked its thread would wait forever.
         let joined = own.spawn(async { 1 }).join().expect("it does not panic");
         let ran = own.block_on(async {
             yield_now().await;
@@ -767,7 +766,7 @@ fn a_coroutine_of_a_driven_scheduler_waits_for_its_thread() {
     scheduler.run_until_idle();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Wakes it, but must not run it.
+            // Wakes the coroutine, but must not run it.
             scheduler.block_on(async { sender.send(7).await }).expect("it waits");
             assert_eq!(scheduler.snapshot().workers[0].bound, 1);
         });
@@ -806,10 +805,11 @@ fn beyond_the_limit_of_stacks_coroutines_wait_before_they_begin() {
     );
 }
 
-/// Goal: the only stack comes back just as another coroutine finds none, and that one gets it.
-/// Method: pairs of coroutines on two workers, of which nobody else would wake the one that waits.
+/// Goal: the only stack comes back just as another coroutine finds none, and that coroutine gets
+/// it. Method: pairs of coroutines on two workers, where nothing else would wake the one that
+/// waits.
 #[test]
-fn whoever_waits_for_the_last_stack_gets_it() {
+fn a_coroutine_that_waits_for_the_last_stack_gets_it() {
     const PAIRS: u32 = 20_000;
     let scheduler = enabled(Scheduler::builder().worker_threads(2).max_stacks(1));
     let (ended, ends) = mpsc::channel();

@@ -1,5 +1,4 @@
-//! The last moments of a process: what still reaches it once it is to end, and with which reason it
-//! ends.
+//! The end of a process: what still reaches it once it must end, and the exit it ends with.
 
 use std::future::Future;
 use std::pin::pin;
@@ -17,7 +16,7 @@ use std::thread;
 
 use crate::scene::{PATIENCE, assert_conserved, driven, panic_quietly, soon, threaded};
 
-/// How the end of a process is asked for from outside, and the reason that it then ends with.
+/// The ways to end a process from outside, with the resulting exit.
 fn ends() -> [(fn(&Scheduler, Pid), Exit); 2] {
     [
         (
@@ -28,7 +27,7 @@ fn ends() -> [(fn(&Scheduler, Pid), Exit); 2] {
     ]
 }
 
-/// A process in the middle of a step: it has said so, and waits on its thread to be let go.
+/// A process in the middle of a step: it has reported that, and waits on its thread to go on.
 struct InStep {
     begun: mpsc::Sender<()>,
     go_on: mpsc::Receiver<()>,
@@ -48,7 +47,7 @@ fn in_step() -> (InStep, mpsc::Receiver<()>, mpsc::Sender<()>) {
 }
 
 /// Ends a process while its step runs, sends it a message afterwards, and lets the step go on. The
-/// process receives as `process` says, and would return what it got.
+/// process receives in the way of `process`, and would return what it got.
 #[track_caller]
 fn nothing_comes_after<P>(process: impl Fn(Context<u8>, InStep) -> P + Clone + Send + 'static)
 where
@@ -105,7 +104,7 @@ fn what_was_received_from_before_is_not_taken_back() {
         let (in_step, begun, go) = in_step();
         let (got, gets) = mpsc::channel();
         let child = scheduler.start(move |mut cx: Context<u8>| async move {
-            // Both are taken out of the mailbox by this.
+            // This takes both messages out of the mailbox.
             got.send(cx.recv().await).expect("the test waits for it");
             in_step.wait();
             got.send(cx.try_recv()).expect("the test waits for it");
@@ -164,14 +163,14 @@ fn a_wait_for_a_cancel_is_not_over_because_of_a_terminate() {
 }
 
 /// Goal: a receive ends with `None` only because of a cancel, so that the reason of an exit signal
-/// is never lost. Method: many processes whose receive is polled just as the signal comes.
+/// is never lost. Method: many processes that poll a receive just as the signal comes.
 #[test]
 fn a_receive_that_meets_an_exit_signal_keeps_the_reason() {
     const ROUNDS: u32 = 20_000;
     let scheduler = threaded(2);
     for round in 0..ROUNDS {
         let child = scheduler.start(|mut cx: Context<()>| async move {
-            // Every message has it look again.
+            // Each message makes it look again.
             while cx.recv().await.is_some() {}
         });
         let pid = child.pid();
@@ -183,7 +182,7 @@ fn a_receive_that_meets_an_exit_signal_keeps_the_reason() {
     }
 }
 
-/// Refuses to start once it is let go.
+/// Refuses to start once it may go on.
 struct Refuses(Option<InStep>, fn() -> InitError);
 
 impl Process for Refuses {
@@ -206,7 +205,7 @@ impl Process for Refuses {
 }
 
 #[test]
-fn a_machine_that_refuses_to_start_ends_for_those_who_found_it_by_its_name() {
+fn a_machine_that_refuses_to_start_ends_for_processes_that_found_it_by_its_name() {
     let refusals: [(fn() -> InitError, Exit); 4] = [
         (|| InitError::unknown_method("x"), Exit::failed("it has no method \"x\"")),
         (|| InitError::Refused("no disk".into()), Exit::failed("no disk")),
@@ -261,7 +260,7 @@ fn a_supervisor_that_is_started_during_a_shutdown_is_asked_to_end() {
     let (stops, stopped) = mpsc::channel();
     drop(scheduler.start(|cx: Context<()>| async move {
         cx.cancelled().await;
-        // All that was there has been asked by then.
+        // All children that existed were asked by then.
         sleep(Duration::from_millis(1)).await;
         let child = ChildSpec::new("child", move |mut cx: Context<()>| {
             let stops = stops.clone();
@@ -270,14 +269,17 @@ fn a_supervisor_that_is_started_during_a_shutdown_is_asked_to_end() {
                 stops.send(()).expect("the test waits for it");
             }
         });
-        let supervisor =
-            Supervisor::one_for_one().child(child).start().await.expect("who cleans up may spawn");
+        let supervisor = Supervisor::one_for_one()
+            .child(child)
+            .start()
+            .await
+            .expect("a process that cleans up may spawn");
         assert_eq!(supervisor.await, Exit::Shutdown);
     }));
     scheduler.run_until_idle();
     let begun = scheduler.now();
     assert!(scheduler.block_on(scheduler.shutdown(Duration::from_secs(1))).is_empty());
-    assert_eq!(scheduler.now() - begun, Duration::from_millis(1), "nobody was waited for");
+    assert_eq!(scheduler.now() - begun, Duration::from_millis(1), "nothing was waited for");
     soon(&stopped);
 }
 
@@ -294,9 +296,9 @@ impl Drop for Starts {
     }
 }
 
-/// Goal: relations that a process makes in the `Drop` of its result, which nobody waits for, are
-/// those of a process that ends. Method: with an address of it kept, it is complete by then;
-/// without, not yet.
+/// Goal: if a process makes relations in the `Drop` of its unused result, they are settled like
+/// those of any process that ends. Method: if an address is kept, the process is complete by then;
+/// without one, it is not yet.
 #[test]
 fn relations_made_by_the_drop_of_a_detached_result_are_settled() {
     let cases: [(fn() -> SpawnOptions, Result<bool, Exit>); 2] = [
@@ -316,7 +318,8 @@ fn relations_made_by_the_drop_of_a_detached_result_are_settled() {
             scheduler.run_until_idle();
             let late = soon(&started);
             if !keeps_address && end.is_err() {
-                // A link with a process that is not complete yet is over when that ends normally.
+                // A link to a process that is not complete yet is over when that process ends
+                // normally.
                 late.cancel();
             }
             let end = if keeps_address { end.clone() } else { Ok(true) };
@@ -329,7 +332,7 @@ fn relations_made_by_the_drop_of_a_detached_result_are_settled() {
     }
 }
 
-/// Polls its context in its `Drop`, as far as that still works, and tells what came of it.
+/// Polls its context in its `Drop`, as far as that still works, and reports the results.
 struct PollsAtTheEnd {
     context: Context<PollsAtTheEnd>,
     waker: Waker,
@@ -340,7 +343,7 @@ impl Drop for PollsAtTheEnd {
     fn drop(&mut self) {
         let mut task = TaskContext::from_waker(&self.waker);
         let cancelled = pin!(self.context.cancelled()).poll(&mut task);
-        assert!(cancelled.is_pending(), "nobody has cancelled it");
+        assert!(cancelled.is_pending(), "it was not cancelled");
         let received = pin!(self.context.recv()).poll(&mut task);
         self.tells.send(matches!(received, Poll::Ready(None))).expect("the test waits for it");
     }
@@ -357,7 +360,7 @@ fn a_context_that_is_polled_at_the_end_receives_nothing_and_leaves_nothing() {
     let mailboxes: [fn() -> SpawnOptions; 2] =
         [SpawnOptions::new, || SpawnOptions::new().mailbox(4, WhenFull::Reject)];
     for options in mailboxes {
-        // In the result, which nobody waits for; or in a message to itself, which nobody receives.
+        // In an unused result, or in a message to itself that is never received.
         for in_result in [true, false] {
             let scheduler = threaded(1);
             let idle = Arc::new(Idle);
@@ -380,7 +383,7 @@ fn a_context_that_is_polled_at_the_end_receives_nothing_and_leaves_nothing() {
             go.send(()).expect("it waits");
             assert!(soon(&told), "there is nothing to receive");
             assert!(scheduler.block_on(scheduler.shutdown(PATIENCE)).is_empty(), "it has ended");
-            assert_eq!(Arc::strong_count(&idle), 1, "its waker is kept by nobody");
+            assert_eq!(Arc::strong_count(&idle), 1, "its waker is not kept");
         }
     }
 }
@@ -402,6 +405,6 @@ fn a_wait_for_the_cancel_of_another_process_is_refused() {
     assert_eq!(refused, Err(Exit::Panicked("a context waits in its own process only".into())));
     owner.cancel();
     assert_eq!(owner.join(), Ok(()));
-    // What is known by now may be asked for anywhere.
+    // What is known already may be asked for anywhere.
     assert_eq!(scheduler.spawn(async move { cx.cancelled().await }).join(), Ok(()));
 }

@@ -1,8 +1,8 @@
-//! Nobody who is ready waits for ever, whatever keeps itself ready beside him.
+//! No ready process waits forever, whatever keeps other processes ready beside it.
 //!
-//! Method: one worker. Every step of everybody is counted, by a future around what each runs; a
-//! test notes how many steps of others were made between the moment when somebody became ready and
-//! his turn, and compares with the bound in the documentation of the worker.
+//! Method: one worker. A future around the code of each process counts all steps. A test records
+//! how many steps of others ran between the moment when a process became ready and its turn. It
+//! compares that with the bound in the documentation of the worker.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -18,11 +18,11 @@ use procession_sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::scene::{driven, soon, threaded};
 
-/// Dispatches between two looks at the oldest of a queue: the documented bound for one with nothing
-/// older before it.
+/// Number of dispatches between two looks at the oldest of a queue. This is the documented bound
+/// for a process with nothing older before it.
 const FAIRNESS: u64 = 61;
 
-/// The steps that have been made, and whether the hogs are to stop.
+/// The number of steps so far, and the flag that stops the hogs.
 #[derive(Clone, Default)]
 struct Steps(Arc<(AtomicU64, AtomicBool)>);
 
@@ -50,12 +50,13 @@ impl Steps {
     }
 
     fn go_on(&self) -> bool {
-        // A bound far beyond all that are tested, so that a starved process makes its test fail and
-        // not hang.
+        // A bound far beyond all tested bounds, so that a starved process fails its test instead of
+        // hanging.
         !self.0.1.load(Relaxed) && self.made() < 100_000
     }
 
-    /// A process that spawns its successor, and so on: the deque always has something newer.
+    /// A process that spawns its successor, and so on, so that the deque always has something
+    /// newer.
     fn flood(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let steps = self.clone();
         Box::pin(async move {
@@ -78,7 +79,7 @@ impl Steps {
     }
 }
 
-/// Who had to wait, and for how many steps of others.
+/// The waits of processes: number, and steps of others.
 #[derive(Clone, Default)]
 struct Waits(Arc<Mutex<Vec<(usize, u64)>>>);
 
@@ -122,7 +123,7 @@ fn old_processes_in_the_deque_run_beside_a_flood_of_new_ones() {
 
 #[test]
 fn a_deque_that_overflows_keeps_the_bound() {
-    // The flood is so broad that the old ones are moved to the global queue, before all that
+    // The flood is so broad that the old processes move to the global queue, before everything that
     // overflows later.
     let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
     let root = scheduler.spawn({
@@ -178,9 +179,9 @@ fn the_global_queue_is_served_beside_hogs() {
             async move {
                 hog(steps.clone());
                 hog(steps.clone());
-                // Let them begin.
+                // Lets the hogs begin.
                 yield_now().await;
-                // What another thread spawns goes through the global queue.
+                // A process that another thread spawns goes through the global queue.
                 std::thread::scope(|scope| {
                     scope.spawn(|| {
                         for who in 0..10 {
@@ -230,9 +231,9 @@ fn the_oldest_of_a_batch_from_outside_does_not_run_last() {
     waits.assert_within(BATCH, |who| FAIRNESS + 2 * (who as u64 + 1));
 }
 
-/// Goal: the same for what a thief takes. Method: two workers. One is held in a step until the
-/// other has a batch in its deque, and then steals half of it; the other is held in its step until
-/// all that was stolen has run. The oldest floods the thief.
+/// Goal: the same holds for what a thief takes. Method: two workers. The first is held in a step
+/// until the second has a batch in its deque, and then steals half of it. The second is held in its
+/// step until all stolen processes have run. The oldest one floods the thief.
 #[test]
 fn the_oldest_of_a_stolen_half_does_not_run_last() {
     const BATCH: usize = 32;
@@ -274,7 +275,7 @@ fn the_oldest_of_a_stolen_half_does_not_run_last() {
 }
 
 #[test]
-fn a_process_that_was_woken_runs_next_whoever_else_is_ready() {
+fn a_process_that_was_woken_runs_next_whatever_else_is_ready() {
     let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
     let woken = scheduler.start({
         let (steps, waits) = (steps.clone(), waits.clone());
@@ -295,7 +296,7 @@ fn a_process_that_was_woken_runs_next_whoever_else_is_ready() {
             drop(procession::spawn(steps.clone().yields()));
             drop(SpawnOptions::new().affinity(0).spawn(steps.clone().yields()));
             while steps.go_on() {
-                // Ignored: it ends before this does.
+                // Ignored: the receiver ends before this process does.
                 drop(address.send(steps.made()));
                 yield_now().await;
             }
@@ -303,21 +304,21 @@ fn a_process_that_was_woken_runs_next_whoever_else_is_ready() {
     });
     root.join().expect("it ends");
     woken.join().expect("it ends");
-    // Three, and a fairness tick.
+    // Three steps, and a fairness tick.
     waits.assert_within(100, |_| 4);
 }
 
 #[test]
-fn two_who_wake_each_other_let_a_third_run() {
+fn two_processes_that_wake_each_other_let_a_third_run() {
     const TURNS: usize = 100;
     let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
-    // Each receives a ball and sends it back.
+    // Each process receives a ball and sends it back.
     let [left, right] = [(); 2].map(|()| {
         let steps = steps.clone();
         scheduler.start(move |mut cx: Context<Pid>| {
             steps.clone().count(async move {
                 while let Some(other) = cx.recv().await {
-                    // Ignored: the other may have ended first.
+                    // Ignored: the other process may have ended first.
                     if !steps.go_on() || procession::mailbox::send(other, cx.pid()).is_err() {
                         break;
                     }
@@ -348,7 +349,7 @@ fn two_who_wake_each_other_let_a_third_run() {
 }
 
 #[test]
-fn those_who_give_way_take_turns() {
+fn processes_that_yield_take_turns() {
     const PROCESSES: usize = 50;
     const TURNS: usize = 20;
     let scheduler = driven();
@@ -372,7 +373,7 @@ fn those_who_give_way_take_turns() {
     root.join().expect("it ends");
     let order = order.lock();
     assert_eq!(order.len(), PROCESSES * TURNS);
-    // Once all have begun, and until the first ends, they come round in one order.
+    // Once all have begun, and until the first one ends, they come round in one order.
     for (turn, who) in order.iter().enumerate().take((TURNS - 2) * PROCESSES).skip(2 * PROCESSES) {
         assert_eq!(*who, order[turn + PROCESSES], "turn {turn}");
     }
@@ -381,7 +382,7 @@ fn those_who_give_way_take_turns() {
 #[test]
 fn what_a_full_ring_has_put_off_comes_back_in_time() {
     const PROCESSES: usize = 1000;
-    // Of four rounds, three begin with one of the global queue, and one with 17.
+    // Of four rounds, three begin with one process of the global queue, and one with 17.
     const BOUND: u64 = PROCESSES as u64 * 4 * FAIRNESS / 20;
     let (steps, waits, scheduler) = (Steps::default(), Waits::default(), driven());
     let root = scheduler.spawn({
@@ -396,7 +397,7 @@ fn what_a_full_ring_has_put_off_comes_back_in_time() {
                         ready = steps.made();
                         yield_now().await;
                     }
-                    // Also if it ends because the others did without it.
+                    // Also if the process ends because the others finished without it.
                     waits.note(who, longest.max(steps.made() - ready));
                 }));
             }
@@ -445,7 +446,7 @@ fn a_bound_process_has_its_turn_beside_a_flood() {
         }
     });
     bound.join().expect("it ends");
-    // As every process that continues.
+    // The same bound as for every process that continues.
     waits.assert_within(100, |_| FAIRNESS + 4);
 }
 
@@ -586,7 +587,7 @@ fn a_machine_that_continues_for_ever_lets_others_run() {
 fn a_root_future_and_processes_take_turns() {
     let (steps, scheduler) = (Steps::default(), driven());
     let hog = scheduler.spawn(steps.clone().yields());
-    // The root's own turn comes between two dispatches.
+    // The block-on future's own turn comes between two dispatches.
     let most = scheduler.block_on(async {
         let mut most = 0;
         for _ in 0..100 {
@@ -605,7 +606,8 @@ fn a_root_future_and_processes_take_turns() {
 fn what_is_queued_behind_a_long_step_is_run_by_others() {
     let scheduler: Scheduler = threaded(2);
     for _ in 0..100 {
-        // The step ends only after what it has spawned has run, and what that has spawned, too.
+        // The step ends only after the process that it spawned has run, and the one that this
+        // spawned, too.
         let long = scheduler.spawn(async {
             let (tell, told) = mpsc::channel();
             drop(procession::spawn(async move {
@@ -645,7 +647,7 @@ fn what_has_given_way_is_run_by_others_during_a_long_step() {
 }
 
 #[test]
-fn who_awaits_what_is_there_already_gives_way() {
+fn a_process_that_awaits_what_is_there_already_yields() {
     const HANDLES: usize = 1000;
     let scheduler = driven();
     let finished: Vec<_> = (0..HANDLES).map(|n| scheduler.spawn(async move { n })).collect();
@@ -704,7 +706,7 @@ fn what_a_caller_leaves_in_its_next_slot_is_run_by_others() {
 }
 
 /// Goal: exit signals, which need no room in a bounded mailbox, cannot keep a process from its
-/// steps, nor from its messages. Method: threads send them until the process has had several steps
+/// steps or from its messages. Method: threads send them until the process has had several steps
 /// with them.
 #[test]
 fn a_flood_of_signals_leaves_a_process_its_steps() {
@@ -779,7 +781,7 @@ fn a_flood_of_signals_leaves_a_process_its_messages() {
 
 /// Sends exit signals from several threads until `wait` returns.
 fn flood_until(pid: Pid, wait: impl FnOnce()) {
-    /// Also if the test fails: the threads would go on, and the scope would wait for them.
+    /// Stops the threads even if the test fails. Otherwise the scope would wait for them.
     struct Over<'a>(&'a AtomicBool);
     impl Drop for Over<'_> {
         fn drop(&mut self) {

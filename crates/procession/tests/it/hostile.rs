@@ -1,5 +1,5 @@
-//! User code in awkward places: it panics where something is dropped, in twos, while a panic
-//! unwinds, while the locals of a thread are destroyed; or it is forgotten.
+//! User code in awkward places: it panics in drops, in twos, while a panic unwinds, or while the
+//! locals of a thread are destroyed; or it is forgotten.
 //!
 //! The rule is in `process/body.rs`, *User code*. `panics.rs` has the places where user code is
 //! called. These are the places where it is dropped:
@@ -15,7 +15,7 @@
 //! | a scheduler | a destructor of a thread-local | `a_scheduler_in_a_thread_local` |
 //! | a future that is blocked on | a destructor of a thread-local | `waits_in_a_destructor_of_a_thread_local` |
 //!
-//! Expected panics print nothing. Where the rule is broken, most of these abort the program.
+//! Expected panics print nothing. Where the rule is broken, most of these tests abort the program.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -54,7 +54,7 @@ impl Wake for Bomb {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Bombs, and how many of them have gone off.
+/// A source of bombs, and the number of those that have gone off.
 #[derive(Clone, Default)]
 struct Bombs(Arc<AtomicU32>);
 
@@ -67,12 +67,12 @@ impl Bombs {
         Waker::from(Arc::new(self.one()))
     }
 
-    /// Polls with a waker that goes off when it is dropped, and leaves the only one where it was
-    /// left.
+    /// Polls with a waker that goes off when it is dropped. If the future keeps it, that is the
+    /// only one.
     fn poll<F: Future>(&self, future: Pin<&mut F>) -> bool {
         let waker = self.waker();
         let ready = future.poll(&mut Task::from_waker(&waker)).is_ready();
-        // If it was not left anywhere, this is the last.
+        // If the future did not keep it, this is the last one.
         drop(catch_unwind(AssertUnwindSafe(|| drop(waker))));
         ready
     }
@@ -220,7 +220,7 @@ fn futures_that_go_in_an_unwinding() {
     let mut call = Box::pin(address.call(|reply| reply, HOUR));
     assert!(!bombs.poll(call.as_mut()));
     drop_in_an_unwinding(call);
-    // The reply and the time limit have one each.
+    // The reply and the timeout hold one each.
     let before = bombs.0.load(SeqCst);
     assert!(before > 3, "what it left is dropped");
     keeps.cancel();
@@ -245,7 +245,7 @@ impl Relay for Carries {
     }
 }
 
-/// A builder that was given everything that one can be, and how many bombs are in it.
+/// Returns a builder with everything that it accepts, and the number of bombs in it.
 fn given(bombs: &Bombs) -> (Builder, u32) {
     fn keep<A: ?Sized>(bomb: Bomb) -> impl Fn(&A) + Send + Sync {
         move |_| assert!(Arc::strong_count(&bomb.0) > 0, "it is there")
@@ -273,7 +273,7 @@ fn given(bombs: &Bombs) -> (Builder, u32) {
 
 #[test]
 fn what_a_scheduler_was_given() {
-    // Dropped by a thread of the user's.
+    // Dropped by a thread of the user.
     let bombs = Bombs::default();
     let (builder, count) = given(&bombs);
     let scheduler = builder.test_clock().build().expect("it starts no thread");
@@ -302,7 +302,7 @@ fn a_scheduler_in_a_thread_local() {
     struct Ends(mpsc::Sender<()>);
     impl Drop for Ends {
         fn drop(&mut self) {
-            // It is on a thread that is about to end, and in a scheduler that is.
+            // Runs on a thread that is about to end, in a scheduler that is about to end.
             drop(spawn(async {}));
             self.0.send(()).expect("the test waits for it");
         }

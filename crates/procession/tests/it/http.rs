@@ -1,4 +1,4 @@
-//! hyper on processes, and the I/O traits of others.
+//! hyper on processes, and the I/O traits of other crates.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, poll_fn, ready};
@@ -21,7 +21,7 @@ use tower_service::Service;
 
 use crate::scene::{driven, panic_quietly, soon, threaded};
 
-/// Answers with the path that was asked for; to `/panic` not at all.
+/// A service that answers with the path. A request for `/panic` panics.
 #[derive(Clone)]
 struct Paths;
 
@@ -49,7 +49,7 @@ async fn serving(scheduler: &Scheduler) -> std::net::SocketAddr {
     address
 }
 
-/// Asks for a path; the answer, head and body.
+/// Asks for a path. Returns the answer, head and body.
 async fn ask(stream: &TcpStream, path: &str) -> io::Result<String> {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: me\r\n\r\n").as_bytes()).await?;
     let mut answer = Vec::new();
@@ -71,7 +71,8 @@ fn a_tower_service_is_served_on_any_scheduler() {
             let clients: Vec<_> = (0..20)
                 .map(|client| {
                     scheduler.spawn(async move {
-                        let stream = TcpStream::connect(address).await.expect("somebody listens");
+                        let stream =
+                            TcpStream::connect(address).await.expect("the listener is open");
                         for request in 0..10 {
                             let path = format!("/{client}/{request}");
                             let answer = ask(&stream, &path).await.expect("it is answered");
@@ -93,14 +94,14 @@ fn a_panic_of_the_service_ends_one_connection() {
         let scheduler = threaded(2);
         let address = serving(&scheduler).await;
         let (well, ill) = (TcpStream::connect(address).await, TcpStream::connect(address).await);
-        let (well, ill) = (well.expect("somebody listens"), ill.expect("somebody listens"));
+        let (well, ill) = (well.expect("the listener is open"), ill.expect("the listener is open"));
         ask(&ill, "/panic").await.expect_err("it is closed");
         ask(&well, "/well").await.expect("it is answered");
     });
 }
 
-/// Answers after others had their turn, so that the connection has seen the end of its input by
-/// then.
+/// Answers after other processes had their turn, so that the connection has seen the end of its
+/// input by then.
 #[derive(Clone)]
 struct Late;
 
@@ -130,7 +131,7 @@ fn a_client_that_has_closed_its_half_is_answered() {
         let address = listener.local_addr().expect("it is bound");
         drop(procession::spawn(serve(listener, Late)));
         for _ in 0..20 {
-            let mut stream = TcpStream::connect(address).await.expect("somebody listens");
+            let mut stream = TcpStream::connect(address).await.expect("the listener is open");
             stream.write_all(b"GET / HTTP/1.1\r\nhost: me\r\n\r\n").await.expect("it is connected");
             stream.shutdown(Shutdown::Write).expect("it is connected");
             let mut answer = String::new();
@@ -145,11 +146,11 @@ fn a_shutdown_ends_connections_that_ask_nothing() {
     let (server, client) = (threaded(2), threaded(1));
     let stream = client.block_on(async {
         let address = serving(&server).await;
-        let stream = TcpStream::connect(address).await.expect("somebody listens");
+        let stream = TcpStream::connect(address).await.expect("the listener is open");
         ask(&stream, "/before").await.expect("it is answered");
         stream
     });
-    // Nobody has to be terminated, for which it would keep back the last 100 ms.
+    // No process must be terminated, for which the shutdown would keep back the last 100 ms.
     let hour = Duration::from_secs(3600);
     assert!(client.block_on(server.shutdown(hour)).is_empty());
     assert_eq!(client.block_on(stream.read(&mut [0])).expect("it was closed in order"), 0);
@@ -180,7 +181,7 @@ fn unix_streams_are_served_too() {
     threaded(1).block_on(async {
         let listener = UnixListener::bind(&path).expect("the path is free");
         drop(procession::spawn(serve(listener, Paths)));
-        let mut stream = UnixStream::connect(&path).await.expect("somebody listens");
+        let mut stream = UnixStream::connect(&path).await.expect("the listener is open");
         let request = b"GET /unix HTTP/1.1\r\nhost: me\r\nconnection: close\r\n\r\n";
         stream.write_all(request).await.expect("it is connected");
         let mut answer = String::new();
@@ -190,7 +191,7 @@ fn unix_streams_are_served_too() {
     std::fs::remove_file(&path).expect("it is there");
 }
 
-/// By hand, since tokio's extension traits are part of its runtime's features.
+/// Written by hand, since tokio's extension traits belong to features of its runtime.
 #[test]
 fn streams_have_the_traits_of_tokio() {
     use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};

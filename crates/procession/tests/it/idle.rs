@@ -1,5 +1,5 @@
-//! What costs nothing: waiting. Wake-ups are counted by the workers themselves and, for their
-//! threads, by the system.
+//! Waiting costs nothing. The workers count their wake-ups, and the system counts those of their
+//! threads.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,8 +17,8 @@ use crate::scene::soon;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The threads of the schedulers whose names begin so, by number: their states, and how often they
-/// gave up the processor.
+/// Returns the threads of the schedulers with names that begin with `name`, by number: their
+/// states, and how often they gave up the processor.
 fn threads_of(name: &str) -> BTreeMap<String, (String, String)> {
     let mut threads = BTreeMap::new();
     for thread in fs::read_dir("/proc/self/task").expect("this is Linux") {
@@ -42,13 +42,13 @@ fn threads_of(name: &str) -> BTreeMap<String, (String, String)> {
     threads
 }
 
-/// What tells of each wake-up: the parks and searches of the workers.
+/// Returns the counts that show each wake-up: the parks and searches of the workers.
 fn wake_ups(schedulers: &[Scheduler]) -> Vec<(u64, u64, u64)> {
     let workers = schedulers.iter().flat_map(|scheduler| scheduler.snapshot().workers);
     workers.map(|worker| (worker.parks, worker.searches, worker.dispatches)).collect()
 }
 
-/// A scheduler of that many workers, and in it a thousand processes that wait for messages and a
+/// Creates a scheduler of `width` workers, with a thousand processes that wait for messages and a
 /// thousand with far timers.
 fn crowded(width: usize) -> Scheduler {
     let scheduler =
@@ -61,7 +61,7 @@ fn crowded(width: usize) -> Scheduler {
     scheduler
 }
 
-/// Makes it work on all workers, so that it is idle again after a good deal of parking and waking.
+/// Makes it work on all workers, so that it is idle again after much parking and waking.
 fn stir(scheduler: &Scheduler) {
     let stirred: Vec<_> = (0..100)
         .map(|n| {
@@ -79,15 +79,15 @@ fn stir(scheduler: &Scheduler) {
     }
 }
 
-/// Goal: an idle scheduler wakes nobody, whatever waits in it. Method: schedulers of several kinds,
-/// all idle for ten seconds; waiting for these to pass is what is measured.
+/// Goal: an idle scheduler wakes no thread, whatever waits in it. Method: schedulers of several
+/// kinds, all idle for ten seconds. These seconds are what is measured.
 #[test]
 fn what_waits_wakes_nobody_for_ten_seconds() {
     let schedulers = [1, 2, 4].map(crowded);
     schedulers.iter().for_each(stir);
     for scheduler in &schedulers {
         // Timers of all other kinds: with functions, periodic, cancelled, reset, and set by a
-        // thread that is no worker.
+        // thread that is not a worker.
         scheduler.block_on(async {
             run_after(HOUR, || {})
                 .map(drop)
@@ -112,7 +112,7 @@ fn what_waits_wakes_nobody_for_ten_seconds() {
             slept.await;
         }));
         drop(scheduler.spawn(async { interval(HOUR).tick().await }));
-        // With a descriptor, somebody waits for it in the kernel.
+        // With a descriptor, the driver waits for it in the kernel.
         drop(scheduler.spawn(async {
             let (_here, there) = UnixStream::pair().expect("the system has descriptors");
             let there = Readiness::new(there).expect("it is a socket");
@@ -127,8 +127,8 @@ fn what_waits_wakes_nobody_for_ten_seconds() {
         for scheduler in &schedulers {
             scheduler.run_until_idle();
         }
-        // Parked by their own account, asleep a moment later; the keys of cancelled and reset
-        // timers may cost one wake-up each.
+        // The workers are parked by their own account, and asleep a moment later. The keys of
+        // cancelled and reset timers may cost one wake-up each.
         let (_silent, silence) = mpsc::channel::<()>();
         assert!(silence.recv_timeout(Duration::from_secs(3)).is_err());
         while threads_of("silent").values().any(|(state, _)| !state.starts_with('S')) {
@@ -142,9 +142,9 @@ fn what_waits_wakes_nobody_for_ten_seconds() {
     });
 }
 
-/// Goal: no kind of work leaves a scheduler restless. Method: 40 schedulers, each of which has had
-/// more threads than it keeps, a step that stalled, sleepers, and a caller; then the wake-ups of
-/// all their threads are counted, those of the watchdogs included.
+/// Goal: no kind of work leaves a scheduler restless. Method: 40 schedulers, each with more threads
+/// than it keeps, a step that stalled, sleepers and a caller. Then the wake-ups of all their
+/// threads are counted, including the watchdogs.
 #[test]
 fn forty_schedulers_are_silent_after_work_of_every_kind() {
     const ALL: usize = 40;
@@ -170,7 +170,7 @@ fn forty_schedulers_are_silent_after_work_of_every_kind() {
         let (found, finds) = mpsc::channel();
         let stalls = scheduler.spawn(async move {
             drop(spawn(async move { found.send(()) }));
-            // Only another worker runs what tells it.
+            // Only another worker runs the process that reports.
             soon(&finds);
         });
         stir(scheduler);
@@ -195,8 +195,8 @@ fn parks(scheduler: &Scheduler) -> u64 {
     scheduler.snapshot().workers.iter().map(|worker| worker.parks).sum()
 }
 
-/// One after the other: each finds all workers parked, and needs one; that one wakes another to
-/// search in its place.
+/// Maximum number of parks for each message or timer. They come one after the other. Each finds all
+/// workers parked and needs one, which wakes another to search in its place.
 const WAKE_UPS: u64 = 4;
 
 #[test]
@@ -228,14 +228,14 @@ fn a_timer_wakes_few_of_many_workers() {
     const TIMERS: u64 = 200;
     let scheduler = crowded(8);
     stir(&scheduler);
-    // Of a worker that other programs keep waiting, others take the timers over. So the least
-    // disturbed of several rounds counts.
+    // If other programs keep a worker waiting, others take its timers over. So the least disturbed
+    // of several rounds counts.
     let fewest =
         (0..5).map(|_| parks_for_sleepers(&scheduler, TIMERS)).min().expect("there are some");
     assert!(fewest <= WAKE_UPS * TIMERS + 100, "{fewest} parks for {TIMERS} timers");
 }
 
-/// How often workers parked while `count` processes slept, for 1 ms, 2 ms and so on.
+/// Counts the parks of workers while `count` processes sleep for 1 ms, 2 ms and so on.
 fn parks_for_sleepers(scheduler: &Scheduler, count: u64) -> u64 {
     let before = parks(scheduler);
     let sleepers: Vec<_> = (1..=count)
@@ -262,13 +262,13 @@ fn the_threads_of_a_dropped_scheduler_leave() {
             .build()
             .expect("the system has threads");
         stir(&scheduler);
-        // The system's list may leave some out while threads of other tests come and go. A hang if
-        // they are not there.
+        // The system's list may leave some threads out while those of other tests come and go. If
+        // they are not there, this hangs.
         while threads_of(&name).is_empty() {
             thread::yield_now();
         }
         drop(scheduler);
-        // A hang if they stay.
+        // If they stay, this hangs.
         while !threads_of(&name).is_empty() {
             thread::yield_now();
         }
@@ -289,7 +289,7 @@ fn the_threads_of_a_scheduler_that_was_shut_down_leave() {
         while !threads_of(&name).is_empty() {
             thread::yield_now();
         }
-        // Nothing brings them back.
+        // Nothing brings the threads back.
         scheduler.spawn(async {}).join().expect_err("it is refused");
         scheduler.block_on(async { sleep(Duration::from_millis(1)).await });
         assert!(threads_of(&name).is_empty());

@@ -1,5 +1,4 @@
-//! The key-value example, by way of its sockets: what clients send that they should not, and what
-//! they may.
+//! The key-value example through its sockets: valid and invalid requests of clients.
 
 use std::time::Duration;
 
@@ -10,11 +9,11 @@ use procession::net::{TcpListener, TcpStream};
 #[path = "../../examples/14_key_value/server.rs"]
 mod server;
 
-/// Sends each part by itself, and says how the connection answers until it is closed.
+/// Sends each part by itself. Returns what the connection answers until it is closed.
 async fn talk(to: std::net::SocketAddr, parts: &[&[u8]]) -> String {
     let stream = TcpStream::connect(to).await.expect("it listens");
     for part in parts {
-        // Refused once the connection has been closed for what was before.
+        // Refused once the connection was closed because of an earlier part.
         let _ = stream.write_all(part).await;
         procession::yield_now().await;
     }
@@ -99,7 +98,7 @@ fn what_is_not_the_protocol_is_told_and_ends_that_connection_alone() {
         (&[b"*1\r\n$4\r\nPINGxx"], "-ERR Protocol error: invalid bulk length\r\n"),
         (&[b"*1\r\n:4\r\n"], "-ERR Protocol error: expected '$', got ':'\r\n"),
         (&[&long], "-ERR Protocol error: too big inline request\r\n"),
-        // Half a request is no request, and no mistake.
+        // Half a request is neither a request nor a mistake.
         (&[b"*2\r\n$3\r\nGET\r\n$5\r\nab"], ""),
         (&[b"PING\r\n"], "+PONG\r\n"),
     ]);

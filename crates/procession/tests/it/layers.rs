@@ -1,15 +1,15 @@
 //! The layers of the crate: which rooms may import which, and that state never imports verbs.
 //!
-//! The test reads the source, as `seams.rs` of `procession-sync` does. It knows `use` statements
-//! and paths that begin with `crate::`; code of tests is left out.
+//! The test reads the source, as `seams.rs` of `procession-sync` does. It understands `use`
+//! statements and paths that begin with `crate::`, and leaves out the code of tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 /// The state that refers to itself in a circle: a slot names its scheduler, the scheduler has the
-/// table of slots and the seats of workers, and a command's handler gets a completion, which names
-/// a slot. All other modules are free of import cycles.
+/// table of slots and the seats of workers, and the handler of a command gets a completion, which
+/// names a slot. All other modules are free of import cycles.
 const KERNEL: &[&str] = &[
     "machine::completion",
     "machine::registry",
@@ -26,8 +26,8 @@ const KERNEL: &[&str] = &[
 const NEIGHBOURS: &[&[&str]] =
     &[&["net::options", "net::tcp", "net::udp"], &["sync", "sync::locks"]];
 
-/// What each room may import besides itself. `io` and `sys` may not import `net`, and nobody but
-/// the public face imports `http`, `supervisor` or `pool`.
+/// The rooms that each room may import besides itself. `io` and `sys` may not import `net`, and
+/// only the public face imports `http`, `supervisor` or `pool`.
 const ROOMS: &[(&str, &str)] = &[
     ("bridge", "process scheduler"),
     ("coroutine", "mailbox spawn process relations scheduler sys time variance"),
@@ -56,7 +56,7 @@ const ROOMS: &[(&str, &str)] = &[
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// The modules of the crate with their source, without comments and without tests.
+/// Returns the modules of the crate with their source, without comments and without tests.
 fn modules() -> BTreeMap<String, String> {
     fn read(folder: &Path, prefix: &str, modules: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(folder).expect("the source is here") {
@@ -87,7 +87,7 @@ fn modules() -> BTreeMap<String, String> {
     modules
 }
 
-/// The paths of a tree such as `a::{b, c::{d, e}}`, at the beginning of `text`.
+/// Returns the paths of a tree such as `a::{b, c::{d, e}}` at the beginning of `text`.
 fn paths(text: &str) -> Vec<String> {
     let end =
         text.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(text.len());
@@ -147,7 +147,7 @@ fn imports() -> Graph {
     graph
 }
 
-/// All modules that `from` imports, directly or not.
+/// Returns all modules that `from` imports, directly or not.
 fn reach<'a>(graph: &'a Graph, from: &'a str) -> BTreeSet<&'a str> {
     let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
     while let Some(module) = next.pop() {
@@ -205,7 +205,7 @@ fn the_reader_of_imports_knows_groups() {
     assert_eq!(paths("a::{b, c::{D, self}, e};"), ["a::b", "a::c::D", "a::c::self", "a::e"]);
 }
 
-/// The modules with unsafe code. `ARCHITECTURE.md` names them by room.
+/// The modules with unsafe code. `ARCHITECTURE.md` lists them by room.
 const ISLANDS: &[&str] = &[
     "coroutine",
     "coroutine::blocking",

@@ -1,8 +1,8 @@
-//! State machines: status and yields, events, commands and their completions, and how they end.
+//! State machines: status and yields, events, commands and their completions, and their ends.
 //!
-//! Method: a machine that plays a script, one [`Turn`] for each step, and notes what each step was
-//! told. A test is a script, what happens to the machine meanwhile, what it must have been told,
-//! and how it must have ended.
+//! Method: a machine that plays a script, one [`Turn`] for each step, and records the events of
+//! each step. A test consists of a script, of what happens to the machine meanwhile, of the
+//! expected events, and of the expected end.
 
 use std::error::Error;
 use std::sync::{Arc, mpsc};
@@ -20,20 +20,20 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scene::{assert_conserved, driven, panic_quietly, soon};
 
-/// Its completions are given by the test.
+/// The test gives its completions.
 const HELD: CommandId = CommandId::new(256);
-/// Completes at once with its input.
+/// Completes immediately, with its input.
 const INLINE: CommandId = CommandId::new(257);
-/// Completes on a thread of its own with its input.
+/// Completes on a separate thread, with its input.
 const THREAD: CommandId = CommandId::new(258);
 /// Its handler drops the completion.
 const DROPPED: CommandId = CommandId::new(259);
-/// Its handler panics with the completion in hand.
+/// Its handler panics while it holds the completion.
 const PANICS: CommandId = CommandId::new(260);
-/// Nobody has registered it.
+/// It has no handler.
 const UNKNOWN: CommandId = CommandId::new(u16::MAX);
 
-/// How a step returns.
+/// The return value of a step.
 #[derive(Clone, Debug)]
 enum End {
     Continue,
@@ -45,7 +45,7 @@ enum End {
 use End::{Continue, Done, Fail, Panic, Wait};
 use WaitingFor::{Completions, Either, Messages};
 
-/// A step: what it yields, and how it returns.
+/// A step: what it yields, and what it returns.
 type Turn = (Vec<(CommandId, u64)>, End);
 
 fn turn(end: End) -> Turn {
@@ -56,7 +56,7 @@ fn yields(commands: &[(CommandId, u64)], end: End) -> Turn {
     (commands.to_vec(), end)
 }
 
-/// What a step was told.
+/// The events of a step.
 type Told = Vec<String>;
 
 struct Scripted {
@@ -124,7 +124,7 @@ fn text(result: CommandResult) -> String {
     }
 }
 
-/// The scheduler, with a handler for each command; and where the held completions come out.
+/// Creates a scheduler with a handler for each command, and the channel of the held completions.
 fn stage(builder: procession::Builder) -> (Scheduler, mpsc::Receiver<(u64, Completion)>) {
     let (hold, held) = mpsc::channel();
     let hold = Mutex::new(hold);
@@ -149,7 +149,7 @@ fn stage(builder: procession::Builder) -> (Scheduler, mpsc::Receiver<(u64, Compl
     (scheduler, held)
 }
 
-/// What happens to the machine, once it can do nothing by itself.
+/// What happens to the machine once it can do nothing by itself.
 #[derive(Clone, Debug)]
 enum Act {
     Send(u32),
@@ -199,7 +199,7 @@ impl Play {
         }
     }
 
-    /// The held completion of the oldest command of this tag.
+    /// Returns the held completion of the oldest command with this tag.
     fn completion(&mut self, tag: u64) -> Completion {
         self.kept.extend(self.held.try_iter());
         let place =
@@ -211,7 +211,7 @@ impl Play {
         self.told.lock().clone()
     }
 
-    /// How it ended; `None` if it lives.
+    /// Returns the exit of the machine, or `None` if it lives.
     #[track_caller]
     fn end(self) -> Option<Result<u32, Exit>> {
         let Self { scheduler, held, kept, child, closed, .. } = self;
@@ -223,7 +223,7 @@ impl Play {
             return None;
         }
         let result = handle.join();
-        // What comes after the end is for nobody.
+        // Completions after the end have no effect.
         for (tag, completion) in held.try_iter().chain(kept) {
             completion.complete(Ok(Box::new(tag)));
         }
@@ -249,7 +249,7 @@ fn check(turns: &[Turn], acts: &[Act], told: &[&[&str]], end: Option<Result<u32,
     assert_eq!(play.end(), end, "ended by {acts:?}");
 }
 
-/// As `check`, but everything happens at once, before the machine can make a step.
+/// Like `check`, but everything happens at once, before the machine can run a step.
 #[track_caller]
 fn check_at_once(turns: &[Turn], acts: &[Act], told: &[&[&str]], end: Option<Result<u32, Exit>>) {
     let mut play = Play::begin(turns);
@@ -269,7 +269,7 @@ fn continue_steps_again_at_once() {
         &[NOTHING, NOTHING, NOTHING],
         Some(Ok(1)),
     );
-    // With completions outstanding likewise; they come as they come.
+    // The same with completions outstanding, which come in any order.
     let turns = [
         yields(&[(HELD, 7)], Continue),
         turn(Continue),
@@ -291,7 +291,7 @@ fn waiting_for_messages_keeps_completions() {
     let told: [&[&str]; 3] =
         [NOTHING, &["completion 2 gave 200", "message 5"], &["completion 1 gave 100", "message 6"]];
     check(&turns, &acts, &told, Some(Ok(1)));
-    // None outstanding.
+    // With no completion outstanding.
     check(&turns[1..], &[Act::Send(5)], &[NOTHING, &["message 5"]], Some(Ok(1)));
     check(&turns[1..], &[], &[NOTHING], None);
 }
@@ -316,7 +316,7 @@ fn waiting_for_completions_keeps_messages() {
 #[test]
 fn waiting_for_completions_with_none_outstanding_is_an_error() {
     check(&[turn(Wait(Completions))], &[], &[NOTHING], Some(Err(Exit::WaitsForNothing)));
-    // Also when the last one has come, and messages wait.
+    // The same when the last completion has come and messages wait.
     let turns = [yields(&[(HELD, 1)], Wait(Completions)), turn(Wait(Completions))];
     let acts = [Act::Send(5), Act::Complete(1)];
     check(
@@ -325,7 +325,7 @@ fn waiting_for_completions_with_none_outstanding_is_an_error() {
         &[NOTHING, &["message 5", "completion 1 gave 100"]],
         Some(Err(Exit::WaitsForNothing)),
     );
-    // One that has come and was not told yet counts as outstanding.
+    // A completion that has come but was not received yet counts as outstanding.
     let turns = [
         yields(&[(INLINE, 1)], Wait(Messages)),
         yields(&[(INLINE, 2)], Wait(Completions)),
@@ -347,15 +347,15 @@ fn waiting_for_either_steps_for_both() {
         &[NOTHING, &["message 5"], &["completion 1 gave 100"], &["message 6"]],
         Some(Ok(1)),
     );
-    // With none outstanding, for messages.
+    // With none outstanding, it waits for messages.
     check(&turns[2..], &[], &[NOTHING], None);
     check(&turns[2..], &acts[..1], &[NOTHING, &["message 5"]], Some(Ok(1)));
 }
 
 #[test]
 fn done_and_errors_drop_what_the_step_yields() {
-    // A yield of the last step never reaches its handler: the completion would complete it at once,
-    // or be held.
+    // The handler never sees a command that the last step yields: its completion would be completed
+    // immediately, or be held.
     for (end, exit) in [(Done(1), Ok(1)), (Fail("broken"), Err(Exit::Failed("broken".into())))] {
         let turns = [yields(&[(HELD, 1)], Wait(Messages)), yields(&[(HELD, 2), (INLINE, 3)], end)];
         let mut play = Play::begin(&turns);
@@ -384,14 +384,14 @@ fn every_end_closes_once() {
     }
     let blocked = [yields(&[(HELD, 1)], Wait(Completions))];
     check(&blocked, &[Act::Send(1), Act::Terminate], &[NOTHING], killed());
-    // With something to be told, which is discarded.
+    // With events left, which are discarded.
     check_at_once(
         &blocked,
         &[Act::Send(1), Act::Complete(1), Act::Terminate],
         &[NOTHING],
         killed(),
     );
-    // Before the first step: closed, too, since `init` accepted it.
+    // Before the first step: the machine is closed, too, since `init` accepted it.
     let scheduler = driven();
     let closed = Arc::new(AtomicUsize::new(0));
     let machine = Scripted {
@@ -404,7 +404,7 @@ fn every_end_closes_once() {
     scheduler.terminate(child.pid());
     assert_eq!(child.join(), Err(Exit::Killed));
     assert_eq!(closed.load(Relaxed), 1);
-    // By the end of its scheduler, with nobody left to wait for it.
+    // By the end of its scheduler, without a handle to wait for it.
     let machine =
         Scripted { turns: vec![turn(Wait(Messages))].into_iter(), told: Arc::default(), closed };
     let closed = Arc::clone(&machine.closed);
@@ -440,7 +440,7 @@ fn events_come_in_the_order_in_which_they_happened() {
         "completion 2 the handler dropped the completion",
     ];
     check_at_once(&turns, &acts, &[NOTHING, &together], None);
-    // Kept ones, too, over several wake-ups that do not make it step.
+    // Also with events that are kept over several wake-ups without a step.
     let turns = [yields(&[(HELD, 1), (HELD, 2), (HELD, 3)], Wait(Messages)), turn(Done(1))];
     let acts = [Act::Complete(3), Act::Complete(1), Act::Complete(2), Act::Send(9)];
     let told: &[&str] =
@@ -468,7 +468,7 @@ fn a_cancel_does_not_deliver_before_what_came_before_it() {
     let turns = [yields(&[(HELD, 1)], Wait(Completions)), turn(Done(1))];
     let acts = [Act::Send(5), Act::Cancel];
     check(&turns, &acts, &[NOTHING, &["message 5", "cancel"]], Some(Ok(1)));
-    // A machine that was cancelled before its first step is told in its first step.
+    // A machine that was cancelled before its first step receives the cancel in its first step.
     let scheduler = driven();
     let told = Arc::new(Mutex::new(Vec::new()));
     let turns = vec![turn(Wait(Messages)), turn(Done(1))].into_iter();
@@ -484,7 +484,7 @@ fn a_cancel_does_not_deliver_before_what_came_before_it() {
 
 #[test]
 fn kept_messages_of_a_machine_that_is_terminated_are_discarded() {
-    // A second cancel wakes it, for nothing, while a message is kept.
+    // A second cancel wakes it for nothing, while a message is kept.
     let turns = [yields(&[(HELD, 1)], Wait(Either)), turn(Wait(Completions))];
     let acts = [Act::Cancel, Act::Send(1), Act::Cancel, Act::Send(2), Act::Terminate];
     check(&turns, &acts, &[NOTHING, &["cancel"]], Some(Err(Exit::Killed)));
@@ -628,7 +628,7 @@ fn a_completion_that_cannot_be_given_is_an_error() {
 
 #[test]
 fn a_completion_for_an_ended_process_is_for_nobody() {
-    // The slot is used again, by a machine that waits for completions of its own.
+    // The slot is reused by a machine that waits for its own completions.
     let (scheduler, held) =
         stage(Scheduler::builder().worker_threads(1).callers_drive().max_processes(2));
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -639,7 +639,7 @@ fn a_completion_for_an_ended_process_is_for_nobody() {
     };
     let mut late = Vec::new();
     for tag in 0..20 {
-        // The completions of the ended ones keep their slots: at most one of them at a time.
+        // The completions of ended machines keep their slots, at most one at a time.
         let first = play(vec![yields(&[(HELD, tag)], Wait(Messages)), turn(Done(1))]);
         scheduler.run_until_idle();
         first.send(1).expect("it lives");
@@ -698,7 +698,7 @@ fn init_chooses_the_method_and_may_refuse() {
     assert_eq!(closed.load(Relaxed), 0, "what init does not accept is not closed");
     let snapshot = scheduler.snapshot();
     assert_eq!((snapshot.spawned, snapshot.panicked, snapshot.processes.len()), (0, 0, 0));
-    // The only slot is free for what init accepts.
+    // The only slot is free for a machine that `init` accepts.
     assert_eq!(
         scheduler.spawn_machine(machine(), "input", input("good")).expect("it accepts this").join(),
         Ok(1)
@@ -731,7 +731,7 @@ fn a_command_has_one_handler() {
     most.handler(UNKNOWN, nothing).build().expect("the last number is a number");
 }
 
-/// Yields a sleep for each input, and tells when each is over.
+/// Yields a sleep for each input, and reports when each is over.
 struct Sleeper {
     inputs: Vec<Value>,
     begin: Instant,
@@ -770,7 +770,7 @@ impl Process for Sleeper {
     }
 }
 
-/// What a sleeper tells: tag, result, and when.
+/// The report of a sleeper: tag, result and time.
 type Slept = (u64, String, Duration);
 
 fn sleeper(scheduler: &Scheduler, inputs: Vec<Value>) -> (Child<(), ()>, mpsc::Receiver<Slept>) {
@@ -794,7 +794,7 @@ fn the_sleep_command_completes_in_time() {
     let (child, over) = sleeper(&scheduler, inputs);
     assert_eq!(child.join(), Err(Exit::WaitsForNothing), "after the last one");
     let mut told: Vec<_> = over.iter().collect();
-    // Those that are over at once, in whatever order.
+    // The sleeps that are over immediately, in any order.
     told[..2].sort_by_key(|told| told.0);
     let gave = || String::from("gave ()");
     let wrong = String::from("the command's input is not of type Duration");
@@ -834,7 +834,7 @@ fn a_sleep_for_ever_ends_with_its_machine() {
 
 #[test]
 fn a_cancelled_sleep_does_not_complete_and_is_not_waited_for() {
-    /// Sleeps, cancels the first sleep for a message, and tells what completes.
+    /// Sleeps, cancels the first sleep at a message, and reports what completes.
     struct Canceller(bool, mpsc::Sender<u64>);
     impl Process for Canceller {
         type Input = ();
@@ -910,7 +910,7 @@ fn the_test_clock_waits_for_completions() {
     let child = scheduler.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
     let begin = scheduler.now();
     std::thread::scope(|scope| {
-        // Given by another thread: the clock stands still as long as it is out.
+        // Given by another thread: the clock stands still while the completion is outstanding.
         scope.spawn(move || soon(&held).1.complete(Ok(Box::new(()))));
         let timed = scheduler.block_on(async {
             let result = procession::timeout(Duration::from_secs(1), child).await;
@@ -974,7 +974,7 @@ fn machines_and_completions_on_all_workers_agree() {
                 assert_eq!(machine.join(), Ok(60));
             }
             assert_conserved(&scheduler);
-            // The handler, and with it what feeds the thread, goes with the scheduler.
+            // The handler goes with the scheduler, and so does the sender that feeds the thread.
             drop(scheduler);
         });
     }
@@ -1020,7 +1020,7 @@ fn a_waiting_machine_says_what_it_waits_for() {
     }
 }
 
-/// Its first step makes two completions; the process ends with what came of them.
+/// Its first step makes two completions. The process ends with their results.
 struct Serves {
     kept: mpsc::Sender<Completion>,
     told: Vec<(u64, Option<u32>)>,
@@ -1074,7 +1074,7 @@ fn a_step_makes_completions_that_no_handler_serves() {
             second.complete(Ok(Box::new(20_u32)));
             first.complete(Ok(Box::new(10_u32)));
         });
-        // It is not one that waits for nothing, and the test clock waits for both.
+        // It does not count as waiting for nothing, and the test clock waits for both.
         assert_eq!(child.join(), Ok(vec![(3, None), (2, Some(20)), (1, Some(10))]));
     });
 }

@@ -24,14 +24,14 @@ async fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
     poll_fn(|task| Poll::Ready(future.as_mut().poll(task))).await
 }
 
-/// The snapshot of the only process.
+/// Returns the snapshot of the only process.
 fn only(scheduler: &Scheduler) -> ProcessSnapshot {
     let mut processes = scheduler.snapshot().processes;
     assert_eq!(processes.len(), 1);
     processes.remove(0)
 }
 
-/// Notes everything that it receives.
+/// Starts a process that collects everything that it receives.
 fn collector<M: Send + 'static>(scheduler: &Scheduler) -> Child<M, Vec<M>> {
     scheduler.start(|mut cx: Context<M>| async move {
         let mut received = Vec::new();
@@ -112,7 +112,7 @@ fn a_message_to_an_ended_process_comes_back() {
         assert!(error.message().starts_with("by"), "{}", error.message());
         assert_eq!(error.to_string(), format!("cannot send to {pid}: the process has ended"));
     }
-    // The type is of no interest any more.
+    // The type does not matter any more.
     assert!(procession::mailbox::send(pid, 1_u8).expect_err("it has ended").is_ended());
     assert_eq!(scheduler.snapshot().messages_sent, 0);
 }
@@ -135,7 +135,7 @@ fn a_message_of_another_type_comes_back() {
             "{text}"
         );
     }
-    // Types that look alike are different types.
+    // Types that look alike are still different types.
     assert!(
         procession::mailbox::send(child.pid(), 1_i32)
             .expect_err("it receives u32")
@@ -156,13 +156,13 @@ fn after_a_cancel_the_mailbox_is_drained_before_receive_ends() {
         while let Some(message) = cx.recv().await {
             received.push((message, cx.is_cancelled()));
             if message == 3 {
-                // It lives, and so its mailbox is open.
+                // The process lives, so its mailbox is open.
                 own.send(5).expect("it lives");
             }
         }
         assert_eq!(cx.recv().await, None, "and again");
         assert_eq!(cx.try_recv(), None);
-        // A message that comes after the end of a receive is received by the next.
+        // A message that comes after the end of a receive goes to the next one.
         own.send(6).expect("it lives");
         (received, cx.recv().await)
     });
@@ -177,7 +177,7 @@ fn after_a_cancel_the_mailbox_is_drained_before_receive_ends() {
     assert_conserved(&scheduler);
 }
 
-/// A context may leave its process as a part of the result.
+/// A context may leave its process as part of the result.
 #[test]
 fn a_context_knows_of_the_cancel_after_the_end() {
     let scheduler = driven();
@@ -192,7 +192,7 @@ fn a_context_knows_of_the_cancel_after_the_end() {
 }
 
 #[test]
-fn a_cancel_wakes_a_receive_and_those_who_wait_for_it() {
+fn a_cancel_wakes_a_receive_and_the_waiters_for_it() {
     let scheduler = driven();
     let receives = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
     let matches = scheduler.start(|mut cx: Context<u8>| async move {
@@ -232,8 +232,8 @@ fn a_receive_that_is_dropped_loses_nothing() {
             let mut received = Vec::new();
             let mut dropped = 0;
             while received.len() < MESSAGES as usize {
-                // A select with something that is ready at once, every other time with a receive
-                // that passes over some.
+                // A select with an arm that is ready immediately. Every other time, with a receive
+                // that skips some messages.
                 let polled = if dropped % 2 == 0 {
                     poll_once(cx.recv()).await
                 } else {
@@ -270,7 +270,7 @@ fn a_receive_that_was_dropped_wakes_nobody() {
         scheduler.start(|mut cx: Context<()>| async move { cx.recv().await }).into_parts();
     let child = scheduler.start(move |mut cx: Context<u8>| async move {
         assert!(poll_once(cx.recv()).await.is_pending());
-        // It waits for something else now.
+        // The process waits for something else now.
         gate.await.expect("it ends");
         cx.try_recv()
     });
@@ -287,7 +287,7 @@ fn a_receive_that_was_dropped_wakes_nobody() {
     let before = steps();
     child.send(1).expect("it lives");
     scheduler.run_until_idle();
-    assert_eq!(steps(), before, "a message that nobody waits for is queued without a step");
+    assert_eq!(steps(), before, "a message that is not waited for is queued without a step");
     release.send(()).expect("it lives");
     assert_eq!(child.join(), Ok(Some(1)));
 }
@@ -341,7 +341,7 @@ fn receive_matching_looks_at_each_message_once() {
         let oldest = cx.recv().await;
         (first, first_looks, second, second_looks, oldest)
     });
-    // They come in portions, so that the receive is woken again and again.
+    // The messages come in portions, so that the receive is woken again and again.
     for n in 0..=MESSAGES {
         child.send(n).expect("it lives");
         if n % 1000 == 0 {
@@ -496,7 +496,7 @@ impl<A: Future<Output: Unpin>, B: Future<Output: Unpin>> Future for Both<A, B> {
 #[test]
 fn a_receive_in_a_combinator_is_woken_by_messages_and_by_a_cancel() {
     for scheduler in [driven(), threaded(1), threaded(2)] {
-        // Each message comes when the process waits, or all of them come before it waits.
+        // Each message comes when the process waits, or all of them come before.
         for step_by_step in [true, false] {
             let gate = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
             let (release, gate) = gate.into_parts();
@@ -540,7 +540,7 @@ fn a_wait_for_a_cancel_in_a_combinator_is_woken() {
     let child = scheduler.start(|mut cx: Context<u32>| async move {
         let cancelled = poll_once(cx.cancelled()).await.is_ready();
         let own = cx.address();
-        // Two waits for the same thing, each with a waker of its own; then a third that is dropped.
+        // Two waits for the same thing, each with its own waker, and then a third that is dropped.
         Both::new(cx.cancelled(), async { cx.cancelled().await }).await;
         own.send(1).expect("it lives");
         (cancelled, poll_once(cx.cancelled()).await.is_ready(), cx.recv().await)
@@ -559,7 +559,7 @@ fn a_call_is_replied_to() {
             reply.send(n * 2);
         }
     });
-    // From a future that is no process, from a process, and by way of another process.
+    // From a block-on future, from a process, and through another process.
     assert_eq!(scheduler.block_on(doubler.call(|reply| (1, reply), HOUR)).ok(), Some(2));
     let address = doubler.address().clone();
     let inside = scheduler.spawn(async move { address.call(|reply| (2, reply), HOUR).await });
@@ -583,7 +583,7 @@ fn a_call_without_a_reply_says_why() {
     assert!(matches!(scheduler.block_on(drops.call(|reply| reply, HOUR)), Err(CallError::NoReply)));
 
     let ends = scheduler.start(|mut cx: Context<Option<Reply<u32>>>| async move {
-        // The reply is in the mailbox behind this, and nobody receives it.
+        // The reply is in the mailbox behind this message, and is never received.
         cx.recv().await;
     });
     let (address, handle) = ends.into_parts();
@@ -782,7 +782,8 @@ fn what_is_skipped_and_taken_is_discarded_at_the_end() {
     let scheduler = driven();
     let alive = Arc::new(());
     let child = scheduler.start(|mut cx: Context<(u32, Arc<()>)>| async move {
-        // Two are skipped, one is received, one stays behind it in the batch, and one comes later.
+        // Two messages are skipped, one is received, one stays behind it in the batch, and one
+        // comes later.
         let found = cx.recv_matching(|message| message.0 == 2).await.map(|message| message.0);
         cx.address().send((9, Arc::new(()))).expect("it lives");
         found

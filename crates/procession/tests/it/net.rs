@@ -143,10 +143,11 @@ fn the_first_descriptor_is_watched_by_workers_that_are_parked_already() {
     }
 }
 
-/// Goal: the worker that leaves the kernel with something to run is replaced there. Method: what it
-/// runs spins until a timer has fired and a descriptor has become ready; a hang if nobody looks.
+/// Goal: a worker that leaves the kernel with a process to run is replaced there. Method: that
+/// process spins until a timer has fired and a descriptor has become ready. If no worker polls,
+/// this hangs.
 #[test]
-fn who_runs_what_was_polled_has_handed_the_poller_off() {
+fn a_worker_that_runs_what_was_polled_has_handed_the_reactor_off() {
     let scheduler = threaded(2);
     let ticked = Arc::new(AtomicBool::new(false));
     let ((mut here, there), (second_here, second_there)) = (pair(), pair());
@@ -181,8 +182,8 @@ fn who_runs_what_was_polled_has_handed_the_poller_off() {
     ticker.join().expect("it does not panic");
 }
 
-/// Goal: a batch out of the poller is shared. Method: each of those polled waits, blocking its
-/// thread, for all others.
+/// Goal: the processes that one poll wakes are shared between workers. Method: each of them blocks
+/// its thread until all others run.
 #[test]
 fn a_batch_of_the_poller_wakes_a_worker_for_each_process() {
     const WIDTH: usize = 4;
@@ -235,7 +236,7 @@ fn the_test_clock_stands_still_while_somebody_waits_for_a_descriptor() {
         });
         assert_eq!((read_at, slept_until), (Duration::ZERO, hour));
     });
-    // Whoever gives up waiting lets it move again.
+    // When the process gives up waiting, the clock may move again.
     let (_here, there) = pair();
     let gave_up = scheduler.block_on(async {
         let there = Arc::new(Readiness::new(there).expect("it is a socket"));
@@ -255,7 +256,7 @@ fn the_test_clock_stands_still_while_somebody_waits_for_a_descriptor() {
 }
 
 #[test]
-fn of_several_who_wait_for_one_descriptor_each_gets_its_turn() {
+fn of_several_waiters_for_one_descriptor_each_gets_its_turn() {
     let scheduler = threaded(2);
     let (mut here, there) = pair();
     let there =

@@ -1,8 +1,8 @@
 //! The order of dispatches, recorded: 20 programs on the test clock with one worker, 10 seeds each.
 //!
 //! A change that only moves or renames code leaves every hash in [`RECORDED`] as it is. A change of
-//! the scheduler may change some of them: record the new values in the same commit, and say there
-//! why the order differs. The failing test prints the table as it would have to be.
+//! the scheduler may change some of them: record the new values in the same commit, and explain
+//! there why the order differs. A failing test prints the table as it would have to be.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -176,7 +176,7 @@ async fn ring(trace: Trace) {
             trace.each(async move {
                 while let Some(n) = cx.recv().await {
                     if let Some(to) = &to {
-                        // The next may have ended already.
+                        // The next process may have ended already.
                         let _: Result<(), _> = to.send(n + 1);
                     }
                 }
@@ -306,7 +306,7 @@ async fn calls(trace: Trace) {
         let address = server.address().clone();
         async move {
             for _ in 0..ROUNDS {
-                // Some have no patience for the sleep.
+                // Some calls end before the sleep is over.
                 let _: Result<u64, _> = address.call(|reply| reply, nanoseconds(n * 10)).await;
             }
         }
@@ -441,10 +441,10 @@ fn hash(hash: u64, bytes: &[u8]) -> u64 {
 
 fn hash_of(program: Program) -> u64 {
     (0..SEEDS).fold(0xcbf2_9ce4_8422_2325, |sum, seed| {
-        // One half in the usual order, the other shuffled.
+        // Half of the runs use the usual order, the other half is shuffled.
         let builder = if seed % 2 == 0 { builder(seed) } else { builder(seed).shuffled() };
-        // SAFETY: the coroutines of these programs keep no pointer to what outlives them, and all
-        // end.
+        // SAFETY: the coroutines of these programs keep no pointer to anything that outlives them,
+        // and all of them end.
         let builder = unsafe { builder.enable_coroutines() };
         let scheduler: Scheduler = builder.build().expect("it starts no thread");
         let trace = Trace::new(&scheduler);

@@ -1,9 +1,9 @@
-//! Panics in all that the user hands to the runtime: they end one process, or none; everybody else
-//! goes on, and the counts stay right.
+//! Panics in everything that the user hands to the runtime. They end one process or none. All other
+//! processes go on, and the counts stay right.
 //!
-//! Method: [`survives`] runs a provocation amid processes that know nothing of it, with one worker
-//! and with several, and looks at what is left. Expected panics print nothing, except for one that
-//! is made by `panic!`.
+//! Method: [`survives`] runs a provocation amid independent processes, with one worker and with
+//! several, and looks at what is left. Expected panics print nothing, except for one that `panic!`
+//! makes.
 
 use std::error::Error;
 use std::fmt;
@@ -40,7 +40,7 @@ fn panicked<T>(text: &str) -> Result<T, Exit> {
     Err(Exit::Panicked(text.into()))
 }
 
-/// Runs `provoke` beside innocents; `panics` processes are counted as panicked by it.
+/// Runs `provoke` beside independent processes. `panics` processes must be counted as panicked.
 #[track_caller]
 fn survives(panics: u64, provoke: impl Fn(&Scheduler)) {
     for scheduler in [driven(), threaded(1), threaded(2)] {
@@ -87,14 +87,14 @@ fn a_poll_panics() {
         });
         let after_a_wait: procession::JoinHandle<()> = after_a_wait;
         assert_eq!(after_a_wait.join(), panicked("after a wait"));
-        // Nobody waits for it.
+        // No handle waits for it.
         drop::<procession::JoinHandle<()>>(scheduler.spawn(async { panic_quietly("unheard") }));
     });
 }
 
 #[test]
 fn the_drop_of_a_future_panics() {
-    /// Is ready at its second poll with `Some`, or never.
+    /// A future that returns `Some` at its second poll, or is never ready.
     struct Fragile(Option<u32>, u32, #[expect(dead_code, reason = "its drop panics")] Bomb);
     impl Future for Fragile {
         type Output = u32;
@@ -117,7 +117,7 @@ fn the_drop_of_a_future_panics() {
 #[test]
 fn the_drops_of_messages_panic() {
     survives(2, |scheduler| {
-        // Some in the mailbox, some taken out of it, some skipped.
+        // Some messages stay in the mailbox, some are taken out of it, some are skipped.
         let receive_some = |then_panic: bool| {
             move |mut cx: Context<(u32, Bomb)>| async move {
                 let own = cx.address();
@@ -136,14 +136,14 @@ fn the_drops_of_messages_panic() {
         for then_panic in [false, true] {
             let child = scheduler.start(receive_some(then_panic));
             for n in 0..8 {
-                // With several workers it may have ended by now; a bomb that comes back is the
-                // sender's.
+                // With several workers it may have ended by now. A bomb that comes back belongs to
+                // the sender.
                 child.send((n, BOMB)).unwrap_or_else(std::mem::forget);
             }
             let expected = if then_panic { panicked("with bombs in the mailbox") } else { Ok(()) };
             assert_eq!(child.join(), expected);
         }
-        // Never looked at.
+        // A process that never looks at its messages.
         let child = scheduler.start(|_: Context<Bomb>| async { procession::yield_now().await });
         for _ in 0..3 {
             child.send(BOMB).unwrap_or_else(std::mem::forget);
@@ -158,7 +158,7 @@ fn the_drops_of_messages_panic() {
         }
         scheduler.terminate(child.pid());
         assert_eq!(child.join(), Err(Exit::Killed));
-        // Received and dropped by the process: this is its own fault.
+        // A message that the process receives and drops is its own fault.
         let child = scheduler.start(|mut cx: Context<Bomb>| async move { drop(cx.recv().await) });
         assert!(child.send(BOMB).is_ok());
         assert_eq!(child.join(), panicked("a bomb was dropped"));
@@ -173,7 +173,7 @@ fn the_drop_of_an_output_panics() {
         let handle = scheduler.spawn(async { BOMB });
         scheduler.run_until_idle();
         drop(handle);
-        // By a process that has a handle in its hand when it ends, and by one that is terminated.
+        // Dropped by a process that holds the handle when it ends, and by one that is terminated.
         let keeper = scheduler.spawn(async {
             let kept = procession::spawn(async { BOMB });
             procession::yield_now().await;
@@ -183,8 +183,8 @@ fn the_drop_of_an_output_panics() {
     });
 }
 
-/// Wakers with one function that panics, and which number it has: clone, wake, wake by reference,
-/// drop.
+/// Creates a waker with one function that panics, chosen by its number: clone, wake, wake by
+/// reference, drop.
 fn faulty<const PANICS: u8>() -> Waker {
     fn check<const PANICS: u8>(function: u8) {
         if PANICS == function {
@@ -228,9 +228,9 @@ fn faulty<const PANICS: u8>() -> Waker {
 
 const FAULTY: [fn() -> Waker; 4] = [faulty::<0>, faulty::<1>, faulty::<2>, faulty::<3>];
 
-/// Polls with a faulty waker; says whether that panicked.
+/// Polls with a faulty waker. Returns `None` if that panicked.
 fn poll_faulty<F: Future>(future: Pin<&mut F>, waker: fn() -> Waker) -> Option<Poll<F::Output>> {
-    // Never dropped: that is the poller's own affair.
+    // Never dropped: its drop is the poller's own fault.
     let waker = std::mem::ManuallyDrop::new(waker());
     catch_unwind(AssertUnwindSafe(|| future.poll(&mut Task::from_waker(&waker)))).ok()
 }
@@ -245,7 +245,7 @@ fn the_waker_given_to_a_handle_panics() {
                 let polled = poll_faulty(Pin::new(&mut handle), waker);
                 assert!(polled.is_none_or(|polled| polled.is_pending()));
             }
-            // Replaced by another, which drops it.
+            // Replaced by another waker, which drops this one.
             let polled = poll_faulty(Pin::new(&mut handle), || Waker::noop().clone());
             assert!(polled.is_none_or(|polled| polled.is_pending()));
             let polled = poll_faulty(Pin::new(&mut handle), waker);
@@ -254,7 +254,7 @@ fn the_waker_given_to_a_handle_panics() {
             scheduler.run_until_idle();
             assert_eq!(handle.join(), Ok(Some(())));
 
-            // And dropped with the handle, before the end and after.
+            // Dropped with the handle, before the end and after it.
             for end_first in [false, true] {
                 let child = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
                 let (address, mut handle) = child.into_parts();
@@ -279,7 +279,7 @@ fn the_waker_of_a_caller_panics() {
     survives(0, |scheduler| {
         for waker in FAULTY {
             for reply_at_all in [true, false] {
-                // It replies when it is told to, so that the caller waits.
+                // The server replies when it is told to, so that the caller waits.
                 let server =
                     scheduler.start(move |mut cx: Context<Option<Reply<u32>>>| async move {
                         let mut kept = Vec::new();
@@ -318,7 +318,7 @@ fn the_waker_of_a_sleep_panics() {
                 let mut sleep = Box::pin(procession::sleep(nap));
                 let polled = poll_faulty(sleep.as_mut(), waker);
                 procession::sleep(nap * 2).await;
-                // The poller's own affair, too: its waker lies in its sleep.
+                // The poller's own fault, too: its waker is in its sleep.
                 drop(catch_unwind(AssertUnwindSafe(|| drop(sleep))));
                 tell.send(polled.is_none_or(|polled| polled.is_pending() || polled.is_ready()))
                     .expect("the test waits");
@@ -348,8 +348,7 @@ fn the_waker_of_a_combinator_panics_when_a_message_comes() {
     }
 }
 
-/// Panics when it is dropped, with a payload that panics when that is dropped, and so on, as often
-/// as it says.
+/// Panics when it is dropped, with a payload that panics in turn, as many times as the number says.
 struct Russian(u32);
 
 impl Drop for Russian {
@@ -368,7 +367,7 @@ fn the_drop_of_a_panics_payload_panics() {
                 scheduler.spawn(async move { std::panic::resume_unwind(Box::new(Russian(depth))) });
             let handle: procession::JoinHandle<()> = handle;
             assert_eq!(handle.join(), panicked("a value that is no text"));
-            // And where no process can be blamed.
+            // The same where no process is at fault.
             drop(scheduler.spawn(async move { Russian(depth) }));
         }
     });
@@ -417,7 +416,7 @@ fn a_predicate_that_panics_loses_at_most_its_message() {
     assert_eq!(child.join(), Ok((true, vec![0, 1, 3, 4])));
 }
 
-/// A machine that panics where it is told to.
+/// The place at which a machine panics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Where {
     Init,
@@ -450,7 +449,7 @@ impl Process for Fragile {
         events: &mut Events<Bomb>,
         yields: &mut Yields<'_>,
     ) -> Result<Status<u32>, Box<dyn Error + Send + Sync>> {
-        /// An error that does not want to be shown.
+        /// An error that cannot be displayed.
         #[derive(Debug)]
         struct Shy;
         impl fmt::Display for Shy {
@@ -469,7 +468,7 @@ impl Process for Fragile {
             Where::StepWithEvents => Ok(Status::Wait(WaitingFor::Messages)),
             Where::ErrorText => Err(Box::new(Shy)),
             _ if events.len() > 0 => {
-                // Three of them, none of which is looked at.
+                // Three events, none of which is looked at.
                 assert!(events.len() == 3);
                 yields.command(CommandId::new(300), 1, BOMB);
                 yields.command(CommandId::new(300), 2, BOMB);
@@ -502,7 +501,7 @@ fn a_machine_panics() {
         (Where::Drop, "in a machine's drop"),
         (Where::CloseAndDrop, "in a machine's drop"),
         (Where::ErrorText, "in an error's text"),
-        // What it has worked out stands.
+        // In these cases the result that the machine has computed stands.
         (Where::Close, ""),
         (Where::Nowhere, ""),
     ];
@@ -514,7 +513,7 @@ fn a_machine_panics() {
             let child = machine(place);
             scheduler.run_until_idle();
             if !matches!(place, Where::Step | Where::ErrorText) {
-                // All at once, so that one step is told of all.
+                // All at once, so that one step receives all of them.
                 let messages: Vec<_> = [BOMB, BOMB, BOMB].into();
                 let address = child.address().clone();
                 let sends = async move {
@@ -528,7 +527,7 @@ fn a_machine_panics() {
             let expected = if text.is_empty() { Ok(7) } else { panicked(text) };
             assert_eq!(child.join(), expected, "{place:?}");
         }
-        // Where it is killed, that stands.
+        // Where it is killed, that exit stands.
         for place in [Where::Close, Where::Drop, Where::CloseAndDrop] {
             let child = machine(place);
             scheduler.run_until_idle();
@@ -544,7 +543,7 @@ fn a_machine_panics() {
     });
 }
 
-/// Yields commands with inputs that panic when they are dropped, and counts what comes of them.
+/// Yields commands with inputs that panic when they are dropped, and counts the completions.
 struct Yielder(Vec<CommandId>, usize);
 
 impl Process for Yielder {
@@ -583,11 +582,12 @@ fn handlers_and_what_they_are_given_panic() {
             });
         let builder = if clock { builder.test_clock() } else { builder };
         let scheduler = builder.build().expect("each command has one handler");
-        // Unknown, panicking, and giving the bomb back.
+        // A command without a handler, one with a handler that panics, and one that returns the
+        // bomb.
         for command in [CommandId::new(299), CommandId::new(300), CommandId::new(301)] {
             let machine = Yielder(vec![command; 3], 0);
             let child = scheduler.spawn_machine(machine, "", ()).expect("it accepts everything");
-            // Either it lives, or what its own values do is its own fault.
+            // Either the machine lives, or the drop of its own values is its own fault.
             let result = child.join();
             assert!(
                 result == Ok(3) || result == panicked("a bomb was dropped"),
@@ -615,13 +615,13 @@ fn the_result_of_a_late_completion_panics() {
         .expect("each command has one handler");
     let machine = Yielder(vec![CommandId::new(300)], 0);
     let child = scheduler.spawn_machine(machine, "", ()).expect("it accepts everything");
-    // Without an end of this, the clock stands still.
+    // Until this process ends, the clock stands still.
     let address = child.address().clone();
     scheduler.spawn(async { procession::yield_now().await }).join().expect("it ends");
     scheduler.terminate(child.pid());
     assert_eq!(child.join(), Err(Exit::Killed));
     let late: Completion = soon(&held);
-    // Whether the thread hears of it or not, the clock goes on.
+    // The clock goes on, whether the thread sees the panic or not.
     drop(catch_unwind(AssertUnwindSafe(|| late.complete(Ok(Box::new(BOMB))))));
     assert!(!address.is_alive());
     scheduler.block_on(procession::sleep(HOUR));
@@ -643,7 +643,7 @@ fn timer_functions_panic() {
             let bomb = BOMB;
             procession::time::run_after(nap, move || drop(bomb)).expect("there is room");
             let panics = move || {
-                // Ignored: the test hears it often enough.
+                // Ignored: the test receives enough of them.
                 drop(again.send("again"));
                 panic_quietly("in a function of a timer")
             };
@@ -667,7 +667,7 @@ fn a_delayed_message_that_nobody_takes_panics() {
         let nap = Duration::from_millis(2);
         let (address, handle) = child.into_parts();
         assert!(address.send_after(nap, BOMB).is_ok());
-        // It ends before, or at least without it.
+        // The process ends before the message comes, or at least without receiving it.
         handle.cancel();
         assert_eq!(handle.join(), Ok(()));
         scheduler.block_on(procession::sleep(nap * 2));
@@ -694,7 +694,7 @@ fn a_root_future_panics() {
                 .expect("the text comes through");
             assert_eq!(*text, "in the root");
             assert_eq!(procession::current_pid(), None);
-            // The seat is free for others.
+            // The seat is free for other threads.
             assert_eq!(scheduler.spawn(async { 1 }).join(), Ok(1));
             if !child.is_alive() {
                 break;

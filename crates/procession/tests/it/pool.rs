@@ -1,4 +1,4 @@
-//! Pools: what they run, refuse, give back; how they grow, shrink and end.
+//! Pools: what they run, refuse and return, and how they grow, shrink and end.
 
 mod coroutines;
 mod functions;
@@ -12,18 +12,18 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use procession::pool::PoolStats;
 
-/// Holds jobs back until it is opened, or dropped.
+/// Holds jobs back until it is opened or dropped.
 struct Gate {
     opener: Option<Sender<()>>,
     entered: Receiver<()>,
 }
 
-/// A closure that says that it runs, and ends when the gate is opened.
+/// Returns a closure that reports when it runs, and ends when the gate is opened.
 fn gated() -> (Gate, impl FnOnce() + Send + 'static) {
     let (opener, opened) = channel::<()>();
     let (enter, entered) = channel();
     let job = move || {
-        // Ignored: nobody looks whether it runs.
+        // Ignored: the test may not look whether it runs.
         let _ = enter.send(());
         let _ = opened.recv();
     };
@@ -41,7 +41,7 @@ impl Gate {
     }
 }
 
-/// What is always true.
+/// Asserts the relations that always hold.
 #[track_caller]
 fn assert_sums(stats: &PoolStats) {
     assert_eq!(stats.live, stats.busy + stats.idle, "{stats:?}");

@@ -1,5 +1,5 @@
-//! What the engine promises of itself: nothing lost or doubled, nobody starved, the same seed the
-//! same run, silence when idle.
+//! The promises of the engine: nothing is lost or doubled, no process starves, the same seed gives
+//! the same run, and an idle scheduler is silent.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::scene::{assert_conserved, driven, threaded};
 
 /// A program in which everything happens: spawns, messages between random neighbours, yields,
-/// sleeps, ends.
+/// sleeps and ends.
 async fn traffic(seed: u64, note: impl Fn(Pid) + Clone + Send + 'static) -> u64 {
     let mut generator = fastrand::Rng::with_seed(seed);
     let mut children = Vec::new();
@@ -60,7 +60,7 @@ fn trace_of(seed: u64, shuffled: bool) -> Vec<String> {
     let trace = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&trace);
     let own = scheduler.id();
-    // Two schedulers differ in their numbers, so those are left out.
+    // The numbers of two schedulers differ, so they are left out.
     let note = move |pid: Pid| {
         let text = pid.to_string();
         noted.lock().push(text.replacen(&own.to_string(), "", 1));
@@ -89,8 +89,8 @@ fn shuffling_changes_the_order_with_the_seed() {
     );
 }
 
-/// Counts the dispatches of a one-worker scheduler until `victim` has run, while `others` keep
-/// themselves ready.
+/// Counts the dispatches of a one-worker scheduler until `victim_runs` is set, while other
+/// processes keep themselves ready.
 fn dispatches_until(victim_runs: &AtomicBool, scheduler: &Scheduler) -> u64 {
     let before = scheduler.snapshot().workers[0].dispatches;
     scheduler.block_on(async {
@@ -106,8 +106,8 @@ fn a_flood_of_new_processes_does_not_starve_an_old_one() {
     let scheduler = driven();
     let (ran, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let victim = Arc::clone(&ran);
-    // The oldest of the deque: everything that follows is newer, and each keeps itself ready by
-    // spawning the next.
+    // The oldest of the deque: everything that follows is newer, and each process keeps the deque
+    // busy by spawning the next.
     drop(scheduler.spawn({
         let (ran, stop) = (Arc::clone(&ran), Arc::clone(&stop));
         async move {
@@ -123,7 +123,7 @@ fn a_flood_of_new_processes_does_not_starve_an_old_one() {
     scheduler.run_until_idle();
 }
 
-/// A process that spawns its own successor for ever.
+/// A process that spawns its own successor, without an end.
 fn successors(stop: Arc<AtomicBool>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
         if !stop.load(Relaxed) {
@@ -175,7 +175,7 @@ fn a_pair_that_hands_over_to_each_other_does_not_starve_a_third() {
 }
 
 #[test]
-fn who_yields_for_ever_starves_neither_the_global_queue_nor_timers() {
+fn a_process_that_yields_forever_starves_neither_the_global_queue_nor_timers() {
     let scheduler = threaded(1);
     let stop = Arc::new(AtomicBool::new(false));
     let hog = {
@@ -186,7 +186,7 @@ fn who_yields_for_ever_starves_neither_the_global_queue_nor_timers() {
             }
         })
     };
-    // From this thread: through the global queue.
+    // Spawned by this thread, so it goes through the global queue.
     assert_eq!(scheduler.spawn(async { 1 }).join(), Ok(1));
     let ticked = scheduler.spawn(async {
         let mut ticks = interval(Duration::from_millis(1));
@@ -201,8 +201,8 @@ fn who_yields_for_ever_starves_neither_the_global_queue_nor_timers() {
 
 #[test]
 fn work_that_one_worker_queues_is_done_by_all() {
-    // Every process waits for all others to have started: with one that nobody else can reach, they
-    // wait for ever.
+    // Each process waits until all others have started. If one of them could not be reached by
+    // other workers, they would wait forever.
     let scheduler = threaded(4);
     let barrier = Arc::new(std::sync::Barrier::new(4));
     let handles = scheduler.block_on(async {
@@ -257,7 +257,8 @@ fn a_million_are_spawned_messaged_and_ended() {
                         })
                         .collect();
                     for child in children {
-                        // One message each to receive, one that comes too late or is discarded.
+                        // Each child receives one message. The second one comes too late or is
+                        // discarded.
                         child.send(1).expect("it waits for it");
                         refused += u32::from(child.send(1).is_err());
                     }
@@ -285,7 +286,7 @@ fn a_million_are_spawned_messaged_and_ended() {
 
 #[test]
 fn late_sends_never_reach_a_stranger() {
-    // A small table, so that slots are used again at once; senders that hold nothing but PIDs.
+    // A small table, so that slots are reused immediately, and senders that hold only PIDs.
     let scheduler = Scheduler::builder()
         .worker_threads(2)
         .max_processes(64)
@@ -307,7 +308,7 @@ fn late_sends_never_reach_a_stranger() {
                             Some(pids[generator.usize(0..pids.len())])
                         }
                     };
-                    // Ignored: whether it has ended is what races.
+                    // Ignored: the race is about whether it has ended.
                     let _ = picked.map(|(number, pid)| procession::mailbox::send(pid, number));
                 }
             });
@@ -357,22 +358,22 @@ fn an_idle_scheduler_makes_no_wake_ups() {
         })
         .collect();
     scheduler.run_until_idle();
-    // Parked by their own account; asleep a moment later.
+    // The workers are parked by their own account, and asleep a moment later.
     while switches().iter().any(|(_, state, _)| !state.contains("S (sleeping)")) {
         std::thread::yield_now();
     }
     let parks =
         || scheduler.snapshot().workers.iter().map(|worker| worker.parks).collect::<Vec<_>>();
     let before = (parks(), switches());
-    // Ten seconds of nothing are what is measured.
+    // These ten seconds of silence are what is measured.
     let (_sender, silence) = std::sync::mpsc::channel::<()>();
     assert!(silence.recv_timeout(Duration::from_secs(10)).is_err());
     assert_eq!((parks(), switches()), before);
     drop(waiting);
 }
 
-/// The workers' threads, by name, since other tests run beside this one: which, in what state, and
-/// how often they have given up the processor.
+/// Returns the workers' threads, found by name since other tests run beside this one: their names,
+/// their states, and how often they have given up the processor.
 fn switches() -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc/self/task").expect("this is Linux").flatten() {
@@ -412,7 +413,7 @@ fn schedulers_reach_each_other_by_address_and_pid() {
 }
 
 #[test]
-fn who_waits_for_what_is_told() {
+fn run_until_idle_returns_what_each_process_waits_for() {
     let scheduler = driven();
     let _kept = [
         SpawnOptions::new()
@@ -446,7 +447,7 @@ fn who_waits_for_what_is_told() {
 
 #[test]
 fn the_test_clock_stops_at_every_timer() {
-    // Two workers: one may read the deadlines while the other sets an earlier timer and parks.
+    // With two workers, one may read the deadlines while the other sets an earlier timer and parks.
     let scheduler = Scheduler::builder()
         .worker_threads(2)
         .test_clock()

@@ -1,4 +1,4 @@
-//! What many tests start from.
+//! Common parts of many tests.
 
 use std::fmt::Debug;
 use std::sync::mpsc::Receiver;
@@ -7,20 +7,21 @@ use std::time::Duration;
 use procession::Scheduler;
 use procession::snapshot::{ProcessSnapshot, ProcessState, Snapshot};
 
-/// Only a hang takes longer: it decides nothing but how soon that is reported.
+/// Only a hang takes longer, so this decides only how soon a hang is reported.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One worker, which is the calling thread, and a clock that moves when nothing else can.
+/// Creates a scheduler with one worker, which is the calling thread, and a clock that moves when
+/// nothing else can.
 pub(crate) fn driven() -> Scheduler {
     Scheduler::builder().worker_threads(1).test_clock().build().expect("it starts no thread")
 }
 
-/// Workers on threads of their own, and the real clock.
+/// Creates a scheduler with workers on their own threads, and the real clock.
 pub(crate) fn threaded(width: usize) -> Scheduler {
     Scheduler::builder().worker_threads(width).build().expect("the system has threads")
 }
 
-/// The next of what another thread sends.
+/// Returns the next value that another thread sends.
 #[track_caller]
 pub(crate) fn soon<T>(from: &Receiver<T>) -> T {
     from.recv_timeout(PATIENCE).expect("it comes soon")
@@ -36,18 +37,18 @@ pub(crate) fn soon_closed<T: Debug>(from: &Receiver<T>) {
     );
 }
 
-/// Panics as `panic!` does, but prints nothing.
+/// Panics like `panic!`, but prints nothing.
 pub(crate) fn panic_quietly(text: &str) -> ! {
     std::panic::resume_unwind(Box::new(text.to_owned()))
 }
 
-/// The processes that have not ended.
+/// Returns the processes that have not ended.
 pub(crate) fn alive(snapshot: &Snapshot) -> impl Iterator<Item = &ProcessSnapshot> {
     snapshot.processes.iter().filter(|process| process.state != ProcessState::Complete)
 }
 
-/// Processes and messages are conserved, once nothing runs: an end is counted after the handle was
-/// woken for it.
+/// Asserts that processes and messages are conserved, once nothing runs: an end is counted after
+/// the handle was woken for it.
 #[track_caller]
 pub(crate) fn assert_conserved(scheduler: &Scheduler) {
     scheduler.run_until_idle();

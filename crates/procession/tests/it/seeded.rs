@@ -1,4 +1,4 @@
-//! The same seed, the same run: with one worker and the test clock, what happens depends on the
+//! The same seed gives the same run: with one worker and the test clock, everything depends on the
 //! program and the seed alone.
 
 use std::error::Error;
@@ -17,7 +17,7 @@ use crate::scene::assert_conserved;
 
 const ECHO: CommandId = CommandId::new(256);
 
-/// The process that made a step, and the time.
+/// The process that ran a step, and the time.
 pub(crate) type Step = (String, Duration);
 
 #[derive(Clone)]
@@ -37,13 +37,13 @@ impl Trace {
 
     pub(crate) fn note(&self) {
         let pid = procession::current_pid().expect("a process notes its own steps").to_string();
-        // Without the number of the scheduler, which no two runs share.
+        // Without the number of the scheduler, which differs in each run.
         let (_, slot_and_generation) = pid.split_once('.').expect("a PID has three numbers");
         let step = (slot_and_generation.to_owned(), Instant::now() - self.begin);
         self.steps.lock().push(step);
     }
 
-    /// Notes each step of `future`.
+    /// Records each step of `future`.
     pub(crate) async fn each<F: Future>(self, future: F) -> F::Output {
         let mut future = pin!(future);
         poll_fn(|task| {
@@ -54,7 +54,7 @@ impl Trace {
     }
 }
 
-/// Yields commands and sleeps by chance, a hundred times.
+/// A machine that yields commands and sleeps by chance, a hundred times.
 struct Machine {
     chance: fastrand::Rng,
     trace: Trace,
@@ -107,7 +107,7 @@ enum Work {
     Ask(Reply<u64>),
 }
 
-/// A process that works, sleeps, gives way and spawns by chance.
+/// A process that works, sleeps, yields and spawns by chance.
 async fn worker(mut cx: Context<Work>, mut chance: fastrand::Rng, trace: Trace) -> u64 {
     let mut sum = 0;
     while let Some(work) = cx.recv().await {
@@ -128,7 +128,8 @@ async fn worker(mut cx: Context<Work>, mut chance: fastrand::Rng, trace: Trace) 
     sum
 }
 
-/// The traffic of one program, whatever the seed of its scheduler; all messages sent are received.
+/// Runs the traffic of one program, whatever the seed of its scheduler. All messages sent are
+/// received.
 pub(crate) async fn program(trace: Trace) -> u64 {
     let mut chance = fastrand::Rng::with_seed(42);
     let workers: Vec<_> = (0..16)
@@ -151,7 +152,7 @@ pub(crate) async fn program(trace: Trace) -> u64 {
             1 => procession::sleep(Duration::from_nanos(chance.u64(0..50))).await,
             2 => {
                 let patience = Duration::from_nanos(chance.u64(0..300));
-                // It may have taken too long, which is what the seed decides.
+                // It may have taken too long, which depends on the seed.
                 let _: Result<u64, CallError<Work>> = worker.call(Work::Ask, patience).await;
             }
             _ => {

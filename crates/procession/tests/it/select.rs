@@ -1,4 +1,4 @@
-//! Select over channels, timers, the mailbox and other futures.
+//! Selects over channels, timers, the mailbox and other futures.
 
 use std::future::Future;
 use std::pin::pin;
@@ -38,9 +38,9 @@ fn one_arm_acts_and_the_others_are_untouched() {
     assert!(seen.iter().all(|&times| times > 50), "the choice is fair: {seen:?}");
 }
 
-/// Goal: arms that are ready are chosen with equal chance, whatever lies between them. Method: two
-/// of six are; a round that begins anywhere and goes on in order would find the second four times
-/// as often.
+/// Goal: ready arms are chosen with equal chance, whatever arms are between them. Method: two of
+/// six arms are ready. A search that begins anywhere and goes on in order would find the second one
+/// four times as often.
 #[test]
 fn chance_does_not_depend_on_the_place_of_an_arm() {
     const ROUNDS: u32 = 600;
@@ -56,7 +56,7 @@ fn chance_does_not_depend_on_the_place_of_an_arm() {
         }
         first += select.wait().expect("they are open");
     }
-    // Even odds miss this by chance once in 10^20.
+    // By chance, even odds miss this once in 10^20.
     assert!((ROUNDS * 3 / 10..ROUNDS * 7 / 10).contains(&first), "{first} of {ROUNDS}");
     drop(never);
 }
@@ -85,7 +85,7 @@ fn arms_that_wait_for_one_channel_are_served_with_equal_chance() {
         seen[1][sends.1.try_recv().expect("it waits")] += 1;
         assert!(poll_once(waits.as_mut()).is_ready());
     }
-    // Even odds miss this by chance once in 10^9.
+    // By chance, even odds miss this once in 10^9.
     assert!(seen.iter().flatten().all(|&times| times > ROUNDS / 5), "{seen:?}");
 }
 
@@ -135,7 +135,11 @@ fn a_select_that_is_dropped_loses_nothing() {
     a.try_send(1).expect("it waits");
     drop(select);
     assert_eq!(from_a.try_recv(), Ok(1));
-    assert_eq!(b.try_send(2), Err(TrySendError::Full(2)), "nobody waits there any more");
+    assert_eq!(
+        b.try_send(2),
+        Err(TrySendError::Full(2)),
+        "the select does not wait there any more"
+    );
     assert_eq!(from_b.try_recv(), Err(TryRecvError::Empty));
     let mut select = Box::pin(Select::new().send(&a, 3, |_| ()).send(&b, 4, |_| ()));
     assert!(poll_once(select.as_mut()).is_pending());

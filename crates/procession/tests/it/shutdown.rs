@@ -1,4 +1,4 @@
-//! The end of a scheduler: in order, by a deadline, or by being dropped.
+//! The end of a scheduler: in order, by a deadline, or by a drop.
 
 mod after;
 mod deadline;
@@ -13,10 +13,11 @@ use procession::command::{CommandId, Completion, Value};
 use procession::snapshot::UnfinishedProcess;
 use procession::{Builder, Scheduler};
 
-/// A deadline that is never reached, unless something hangs.
+/// A deadline that passes only if something hangs.
 const AMPLE: Duration = Duration::from_secs(60);
 
-/// The real clock, with that many workers; or, with none, the test clock and the calling thread.
+/// Creates a builder with the real clock and that many workers or, for 0, with the test clock and
+/// the calling thread.
 fn builder(width: usize) -> Builder {
     let builder = Scheduler::builder()
         .worker_threads(width.max(1))
@@ -29,7 +30,7 @@ fn scheduler(width: usize) -> Scheduler {
     builder(width).build().expect("the system has threads")
 }
 
-/// A scheduler, and what is disconnected once nothing of it is left.
+/// Creates a scheduler, and a receiver that is disconnected once nothing of it is left.
 fn mortal(width: usize) -> (Scheduler, mpsc::Receiver<()>) {
     mortal_of(builder(width))
 }
@@ -41,7 +42,7 @@ fn mortal_of(builder: Builder) -> (Scheduler, mpsc::Receiver<()>) {
     (scheduler.expect("the system has threads"), freed)
 }
 
-/// Shuts down from this thread, with time enough.
+/// Shuts down from this thread, with enough time.
 fn shut_down(scheduler: &Scheduler) -> Vec<UnfinishedProcess> {
     scheduler.block_on(scheduler.shutdown(AMPLE))
 }

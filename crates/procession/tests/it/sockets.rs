@@ -25,22 +25,22 @@ use proptest::prelude::*;
 use crate::scene::{driven, threaded};
 
 const HERE: &str = "127.0.0.1:0";
-/// Long enough not to be met; a hang is reported so late.
+/// Long enough not to pass. A hang is reported after this time.
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(5);
 
-/// Two ends of a connection.
+/// Returns the two ends of a connection.
 async fn connected() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(HERE).await.expect("there are free ports");
     let client = TcpStream::connect(listener.local_addr().expect("it is bound"))
         .await
-        .expect("somebody listens");
+        .expect("the listener is open");
     let (server, peer) = listener.accept().await.expect("there is a connection");
     assert_eq!(peer, client.local_addr().expect("it is connected"));
     (client, server)
 }
 
-/// Polls once, and returns `true` if that waits.
+/// Polls once. Returns `true` if the future waits.
 async fn waits<F: Future>(mut future: Pin<&mut F>) -> bool {
     poll_fn(|task| Poll::Ready(future.as_mut().poll(task).is_pending())).await
 }
@@ -56,7 +56,7 @@ async fn echo(stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// A server that sends everything back to everybody, on that scheduler.
+/// Starts a server on that scheduler that sends everything back to all clients.
 fn echo_server(scheduler: &Scheduler) -> (SocketAddr, JoinHandle<()>) {
     let listener = scheduler.block_on(TcpListener::bind(HERE)).expect("there are free ports");
     let address = listener.local_addr().expect("it is bound");
@@ -83,7 +83,7 @@ fn many_clients_are_served_at_once() {
         let clients: Vec<_> = (0..100_u8)
             .map(|number| {
                 scheduler.spawn(async move {
-                    let stream = TcpStream::connect(address).await.expect("somebody listens");
+                    let stream = TcpStream::connect(address).await.expect("the listener is open");
                     stream.set_nodelay(true).expect("it is TCP");
                     for round in 0..20 {
                         says_back(&stream, &[number, round, number ^ round]).await;
@@ -103,7 +103,7 @@ fn many_clients_are_served_at_once() {
 fn plain_threads_and_processes_talk_over_tcp() {
     let scheduler = threaded(2);
     let (address, _server) = echo_server(&scheduler);
-    let mut stream = StdTcpStream::connect(address).expect("somebody listens");
+    let mut stream = StdTcpStream::connect(address).expect("the listener is open");
     stream.set_read_timeout(Some(LONG)).expect("it is not zero");
     stream.write_all(b"from a thread").expect("it is connected");
     stream.shutdown(Shutdown::Write).expect("it is connected");
@@ -145,7 +145,8 @@ fn nobody_listens() {
     });
 }
 
-/// The kernel lets one or two more wait than the backlog says, and answers no others.
+/// The kernel lets one or two more connections wait than the backlog says, and does not answer any
+/// others.
 #[test]
 fn a_connect_that_is_not_answered_ends_in_time() {
     threaded(1).block_on(async {
@@ -182,7 +183,7 @@ fn names_are_looked_up() {
                         .all(|address| address.ip().is_loopback() && address.port() == port)
                 );
             }
-            TcpStream::connect(format!("localhost:{port}")).await.expect("somebody listens");
+            TcpStream::connect(format!("localhost:{port}")).await.expect("the listener is open");
             TcpStream::connect("no port").await.expect_err("there is no port");
         });
     }
@@ -245,8 +246,7 @@ fn peeking_takes_nothing() {
     });
 }
 
-/// In parts of all sizes: few and small, few and large, more than the system takes at once, and
-/// none.
+/// Parts of all sizes: few and small, few and large, more than the system takes at once, and none.
 #[test]
 fn parts_are_written_and_read_in_their_order() {
     threaded(2).block_on(async {
@@ -331,7 +331,7 @@ fn the_time_of_a_read_that_was_given_up_ends_with_it() {
         assert!(waits(given_up.as_mut()).await);
         drop(given_up);
         sleep(2 * SHORT).await;
-        // The time of this read begins now.
+        // The timeout of this read begins now.
         let mut next = Box::pin(reads.read(&mut buffer));
         assert!(waits(next.as_mut()).await);
         drop(next);
@@ -340,10 +340,10 @@ fn the_time_of_a_read_that_was_given_up_ends_with_it() {
     });
 }
 
-/// Goal: what is known of a socket may be older than its data. Method: nobody asks the kernel for
-/// the socket's scheduler, whose callers drive it.
+/// Goal: a socket may have data that its recorded readiness does not show yet. Method: nothing
+/// polls the kernel for the socket's scheduler, which its callers drive.
 #[test]
-fn a_wait_whose_time_is_over_tries_once_more() {
+fn a_wait_tries_once_more_after_its_timeout() {
     let asleep = Scheduler::builder()
         .worker_threads(1)
         .callers_drive()
@@ -364,8 +364,8 @@ fn a_wait_whose_time_is_over_tries_once_more() {
     });
 }
 
-/// Goal: a read that gives less than it could says nothing about what is behind it. Method: all
-/// comes in one step of the only worker, so that there is one event for it.
+/// Goal: a short read proves nothing about what is behind it. Method: everything comes in one step
+/// of the only worker, so there is one event for all of it.
 #[test]
 fn a_short_read_of_a_unix_stream_hides_nothing() {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -398,7 +398,7 @@ fn a_short_read_of_a_unix_stream_hides_nothing() {
     });
 }
 
-/// As above.
+/// Goal and method are those of the test above.
 #[test]
 fn urgent_data_hide_nothing_that_comes_behind_them() {
     use rustix::net::{SendFlags, send};
@@ -431,7 +431,7 @@ fn a_reset_is_an_error_of_its_connection_alone() {
     let scheduler = threaded(2);
     let (address, _server) = echo_server(&scheduler);
     scheduler.block_on(async {
-        let well = TcpStream::connect(address).await.expect("somebody listens");
+        let well = TcpStream::connect(address).await.expect("the listener is open");
         let (client, server) = connected().await;
         let waits = spawn(async move { server.read(&mut [0]).await.map_err(|error| error.kind()) });
         client.set_linger(Some(Duration::ZERO)).expect("it is a socket");
@@ -440,8 +440,8 @@ fn a_reset_is_an_error_of_its_connection_alone() {
         assert_eq!(waits.await.expect("it does not panic"), Err(ErrorKind::ConnectionReset));
         let (client, server) = connected().await;
         drop(server);
-        // The first is answered by a reset, if the end came first; then writing fails, and kills
-        // nobody.
+        // If the end came first, a reset answers the first byte. Then writing fails, and ends no
+        // process.
         let broken = loop {
             if let Err(error) = client.write(b"?").await {
                 break error.kind();
@@ -452,8 +452,8 @@ fn a_reset_is_an_error_of_its_connection_alone() {
     });
 }
 
-/// Goal: who never reads costs the buffers of the kernel, and a process that waits. Method: a
-/// writer without end.
+/// Goal: a peer that never reads costs the buffers of the kernel, and one waiting process. Method:
+/// a writer without an end.
 #[test]
 fn a_reader_that_never_reads_holds_up_its_own_writer_only() {
     let scheduler = threaded(2);
@@ -482,7 +482,7 @@ fn a_reader_that_never_reads_holds_up_its_own_writer_only() {
         scheduler.run_until_idle();
     }
     scheduler.block_on(async {
-        let well = TcpStream::connect(address).await.expect("somebody listens");
+        let well = TcpStream::connect(address).await.expect("the listener is open");
         for _ in 0..100 {
             says_back(&well, b"unharmed").await;
         }
@@ -498,10 +498,10 @@ fn slow_and_silent_clients_hold_up_nobody() {
     let scheduler = threaded(1);
     let (address, _server) = echo_server(&scheduler);
     let silent: Vec<_> =
-        (0..50).map(|_| StdTcpStream::connect(address).expect("somebody listens")).collect();
+        (0..50).map(|_| StdTcpStream::connect(address).expect("the listener is open")).collect();
     scheduler.block_on(async {
-        let slow = TcpStream::connect(address).await.expect("somebody listens");
-        let quick = TcpStream::connect(address).await.expect("somebody listens");
+        let slow = TcpStream::connect(address).await.expect("the listener is open");
+        let quick = TcpStream::connect(address).await.expect("the listener is open");
         for byte in b"slow" {
             sleep(Duration::from_millis(2)).await;
             slow.write_all(&[*byte]).await.expect("it is connected");
@@ -622,7 +622,7 @@ fn unix_sockets_are_named_by_paths() -> io::Result<()> {
 
         let receiver = UnixDatagram::bind(&datagram)?;
         let sender = UnixDatagram::unbound()?;
-        // More than the receiver's queue has room for.
+        // More datagrams than the receiver's queue can hold.
         let count = 1000_u32;
         let sends = spawn({
             let datagram = datagram.clone();
@@ -651,7 +651,7 @@ fn unix_sockets_are_named_by_paths() -> io::Result<()> {
     std::fs::remove_dir_all(&folder)
 }
 
-/// Written and read in parts of any lengths.
+/// Asserts that data written in parts arrives in order when it is read in other parts.
 fn check_parts(writes: Vec<usize>, reads: Vec<usize>) {
     let total: usize = writes.iter().sum();
     let scheduler = threaded(2);

@@ -1,4 +1,4 @@
-//! Starting processes, waiting for them, and what they are: scheduler, parent, label, location,
+//! Starting processes, waiting for them, and their properties: scheduler, parent, label, location,
 //! worker, PID.
 
 use std::future::{Future, poll_fn};
@@ -18,7 +18,7 @@ use procession_sync::hint;
 
 use crate::scene::{driven, panic_quietly, soon, soon_closed, threaded};
 
-/// Ends as it is told, with what it is told.
+/// A machine that ends in the way it is sent, with the value it is sent.
 struct Machine;
 
 impl Process for Machine {
@@ -63,7 +63,7 @@ fn a_result_is_awaited_or_joined() {
     let child = scheduler.start(|cx: Context<()>| async move { cx.pid() });
     let pid = child.pid();
     assert_eq!(child.join(), Ok(pid));
-    // Joined by a thread that has nothing to do with the scheduler, and long after the end.
+    // Joined by a thread that does not belong to the scheduler, long after the end.
     let handle = scheduler.spawn(async { 3 });
     scheduler.run_until_idle();
     assert!(handle.is_finished());
@@ -108,7 +108,7 @@ fn dropping_a_handle_detaches_the_process() {
         soon_closed(&ends);
         assert!(!address.is_alive());
         drop(address);
-        assert_eq!(scheduler.snapshot().processes.len(), 0, "nobody waits for the result");
+        assert_eq!(scheduler.snapshot().processes.len(), 0, "the result is not waited for");
     }
 }
 
@@ -248,7 +248,7 @@ fn a_handle_that_moves_between_tasks_wakes_the_last_one() {
     assert_eq!(scheduler.block_on(second), Ok(Ok(Some(()))));
 }
 
-/// Each of the first ones is gone when another worker comes for it, so that this one naps.
+/// Each of the first processes is gone when another worker comes for it, so that worker naps.
 #[test]
 fn the_only_child_of_a_step_that_computes_runs_beside_it() {
     let scheduler = Scheduler::builder()
@@ -316,7 +316,7 @@ fn processes_belong_to_the_scheduler_of_their_spawner_and_know_their_parent() {
 }
 
 #[test]
-fn the_default_scheduler_is_there_for_all_who_have_none() {
+fn the_default_scheduler_is_there_for_all_threads_that_have_none() {
     let pid = procession::spawn(async { procession::current_pid() })
         .join()
         .expect("it ends")
@@ -363,7 +363,7 @@ fn the_snapshot_names_kind_label_location_and_parent() {
 }
 
 #[test]
-fn the_snapshot_shows_states_and_forgets_who_is_done() {
+fn the_snapshot_shows_states_and_forgets_what_is_done() {
     let scheduler = driven();
     let idle = scheduler.start(|mut cx: Context<u8>| async move { cx.recv().await });
     let blocked = scheduler.spawn(for_ever());
@@ -381,7 +381,7 @@ fn the_snapshot_shows_states_and_forgets_who_is_done() {
     assert_eq!(state_of(blocked.pid()), Some(ProcessState::Blocked));
     assert_eq!(state_of(complete.pid()), Some(ProcessState::Complete));
     assert_eq!(state_of(own.expect("a process asked")), Some(ProcessState::Running));
-    // Whether it has run before that one or not is the scheduler's choice.
+    // The scheduler is free to run it before or after the other one.
     assert!(matches!(state_of(ready.pid()), Some(ProcessState::Ready | ProcessState::Complete)));
     assert_eq!(scheduler.block_on(&mut complete), Ok(1));
     assert!(
@@ -474,7 +474,7 @@ fn a_process_cannot_be_bound_to_a_worker_that_is_not_there() {
     assert_eq!(scheduler.snapshot().spawned, 0);
 }
 
-/// How many processes that wait a scheduler takes; the last is refused, and its closure comes back.
+/// Fills a scheduler with waiting processes. The last one is refused, and its closure comes back.
 fn fill(scheduler: &Scheduler, alive: &mut Vec<procession::Child<(), Option<()>>>, most: u32) {
     for number in 0.. {
         assert!(number <= most, "it takes no more than {most}");
@@ -505,7 +505,7 @@ fn fill(scheduler: &Scheduler, alive: &mut Vec<procession::Child<(), Option<()>>
 #[test]
 fn the_limit_of_processes_holds_and_frees() {
     for (limit, width) in [(1, 1), (2, 2), (15, 1), (100, 1), (1000, 4)] {
-        // What the builder's documentation grants each worker.
+        // The slack that the builder's documentation grants each worker.
         let slack = (limit / 16).min(64 * width as u32);
         for driven in [true, false] {
             let builder = Scheduler::builder().worker_threads(width).max_processes(limit);
@@ -520,7 +520,7 @@ fn the_limit_of_processes_holds_and_frees() {
                     "{taken} of {limit} in round {round}"
                 );
                 assert!(scheduler.spawn(async { 1 }).is_finished(), "refused");
-                // Half of them end, one at least.
+                // Half of the processes end, but at least one.
                 for child in alive.drain(taken as usize / 2..) {
                     child.send(()).expect("it lives");
                     assert_eq!(child.join(), Ok(Some(())));
@@ -662,8 +662,8 @@ fn a_pid_can_be_printed_parsed_and_used() {
     let parsed: Pid = printed.parse().expect("what is printed is parsed");
     assert_eq!(parsed, child.pid());
     assert_eq!((parsed.node(), parsed.scheduler()), (0, scheduler.id()));
-    // The same numbers on another node, in another scheduler, and in slots that were never made,
-    // are not this process.
+    // The same numbers on another node, in another scheduler, or in slots that were never made do
+    // not name this process.
     let numbers = printed.strip_prefix('p').expect("a PID");
     for other in [
         format!("p3@{numbers}"),
@@ -692,15 +692,15 @@ fn a_pid_of_a_scheduler_that_is_gone_reaches_nobody() {
     assert!(
         procession::mailbox::send(pid, 1_u32).expect_err("its scheduler has ended it").is_ended()
     );
-    // Schedulers do not take over each other's numbers.
+    // Schedulers do not reuse the numbers of other schedulers.
     assert!((0..10).all(|_| driven().id() != pid.scheduler()));
 }
 
 #[test]
 fn callers_take_turns_in_driving() {
     let scheduler = driven();
-    // One thread has the seat, and leaves it when others wait; they must not be stuck with
-    // processes that nobody runs.
+    // One thread has the seat, and leaves it while others wait. They must not get stuck with
+    // processes that no thread runs.
     for _ in 0..50 {
         let order = Arc::new(Mutex::new(Vec::new()));
         let children: Vec<_> = (0..4_u32)

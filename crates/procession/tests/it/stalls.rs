@@ -1,8 +1,8 @@
-//! Steps that block or compute without saying so hold nobody up for long, and are reported.
+//! Steps that block or compute without a section do not delay others for long, and are reported.
 //!
-//! Method: events, as in `blocked`. What is to run beside a stalled step has no worker unless the
-//! watchdog finds one for it; a failure is a hang, which `soon` reports. How long it takes is not
-//! asserted.
+//! Method: events, as in `blocked`. Anything that should run beside a stalled step has no worker
+//! unless the watchdog finds one for it. A failure is a hang, which `soon` reports. The time that
+//! this takes is not asserted.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -19,7 +19,7 @@ use procession_sync::{Mutex, thread};
 
 use crate::scene::{PATIENCE, soon, soon_closed};
 
-/// What holds a step.
+/// What a step does while it stalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Blocking,
@@ -131,7 +131,7 @@ fn timers_and_messages_are_served_beside_one_that_stalls() {
                 }
             }
         });
-        // In the heap of the worker that stalls.
+        // The timer is in the heap of the worker that stalls.
         let armed = scheduler.spawn(async move {
             let function = run_after(Duration::from_millis(15), move || {
                 tells.send(()).expect("the test listens")
@@ -155,14 +155,14 @@ fn a_timer_of_one_that_stalls_is_served_though_another_keeps_the_time_of_a_later
         let scheduler =
             Scheduler::builder().worker_threads(2).build().expect("the system has threads");
         let far = scheduler.spawn(async { sleep(Duration::from_secs(3600)).await });
-        // Whichever worker keeps the time, it is the other's step that does not end in one of
-        // these.
+        // Whichever worker is the driver, in one of these rounds it is the step of the other one
+        // that does not end.
         for worker in [0, 1, 0, 1] {
             scheduler.run_until_idle();
             let (tells, told) = mpsc::channel();
             let staller = SpawnOptions::new().on(&scheduler).affinity(worker).spawn(async move {
                 let (lets_go, waits) = mpsc::channel();
-                // In the heap of the worker that stalls.
+                // The timer is in the heap of the worker that stalls.
                 let function = run_after(Duration::from_millis(1), move || {
                     lets_go.send(()).expect("it waits");
                     tells.send(()).expect("the test listens");
@@ -194,7 +194,7 @@ fn what_is_in_the_next_slot_of_one_that_stalls_is_taken_out() {
             cx.recv().await;
             tells.send(()).expect("the test listens");
         });
-        // So that it waits for its message.
+        // The process waits for its message by then.
         scheduler.run_until_idle();
         let (gate, waits) = mpsc::channel::<()>();
         let address = other.address().clone();
@@ -214,7 +214,7 @@ fn what_is_in_the_next_slot_of_one_that_stalls_is_taken_out() {
     }
 }
 
-/// Waits until the watchdog has looked some times more.
+/// Waits for ten more looks of the watchdog.
 fn look_on(scheduler: &Scheduler) {
     let looks = scheduler.snapshot().stalls.looks;
     while scheduler.snapshot().stalls.looks < looks + 10 {
@@ -235,7 +235,7 @@ fn a_stall_is_reported_with_all_that_is_known_of_it() {
         assert!(stall.duration >= Duration::from_millis(60));
         assert!(!stall.replaced && !stall.next_slot, "nothing was waiting");
         assert!(stall.to_string().contains("(stalled 0), spawned at "), "{stall}");
-        // Not twice: the scheduler looks on meanwhile.
+        // Not reported twice, although the watchdog goes on looking.
         look_on(&scheduler);
         stalled.release();
         let stalls = scheduler.snapshot().stalls;
@@ -256,7 +256,7 @@ fn reports_are_limited_and_an_observer_that_panics_harms_nobody() {
     while scheduler.snapshot().stalls.blocked < COUNT as u64 {
         thread::yield_now();
     }
-    // All at once, in two looks at most, and these perhaps in two seconds.
+    // The stalls are all found within two looks, which may fall into two seconds.
     assert!(scheduler.snapshot().stalls.unreported > 0);
     meet(&scheduler, 1);
     stalled.release();
@@ -264,7 +264,8 @@ fn reports_are_limited_and_an_observer_that_panics_harms_nobody() {
 
 #[test]
 fn a_computation_that_yields_if_due_gives_way_by_budget_and_when_it_was_replaced() {
-    // By budget: on one worker, without a watchdog, another process runs after at most 128 calls.
+    // By its budget: on one worker, without a watchdog, another process runs after at most 128
+    // calls.
     let scheduler = crate::scene::driven();
     let (calls, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let computes = scheduler.spawn({
@@ -289,7 +290,7 @@ fn a_computation_that_yields_if_due_gives_way_by_budget_and_when_it_was_replaced
     other.join().expect("it ends");
     computes.join().expect("it ends");
     assert!((100..=128).contains(&seen.load(SeqCst)), "{} calls in a row", seen.load(SeqCst));
-    // Replaced: it gives way at its next call, long before its budget is spent.
+    // Replaced: the process yields at its next call, long before its budget is spent.
     let (scheduler, told) = reporting(1, |builder| builder);
     let (replaced, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let computes = scheduler.spawn({
@@ -298,7 +299,7 @@ fn a_computation_that_yields_if_due_gives_way_by_budget_and_when_it_was_replaced
             let seen = Arc::clone(&replaced);
             drop(spawn(async move { replaced.store(true, SeqCst) }));
             while !seen.load(SeqCst) {
-                // A slice of time, as the watchdog sees it.
+                // Longer than a stall, as the watchdog sees it.
                 let until = procession::time::Instant::now() + Duration::from_millis(15);
                 while procession::time::Instant::now() < until {
                     std::hint::spin_loop();
@@ -317,7 +318,7 @@ fn a_computation_that_yields_if_due_gives_way_by_budget_and_when_it_was_replaced
 fn only_so_many_that_compute_are_replaced() {
     let (scheduler, told) = reporting(1, |builder| builder.max_computing(1));
     let mut first = Stalled::enter(&scheduler, 1, By::Computing);
-    // It runs, so the first was replaced. It stalls, too, and is not.
+    // It runs, so the first one was replaced. It stalls, too, and is not replaced.
     let mut second = Stalled::enter(&scheduler, 1, By::Computing);
     let (tells, waits) = mpsc::channel();
     drop(scheduler.spawn(async move { tells.send(()).expect("the test listens") }));
@@ -356,7 +357,8 @@ fn a_watchdog_of_an_idle_scheduler_sleeps_and_is_awake_when_needed() {
     let looks = || scheduler.snapshot().stalls.looks;
     for _ in 0..3 {
         scheduler.spawn(async { yield_now().await }).join().expect("it ends");
-        // Until it has not looked for ten times as long as it does while anything runs.
+        // Waits until the watchdog has not looked for ten times as long as it does while anything
+        // runs.
         let (_silent, silence) = mpsc::channel::<()>();
         let mut before = looks();
         while silence.recv_timeout(Duration::from_millis(250)).is_err() && looks() != before {
@@ -371,7 +373,7 @@ fn a_watchdog_of_an_idle_scheduler_sleeps_and_is_awake_when_needed() {
 
 #[test]
 fn steps_of_a_program_that_was_stopped_do_not_stall() {
-    // A child stops itself and is continued by a shell; it runs steps that never last.
+    // A child process stops itself, and a shell continues it. Its steps never last long.
     const CHILD: &str = "PROCESSION_TEST_STOPPED";
     if std::env::var_os(CHILD).is_some() {
         let (scheduler, told) = reporting(2, |builder| builder);
@@ -379,8 +381,8 @@ fn steps_of_a_program_that_was_stopped_do_not_stall() {
             .map(|_| {
                 scheduler.spawn(async {
                     for _ in 0..40 {
-                        // Half a millisecond of processor time each, so that a stop hits some in
-                        // their steps.
+                        // Each step takes half a millisecond of processor time, so that some stops
+                        // hit a step.
                         for _ in 0..20_000 {
                             std::hint::spin_loop();
                         }
@@ -411,7 +413,7 @@ fn steps_of_a_program_that_was_stopped_do_not_stall() {
     let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a child has a number");
     let (_silent, silence) = mpsc::channel::<()>();
     let status = loop {
-        // Long enough to be a stall, if it counted. To continue one that is not stopped does
+        // Long enough to be a stall, if it counted. Continuing a process that is not stopped does
         // nothing.
         assert!(silence.recv_timeout(Duration::from_millis(60)).is_err());
         if let Some(status) = child.try_wait().expect("it is ours") {
@@ -423,8 +425,8 @@ fn steps_of_a_program_that_was_stopped_do_not_stall() {
     drop(spawn(async {}));
 }
 
-/// The system lets the thread of the only worker that was woken wait, for which its start hook
-/// stands here. What others bring is not left to that one.
+/// The system delays the thread of the only worker that was woken; its start hook stands for that
+/// delay here. New work from outside is not left to that worker.
 #[test]
 fn a_worker_that_is_late_is_not_relied_on() {
     let (release, held) = mpsc::channel::<()>();
@@ -446,9 +448,9 @@ fn a_worker_that_is_late_is_not_relied_on() {
     drop(release);
 }
 
-/// Goal: those that work inside do not rely on workers that the system lets wait. Method: the start
-/// hooks of some threads stand for the system; they return at the end. A process queues others and
-/// blocks, so that what it has queued has no worker but those.
+/// Goal: workers do not rely on other workers that the system delays. Method: the start hooks of
+/// some threads stand for the system, and return at the end. A process queues others and blocks, so
+/// the queued ones have no worker except the delayed ones.
 #[test]
 fn work_from_inside_does_not_wait_for_workers_that_are_late() {
     for width in [1, 2, 4] {
@@ -458,7 +460,7 @@ fn work_from_inside_does_not_wait_for_workers_that_are_late() {
             let started = AtomicUsize::new(0);
             let hold_some = move || {
                 if (1..=late).contains(&started.fetch_add(1, SeqCst)) {
-                    // It fails when the test is over.
+                    // Fails when the test is over.
                     held.lock().recv().unwrap_or_default();
                 }
             };
@@ -485,12 +487,12 @@ fn work_from_inside_does_not_wait_for_workers_that_are_late() {
     }
 }
 
-/// What the children of the next test do.
+/// The environment variable of the child processes of the next test.
 const STARVED: &str = "PROCESSION_TEST_WITHOUT_DESCRIPTORS";
 
-/// Goal: stalls are found and mended without a descriptor to spare. Method: a child process lowers
-/// its limit on descriptors so far that none can be opened, either before it has a scheduler, which
-/// is as if there were no `/proc`, or once the watchdog watches.
+/// Goal: stalls are found and resolved without a spare descriptor. Method: a child process lowers
+/// its limit on descriptors so far that none can be opened. It does so before it has a scheduler,
+/// as if there were no `/proc`, or once the watchdog is watching.
 #[test]
 fn a_watchdog_without_descriptors_is_not_blind() {
     const THIS: &str = "stalls::a_watchdog_without_descriptors_is_not_blind";

@@ -26,8 +26,8 @@ fn messages_are_conserved_while_receivers_end_in_every_way() {
         let scheduler = if shuffled { builder.shuffled() } else { builder }
             .build()
             .expect("the system has threads");
-        // At any moment sixteen receivers; who ends is replaced. Some are idle, some slow, some end
-        // by themselves.
+        // There are always sixteen receivers, since each one that ends is replaced. Some are idle,
+        // some slow, some end by themselves.
         let receivers: Vec<Mutex<Address<u64>>> =
             (0..16).map(|number| Mutex::new(receiver(&scheduler, number))).collect();
         // The first message to it is refused, however slow the workers are.
@@ -88,7 +88,7 @@ fn messages_are_conserved_while_receivers_end_in_every_way() {
     }
 }
 
-/// A receiver of some kind.
+/// Starts a receiver of some kind.
 fn receiver(scheduler: &Scheduler, kind: u64) -> Address<u64> {
     let child = scheduler.start(move |mut cx: Context<u64>| async move {
         let mut received = 0_u64;
@@ -146,8 +146,8 @@ fn two_hundred_thousand_are_alive_at_once() {
 
 #[test]
 fn late_sends_by_pid_reach_nobody_else() {
-    // A few slots, used again and again by processes of different types, while threads keep what
-    // named their forerunners.
+    // A few slots, which processes of different types use in turn, while threads keep references to
+    // their earlier processes.
     for width in [1, 2] {
         let builder = Scheduler::builder().worker_threads(width).max_processes(24);
         let scheduler = builder.build().expect("the system has threads");
@@ -166,7 +166,8 @@ fn late_sends_by_pid_reach_nobody_else() {
                             }
                             pids[chance.usize(0..pids.len())]
                         };
-                        // By its PID each process knows what is meant for it.
+                        // A message contains the PID of its receiver, so that each process knows
+                        // its own messages.
                         let named = pid.to_string();
                         match chance.u32(0..4) {
                             0 => drop(procession::mailbox::send(pid, named)),
@@ -186,7 +187,7 @@ fn late_sends_by_pid_reach_nobody_else() {
                     }),
                     _ => listener(&scheduler, |named: &Box<str>| named.to_string()),
                 };
-                // Refused ones leave some time to the others.
+                // A refusal leaves some time to the others.
                 let Some(pid) = started else { continue };
                 let mut pids = pids.lock();
                 if pids.len() < 64 {
@@ -199,11 +200,12 @@ fn late_sends_by_pid_reach_nobody_else() {
             over.store(true, Relaxed);
         });
         assert_conserved(&scheduler);
-        assert_eq!(scheduler.snapshot().panicked, 0, "nobody has heard what was for another");
+        assert_eq!(scheduler.snapshot().panicked, 0, "no process received the message of another");
     }
 }
 
-/// A process that lives for a few steps, and panics if it hears what is meant for another.
+/// Starts a process that lives for a few steps, and panics if it receives a message for another
+/// process.
 fn listener<M: Send + 'static>(scheduler: &Scheduler, name: fn(&M) -> String) -> Option<Pid> {
     let started =
         SpawnOptions::new().on(scheduler).try_start(move |mut cx: Context<M>| async move {
@@ -290,7 +292,7 @@ fn spurious_wake_ups_change_nothing() {
             over.store(true, Relaxed);
         });
         assert_conserved(&scheduler);
-        // Of processes that have ended.
+        // Wakers of processes that have ended.
         for waker in wakers.lock().drain(..) {
             waker.wake();
         }
@@ -327,7 +329,7 @@ fn schedulers_message_each_other() {
             })
             .collect();
         for (caller, echo) in handles {
-            // Each is waited for by a process of the other scheduler.
+            // A process of the other scheduler waits for each.
             assert_eq!(right.spawn(caller).join(), Ok(Ok(ROUNDS)));
             echo.cancel();
             assert_eq!(left.spawn(echo).join(), Ok(Ok(ROUNDS)));
@@ -340,7 +342,7 @@ fn schedulers_message_each_other() {
 }
 
 #[test]
-fn who_waits_for_what_is_listed_on_every_scheduler() {
+fn run_until_idle_lists_what_each_process_waits_for_on_every_scheduler() {
     for scheduler in [driven(), threaded(1), threaded(4)] {
         let child = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
         let (address, handle) = child.into_parts();
@@ -362,11 +364,11 @@ fn who_waits_for_what_is_listed_on_every_scheduler() {
                 .start(|mut cx: Context<()>| async move { cx.recv_timeout(HOUR).await.is_ok() }),
         );
         drop(
-            options("one who will be cancelled")
+            options("one to be cancelled")
                 .start(|cx: Context<()>| async move { cx.cancelled().await }),
         );
         drop(options("a dreamer").spawn(std::future::pending::<()>()));
-        drop(options("one who ends").spawn(async move { tell.send(()) }));
+        drop(options("one that ends").spawn(async move { tell.send(()) }));
         let waiting = scheduler.run_until_idle();
         soon(&told);
         let mut listed: Vec<_> = waiting
@@ -380,7 +382,7 @@ fn who_waits_for_what_is_listed_on_every_scheduler() {
             ("a joiner", "end of a process"),
             ("a patient one", "message, timer"),
             ("a sleeper", "timer"),
-            ("one who will be cancelled", "cancel"),
+            ("one to be cancelled", "cancel"),
         ];
         assert_eq!(listed, expected.map(|(label, waiting)| (label, waiting.to_owned())));
         assert_eq!(waiting.len(), 8);
@@ -408,7 +410,7 @@ fn several_threads_wait_until_all_is_idle() {
                 scope.spawn(move || {
                     begin.wait();
                     scheduler.run_until_idle();
-                    // What was spawned before the barrier has run.
+                    // The processes that were spawned before the barrier have run.
                     tell.send(ended.load(Relaxed).max(scheduler.snapshot().ended))
                         .expect("the test waits");
                 });
@@ -472,8 +474,8 @@ thread_local! {
     static THREAD_ENDS: RefCell<Vec<ThreadEnd>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A scheduler on which something happens, and which reports its own end: when its last thread has
-/// ended, and when it is freed.
+/// Creates a scheduler on which something happens. It reports when its last thread has ended, and
+/// when it is freed.
 fn observed(width: usize, driven: bool) -> (Scheduler, mpsc::Receiver<()>, mpsc::Receiver<()>) {
     let (held_by_scheduler, freed) = mpsc::channel::<()>();
     let (held_by_threads, threads_ended) = mpsc::channel();
@@ -489,7 +491,7 @@ fn observed(width: usize, driven: bool) -> (Scheduler, mpsc::Receiver<()>, mpsc:
     for worker in 0..width as u32 {
         let ends = ThreadEnd(held_by_threads.clone());
         if driven && worker == 0 {
-            // That is this thread.
+            // That worker is this thread.
             continue;
         }
         let bound = SpawnOptions::new().on(&scheduler).affinity(worker).spawn(async move {
@@ -526,7 +528,7 @@ fn schedulers_come_and_go() {
             .collect();
         drop(held);
         if round % 4 < 2 {
-            // Let them begin; one keeps itself ready, so that idle is never.
+            // Lets them begin. One keeps itself ready, so the scheduler is never idle.
             assert_eq!(scheduler.spawn(procession::yield_now()).join(), Ok(()));
         }
         let keeps = round % 5 < 2;
@@ -542,7 +544,7 @@ fn schedulers_come_and_go() {
         soon_closed(&threads_ended);
         for child in children {
             let address = child.address().clone();
-            // Who is in a step just then may see that it is to end, and does.
+            // A process in a step at that moment may see that it must end, and return.
             assert!(matches!(child.join(), Ok(()) | Err(Exit::Killed)));
             assert!(!address.is_alive());
         }
@@ -584,7 +586,7 @@ fn a_scheduler_is_dropped_by_one_of_its_own_processes() {
                 };
                 let before = refused(scheduler.as_ref());
                 drop(scheduler);
-                // Its own step goes on to its end; it is the last.
+                // Its own step goes on to its end, and is the last one.
                 (before, refused(None))
             })
             .into_parts();
@@ -598,8 +600,8 @@ fn a_scheduler_is_dropped_by_one_of_its_own_processes() {
     }
 }
 
-/// Nobody drives it, also not later, so its seat for callers stays free; one process is bound to
-/// that.
+/// The scheduler is never driven, so its seat for callers stays free. One process is bound to that
+/// seat.
 #[test]
 fn a_process_on_a_thread_of_its_own_drops_its_scheduler() {
     let scheduler = Scheduler::builder()
@@ -722,8 +724,8 @@ fn a_handle_that_was_polled_and_dropped_keeps_nobodys_slot() {
 
 #[test]
 fn callers_and_threads_share_a_scheduler() {
-    // The first seat belongs to whoever waits, and is given from one to the next; some processes
-    // run there only.
+    // The first seat belongs to the waiting threads, one after the other. Some processes run only
+    // there.
     for width in [1, 2, 4] {
         let scheduler = Scheduler::builder()
             .worker_threads(width)

@@ -1,4 +1,4 @@
-//! Locks, permits, conditions and meetings, between processes and plain threads.
+//! Locks, permits, conditions and barriers, between processes and plain threads.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -37,30 +37,30 @@ fn a_mutex_lets_one_in_at_a_time() {
                 })
             })
             .collect();
-        // A plain thread among them.
+        // A plain thread takes part, too.
         for _ in 0..100 {
             *shared.0.lock().wait() += 1;
         }
         for process in processes {
             process.join().expect("it does not panic");
         }
-        assert_eq!(*shared.0.try_lock().expect("nobody has it"), 900);
+        assert_eq!(*shared.0.try_lock().expect("it is free"), 900);
     }
 }
 
 #[test]
 fn a_failed_try_takes_nothing() {
     let mutex = Mutex::new(1);
-    let held = mutex.try_lock().expect("nobody has it");
+    let held = mutex.try_lock().expect("it is free");
     assert!(mutex.try_lock().is_none() && mutex.try_lock().is_none());
     drop(held);
-    let _held = mutex.try_lock().expect("nobody has it");
+    let _held = mutex.try_lock().expect("it is free");
     assert!(mutex.try_lock().is_none());
     let lock = RwLock::new(1);
-    let reads = lock.try_read().expect("nobody writes");
+    let reads = lock.try_read().expect("there is no writer");
     assert!(lock.try_write().is_none());
     drop(reads);
-    let writes = lock.try_write().expect("nobody has it");
+    let writes = lock.try_write().expect("it is free");
     assert!(lock.try_read().is_none() && lock.try_write().is_none());
     drop(writes);
     let semaphore = Semaphore::new(1);
@@ -71,14 +71,14 @@ fn a_failed_try_takes_nothing() {
 }
 
 #[test]
-fn a_lock_is_handed_to_who_waited_longest() {
+fn a_lock_is_handed_to_the_longest_waiter() {
     let mutex = Mutex::new(());
-    let held = mutex.try_lock().expect("nobody has it");
+    let held = mutex.try_lock().expect("it is free");
     let mut first = Box::pin(mutex.lock());
     let mut second = Box::pin(mutex.lock());
     assert!(poll_once(first.as_mut()).is_pending() && poll_once(second.as_mut()).is_pending());
     drop(held);
-    assert!(mutex.try_lock().is_none(), "it belongs to the first, who has not looked yet");
+    assert!(mutex.try_lock().is_none(), "it belongs to the first waiter, which has not looked yet");
     assert!(poll_once(second.as_mut()).is_pending());
     drop(first);
     let Poll::Ready(guard) = poll_once(second.as_mut()) else {
@@ -106,11 +106,11 @@ fn a_panic_unlocks() {
 #[test]
 fn writers_do_not_starve_and_readers_share() {
     let lock = RwLock::new(0);
-    let reads = lock.try_read().expect("nobody writes");
+    let reads = lock.try_read().expect("there is no writer");
     let more = lock.try_read().expect("readers share");
     let mut writes = Box::pin(lock.write());
     assert!(poll_once(writes.as_mut()).is_pending());
-    assert!(lock.try_read().is_none(), "behind who wants to write");
+    assert!(lock.try_read().is_none(), "behind the waiting writer");
     let mut late = Box::pin(lock.read());
     assert!(poll_once(late.as_mut()).is_pending());
     drop((reads, more));
@@ -126,7 +126,7 @@ fn writers_do_not_starve_and_readers_share() {
 #[test]
 fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
     let lock = RwLock::new(0);
-    let reads = lock.try_read().expect("nobody writes");
+    let reads = lock.try_read().expect("there is no writer");
     let mut writes = Box::pin(lock.write());
     assert!(poll_once(writes.as_mut()).is_pending());
     let mut late = Box::pin(lock.read());
@@ -145,7 +145,7 @@ fn permits_are_counted() {
         let own = Arc::clone(&semaphore);
         let wants_two = spawn(async move { own.acquire(2).await.map(|permits| permits.count()) });
         sleep(Duration::from_nanos(1)).await;
-        assert!(semaphore.try_acquire(1).is_none(), "somebody waits for more");
+        assert!(semaphore.try_acquire(1).is_none(), "a waiter wants more");
         assert!(timeout(Duration::from_secs(1), semaphore.acquire(1)).await.is_err());
         drop(two);
         assert_eq!(wants_two.await, Ok(Some(2)));
@@ -157,7 +157,7 @@ fn permits_are_counted() {
 }
 
 #[test]
-fn a_closed_semaphore_refuses_also_those_who_wait() {
+fn a_closed_semaphore_also_refuses_its_waiters() {
     driven().block_on(async {
         let semaphore = Arc::new(Semaphore::new(0));
         let own = Arc::clone(&semaphore);
@@ -175,7 +175,7 @@ fn a_closed_semaphore_refuses_also_those_who_wait() {
 }
 
 #[test]
-fn no_permit_is_lost_by_those_who_give_up() {
+fn no_permit_is_lost_by_waiters_that_give_up() {
     threaded(3).block_on(async {
         let semaphore = Arc::new(Semaphore::new(2));
         let processes: Vec<_> = (0..6)
@@ -205,7 +205,7 @@ fn no_permit_is_lost_by_those_who_give_up() {
 fn a_notice_reaches_one_or_all() {
     driven().block_on(async {
         let shared = Arc::new((Mutex::new(0), Condvar::new()));
-        shared.1.notify_one(); // Nobody waits, so nobody gets it.
+        shared.1.notify_one(); // No process waits, so the notice is lost.
         let waiters: Vec<_> = (0..4)
             .map(|_| {
                 let shared = Arc::clone(&shared);
@@ -233,9 +233,9 @@ fn a_notice_reaches_one_or_all() {
 }
 
 #[test]
-fn a_notice_to_one_who_gave_up_goes_to_the_next() {
+fn a_notice_to_a_waiter_that_gave_up_goes_to_the_next() {
     let (mutex, condition) = (Mutex::new(()), Condvar::new());
-    let mut first = Box::pin(condition.wait(mutex.try_lock().expect("nobody has it")));
+    let mut first = Box::pin(condition.wait(mutex.try_lock().expect("it is free")));
     assert!(poll_once(first.as_mut()).is_pending());
     let mut second = Box::pin(condition.wait(mutex.try_lock().expect("it was unlocked")));
     assert!(poll_once(second.as_mut()).is_pending());
@@ -310,7 +310,7 @@ fn a_barrier_lets_all_go_at_once_and_one_is_the_last() {
 }
 
 #[test]
-fn who_leaves_a_barrier_has_not_come() {
+fn a_waiter_that_leaves_a_barrier_has_not_come() {
     let barrier = Barrier::new(2);
     let mut first = Box::pin(barrier.wait());
     assert!(poll_once(first.as_mut()).is_pending());
@@ -321,7 +321,7 @@ fn who_leaves_a_barrier_has_not_come() {
     assert_eq!(poll_once(second.as_mut()), Poll::Ready(false));
 }
 
-/// A waker that counts.
+/// A waker that counts its wake-ups.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -332,8 +332,8 @@ impl Wake for Woken {
 }
 
 #[test]
-fn who_is_released_and_dropped_releases_nobody_of_the_next_round() {
-    // A group.
+fn a_waiter_that_is_released_and_dropped_releases_none_of_the_next_round() {
+    // A wait group.
     let group = WaitGroup::new();
     let job = group.job();
     let mut released = Box::pin(group.wait());
@@ -346,7 +346,7 @@ fn who_is_released_and_dropped_releases_nobody_of_the_next_round() {
     assert!(poll_once(next.as_mut()).is_pending(), "a job is left");
     drop(next_job);
     assert!(poll_once(next.as_mut()).is_ready());
-    // A barrier: nobody is let through alone, and nobody stays behind.
+    // A barrier: no waiter is let through alone, and none stays behind.
     let barrier = Barrier::new(2);
     let mut released = Box::pin(barrier.wait());
     assert!(poll_once(released.as_mut()).is_pending());
@@ -371,7 +371,7 @@ fn a_condition_reports_no_notice_that_was_not_given() {
             let mut notified = Box::pin(condition.wait(mutex.lock().await));
             assert!(poll_once(notified.as_mut()).is_pending());
             notifies(&condition);
-            // It begins to wait after the notice, which the first has not seen.
+            // It begins to wait after the notice, which the first waiter has not seen yet.
             let guard = mutex.lock().await;
             let mut later = pin!(condition.wait_timeout(guard, Duration::from_secs(1)));
             assert!(poll_once(later.as_mut()).is_pending());
@@ -383,9 +383,9 @@ fn a_condition_reports_no_notice_that_was_not_given() {
 }
 
 #[test]
-fn a_notice_is_passed_on_by_who_is_dropped_before_it_has_the_lock() {
+fn a_notice_is_passed_on_by_a_waiter_that_is_dropped_before_it_has_the_lock() {
     let (mutex, condition) = (Mutex::new(()), Condvar::new());
-    let mut first = Box::pin(condition.wait(mutex.try_lock().expect("nobody has it")));
+    let mut first = Box::pin(condition.wait(mutex.try_lock().expect("it is free")));
     assert!(poll_once(first.as_mut()).is_pending());
     let mut second = Box::pin(condition.wait(mutex.try_lock().expect("it was unlocked")));
     assert!(poll_once(second.as_mut()).is_pending());
@@ -418,7 +418,7 @@ fn permits_that_cannot_be_counted_are_dropped() {
 fn waiting_for_a_lock_shows_in_the_snapshot() {
     let scheduler = driven();
     let mutex = Arc::new(Mutex::new(()));
-    let _held = mutex.try_lock().expect("nobody has it");
+    let _held = mutex.try_lock().expect("it is free");
     let own = Arc::clone(&mutex);
     drop(scheduler.spawn(async move { drop(own.lock().await) }));
     let waiting = scheduler.run_until_idle();

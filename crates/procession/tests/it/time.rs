@@ -37,7 +37,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The result of a process that must end soon, and not by a panic.
+/// Returns the result of a process that must end soon, without a panic.
 fn joined<T: Send + 'static>(handle: JoinHandle<T>) -> T {
     handle.join_timeout(PATIENCE).expect("it does not hang").expect("it does not panic")
 }
@@ -47,7 +47,7 @@ async fn polled<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
     poll_fn(|task| Poll::Ready(future.as_mut().poll(task))).await
 }
 
-/// The counts of the timers, which must balance.
+/// Returns the counts of the timers, which must balance.
 fn timers(scheduler: &Scheduler) -> TimerSnapshot {
     let timers = scheduler.snapshot().timers;
     assert_eq!(timers.armed, timers.fired + timers.cancelled + timers.pending);

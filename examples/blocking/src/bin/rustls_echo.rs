@@ -1,5 +1,5 @@
-//! Look at `serve`: a `StreamOwned` of rustls over a socket of Procession, in a coroutine. TLS of a
-//! certificate that is made here.
+//! Look at `serve`: a `StreamOwned` of rustls over a socket of Procession, in a coroutine. The TLS
+//! certificate is made here.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,7 +17,8 @@ const LINES: usize = 5;
 /// Several records of TLS.
 const LONG: usize = 40_000;
 
-/// Both sides' configurations: one has the certificate, the other trusts it.
+/// Returns the configurations of both sides: the server has the certificate, and the client trusts
+/// it.
 fn configurations() -> Result<(ServerConfig, ClientConfig), Failed> {
     let own = rcgen::generate_simple_self_signed([NAME.to_owned()])?;
     let certificate = own.cert.der().clone();
@@ -65,7 +66,7 @@ fn ask(config: Arc<ClientConfig>, line: Line, number: usize) -> Result<(), Faile
     assert_eq!(answer, long.to_ascii_uppercase());
     stream.conn.send_close_notify();
     stream.flush()?;
-    // What the server says last is that it has ended, too.
+    // The last message of the server says that it has closed, too.
     drop(stream.read(&mut [0]));
     Ok(())
 }

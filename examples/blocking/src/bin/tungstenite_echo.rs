@@ -1,11 +1,11 @@
-//! Look at `serve`: tungstenite, the blocking one, over a socket of Procession, in a coroutine.
+//! Look at `serve`: the blocking library tungstenite over a socket of Procession, in a coroutine.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use procession_blocking_examples::{Failed, Line, converse};
 use tungstenite::{Error, Message};
 
 const MESSAGES: usize = 5;
-/// More than the buffers on the way hold.
+/// More bytes than the buffers on the way hold.
 const LONG: usize = 300_000;
 
 /// Sends each message back, until the client closes.
@@ -14,7 +14,7 @@ fn serve(line: Line) -> Result<(), Failed> {
     loop {
         match socket.read() {
             Ok(message @ (Message::Text(_) | Message::Binary(_))) => socket.send(message)?,
-            // Those of the protocol are answered by the library.
+            // The library answers the messages of the protocol.
             Ok(_) => {}
             Err(Error::ConnectionClosed) => return Ok(()),
             Err(error) => return Err(error.into()),

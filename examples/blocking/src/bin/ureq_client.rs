@@ -1,5 +1,6 @@
-//! Look at `Transport`: ureq, the blocking HTTP client, with sockets of Procession in place of its
-//! own, in coroutines. They ask a server in blocking style, over httparse.
+//! Look at `Transport`: the blocking HTTP client ureq, with sockets of Procession in place of its
+//! own, in coroutines. The clients send requests to a server in blocking style, which uses
+//! httparse.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::fmt;
@@ -16,11 +17,11 @@ use ureq::{Agent, Error};
 
 const REQUESTS: usize = 5;
 const HEADERS: usize = 16;
-/// Of a request's head.
+/// Maximum size of the head of a request in bytes.
 const HEAD_MAX: usize = 8 << 10;
 const BODY: &str = "what is sent is sent back";
 
-/// Gives the agent the one line that it has.
+/// A connector that returns the one line that it has.
 struct OneLine(Mutex<Option<Line>>);
 
 impl Connector for OneLine {
@@ -69,7 +70,7 @@ impl UreqTransport for Transport {
     }
 }
 
-/// Answers with the body that was sent, or, without one, with the path.
+/// Answers with the body that was sent or, without one, with the path.
 fn serve(mut line: Line) -> Result<(), Failed> {
     let mut heard = Vec::new();
     let mut part = [0; 1024];

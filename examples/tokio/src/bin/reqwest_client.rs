@@ -1,6 +1,6 @@
-//! Look at `visit`: `reqwest`, which runs on tokio only, as it is, in processes. They ask a server
-//! on the same scheduler, which has nothing to do with tokio. `Builder::tokio` is all that it
-//! takes; the default scheduler, that of `procession::run`, has it too.
+//! Look at `visit`: `reqwest`, which needs tokio, runs unchanged in processes. The server runs on
+//! the same scheduler and does not use tokio. `Builder::tokio` is all that is needed. The default
+//! scheduler, which `procession::run` uses, has it as well.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ use tower_service::Service;
 const CLIENTS: usize = 20;
 const REQUESTS: usize = 50;
 
-/// Answers with the path that was asked for.
+/// A service that answers with the path.
 #[derive(Clone)]
 struct Paths;
 
@@ -39,7 +39,7 @@ impl Service<Request<Incoming>> for Paths {
     }
 }
 
-/// Asks for pages over a pool of connections that all processes share.
+/// Requests pages over a pool of connections that all processes share.
 async fn visit(client: Client, server: SocketAddr, number: usize) -> reqwest::Result<usize> {
     for request in 0..REQUESTS {
         let path = format!("/{number}/{request}");
@@ -66,8 +66,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         assert_eq!(answers, CLIENTS * REQUESTS);
         println!("{CLIENTS} processes had {answers} answers from {address}");
 
-        // Nobody accepts here. Limits of both kinds work: reqwest's own, of tokio's clock, and the
-        // scheduler's.
+        // No process accepts here. Both kinds of timeouts work: reqwest's own, by tokio's clock,
+        // and the scheduler's.
         let silent = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}/", silent.local_addr()?);
         let late = client.get(&url).timeout(Duration::from_millis(20)).send().await;

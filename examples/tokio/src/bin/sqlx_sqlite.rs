@@ -1,6 +1,6 @@
-//! Look at `transfer`: `sqlx` with a pool of connections to SQLite, as it is, in processes. One
-//! that is terminated in the middle of a transaction takes it back: what it holds is dropped, and
-//! that is in tokio's context, too.
+//! Look at `transfer`: `sqlx` runs unchanged in processes, with a pool of connections to SQLite. If
+//! a process is terminated in the middle of a transaction, the transaction is rolled back:
+//! everything that the process holds is dropped, in tokio's context.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::error::Error;
@@ -16,7 +16,7 @@ const ACCOUNTS: i64 = 10;
 const PROCESSES: i64 = 8;
 const TRANSFERS: i64 = 25;
 
-/// Moves `amount` from one account to another; it is up to the caller to commit.
+/// Moves `amount` from one account to another. The caller must commit.
 async fn transfer(
     pool: &SqlitePool,
     from: i64,

@@ -10,7 +10,7 @@ use procession_sync::{Arc, explore, thread};
 use super::mutation::{self, SOUND};
 use super::{Event, Left, Source, Sources, WaiterId};
 
-/// A waker that notes that it was woken.
+/// A waker that records that it was woken.
 struct Woken(AtomicBool);
 
 impl Wake for Woken {
@@ -23,7 +23,7 @@ fn readable<const MUTATION: u8>(source: &Source<MUTATION>) -> Event {
     Event { token: source.token, read: true, write: false, read_closed: false, write_closed: false }
 }
 
-/// Data comes, and is told of, while a process finds nothing, and waits.
+/// Data arrives and is reported while a process finds nothing and waits.
 fn set<const MUTATION: u8>() {
     explore(|| {
         let sources = Arc::new(Sources::<MUTATION>::none());
@@ -34,15 +34,15 @@ fn set<const MUTATION: u8>() {
             let (sources, event, data) =
                 (Arc::clone(&sources), readable(&source), Arc::clone(&data));
             thread::spawn(move || {
-                // Relaxed: what orders it before the event is the kernel, which the model does not
-                // have; the swaps meet.
+                // Relaxed: the kernel orders this before the event, and the model has no kernel;
+                // the swaps meet.
                 data.swap(true, Relaxed);
                 let mut wakers = Vec::new();
                 sources.set_ready(&[event], &mut wakers);
                 wakers.into_iter().for_each(Waker::wake);
             })
         };
-        // Two rounds: once more if it has become ready meanwhile.
+        // Two rounds: one more if the direction has become ready meanwhile.
         let mut waits = false;
         for _ in 0..2 {
             let seen = source.read.see();
@@ -69,8 +69,7 @@ fn set<const MUTATION: u8>() {
     });
 }
 
-/// A descriptor is deregistered, and its place used again, while an event of the old one is under
-/// way.
+/// A descriptor is deregistered, and its place reused, while an event of the old one is on its way.
 fn reuse<const MUTATION: u8>() {
     explore(|| {
         let sources = Arc::new(Sources::<MUTATION>::none());

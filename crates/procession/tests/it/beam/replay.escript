@@ -1,12 +1,13 @@
 #!/usr/bin/env escript
 %% -*- erlang -*-
 %%! +S 1:1
-%% Does on the BEAM what a file of scenarios says, and prints the file with what came of each step. `../beam.rs` does the same on Procession.
+%% Plays a file of scenarios on the BEAM, and prints the file with the outcome of each step.
+%% `../beam.rs` does the same on Procession.
 %%
-%%     replay.escript scenarios.txt              the outcomes of the file, which should be those that it has
-%%     replay.escript --random COUNT SEED        scenarios made up, with their outcomes
+%%     replay.escript scenarios.txt              prints the file, with its own outcomes if all is right
+%%     replay.escript --random COUNT SEED        prints random scenarios, with their outcomes
 %%
-%% README.md beside this file tells what the steps mean.
+%% README.md beside this file describes the steps.
 -mode(compile).
 -export([main/1, init/1, start_worker/3, worker/4]).
 
@@ -23,7 +24,7 @@ main(_) ->
     io:format(standard_error, "usage: replay.escript FILE | --random COUNT SEED~n", []),
     halt(2).
 
-%% Reports of crashes are not what is looked for.
+%% Crash reports are not part of the outcomes.
 quiet() -> logger:set_primary_config(level, none), process_flag(trap_exit, true).
 
 scenarios([]) -> ok;
@@ -44,7 +45,8 @@ perform(Step, State) ->
     io:format("~s -> ~s~n", [Step, case Outcome of "" -> "nothing"; _ -> Outcome end]),
     Next.
 
-%% pids: who has which name, the latest first; known: whose end is told; defined: supervisors.
+%% pids: the process of each name, the latest first; known: processes with a reported end; defined:
+%% supervisors.
 fresh() ->
     #{pids => [], live => [], log => spawn_link(fun() -> log([], []) end), defined => [], root => none, dynamic => false, another => 0}.
 
@@ -83,7 +85,7 @@ step(Step, State) ->
             observe(State)
     end.
 
-%% Processes that do as they are told.
+%% Processes that do what they are asked.
 
 actor() -> Ctl = self(), spawn(fun() -> actor(Ctl, #{}) end).
 
@@ -135,7 +137,7 @@ do({spawn, Options, Name, Dies, Label}, Ctl, Monitors) ->
     Ctl ! {spawned, Name, Pid, Dies =:= stays},
     All;
 do({link, Pid}, _, Monitors) ->
-    %% For who does not trap, OTP may raise the error here in place of the signal.
+    %% If the process does not trap exits, OTP may raise the error here in place of the signal.
     try link(Pid) catch error:noproc -> exit(noproc) end,
     Monitors;
 do({unlink, Pid}, _, Monitors) -> unlink(Pid), Monitors;
@@ -166,7 +168,8 @@ known(Name, Pid, State = #{pids := Pids, live := Live}) ->
     monitor(process, Pid),
     State#{pids := [{Name, Pid} | Pids], live := [Pid | Live]}.
 
-%% What was seen, once nobody has anything to do: a chain of ends is as long as there are processes.
+%% Returns what was seen, once nothing can run. A chain of ends has at most as many links as there
+%% are processes.
 observe(State) ->
     {Seen, Next} = rounds(2 * length(maps:get(live, State)) + 4, [], State),
     {describe(Seen, maps:get(pids, Next)), Next}.
@@ -191,14 +194,14 @@ pongs(Ref, Left, Seen, State = #{live := Live, pids := Pids}) ->
         {Seen, State}
     end.
 
-%% For each process, in the order of names. What came of several others at once came in any order.
+%% For each process, in the order of names. Notices of several other processes came in any order.
 describe(Seen, Pids) ->
     Names = lists:usort([name(Pid, Pids) || {Pid, _} <- Seen]),
     Lines = [[Name, ": ", lists:join(", ", told([text(What, Pids) || {Pid, What} <- Seen, name(Pid, Pids) =:= Name]))]
              || Name <- Names],
     lists:flatten(lists:join("; ", Lines)).
 
-%% Whether a process that is ended sees first what came before is chance.
+%% It is chance whether a process that is ended first sees what came before.
 told(Texts) ->
     case [Text || Text = "ended" ++ _ <- Texts] of
         [] -> in_order(Texts);
@@ -366,7 +369,7 @@ settled(Result, State = #{log := Log, defined := Defined, root := Root, dynamic 
     Parts = [Result, lists:join(" ", Order), lists:join(", ", Ends), Ended],
     {lists:flatten(lists:join("; ", [Part || Part <- Parts, lists:flatten(Part) =/= ""])), Next}.
 
-%% Until nothing has been noted for some rounds in which each supervisor answered.
+%% Waits until nothing was noted for some rounds in which each supervisor answered.
 settle(0, _, _, _) -> ok;
 settle(Left, Before, Log, Defined) ->
     [catch supervisor:which_children(list_to_atom(Name)) || Name <- Defined, whereis(list_to_atom(Name)) =/= undefined],
@@ -376,7 +379,7 @@ settle(Left, Before, Log, Defined) ->
         Size -> settle(4, Size, Log, Defined)
     end.
 
-%% Scenarios made up.
+%% Random scenarios.
 
 random(Number) ->
     case Number rem 2 of

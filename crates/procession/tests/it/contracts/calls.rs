@@ -1,4 +1,4 @@
-//! Calls end with their reply, their time, or the one that was called, whatever is first.
+//! A call ends with its reply, its timeout, or the end of the called process, whichever is first.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::scene::{assert_conserved, driven, threaded};
 
 type Question = (u32, Reply<u32>);
 
-/// Answers after a while.
+/// Starts a process that answers after a while.
 fn server(scheduler: &Scheduler, patience: Duration) -> Address<Question> {
     let server = scheduler.start(move |mut cx: Context<Question>| async move {
         while let Some((n, reply)) = cx.recv().await {
@@ -25,8 +25,8 @@ fn server(scheduler: &Scheduler, patience: Duration) -> Address<Question> {
 #[test]
 fn a_call_to_a_dying_process_ends_at_its_death() {
     let scheduler = driven();
-    // Called while the question is in the mailbox, in the process's hands, and with a process that
-    // it was passed on to.
+    // The process ends while the question is in its mailbox, in its hands, or with another process
+    // that it was passed on to.
     for place in 0..3 {
         let dies = scheduler.start(move |mut cx: Context<Question>| async move {
             if place == 0 {
@@ -69,7 +69,7 @@ fn a_late_reply_meets_nobody() {
     let slow = server(&scheduler, 2 * HOUR);
     let caller = scheduler.start(move |mut cx: Context<u32>| async move {
         let late = slow.call(|reply| (1, reply), HOUR).await.expect_err("it is slow").is_elapsed();
-        // Given up from outside, too.
+        // A call can be given up from outside, too.
         let cancelled = timeout(HOUR, slow.call(|reply| (2, reply), 24 * HOUR)).await.is_err();
         sleep(10 * HOUR).await;
         (late, cancelled, cx.try_recv())
@@ -180,7 +180,7 @@ fn a_call_to_many_reaches_all_though_the_first_do_not_answer() {
         });
         mute.detach()
     };
-    // More than one step may do.
+    // More calls than one step may perform.
     let mut servers: Vec<_> = (0..300).map(|_| mute(&scheduler)).collect();
     let (asked, asks) = std::sync::mpsc::channel();
     let last = scheduler.start(move |mut cx: Context<Question>| async move {

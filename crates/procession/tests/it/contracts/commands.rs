@@ -14,7 +14,7 @@ use procession::{Context, Event, Pid, Scheduler, current_pid, spawn, timeout};
 use super::HOUR;
 use crate::scene::{assert_conserved, driven, panic_quietly, soon, threaded};
 
-/// Halves even numbers.
+/// A command that halves even numbers.
 struct Half(u32);
 
 impl Command for Half {
@@ -22,7 +22,7 @@ impl Command for Half {
     type Output = u32;
 }
 
-/// The same number, another command.
+/// Another command of the same number.
 struct Other;
 
 impl Command for Other {
@@ -88,7 +88,7 @@ fn an_async_process_yields_commands_as_well() {
 }
 
 #[test]
-fn who_waits_for_a_command_is_told_from_any_thread() {
+fn a_process_that_waits_for_a_command_is_woken_from_any_thread() {
     let (given, gives) = mpsc::channel::<Completion>();
     let builder = Scheduler::builder().worker_threads(1).handler(
         CommandId::FIRST_FREE,
@@ -104,7 +104,8 @@ fn who_waits_for_a_command_is_told_from_any_thread() {
     std::thread::scope(|scope| scope.spawn(move || completion.complete(Ok(Box::new(7_u8)))).join())
         .expect("it does not panic");
     assert_eq!(*waits.join().expect("it ends").expect("it completes").expect("it is a number"), 7);
-    // Given up, its completion is for nobody; dropped, it is an error.
+    // If the wait is given up, the completion goes nowhere. If the completion is dropped, the wait
+    // ends with an error.
     let gives_up = scheduler.spawn(async {
         timeout(Duration::from_micros(1), command(CommandId::FIRST_FREE, ())).await.is_err()
     });
@@ -158,7 +159,7 @@ impl Process for Batch {
 
 #[test]
 fn many_commands_are_out_at_once_and_complete_in_any_order() {
-    // Inline, or by a thread, last first.
+    // The commands complete inline, or on a thread in reverse order.
     for inline in [true, false] {
         let (later, laters) = mpsc::channel::<(Half, Done<Half>)>();
         let builder =
@@ -210,7 +211,7 @@ fn blocking_work_is_a_command() {
     let (release, released) = mpsc::channel();
     let waits =
         scheduler.spawn(async move { perform(BlockingWork::new(move || released.recv())).await });
-    // Its worker is free meanwhile.
+    // The worker is free meanwhile.
     assert_eq!(scheduler.spawn(async { 1 }).join(), Ok(1));
     release.send(7).expect("it waits");
     assert_eq!(waits.join(), Ok(Ok(Ok(7))));
@@ -243,7 +244,7 @@ fn a_thread_has_commands_served_as_well() {
     assert_eq!(served, Err(CommandError::Unknown(CommandId::new(999))));
 }
 
-/// What a handler gives, whose drop panics.
+/// A result of a handler that panics in its `Drop`.
 struct PanicsInDrop;
 
 impl Drop for PanicsInDrop {
@@ -278,6 +279,6 @@ fn a_completion_for_nobody_harms_nobody() {
         std::panic::catch_unwind(late).is_ok(),
         "what nobody wants is dropped, and its panic ends there"
     );
-    // The clock moves only when no completion is outstanding any more.
+    // The clock moves only when no completion is outstanding.
     assert_eq!(scheduler.spawn(procession::sleep(HOUR)).join(), Ok(()));
 }

@@ -1,4 +1,4 @@
-//! Links, trapping, exit signals; the outcomes are those of Erlang/OTP.
+//! Links, trapping and exit signals. The outcomes are those of Erlang/OTP.
 
 use std::sync::{Arc, mpsc};
 
@@ -16,12 +16,12 @@ use super::{HOUR, ends, told, waits};
 use crate::scene::{assert_conserved, driven, panic_quietly, soon, threaded};
 
 #[test]
-fn an_end_other_than_normal_ends_who_is_linked() {
+fn an_end_other_than_normal_ends_linked_processes() {
     for (end, reason) in ends() {
         let scheduler = driven();
         let linked = scheduler.start(move |mut cx: Context<()>| async move {
             drop(SpawnOptions::new().link().spawn(async move { end() }));
-            // A normal end is nothing to it.
+            // A normal end has no effect on it.
             cx.recv_timeout(HOUR).await.is_err()
         });
         let expected = if reason == Exit::Normal { Ok(true) } else { Err(reason) };
@@ -30,7 +30,7 @@ fn an_end_other_than_normal_ends_who_is_linked() {
 }
 
 #[test]
-fn an_end_is_told_to_who_traps() {
+fn an_end_is_reported_to_a_process_that_traps() {
     for (end, reason) in ends() {
         let scheduler = driven();
         let traps = scheduler.start(move |mut cx: Context<()>| async move {
@@ -49,7 +49,7 @@ fn an_end_is_told_to_who_traps() {
 #[test]
 fn a_link_works_both_ways_and_through_others() {
     let scheduler = driven();
-    // Each is linked to the one before; the last breaks.
+    // Each process is linked to the one before; the last one fails.
     let mut before = None;
     let mut all = Vec::new();
     for _ in 0..10 {
@@ -71,7 +71,7 @@ fn a_link_works_both_ways_and_through_others() {
 }
 
 #[test]
-fn who_is_terminated_tells_that_it_was_killed() {
+fn a_process_that_is_terminated_reports_that_it_was_killed() {
     let scheduler = driven();
     let victim = waits(&scheduler);
     let pid = victim.pid();
@@ -121,7 +121,7 @@ fn linking_twice_is_linking_once() {
 }
 
 #[test]
-fn who_is_unlinked_is_told_nothing() {
+fn a_process_that_is_unlinked_receives_nothing() {
     let scheduler = driven();
     let unlinked = scheduler.start(|mut cx: Context<()>| async move {
         let child = SpawnOptions::new().link().spawn(async {
@@ -136,7 +136,7 @@ fn who_is_unlinked_is_told_nothing() {
 }
 
 #[test]
-fn an_exit_signal_ends_who_does_not_trap_it() {
+fn an_exit_signal_ends_a_process_that_does_not_trap_it() {
     let scheduler = driven();
     for (signal, expected) in
         [(Exit::failed("go"), Err(Exit::failed("go"))), (Exit::Normal, Ok(()))]
@@ -148,14 +148,14 @@ fn an_exit_signal_ends_who_does_not_trap_it() {
         victim.cancel();
         assert_eq!(victim.join(), expected);
     }
-    // Of two, the first counts.
+    // The first of two signals counts.
     let victim = waits(&scheduler);
     let pid = victim.pid();
     assert!(send_exit(pid, Exit::failed("first")) && send_exit(pid, Exit::failed("second")));
     scheduler.terminate(pid);
     assert_eq!(victim.join(), Err(Exit::failed("first")));
-    assert!(!send_exit(pid, Exit::Normal), "there is nobody");
-    // A normal one ends who sends it to itself.
+    assert!(!send_exit(pid, Exit::Normal), "there is no such process");
+    // A normal exit signal ends a process that sends it to itself.
     let suicide = scheduler.start(|mut cx: Context<()>| async move {
         send_exit(cx.pid(), Exit::Normal);
         cx.recv().await
@@ -194,7 +194,7 @@ fn a_process_ends_itself_and_drops_what_it_holds() {
     assert_eq!(scheduler.snapshot().panicked, 0, "that is no panic");
 }
 
-/// A state machine that traps, watches and links as its methods say.
+/// A state machine with methods that decide if it traps, monitors or links.
 struct Machine {
     told: Vec<String>,
     watched: procession::Pid,
@@ -249,7 +249,7 @@ fn a_state_machine_is_told_as_well() {
     scheduler.terminate(pid);
     scheduler.run_until_idle();
     assert_eq!(tells.send(()), Ok(()));
-    // In which order a link and a monitor of the same process are told is not said.
+    // The order of the notices of a link and a monitor to the same process is not specified.
     let told = tells.join().map(|told| told.len());
     assert_eq!(told, Ok(3));
 }
@@ -260,11 +260,11 @@ fn links_to_processes_that_just_end_are_told_once() {
     for round in 0..2000_u32 {
         let (go, gone) = mpsc::channel::<()>();
         let ends = scheduler.spawn(async move {
-            // Ignored: the other may have ended.
+            // Ignored: the other process may have ended.
             let _ = gone.try_recv();
         });
         let pid = ends.pid();
-        // Half of them are known to nobody, but by that number.
+        // Half of the processes are known only by that PID.
         let _kept = (round % 2 == 0).then_some(ends);
         let traps = scheduler.start(move |mut cx: Context<()>| async move {
             cx.trap_exits(true);
@@ -279,8 +279,8 @@ fn links_to_processes_that_just_end_are_told_once() {
     assert_conserved(&scheduler);
 }
 
-/// A process that nobody else knows ends, and its result is dropped: what that leaves with the
-/// process is settled all the same.
+/// A process without other references ends, and its result is dropped. The on-exit hooks that this
+/// drop leaves are settled nevertheless.
 #[test]
 fn what_a_dropped_result_leaves_with_its_process_is_settled() {
     struct Leaves {
@@ -345,7 +345,7 @@ fn a_scope_cancels_its_processes_when_it_ends() {
                     });
                 drop(child);
             }
-            // This one is nobody's.
+            // A process without any other reference.
             drop(spawn(std::future::pending::<()>()));
             yield_now().await;
             end();
@@ -355,7 +355,7 @@ fn a_scope_cancels_its_processes_when_it_ends() {
         let mut told: Vec<u32> = tells.try_iter().collect();
         told.sort_unstable();
         assert_eq!(told, [0, 1, 2]);
-        assert_eq!(scheduler.snapshot().processes.len(), 1, "the one that is nobody's");
+        assert_eq!(scheduler.snapshot().processes.len(), 1, "the one without references");
     }
 }
 
@@ -376,7 +376,7 @@ fn what_needs_a_running_process_is_refused_without_one() {
 
 #[test]
 fn links_made_and_ended_from_both_sides_at_once_are_whole() {
-    /// Both begin at once; the last that each does is to link.
+    /// Both processes begin at once, and linking is the last thing that each does.
     fn relink(together: &AtomicU32, other: Pid) {
         together.fetch_add(1, SeqCst);
         while together.load(SeqCst) < 2 {

@@ -1,4 +1,4 @@
-//! Bounded mailboxes, dead letters, calls into both.
+//! Bounded mailboxes, dead letters, and calls into both.
 
 use std::sync::{Arc, mpsc};
 
@@ -15,10 +15,10 @@ use procession_sync::atomic::Ordering::Relaxed;
 use super::HOUR;
 use crate::scene::{assert_conserved, driven, threaded};
 
-/// What was left over, with the reasons.
+/// The dead letters, with their causes.
 type Letters = Arc<Mutex<Vec<(DeadCause, u32)>>>;
 
-/// A driven scheduler that keeps its dead letters, which are numbers.
+/// Creates a driven scheduler that keeps its dead letters, which are numbers.
 fn with_letters() -> (Scheduler, Letters) {
     let letters = Letters::default();
     let keeps = Arc::clone(&letters);
@@ -39,7 +39,7 @@ fn bounded(scheduler: &Scheduler, capacity: u32, when_full: WhenFull) -> SpawnOp
     SpawnOptions::new().on(scheduler).mailbox(capacity, when_full)
 }
 
-/// Receives all there is, once it is told to begin.
+/// Receives everything in its mailbox, after an hour.
 async fn collects(mut cx: Context<u32>) -> Vec<u32> {
     sleep(HOUR).await;
     let mut received = Vec::new();
@@ -128,7 +128,7 @@ fn a_mailbox_that_kills_ends_its_process() {
 }
 
 #[test]
-fn who_waits_for_room_is_served_in_order() {
+fn senders_that_wait_for_room_are_served_in_order() {
     let scheduler = driven();
     let child = bounded(&scheduler, 2, WhenFull::Wait).start(|mut cx: Context<u32>| async move {
         let mut received = Vec::new();
@@ -145,7 +145,7 @@ fn who_waits_for_room_is_served_in_order() {
         })
         .collect();
     let received = child.join().expect("it ends");
-    // They came in the order of their first steps.
+    // The messages came in the order of the senders' first steps.
     assert_eq!(received.len(), 20);
     for sender in senders {
         assert_eq!(sender.join(), Ok(Ok(())));
@@ -154,7 +154,7 @@ fn who_waits_for_room_is_served_in_order() {
 }
 
 #[test]
-fn who_gives_up_waiting_has_not_sent() {
+fn a_sender_that_gives_up_waiting_has_not_sent() {
     let scheduler = driven();
     let child = bounded(&scheduler, 1, WhenFull::Wait).start(collects);
     child.send(0).expect("there is room");
@@ -169,7 +169,7 @@ fn who_gives_up_waiting_has_not_sent() {
 }
 
 #[test]
-fn who_waits_gets_its_message_back_when_the_receiver_ends() {
+fn a_waiting_sender_gets_its_message_back_when_the_receiver_ends() {
     let scheduler = driven();
     let child = bounded(&scheduler, 1, WhenFull::Wait)
         .start(|_: Context<u32>| async move { sleep(HOUR).await });
@@ -177,7 +177,7 @@ fn who_waits_gets_its_message_back_when_the_receiver_ends() {
     let address = child.address().clone();
     let waits = scheduler.spawn(async move { address.send_wait(1).await });
     assert_eq!(child.join(), Ok(()));
-    let error = waits.join().expect("it ends").expect_err("nobody receives");
+    let error = waits.join().expect("it ends").expect_err("there is no receiver");
     assert!(error.is_ended());
     assert_eq!(error.into_inner(), 1);
     assert_conserved(&scheduler);
@@ -246,7 +246,7 @@ fn what_the_runtime_tells_has_room_in_a_full_mailbox() {
     assert_conserved(&scheduler);
 }
 
-/// Adds up what it is sent.
+/// A state machine that adds up its messages.
 struct Sum(u32);
 
 impl Process for Sum {
@@ -365,7 +365,7 @@ fn the_last_messages_of_a_process_are_dead_letters() {
 }
 
 #[test]
-fn a_dead_letter_may_panic_whoever_looks_at_it() {
+fn a_dead_letter_may_panic_when_it_is_looked_at() {
     let count = Arc::new(AtomicU64::new(0));
     let counts = Arc::clone(&count);
     let builder = Scheduler::builder().worker_threads(1).test_clock().on_dead_letter(move |_| {
@@ -385,7 +385,8 @@ fn a_dead_letter_may_panic_whoever_looks_at_it() {
     assert_conserved(&scheduler);
 }
 
-/// Waits for a long sleep, and monitors a process meanwhile, whose end wakes it without a step.
+/// A state machine that waits for a long sleep, and monitors a process meanwhile. The down wakes it
+/// without a step.
 struct KeepsMessages(procession::Pid);
 
 impl Process for KeepsMessages {
@@ -415,7 +416,7 @@ fn messages_that_a_state_machine_was_not_handed_are_dead_letters() {
     let pid = watched.pid();
     let machine = SpawnOptions::new().on(&scheduler).spawn_machine(KeepsMessages(pid), "", ());
     let machine = machine.expect("it starts");
-    // Half an hour later the machine has looked into its mailbox, and waits on.
+    // Half an hour later the machine has looked into its mailbox, and goes on waiting.
     let address = machine.address().clone();
     let ended = scheduler.spawn(async move {
         sleep(HOUR / 4).await;
@@ -441,7 +442,7 @@ fn messages_that_a_state_machine_keeps_take_their_room() {
     for n in 0..2 {
         machine.send(n).expect("there is room");
     }
-    // The end of who it monitors has it look into its mailbox, but not step.
+    // The end of the monitored process makes the machine look into its mailbox, but not step.
     procession::relations::send_exit(pid, Exit::Shutdown);
     assert!(watched.join().is_err());
     scheduler.run_until_idle();

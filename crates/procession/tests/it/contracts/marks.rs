@@ -1,5 +1,5 @@
-//! Answers of monitors that are looked for behind what was in the mailbox when the monitor was
-//! made.
+//! Downs of monitors, which are looked for behind the messages that were in the mailbox when the
+//! monitor was made.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::HOUR;
 use crate::scene::{assert_conserved, driven};
 
-/// The answer of a monitor, which comes or has come.
+/// Returns the down of a monitor, once it has come.
 async fn down(cx: &mut Context<u32>, monitor: MonitorRef) -> Down {
     let down = timeout(HOUR, cx.down(monitor))
         .await
@@ -20,8 +20,8 @@ async fn down(cx: &mut Context<u32>, monitor: MonitorRef) -> Down {
     down
 }
 
-/// Goal: the wait for an answer costs nothing for each message that was there before. Method: steps
-/// are counted, since each look at a message is charged.
+/// Goal: the wait for a down costs nothing for each message that was there before. Method: steps
+/// are counted, since each look at a message is charged to the budget.
 #[test]
 fn messages_before_a_monitor_are_not_looked_at_for_its_answer() {
     const BACKLOG: u32 = 100_000;
@@ -72,15 +72,15 @@ fn an_answer_that_comes_at_once_is_behind_the_mark() {
         for n in 0..10 {
             cx.address().send(n).expect("it is there");
         }
-        // The messages on both sides are dropped with the context.
+        // The messages before and behind the mark are dropped with the context.
         down(&mut cx, monitor).await.exit
     });
     assert_eq!(watcher.join(), Ok(Exit::NoProcess));
     assert_conserved(&scheduler);
 }
 
-/// Goal: a receive finds what is behind the mark as soon as all before it was received. Method:
-/// just that much is received by another kind of receive.
+/// Goal: a receive finds what is behind the mark as soon as everything before it was received.
+/// Method: another kind of receive takes exactly that much.
 #[test]
 fn a_receive_with_a_filter_goes_on_behind_the_mark() {
     const BEFORE: u32 = 1000;
@@ -104,7 +104,7 @@ fn a_receive_with_a_filter_goes_on_behind_the_mark() {
     assert_conserved(&scheduler);
 }
 
-/// What a process with a mailbox does. Numbers choose among what there is.
+/// What a process with a mailbox does. The numbers choose among the existing things.
 #[derive(Clone, Debug)]
 enum Act {
     Fill(u8),
@@ -148,12 +148,12 @@ fn item(event: Option<Event<u32>>) -> Option<Item> {
     }
 }
 
-/// Takes out one of a list, if there is any.
+/// Takes one element out of a list, if there is any.
 fn choose<T>(list: &mut Vec<T>, number: u8) -> Option<T> {
     (!list.is_empty()).then(|| list.swap_remove(usize::from(number) % list.len()))
 }
 
-/// A process, and beside it what its mailbox should hold.
+/// A process, and beside it what its mailbox should contain.
 struct Scene {
     cx: Context<u32>,
     dead: Pid,
@@ -256,7 +256,7 @@ impl Scene {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
-    /// Whatever is looked for, and in whichever order, all else stays as it was.
+    /// Whatever is looked for, in whatever order, everything else stays in place.
     #[test]
     fn what_is_received_is_as_of_a_list(acts in prop::collection::vec(act(), 0..60)) {
         let scheduler = driven();

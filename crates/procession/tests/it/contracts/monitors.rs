@@ -1,4 +1,4 @@
-//! Monitors: exactly one answer, in order.
+//! Monitors: exactly one down each, in order.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ fn nobody_is_down_at_once() {
 }
 
 #[test]
-fn who_has_demonitored_is_not_told() {
+fn a_process_that_has_demonitored_gets_no_down() {
     let scheduler = driven();
     let watcher = scheduler.start(|mut cx: Context<()>| async move {
         let mut given_up = Vec::new();
@@ -57,13 +57,13 @@ fn who_has_demonitored_is_not_told() {
             let child = spawn(async { yield_now().await });
             let monitor = cx.monitor(child.pid());
             if wait {
-                // Its answer is in the mailbox then.
+                // The down is in the mailbox by then.
                 child.await.expect("it ends");
             }
             given_up.push(cx.demonitor(monitor));
             assert!(!cx.demonitor(monitor), "once");
         }
-        // One that was seen, and put aside.
+        // A down that was seen and put aside.
         let child = start(|_: Context<()>| async {});
         let monitor = cx.monitor(child.pid());
         child.await.expect("it ends");
@@ -225,7 +225,7 @@ fn many_ends_at_once_are_all_told() {
 
 #[test]
 fn a_flood_of_messages_does_not_delay_a_cancel_or_an_exit() {
-    // The process counts what it receives; it is asked to end while a flood waits in its mailbox.
+    // The process counts what it receives. It is asked to end while a flood waits in its mailbox.
     const FLOOD: u64 = 1_000_000;
     for exits in [false, true] {
         let scheduler = driven();

@@ -1,4 +1,4 @@
-//! Names: one owner, free before anybody is told of the end.
+//! Names: each has one owner, and is free before any process learns of the owner's end.
 
 use std::sync::Arc;
 
@@ -57,10 +57,10 @@ fn a_name_is_free_when_its_end_is_told() {
                         panic_quietly("as it happens");
                     }
                 });
-            register("worker", child.pid()).expect("whoever had it has ended");
+            register("worker", child.pid()).expect("the process that had it has ended");
             child.send(()).expect("it waits");
             if round % 3 == 0 {
-                // Told by its handle.
+                // The handle reports the end.
                 drop(child.await);
                 assert_eq!(whereis("worker"), None);
             } else {
@@ -79,7 +79,7 @@ fn a_process_that_has_ended_gets_no_name() {
     for _ in 0..2000 {
         let child = scheduler.spawn(async {});
         let pid = child.pid();
-        // It ends meanwhile, or did before.
+        // The process ends meanwhile, or has ended before.
         let registered = scheduler.register("brief", pid);
         assert!(matches!(registered, Ok(()) | Err(RegisterError::Ended { .. })), "{registered:?}");
         assert_eq!(child.join(), Ok(()));
@@ -118,7 +118,7 @@ fn a_named_address_survives_a_restart() {
     assert!(
         scheduler.block_on(named.call(Cache::Get, HOUR)).expect_err("there is none").is_refused()
     );
-    // Another type under the same name is refused.
+    // A child of another type under the same name is refused.
     let other = scheduler.start(|mut cx: Context<u8>| async move { cx.recv().await });
     scheduler.register("cache", other.pid()).expect("the name is free");
     assert!(named.send(Cache::Break).expect_err("it receives numbers").is_wrong_type());
@@ -151,7 +151,7 @@ fn a_name_that_is_freed_as_it_is_registered_leaves_nothing_with_its_process() {
     let free_again = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stops.load(Relaxed) {
-                // There is none, as a rule.
+                // Usually there is no such name.
                 let _freed = scheduler.unregister("a");
             }
         });

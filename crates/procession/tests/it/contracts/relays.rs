@@ -1,4 +1,4 @@
-//! Relays: what happens to messages by PID for other schedulers and nodes.
+//! Relays: what happens to messages that are sent by PID to other schedulers and nodes.
 
 use std::sync::{Arc, mpsc};
 
@@ -10,7 +10,7 @@ use procession_sync::Mutex;
 use super::HOUR;
 use crate::scene::{driven, soon, threaded};
 
-/// Notes whom parcels are for, and takes those of another node.
+/// A relay that records the receivers of parcels, and takes those for another node.
 #[derive(Clone, Default)]
 struct Notes(Arc<Mutex<Vec<Pid>>>);
 
@@ -88,7 +88,7 @@ fn a_faulty_relay_delays_and_drops_by_seed() {
             for n in 0..MESSAGES {
                 send(pid, n).expect("it is taken, whatever becomes of it");
             }
-            // Until the last delayed one has gone.
+            // Until the last delayed parcel has gone.
             procession::sleep(2 * HOUR).await;
         });
         assert_eq!(sends.join(), Ok(()));

@@ -1,4 +1,4 @@
-//! Supervisors: the outcomes are those of Erlang/OTP's `supervisor`.
+//! Supervisors. The outcomes are those of Erlang/OTP's `supervisor`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::scene::{alive, assert_conserved, driven, panic_quietly, threaded};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What children do, in order: `+a` starts, `-a` stops because it is asked to, `!a` ends by itself.
+/// A log of the children, in order: `+a` starts, `-a` stops because it is asked to, `!a` ends by
+/// itself.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -25,13 +26,13 @@ impl Log {
         self.0.lock().expect("no test panics under it").push(format!("{mark}{id}"));
     }
 
-    /// What was noted since the last look.
+    /// Returns what was logged since the last call.
     fn take(&self) -> String {
         std::mem::take(&mut *self.0.lock().expect("no test panics under it")).join(" ")
     }
 }
 
-/// How a child is to end.
+/// The way in which a child should end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Normal,
@@ -40,10 +41,10 @@ enum End {
     Panics,
 }
 
-/// A child that ends as it is told, by its name.
+/// A child that ends in the way that it is sent.
 fn worker(log: &Log, id: &'static str) -> ChildSpec {
     let log = log.clone();
-    // It has started when it says so: the first steps of processes run in any order.
+    // It has started when it reports that: the first steps of processes run in any order.
     ChildSpec::with_init(id, move |mut cx: Context<End>, started| {
         let log = log.clone();
         async move {
@@ -103,7 +104,7 @@ fn each_strategy_restarts_what_it_says_in_its_order() {
             tree.cancel();
             assert_eq!(tree.join(), Exit::Shutdown);
             if strategy == Dynamic {
-                // All at once.
+                // All children stop at once.
                 assert_eq!(log.take().len(), "-c -b -a".len());
             } else {
                 assert_eq!(log.take(), "-c -b -a");
@@ -135,7 +136,7 @@ fn each_kind_of_child_is_restarted_after_the_ends_that_it_says() {
             [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne, Strategy::Dynamic]
         {
             let (scheduler, log) = (driven(), Log::default());
-            // What needs no restart is fine without any.
+            // A child that needs no restart needs no intensity.
             let intensity = u32::from(expected == again);
             let tree = start(&scheduler, three(&log, strategy, restart).intensity(intensity, HOUR));
             tell(&scheduler, "b", end);
@@ -150,7 +151,7 @@ fn each_kind_of_child_is_restarted_after_the_ends_that_it_says() {
 }
 
 #[test]
-fn who_is_restarted_with_another_is_forgotten_if_temporary_and_started_if_stopped() {
+fn a_child_that_is_restarted_with_another_is_forgotten_if_temporary_and_started_if_stopped() {
     let (scheduler, log) = (driven(), Log::default());
     let tree = Supervisor::one_for_all()
         .child(worker(&log, "a"))
@@ -166,8 +167,8 @@ fn who_is_restarted_with_another_is_forgotten_if_temporary_and_started_if_stoppe
 
 #[test]
 fn the_window_of_restarts_slides_and_ends_exactly() {
-    // When the child fails, in milliseconds; after which of them the supervisor gives up. 2 in 1000
-    // ms are fine.
+    // The times in milliseconds at which the child fails, and the failure after which the
+    // supervisor gives up. Two in 1000 ms are allowed.
     for (fails, gives_up) in [
         (&[0, 999, 999][..], Some(3)),
         (&[0, 500, 1000, 1499], Some(4)),
@@ -247,7 +248,7 @@ fn a_failed_start_ends_those_before_and_names_the_child() {
     assert_eq!(alive(&scheduler.snapshot()).count(), 0);
 }
 
-/// Refuses to start, or panics.
+/// A state machine that refuses to start, or panics.
 struct Refuses(bool);
 
 impl Process for Refuses {
@@ -344,8 +345,8 @@ fn a_supervisor_answers_while_a_child_fails_to_start_again_and_again() {
         .windows(2)
         .map(|pair| pair[1].saturating_duration_since(pair[0]).as_millis())
         .collect();
-    // The first wait is before the second start. Those after double, each shortened by at most a
-    // half.
+    // The first back-off is before the second start. Each of the others is twice as long, shortened
+    // by at most a half.
     for (wait, most) in waits.iter().zip([200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]) {
         assert!((most / 2..=most + 1).contains(wait), "{waits:?}");
     }
@@ -541,7 +542,7 @@ fn what_cannot_be_is_refused_by_name() {
 #[test]
 fn a_shutdown_goes_through_the_trees_in_order() {
     let (scheduler, log) = (driven(), Log::default());
-    // Each takes a second to clean up, so that an order shows on the clock, too.
+    // Each child takes a second to clean up, so that the clock shows an order, too.
     let slow = |id: &'static str| {
         let log = log.clone();
         ChildSpec::new(id, move |mut cx: Context<()>| {
@@ -568,11 +569,11 @@ fn a_shutdown_goes_through_the_trees_in_order() {
 }
 
 #[test]
-fn a_tree_three_deep_ends_in_reverse_and_whoever_ignores_it_is_killed_at_its_deadline() {
+fn a_tree_three_deep_ends_in_reverse_and_a_child_that_ignores_it_is_killed_at_its_deadline() {
     for by_shutdown in [true, false] {
         let (scheduler, log) = (driven(), Log::default());
         let ended = Log::default();
-        // Says so even if it is killed.
+        // Logs its drop, even if the child is killed.
         struct Ended(Log, &'static str);
         impl Drop for Ended {
             fn drop(&mut self) {
@@ -694,7 +695,7 @@ fn a_child_may_shut_the_scheduler_down() {
     assert_eq!(tree.join(), Exit::Shutdown);
     scheduler.run_until_idle();
     assert_eq!(ended.try_recv(), Ok(0));
-    assert_eq!(scheduler.now(), before, "nobody waited for a deadline");
+    assert_eq!(scheduler.now(), before, "nothing waited for a deadline");
     assert_eq!(log.take(), "+a +b -b -a");
 }
 
@@ -709,7 +710,7 @@ fn a_supervisor_that_is_terminated_takes_its_children_along() {
     scheduler.terminate(tree.pid());
     scheduler.run_until_idle();
     assert_eq!(alive(&scheduler.snapshot()).count(), 0);
-    // The worker was killed by its link; the inner supervisor traps exits, and stops its child in
+    // The worker was killed by its link. The inner supervisor traps exits, and stops its child in
     // order.
     assert_eq!(log.take(), "+a +x -x");
     assert_eq!(tree.join(), Exit::Killed);
@@ -729,7 +730,7 @@ fn the_end_of_the_parent_by_link_is_an_orderly_stop() {
     scheduler.run_until_idle();
     let tree =
         SupervisorRef::of(scheduler.whereis("tree").expect("it runs")).expect("it is a supervisor");
-    // Whoever is not its parent cannot end it so.
+    // Only its parent can end a supervisor in this way.
     assert!(send_exit(tree.pid(), Exit::failed("stranger")));
     scheduler.run_until_idle();
     assert!(tree.is_alive());
@@ -778,7 +779,7 @@ fn nothing_is_lost_when_children_are_killed_at_random() {
         }
     });
     assert_eq!(kills.join(), Ok(()));
-    // All come back.
+    // All of them come back.
     scheduler.block_on(async {
         loop {
             let groups = tree.which().await.expect("it is there");

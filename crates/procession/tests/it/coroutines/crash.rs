@@ -1,4 +1,4 @@
-//! Ends of the whole program, in a child that is this test again.
+//! Ends of the whole program, in a child process that runs this test again.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};

@@ -1,4 +1,4 @@
-//! `poll` over several descriptors: the system's rules, in a coroutine as outside.
+//! `poll` on several descriptors: the same rules as the system's, inside and outside of coroutines.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -27,7 +27,7 @@ fn asks(stream: &UnixStream, events: PollFlags) -> PollFd {
     PollFd::new(stream.as_raw_fd(), events)
 }
 
-/// What a call answers, for each descriptor and in all.
+/// The result of a call: the total, and the flags of each descriptor.
 type Answers = (Result<usize, io::ErrorKind>, Vec<PollFlags>);
 
 fn answers(mut asked: Vec<PollFd>, patience: Option<Duration>) -> Answers {
@@ -68,15 +68,15 @@ fn answers_and_counts_are_those_of_a_plain_thread() {
 
 #[test]
 fn a_coroutine_that_polls_leaves_its_worker_to_others() {
-    // One worker: whoever blocked its thread would wait for ever.
+    // With one worker, anything that blocked its thread would wait forever.
     let scheduler = threaded(1);
     let (first, mut writes) = pair();
     let (second, _silent) = pair();
     let polls = coroutine(&scheduler, move |_| {
         let writer = spawn(async move { writes.write_all(b"!").map(|()| writes) });
         let file = File::open("/proc/self/exe").expect("the program is a file");
-        // One of them twice, which are two answers, and a file that is asked nothing, which never
-        // answers.
+        // One descriptor is given twice, and has two answers. A file that is asked for nothing
+        // never has one.
         let asked = vec![
             asks(&second, PollFlags::IN),
             asks(&first, PollFlags::IN),
@@ -122,7 +122,7 @@ fn a_socket_of_ours_can_be_polled_by_several_at_once() {
 
 #[test]
 fn negative_descriptors_alone_are_a_sleep() {
-    // On the test clock: an hour of the real one would be noticed.
+    // On the test clock: an hour of the real clock would be noticed.
     let scheduler = driven();
     for asked in [vec![], vec![PollFd::new(-1, PollFlags::IN), PollFd::new(-2, PollFlags::OUT)]] {
         let count = asked.len();
@@ -155,7 +155,7 @@ fn a_poll_that_cannot_suspend_blocks_its_thread() {
     let (reads, mut writes) = pair();
     let polls = coroutine(&scheduler, move |_| {
         coroutine::no_suspend(|| {
-            ready.send(()).expect("somebody waits");
+            ready.send(()).expect("the test waits");
             answers(vec![asks(&reads, PollFlags::IN)], FOREVER)
         })
     });
@@ -170,7 +170,7 @@ fn a_cancelled_poll_is_unwound_and_leaves_nothing_registered() {
     let (ready, is_ready) = mpsc::channel();
     let (silent, _peer) = pair();
     let polls = coroutine(&scheduler, move |_| {
-        ready.send(()).expect("somebody waits");
+        ready.send(()).expect("the test waits");
         answers(vec![asks(&silent, PollFlags::IN)], FOREVER)
     });
     soon(&is_ready);

@@ -11,7 +11,7 @@ use super::{coroutine, threaded};
 
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
-/// Code that knows nothing of this runtime: it answers each line with the same in capitals.
+/// Code that does not know this runtime: it answers each line with the same in capitals.
 fn shout(stream: impl Read + Write) -> io::Result<usize> {
     let mut stream = BufReader::new(stream);
     let (mut line, mut lines) = (String::new(), 0);
@@ -26,7 +26,7 @@ fn shout(stream: impl Read + Write) -> io::Result<usize> {
 
 #[test]
 fn code_for_blocking_sockets_runs_in_coroutines_unchanged() {
-    // One worker: whoever blocked its thread would wait for ever.
+    // With one worker, anything that blocked its thread would wait forever.
     let scheduler = threaded(1);
     let lines = coroutine(&scheduler, |cx| {
         let listener = cx.wait(TcpListener::bind(HERE))?;
@@ -91,13 +91,15 @@ fn timeouts_are_reported_as_by_std_and_threads_block() {
     let kind = coroutine(&scheduler, move |cx| {
         let mut stream = cx.wait(TcpStream::connect(address))?;
         stream.set_read_timeout(Some(Duration::from_millis(1)))?;
-        Ok::<_, io::Error>(Read::read(&mut stream, &mut [0]).expect_err("nobody writes").kind())
+        Ok::<_, io::Error>(
+            Read::read(&mut stream, &mut [0]).expect_err("there is no writer").kind(),
+        )
     });
     let kind = kind.join().expect("it does not panic").expect("the system has sockets");
     assert_eq!(kind, io::ErrorKind::WouldBlock);
 
     let client = std::net::TcpStream::connect(address).expect("it listens");
-    // That of the coroutine comes first.
+    // The connection of the coroutine comes first.
     let accepted = scheduler.block_on(async { [listener.accept().await, listener.accept().await] });
     let [_, Ok((stream, _))] = accepted else { panic!("two have connected") };
     std::thread::scope(|scope| {

@@ -82,7 +82,7 @@ fn a_panic_goes_to_the_handle_and_the_worker_goes_on() {
         assert_eq!(pool.submit(|| 3).await.expect("it is open").await, Ok(3));
         let stats = pool.stats();
         assert_eq!((stats.panicked, stats.workers_started), (2, 1));
-        // Futures run on its workers, too.
+        // The workers of the pool can run futures, too.
         assert_eq!(
             pool.submit(|| coroutine::wait(async { 4 })).await.expect("it is open").await,
             Ok(4)

@@ -1,4 +1,4 @@
-//! Pools that run one function, on every backend, alone and several as one.
+//! Pools that run one function, with every kind of worker, alone and several as one.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use procession::{coroutine, sleep};
 use super::assert_sums;
 use crate::scene::{driven, panic_quietly};
 
-/// What the function of each pool here does, after it has waited.
+/// The function of each pool here, after its wait.
 fn doubled(n: u32) -> u32 {
     if n == 13 { panic_quietly("13") } else { n * 2 }
 }
@@ -25,7 +25,7 @@ fn with_coroutines() -> Scheduler {
 
 type BuildOn = fn(Builder, &Scheduler) -> Result<AsyncFnPool<u32, u32>, PoolError>;
 
-/// Both kinds of process, each with a scheduler for it.
+/// Returns both kinds of process, each with a scheduler for it.
 fn both() -> [(Scheduler, BuildOn); 2] {
     let async_processes: BuildOn = |builder, scheduler| {
         builder.build_async_function_on(scheduler, |n| async move {
@@ -192,7 +192,7 @@ fn several_pools_of_coroutines_wait_for_the_chosen_one() {
             .iter()
             .all(|member| member.stats().peak == 1 && member.stats().completed > 0)
     );
-    // A result is there a moment before its worker is free.
+    // A result is available a moment before its worker is free.
     scheduler.run_until_idle();
     let permit = pools.members()[0].try_reserve().expect("nothing runs");
     assert_eq!(

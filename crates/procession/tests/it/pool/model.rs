@@ -1,10 +1,10 @@
 //! The whole interface of every kind of pool against a simple sequential model.
 //!
-//! Jobs run until they are told to return or to panic, so that the model knows which are running.
-//! Processes are driven by the test, so that between two operations nothing runs but what the model
-//! says; of threads, what the model says is awaited.
+//! Jobs run until they are told to return or to panic, so the model knows which ones are running.
+//! The test drives the processes, so between two operations nothing runs except what the model
+//! says. On threads, the test waits for what the model says.
 //!
-//! A failure prints its seed and the shortest history that fails;
+//! A failure prints its seed and the shortest history that fails.
 //! `POOL_SEED=7 cargo test pool::model` repeats a seed.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -29,32 +29,32 @@ use proptest::test_runner::{RngSeed, TestRunner};
 use super::assert_sums;
 use crate::scene::{driven, panic_quietly};
 
-/// Histories of each kind of pool.
+/// Number of histories for each kind of pool.
 const HISTORIES: u32 = 64;
-/// How long what must come may take, on threads.
+/// Time limit for what must happen on threads.
 const PATIENCE: Duration = Duration::from_secs(5);
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
 enum Operation {
-    /// If there is a place.
+    /// Submits if there is a place.
     TrySubmit,
-    /// As the pool does when it is full.
+    /// Submits, and does what the pool does when it is full.
     Submit,
-    /// With no time to wait.
+    /// Submits with a timeout of zero.
     SubmitTimed,
-    /// With a minute to wait, which does not pass.
+    /// Submits with a timeout of a minute, which does not pass.
     SubmitPatient,
-    /// Of those that run the nth, modulo their number.
+    /// Ends the nth running job, modulo their number.
     Finish {
         nth: usize,
         panics: bool,
     },
-    /// Of all that have not ended the nth, modulo their number.
+    /// Cancels the nth job that has not ended, modulo their number.
     Cancel {
         nth: usize,
     },
-    /// Drops the handle of the nth.
+    /// Drops the handle of the nth job.
     Detach {
         nth: usize,
     },
@@ -62,9 +62,9 @@ enum Operation {
         capacity: usize,
     },
     TryReserve,
-    /// Waits for a place, if there is none.
+    /// Reserves a place, or waits for one.
     Reserve,
-    /// Stops waiting for one.
+    /// Stops the nth wait for a place.
     LeaveWait {
         nth: usize,
     },
@@ -108,7 +108,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation, 1..60)
 }
 
-/// What a pool is built like.
+/// The options of a pool.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     capacity: usize,
@@ -143,17 +143,17 @@ impl Shape {
     }
 }
 
-/// A job: it returns its number, or panics, when it is told to.
+/// A job that returns its number or panics when it is told to.
 struct Work {
     number: u32,
-    /// Is told the number when the job starts.
+    /// Receives the number when the job starts.
     started: mpsc::Sender<u32>,
     told: Receiver<bool>,
 }
 
 impl Work {
     fn start(&self) {
-        // Ignored: after a failure nobody listens.
+        // Ignored: after a failure, the test does not listen.
         let _ = self.started.send(self.number);
     }
 
@@ -199,11 +199,11 @@ impl Refusal {
 }
 
 type Submitted = Result<JobHandle<u32>, Refusal>;
-/// Uses a permit; dropped, it drops it.
+/// Uses a permit. If it is dropped, it drops the permit.
 type Place = Box<dyn FnOnce(Work) -> Submitted>;
 type WaitForPlace = Pin<Box<dyn Future<Output = Result<Place, Refusal>>>>;
 
-/// How a submitter waits.
+/// The way in which a submitter waits.
 #[derive(Clone, Copy)]
 enum Patience {
     OfThePool,
@@ -213,7 +213,7 @@ enum Patience {
 /// A pool of any kind.
 trait Subject: fmt::Debug {
     fn try_submit(&self, work: Work) -> Submitted;
-    /// Submits on a thread or in a process of its own.
+    /// Submits on a separate thread or in a separate process.
     fn submit(
         &self,
         work: Work,
@@ -229,7 +229,7 @@ trait Subject: fmt::Debug {
     fn reopen(&self) -> bool;
 }
 
-/// A thread of its own, which may wait for longer than the test lasts.
+/// Runs on a separate thread, which may wait for longer than the test lasts.
 #[expect(
     clippy::disallowed_methods,
     reason = "no model sees this test, and a scope would wait for it"
@@ -238,7 +238,7 @@ fn submitter(submit: impl FnOnce() + Send + 'static) {
     drop(thread::spawn(submit));
 }
 
-/// The operations of a pool, whose job `$job` makes of work.
+/// Implements the operations of a pool. `$job` makes a job of the work.
 macro_rules! subject {
     ($pool:ty, $job:expr, $where:ident) => {
         impl Subject for $pool {
@@ -292,7 +292,7 @@ macro_rules! subject {
                     Patience::OfThePool => <$pool>::submit(&pool, job),
                     Patience::For(patience) => pool.submit_timeout(job, patience),
                 };
-                // Ignored: after a failure nobody listens.
+                // Ignored: after a failure, the test does not listen.
                 let _ = tell.send(submitted.map_err(|error| Refusal::of(&error)));
             });
             told
@@ -308,7 +308,7 @@ macro_rules! subject {
                     Patience::OfThePool => <$pool>::submit(&pool, job).await,
                     Patience::For(patience) => pool.submit_timeout(job, patience).await,
                 };
-                // Ignored: after a failure nobody listens.
+                // Ignored: after a failure, the test does not listen.
                 let _ = tell.send(submitted.map_err(|error| Refusal::of(&error)));
             };
             drop(scheduler.expect("processes have a scheduler").spawn(submitter));
@@ -323,24 +323,24 @@ subject!(AsyncPool, Work::in_a_process, process);
 subject!(CoPool, |work: Work| || work.in_a_coroutine(), process);
 subject!(AsyncFnPool<Work, u32>, |work: Work| work, process);
 
-/// Somebody who waits for a place.
+/// A waiter for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiting {
     Job(u32),
     Permit(u32),
 }
 
-/// What a pool should look like.
+/// The expected state of a pool.
 struct Model {
     shape: Shape,
     queue: usize,
     open: bool,
     running: Vec<u32>,
-    /// With the step in which they were queued: submitters that go on at the same time are queued
-    /// in any order.
+    /// Each job with the step in which it was queued: submitters that go on at the same time queue
+    /// their jobs in any order.
     queued: VecDeque<(u32, u32)>,
     waiting: VecDeque<Waiting>,
-    /// Run by their submitters.
+    /// Jobs that their submitters run.
     inline: Vec<u32>,
     /// Permits that are not void.
     permits: Vec<u32>,
@@ -356,7 +356,7 @@ impl Model {
         used < self.shape.capacity.saturating_add(self.queue)
     }
 
-    /// Whether a newcomer finds a place, behind those who wait.
+    /// Returns `Ok` if a newcomer finds a place. Waiters go first.
     fn lets_in(&self) -> Result<(), Refusal> {
         match (self.open, self.waiting.is_empty() && self.has_place()) {
             (false, _) => Err(Refusal::Closed),
@@ -381,14 +381,14 @@ impl Model {
 /// A job that was submitted.
 struct Submission {
     tell: Sender<bool>,
-    /// Where the handle comes from, if its submitter has not told yet.
+    /// Receives the handle, if the submitter has not sent it yet.
     told: Option<mpsc::Receiver<Submitted>>,
     handle: Option<JobHandle<u32>>,
     detached: bool,
 }
 
 struct Both {
-    /// Of processes.
+    /// The scheduler of a pool of processes.
     scheduler: Option<Scheduler>,
     pool: &'static dyn Subject,
     model: Model,
@@ -457,14 +457,14 @@ impl Both {
         (number, tell, Work { number, started: self.starts.0.clone(), told })
     }
 
-    /// Lets processes run; threads do so anyway.
+    /// Lets processes run. Threads run anyway.
     fn run(&self) {
         if let Some(scheduler) = &self.scheduler {
             drop(scheduler.run_until_idle());
         }
     }
 
-    /// What the other side must have sent.
+    /// Returns what the other side must have sent.
     fn received<T>(&self, from: &mpsc::Receiver<T>) -> T {
         let received =
             if self.on_threads() { from.recv_timeout(PATIENCE).ok() } else { from.try_recv().ok() };
@@ -487,7 +487,7 @@ impl Both {
         self.model.queued.push_back((self.step, number));
     }
 
-    /// Submits on a thread or in a process of its own.
+    /// Submits on a separate thread or in a separate process.
     fn submit(&mut self, patience: Patience) {
         let (number, tell, work) = self.work();
         let told = self.pool.submit(work, patience, self.scheduler.as_ref());
@@ -526,7 +526,7 @@ impl Both {
         assert_eq!(self.received(&told).expect_err("the model refuses"), refused);
     }
 
-    /// What becomes of those who wait, and of those that are queued.
+    /// Gives free places to waiters, and free workers to queued jobs.
     fn settle(&mut self) {
         while self.model.open
             && self.model.has_place()
@@ -543,7 +543,7 @@ impl Both {
         }
         let free = self.model.shape.capacity.saturating_sub(self.model.running.len());
         let mut last = 0;
-        // They start at once, and tell of it in any order.
+        // They start at once, and report it in any order.
         for _ in 0..free.min(self.model.queued.len()) {
             let number = self.received(&self.starts.1);
             let place = self.model.queued.iter().position(|queued| queued.1 == number);
@@ -556,7 +556,7 @@ impl Both {
             "first come, first served"
         );
         for submission in self.jobs.values_mut() {
-            // Of those in the pool, whose submitters have gone on.
+            // A job in the pool, with a submitter that has gone on.
             let Some(told) = &submission.told else { continue };
             if let Ok(submitted) = told.try_recv() {
                 submission.handle = Some(submitted.expect("the model took it"));
@@ -565,7 +565,7 @@ impl Both {
         }
     }
 
-    /// Polls somebody who waits for a place; once he has one, he is forgotten.
+    /// Polls a waiter for a place. Once it has one, it is removed.
     fn poll_wait(&mut self, number: u32) -> Option<Result<Place, Refusal>> {
         let wait = self.waits.get_mut(&number).expect("he waits");
         match wait.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -577,7 +577,7 @@ impl Both {
         }
     }
 
-    /// As [`poll_wait`](Self::poll_wait), of somebody who is given a place or the pool's end.
+    /// Polls a waiter that gets a place or the end of the pool, until it has either.
     fn await_place(&mut self, number: u32) -> Result<Place, Refusal> {
         let deadline = self.on_threads().then(|| Instant::now() + PATIENCE);
         loop {
@@ -593,7 +593,7 @@ impl Both {
         }
     }
 
-    /// The handle of a job that is in the pool, unless it was dropped.
+    /// Returns the handle of a job in the pool, unless it was dropped.
     fn handle(&mut self, number: u32) -> Option<JobHandle<u32>> {
         let submission = self.jobs.remove(&number).expect("it was submitted");
         match submission.told {
@@ -612,7 +612,7 @@ impl Both {
         }
     }
 
-    /// The pool was closed: who waits gets his work back, and reservations are void.
+    /// Closes the model: waiters get their work back, and reservations are void.
     fn closed(&mut self) {
         self.model.open = false;
         self.model.permits.clear();
@@ -803,7 +803,7 @@ impl Both {
         self.check();
     }
 
-    /// What is true now, or on threads soon.
+    /// Asserts what is true now, or soon if the pool has threads.
     #[track_caller]
     fn eventually(&self, what: &str, is_so: impl Fn() -> bool) {
         let deadline = self.on_threads().then(|| Instant::now() + PATIENCE);
@@ -850,7 +850,7 @@ impl Both {
     }
 }
 
-/// Builds a pool, of which a handle stays for ever, and the scheduler of its processes.
+/// Builds a pool with a handle that lives forever, and the scheduler of its processes.
 type Build = fn(Builder) -> (Option<Scheduler>, &'static dyn Subject);
 
 fn leak<P: Subject>(pool: P) -> &'static P {

@@ -86,7 +86,7 @@ fn several_pools_of_processes_share_the_work() {
     assert!(pools.members().iter().all(|member| member.stats().completed > 0));
 }
 
-/// Counts those that are alive.
+/// Counts the objects that are alive.
 struct Object(Arc<AtomicUsize>, u32);
 
 impl Object {

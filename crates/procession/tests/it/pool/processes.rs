@@ -110,7 +110,7 @@ fn an_idle_worker_has_no_process_and_its_hooks_frame_its_life() {
         sleep(Duration::from_secs(11)).await;
         assert_eq!((pool.stats().live, pool.stats().workers_retired), (0, 2));
         assert_eq!(*told.lock(), ["start", "start", "stop", "stop"]);
-        // One that was never begun has nothing to stop, and a close waits for the hooks of the
+        // A process that was never begun has nothing to stop. A close waits for the hooks of the
         // others.
         pool.set_keep_alive(Duration::MAX);
         job(pool.clone()).await.await.expect("it returns");
@@ -120,7 +120,7 @@ fn an_idle_worker_has_no_process_and_its_hooks_frame_its_life() {
 }
 
 #[test]
-fn a_pool_whose_scheduler_is_full_gives_jobs_back_and_goes_on_later() {
+fn a_pool_with_a_full_scheduler_gives_jobs_back_and_goes_on_later() {
     let scheduler = Scheduler::builder()
         .worker_threads(1)
         .test_clock()
@@ -242,7 +242,7 @@ fn panics_go_to_handles_or_the_handler_and_the_worker_goes_on() {
     let handler = move |payload: Box<dyn std::any::Any + Send>| {
         report
             .send(*payload.downcast::<String>().expect("it is the text"))
-            .expect("somebody looks");
+            .expect("the test looks");
     };
     let pool =
         Pool::builder().capacity(1).on_panic(handler).build_async_on(&scheduler).expect("valid");
@@ -362,9 +362,10 @@ fn a_worker_that_is_terminated_before_its_first_step_cancels_its_job_and_another
     assert_eq!((stats.completed, stats.cancelled, stats.workers_started), (1, 1, 2));
 }
 
-/// Goal: a job that runs in the process of another, and that process, are killed as any. Method:
-/// the process of two jobs is terminated in the second, whose drop panics, while a third is queued;
-/// it waits for good when the test clock has nobody else to wait for.
+/// Goal: a job that runs in the process of another job, and that process, are killed like any
+/// others. Method: the process of two jobs is terminated in the second one, which panics in its
+/// drop, while a third is queued. The second job sleeps without an end, and does so by the time the
+/// clock has moved.
 #[test]
 fn a_worker_that_is_terminated_in_its_second_job_cancels_that_and_another_runs_the_next() {
     struct Dropped(Arc<Mutex<u32>>);
@@ -458,8 +459,8 @@ fn many_submitters_on_many_workers_lose_nothing() {
     assert!(pool.stats().peak <= 7);
 }
 
-/// Goal: whoever submits can be a process, whatever he submits. Method: it compiles, and what holds
-/// trait objects and borrows of statics runs.
+/// Goal: a submitter can be a process, whatever it submits. Method: this compiles; jobs with trait
+/// objects and borrows of statics run.
 #[test]
 fn a_process_submits_whatever_can_be_sent() {
     let scheduler = driven();

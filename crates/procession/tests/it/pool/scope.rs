@@ -18,7 +18,7 @@ fn of(capacity: usize, queue: Queue, on_full: OnFull) -> Pool {
         .expect("it starts no thread yet")
 }
 
-/// Says when it was dropped.
+/// Reports its drop.
 struct Dropped<'a>(&'a AtomicU64);
 
 impl Drop for Dropped<'_> {
@@ -70,12 +70,12 @@ fn jobs_of_a_scope_add_jobs_to_it() {
             scope.execute(job).expect("it is open");
         }
     })
-    .expect("nobody is inside");
+    .expect("the caller is not a job of the pool");
     assert_eq!(sum.load(SeqCst), 55 + 5500);
 }
 
 #[test]
-fn a_scope_whose_body_panics_waits_for_its_jobs_first() {
+fn a_scope_with_a_body_that_panics_waits_for_its_jobs_first() {
     let pool = of(1, Queue::Unbounded, OnFull::Wait);
     let ended = AtomicBool::new(false);
     let (gate, job) = gated();
@@ -84,7 +84,7 @@ fn a_scope_whose_body_panics_waits_for_its_jobs_first() {
         pool.scope(|scope| {
             scope.execute(job).expect("it is open");
             scope.execute(|| ended.store(true, SeqCst)).expect("it is open");
-            // Opened by the unwinding, before the scope waits.
+            // The unwinding opens it, before the scope waits.
             let _gate = gate;
             panic_quietly("in the body")
         })
@@ -117,7 +117,7 @@ fn a_panic_of_a_job_goes_to_its_handle_or_the_handler() {
     let handler = move |payload: Box<dyn std::any::Any + Send>| {
         report
             .send(*payload.downcast::<String>().expect("it is the text"))
-            .expect("somebody looks");
+            .expect("the test looks");
     };
     let pool = Pool::builder().capacity(1).on_panic(handler).build().expect("valid");
     pool.scope(|scope| {
@@ -126,7 +126,7 @@ fn a_panic_of_a_job_goes_to_its_handle_or_the_handler() {
         assert_eq!(handle.join(), Err(JobError::Panicked("to the handle".into())));
         scope.execute(|| panic_quietly("to the handler")).expect("it is open");
     })
-    .expect("nobody is inside");
+    .expect("the caller is not a job of the pool");
     assert_eq!(
         reports.try_recv().as_deref(),
         Ok("to the handler"),
@@ -150,7 +150,7 @@ fn what_is_cancelled_or_refused_is_dropped_before_the_scope_returns() {
         let others: Vec<_> = (0..5)
             .map(|_| {
                 let one = Dropped(&dropped);
-                // A result that borrows, and whose handle may be gone.
+                // A result that borrows, with a handle that may be gone.
                 scope.submit(move || one).expect("it is open")
             })
             .collect();
@@ -167,9 +167,9 @@ fn what_is_cancelled_or_refused_is_dropped_before_the_scope_returns() {
     assert_eq!((refused, dropped.load(SeqCst)), (Ok(()), 7));
     pool.wait(None).expect("it ends");
     pool.reopen().expect("it has ended");
-    // The handle goes at once, so the worker drops the result.
+    // The handle is dropped at once, so the worker drops the result.
     pool.scope(|scope| drop(scope.submit(|| Dropped(&dropped)).expect("it is open")))
-        .expect("nobody is inside");
+        .expect("the caller is not a job of the pool");
     assert_eq!(dropped.load(SeqCst), 8);
 }
 
@@ -181,8 +181,8 @@ fn a_job_cannot_hold_a_scope_of_its_own_pool() {
     assert_eq!(result, Ok(Err(WaitError::Inside)));
 }
 
-/// Submitters, panics, cancellations, resizes, closes and reopens at once: each job runs, or is
-/// cancelled, or comes back, and the sums tell it.
+/// Submitters, panics, cancellations, resizes, closes and reopens at once: each job runs, is
+/// cancelled, or comes back, and the sums agree.
 #[test]
 fn nothing_is_lost_amid_resizes_panics_closes_and_reopens() {
     const SUBMITTERS: u64 = 4;

@@ -59,7 +59,7 @@ fn the_handler_is_given_what_a_job_without_a_handle_panicked_with() {
     let handler = move |payload: Box<dyn std::any::Any + Send>| {
         report
             .send(*payload.downcast::<String>().expect("it is the text"))
-            .expect("somebody looks");
+            .expect("the test looks");
         panic_quietly("the handler, too");
     };
     let pool = Pool::builder().capacity(1).on_panic(handler).build().expect("valid");
@@ -119,7 +119,7 @@ fn a_wait_for_a_place_ends_with_its_time_and_gives_the_closure_back() {
 }
 
 #[test]
-fn who_waits_is_served_first_come_first_served_and_only_so_many_wait() {
+fn waiters_are_served_first_come_first_served_and_only_so_many_wait() {
     let pool = Pool::builder().capacity(1).waiting(3).build().expect("valid");
     let (gate, job) = gated();
     pool.execute(job).expect("there is room");
@@ -128,7 +128,7 @@ fn who_waits_is_served_first_come_first_served_and_only_so_many_wait() {
         .map(|n| {
             let (submitter, ran) = (pool.clone(), ran.clone());
             let body =
-                move || submitter.execute(move || ran.send(n).expect("somebody looks")).is_ok();
+                move || submitter.execute(move || ran.send(n).expect("the test looks")).is_ok();
             #[expect(clippy::disallowed_methods, reason = "plain threads are what is tested")]
             let thread = thread::spawn(body);
             while pool.stats().waiting <= n {
@@ -146,7 +146,7 @@ fn who_waits_is_served_first_come_first_served_and_only_so_many_wait() {
 }
 
 #[test]
-fn closing_gives_those_who_wait_their_closures_back_and_runs_what_is_queued() {
+fn closing_gives_waiters_their_closures_back_and_runs_what_is_queued() {
     let pool = of(1, Queue::Bounded(1), OnFull::Wait);
     let (gate, job) = gated();
     pool.execute(job).expect("there is room");
@@ -231,7 +231,7 @@ fn a_queued_job_can_be_cancelled_and_makes_room() {
 }
 
 #[test]
-fn a_larger_pool_lets_those_in_who_wait_and_a_smaller_one_sends_workers_away() {
+fn a_larger_pool_lets_waiters_in_and_a_smaller_one_sends_workers_away() {
     let pool = of(1, Queue::HandOff, OnFull::Wait);
     let (gates, jobs): (Vec<_>, Vec<_>) = (0..4).map(|_| gated()).unzip();
     let threads: Vec<_> = jobs
@@ -312,7 +312,7 @@ fn a_submit_that_could_only_deadlock_is_refused() {
             let (inside, refused, barrier, done) =
                 (pool.clone(), Arc::clone(&refused), Arc::clone(&barrier), done.clone());
             pool.execute(move || {
-                // All are busy before the first of them submits.
+                // All workers are busy before the first of them submits.
                 barrier.wait();
                 if let Err(error) = inside.execute(|| ()) {
                     assert!(error.is_deadlock());
@@ -431,7 +431,8 @@ fn a_permit_is_a_place_until_it_is_dropped() {
         assert!(futures_poll(&mut waiting).await.is_none(), "the place is reserved");
         assert_eq!(pool.stats().waiting, 1);
         drop(permit);
-        // It was given the place while it was not looking: dropped, it passes it on.
+        // The waiter was given the place without being polled. When it is dropped, it passes the
+        // place on.
         assert_eq!((pool.stats().waiting, pool.stats().reserved), (0, 1));
         drop(waiting);
         assert_eq!(pool.stats().reserved, 0);
@@ -439,7 +440,7 @@ fn a_permit_is_a_place_until_it_is_dropped() {
     ended(&pool);
 }
 
-/// Polls once.
+/// Polls a future once.
 async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     std::future::poll_fn(|task| match std::pin::Pin::new(&mut *future).poll(task) {
         std::task::Poll::Ready(output) => std::task::Poll::Ready(Some(output)),
@@ -454,7 +455,7 @@ fn the_last_handle_closes_the_pool_and_what_is_queued_still_runs() {
     let (ran, runs) = channel();
     for n in 0..10 {
         let ran = ran.clone();
-        pool.execute(move || ran.send(n).expect("somebody looks")).expect("it is open");
+        pool.execute(move || ran.send(n).expect("the test looks")).expect("it is open");
     }
     drop((pool, ran));
     assert_eq!(runs.iter().collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
@@ -497,7 +498,7 @@ fn the_test_clock_stands_still_while_a_blocking_closure_runs() {
     let slept = scheduler.block_on(async {
         let before = procession::time::Instant::now();
         let blocking = procession::spawn_blocking(|| {
-            // Long enough for the clock to jump, if it did not stand still; the outcome does not
+            // Long enough for the clock to jump if it did not stand still. The outcome does not
             // depend on it.
             for _ in 0..1000 {
                 thread::yield_now();

@@ -1,4 +1,4 @@
-//! What a scheduler answers after its end.
+//! What a scheduler does after its end.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn after_its_end_a_scheduler_refuses_and_tells() {
         assert_eq!(inbox.recv(), None);
         drop(inbox);
 
-        // A thread that waits is no process: it goes on.
+        // A thread that waits is not a process, so it goes on.
         scheduler.block_on(async {
             let begin = Instant::now();
             sleep(Duration::from_millis(5)).await;

@@ -1,4 +1,5 @@
-//! Shutdowns that somebody does not obey: who is terminated, when, and who is reported.
+//! Shutdowns that some processes do not obey: which ones are terminated, when, and which are
+//! reported.
 
 use std::future::pending;
 use std::sync::{Arc, mpsc};
@@ -15,11 +16,11 @@ use procession_sync::{hint, thread};
 use super::{builder, mortal, mortal_of, scheduler, shut_down};
 use crate::scene::{soon, soon_closed};
 
-/// Far more than a shutdown may need beyond its deadline; what is stuck here is so until the test
-/// releases it.
+/// Far more than a shutdown may need beyond its deadline. What is stuck here stays so until the
+/// test releases it.
 const SLACK: Duration = Duration::from_secs(30);
 
-/// Says when it was dropped.
+/// Reports the time of its drop.
 struct Dropped(mpsc::Sender<Instant>);
 
 impl Drop for Dropped {
@@ -28,7 +29,7 @@ impl Drop for Dropped {
     }
 }
 
-/// Its drop returns when nobody can release it any more.
+/// Its drop returns when the sender is dropped.
 struct Stuck(mpsc::Receiver<()>);
 
 impl Drop for Stuck {
@@ -38,9 +39,9 @@ impl Drop for Stuck {
 }
 
 #[test]
-fn who_swallows_the_cancel_is_terminated_shortly_before_the_deadline() {
+fn a_process_that_swallows_the_cancel_is_terminated_shortly_before_the_deadline() {
     let milliseconds = Duration::from_millis;
-    // A tenth is kept back for that, and at most 100 ms.
+    // A tenth is kept back for terminating, at most 100 ms.
     let cases = [(10_000, 9_900), (1_000, 900), (500, 450), (10, 9), (0, 0)];
     for (deadline, terminated) in
         cases.map(|(deadline, terminated)| (milliseconds(deadline), milliseconds(terminated)))
@@ -77,7 +78,7 @@ fn who_swallows_the_cancel_is_terminated_shortly_before_the_deadline() {
 }
 
 #[test]
-fn who_is_busy_with_swallowing_the_cancel_is_terminated_between_two_steps() {
+fn a_process_that_is_busy_with_swallowing_the_cancel_is_terminated_between_two_steps() {
     for width in [1, 2] {
         let (scheduler, freed) = mortal(width);
         let yielding = scheduler.spawn(async {
@@ -87,19 +88,19 @@ fn who_is_busy_with_swallowing_the_cancel_is_terminated_between_two_steps() {
         });
         let receiving = scheduler.start(|mut cx: Context<()>| async move {
             loop {
-                // At once, once cancelled; each charges the budget.
+                // Returns immediately once cancelled. Each call charges the budget.
                 cx.recv().await;
             }
         });
         let waiting = scheduler.start(|cx: Context<()>| async move {
             loop {
                 cx.cancelled().await;
-                // Ignored: what it spawns may be terminated before it is itself.
+                // Ignored: the spawned process may be terminated before this one.
                 drop(spawn(async {}).await);
             }
         });
         let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(200)));
-        // On a slow machine, 20 ms may be too short to end them all, but then they are told of.
+        // On a slow machine, 20 ms may be too short to end all of them, but then they are reported.
         assert!(unfinished.iter().all(|process| process.state != ProcessState::Complete));
         let results: [Result<(), Exit>; 3] = [yielding.join(), receiving.join(), waiting.join()];
         assert!(results.iter().all(|result| *result == Err(Exit::Killed)), "{results:?}");
@@ -111,7 +112,7 @@ fn who_is_busy_with_swallowing_the_cancel_is_terminated_between_two_steps() {
 #[test]
 fn a_step_that_does_not_return_is_reported_by_the_deadline() {
     for width in [1, 2, 4] {
-        // Done by itself, or between two steps after the stuck one.
+        // After the release, the process ends by itself, or is ended between two steps.
         for ends in [true, false] {
             let (scheduler, freed) = mortal(width);
             let release = Arc::new(AtomicBool::new(false));
@@ -150,8 +151,8 @@ fn a_step_that_does_not_return_is_reported_by_the_deadline() {
 }
 
 #[test]
-fn who_stands_behind_a_stuck_step_is_reported_too() {
-    // With a watchdog, nobody would stand there for long.
+fn a_process_behind_a_stuck_step_is_reported_too() {
+    // With a watchdog, nothing would be stuck there for long.
     let (scheduler, freed) = mortal_of(builder(1).watchdog(false));
     let release = Arc::new(AtomicBool::new(false));
     let (began, begins) = mpsc::channel();
@@ -270,7 +271,7 @@ fn without_any_time_everybody_is_terminated_and_reported() {
 }
 
 #[test]
-fn a_second_shutdown_reports_who_is_still_there() {
+fn a_second_shutdown_reports_what_is_still_there() {
     let scheduler = scheduler(2);
     let (release, released) = mpsc::channel();
     let stuck = Stuck(released);
@@ -287,7 +288,8 @@ fn a_second_shutdown_reports_who_is_still_there() {
     assert_eq!(process.join(), Err(Exit::Killed));
 }
 
-/// Its `init` tells that it has begun, waits until it may end, and gives time a chance to move.
+/// Its `init` reports that it has begun, waits until it may end, and gives the clock a chance to
+/// move.
 struct LongBegun {
     begun: mpsc::Sender<()>,
     scheduler: Scheduler,
@@ -332,6 +334,6 @@ fn the_test_clock_stands_still_while_a_thread_starts_a_process() {
             scheduler.spawn_machine(process, "", ()).map(drop).expect("it came before the shutdown")
         });
         begins.recv().expect("it begins");
-        assert!(shut_down(&scheduler).is_empty(), "nobody was left waiting for");
+        assert!(shut_down(&scheduler).is_empty(), "nothing was left to wait for");
     });
 }

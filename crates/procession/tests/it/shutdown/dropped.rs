@@ -1,5 +1,5 @@
-//! Schedulers that are dropped without a shutdown: everything is terminated, nothing hangs, nothing
-//! is left.
+//! Schedulers that are dropped without a shutdown: everything is terminated, nothing hangs, and
+//! nothing is left.
 
 use std::future::pending;
 use std::sync::{Arc, mpsc};
@@ -27,7 +27,7 @@ impl Drop for Counted {
     }
 }
 
-/// A number of processes in all the states there are; what each holds is dropped once.
+/// Processes in all states. What each holds is dropped once.
 struct Crowd {
     handles: Vec<JoinHandle<()>>,
     drops: Arc<AtomicU32>,
@@ -78,7 +78,8 @@ impl Crowd {
     fn check(self) {
         for handle in self.handles {
             let exit = handle.join();
-            // Who awaits another may see it killed, and panic, before it is killed itself.
+            // A process that awaits another may see it killed, and panic, before it is killed
+            // itself.
             assert!(
                 exit.as_ref().is_err_and(|exit| exit.is_killed() || exit.is_panic()),
                 "{exit:?}"
@@ -188,7 +189,7 @@ fn a_thread_that_joins_is_told() {
         let others = [(); 10].map(|()| scheduler.spawn(pending::<()>()));
         std::thread::scope(|scope| {
             let joining = scope.spawn(move || process.join());
-            // On the test clock, it runs because the other thread joins.
+            // On the test clock, the process runs because the other thread joins.
             soon(&will_join);
             drop(scheduler);
             assert_eq!(joining.join().expect("it does not panic"), Err(Exit::Killed));

@@ -1,4 +1,4 @@
-//! Shutdowns and drops of schedulers that are busy, or large.
+//! Shutdowns and drops of busy or large schedulers.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn play(scheduler: &Scheduler) {
     }
 }
 
-/// Spawns for ever, and takes no notice of a cancel.
+/// Spawns without an end, and ignores a cancel.
 async fn storm() {
     loop {
         let child = start(|mut cx: Context<u32>| async move {
@@ -39,7 +39,7 @@ async fn storm() {
             sleep(Duration::from_micros(200)).await;
             sum
         });
-        // Ignored: it may have been refused.
+        // Ignored: the spawn may have been refused.
         drop(child.send(1));
         drop(child.send(2));
         yield_now().await;
@@ -49,7 +49,7 @@ async fn storm() {
     }
 }
 
-/// All sorts of processes that are at work.
+/// Starts all kinds of busy processes.
 fn busy(scheduler: &Scheduler) {
     for n in 0..8 {
         play(scheduler);
@@ -76,11 +76,11 @@ fn a_busy_scheduler_is_shut_down_by_its_deadline() {
     for width in [1, 2, 4] {
         let (scheduler, freed) = mortal(width);
         busy(&scheduler);
-        // Until it is well under way.
+        // Waits until the storm is well under way.
         let probe = scheduler.spawn(async { sleep(Duration::from_millis(20)).await });
         assert_eq!(probe.join(), Ok(()));
         let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(400)));
-        // What remains, on a slow machine, has been terminated, and ends.
+        // On a slow machine some processes remain. They were terminated, and end.
         assert!(unfinished.len() < 1 << 17);
         assert!(shut_down(&scheduler).is_empty());
         let snapshot = scheduler.snapshot();
@@ -126,8 +126,8 @@ fn a_hundred_thousand_idle_processes_end_in_order() {
     }
 }
 
-/// Goal: no end of a scheduler is missed or hangs, whoever ends it, whatever is just then going on.
-/// Method: many small ones.
+/// Goal: no end of a scheduler is missed or hangs, whatever ends it and whatever runs at that time.
+/// Method: many small schedulers.
 #[test]
 fn many_schedulers_end_in_many_ways() {
     let mut random = fastrand::Rng::with_seed(17);
@@ -155,8 +155,8 @@ fn many_schedulers_end_in_many_ways() {
                 assert_eq!(shutting_down.join(), Ok(0));
             }
             2 => {
-                // Joined below: of a driven scheduler that nobody drives any more, the process
-                // would keep the handle.
+                // Joined below: if nothing drives a driven scheduler any more, the process would
+                // keep the handle.
                 let last = scheduler.clone();
                 handles.push(scheduler.start(move |_: Context<()>| async move { drop(last) }));
             }

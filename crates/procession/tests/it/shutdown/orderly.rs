@@ -20,10 +20,10 @@ use crate::scene::{assert_conserved, panic_quietly, soon, soon_closed};
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// The waker of who waits for the end is woken by the worker that has ended the last process, whose
-/// slot may be another's by then.
+/// The worker that ends the last process wakes the waker of the thread that waits for the end. The
+/// slot of that process may belong to another process by then.
 #[test]
-fn who_is_woken_by_the_end_is_in_no_process() {
+fn a_waker_that_is_woken_by_the_end_is_in_no_process() {
     struct Asks(mpsc::Sender<Option<Pid>>);
 
     impl Wake for Asks {
@@ -58,7 +58,7 @@ fn processes_clean_up_with_all_that_the_runtime_has() {
             while entries.len() < WORKERS as usize {
                 match cx.recv().await {
                     Some(entry) => entries.push(entry),
-                    // Cancelled, but the others have yet to report.
+                    // Cancelled, but the others have not reported yet.
                     None => sleep(MOMENT).await,
                 }
             }
@@ -156,14 +156,14 @@ fn messages_that_came_first_are_received_first() {
 }
 
 #[test]
-fn who_has_not_run_yet_sees_the_cancel_in_the_first_step() {
+fn a_process_that_has_not_run_yet_sees_the_cancel_in_its_first_step() {
     let scheduler = scheduler(0);
     let child = scheduler.start(|cx: Context<()>| async move { cx.is_cancelled() });
     assert!(shut_down(&scheduler).is_empty());
     assert_eq!(child.join(), Ok(true));
 }
 
-/// Sleeps once more when it is cancelled.
+/// A machine that sleeps once more when it is cancelled.
 struct Machine {
     cancels: u32,
 }
@@ -287,7 +287,7 @@ fn from_the_first_moment_nobody_else_can_spawn_and_what_is_refused_comes_back() 
             release.store(true, Relaxed);
             assert!(shutting_down.join().expect("it does not panic").is_empty());
         });
-        assert_eq!(child.join(), Ok(Ok("its own")), "who cleans up may spawn");
+        assert_eq!(child.join(), Ok(Ok("its own")), "a process that cleans up may spawn");
     }
 }
 
@@ -310,7 +310,7 @@ fn a_process_may_shut_its_own_scheduler_down() {
             for other in others {
                 assert_eq!(other.await, Ok(()));
             }
-            // The rest of its life is as before, but for new processes.
+            // The process goes on as before, but cannot spawn.
             sleep(MOMENT).await;
             cx.address().send(3).expect("it is alive");
             assert_eq!(cx.recv().await, Some(3));
@@ -391,7 +391,7 @@ fn of_two_processes_that_shut_down_the_first_deadline_decides() {
         })
     });
     let [later, sooner] = callers.map(|caller| caller.join());
-    assert_eq!(later, Err(Exit::Killed), "for the other, it is one who has not ended");
+    assert_eq!(later, Err(Exit::Killed), "for the other shutdown, it has not ended");
     assert_eq!(sooner, Ok((0, Duration::from_millis(49_900))));
 }
 
@@ -428,8 +428,8 @@ fn with_all_the_time_in_the_world_a_shutdown_ends_with_the_last_process() {
     }
 }
 
-/// What is accepted while a shutdown begins is either refused or asked to end, and never left to be
-/// terminated.
+/// Goal: a process that is accepted while a shutdown begins is asked to end like the others, and is
+/// never left to be terminated. Any other is refused.
 #[test]
 fn what_is_accepted_at_the_last_moment_is_cancelled() {
     for round in 0..100 {

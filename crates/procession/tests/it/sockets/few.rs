@@ -1,4 +1,4 @@
-//! Sockets where the system has no descriptors left.
+//! Sockets on a system that has no descriptors left.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -19,16 +19,16 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use super::{HERE, LONG, connected, echo, echo_server, says_back};
 use crate::scene::{driven, threaded};
 
-/// The name of the variable that makes this program the child of a test.
+/// The environment variable that makes this program the child process of a test.
 const CHILD: &str = "PROCESSION_TEST_FEW_DESCRIPTORS";
 const FEW: u64 = 64;
 
-/// In the child: as few descriptors as that, and no more.
+/// In the child process: lowers the limit to a few descriptors.
 fn with_few_descriptors() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(FEW), maximum: Some(FEW) })
         .expect("it is less than before");
     let scheduler = threaded(2);
-    // Refused the first time, a scheduler is none the worse.
+    // A refused registration does no harm to the scheduler.
     let (_here, there) = std::os::unix::net::UnixStream::pair().expect("a few are left");
     let mut held = Vec::new();
     while let Ok(another) = there.try_clone() {
@@ -43,19 +43,19 @@ fn with_few_descriptors() {
         drop(held);
         Readiness::new(there.as_fd()).expect("there are enough");
     });
-    who_has_descriptors_goes_on(&scheduler);
+    processes_with_descriptors_go_on(&scheduler);
     a_listener_waits_for_a_close();
     let (address, _server) = echo_server(&scheduler);
     writeln!(io::stdout(), "\n{address}").expect("the parent reads");
-    // Until the parent has seen enough.
+    // Waits until the parent has seen enough.
     io::stdin().read_line(&mut String::new()).expect("the parent is there");
     writeln!(io::stdout(), "{}", scheduler.snapshot().descriptors.accepts_put_off)
         .expect("the parent reads");
 }
 
-/// Goal: the want of descriptors concerns who wants one, and nobody else. Method: all kinds of
-/// sockets, timers and jobs, while there are none.
-fn who_has_descriptors_goes_on(scheduler: &Scheduler) {
+/// Goal: a lack of descriptors affects only those that need one. Method: all kinds of sockets,
+/// timers and jobs, while there are no descriptors.
+fn processes_with_descriptors_go_on(scheduler: &Scheduler) {
     let name = UnixAddress::from_abstract_name(format!("procession-few-{}", std::process::id()))
         .expect("it is short");
     scheduler.block_on(async {
@@ -65,7 +65,7 @@ fn who_has_descriptors_goes_on(scheduler: &Scheduler) {
         let udp = UdpSocket::bind(HERE).await.expect("a few are left");
         let address = udp.local_addr().expect("it is bound");
         let listener = UnixListener::bind_addr(&name).expect("a few are left");
-        let waits_in_backlog = UnixStream::connect_addr(&name).await.expect("somebody listens");
+        let waits_in_backlog = UnixStream::connect_addr(&name).await.expect("the listener is open");
         let mut held = Vec::new();
         while let Ok(another) = server.as_fd().try_clone_to_owned() {
             held.push(another);
@@ -97,7 +97,7 @@ fn who_has_descriptors_goes_on(scheduler: &Scheduler) {
         waits_in_backlog.write_all(b"late").await.expect("it is connected");
         accepted.read_exact(&mut bytes).await.expect("it is connected");
         assert_eq!(&bytes, b"late");
-        // Closed, before others count descriptors.
+        // Closed before other processes count descriptors.
         drop((client, one));
         tcp_echo.await.expect("it does not panic").expect("the client behaved");
         unix_echo.await.expect("it does not panic");
@@ -111,8 +111,8 @@ async fn echo_unix(stream: UnixStream) {
     }
 }
 
-/// Goal: nothing but a close of its scheduler's makes a listener without descriptors try again, and
-/// that does so at once. Method: on the test clock, there is no trying in between.
+/// Goal: only a close in its own scheduler makes a listener without descriptors try again, and does
+/// so immediately. Method: the test clock, on which the listener does not retry in between.
 fn a_listener_waits_for_a_close() {
     let scheduler = driven();
     let (held, accepts, _clients, fillers) = scheduler.block_on(async {
@@ -154,9 +154,9 @@ fn a_listener_waits_for_a_close() {
     }
 }
 
-/// Goal: a listener survives that there are no descriptors, and goes on when there are. Method: a
-/// child with few serves a parent with many, who is answered by all of its connections only if
-/// those that are closed make room.
+/// Goal: a listener survives a lack of descriptors, and goes on when there are some. Method: a
+/// child process with few descriptors serves a parent with many. All connections of the parent are
+/// answered only if closed ones make room.
 #[test]
 fn a_listener_outlives_the_want_of_descriptors() {
     if env::var_os(CHILD).is_some() {
@@ -195,7 +195,7 @@ fn a_listener_outlives_the_want_of_descriptors() {
     }
     drop(child.stdin.take());
     let put_off: u64 = next().parse().expect("it says how often");
-    // Once for each that left, and fifty times a second beside that.
+    // Once for each that left, and fifty times a second besides.
     assert!((1..=1500 + 2 * FEW).contains(&put_off), "{put_off} accepts were put off");
     assert!(child.wait().expect("it ends").success());
 }

@@ -1,8 +1,8 @@
-//! Peers that vanish, as a machine without power does: nothing comes from them any more, not even
-//! an end.
+//! Peers that vanish like a machine without power: nothing comes from them any more, not even an
+//! end.
 //!
-//! Method: a filter of the system's drops whatever comes to a socket before TCP sees it, so nothing
-//! is answered.
+//! Method: a socket filter of the system drops everything that comes to a socket before TCP sees
+//! it, so nothing is answered.
 
 use std::env;
 use std::io::{self, ErrorKind, IoSlice};
@@ -25,8 +25,8 @@ fn vanish(socket: &impl AsFd) {
     SockRef::from(socket).attach_filter(&drops_all).expect("filters need no rights");
 }
 
-/// A connection whose other end has vanished; that is reset in the end, since it could not say
-/// goodbye.
+/// Returns a connection with an end that has vanished. It is reset at last, since that end could
+/// not close it.
 async fn alone() -> (TcpStream, TcpStream) {
     let (vanished, here) = connected().await;
     vanish(&vanished);
@@ -39,7 +39,7 @@ fn a_peer_that_vanishes_is_found_out_by_each_timeout() {
     let scheduler = threaded(2);
     let (address, _server) = echo_server(&scheduler);
     scheduler.block_on(async {
-        let well = TcpStream::connect(address).await.expect("somebody listens");
+        let well = TcpStream::connect(address).await.expect("the listener is open");
         says_back(&well, b"accepted").await;
         let before = scheduler.snapshot().descriptors.registered;
         let (first, waits) = alone().await;
@@ -59,7 +59,7 @@ fn a_peer_that_vanishes_is_found_out_by_each_timeout() {
             waits.read(&mut [0]).await
         });
 
-        // This one is there, and never reads.
+        // This peer is there, but never reads.
         let (fourth, waits) = connected().await;
         waits.set_user_timeout(Some(Duration::from_millis(100))).expect("it is TCP");
         let by_full_window = spawn(async move {
@@ -99,8 +99,8 @@ fn a_connect_to_a_machine_that_never_answers_ends_in_time() {
     });
 }
 
-/// Goal: what half-open connections hold is given back in time, with nothing left. Method: as many
-/// as that vanish in the middle of a conversation, with a server that is patient for as long.
+/// Goal: the resources of half-open connections are freed in time and completely. Method: this many
+/// clients vanish in the middle of a conversation with a server.
 #[test]
 fn a_crowd_that_vanishes_is_forgotten() {
     const CROWD: usize = 100;

@@ -1,4 +1,4 @@
-//! Options of sockets, and what datagrams can do.
+//! Options of sockets, and the features of datagrams.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -87,7 +87,7 @@ fn options_of_datagrams_are_those_of_the_system() -> io::Result<()> {
     })
 }
 
-/// Not every machine has IPv6.
+/// Binds a socket on IPv6, which not every machine has.
 async fn on_ipv6() -> Option<UdpSocket> {
     match UdpSocket::bind("[::1]:0").await {
         Ok(socket) => Some(socket),
@@ -165,8 +165,8 @@ fn sockets_are_made_with_options() -> io::Result<()> {
     })
 }
 
-/// Goal: members of a group get what is sent to it, and not once they have left. Method: all on the
-/// loopback interface.
+/// Goal: members of a group get what is sent to it, until they have left. Method: all of them are
+/// on the loopback interface.
 #[test]
 fn datagrams_reach_the_members_of_a_group() -> io::Result<()> {
     threaded(1).block_on(async {
@@ -190,7 +190,7 @@ fn datagrams_reach_the_members_of_a_group() -> io::Result<()> {
         }
         sender.send_to(b"to nobody", (group, port)).await?;
         sender.send_to(b"last", (here, port)).await?;
-        // The system gives it to the one that was bound last, or to the other.
+        // The system delivers it to the socket that was bound last, or to the other one.
         one.set_read_timeout(Some(SHORT))?;
         other.set_read_timeout(Some(SHORT))?;
         let counts = [one.recv(&mut bytes).await.ok(), other.recv(&mut bytes).await.ok()];
@@ -284,7 +284,8 @@ fn datagrams_between_paths_and_names_are_looked_at_and_taken() -> io::Result<()>
             (full.as_abstract_name(), &b"name"[..])
         );
 
-        // Nobody takes anything: the queue is full soon, and that is told, in one way or the other.
+        // Nothing takes the datagrams, so the queue is soon full, and the error shows that in one
+        // of two ways.
         unbound.set_write_timeout(Some(SHORT))?;
         abstracted.set_write_timeout(Some(SHORT))?;
         let late = loop {

@@ -122,7 +122,7 @@ fn a_process_that_computes_holds_the_clock() {
     }
 }
 
-/// Yields one command, and ends when that is done.
+/// Yields one command, and ends when it is complete.
 struct Commands(CommandId, Option<Value>);
 
 impl Process for Commands {
@@ -199,7 +199,7 @@ fn a_completion_that_is_out_holds_the_clock() {
             scheduler.spawn_machine(Commands(LATER, None), "", ()).expect("it accepts all");
         let (sleeper, completed) = std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Until both wait: nothing could run now, if it were not for the completion.
+                // Waits until both wait. Apart from the completion, nothing can run then.
                 while scheduler
                     .snapshot()
                     .processes

@@ -1,4 +1,4 @@
-//! Durations of nothing and without end, moments in the past and that never come: each has a
+//! Durations of zero and without end, moments in the past and moments that never come: each has a
 //! defined result.
 
 use std::future::{pending, poll_fn, ready};
@@ -20,7 +20,7 @@ use super::{HOUR, on_real_clock, on_test_clock, polled, seconds, timers};
 const ENDLESS: [Duration; 3] =
     [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_nanos(u64::MAX)];
 
-/// As far as tests go, the end of time; the clock can still move after it.
+/// The end of time for tests. The clock can still move after it.
 const AGES: Duration = Duration::from_secs(500 * 365 * 86_400);
 
 #[test]

@@ -1,4 +1,4 @@
-//! Timers that run functions or send messages: results, order, limits.
+//! Timers that run functions or send messages: results, order and limits.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::scene::soon_closed;
 
 use super::{HOUR, joined, on_test_clock, polled, seconds, timers};
 
-/// A function that counts its calls, and the count.
+/// Returns a function that counts its calls, and a function that returns the count.
 fn counting() -> (impl Fn() + Send + Sync + 'static, impl Fn() -> u32) {
     let count = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&count);
@@ -157,7 +157,7 @@ fn a_periodic_function_leaves_out_what_it_missed() {
 
 #[test]
 fn functions_with_one_deadline_run_in_the_order_of_their_making() {
-    // More than fire in one pass, set by a process and by threads that are no workers.
+    // More timers than fire in one pass, set by a process and by threads that are not workers.
     for inside in [true, false] {
         let scheduler = on_test_clock(1);
         let (ran, runs) = mpsc::channel();
@@ -171,7 +171,7 @@ fn functions_with_one_deadline_run_in_the_order_of_their_making() {
                     ran.send(n).expect("the test listens")
                 })));
             }
-            // Some of them take a detour.
+            // Some of them are reset in between.
             for timer in timers.iter().step_by(3) {
                 assert!(timer.reset(deadline + seconds(5)) && timer.reset(deadline));
             }
@@ -183,7 +183,7 @@ fn functions_with_one_deadline_run_in_the_order_of_their_making() {
             joined(scheduler.spawn(set_all));
         } else {
             std::thread::scope(|scope| {
-                // A second thread in `block_on`: the first sits in the callers' seat.
+                // A second thread in `block_on`: the first one sits in the seat for callers.
                 let (seated, is_seated) = mpsc::channel();
                 let (over, is_over) = mpsc::channel::<()>();
                 scope.spawn({
@@ -299,7 +299,7 @@ fn a_function_may_set_timers_that_are_due_at_once() {
     });
 }
 
-/// Where a function finds its own timer.
+/// The place where a function finds its own timer.
 type Own = Arc<Mutex<Option<Timer>>>;
 
 fn own(timer: &Own) -> Timer {
@@ -374,7 +374,7 @@ fn delayed_messages_arrive_by_deadline_and_then_in_the_order_of_their_sending() 
     let receiver = scheduler.start(|mut cx: Context<(u64, u32)>| async move {
         let mut log = Vec::new();
         while log.len() < 300 {
-            let message = cx.recv().await.expect("nobody cancels it");
+            let message = cx.recv().await.expect("it is not cancelled");
             log.push((Instant::now(), message));
         }
         log
@@ -554,7 +554,7 @@ fn beyond_the_limit_a_sleep_keeps_no_process() {
             slept
         });
         let slept = begun.await.expect("it waits for no timer");
-        // Whoever waits for a timer is woken, and forgotten.
+        // A process that waits for a timer is woken, and forgotten.
         drop(longer);
         let next = SpawnOptions::new().try_spawn(async {});
         assert!(next.is_ok(), "the one before has ended");

@@ -1,4 +1,4 @@
-//! Goal: timers do what a sorted map would. Method: random operations on both, with far jumps and
+//! Goal: timers behave like a sorted map. Method: random operations on both, with far jumps and
 //! extreme values, on the test clock.
 
 use std::collections::BTreeMap;
@@ -12,14 +12,14 @@ use proptest::prelude::*;
 
 use super::{on_test_clock, timers};
 
-/// Beyond what the clock reaches.
+/// A time that the clock never reaches.
 const NEVER: u64 = u64::MAX;
 
 #[derive(Clone, Debug)]
 enum Op {
     After(u64),
     Every(u64),
-    /// The first number says which of the timers made so far.
+    /// The first number chooses one of the timers made so far.
     Cancel(usize),
     Reset(usize, u64),
     Advance(u64),
@@ -47,7 +47,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What is pending, by deadline and the order of making: for each its period, if it has one.
+/// The pending timers, by deadline and the order of making, each with its period if it has one.
 #[derive(Default)]
 struct Model {
     now: u64,
@@ -64,7 +64,8 @@ impl Model {
         self.pending.remove(&key)
     }
 
-    /// What fires once the clock shows `now`, in its order. What never comes does not.
+    /// Returns the timers that fire once the clock shows `now`, in order. A timer at `NEVER` does
+    /// not fire.
     fn advance(&mut self, now: u64) -> Vec<usize> {
         self.now = now;
         let due: Vec<_> = self.pending.iter().map(|(key, period)| (*key, *period)).collect();
@@ -91,7 +92,7 @@ struct Tested {
 }
 
 impl Tested {
-    /// Does something on the worker, or on a thread that is none.
+    /// Calls `act` on the worker, or on a thread that is not a worker.
     fn at<R>(&self, worker: bool, act: impl FnOnce() -> R) -> R {
         if worker { self.scheduler.block_on(async { act() }) } else { act() }
     }

@@ -79,8 +79,8 @@ fn sleepers_wake_in_the_order_of_their_deadlines() {
 
 #[test]
 fn sleepers_with_one_deadline_go_on_in_the_order_of_their_sleeps() {
-    // More than fire in one pass, and than a deque holds.
-    // With more workers, another may help to fire, and overtake.
+    // More timers than fire in one pass, and more processes than a deque holds. With several
+    // workers, another one may help to fire, and overtake.
     {
         let scheduler = on_test_clock(1);
         let (log, logged) = mpsc::channel();
@@ -90,7 +90,7 @@ fn sleepers_with_one_deadline_go_on_in_the_order_of_their_sleeps() {
                 // Bound to one worker: on several, equal deadlines have no order.
                 SpawnOptions::new().on(&scheduler).affinity(0).start(
                     move |mut cx: Context<usize>| async move {
-                        let number = cx.recv().await.expect("nobody cancels it");
+                        let number = cx.recv().await.expect("it is not cancelled");
                         sleep_until(Instant::now() + seconds(1)).await;
                         log.send(number).expect("the test listens");
                     },
@@ -149,7 +149,8 @@ fn a_sleep_knows_its_deadline_and_whether_it_is_over() {
 
 #[test]
 fn a_reset_moves_the_end() {
-    // At second 2 a sleep until second 10 is reset to the first; it ends at the second.
+    // At second 2, a sleep until second 10 is reset to the first number of each pair. It ends at
+    // the second one.
     for (to, end) in [(5, 5), (20, 20), (10, 10), (1, 2), (2, 2)] {
         for polled_before in [true, false] {
             let scheduler = on_test_clock(1);
@@ -188,7 +189,7 @@ fn a_sleep_that_is_over_can_be_reset() {
         slept.as_mut().reset(start + seconds(20));
         assert!(polled(slept.as_mut()).await.is_pending());
         sleep(seconds(60)).await;
-        // Its timer has fired, but nobody has polled it since.
+        // Its timer has fired, but it was not polled since.
         slept.as_mut().reset(start + seconds(100));
         slept.as_mut().await;
         assert_eq!(Instant::now() - start, seconds(100));
@@ -301,8 +302,8 @@ fn a_process_that_ends_takes_its_timers_along() {
     }
 }
 
-/// A sleep whose timer a process has set leaves the process, which then ends; and perhaps its
-/// scheduler, too.
+/// A process polls a sleep, which sets its timer. The sleep leaves the process, which then ends,
+/// and perhaps its scheduler, too.
 #[test]
 fn a_sleep_that_has_left_its_process_ends_elsewhere() {
     for outlives_its_scheduler in [false, true] {

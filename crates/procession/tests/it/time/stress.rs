@@ -43,7 +43,7 @@ fn a_timer_is_cancelled_or_fires_and_never_both() {
             };
             let (deadline, timer) =
                 if inside { joined(scheduler.spawn(set)) } else { scheduler.block_on(set) };
-            // From a little before the deadline to a little after.
+            // From a little before the deadline to a little after it.
             spin_until(&scheduler, deadline);
             for _ in 0..random.u32(0..3000) {
                 hint::spin_loop();
@@ -82,7 +82,7 @@ fn thousands_of_sleeps_all_end() {
                     let mut random = fastrand::Rng::with_seed(seed);
                     let wanted = Duration::from_micros(random.u64(0..20_000));
                     let before = Instant::now();
-                    // One in three is given up.
+                    // One in three is given up early.
                     let patience = if seed % 3 == 0 { wanted / 2 } else { HOUR };
                     let slept = timeout(patience, sleep(wanted)).await;
                     assert!(Instant::now() - before >= wanted.min(patience));
@@ -106,7 +106,7 @@ fn timers_of_plain_threads_all_fire() {
         let scheduler = on_real_clock(width);
         let receiver = scheduler.start(|mut cx: Context<Instant>| async move {
             for _ in 0..THREADS * TIMERS {
-                let deadline = cx.recv().await.expect("nobody cancels it");
+                let deadline = cx.recv().await.expect("it is not cancelled");
                 assert!(deadline <= Instant::now(), "never early");
             }
         });
@@ -166,7 +166,7 @@ fn timers_that_other_threads_reset_and_cancel_are_not_lost() {
             .map(|_| run_after(HOUR, fire).expect("the limit is not reached"))
             .collect::<Vec<_>>()
     }));
-    // Keeps the worker's timers busy, so that the others sometimes find them locked.
+    // Keeps the worker's timers busy, so that the other threads sometimes find them locked.
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let busy = scheduler.spawn(async move {
@@ -186,7 +186,7 @@ fn timers_that_other_threads_reset_and_cancel_are_not_lost() {
                         match random.u32(0..20) {
                             0 => cancelled += u32::from(timer.cancel()),
                             1..10 => drop(timer.reset(scheduler.now() + HOUR * random.u32(1..100))),
-                            // Soon, but not before this is over.
+                            // Soon, but not before this test is over.
                             _ => drop(timer.reset(scheduler.now() + PATIENCE)),
                         }
                     }
@@ -219,7 +219,7 @@ fn an_earlier_timer_is_not_lost_on_a_worker_that_keeps_a_later_one() {
         let far = scheduler.spawn(async { sleep(HOUR).await });
         let mut random = fastrand::Rng::with_seed(11);
         for _ in 0..300 {
-            // Each is set by a worker that parks then, beside others that are parked already.
+            // Each is set by a worker that then parks, beside others that are parked already.
             let delays = [(); 2].map(|()| Duration::from_nanos(random.u64(0..300_000)));
             let sleepers = delays.map(|delay| {
                 scheduler.spawn(async move {
@@ -269,7 +269,7 @@ fn a_caller_that_found_all_idle_keeps_the_time_no_longer() {
         },
     );
     for _ in 0..10 {
-        // The other worker is busy until the caller has parked, and keeps the time for both.
+        // The other worker is busy until the caller has parked, and is the driver for both.
         let (release, released) = mpsc::channel();
         let parks = || scheduler.snapshot().workers[0].parks;
         let before = parks();
@@ -298,17 +298,17 @@ enum Play {
     Ball,
 }
 
-/// Sends a ball for each that it gets.
+/// Starts a process that sends a ball for each one that it receives.
 fn player(scheduler: &Scheduler, stop: &Arc<AtomicBool>) -> Child<Play, ()> {
     let stop = Arc::clone(stop);
     scheduler.start(|mut cx: Context<Play>| async move {
-        // The opponent may have been told of this one, and have played, before this one is told of
-        // it.
+        // The opponent may have learned of this process, and have played, before this process
+        // learns of it.
         let first = cx.recv_matching(|play| matches!(play, Play::Opponent(_))).await;
-        let Some(Play::Opponent(opponent)) = first else { unreachable!("nobody cancels it") };
+        let Some(Play::Opponent(opponent)) = first else { unreachable!("it is not cancelled") };
         while !stop.load(Relaxed) {
             if opponent.send(Play::Ball).is_err() {
-                // It has seen `stop` since this one looked.
+                // The opponent has seen `stop` since this process looked.
                 return;
             }
             cx.recv().await;
@@ -337,7 +337,7 @@ fn yielding(scheduler: &Scheduler, stop: &Arc<AtomicBool>) -> [JoinHandle<()>; 2
     })
 }
 
-/// Go's TestAfterFuncStarvation, for all that keeps a worker busy without end.
+/// Go's TestAfterFuncStarvation, for everything that keeps a worker busy without an end.
 #[test]
 fn a_timer_fires_beside_processes_that_never_wait() {
     const SOON: Duration = Duration::from_millis(1);

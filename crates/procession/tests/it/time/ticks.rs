@@ -5,8 +5,8 @@ use procession::{interval, sleep, timeout};
 
 use super::{on_test_clock, seconds, timers};
 
-/// Ticks every ten seconds, but is busy with something else for 25 seconds after the first tick:
-/// for each tick, the second when it was due, and the one when it came.
+/// Ticks every ten seconds, but is busy with something else for 25 seconds after the first tick.
+/// Returns for each tick the second at which it was due, and the one at which it came.
 fn ticks_around_a_pause(missed: MissedTickBehavior) -> [(u64, u64); 5] {
     on_test_clock(1).block_on(async {
         let start = Instant::now();

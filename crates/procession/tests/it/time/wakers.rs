@@ -1,4 +1,4 @@
-//! Sleeps that are polled with one waker after another, and wakers that do things to timers.
+//! Sleeps that are polled with one waker after another, and wakers that change timers.
 
 use std::future::{Future, pending};
 use std::pin::{Pin, pin};
@@ -22,7 +22,7 @@ impl Wake for Counting {
     }
 }
 
-/// Drops what it holds when it is woken, or when it goes itself.
+/// A waker that drops its content when it is woken or dropped.
 struct Dropping(Mutex<Option<Pin<Box<Sleep>>>>);
 
 impl Wake for Dropping {
@@ -158,8 +158,8 @@ fn a_waker_may_drop_other_sleeps_when_it_is_woken() {
         });
         sleep(seconds(11)).await;
         let timers = timers(&scheduler);
-        // The other of the first was due before; those of the second and third were dropped by
-        // their wakers.
+        // The other timer of the first sleep was due before. Those of the second and third were
+        // dropped by their wakers.
         assert_eq!((timers.cancelled, timers.pending), (2, 0));
         assert!(sleeps.iter_mut().all(|slept| poll_with(Waker::noop(), slept.as_mut())));
     });
