@@ -155,7 +155,7 @@ where
                 Err(error)
                     if error.is_limit() || error.is_exhausted() && shared.has_coroutines() =>
                 {
-                    shared.wait_for_stack(task.waker().clone());
+                    shared.coroutines.wait_for_stack(task.waker().clone());
                     // Once more, for one that came back before this waker was there.
                     match local.take_stack(self.bytes) {
                         Ok(stack) => stack,
@@ -222,7 +222,7 @@ where
                     Some(local) => local.put_stack(stack),
                     None => drop(stack),
                 });
-                slot.shared().note_stack_room();
+                slot.shared().coroutines.note_stack_room();
             }
             Err(stuck) => stuck.leak(),
         }

@@ -247,7 +247,7 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
             (!seen.is_complete() || seen.has_handle())
                 .then(|| process(slot, state(slot, seen, &in_steps)))
         }),
-        global_queue: shared.global.len() + shared.overflow.len(),
+        global_queue: shared.queues.len(),
         ended,
         spawned: total(|stats| &stats.spawned).saturating_sub(refused),
         panicked: total(|stats| &stats.panics),
@@ -256,17 +256,17 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
         messages_discarded: total(|stats| &stats.discarded),
         timers: timers(shared),
         descriptors: descriptors(shared),
-        threads_started: shared.thread_counts().0,
-        threads_refused: shared.thread_counts().1,
+        threads_started: shared.threads.started(),
+        threads_refused: shared.threads.refused(),
         stalls: shared.watchdog.counts(),
-        blocking_sections: shared.blocking_sections.load(Relaxed),
+        blocking_sections: shared.stats.blocking_sections.load(Relaxed),
         slots_lost: shared.table().lost(),
         membarrier: membarrier::are_there(),
     }
 }
 
 fn timers(shared: &Shared) -> TimerSnapshot {
-    let all = shared.used_seats().map(|seat| &seat.timers).chain([&shared.outside]);
+    let all = shared.seats.used().map(|seat| &seat.timers).chain([&shared.clock.outside]);
     all.map(|timers| timers.counts()).fold(TimerSnapshot::default(), |sum, counts| TimerSnapshot {
         armed: sum.armed + counts.armed,
         fired: sum.fired + counts.fired,
@@ -287,8 +287,8 @@ fn descriptors(shared: &Shared) -> DescriptorSnapshot {
 
 fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {
     let now = shared.world.now();
-    let mut ages = shared.ages.lock();
-    ages.resize(shared.max_threads(), (0, 0));
+    let mut ages = shared.stats.ages.lock();
+    ages.resize(shared.seats.len(), (0, 0));
     let seats = shared.all_seats().zip(ages.iter_mut());
     seats
         .map(|(seat, age)| {

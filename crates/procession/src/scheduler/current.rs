@@ -108,7 +108,11 @@ pub(crate) fn hold(shared: &Arc<Shared>) -> Hold {
 /// What carries a message to `pid`, if it is not of this thread's scheduler and that has a relay.
 pub(crate) fn relay_to(pid: Pid) -> Option<Arc<dyn Relay>> {
     let here = here()?;
-    if pid.node() == 0 && pid.scheduler() == here.id() { None } else { here.relay.clone() }
+    if pid.node() == 0 && pid.scheduler() == here.id() {
+        None
+    } else {
+        here.extensions.relay.clone()
+    }
 }
 
 /// Puts a thread into a place until the guard goes.
@@ -260,7 +264,7 @@ pub(crate) fn counter(shared: &Shared) -> Counter<'_> {
 pub(crate) fn counter_at<'a>(local: Option<&Local>, shared: &'a Shared) -> Counter<'a> {
     match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
         Some(local) => Counter::own(&shared.seat(local.seat).stats),
-        None => Counter { stats: &shared.outside_stats, own: false },
+        None => Counter { stats: &shared.stats.outside, own: false },
     }
 }
 
@@ -458,7 +462,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
             local.push_woken(ready);
         }
         (None, None) => {
-            shared.global.push(ready);
+            shared.queues.global.push(ready);
             shared.announce_from_outside();
         }
     });

@@ -77,7 +77,7 @@ impl Local {
     /// times as long. Says whether there is one, or something else to do.
     pub(crate) fn await_bound(&self) -> bool {
         let shared = &*self.shared;
-        if !self.had_bound.replace(false) || shared.first_seats() == 1 || shared.world.is_test() {
+        if !self.had_bound.replace(false) || shared.seats.first() == 1 || shared.world.is_test() {
             return false;
         }
         let bound = &shared.seat(self.seat).bound;
@@ -109,7 +109,7 @@ impl Local {
         // What others left in the heap is put right while there is nothing else to do.
         seat.timers.adjust();
         seat.timers.clean();
-        if self.seat.0 >= shared.first_seats() {
+        if self.seat.0 >= shared.seats.first() {
             // An extra worker may be gone for long, and a limit on processes counts the slots that
             // it holds.
             self.core.return_slots(shared);
@@ -132,14 +132,14 @@ impl Local {
             if matches!(stay, Stay::Idle) && self.poll_while_parked() {
                 break;
             }
-            let may_leave = matches!(stay, Stay::Idle) && shared.outstanding() == 0;
+            let may_leave = matches!(stay, Stay::Idle) && shared.clock.outstanding() == 0;
             let may_advance = shared.may_advance() && deadline != NEVER;
             if (may_leave || may_advance)
                 && let Some(awakenings) = shared.idle.take_back_if_all_parked(self.seat)
             {
                 self.searching.set(true);
                 // Only now nobody else runs: what was read before may be old.
-                let idle = shared.outstanding() == 0 && !shared.has_work();
+                let idle = shared.clock.outstanding() == 0 && !shared.has_work();
                 let deadline = shared.next_deadline();
                 let may_advance = may_advance && shared.may_advance();
                 let idle = idle && shared.idle.is_alone_since(awakenings);
@@ -226,7 +226,7 @@ impl Local {
         if !matches!(stay, Stay::Always) || keeps || !shared.idle.has_surplus() {
             return NEVER;
         }
-        shared.world.now().saturating_add(nanoseconds(shared.threads.keep_alive))
+        shared.world.now().saturating_add(nanoseconds(shared.threads.options.keep_alive))
     }
 
     /// Parks as the keeper, until something happens to a descriptor, too; then this worker is

@@ -155,8 +155,8 @@ impl Local {
     /// goes into the ring before it.
     fn pop_global(&self) -> Option<Ready> {
         let (core, shared) = (&self.core, &*self.shared);
-        self.pop_behind(&core.woken, &shared.global)
-            .or_else(|| self.pop_behind(&core.continued, &shared.overflow))
+        self.pop_behind(&core.woken, &shared.queues.global)
+            .or_else(|| self.pop_behind(&core.continued, &shared.queues.overflow))
     }
 
     #[inline]
@@ -187,7 +187,7 @@ impl Local {
         first: Option<&mut Option<Ready>>,
     ) -> usize {
         let share = behind.pop_share(self.shared.width(), most);
-        if self.shared.is_shuffled() {
+        if self.shared.queues.shuffled {
             let mut batch: Vec<Ready> = share.collect();
             self.core.generator.borrow_mut().shuffle(&mut batch);
             return queue_share(lane, batch.into_iter(), first);
@@ -243,8 +243,8 @@ impl Local {
     pub(crate) fn others(&self, seats: u32) -> impl Iterator<Item = SeatId> + use<> {
         let (start, stride) = {
             let mut generator = self.core.generator.borrow_mut();
-            let strides = self.shared.strides();
-            let stride = if seats == self.shared.first_seats() {
+            let strides = self.shared.seats.strides();
+            let stride = if seats == self.shared.seats.first() {
                 strides[generator.usize(0..strides.len())]
             } else {
                 1

@@ -275,7 +275,7 @@ impl SpawnOptions {
         self.launch(TypedKind::<M>::COROUTINE, location, 2, function, |function, newborn| {
             address = Some(Address::new(newborn.pin()));
             let context = crate::coroutine::context::Context::new(Context::new(newborn.pin()));
-            let bytes = bytes.unwrap_or(newborn.shared().stack_bytes);
+            let bytes = bytes.unwrap_or(newborn.shared().coroutines.stack_bytes);
             Ok(Box::new(CoBody::new(move || function(context), bytes, placement)))
         })
         .map(|(share, monitor)| Child::new(address, share, monitor))
@@ -303,7 +303,7 @@ impl SpawnOptions {
         if reservation.slot == Err(Unavailable::Closing) {
             return refuse(content, SpawnErrorKind::Closing);
         }
-        if kind.erased().name == COROUTINE && shared.stacks.is_none() {
+        if kind.erased().name == COROUTINE && shared.coroutines.stacks.is_none() {
             return refuse(content, SpawnErrorKind::NoCoroutines);
         }
         let mut rest = match self.rest.map(|rest| (*rest).prepare(kind.erased(), &shared)) {
@@ -400,7 +400,7 @@ impl<'a> Reservation<'a> {
         local
             .map_or_else(|| current::counter(shared), Local::counter)
             .add(|stats| &stats.spawned, 1);
-        let slot = if shared.takes_processes(inside) {
+        let slot = if shared.lifetime.takes_processes(inside) {
             current::free_slot(shared).ok_or(Unavailable::Limit)
         } else {
             Err(Unavailable::Closing)
@@ -484,8 +484,8 @@ impl Rest {
             name,
             location,
         } = self;
-        if let Some(worker) = affinity.filter(|&worker| worker >= shared.first_seats()) {
-            return Err(SpawnErrorKind::Affinity { worker, width: shared.first_seats() });
+        if let Some(worker) = affinity.filter(|&worker| worker >= shared.seats.first()) {
+            return Err(SpawnErrorKind::Affinity { worker, width: shared.seats.first() });
         }
         let relates = link || monitor || scoped || supervised;
         let own = if relates { current::current() } else { None };
