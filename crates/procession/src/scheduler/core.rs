@@ -40,7 +40,7 @@ pub(crate) struct Core {
     /// Free slots, so that most spawns take no lock.
     pub(crate) slots: RefCell<Vec<NonNull<Slot>>>,
     /// Woken processes bound to this worker that it has queued itself, each with its place in the
-    /// chain of wake-ups (`Local::chain`). Others come through the worker's seat.
+    /// chain of wake-ups (`CurrentStep::chain`). Others come through the worker's seat.
     pub(crate) bound: RefCell<VecDeque<(Ready, u32)>>,
     /// Those that continue, each with the value of `rounds_taken` at which its turn comes.
     pub(crate) bound_continued: RefCell<VecDeque<(Ready, u32)>>,

@@ -26,16 +26,16 @@ impl Local {
     #[inline]
     pub(crate) fn find_local(&self) -> Option<Ready> {
         if let Some(next) = self.take_next() {
-            if self.chain.get() < self.chain_max() || !self.has_local() {
-                self.chain.set(self.chain.get().saturating_add(1));
-                self.inherits.set(true);
+            if self.step.chain.get() < self.chain_max() || !self.has_local() {
+                self.step.chain.set(self.step.chain.get().saturating_add(1));
+                self.step.inherits.set(true);
                 self.announce_queued();
                 return Some(next);
             }
             // It has had its turns.
             self.push_continued(next);
         }
-        self.chain.set(0);
+        self.step.chain.set(0);
         let owed = if self.core.owed.is_any() { self.find_owed() } else { None };
         let found = owed.or_else(|| self.find_woken_bound()).or_else(|| self.core.deque.pop());
         if found.is_some() {
@@ -81,7 +81,7 @@ impl Local {
     /// A woken process that is bound to this worker, at every other call.
     #[inline]
     fn find_woken_bound(&self) -> Option<Ready> {
-        let bound_turn = !self.ran_bound.replace(false);
+        let bound_turn = !self.bound.ran_last.replace(false);
         if bound_turn { self.pop_bound() } else { None }
     }
 
@@ -100,7 +100,7 @@ impl Local {
             return Some(ready);
         }
         let (ready, _) = bound.pop_front()?;
-        self.had_bound.set(true);
+        self.bound.had_any.set(true);
         Some(ready)
     }
 
@@ -112,14 +112,15 @@ impl Local {
             return None;
         }
         // What others have queued has every other turn.
-        let others_turn = self.bound_turn.replace(!self.bound_turn.get()) && !seat.is_empty();
+        let others_turn =
+            self.bound.of_others.replace(!self.bound.of_others.get()) && !seat.is_empty();
         let own = || self.core.bound.borrow_mut().pop_front();
         let of_others = || Some((seat.pop()?, 0));
         let (ready, chain) =
             if others_turn { of_others().or_else(own) } else { own().or_else(of_others) }?;
-        self.chain.set(chain);
-        self.ran_bound.set(true);
-        self.had_bound.set(true);
+        self.step.chain.set(chain);
+        self.bound.ran_last.set(true);
+        self.bound.had_any.set(true);
         Some(ready)
     }
 
@@ -202,15 +203,15 @@ impl Local {
         if reach == 1 {
             return None;
         }
-        if !self.searching.get() {
+        if !self.search.is_on.get() {
             if !shared.idle.start_searching() {
                 return None;
             }
-            self.searching.set(true);
+            self.search.is_on.set(true);
         }
         let stats = &shared.seat(self.seat).stats;
         stats.searches.add(1);
-        let rounds = self.rounds.get();
+        let rounds = self.search.rounds.get();
         for round in 0..rounds {
             let last = round + 1 == rounds || shared.world.is_test();
             let mut lost = false;
@@ -220,7 +221,7 @@ impl Local {
                     found => found,
                 };
                 if found.is_some() {
-                    self.rounds.set(ROUNDS);
+                    self.search.rounds.set(ROUNDS);
                     stats.steals.add(1);
                     shared.seat(victim).stats.stolen.add_shared(1);
                     return found;
@@ -234,7 +235,7 @@ impl Local {
             }
             hint::spin_loop();
         }
-        self.rounds.set((rounds / 2).max(1));
+        self.search.rounds.set((rounds / 2).max(1));
         None
     }
 
@@ -290,7 +291,7 @@ impl Local {
         {
             return Some(ready);
         }
-        let mut seen = self.seen_next.borrow_mut();
+        let mut seen = self.search.seen_next.borrow_mut();
         let victim = victim.0 as usize;
         if seen.len() <= victim {
             seen.resize(victim + 1, Seen::default());

@@ -37,13 +37,6 @@ const BALANCE_MAX: usize = 16;
 /// more.
 const BALANCE_WITH: usize = 4;
 
-/// How far apart a worker wakes for timers at least: what the system needs to wake it is not much
-/// less.
-const APART: u64 = 20_000;
-
-/// Likewise, if they come more often than that, so that most of its time would go into waking.
-const APART_DENSE: u64 = 200_000;
-
 impl Local {
     /// `Look` of `scheduler/pace.rs`, and a service if it is time for one.
     #[inline(never)]
@@ -271,18 +264,9 @@ impl Local {
     pub(crate) fn fire(&self, timers: &Timers<Action>) -> bool {
         let fired = self.shared.fire(timers);
         if fired > 0 && !self.shared.world.is_test() {
-            self.fired_at.set(self.shared.world.now());
-            self.fired.set(self.fired.get().saturating_add(fired));
+            self.firing.note(self.shared.world.now(), fired);
         }
         fired > 0
-    }
-
-    /// Until when a worker that parks now does not wake for timers. Asked once each time.
-    pub(crate) fn not_before(&self) -> u64 {
-        let at = self.fired_at.get();
-        let span = at - self.fired_before.replace(at);
-        let is_dense = u64::from(self.fired.take()) * APART > span;
-        at + if is_dense { APART_DENSE } else { APART }
     }
 }
 

@@ -123,7 +123,6 @@
 //!   us; 1.58 with 20 us between, 1.29 with 100, 1.17 with 200, which only those that come so often
 //!   are late by).
 
-use std::cell::{Cell, RefCell};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
@@ -138,7 +137,7 @@ use crate::process::unwind::guarded;
 use crate::scheduler::core::{Core, STACKS_CACHED};
 use crate::scheduler::current::{Counter, Entered, Here};
 use crate::scheduler::lane::Lane;
-use crate::scheduler::local::{BUDGET, Local, NEXT_AGE, ROUNDS, Stay};
+use crate::scheduler::local::{Local, Stay};
 use crate::scheduler::park::Parked;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
@@ -149,10 +148,6 @@ use crate::sys::{LentThread, World};
 const COROUTINES_APART: u32 = 8;
 
 impl Local {
-    pub(crate) fn spend(&self) {
-        self.budget.set(self.budget.get().saturating_sub(1));
-    }
-
     /// Where this worker counts.
     #[inline]
     pub(crate) fn counter(&self) -> Counter<'_> {
@@ -294,8 +289,7 @@ impl Local {
     #[inline]
     pub(crate) fn push_bound(&self, seat: SeatId, ready: Ready) {
         if seat == self.seat {
-            let chain =
-                if self.current.get().is_some() { self.chain.get().saturating_add(1) } else { 0 };
+            let chain = self.step.next_chain();
             if chain > self.chain_max() {
                 return self.push_bound_continued(ready);
             }
@@ -386,7 +380,7 @@ impl Local {
     /// Leaves the search, if in it; the last to leave it with something to do wakes the next.
     #[inline]
     pub(crate) fn stop_searching(&self) {
-        if self.searching.take() && self.shared.idle.stop_searching() {
+        if self.search.is_on.take() && self.shared.idle.stop_searching() {
             self.shared.announce();
         }
     }
@@ -398,7 +392,7 @@ impl Local {
         }
         let found = self.find_local().or_else(|| self.find_shared());
         if found.is_some() {
-            self.useful.set(true);
+            self.parking.useful.set(true);
             self.stop_searching();
         }
         found
@@ -410,6 +404,31 @@ impl Local {
             Stay::Always => self.shared.lifetime.has_ended(),
             Stay::Root(root, _) => root.is_ready(),
             Stay::Idle => false,
+        }
+    }
+
+    /// Puts where others find it what only this worker would have found, before it leaves.
+    fn empty_core(&self) {
+        self.core.return_slots(&self.shared);
+        if self.seat.0 >= self.shared.seats.first() {
+            // Nobody may sit here again at all, and an empty seat need not be looked at.
+            let core = &self.core;
+            while let Some(ready) = core.woken.pop() {
+                self.shared.queues.global.push(ready);
+            }
+            while let Some(ready) = core.continued.pop().or_else(|| core.deque.pop_oldest()) {
+                self.shared.queues.overflow.push(ready);
+            }
+        }
+        // Those who sit elsewhere may need them.
+        drop(self.core.stacks.take());
+        if let Some(next) = self.shared.seat(self.seat).next.take() {
+            // Nobody may sit here again soon.
+            self.shared.queues.global.push(Ready::from_raw(next));
+        }
+        for (ready, _) in self.core.bound.take().into_iter().chain(self.core.bound_continued.take())
+        {
+            self.shared.seat(self.seat).bound.push(ready);
         }
     }
 }
@@ -437,35 +456,7 @@ pub(crate) fn queue_share<const CAPACITY: usize>(
 pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Stay<'_>) {
     #[cfg(feature = "tokio")]
     let bridge = shared.extensions.bridge.clone();
-    let local = Rc::new(Local {
-        shared,
-        seat,
-        core,
-        current: Cell::new(None),
-        budget: Cell::new(BUDGET),
-        gives_way: Cell::new(false),
-        serving: Cell::new(None),
-        served: RefCell::new(None),
-        chain: Cell::new(0),
-        balanced_at: Cell::new(0),
-        inherits: Cell::new(false),
-        ran_bound: Cell::new(false),
-        bound_turn: Cell::new(false),
-        had_bound: Cell::new(false),
-        looked_in_vain: Cell::new(0),
-        unannounced: Cell::new(false),
-        searching: Cell::new(searching),
-        rounds: Cell::new(ROUNDS),
-        seen_next: RefCell::default(),
-        patience: Cell::new(NEXT_AGE),
-        fired_at: Cell::new(0),
-        fired: Cell::new(0),
-        fired_before: Cell::new(0),
-        naps: Cell::new(0),
-        useful: Cell::new(false),
-        sections: Cell::new(0),
-        batch: RefCell::default(),
-    });
+    let local = Rc::new(Local::new(shared, seat, core, searching));
     local.shared.seat(seat).thread.store(World::thread_number(), Relaxed);
     if searching {
         local.shared.idle.come(seat);
@@ -485,26 +476,7 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     let Some(local) = Rc::into_inner(local) else {
         unreachable!("nobody else on this thread keeps its seat")
     };
-    local.core.return_slots(&local.shared);
-    if seat.0 >= local.shared.seats.first() {
-        // Nobody may sit here again at all, and an empty seat need not be looked at.
-        let core = &local.core;
-        while let Some(ready) = core.woken.pop() {
-            local.shared.queues.global.push(ready);
-        }
-        while let Some(ready) = core.continued.pop().or_else(|| core.deque.pop_oldest()) {
-            local.shared.queues.overflow.push(ready);
-        }
-    }
-    // Those who sit elsewhere may need them.
-    drop(local.core.stacks.take());
-    if let Some(next) = local.shared.seat(seat).next.take() {
-        // Nobody may sit here again soon.
-        local.shared.queues.global.push(Ready::from_raw(next));
-    }
-    for (ready, _) in local.core.bound.take().into_iter().chain(local.core.bound_continued.take()) {
-        local.shared.seat(seat).bound.push(ready);
-    }
+    local.empty_core();
     local.shared.vacate(seat, local.core);
     if let Err(panic) = worked {
         resume_unwind(panic);

@@ -394,7 +394,7 @@ impl<'a> Reservation<'a> {
     #[inline]
     fn take(shared: &'a Hold, inside: bool) -> Self {
         let local = shared.local();
-        local.map_or_else(crate::scheduler::budget::spend, Local::spend);
+        local.map_or_else(crate::scheduler::budget::spend, |local| local.step.spend());
         // Counted before the look at the phase: a shutdown that has not begun then waits for this
         // process.
         local
