@@ -6,7 +6,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::hint;
 
 use crate::io::poller::Batch;
-use crate::scheduler::idle::TakenBack;
+use crate::scheduler::idle::parking::TakenBack;
 use crate::scheduler::local::Local;
 use crate::scheduler::local::Stay;
 use crate::scheduler::seat_id::NEVER;

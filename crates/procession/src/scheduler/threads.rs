@@ -9,7 +9,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::thread;
 
 use crate::scheduler::core::Core;
-use crate::scheduler::idle::Rest;
+use crate::scheduler::idle::Presence;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::{current, worker};
@@ -72,7 +72,7 @@ impl Shared {
 
     /// Returns who is left. If that is nobody but seats that are vacant, a thread is started for
     /// one, unless the system refuses: only it knows whether such a seat is of any use.
-    pub(crate) fn rest(&self) -> Rest {
+    pub(crate) fn rest(&self) -> Presence {
         let rest = loop {
             let rest = self.idle.rest();
             // A thread that leaves runs no user's code and waits for nothing.
