@@ -13,8 +13,9 @@ use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::{Arc, Mutex, thread};
 use proptest::prelude::*;
 
+use super::firing::{FIRINGS_MAX, Ran};
 use super::heap::{Heap, NEVER};
-use super::{Armed, Counts, FIRINGS_MAX, PORTION, Ran, Refused, TimerId, Timers};
+use super::{Armed, Counts, PORTION, Refused, TimerId, Timers};
 
 const LIMIT: u32 = 10_000;
 
