@@ -1,13 +1,13 @@
 //! The body of a coroutine: how it begins, is resumed, unwound and ended.
 
 use std::any::Any;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::task::Context as TaskContext;
 use std::{fmt, ptr};
 
-use procession_coroutine::{Coroutine, Resumed, Suspender, UnwindError};
+use procession_coroutine::{Coroutine, Resumed, Stack, Suspender, UnwindError};
 
 use crate::Exit;
 use crate::coroutine::frame::{Frame, NOTHING, Out, Resuming, set_current};
@@ -17,6 +17,7 @@ use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::scheduler::current;
+use crate::scheduler::local::Local;
 use crate::scheduler::seat_id::SeatId;
 
 /// The end of a coroutine's function, by return or panic: its locals go while it still is what
@@ -150,35 +151,16 @@ where
                 self.put_off += 1;
                 return Begun::PutOff;
             }
-            let stack = match local.take_stack(self.bytes) {
+            let stack = match self.take_stack(local, task) {
                 Ok(stack) => stack,
-                Err(error)
-                    if error.is_limit() || error.is_exhausted() && shared.has_coroutines() =>
-                {
-                    shared.coroutines.wait_for_stack(task.waker().clone());
-                    // Once more, for one that came back before this waker was there.
-                    match local.take_stack(self.bytes) {
-                        Ok(stack) => stack,
-                        Err(_) => return Begun::Waits,
-                    }
-                }
-                Err(error) => return Begun::Refused(Exit::failed(error.to_string())),
+                Err(begun) => return begun,
             };
             let Stage::Fresh(function) = std::mem::replace(&mut self.stage, Stage::Taken) else {
                 unreachable!("only what is fresh begins")
             };
             let pin = NonNull::from(slot);
             let entry = move |suspender: &Suspender<'_, (), Out>, ()| {
-                let frame = Frame {
-                    suspender: ptr::from_ref(suspender).cast(),
-                    slot: pin,
-                    quiet: Cell::new(0),
-                    shields: Cell::new(0),
-                    polls: Cell::new(false),
-                    unwound: Cell::new(0),
-                    locals: RefCell::new(Vec::new()),
-                    sleeper: OnceCell::new(),
-                };
+                let frame = Frame::new(suspender, pin);
                 frame.enter();
                 let _root = Root(&frame);
                 function()
@@ -203,6 +185,19 @@ where
             self.stage = Stage::Runs(coroutine);
             Begun::Runs
         })
+    }
+
+    /// A stack, or what becomes of a coroutine for which there is none.
+    fn take_stack(&self, local: &Local, task: &TaskContext<'_>) -> Result<Stack, Begun> {
+        let shared = &local.shared;
+        match local.take_stack(self.bytes) {
+            Err(error) if error.is_limit() || error.is_exhausted() && shared.has_coroutines() => {
+                shared.coroutines.wait_for_stack(task.waker().clone());
+                // Once more, for one that came back before this waker was there.
+                local.take_stack(self.bytes).map_err(|_| Begun::Waits)
+            }
+            taken => taken.map_err(|error| Begun::Refused(Exit::failed(error.to_string()))),
+        }
     }
 
     /// Takes the coroutine out, and puts its result in. Only after it has ended, or if it never

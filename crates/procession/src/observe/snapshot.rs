@@ -20,6 +20,7 @@ use crate::util::membarrier;
 use crate::watchdog::state::StallSnapshot;
 
 /// The state of a scheduler.
+// These are more than 15 fields. They are flat, so that a caller reads each number by its name.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Snapshot {
