@@ -24,7 +24,7 @@ use crate::scheduler::current::Hold;
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
-use crate::time::armed::{Armed, Place};
+use crate::time::armed::{Armed, TimerPlace};
 use crate::time::timers::Timers;
 use crate::util::exclusive::Exclusive;
 
@@ -110,7 +110,7 @@ impl<T> fmt::Display for TimerLimit<T> {
 
 impl<T> Error for TimerLimit<T> {}
 
-impl Place {
+impl TimerPlace {
     fn timers(self, shared: &Shared) -> &Timers<Action> {
         match self {
             Self::Seat(seat) => &shared.seat(seat).timers,
@@ -177,8 +177,8 @@ pub(crate) fn arm(
     }
     let place = current::with_local(|local| {
         match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
-            Some(local) => Place::Seat(local.seat),
-            None => Place::Outside,
+            Some(local) => TimerPlace::Seat(local.seat),
+            None => TimerPlace::Outside,
         }
     });
     match place.timers(shared).add(when, period, action) {

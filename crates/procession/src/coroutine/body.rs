@@ -17,7 +17,7 @@ use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::scheduler::current;
-use crate::scheduler::local::Local;
+use crate::scheduler::local::LocalWorker;
 use crate::scheduler::seat_id::SeatId;
 
 /// The end of a coroutine's function, by return or panic: its locals go while it still is what
@@ -188,7 +188,7 @@ where
     }
 
     /// A stack, or what becomes of a coroutine for which there is none.
-    fn take_stack(&self, local: &Local, task: &TaskContext<'_>) -> Result<Stack, Begun> {
+    fn take_stack(&self, local: &LocalWorker, task: &TaskContext<'_>) -> Result<Stack, Begun> {
         let shared = &local.shared;
         match local.take_stack(self.bytes) {
             Err(error) if error.is_limit() || error.is_exhausted() && shared.has_coroutines() => {

@@ -223,7 +223,7 @@ pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<Unfinished
 /// The processes whose steps run, by their slots, as far as the slots still have them when they are
 /// looked at.
 fn in_steps(shared: &Shared) -> Vec<u32> {
-    // Ordering: Acquire pairs with the Release of `Local::run`.
+    // Ordering: Acquire pairs with the Release of `LocalWorker::run`.
     let seats = shared.all_seats().filter(|seat| seat.step.load(Acquire) % 2 == 1);
     seats.filter_map(|seat| seat.running.load(Relaxed).checked_sub(1)).collect()
 }

@@ -17,20 +17,20 @@ use crate::sys::LentThread;
 use crate::util::exclusive::Exclusive;
 
 /// A caller that waits for the seat: when it goes, it is forgotten.
-struct Caller<'a> {
+struct SeatCaller<'a> {
     shared: &'a Shared,
     /// Once it has waited.
     number: Option<u64>,
 }
 
-impl Caller<'_> {
+impl SeatCaller<'_> {
     fn wait(&mut self, waker: &Waker) {
         let number = *self.number.get_or_insert_with(|| self.shared.callers.number());
         self.shared.callers.wait_for_seat(number, waker);
     }
 }
 
-impl Drop for Caller<'_> {
+impl Drop for SeatCaller<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             self.shared.callers.forget(number);
@@ -123,7 +123,7 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
             Poll::Pending => false,
         }
     };
-    let mut caller = Caller { shared, number: None };
+    let mut caller = SeatCaller { shared, number: None };
     loop {
         if let Some((seat, core)) = shared.take_callers_seat() {
             sit(Arc::clone(shared), seat, core, false, Stay::Root(root, &mut poll));

@@ -10,7 +10,7 @@ use procession_queue::{deque, fifo};
 use crate::process::slot::{Ready, Slot};
 use crate::process::table::CACHE;
 use crate::scheduler::lane::Lane;
-use crate::scheduler::pace::{Owed, Pace};
+use crate::scheduler::pace::{OwedTurns, Pace};
 
 /// Processes that the continued ring holds: 1000 that yield are to fit, since each turn of those
 /// that do not takes a lock. The ring of woken ones is smaller, since they run soon.
@@ -30,7 +30,7 @@ pub(crate) struct Core {
     pub(crate) continued: Lane<Ready, CONTINUED>,
     pub(crate) generator: RefCell<fastrand::Rng>,
     pub(crate) pace: Pace,
-    pub(crate) owed: Owed,
+    pub(crate) owed: OwedTurns,
     /// How many services have found something in the overflow queue.
     pub(crate) services: Cell<u32>,
     /// Services in a row that did not know the time.
@@ -62,7 +62,7 @@ impl Core {
             continued,
             generator: RefCell::new(generator),
             pace: Pace::default(),
-            owed: Owed::default(),
+            owed: OwedTurns::default(),
             services: Cell::new(0),
             timeless: Cell::new(0),
             rounds_taken: Cell::new(0),

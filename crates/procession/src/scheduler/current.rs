@@ -24,7 +24,7 @@ use crate::process::slot;
 use crate::process::slot::{Parent, Pin, Ready, Slot};
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::local::Local;
+use crate::scheduler::local::LocalWorker;
 use crate::scheduler::root::Root;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
@@ -34,7 +34,7 @@ use crate::scheduler::wait_cycle::Registered;
 /// Which scheduler the calling thread belongs to.
 pub(crate) enum Here {
     /// A worker.
-    Seat(Rc<Local>),
+    Seat(Rc<LocalWorker>),
     /// A thread in `block_on`.
     Outside(Arc<Shared>),
 }
@@ -46,13 +46,13 @@ thread_local! {
     static HERE: RefCell<ManuallyDrop<Option<Here>>> = const { RefCell::new(ManuallyDrop::new(None)) };
     /// The seat in `HERE`, for who only looks: a message passes here seven times (`pingpong` 138
     /// and 121 ns).
-    static LOCAL: Cell<Option<NonNull<Local>>> = const { Cell::new(None) };
+    static LOCAL: Cell<Option<NonNull<LocalWorker>>> = const { Cell::new(None) };
 }
 
 /// Runs `with` on the worker that this thread is, if it is one. It must neither take nor leave a
 /// seat.
 #[inline]
-pub(crate) fn with_local<R>(with: impl FnOnce(Option<&Local>) -> R) -> R {
+pub(crate) fn with_local<R>(with: impl FnOnce(Option<&LocalWorker>) -> R) -> R {
     // SAFETY: [seated], and `with` leaves the seat where it is.
     with(LOCAL.get().map(|local| unsafe { local.as_ref() }))
 }
@@ -60,7 +60,7 @@ pub(crate) fn with_local<R>(with: impl FnOnce(Option<&Local>) -> R) -> R {
 /// A scheduler, held without counting if this thread is one of its workers: the count is one word
 /// for all of them.
 pub(crate) enum Hold {
-    Seat(Rc<Local>),
+    Seat(Rc<LocalWorker>),
     Shared(Arc<Shared>),
 }
 
@@ -68,7 +68,7 @@ impl Hold {
     /// This thread as one of the scheduler's workers, if it is known to be one: whatever it does
     /// there needs no further look at who it is.
     #[inline]
-    pub(crate) fn local(&self) -> Option<&Local> {
+    pub(crate) fn local(&self) -> Option<&LocalWorker> {
         match self {
             Self::Seat(local) => Some(local),
             Self::Shared(_) => None,
@@ -146,7 +146,7 @@ fn put(here: Option<Here>) -> Option<Here> {
 /// section would end in their midst.
 #[must_use]
 pub(crate) struct Section(
-    Option<Rc<Local>>,
+    Option<Rc<LocalWorker>>,
     #[expect(dead_code, reason = "held for its drop")] Quiet,
 );
 
@@ -257,7 +257,7 @@ pub(crate) fn counter(shared: &Shared) -> Counter<'_> {
 }
 
 #[inline]
-pub(crate) fn counter_at<'a>(local: Option<&Local>, shared: &'a Shared) -> Counter<'a> {
+pub(crate) fn counter_at<'a>(local: Option<&LocalWorker>, shared: &'a Shared) -> Counter<'a> {
     match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
         Some(local) => Counter::own(&shared.seat(local.seat).stats),
         None => Counter { stats: &shared.stats.outside, own: false },
@@ -467,7 +467,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     });
 }
 
-impl Local {
+impl LocalWorker {
     /// The process whose step runs, as the parent of a new one.
     #[inline]
     pub(crate) fn current_as_parent(&self) -> Option<Parent> {

@@ -35,7 +35,7 @@ const APART: u64 = 20_000;
 const APART_DENSE: u64 = 200_000;
 
 /// A thread's seat.
-pub(crate) struct Local {
+pub(crate) struct LocalWorker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) seat: SeatId,
     pub(crate) core: Core,
@@ -54,7 +54,7 @@ pub(crate) struct Local {
     pub(crate) batch: RefCell<Batch>,
 }
 
-impl Local {
+impl LocalWorker {
     pub(crate) fn new(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool) -> Self {
         Self {
             shared,
@@ -157,7 +157,7 @@ pub(crate) struct Search {
     /// How many rounds the next search makes.
     pub(crate) rounds: Cell<u32>,
     /// The next slots of the others, as they were at the last look.
-    pub(crate) seen_next: RefCell<Vec<Seen>>,
+    pub(crate) seen_next: RefCell<Vec<SeenNext>>,
 }
 
 /// When and how many timers a worker fires.
@@ -213,13 +213,13 @@ impl Parking {
 
 /// The next slot of another worker, as it was seen.
 #[derive(Clone, Copy)]
-pub(crate) struct Seen {
+pub(crate) struct SeenNext {
     pub(crate) entry: *mut Slot,
     pub(crate) step: u64,
     pub(crate) since: u64,
 }
 
-impl Default for Seen {
+impl Default for SeenNext {
     fn default() -> Self {
         Self { entry: std::ptr::null_mut(), step: 0, since: 0 }
     }

@@ -7,7 +7,7 @@ use procession_sync::hint;
 
 use crate::io::poller::Batch;
 use crate::scheduler::idle::parking::TakenBack;
-use crate::scheduler::local::Local;
+use crate::scheduler::local::LocalWorker;
 use crate::scheduler::local::Stay;
 use crate::scheduler::seat_id::NEVER;
 use crate::sys::epoll::Kernel;
@@ -43,7 +43,7 @@ const LONG_LOOK_EVERY: u32 = 16;
 /// the keep-alive.
 const RETIRE_AGAIN: u64 = 100_000_000;
 
-impl Local {
+impl LocalWorker {
     /// How long to park at most because a running worker's next slot is full, so that it is looked
     /// at again.
     fn next_slots_until(&self) -> u64 {

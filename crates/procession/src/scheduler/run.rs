@@ -13,10 +13,10 @@ use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::relations::links;
 use crate::scheduler::current;
-use crate::scheduler::local::{BUDGET, Local};
+use crate::scheduler::local::{BUDGET, LocalWorker};
 use crate::scheduler::shared::Shared;
 
-impl Local {
+impl LocalWorker {
     /// Runs one step of a process.
     pub(crate) fn run(&self, ready: Ready) {
         let slot = ready.slot();

@@ -6,7 +6,7 @@ use procession_sync::hint;
 
 use crate::process::slot::Ready;
 use crate::scheduler::lane::Lane;
-use crate::scheduler::local::{Local, NEXT_AGE, ROUNDS, Seen};
+use crate::scheduler::local::{LocalWorker, NEXT_AGE, ROUNDS, SeenNext};
 use crate::scheduler::pace::Turn;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::worker::queue_share;
@@ -17,7 +17,7 @@ const NEXT_IN_A_ROW: u32 = 3;
 /// The same while steps are slow: each run delays what is owed by a whole step.
 const NEXT_IN_A_ROW_SLOW: u32 = 1;
 
-impl Local {
+impl LocalWorker {
     /// How long a chain of wake-ups may be while other local work waits.
     pub(crate) fn chain_max(&self) -> u32 {
         if self.core.pace.is_slow() { NEXT_IN_A_ROW_SLOW } else { NEXT_IN_A_ROW }
@@ -294,24 +294,24 @@ impl Local {
         let mut seen = self.search.seen_next.borrow_mut();
         let victim = victim.0 as usize;
         if seen.len() <= victim {
-            seen.resize(victim + 1, Seen::default());
+            seen.resize(victim + 1, SeenNext::default());
         }
         let seen = &mut seen[victim];
         let entry = seat.next.look();
         let step = seat.step.load(Relaxed);
         if entry.is_null() {
-            *seen = Seen::default();
+            *seen = SeenNext::default();
             return None;
         }
         let now = shared.world.now();
         if (seen.entry, seen.step) != (entry, step) {
-            *seen = Seen { entry, step, since: now };
+            *seen = SeenNext { entry, step, since: now };
             return None;
         }
         if now - seen.since < NEXT_AGE {
             return None;
         }
-        *seen = Seen::default();
+        *seen = SeenNext::default();
         seat.next.steal(entry).map(Ready::from_raw)
     }
 }

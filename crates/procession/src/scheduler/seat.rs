@@ -8,7 +8,7 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::process::slot::{Ready, Slot};
 use crate::scheduler::core::{Core, Queues};
-use crate::scheduler::lifo_slot::Next;
+use crate::scheduler::lifo_slot::LifoSlot;
 use crate::scheduler::root::Root;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::stats::Stats;
@@ -19,7 +19,7 @@ use crate::time::timers::Timers;
 /// A worker's place, as the others see it.
 pub(crate) struct Seat {
     pub(crate) queues: Queues,
-    pub(crate) next: Next<Slot>,
+    pub(crate) next: LifoSlot<Slot>,
     /// Processes that run here only.
     pub(crate) bound: Global<Ready>,
     pub(crate) timers: Timers<Action>,
@@ -52,7 +52,7 @@ impl Seat {
         let (core, queues) = Core::new(generator);
         Self {
             queues,
-            next: Next::empty(),
+            next: LifoSlot::empty(),
             bound: Global::new(),
             timers: Timers::new(timers),
             step: AtomicU64::new(0),

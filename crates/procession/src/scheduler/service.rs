@@ -6,7 +6,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::io::poller::Batch;
 use crate::process::slot::Ready;
 use crate::scheduler::lane::Lane;
-use crate::scheduler::local::Local;
+use crate::scheduler::local::LocalWorker;
 use crate::scheduler::pace::{Look, SERVE_EVERY};
 use crate::scheduler::seat_id::SeatId;
 use crate::time::action::Action;
@@ -37,7 +37,7 @@ const BALANCE_MAX: usize = 16;
 /// more.
 const BALANCE_WITH: usize = 4;
 
-impl Local {
+impl LocalWorker {
     /// `Look` of `scheduler/pace.rs`, and a service if it is time for one.
     #[inline(never)]
     pub(crate) fn look(&self, beacon: u64) {

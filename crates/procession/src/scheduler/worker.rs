@@ -137,7 +137,7 @@ use crate::process::unwind::guarded;
 use crate::scheduler::core::{Core, STACKS_CACHED};
 use crate::scheduler::current::{Counter, Entered, Here};
 use crate::scheduler::lane::Lane;
-use crate::scheduler::local::{Local, Stay};
+use crate::scheduler::local::{LocalWorker, Stay};
 use crate::scheduler::park::Parked;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
@@ -147,7 +147,7 @@ use crate::sys::{LentThread, World};
 /// Picked out of thin air: few enough to matter to nobody, and more than come and go in a moment.
 const COROUTINES_APART: u32 = 8;
 
-impl Local {
+impl LocalWorker {
     /// Where this worker counts.
     #[inline]
     pub(crate) fn counter(&self) -> Counter<'_> {
@@ -456,7 +456,7 @@ pub(crate) fn queue_share<const CAPACITY: usize>(
 pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Stay<'_>) {
     #[cfg(feature = "tokio")]
     let bridge = shared.extensions.bridge.clone();
-    let local = Rc::new(Local::new(shared, seat, core, searching));
+    let local = Rc::new(LocalWorker::new(shared, seat, core, searching));
     local.shared.seat(seat).thread.store(World::thread_number(), Relaxed);
     if searching {
         local.shared.idle.come(seat);

@@ -23,7 +23,7 @@ use crate::relations::names;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::current::{self, Hold};
 use crate::scheduler::end::Newcomer;
-use crate::scheduler::local::Local;
+use crate::scheduler::local::LocalWorker;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
 use crate::spawn::error::{SpawnError, SpawnErrorKind};
@@ -398,7 +398,7 @@ impl<'a> Reservation<'a> {
         // Counted before the look at the phase: a shutdown that has not begun then waits for this
         // process.
         local
-            .map_or_else(|| current::counter(shared), Local::counter)
+            .map_or_else(|| current::counter(shared), LocalWorker::counter)
             .add(|stats| &stats.spawned, 1);
         let slot = if shared.lifetime.takes_processes(inside) {
             current::free_slot(shared).ok_or(Unavailable::Limit)

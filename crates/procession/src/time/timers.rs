@@ -262,7 +262,7 @@ pub(crate) struct TimerId {
 /// A timer that was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) struct Armed {
+pub(crate) struct Added {
     pub(crate) id: TimerId,
     /// Whether it may be the earliest of all, so that whoever sleeps until the earliest deadline
     /// has to be woken.
@@ -273,7 +273,7 @@ pub(crate) struct Armed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Rearmed {
-    /// As in [`Armed`].
+    /// As in [`Added`].
     pub(crate) earliest: bool,
 }
 
@@ -283,24 +283,24 @@ pub(crate) struct Rearmed {
 pub(crate) struct Modified<A> {
     /// The action that it had.
     pub(crate) replaced: A,
-    /// As in [`Armed`].
+    /// As in [`Added`].
     pub(crate) earliest: bool,
 }
 
 /// The error of an operation that did not take an action over; it holds the action.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refused<A>(pub(crate) A);
+pub(crate) struct TimerRefused<A>(pub(crate) A);
 
-impl<A> fmt::Debug for Refused<A> {
+impl<A> fmt::Debug for TimerRefused<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Refused(..)")
+        f.write_str("TimerRefused(..)")
     }
 }
 
 /// What became of the timers. While no operation is under way,
 /// `armed = fired + cancelled + pending`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct TimerCounts {
     pub(crate) armed: u64,
     /// Timers that ended by firing.
     pub(crate) fired: u64,
@@ -433,7 +433,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
     /// such a timer is cloned here, and again for each tick.
     ///
     /// # Errors
-    /// [`Refused`] returns the action if the limit is reached.
+    /// [`TimerRefused`] returns the action if the limit is reached.
     ///
     /// # Blocking
     /// Waits for the lock.
@@ -445,7 +445,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         when: u64,
         period: Option<NonZeroU64>,
         action: A,
-    ) -> Result<Armed, Refused<A>>
+    ) -> Result<Added, TimerRefused<A>>
     where
         A: Clone,
     {
@@ -455,7 +455,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         let Some(number) = ledger.free.pop().or_else(|| self.find_free(&mut ledger)) else {
             drop(ledger);
             drop(spare);
-            return Err(Refused(action));
+            return Err(TimerRefused(action));
         };
         if let Some(&next) = ledger.free.last() {
             // Of a million that were used once, it is in no cache when its turn comes.
@@ -469,7 +469,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             ledger.heap.insert(when, sequence, number);
         }
         let earliest = self.publish(&mut ledger);
-        Ok(Armed { id: TimerId { slot: number, generation }, earliest })
+        Ok(Added { id: TimerId { slot: number, generation }, earliest })
     }
 
     /// Deletes a timer. Returns its action exactly if this call prevented the next firing.
@@ -516,7 +516,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
     /// comes with the old action.
     ///
     /// # Errors
-    /// [`Refused`] returns the new action if the timer is not pending any more: then nothing
+    /// [`TimerRefused`] returns the new action if the timer is not pending any more: then nothing
     /// changed.
     ///
     /// # Blocking
@@ -527,11 +527,11 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         when: u64,
         period: Option<NonZeroU64>,
         action: A,
-    ) -> Result<Modified<A>, Refused<A>>
+    ) -> Result<Modified<A>, TimerRefused<A>>
     where
         A: Clone,
     {
-        let Some(slot) = self.table.get(id.slot) else { return Err(Refused(action)) };
+        let Some(slot) = self.table.get(id.slot) else { return Err(TimerRefused(action)) };
         let spare = period.map(|_| action.clone());
         let mut ledger = self.lock();
         self.settle_some(&mut ledger);
@@ -541,7 +541,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         drop(replaced.rest);
         match replaced.action {
             Ok(replaced) => Ok(Modified { replaced, earliest }),
-            Err(action) => Err(Refused(action)),
+            Err(action) => Err(TimerRefused(action)),
         }
     }
 
@@ -585,11 +585,11 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
     ///
     /// # Blocking
     /// Waits for the lock.
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> TimerCounts {
         let ledger = self.lock();
         let cancelled = ledger.cancelled + self.outside.0.cancelled.load(Relaxed);
         let Ledger { armed, fired, ticks, .. } = *ledger;
-        Counts { armed, fired, ticks, cancelled, pending: armed - fired - cancelled }
+        TimerCounts { armed, fired, ticks, cancelled, pending: armed - fired - cancelled }
     }
 
     /// Under the lock: changes the deadline of a pending timer. Says whether it may be the

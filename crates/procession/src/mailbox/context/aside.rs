@@ -12,7 +12,7 @@ pub(super) struct Aside<M> {
     pub(super) messages: VecDeque<(u64, M)>,
     pub(super) signals: VecDeque<(u64, Signal)>,
     pub(super) last: u64,
-    pub(super) marked: Option<Marked<M>>,
+    pub(super) marked: Option<Mark<M>>,
 }
 
 impl<M> Default for Aside<M> {
@@ -29,7 +29,7 @@ impl<M> Aside<M> {
 
 /// What came after a monitor was made, while much was in the mailbox: `Context::taken` is older.
 /// The answer of this monitor, or of a later one, can only be here, or still in the queue.
-pub(super) struct Marked<M> {
+pub(super) struct Mark<M> {
     pub(super) since: MonitorRef,
     /// The process does not wait for the answer of that monitor any more, so the next one may set
     /// the mark anew.
@@ -40,7 +40,7 @@ pub(super) struct Marked<M> {
     pub(super) rest: Batch<M, System>,
 }
 
-impl<M> Marked<M> {
+impl<M> Mark<M> {
     pub(super) fn new(since: MonitorRef) -> Self {
         Self {
             since,

@@ -1,7 +1,7 @@
 //! The mark behind which the answer of a new monitor is looked for.
 
 use super::Context;
-use super::aside::Marked;
+use super::aside::Mark;
 use crate::process::body::{Event as Queued, System};
 use crate::process::slot::Mailbox;
 use crate::relations::signal::{Down, MonitorRef, Signal};
@@ -45,7 +45,7 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
-    pub(super) fn marked(&mut self) -> Option<&mut Marked<M>> {
+    pub(super) fn marked(&mut self) -> Option<&mut Mark<M>> {
         self.aside.as_mut()?.marked.as_mut()
     }
 
@@ -83,7 +83,7 @@ impl<M: Send + 'static> Context<M> {
     #[cold]
     pub(super) fn set_mark(&mut self, monitor: MonitorRef) {
         if self.taken.len() > 0 {
-            self.aside.get_or_insert_default().marked.get_or_insert_with(|| Marked::new(monitor));
+            self.aside.get_or_insert_default().marked.get_or_insert_with(|| Mark::new(monitor));
         }
     }
 

@@ -9,11 +9,11 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scheduler::shutdown;
-use crate::scheduler::shutdown::Closing;
+use crate::scheduler::shutdown::ShutdownPhase;
 
 /// The life of a scheduler.
 pub(crate) struct Lifetime {
-    pub(crate) closing: Closing,
+    pub(crate) closing: ShutdownPhase,
     /// Who waits for processes to end, by number: until how many are left, and whom to wake then.
     waiters: Mutex<BTreeMap<u64, (u64, Waker)>>,
     last_waiter: AtomicU64,
@@ -21,7 +21,11 @@ pub(crate) struct Lifetime {
 
 impl Lifetime {
     pub(crate) fn open() -> Self {
-        Self { closing: Closing::open(), waiters: Mutex::default(), last_waiter: AtomicU64::new(0) }
+        Self {
+            closing: ShutdownPhase::open(),
+            waiters: Mutex::default(),
+            last_waiter: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn has_ended(&self) -> bool {
