@@ -100,16 +100,14 @@ impl SeatTable {
         }
     }
 
+    /// A seat, if it is one of the first.
     #[inline]
-    pub(crate) fn get(&self, seat: SeatId, world: &World) -> &Seat {
-        match self.first.get(seat.0 as usize) {
-            Some(place) => place,
-            None => self.extra(seat, world),
-        }
+    pub(crate) fn get_first(&self, seat: SeatId) -> Option<&Seat> {
+        self.first.get(seat.0 as usize)
     }
 
-    #[cold]
-    fn extra(&self, seat: SeatId, world: &World) -> &Seat {
+    /// A seat beyond the first, which is made if this is its first use.
+    pub(crate) fn get_extra(&self, seat: SeatId, world: &World) -> &Seat {
         let make = || Box::new(Seat::new(world.generator(seat.0.into()), self.timers_max));
         self.extra[seat.0 as usize - self.first.len()].get_or_init(make)
     }

@@ -146,7 +146,15 @@ impl Shared {
 
     #[inline]
     pub(crate) fn seat(&self, seat: SeatId) -> &Seat {
-        self.seats.get(seat, &self.world)
+        match self.seats.get_first(seat) {
+            Some(place) => place,
+            None => self.extra_seat(seat),
+        }
+    }
+
+    #[cold]
+    fn extra_seat(&self, seat: SeatId) -> &Seat {
+        self.seats.get_extra(seat, &self.world)
     }
 
     /// Every seat in which there may be anything.

@@ -391,7 +391,8 @@ pub(crate) struct Reservation<'a> {
 impl<'a> Reservation<'a> {
     /// Counts a process, and takes a slot for it. `inside`: a process of the same scheduler starts
     /// it.
-    #[inline]
+    // Inlined whatever its size: as a call it takes 27 instructions more of some 800 for a spawn.
+    #[inline(always)]
     fn take(shared: &'a Hold, inside: bool) -> Self {
         let local = shared.local();
         local.map_or_else(crate::scheduler::budget::spend, |local| local.step.spend());
