@@ -226,12 +226,7 @@ impl Trial {
             latencies: Arc::clone(&latencies),
             _ends: ends,
         };
-        for number in 0..self.connections {
-            drop(self.clients.spawn(client.clone().run(number, stage == Stage::Panics)));
-            if stage == Stage::SlowClients {
-                drop(self.clients.spawn(client.clone().run_slowly()));
-            }
-        }
+        self.start_clients(stage, &client);
         drop(client);
         let mut line =
             Line { title: fault.title(self.connections), threads: 0, latencies, ..Line::default() };
@@ -274,6 +269,15 @@ impl Trial {
         }
         out.flush()?;
         Ok(shutdown)
+    }
+
+    fn start_clients(&self, stage: Stage, client: &Client) {
+        for number in 0..self.connections {
+            drop(self.clients.spawn(client.clone().run(number, stage == Stage::Panics)));
+            if stage == Stage::SlowClients {
+                drop(self.clients.spawn(client.clone().run_slowly()));
+            }
+        }
     }
 
     fn shut_down(&self, was_asked: bool) -> Shutdown {

@@ -196,31 +196,9 @@ fn serve(
     }
     match name {
         b"send" => give(lua, send(arguments.target(0)?, Message::Plain(arguments.value(1)?))),
-        b"reply" => {
-            let call = arguments.value(0)?;
-            let (Some(Value::Pid(from)), Some(Value::Integer(tag))) =
-                (call.get("from"), call.get("tag"))
-            else {
-                return Err("argument 1 must be a call that was received".to_owned());
-            };
-            give(
-                lua,
-                send(
-                    *from,
-                    Message::Answer { tag: tag.cast_unsigned(), value: arguments.value(1)? },
-                ),
-            )
-        }
+        b"reply" => give(lua, reply(arguments)?),
         b"self" => give(lua, procession::current_pid().ok_or("the process has not started yet")?),
-        b"spawn" => {
-            let options = SpawnOptions::new();
-            let options = match arguments.integer(0)? {
-                1 => options.link(),
-                _ => options,
-            };
-            let child = program.spawn_with(options, &arguments.text(1)?, arguments.rest(2)?);
-            give(lua, child.map_err(|error| error.to_string())?.detach().pid())
-        }
+        b"spawn" => give(lua, spawn(arguments, program)?),
         b"register" => {
             let pid = procession::current_pid().ok_or("the process has not started yet")?;
             procession::relations::register(arguments.text(0)?, pid)
@@ -261,15 +239,40 @@ fn serve(
         },
         // Relaxed, as in `renew`.
         b"doomed" => give(lua, budget.doomed.load(Relaxed)),
-        b"part" => {
-            let name = arguments.text(0)?;
-            let known = program.inner().parts.iter().find(|(part, _)| *part == name);
-            let (_, code) = known.ok_or("the library has no such part")?;
-            let part = lua.load(&**code).set_mode(ChunkMode::Binary).into_function();
-            part.map(mlua::Value::Function).map_err(|error| error.to_string())
-        }
+        b"part" => part(lua, arguments, program),
         _ => Err("the runtime has no such function".to_owned()),
     }
+}
+
+/// Answers a call that was received.
+fn reply(arguments: &Arguments) -> Result<bool, String> {
+    let call = arguments.value(0)?;
+    let (Some(Value::Pid(from)), Some(Value::Integer(tag))) = (call.get("from"), call.get("tag"))
+    else {
+        return Err("argument 1 must be a call that was received".to_owned());
+    };
+    let answer = Message::Answer { tag: tag.cast_unsigned(), value: arguments.value(1)? };
+    Ok(send(*from, answer))
+}
+
+/// Spawns a process of the program, linked if the first argument is 1.
+fn spawn(arguments: &Arguments, program: &Program) -> Result<Pid, String> {
+    let options = SpawnOptions::new();
+    let options = match arguments.integer(0)? {
+        1 => options.link(),
+        _ => options,
+    };
+    let child = program.spawn_with(options, &arguments.text(1)?, arguments.rest(2)?);
+    Ok(child.map_err(|error| error.to_string())?.detach().pid())
+}
+
+/// Returns the function that defines a part of the library.
+fn part(lua: &Lua, arguments: &Arguments, program: &Program) -> Answer {
+    let name = arguments.text(0)?;
+    let known = program.inner().parts.iter().find(|(part, _)| *part == name);
+    let (_, code) = known.ok_or("the library has no such part")?;
+    let part = lua.load(&**code).set_mode(ChunkMode::Binary).into_function();
+    part.map(mlua::Value::Function).map_err(|error| error.to_string())
 }
 
 /// Appends a line to an output. If the output has no room and the process can be suspended, returns

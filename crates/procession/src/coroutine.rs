@@ -100,6 +100,7 @@ pub(crate) mod frame;
 pub(crate) mod helpers;
 pub(crate) mod local;
 mod migratable;
+pub(crate) mod supply;
 pub(crate) mod suspend;
 
 pub use crate::api::entry::{Wait, spawn_coroutine};

@@ -24,7 +24,7 @@ use crate::scheduler::current::Hold;
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
-use crate::time::armed::{Armed, Place};
+use crate::time::armed::{Armed, TimerPlace};
 use crate::time::timers::Timers;
 use crate::util::exclusive::Exclusive;
 
@@ -110,11 +110,11 @@ impl<T> fmt::Display for TimerLimit<T> {
 
 impl<T> Error for TimerLimit<T> {}
 
-impl Place {
+impl TimerPlace {
     fn timers(self, shared: &Shared) -> &Timers<Action> {
         match self {
             Self::Seat(seat) => &shared.seat(seat).timers,
-            Self::Outside => &shared.outside,
+            Self::Outside => &shared.clock.outside,
         }
     }
 
@@ -133,7 +133,7 @@ impl Place {
                 let own = local.is_some_and(|local| {
                     std::ptr::eq(&*local.shared, shared) && local.seat == seat
                 });
-                own && !shared.keeper.must_tell(&shared.idle, seat)
+                own && !shared.clock.keeper.must_tell(&shared.idle, seat)
             }),
             Self::Outside => false,
         };
@@ -151,7 +151,7 @@ impl Armed {
     /// Removes the timer; its action, if that prevented its firing.
     pub(crate) fn delete(self, shared: &Shared) -> Option<Action> {
         let action = self.timers(shared).delete(self.id);
-        shared.note_timer_room();
+        shared.clock.note_timer_room();
         action
     }
 
@@ -159,7 +159,7 @@ impl Armed {
     fn reset(self, shared: &Shared, when: u64) -> bool {
         let reset = self.timers(shared).reset(self.id, when);
         // This thread may be the last at the slot of a timer that was deleted meanwhile.
-        shared.note_timer_room();
+        shared.clock.note_timer_room();
         reset.inspect(|rearmed| self.place.note_earliest(shared, rearmed.earliest, when)).is_some()
     }
 }
@@ -172,13 +172,13 @@ pub(crate) fn arm(
     period: Option<NonZeroU64>,
     action: Action,
 ) -> Result<Armed, Action> {
-    if matches!(action, Action::Call(_)) && shared.has_ended() {
+    if matches!(action, Action::Call(_)) && shared.lifetime.has_ended() {
         return Err(action);
     }
     let place = current::with_local(|local| {
         match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
-            Some(local) => Place::Seat(local.seat),
-            None => Place::Outside,
+            Some(local) => TimerPlace::Seat(local.seat),
+            None => TimerPlace::Outside,
         }
     });
     match place.timers(shared).add(when, period, action) {
@@ -406,7 +406,7 @@ impl Sleep {
         current::note_waiting(Waiting::TIMER);
         let another = waker::for_timer(&shared, task.waker());
         let timer = arm(&shared, deadline, None, Action::Wake(another)).or_else(|action| {
-            shared.wait_for_timer(task.waker().clone());
+            shared.clock.wait_for_timer(task.waker().clone());
             // Once more, for a timer that went before this waker was there.
             arm(&shared, deadline, None, action)
         });

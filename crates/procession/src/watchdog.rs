@@ -179,16 +179,16 @@ impl Shared {
 
     #[cold]
     fn start_watchdog(&self) {
-        let Some(shared) = self.me.upgrade() else { return };
+        let Some(shared) = self.weak().upgrade() else { return };
         // Relaxed: the thread is handed all that it needs.
-        if self.has_ended() || self.watchdog.is_started.swap(true, Relaxed) {
+        if self.lifetime.has_ended() || self.watchdog.is_started.swap(true, Relaxed) {
             return;
         }
         let started = self
             .world
-            .start_thread(format!("watch-{}", self.name), move || Watch::new(shared).keep());
+            .start_thread(format!("watch-{}", self.name()), move || Watch::new(shared).keep());
         if started.is_err() {
-            self.threads_refused.fetch_add(1, Relaxed);
+            self.threads.count_refused();
             // The next worker that becomes awake tries again.
             self.watchdog.is_started.store(false, Relaxed);
         }
@@ -263,11 +263,11 @@ impl Watch {
     fn keep(mut self) {
         let shared = Arc::clone(&self.shared);
         let (world, watchdog) = (&shared.world, &shared.watchdog);
-        if let Some(cpus) = &shared.threads.cpus {
+        if let Some(cpus) = &shared.threads.options.cpus {
             // As for the workers.
             let _ = cpus.bind_this_thread();
         }
-        while !shared.has_ended() {
+        while !shared.lifetime.has_ended() {
             let looked = world.now();
             let quiet = self.look(looked);
             let pause = self.pause(looked, quiet);
@@ -315,7 +315,7 @@ impl Watch {
     fn look(&mut self, now: u64) -> bool {
         let shared = Arc::clone(&self.shared);
         count(&shared.watchdog.counts.looks);
-        shared.beacon.set(now);
+        shared.clock.beacon.set(now);
         let late = shared.idle.write_off(now);
         if late > 0 {
             shared.watchdog.count_late(late);
@@ -337,7 +337,8 @@ impl Watch {
         if nobody_comes && !rescued {
             // All threads are in use, or all workers have no time.
             if due {
-                let all = shared.all_seats().map(|seat| &seat.timers).chain([&shared.outside]);
+                let all =
+                    shared.all_seats().map(|seat| &seat.timers).chain([&shared.clock.outside]);
                 all.for_each(|timers| {
                     shared.fire(timers);
                 });
@@ -365,7 +366,7 @@ impl Watch {
         self.looks.resize(reach as usize, Look::default());
         for number in 0..reach {
             let look = &mut self.looks[number as usize];
-            let Some(seat) = shared.made_seat(SeatId(number)) else {
+            let Some(seat) = shared.seats.made(SeatId(number)) else {
                 *look = Look { since: now, ..Look::default() };
                 continue;
             };
@@ -413,7 +414,7 @@ impl Watch {
             if let Some(next) = seat.next.steal(seat.next.look()) {
                 next_slots[at] = true;
                 count(&shared.watchdog.counts.next_slots);
-                shared.global.push(Ready::from_raw(next));
+                shared.queues.global.push(Ready::from_raw(next));
             }
             let is_capped =
                 found.kind == StallKind::Computing && computing >= options.max_computing;
@@ -434,7 +435,7 @@ impl Watch {
     fn nudge(&mut self, pending: bool, now: u64) {
         let shared = &*self.shared;
         let holds_next = |(number, look): (usize, &Look)| {
-            let seat = shared.made_seat(SeatId(number as u32));
+            let seat = shared.seats.made(SeatId(number as u32));
             look.since < now && seat.is_some_and(|seat| !seat.next.look().is_null())
         };
         let waits = shared.has_queued() || pending || self.looks.iter().enumerate().any(holds_next);
@@ -459,7 +460,7 @@ impl Watch {
     /// them for long.
     fn note_polls(&mut self, now: u64) -> bool {
         let shared = &*self.shared;
-        if shared.poller.kernel().is_none() || shared.keeper.is_kept() {
+        if shared.poller.kernel().is_none() || shared.clock.keeper.is_kept() {
             self.polls = (0, now);
             return false;
         }
@@ -713,6 +714,7 @@ mod tests {
         assert_eq!(shared.idle.counts(), (0, 0, 0), "no worker is left to be woken");
         let far = 1000 * SECOND;
         let armed = shared
+            .clock
             .outside
             .add(far, None, Action::Wake(Waker::noop().clone().into()))
             .expect("there is room");
@@ -727,7 +729,7 @@ mod tests {
         assert!(shared.watchdog.doze.begin(|| true));
         shared.outside_timer_set(SECOND);
         assert!(shared.watchdog.doze.end(), "nothing else looks after the earlier timer");
-        drop(shared.outside.delete(armed.id));
+        drop(shared.clock.outside.delete(armed.id));
     }
 
     /// A seat in which no thread works does not keep the watchdog awake. Scripted looks at a

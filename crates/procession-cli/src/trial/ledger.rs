@@ -22,6 +22,15 @@ impl Entry {
     }
 }
 
+/// A process that had not ended at the deadline, in words.
+fn describe(process: &UnfinishedProcess) -> String {
+    let label = process.label.as_deref().unwrap_or("a process");
+    format!(
+        "{label} ({}, spawned at {}) had not ended: {:?}",
+        process.pid, process.location, process.state
+    )
+}
+
 pub(super) struct Ledger {
     entries: Vec<Entry>,
     /// The processes that had not ended at the deadline, in words.
@@ -86,14 +95,8 @@ impl Ledger {
             ),
             entry("panics", (seen.panicked, "processes"), &[(begun.faults, "requests that panic")]),
         ];
-        let unfinished = unfinished.iter().map(|process| {
-            let label = process.label.as_deref().unwrap_or("a process");
-            format!(
-                "{label} ({}, spawned at {}) had not ended: {:?}",
-                process.pid, process.location, process.state
-            )
-        });
-        Self { entries, unfinished: unfinished.collect(), lost, first_loss: sums.first_loss() }
+        let unfinished = unfinished.iter().map(describe).collect();
+        Self { entries, unfinished, lost, first_loss: sums.first_loss() }
     }
 
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {

@@ -41,7 +41,7 @@ where
     let runs: Arc<dyn Job + 'static> = unsafe { std::mem::transmute(runs) };
     let shared = frame.slot().shared();
     shared.begin_outstanding();
-    if shared.helpers.run(&shared.world, shared.name(), runs).is_err() {
+    if shared.coroutines.helpers.run(&shared.world, shared.name(), runs).is_err() {
         shared.end_outstanding();
         let function = job.change(|loan| loan.function.take());
         return Err(function.expect("a job that was refused was not run"));

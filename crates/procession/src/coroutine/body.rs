@@ -1,13 +1,13 @@
 //! The body of a coroutine: its begin, its steps, its unwinding and its end.
 
 use std::any::Any;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::task::Context as TaskContext;
 use std::{fmt, ptr};
 
-use procession_coroutine::{Coroutine, Resumed, Suspender, UnwindError};
+use procession_coroutine::{Coroutine, Resumed, Stack, Suspender, UnwindError};
 
 use crate::Exit;
 use crate::coroutine::frame::{Frame, NOTHING, Out, Resuming, set_current};
@@ -17,6 +17,7 @@ use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::scheduler::current;
+use crate::scheduler::local::LocalWorker;
 use crate::scheduler::seat_id::SeatId;
 
 /// Ends a coroutine's function, by return or panic, and drops its locals while it is still the
@@ -151,35 +152,16 @@ where
                 self.put_off += 1;
                 return Begun::PutOff;
             }
-            let stack = match local.take_stack(self.bytes) {
+            let stack = match self.take_stack(local, task) {
                 Ok(stack) => stack,
-                Err(error)
-                    if error.is_limit() || error.is_exhausted() && shared.has_coroutines() =>
-                {
-                    shared.wait_for_stack(task.waker().clone());
-                    // Tried once more, for a stack that came back before this waker was registered.
-                    match local.take_stack(self.bytes) {
-                        Ok(stack) => stack,
-                        Err(_) => return Begun::Waits,
-                    }
-                }
-                Err(error) => return Begun::Refused(Exit::failed(error.to_string())),
+                Err(begun) => return begun,
             };
             let Stage::Fresh(function) = std::mem::replace(&mut self.stage, Stage::Taken) else {
                 unreachable!("only what is fresh begins")
             };
             let pin = NonNull::from(slot);
             let entry = move |suspender: &Suspender<'_, (), Out>, ()| {
-                let frame = Frame {
-                    suspender: ptr::from_ref(suspender).cast(),
-                    slot: pin,
-                    quiet: Cell::new(0),
-                    shields: Cell::new(0),
-                    polls: Cell::new(false),
-                    unwound: Cell::new(0),
-                    locals: RefCell::new(Vec::new()),
-                    sleeper: OnceCell::new(),
-                };
+                let frame = Frame::new(suspender, pin);
                 frame.enter();
                 let _root = Root(&frame);
                 function()
@@ -207,6 +189,19 @@ where
         })
     }
 
+    /// Takes a stack, or says what becomes of a coroutine for which there is none.
+    fn take_stack(&self, local: &LocalWorker, task: &TaskContext<'_>) -> Result<Stack, Begun> {
+        let shared = &local.shared;
+        match local.take_stack(self.bytes) {
+            Err(error) if error.is_limit() || error.is_exhausted() && shared.has_coroutines() => {
+                shared.coroutines.wait_for_stack(task.waker().clone());
+                // Tried once more, for a stack that came back before this waker was registered.
+                local.take_stack(self.bytes).map_err(|_| Begun::Waits)
+            }
+            taken => taken.map_err(|error| Begun::Refused(Exit::failed(error.to_string()))),
+        }
+    }
+
     /// Takes the coroutine out and stores its result. Called only after the coroutine has ended, or
     /// if it never will.
     fn finish(&mut self, slot: &Slot, result: Result<T, Exit>) {
@@ -229,7 +224,7 @@ where
                     Some(local) => local.put_stack(stack),
                     None => drop(stack),
                 });
-                slot.shared().note_stack_room();
+                slot.shared().coroutines.note_stack_room();
             }
             Err(stuck) => stuck.leak(),
         }

@@ -143,6 +143,19 @@ impl Drop for Resuming {
 }
 
 impl Frame {
+    pub(crate) fn new(suspender: &Suspender<'_, (), Out>, slot: NonNull<Slot>) -> Self {
+        Self {
+            suspender: ptr::from_ref(suspender).cast(),
+            slot,
+            quiet: Cell::new(0),
+            shields: Cell::new(0),
+            polls: Cell::new(false),
+            unwound: Cell::new(0),
+            locals: RefCell::new(Vec::new()),
+            sleeper: OnceCell::new(),
+        }
+    }
+
     /// Marks this coroutine as running on the calling thread.
     pub(crate) fn enter(&self) {
         set_frame(self);

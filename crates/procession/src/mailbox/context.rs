@@ -1,23 +1,24 @@
 //! What a process with a mailbox has: its context; and what others have of it: its address.
 
-use std::collections::VecDeque;
+mod aside;
+mod mark;
+mod take;
+
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin as StdPin;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use procession_queue::{Batch, Entry, EventQueue};
+use procession_queue::Batch;
 
+use self::aside::Aside;
 use crate::Pid;
 use crate::mailbox::address::Address;
-use crate::mailbox::dead_letter;
-use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::event::Event;
 use crate::process::body::{Event as Queued, System};
-use crate::process::slot::{Mailbox, Pin};
+use crate::process::slot::Pin;
 use crate::process::typed::TypedPin;
-use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::relations::links;
 use crate::relations::signal::{Down, MonitorRef, Signal};
@@ -58,62 +59,6 @@ pub struct Context<M: Send + 'static> {
     /// Looked at, and left for another kind of receive. Boxed, since few processes have any, and
     /// each pays for the field.
     aside: Option<Box<Aside<M>>>,
-}
-
-/// What was left, each kind oldest first, with numbers that order both.
-struct Aside<M> {
-    messages: VecDeque<(u64, M)>,
-    signals: VecDeque<(u64, Signal)>,
-    last: u64,
-    marked: Option<Marked<M>>,
-}
-
-impl<M> Default for Aside<M> {
-    fn default() -> Self {
-        Self { messages: VecDeque::new(), signals: VecDeque::new(), last: 0, marked: None }
-    }
-}
-
-impl<M> Aside<M> {
-    fn is_empty(&self) -> bool {
-        self.messages.is_empty() && self.signals.is_empty() && self.marked.is_none()
-    }
-}
-
-/// A mailbox shorter than this is looked through from its beginning. A mark takes memory, and a
-/// look at one message some nanoseconds.
-const WORTH_A_MARK: u32 = 64;
-
-/// What came after a monitor was made, while much was in the mailbox: `Context::taken` is older.
-/// The answer of this monitor, or of a later one, can only be here, or still in the queue.
-struct Marked<M> {
-    since: MonitorRef,
-    /// The process does not wait for the answer of that monitor any more, so the next one may set
-    /// the mark anew.
-    is_answered: bool,
-    /// Looked through in the search for the answer of this monitor; older than the rest.
-    looked: Batch<M, System>,
-    looked_for: MonitorRef,
-    rest: Batch<M, System>,
-}
-
-impl<M> Marked<M> {
-    fn new(since: MonitorRef) -> Self {
-        Self {
-            since,
-            is_answered: false,
-            looked: Batch::new(),
-            looked_for: since,
-            rest: Batch::new(),
-        }
-    }
-
-    /// Everything, oldest first.
-    fn into_batch(self) -> Batch<M, System> {
-        let mut all = self.looked;
-        all.append(self.rest);
-        all
-    }
 }
 
 impl<M: Send + 'static> Context<M> {
@@ -210,97 +155,6 @@ impl<M: Send + 'static> Context<M> {
             }
         }
         None
-    }
-
-    /// As `pick_down`, and leaves what it looks at where it is. Each entry is charged, as there.
-    fn pick_down_behind_mark(&mut self, monitor: MonitorRef) -> Option<Down> {
-        loop {
-            let marked = self.marked()?;
-            if marked.looked_for != monitor {
-                let mut all = std::mem::take(&mut marked.looked);
-                all.append(std::mem::take(&mut marked.rest));
-                (marked.looked_for, marked.rest) = (monitor, all);
-            }
-            while marked.rest.len() > 0 {
-                if crate::scheduler::budget::is_spent() {
-                    return None;
-                }
-                crate::scheduler::budget::spend();
-                let is_it = |system: &mut System| matches!(system, System::Signal(Signal::Down(down)) if down.monitor == monitor);
-                if !marked.rest.peek_system().is_some_and(is_it) {
-                    marked.rest.move_oldest_to(&mut marked.looked);
-                    continue;
-                }
-                let found = marked.rest.next();
-                self.note_answered(monitor);
-                if let Some(Queued::System(entry)) = found
-                    && let Some(Signal::Down(down)) = self.accept(entry)
-                {
-                    return Some(down);
-                }
-                // The process has given this monitor up.
-                return None;
-            }
-            let more = self.take_queued()?;
-            self.marked()?.rest.append(more);
-        }
-    }
-
-    fn marked(&mut self) -> Option<&mut Marked<M>> {
-        self.aside.as_mut()?.marked.as_mut()
-    }
-
-    /// The process does not wait for the answer of this monitor any more.
-    fn note_answered(&mut self, monitor: MonitorRef) {
-        if let Some(marked) = self.marked() {
-            marked.is_answered |= marked.since == monitor;
-        }
-    }
-
-    /// Returns `true` if the mailbox is unbounded, and has so much in it that a mark is worth
-    /// while.
-    fn is_mailbox_long(&self) -> bool {
-        let mailbox = self.slot.mailbox();
-        matches!(mailbox, Mailbox::Unbounded(_)) && self.slot.mailbox_length() >= WORTH_A_MARK
-    }
-
-    /// Takes what is in the mailbox, to be received later; with it goes what a mark stands before,
-    /// unless that is still of use.
-    #[cold]
-    fn gather(&mut self) {
-        if let Some(aside) = &mut self.aside
-            && let Some(marked) = aside.marked.take_if(|marked| marked.is_answered)
-        {
-            self.taken.append(marked.into_batch());
-        }
-        if self.marked().is_none()
-            && let Some(more) = self.take_queued()
-        {
-            self.taken.append(more);
-        }
-    }
-
-    /// Has the answer of this monitor looked for behind what was gathered only.
-    #[cold]
-    fn set_mark(&mut self, monitor: MonitorRef) {
-        if self.taken.len() > 0 {
-            self.aside.get_or_insert_default().marked.get_or_insert_with(|| Marked::new(monitor));
-        }
-    }
-
-    /// What is older than the mark has been taken: there is none any more. To be called before the
-    /// mailbox is looked into, if anything has been put aside.
-    #[cold]
-    fn pass_mark(&mut self) {
-        if self.taken.len() == 0
-            && let Some(aside) = &mut self.aside
-            && let Some(marked) = aside.marked.take()
-        {
-            self.taken = marked.into_batch();
-            if aside.is_empty() {
-                self.aside = None;
-            }
-        }
     }
 
     /// Receives the oldest message that `wanted` accepts. The others stay, in their order, for
@@ -431,190 +285,11 @@ impl<M: Send + 'static> Context<M> {
         .await;
     }
 
-    #[cold]
-    fn put_aside(&mut self, event: Event<M>) {
-        let aside = self.aside.get_or_insert_default();
-        aside.last += 1;
-        match event {
-            Event::Message(message) => {
-                // Not received after all.
-                self.slot.uncount_received();
-                aside.messages.push_back((aside.last, message));
-            }
-            Event::Down(down) => aside.signals.push_back((aside.last, Signal::Down(down))),
-            Event::Exit(exit) => aside.signals.push_back((aside.last, Signal::Exit(exit))),
-            Event::Completion { .. } | Event::Cancel => {
-                unreachable!("a state machine is told these")
-            }
-        }
-        self.pass_mark();
-    }
-
     /// The process waits for messages no longer, so none may wake it.
     #[cold]
     fn wait_no_longer(&self) {
         self.slot.mailbox().disarm();
         self.slot.forget_waiting(Waiting::MESSAGE);
-    }
-
-    /// The oldest of all.
-    fn take_any(&mut self) -> Option<Event<M>> {
-        self.take_aside().or_else(|| self.take_event())
-    }
-
-    /// The oldest of what was put aside.
-    fn take_aside(&mut self) -> Option<Event<M>> {
-        let aside = self.aside.as_mut()?;
-        let first = |number: Option<&u64>| number.copied().unwrap_or(u64::MAX);
-        let message = first(aside.messages.front().map(|(number, _)| number));
-        let signal = first(aside.signals.front().map(|(number, _)| number));
-        if signal < message {
-            return aside.signals.pop_front().map(|(_, signal)| signal.into());
-        }
-        self.take_message_aside().map(Event::Message)
-    }
-
-    #[inline]
-    fn take_message_aside(&mut self) -> Option<M> {
-        let aside = self.aside.as_mut()?;
-        let message = aside.messages.pop_front();
-        if aside.is_empty() {
-            self.aside = None;
-        }
-        let Some((_, message)) = message else {
-            self.pass_mark();
-            return None;
-        };
-        self.slot.count_received(1);
-        Some(message)
-    }
-
-    /// The next message in the mailbox, behind what was put aside.
-    #[inline]
-    fn take_message(&mut self) -> Option<M> {
-        loop {
-            match self.take_event()? {
-                Event::Message(message) => return Some(message),
-                other => self.put_aside(other),
-            }
-            // Signals need no room in a bounded mailbox, so they may come as fast as they are
-            // taken.
-            crate::scheduler::budget::spend();
-            if crate::scheduler::budget::is_spent() {
-                return None;
-            }
-        }
-    }
-
-    /// As `take_event`, for who looks at many: each is charged, and there is none once the step has
-    /// spent all that it may.
-    fn take_charged(&mut self) -> Option<Event<M>> {
-        if crate::scheduler::budget::is_spent() {
-            return None;
-        }
-        crate::scheduler::budget::spend();
-        self.take_event()
-    }
-
-    /// The next event in the mailbox, behind what was put aside.
-    #[inline]
-    fn take_event(&mut self) -> Option<Event<M>> {
-        loop {
-            let queued = match self.taken.next() {
-                Some(queued) => queued,
-                None => match self.slot.mailbox() {
-                    Mailbox::Unbounded(queue) => {
-                        let more = self.take_batch(queue)?;
-                        self.taken.append(more);
-                        continue;
-                    }
-                    Mailbox::Bounded(ring) => {
-                        let (queued, terminated) = self.slot.state.take_for_step(|| {
-                            crate::mailbox::deliver::take_bounded(&self.slot, ring)
-                        });
-                        if terminated {
-                            self.discard(queued);
-                            return None;
-                        }
-                        queued?
-                    }
-                },
-            };
-            match queued {
-                Queued::Message(message) => {
-                    self.slot.count_received(1);
-                    return Some(Event::Message(message));
-                }
-                Queued::System(entry) => {
-                    if let Some(signal) = self.accept(entry) {
-                        return Some(signal.into());
-                    }
-                    self.pass_mark();
-                    // As in `take_message`.
-                    crate::scheduler::budget::spend();
-                    if crate::scheduler::budget::is_spent() {
-                        return None;
-                    }
-                }
-            }
-        }
-    }
-
-    /// What is in the mailbox, if it is unbounded. `None` as well if this process has been
-    /// terminated.
-    #[inline]
-    fn take_batch(&self, queue: &EventQueue<M, System>) -> Option<Batch<M, System>> {
-        let (more, terminated) = self.slot.state.take_for_step(|| queue.take());
-        if more.len() == 0 {
-            return None;
-        }
-        if terminated {
-            self.discard(more);
-            return None;
-        }
-        self.slot.note_length();
-        Some(more)
-    }
-
-    /// As `take_batch`, for who does not know whether the mailbox is unbounded.
-    fn take_queued(&self) -> Option<Batch<M, System>> {
-        match self.slot.mailbox() {
-            Mailbox::Unbounded(queue) => self.take_batch(queue),
-            Mailbox::Bounded(_) => None,
-        }
-    }
-
-    /// Drops what the process does not receive any more.
-    #[cold]
-    fn discard(&self, events: impl IntoIterator<Item = Queued<M>>) {
-        let shared = self.slot.shared();
-        let mut discarded = 0;
-        for event in events {
-            match event {
-                // Each by itself: a `Drop` that panics must not keep the others from being dropped.
-                Queued::Message(message) => {
-                    discarded += 1;
-                    dead_letter::bury(
-                        shared.dead_letters(),
-                        self.slot.pid(),
-                        DeadCause::Ended,
-                        message,
-                    );
-                }
-                Queued::System(entry) => drop_guarded(entry),
-            }
-        }
-        current::count(shared, |stats| &stats.discarded, discarded);
-    }
-
-    /// A signal, if the process is told of it. Apart from the messages, which come more often.
-    #[cold]
-    fn accept(&self, entry: Entry<System>) -> Option<Signal> {
-        match entry.into_inner() {
-            System::Signal(signal) => links::accept(&self.slot, signal),
-            // An async process yields no commands.
-            System::Completion { .. } | System::Slept { .. } => None,
-        }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::util::membarrier;
 use crate::watchdog::state::StallSnapshot;
 
 /// The state of a scheduler.
+// These are more than 15 fields. They are flat, so that a caller reads each number by its name.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Snapshot {
@@ -223,7 +224,7 @@ pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<Unfinished
 /// Returns the slots of the processes that are in a step, as far as the slots still hold them when
 /// they are read.
 fn in_steps(shared: &Shared) -> Vec<u32> {
-    // Ordering: Acquire pairs with the Release of `Local::run`.
+    // Ordering: Acquire pairs with the Release of `LocalWorker::run`.
     let seats = shared.all_seats().filter(|seat| seat.step.load(Acquire) % 2 == 1);
     seats.filter_map(|seat| seat.running.load(Relaxed).checked_sub(1)).collect()
 }
@@ -248,7 +249,7 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
             (!seen.is_complete() || seen.has_handle())
                 .then(|| process(slot, state(slot, seen, &in_steps)))
         }),
-        global_queue: shared.global.len() + shared.overflow.len(),
+        global_queue: shared.queues.len(),
         ended,
         spawned: total(|stats| &stats.spawned).saturating_sub(refused),
         panicked: total(|stats| &stats.panics),
@@ -257,17 +258,17 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
         messages_discarded: total(|stats| &stats.discarded),
         timers: timers(shared),
         descriptors: descriptors(shared),
-        threads_started: shared.thread_counts().0,
-        threads_refused: shared.thread_counts().1,
+        threads_started: shared.threads.started(),
+        threads_refused: shared.threads.refused(),
         stalls: shared.watchdog.counts(),
-        blocking_sections: shared.blocking_sections.load(Relaxed),
+        blocking_sections: shared.stats.blocking_sections.load(Relaxed),
         slots_lost: shared.table().lost(),
         membarrier: membarrier::are_there(),
     }
 }
 
 fn timers(shared: &Shared) -> TimerSnapshot {
-    let all = shared.used_seats().map(|seat| &seat.timers).chain([&shared.outside]);
+    let all = shared.seats.used().map(|seat| &seat.timers).chain([&shared.clock.outside]);
     all.map(|timers| timers.counts()).fold(TimerSnapshot::default(), |sum, counts| TimerSnapshot {
         armed: sum.armed + counts.armed,
         fired: sum.fired + counts.fired,
@@ -288,8 +289,8 @@ fn descriptors(shared: &Shared) -> DescriptorSnapshot {
 
 fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {
     let now = shared.world.now();
-    let mut ages = shared.ages.lock();
-    ages.resize(shared.max_threads(), (0, 0));
+    let mut ages = shared.stats.ages.lock();
+    ages.resize(shared.seats.len(), (0, 0));
     let seats = shared.all_seats().zip(ages.iter_mut());
     seats
         .map(|(seat, age)| {

@@ -37,8 +37,8 @@ where
     J: Send + 'static,
     R: Fn(J) -> Settled + Clone + Send + Sync + 'static,
 {
-    if shared.stacks.is_none() {
-        return Err(PoolError::NoCoroutines { scheduler: shared.name.clone() });
+    if shared.coroutines.stacks.is_none() {
+        return Err(PoolError::NoCoroutines { scheduler: shared.name().to_owned() });
     }
     Ok(Processes::parking(builder, shared, move |options, worker, shared| {
         start(options, worker, shared, run.clone())

@@ -11,11 +11,11 @@ use procession_sync::atomic::Ordering::Relaxed;
 use super::current::{Marked, mark, worker_of};
 use super::hooks::Hooks;
 use super::state::busy::Busy;
-use super::state::core::Core;
-use super::state::idle::Idle;
+use super::state::core::PoolCore;
+use super::state::idle::IdleWorker;
 use super::state::outcome::{Ended, Expired, Next};
 use super::state::picture::Limits;
-use super::state::seat::Seat;
+use super::state::seat::PoolSeat;
 use super::state::synced::Start;
 use super::state::wakes::{Launch, Wakes};
 use super::stats::PoolStats;
@@ -29,7 +29,7 @@ use crate::util::small_vec::Few;
 /// The interface of a kind of workers.
 pub(super) trait Engine<J>: Send + Sync {
     /// Starts a worker, which takes its first order from its seat.
-    fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<Seat<J>>) -> io::Result<()>;
+    fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<PoolSeat<J>>) -> io::Result<()>;
 
     /// Starts a resting worker with a job, as the process of the reservation.
     fn launch(&self, _: &Arc<Inner<J>>, _: Launch<J>, _: Reservation<'_>) {
@@ -82,7 +82,7 @@ impl<'a> Reservations<'a> {
 pub(super) struct Inner<J> {
     pub(super) me: Weak<Self>,
     id: u64,
-    pub(super) core: Core<J>,
+    pub(super) core: PoolCore<J>,
     pub(super) engine: Box<dyn Engine<J>>,
     pub(super) name: String,
     /// The nanoseconds that a worker stays idle, or `NEVER`.
@@ -116,7 +116,7 @@ impl<J> Inner<J> {
             me: Weak::clone(me),
             // Relaxed: the ids only have to differ.
             id: LAST_ID.fetch_add(1, Relaxed),
-            core: Core::new(limits),
+            core: PoolCore::new(limits),
             engine,
             name,
             keep_alive: AtomicU64::new(keep_alive),
@@ -143,7 +143,7 @@ impl<J> Inner<J> {
     /// lock.
     pub(super) fn step<R>(
         self: &Arc<Self>,
-        step: impl FnOnce(&Core<J>, Start<'_, J>) -> (R, Wakes<J>),
+        step: impl FnOnce(&PoolCore<J>, Start<'_, J>) -> (R, Wakes<J>),
     ) -> R {
         let Some(shared) = self.engine.scheduler().filter(|_| self.engine.rests()) else {
             return self.woken(step(&self.core, &mut || self.start()));
@@ -154,7 +154,7 @@ impl<J> Inner<J> {
         let stopped = shared.stop_clock();
         let mut reservations = Reservations::default();
         let (result, mut wakes) =
-            step(&self.core, &mut || reservations.add(&held).map(|()| Idle::new_resting()));
+            step(&self.core, &mut || reservations.add(&held).map(|()| IdleWorker::new_resting()));
         for (launch, reservation) in wakes.launches.drain().zip(reservations.granted.drain()) {
             self.engine.launch(self, launch, reservation);
         }
@@ -166,10 +166,10 @@ impl<J> Inner<J> {
     }
 
     /// Starts a worker that parks.
-    pub(super) fn start(self: &Arc<Self>) -> io::Result<Idle<J>> {
-        let seat = Seat::new();
+    pub(super) fn start(self: &Arc<Self>) -> io::Result<IdleWorker<J>> {
+        let seat = PoolSeat::new();
         self.engine.start(self, &seat)?;
-        Ok(Idle::Parked(seat))
+        Ok(IdleWorker::Parked(seat))
     }
 
     pub(super) fn woken<R>(&self, (result, wakes): (R, Wakes<J>)) -> R {
@@ -189,14 +189,14 @@ impl<J> Inner<J> {
     }
     pub(super) fn finish(
         &self,
-        idle: impl FnOnce() -> Idle<J>,
+        idle: impl FnOnce() -> IdleWorker<J>,
         ticket: u64,
         ended: Ended,
     ) -> Next<J> {
         self.woken(self.core.finish(idle, ticket, ended))
     }
 
-    pub(super) fn expire(&self, seat: &Arc<Seat<J>>) -> Expired {
+    pub(super) fn expire(&self, seat: &Arc<PoolSeat<J>>) -> Expired {
         self.woken(self.core.expire(seat))
     }
 
@@ -205,7 +205,7 @@ impl<J> Inner<J> {
     }
 
     /// Notes that a worker is gone without having left, because its process was killed.
-    pub(super) fn died(self: &Arc<Self>, seat: Option<&Arc<Seat<J>>>, ticket: Option<u64>) {
+    pub(super) fn died(self: &Arc<Self>, seat: Option<&Arc<PoolSeat<J>>>, ticket: Option<u64>) {
         let lost = self.step(|core, start| core.died(seat, ticket, start));
         lost.into_iter().for_each(drop_guarded);
     }

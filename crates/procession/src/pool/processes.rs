@@ -13,9 +13,9 @@ use super::builder::Builder;
 use super::engine::{Engine, Inner};
 use super::job::Settled;
 use super::state::busy::Busy;
-use super::state::idle::Idle;
+use super::state::idle::IdleWorker;
 use super::state::outcome::{Ended, Expired, Next};
-use super::state::seat::{Order, Seat};
+use super::state::seat::{Order, PoolSeat};
 use super::state::wakes::Launch;
 use crate::SpawnOptions;
 use crate::process::async_body::Beside;
@@ -78,7 +78,7 @@ mod launch {
 }
 
 impl<J: Send + 'static> Engine<J> for Processes<J> {
-    fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<Seat<J>>) -> io::Result<()> {
+    fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<PoolSeat<J>>) -> io::Result<()> {
         let Kind::Parking(start) = &self.kind else {
             unreachable!("a resting worker is launched");
         };
@@ -183,7 +183,7 @@ impl<J: Send + 'static> Drop for Leavers<J> {
 /// If it is dropped earlier, its process was killed.
 pub(super) struct Worker<J: Send + 'static> {
     pub(super) inner: Arc<Inner<J>>,
-    seat: Arc<Seat<J>>,
+    seat: Arc<PoolSeat<J>>,
     /// The ticket of the job that runs.
     pub(super) runs: Option<u64>,
     /// `true` if the worker has left the pool.
@@ -213,7 +213,7 @@ impl<J: Send + 'static> Worker<J> {
     pub(super) fn finish(&mut self, ticket: u64, outcome: Settled) -> Next<J> {
         let ended = self.inner.hooks.ended(outcome);
         self.runs = None;
-        self.inner.finish(|| Idle::Parked(Arc::clone(&self.seat)), ticket, ended)
+        self.inner.finish(|| IdleWorker::Parked(Arc::clone(&self.seat)), ticket, ended)
     }
 
     pub(super) fn leave(mut self) {
@@ -294,8 +294,10 @@ impl<J: Send + 'static> JobWorker<J> {
     /// or has left.
     fn finish(&mut self, outcome: Settled) -> Option<J> {
         let ended = self.inner.hooks.ended(outcome);
-        let idle =
-            Idle::Rests { until: self.inner.rest_until(), has_begun: self.inner.hooks.has_life() };
+        let idle = IdleWorker::Rests {
+            until: self.inner.rest_until(),
+            has_begun: self.inner.hooks.has_life(),
+        };
         self.is_busy = false;
         match self.inner.finish(|| idle, self.ticket, ended) {
             Next::Run(next, job) => {

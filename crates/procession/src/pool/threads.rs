@@ -7,9 +7,9 @@ use std::task::Waker;
 use super::block::{ThreadWaker, world};
 use super::engine::{Engine, Inner};
 use super::state::busy::Busy;
-use super::state::idle::Idle;
+use super::state::idle::IdleWorker;
 use super::state::outcome::{Ended, Expired, Next};
-use super::state::seat::{Order, Seat};
+use super::state::seat::{Order, PoolSeat};
 use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
 
@@ -23,7 +23,7 @@ pub(super) struct Threads<J> {
 }
 
 impl<J: Send + 'static> Engine<J> for Threads<J> {
-    fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<Seat<J>>) -> io::Result<()> {
+    fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<PoolSeat<J>>) -> io::Result<()> {
         let (worker, seat) = (Arc::clone(inner), Arc::clone(seat));
         world()
             .start_thread_of(inner.next_worker_name(), self.stack_size, move || worker.work(seat))
@@ -40,7 +40,7 @@ impl<J: Send + 'static> Engine<J> for Threads<J> {
 
 impl<J: Send + 'static> Inner<J> {
     /// The main function of a worker thread.
-    fn work(self: Arc<Self>, seat: Arc<Seat<J>>) {
+    fn work(self: Arc<Self>, seat: Arc<PoolSeat<J>>) {
         let marked = self.mark(Busy::in_seat(&seat));
         self.hooks.run_start();
         let thread = Arc::new(ThreadWaker::default());
@@ -48,7 +48,7 @@ impl<J: Send + 'static> Inner<J> {
         let mut order = self.await_order(&seat, &thread, &waker);
         while let Order::Run(ticket, job) = order {
             let ended = self.engine.run(&self, job);
-            order = match self.finish(|| Idle::Parked(Arc::clone(&seat)), ticket, ended) {
+            order = match self.finish(|| IdleWorker::Parked(Arc::clone(&seat)), ticket, ended) {
                 Next::Run(ticket, job) => Order::Run(ticket, job),
                 Next::Park => self.await_order(&seat, &thread, &waker),
                 Next::Leave => Order::Leave,
@@ -60,7 +60,12 @@ impl<J: Send + 'static> Inner<J> {
         self.left();
     }
 
-    fn await_order(&self, seat: &Arc<Seat<J>>, thread: &ThreadWaker, waker: &Waker) -> Order<J> {
+    fn await_order(
+        &self,
+        seat: &Arc<PoolSeat<J>>,
+        thread: &ThreadWaker,
+        waker: &Waker,
+    ) -> Order<J> {
         let mut deadline = None;
         loop {
             if let Some(order) = seat.take_order(waker) {

@@ -8,7 +8,7 @@ use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::deliver::{push_message, wake_all};
 use crate::process::body::Event;
-use crate::process::slot::{BoundedMailbox, Kind, Mailbox, Refused};
+use crate::process::slot::{BoundedMailbox, Kind, Mailbox, Refused, Slot};
 use crate::process::unwind::{drop_each, drop_guarded};
 
 impl Kind {
@@ -41,31 +41,7 @@ impl Kind {
                 drop_guarded(refused);
                 false
             },
-            close: |slot| {
-                let mut messages = 0;
-                let mut dispose = |event: Event<M>| match event {
-                    Event::Message(message) => {
-                        messages += 1;
-                        dead_letter::bury(
-                            slot.shared().dead_letters(),
-                            slot.pid(),
-                            DeadCause::Ended,
-                            message,
-                        );
-                    }
-                    Event::System(entry) => drop_guarded(entry),
-                };
-                // SAFETY: [typed] this kind is of M.
-                match unsafe { slot.mailbox::<M>() } {
-                    Mailbox::Unbounded(queue) => queue.close().for_each(dispose),
-                    Mailbox::Bounded(ring) => {
-                        let (entries, wakers) = ring.close();
-                        entries.into_iter().for_each(&mut dispose);
-                        wake_all(wakers);
-                    }
-                }
-                messages
-            },
+            close: close::<M>,
             forget: |slot| {
                 // SAFETY: [typed] this kind is of M.
                 if let Mailbox::Bounded(ring) = unsafe { slot.mailbox::<M>() } {
@@ -84,4 +60,26 @@ impl Kind {
             },
         }
     }
+}
+
+/// `Kind::close` of a process that receives `M`.
+fn close<M: Send + 'static>(slot: &Slot) -> u32 {
+    let mut messages = 0;
+    let mut dispose = |event: Event<M>| match event {
+        Event::Message(message) => {
+            messages += 1;
+            dead_letter::bury(slot.shared().dead_letters(), slot.pid(), DeadCause::Ended, message);
+        }
+        Event::System(entry) => drop_guarded(entry),
+    };
+    // SAFETY: [typed] this kind is of M.
+    match unsafe { slot.mailbox::<M>() } {
+        Mailbox::Unbounded(queue) => queue.close().for_each(dispose),
+        Mailbox::Bounded(ring) => {
+            let (entries, wakers) = ring.close();
+            entries.into_iter().for_each(&mut dispose);
+            wake_all(wakers);
+        }
+    }
+    messages
 }

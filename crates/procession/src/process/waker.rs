@@ -126,7 +126,7 @@ impl Slot {
     pub(crate) fn leave_foreign_waker(&self, waker: &Waker) {
         if !crate::process::waker::is_of(waker, NonNull::from(self)) {
             self.note_waiting(Waiting::FOREIGN);
-            self.shared().leave_foreign(self.index, waker.clone());
+            self.shared().processes.leave_foreign(self.index, waker.clone());
         }
     }
 
@@ -136,7 +136,7 @@ impl Slot {
         if self.waiting.load(Relaxed) & Waiting::FOREIGN.bits() == 0 {
             return Vec::new();
         }
-        self.shared().take_foreign(self.index)
+        self.shared().processes.take_foreign(self.index)
     }
 
     /// Drops the foreign wakers without waking them. Most processes have none.

@@ -78,7 +78,7 @@ impl Shared {
         }
         let earliest = self.next_deadline();
         if earliest != NEVER || self.poller.kernel().is_some() {
-            self.settle_debt(self.keeper.attend(earliest));
+            self.settle_debt(self.clock.keeper.attend(earliest));
         }
     }
 
@@ -100,9 +100,7 @@ impl Shared {
 
     /// Whether anything is queued that any worker may take, next slots apart.
     pub(crate) fn has_queued(&self) -> bool {
-        !self.global.is_empty()
-            || !self.overflow.is_empty()
-            || self.all_seats().any(|seat| !seat.queues.are_empty())
+        !self.queues.are_empty() || self.all_seats().any(|seat| !seat.queues.are_empty())
     }
 
     /// Whether anything is queued at all.

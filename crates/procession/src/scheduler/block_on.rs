@@ -18,23 +18,23 @@ use crate::sys::LentThread;
 use crate::util::exclusive::Exclusive;
 
 /// A caller that waits for the seat: when it goes, it is forgotten.
-struct Caller<'a> {
+struct SeatCaller<'a> {
     shared: &'a Shared,
     /// Once it has waited.
     number: Option<u64>,
 }
 
-impl Caller<'_> {
+impl SeatCaller<'_> {
     fn wait(&mut self, waker: &Waker) {
-        let number = *self.number.get_or_insert_with(|| self.shared.number_caller());
-        self.shared.wait_for_seat(number, waker);
+        let number = *self.number.get_or_insert_with(|| self.shared.callers.number());
+        self.shared.callers.wait_for_seat(number, waker);
     }
 }
 
-impl Drop for Caller<'_> {
+impl Drop for SeatCaller<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.shared.forget_caller(number);
+            self.shared.callers.forget(number);
         }
     }
 }
@@ -62,7 +62,7 @@ pub(crate) fn try_block_on<F: Future>(
     if is_here(shared) {
         return Ok(coroutine.wait(pin!(future)));
     }
-    if shared.callers_drive() {
+    if shared.callers.drive {
         // Nobody else may ever drive it.
         return try_block_thread_on(shared, future);
     }
@@ -71,7 +71,7 @@ pub(crate) fn try_block_on<F: Future>(
     Ok(coroutine.wait(pin!(poll_fn(|task| {
         let _entered = Entered::enter(Here::Outside(Arc::clone(shared)));
         #[cfg(feature = "tokio")]
-        let _context = crate::bridge::runtime::enter(shared.bridge.as_deref());
+        let _context = crate::bridge::runtime::enter(shared.extensions.bridge.as_deref());
         future.as_mut().poll(task)
     }))))
 }
@@ -124,7 +124,7 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
             Poll::Pending => false,
         }
     };
-    let mut caller = Caller { shared, number: None };
+    let mut caller = SeatCaller { shared, number: None };
     loop {
         if let Some((seat, core)) = shared.take_callers_seat() {
             let visit = Visit(shared);
@@ -137,11 +137,11 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
         }
         let _entered = Entered::enter(Here::Outside(Arc::clone(shared)));
         #[cfg(feature = "tokio")]
-        let _context = crate::bridge::runtime::enter(shared.bridge.as_deref());
+        let _context = crate::bridge::runtime::enter(shared.extensions.bridge.as_deref());
         if root.poll_if_ready(&mut poll) {
             break;
         }
-        if shared.callers_drive() {
+        if shared.callers.drive {
             caller.wait(&waker);
             if shared.has_free_seat() {
                 continue;
@@ -149,8 +149,8 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
         }
         // This thread fires the timers of threads that are no workers itself, whatever the workers
         // do.
-        if shared.fire(&shared.outside) == 0 && !root.is_ready() {
-            shared.world.park(&root.parker, shared.outside.next());
+        if shared.fire(&shared.clock.outside) == 0 && !root.is_ready() {
+            shared.world.park(&root.parker, shared.clock.outside.next());
         }
     }
     output.expect("the loop ends when the future is complete")

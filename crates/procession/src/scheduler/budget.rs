@@ -1,6 +1,5 @@
 //! The budget of a step, and how it gives way.
 
-use std::ptr::NonNull;
 use std::task::Context as TaskContext;
 
 use crate::process::slot::Slot;
@@ -12,8 +11,8 @@ use crate::scheduler::current::{counter_at, with_local};
 #[inline]
 pub(crate) fn budget_of(slot: &Slot) -> Option<u32> {
     with_local(|local| {
-        let local = local.filter(|local| local.current.get() == Some(NonNull::from(slot)))?;
-        Some(local.budget.get())
+        let local = local.filter(|local| local.step.is_of(slot))?;
+        Some(local.step.budget.get())
     })
 }
 
@@ -22,11 +21,11 @@ pub(crate) fn budget_of(slot: &Slot) -> Option<u32> {
 #[inline]
 pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
     let goes_on = with_local(|local| {
-        let Some(local) = local.filter(|local| local.current.get().is_some()) else {
+        let Some(local) = local.filter(|local| local.step.is_any()) else {
             return true;
         };
-        local.spend();
-        local.budget.get() > 0
+        local.step.spend();
+        local.step.budget.get() > 0
     });
     if !goes_on {
         give_way(task);
@@ -39,7 +38,7 @@ pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
 pub(crate) fn spend() {
     with_local(|local| {
         if let Some(local) = local {
-            local.spend();
+            local.step.spend();
         }
     });
 }
@@ -47,7 +46,7 @@ pub(crate) fn spend() {
 /// Whether the running step has spent all that it may.
 pub(crate) fn is_spent() -> bool {
     with_local(|local| {
-        local.is_some_and(|local| local.current.get().is_some() && local.budget.get() == 0)
+        local.is_some_and(|local| local.step.is_any() && local.step.budget.get() == 0)
     })
 }
 
@@ -56,7 +55,7 @@ pub(crate) fn is_spent() -> bool {
 pub(crate) fn charge_send(slot: &Slot) {
     let counter = with_local(|local| {
         if let Some(local) = local {
-            local.spend();
+            local.step.spend();
         }
         counter_at(local, slot.shared())
     });
@@ -67,11 +66,11 @@ pub(crate) fn charge_send(slot: &Slot) {
 pub(crate) fn give_way(task: &TaskContext<'_>) {
     let own = with_local(|local| {
         let Some(local) = local else { return false };
-        let Some(slot) = local.current.get() else { return false };
+        let Some(slot) = local.step.process.get() else { return false };
         if !waker::is_of(task.waker(), slot) {
             return false;
         }
-        local.gives_way.set(true);
+        local.step.gives_way.set(true);
         true
     });
     if !own {

@@ -1,16 +1,14 @@
 //! How a scheduler is configured and built.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession_coroutine::Stacks;
-use procession_queue::Global;
-use procession_sync::Mutex;
+use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
-use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use crate::coroutine::helpers::Helpers;
+use crate::coroutine::supply::Supply;
 use crate::io::poller::Poller;
 use crate::machine::command;
 use crate::machine::command::{Command, Done};
@@ -20,18 +18,17 @@ use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadLetter;
 use crate::mailbox::parcel::Relay;
 use crate::process::table::Table;
-use crate::relations::name_table::Names;
-use crate::scheduler::driver::Keeper;
+use crate::scheduler::callers::state::Callers;
+use crate::scheduler::clock::state::Clock;
+use crate::scheduler::end::state::Lifetime;
 use crate::scheduler::error::BuildError;
 use crate::scheduler::idle::Idle;
 use crate::scheduler::owner::{Owner, Scheduler};
-use crate::scheduler::pace::Beacon;
-use crate::scheduler::seat::{Hook, Seat, ThreadOptions};
-use crate::scheduler::shared::Shared;
-use crate::scheduler::shutdown::Closing;
-use crate::scheduler::stats::Stats;
+use crate::scheduler::seat::SeatTable;
+use crate::scheduler::shared::{Extensions, Identity, ProcessIndex, Shared, SharedQueues};
+use crate::scheduler::stats::SharedStats;
+use crate::scheduler::threads::state::{Hook, ThreadOptions, ThreadSupply};
 use crate::sys::{Cpus, World};
-use crate::time::timers::Timers;
 use crate::util::out_of_range::OutOfRange;
 use crate::watchdog;
 use crate::watchdog::state::{Observer, Stall, Watchdog, WatchdogOptions};
@@ -61,6 +58,7 @@ pub(crate) const STALL_AFTER_DEFAULT: Duration = Duration::from_millis(10);
 /// What a [`Scheduler`] is to be like.
 #[must_use]
 pub struct Builder {
+    // One field for each method, so more than fifteen: parts would only be taken apart again.
     pub(crate) name: String,
     pub(crate) width: Option<usize>,
     pub(crate) processes: u32,
@@ -397,7 +395,62 @@ impl Builder {
     /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, or tokio with a test clock.
     pub fn build(self) -> Result<Scheduler, BuildError> {
         let cpus = self.cpus.as_deref().map(allowed_cpus).transpose()?;
-        let width = match (self.width, &cpus) {
+        let (width, max_threads) = self.threads(cpus.as_ref())?;
+        self.check_limits()?;
+        let stacks = self.coroutines.then(|| Stacks::builder().limit(self.stacks).build());
+        let stacks = stacks.transpose().map_err(|error| BuildError::Stacks(error.into()))?;
+        let handlers = Registry::new(self.handlers)?;
+        #[cfg(feature = "tokio")]
+        let bridge = crate::bridge::runtime::open(self.tokio, &self.name, self.test_clock)?;
+        let id = next_id()?;
+        let world = if self.test_clock {
+            World::test(self.seed.unwrap_or(0))
+        } else {
+            World::real(self.seed)
+        };
+        let shared = Arc::new_cyclic(|me| Shared {
+            identity: Identity { me: me.clone(), id, name: self.name },
+            processes: ProcessIndex::new(Table::new(self.processes, width as u32)),
+            queues: SharedQueues::new(self.shuffled),
+            idle: Idle::new(max_threads as u32, width as u32, self.callers_drive),
+            seats: SeatTable::new(&world, width, max_threads, self.timers),
+            world,
+            clock: Clock::new(self.timers),
+            poller: Poller::closed(),
+            lifetime: Lifetime::open(),
+            callers: Callers::new(self.callers_drive),
+            coroutines: Supply::new(stacks, self.stacks, self.stack_bytes),
+            threads: ThreadSupply::new(ThreadOptions {
+                keep_alive: self.keep_alive,
+                on_start: self.on_thread_start,
+                on_stop: self.on_thread_stop,
+                cpus,
+            }),
+            watchdog: Watchdog::new(WatchdogOptions {
+                is_on: self.watchdog && !self.test_clock && max_threads > 1,
+                stall_after: watchdog::stall_after(self.stall_after),
+                max_computing: self.max_computing.unwrap_or(2 * width),
+                on_stall: self.on_stall,
+            }),
+            extensions: Extensions {
+                handlers,
+                dead_letters: self.dead_letters,
+                relay: self.relay,
+                #[cfg(feature = "tokio")]
+                bridge,
+            },
+            stats: SharedStats::default(),
+        });
+        if !self.callers_drive {
+            shared.start_first_thread().map_err(BuildError::Thread)?;
+        }
+        crate::scheduler::reach::make_reachable(&shared);
+        Ok(Scheduler(Arc::new(Owner(shared))))
+    }
+
+    /// The width, and how many threads there may be.
+    fn threads(&self, cpus: Option<&Cpus>) -> Result<(usize, usize), BuildError> {
+        let width = match (self.width, cpus) {
             (Some(width), _) => width,
             (None, Some(cpus)) => cpus.count().min(WIDTH_MAX),
             (None, None) => {
@@ -408,102 +461,27 @@ impl Builder {
         let extra = if self.callers_drive { 0 } else { EXTRA_THREADS_DEFAULT };
         let max_threads = self.max_threads.unwrap_or(width + extra);
         OutOfRange::check("max_threads", max_threads, width, THREADS_MAX)?;
+        Ok((width, max_threads))
+    }
+
+    fn check_limits(&self) -> Result<(), BuildError> {
         OutOfRange::check("max_processes", self.processes as usize, 1, 1 << 30)?;
         OutOfRange::check("max_timers", self.timers as usize, 1, 1 << 30)?;
         if self.name.contains('\0') {
-            return Err(BuildError::Name(self.name));
+            return Err(BuildError::Name(self.name.clone()));
         }
         OutOfRange::check("max_stacks", self.stacks, 1, 1 << 30)?;
-        let stacks = self.coroutines.then(|| Stacks::builder().limit(self.stacks).build());
-        let stacks = stacks.transpose().map_err(|error| BuildError::Stacks(error.into()))?;
-        let handlers = Registry::new(self.handlers)?;
-        #[cfg(feature = "tokio")]
-        let bridge = crate::bridge::runtime::open(self.tokio, &self.name, self.test_clock)?;
-        static LAST_ID: AtomicU32 = AtomicU32::new(0);
-        let id = LAST_ID
-            .fetch_update(Relaxed, Relaxed, |id| id.checked_add(1))
-            .map_err(|_| BuildError::Exhausted)?
-            + 1;
-        let world = if self.test_clock {
-            World::test(self.seed.unwrap_or(0))
-        } else {
-            World::real(self.seed)
-        };
-        let seats = (0..width)
-            .map(|number| Seat::new(world.generator(number as u64), self.timers))
-            .collect();
-        let shared = Arc::new_cyclic(|me| Shared {
-            me: me.clone(),
-            id,
-            name: self.name,
-            world,
-            table: Table::new(self.processes, width as u32),
-            global: Global::new(),
-            overflow: Global::new(),
-            idle: Idle::new(max_threads as u32, width as u32, self.callers_drive),
-            seats,
-            extra_seats: (width..max_threads).map(|_| OnceLock::new()).collect(),
-            timers_max: self.timers,
-            strides: (1..=width as u32).filter(|&stride| coprime(stride, width as u32)).collect(),
-            outside: Timers::new(self.timers),
-            outside_stats: Stats::default(),
-            handlers,
-            shuffled: self.shuffled,
-            callers_drive: self.callers_drive,
-            closing: Closing::open(),
-            names: Names::default(),
-            dead_letters: self.dead_letters,
-            relay: self.relay,
-            #[cfg(feature = "tokio")]
-            bridge,
-            idle_waits: AtomicU32::new(0),
-            idle_watchers: Mutex::new(Vec::new()),
-            outstanding: AtomicU32::new(0),
-            keeper: Keeper::none(),
-            beacon: Beacon::default(),
-            poller: Poller::closed(),
-            timer_waiters: Mutex::new(Vec::new()),
-            has_timer_waiters: AtomicBool::new(false),
-            stacks,
-            stacks_limit: self.stacks,
-            stack_bytes: self.stack_bytes,
-            stack_waiters: Mutex::new(Vec::new()),
-            has_stack_waiters: AtomicBool::new(false),
-            migrating: AtomicU32::new(0),
-            helpers: Helpers::default(),
-            callers: Mutex::default(),
-            last_caller: AtomicU64::new(0),
-            end_waiters: Mutex::default(),
-            last_end_waiter: AtomicU64::new(0),
-            threads_refused: AtomicU32::new(0),
-            threads_started: AtomicU32::new(0),
-            threads_rest_until: AtomicU64::new(0),
-            threads: ThreadOptions {
-                keep_alive: self.keep_alive,
-                on_start: self.on_thread_start,
-                on_stop: self.on_thread_stop,
-                cpus,
-            },
-            watchdog: Watchdog::new(WatchdogOptions {
-                is_on: self.watchdog && !self.test_clock && max_threads > 1,
-                stall_after: watchdog::stall_after(self.stall_after),
-                max_computing: self.max_computing.unwrap_or(2 * width),
-                on_stall: self.on_stall,
-            }),
-            blocking_sections: AtomicU64::new(0),
-            ages: Mutex::default(),
-            foreign: Mutex::default(),
-        });
-        if !self.callers_drive {
-            shared.start_first_thread().map_err(BuildError::Thread)?;
-        }
-        crate::scheduler::reach::make_reachable(&shared);
-        Ok(Scheduler(Arc::new(Owner(shared))))
+        Ok(())
     }
 }
 
-fn coprime(a: u32, b: u32) -> bool {
-    if b == 0 { a == 1 } else { coprime(b, a % b) }
+/// A number for a new scheduler.
+fn next_id() -> Result<u32, BuildError> {
+    static LAST_ID: AtomicU32 = AtomicU32::new(0);
+    LAST_ID
+        .fetch_update(Relaxed, Relaxed, |id| id.checked_add(1))
+        .map(|last| last + 1)
+        .map_err(|_| BuildError::Exhausted)
 }
 
 fn allowed_cpus(numbers: &[usize]) -> Result<Cpus, BuildError> {

@@ -1,7 +1,8 @@
 //! Threads in `block_on` that work for their scheduler.
 
+pub(crate) mod state;
+
 use std::sync::Arc;
-use std::task::Waker;
 
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -46,56 +47,28 @@ impl Shared {
         }
     }
 
-    pub(crate) fn callers_drive(&self) -> bool {
-        self.callers_drive
-    }
-
-    /// A number for a caller.
-    pub(crate) fn number_caller(&self) -> u64 {
-        // Relaxed: only that they differ matters.
-        self.last_caller.fetch_add(1, Relaxed)
-    }
-
-    /// A caller waits without a seat, and wants to know when it is free.
-    pub(crate) fn wait_for_seat(&self, number: u64, caller: &Waker) {
-        let mut callers = self.callers.lock();
-        // The waker is that of a root, and no code of the user's.
-        callers.entry(number).or_insert_with(|| caller.clone());
-    }
-
-    /// A caller does not wait for the seat any more.
-    pub(crate) fn forget_caller(&self, number: u64) {
-        let left = self.callers.lock().remove(&number);
-        drop(left);
-    }
-
     /// The last worker has parked.
     #[cold]
     pub(crate) fn tell_all_idle(&self) {
-        self.unpark_idle_watchers();
-        if self.callers_drive {
+        self.callers.unpark_idle_watchers();
+        if self.callers.drive {
             self.seat(SeatId(0)).parker.unpark();
         }
     }
 
-    pub(crate) fn unpark_idle_watchers(&self) {
-        let watchers = self.idle_watchers.lock();
-        watchers.iter().for_each(|watcher| watcher.unpark());
-    }
-
     pub(crate) fn run_until_idle(self: &Arc<Self>) {
-        self.idle_waits.fetch_add(1, Relaxed);
+        self.callers.idle_waits.fetch_add(1, Relaxed);
         let watcher = Arc::new(Parker::default());
-        let watchers = || self.idle_watchers.lock();
-        watchers().push(Arc::clone(&watcher));
+        self.callers.add_idle_watcher(&watcher);
         // If somebody else drives, or threads do, this waits until they are idle, or until the seat
         // is free.
-        let is_idle = || self.idle.all_parked_and(|| self.outstanding() == 0 && !self.has_work());
+        let is_idle =
+            || self.idle.all_parked_and(|| self.clock.outstanding() == 0 && !self.has_work());
         while !(block_on::run_until_idle(self) || is_idle()) {
             self.world.park(&watcher, NEVER);
         }
-        watchers().retain(|other| !Arc::ptr_eq(other, &watcher));
-        self.idle_waits.fetch_sub(1, Relaxed);
+        self.callers.remove_idle_watcher(&watcher);
+        self.callers.idle_waits.fetch_sub(1, Relaxed);
         if self.world.is_test() {
             // The clock may move again, if somebody else drives.
             self.announce();
@@ -105,6 +78,6 @@ impl Shared {
     /// Whether who drives this scheduler must end its processes before he goes: nobody else may
     /// come.
     pub(crate) fn must_be_drained(&self) -> bool {
-        self.callers_drive && self.closing.phase() == shutdown::TERMINATING
+        self.callers.drive && self.lifetime.closing.phase() == shutdown::TERMINATING
     }
 }

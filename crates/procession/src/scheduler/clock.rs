@@ -1,9 +1,8 @@
 //! Time: deadlines, timers that are due, and the test clock.
 
-use std::task::Waker;
+pub(crate) mod state;
 
-use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use procession_sync::atomic::fence;
+use procession_sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::process::slot::prefetch_slot;
 use crate::process::waker::slot_of;
@@ -18,7 +17,7 @@ use crate::time::timers::Timers;
 impl Shared {
     /// The earliest of all deadlines.
     pub(crate) fn next_deadline(&self) -> u64 {
-        self.all_seats().map(|seat| seat.timers.next()).fold(self.outside.next(), u64::min)
+        self.all_seats().map(|seat| seat.timers.next()).fold(self.clock.outside.next(), u64::min)
     }
 
     /// Fires what is due in `timers`; says how many were.
@@ -39,39 +38,14 @@ impl Shared {
             timers.run(now, &mut |action: Action| ahead.fire(action)).fired
         };
         if fired > 0 {
-            self.note_timer_room();
+            self.clock.note_timer_room();
         }
         fired
     }
 
-    /// A sleep found no timer left: it is woken when there may be one. The caller tries once more.
-    pub(crate) fn wait_for_timer(&self, waker: Waker) {
-        self.timer_waiters.lock().push(waker);
-        // Relaxed, as all uses: ordered by the fence (`time/timers.rs`, *Room*).
-        self.has_timer_waiters.store(true, Relaxed);
-        fence(SeqCst);
-    }
-
-    /// There may be room for a timer again: one was deleted, reset or fired.
-    #[inline]
-    pub(crate) fn note_timer_room(&self) {
-        if self.has_timer_waiters.load(Relaxed) {
-            self.wake_timer_waiters();
-        }
-    }
-
-    #[cold]
-    fn wake_timer_waiters(&self) {
-        self.has_timer_waiters.store(false, Relaxed);
-        let waiters = std::mem::take(&mut *self.timer_waiters.lock());
-        for waiter in waiters {
-            drop(crate::process::unwind::guarded(|| waiter.wake()));
-        }
-    }
-
     /// A thread that is no worker set a timer for `when`: whoever keeps the time must know.
     pub(crate) fn outside_timer_set(&self, when: u64) {
-        self.settle_debt(self.keeper.timer_set(when));
+        self.settle_debt(self.clock.keeper.timer_set(when));
     }
 
     pub(crate) fn settle_debt(&self, owed: Owed) {
@@ -90,7 +64,7 @@ impl Shared {
     /// Until when a worker is to park that found `earliest` to be the next deadline, if it is to
     /// keep the time.
     pub(crate) fn keep_time(&self, seat: SeatId, earliest: u64) -> Option<u64> {
-        match self.keeper.keep(seat, earliest) {
+        match self.clock.keeper.keep(seat, earliest) {
             Kept::Until(deadline) => Some(deadline),
             Kept::ByAnother => None,
             Kept::ByNudged(keeper) => {
@@ -101,27 +75,19 @@ impl Shared {
     }
 
     pub(crate) fn leave_keeping(&self, seat: SeatId) {
-        self.keeper.leave(seat);
+        self.clock.keeper.leave(seat);
     }
 
     /// Something is due, but the worker in `seat` has no permit; says whether it kept the time, and
     /// so must look again.
     pub(crate) fn resign_keeping(&self, seat: SeatId) -> bool {
-        self.keeper.resign(seat)
+        self.clock.keeper.resign(seat)
     }
 
     /// Whether the test clock may move when all is idle.
     pub(crate) fn may_advance(&self) -> bool {
-        let nothing_is_out = || self.outstanding() == 0 && !self.poller.is_waited_for();
-        self.world.is_test() && self.idle_waits.load(Relaxed) == 0 && nothing_is_out()
-    }
-
-    /// Who finds none, and then no work, knows that nothing is on its way; in the other order it
-    /// may have been queued in between.
-    pub(crate) fn outstanding(&self) -> u32 {
-        // Ordering: Acquire pairs with the Release of `end_outstanding`: what was queued before is
-        // seen by who sees this.
-        self.outstanding.load(Acquire)
+        let nothing_is_out = || self.clock.outstanding() == 0 && !self.poller.is_waited_for();
+        self.world.is_test() && self.callers.idle_waits.load(Relaxed) == 0 && nothing_is_out()
     }
 
     /// A completion is out.
@@ -129,13 +95,13 @@ impl Shared {
         if self.world.is_test() {
             // Relaxed: what follows and shows that something is on its way is published by an
             // ordering of its own.
-            self.outstanding.fetch_add(1, Relaxed);
+            self.clock.outstanding.fetch_add(1, Relaxed);
         }
     }
 
     /// A completion has come in, or was dropped.
     pub(crate) fn end_outstanding(&self) {
-        if self.world.is_test() && self.outstanding.fetch_sub(1, Release) == 1 {
+        if self.world.is_test() && self.clock.outstanding.fetch_sub(1, Release) == 1 {
             // Somebody must look whether the clock may move now.
             self.announce();
         }

@@ -10,7 +10,7 @@ use procession_queue::{deque, fifo};
 use crate::process::slot::{Ready, Slot};
 use crate::process::table::CACHE;
 use crate::scheduler::lane::Lane;
-use crate::scheduler::pace::{Owed, Pace};
+use crate::scheduler::pace::{OwedTurns, Pace};
 
 /// Processes that the continued ring holds: 1000 that yield are to fit, since each turn of those
 /// that do not takes a lock. The ring of woken ones is smaller, since they run soon.
@@ -30,7 +30,7 @@ pub(crate) struct Core {
     pub(crate) continued: Lane<Ready, CONTINUED>,
     pub(crate) generator: RefCell<fastrand::Rng>,
     pub(crate) pace: Pace,
-    pub(crate) owed: Owed,
+    pub(crate) owed: OwedTurns,
     /// How many services have found something in the overflow queue.
     pub(crate) services: Cell<u32>,
     /// Services in a row that did not know the time.
@@ -40,7 +40,7 @@ pub(crate) struct Core {
     /// Free slots, so that most spawns take no lock.
     pub(crate) slots: RefCell<Vec<NonNull<Slot>>>,
     /// Woken processes bound to this worker that it has queued itself, each with its place in the
-    /// chain of wake-ups (`Local::chain`). Others come through the worker's seat.
+    /// chain of wake-ups (`CurrentStep::chain`). Others come through the worker's seat.
     pub(crate) bound: RefCell<VecDeque<(Ready, u32)>>,
     /// Those that continue, each with the value of `rounds_taken` at which its turn comes.
     pub(crate) bound_continued: RefCell<VecDeque<(Ready, u32)>>,
@@ -65,7 +65,7 @@ impl Core {
             continued,
             generator: RefCell::new(generator),
             pace: Pace::default(),
-            owed: Owed::default(),
+            owed: OwedTurns::default(),
             services: Cell::new(0),
             timeless: Cell::new(0),
             rounds_taken: Cell::new(0),

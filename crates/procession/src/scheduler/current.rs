@@ -24,7 +24,7 @@ use crate::process::slot;
 use crate::process::slot::{Parent, Pin, Ready, Slot};
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::local::Local;
+use crate::scheduler::local::LocalWorker;
 use crate::scheduler::root::Root;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
@@ -34,7 +34,7 @@ use crate::scheduler::wait_cycle::Registered;
 /// Which scheduler the calling thread belongs to.
 pub(crate) enum Here {
     /// A worker.
-    Seat(Rc<Local>),
+    Seat(Rc<LocalWorker>),
     /// A thread in `block_on`.
     Outside(Arc<Shared>),
 }
@@ -46,13 +46,13 @@ thread_local! {
     static HERE: RefCell<ManuallyDrop<Option<Here>>> = const { RefCell::new(ManuallyDrop::new(None)) };
     /// The seat in `HERE`, for who only looks: a message passes here seven times (`pingpong` 138
     /// and 121 ns).
-    static LOCAL: Cell<Option<NonNull<Local>>> = const { Cell::new(None) };
+    static LOCAL: Cell<Option<NonNull<LocalWorker>>> = const { Cell::new(None) };
 }
 
 /// Runs `with` on the worker that this thread is, if it is one. It must neither take nor leave a
 /// seat.
 #[inline]
-pub(crate) fn with_local<R>(with: impl FnOnce(Option<&Local>) -> R) -> R {
+pub(crate) fn with_local<R>(with: impl FnOnce(Option<&LocalWorker>) -> R) -> R {
     // SAFETY: [seated], and `with` leaves the seat where it is.
     with(LOCAL.get().map(|local| unsafe { local.as_ref() }))
 }
@@ -60,7 +60,7 @@ pub(crate) fn with_local<R>(with: impl FnOnce(Option<&Local>) -> R) -> R {
 /// A scheduler, held without counting if this thread is one of its workers: the count is one word
 /// for all of them.
 pub(crate) enum Hold {
-    Seat(Rc<Local>),
+    Seat(Rc<LocalWorker>),
     Shared(Arc<Shared>),
 }
 
@@ -68,7 +68,7 @@ impl Hold {
     /// This thread as one of the scheduler's workers, if it is known to be one: whatever it does
     /// there needs no further look at who it is.
     #[inline]
-    pub(crate) fn local(&self) -> Option<&Local> {
+    pub(crate) fn local(&self) -> Option<&LocalWorker> {
         match self {
             Self::Seat(local) => Some(local),
             Self::Shared(_) => None,
@@ -108,7 +108,11 @@ pub(crate) fn hold(shared: &Arc<Shared>) -> Hold {
 /// What carries a message to `pid`, if it is not of this thread's scheduler and that has a relay.
 pub(crate) fn relay_to(pid: Pid) -> Option<Arc<dyn Relay>> {
     let here = here()?;
-    if pid.node() == 0 && pid.scheduler() == here.id() { None } else { here.relay.clone() }
+    if pid.node() == 0 && pid.scheduler() == here.id() {
+        None
+    } else {
+        here.extensions.relay.clone()
+    }
 }
 
 /// Puts a thread into a place until the guard goes.
@@ -142,7 +146,7 @@ fn put(here: Option<Here>) -> Option<Here> {
 /// section would end in their midst.
 #[must_use]
 pub(crate) struct Section(
-    Option<Rc<Local>>,
+    Option<Rc<LocalWorker>>,
     #[expect(dead_code, reason = "held for its drop")] Quiet,
 );
 
@@ -166,7 +170,7 @@ impl Section {
     pub(crate) fn wait_for(&self, root: &Arc<Root>) -> Option<WaitNote<'_>> {
         let Some(local) = &self.0 else { return Some(WaitNote(None)) };
         let registered = Registered::new(local.shared.seat(local.seat), root);
-        let is_free = local.current.get().is_none() || thread::panicking();
+        let is_free = !local.step.is_any() || thread::panicking();
         if is_free || local.shared.rest().has_thread {
             return Some(WaitNote(Some(registered)));
         }
@@ -194,7 +198,7 @@ impl Drop for Section {
 /// The process whose step runs on this thread.
 pub(crate) fn current() -> Option<Pin> {
     with_local(|local| {
-        let slot = local?.current.get()?;
+        let slot = local?.step.process.get()?;
         // SAFETY: [running] a process in its step has its life pin.
         Some(Pin::again(unsafe { slot.as_ref() }))
     })
@@ -203,9 +207,7 @@ pub(crate) fn current() -> Option<Pin> {
 /// The number of the scheduler of that process.
 #[inline]
 pub(crate) fn scheduler_of_process() -> Option<u32> {
-    with_local(|local| {
-        local.filter(|local| local.current.get().is_some()).map(|local| local.shared.id())
-    })
+    with_local(|local| local.filter(|local| local.step.is_any()).map(|local| local.shared.id()))
 }
 
 /// Whether this thread is one of the scheduler's workers.
@@ -216,16 +218,14 @@ pub(crate) fn is_worker_of(shared: &Shared) -> bool {
 /// Whether `slot` holds the process whose step runs on this thread.
 #[inline]
 pub(crate) fn is_current(slot: &Slot) -> bool {
-    with_local(|local| local.is_some_and(|local| local.current.get() == Some(NonNull::from(slot))))
+    with_local(|local| local.is_some_and(|local| local.step.is_of(slot)))
 }
 
 /// Whether the running step has lost its worker's permit.
 #[inline]
 pub(crate) fn is_replaced() -> bool {
     with_local(|local| {
-        local.is_some_and(|local| {
-            local.current.get().is_some() && local.shared.idle.is_revoked(local.seat)
-        })
+        local.is_some_and(|local| local.step.is_any() && local.shared.idle.is_revoked(local.seat))
     })
 }
 
@@ -257,10 +257,10 @@ pub(crate) fn counter(shared: &Shared) -> Counter<'_> {
 }
 
 #[inline]
-pub(crate) fn counter_at<'a>(local: Option<&Local>, shared: &'a Shared) -> Counter<'a> {
+pub(crate) fn counter_at<'a>(local: Option<&LocalWorker>, shared: &'a Shared) -> Counter<'a> {
     match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
         Some(local) => Counter::own(&shared.seat(local.seat).stats),
-        None => Counter { stats: &shared.outside_stats, own: false },
+        None => Counter { stats: &shared.stats.outside, own: false },
     }
 }
 
@@ -275,8 +275,8 @@ pub(crate) fn count(shared: &Shared, which: impl Fn(&Stats) -> &Count, more: u64
 #[inline]
 pub(crate) fn give_way_if_current(slot: &Slot) -> bool {
     with_local(|local| {
-        let local = local.filter(|local| local.current.get() == Some(NonNull::from(slot)));
-        local.inspect(|local| local.gives_way.set(true)).is_some()
+        let local = local.filter(|local| local.step.is_of(slot));
+        local.inspect(|local| local.step.gives_way.set(true)).is_some()
     })
 }
 
@@ -290,8 +290,11 @@ impl Serving {
     pub(crate) fn begin(slot: &Slot) -> Self {
         with_local(|local| {
             if let Some(local) = local {
-                debug_assert!(local.serving.get().is_none(), "a worker runs one step at a time");
-                local.serving.set(Some(NonNull::from(slot)));
+                debug_assert!(
+                    local.step.serving.get().is_none(),
+                    "a worker runs one step at a time"
+                );
+                local.step.serving.set(Some(NonNull::from(slot)));
             }
         });
         Self(())
@@ -299,7 +302,7 @@ impl Serving {
 
     /// The tag of the command that is done, if one is, and what came of it.
     pub(crate) fn take(&self) -> Option<(u64, CommandResult)> {
-        with_local(|local| local?.served.take())
+        with_local(|local| local?.step.served.take())
     }
 }
 
@@ -307,8 +310,8 @@ impl Drop for Serving {
     fn drop(&mut self) {
         let left = with_local(|local| {
             let local = local?;
-            local.serving.set(None);
-            local.served.take()
+            local.step.serving.set(None);
+            local.step.served.take()
         });
         // Of a step that has panicked.
         drop_guarded(left);
@@ -320,8 +323,8 @@ impl Drop for Serving {
 /// told behind.
 pub(crate) fn serve(slot: &Slot, tag: u64, result: CommandResult) -> Option<CommandResult> {
     with_local(|local| {
-        let local = local.filter(|local| local.serving.get() == Some(NonNull::from(slot)));
-        match local.map(|local| local.served.borrow_mut()) {
+        let local = local.filter(|local| local.step.serving.get() == Some(NonNull::from(slot)));
+        match local.map(|local| local.step.served.borrow_mut()) {
             Some(mut served) if served.is_none() && slot.has_empty_mailbox() => {
                 *served = Some((tag, result));
                 None
@@ -384,7 +387,7 @@ pub(crate) fn parent_in(shared: &Hold) -> Option<slot::Parent> {
 /// Adds to what the running process waits for.
 pub(crate) fn note_waiting(waiting: Waiting) {
     with_local(|local| {
-        if let Some(slot) = local.and_then(|local| local.current.get()) {
+        if let Some(slot) = local.and_then(|local| local.step.process.get()) {
             // SAFETY: [running] a process in its step has its life pin.
             unsafe { slot.as_ref() }.note_waiting(waiting);
         }
@@ -446,7 +449,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         (Some(seat), Some(local)) => local.push_bound(seat, ready),
         (Some(seat), None) => shared.enqueue_bound(seat, ready),
         (None, Some(local)) if origin == Origin::Spawned => local.push_newborn(ready),
-        (None, Some(local)) if local.current.get().is_some() => local.set_next(ready),
+        (None, Some(local)) if local.step.is_any() => local.set_next(ready),
         // Woken by what the worker does between two steps: timers, in the order in which they fell
         // due. It is about to look for work: if there is more than it runs itself, it announces
         // that then. They may be many, and have not run for long; who is woken by a process runs
@@ -458,17 +461,17 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
             local.push_woken(ready);
         }
         (None, None) => {
-            shared.global.push(ready);
+            shared.queues.global.push(ready);
             shared.announce_from_outside();
         }
     });
 }
 
-impl Local {
+impl LocalWorker {
     /// The process whose step runs, as the parent of a new one.
     #[inline]
     pub(crate) fn current_as_parent(&self) -> Option<Parent> {
         // SAFETY: [running] a process in its step has its life pin.
-        unsafe { self.current.get()?.as_ref() }.as_parent()
+        unsafe { self.step.process.get()?.as_ref() }.as_parent()
     }
 }

@@ -1,11 +1,12 @@
 //! The end of processes, and of the scheduler.
 
-use std::collections::BTreeMap;
+pub(crate) mod state;
+
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
+use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::fence;
 
 use crate::process::slot::Slot;
@@ -23,8 +24,8 @@ use crate::{Exit, Pid};
 
 impl Shared {
     pub(crate) fn totals(&self, count: impl Fn(&Stats) -> &Count) -> u64 {
-        self.used_seats().map(|seat| count(&seat.stats).get()).sum::<u64>()
-            + count(&self.outside_stats).get()
+        self.seats.used().map(|seat| count(&seat.stats).get()).sum::<u64>()
+            + count(&self.stats.outside).get()
     }
 
     /// Processes that have not ended.
@@ -46,14 +47,14 @@ impl Shared {
     /// A process has ended.
     #[inline]
     pub(crate) fn note_end(&self) {
-        if self.closing.phase_after_publishing() != shutdown::OPEN {
+        if self.lifetime.closing.phase_after_publishing() != shutdown::OPEN {
             self.note_end_while_closing();
         }
     }
 
     /// As `note_end`, by a worker that parks. It finds nothing that `note_end` has missed.
     pub(crate) fn note_end_at_leisure(&self) {
-        if !matches!(self.closing.phase(), shutdown::OPEN | shutdown::ENDED) {
+        if !matches!(self.lifetime.closing.phase(), shutdown::OPEN | shutdown::ENDED) {
             self.note_end_while_closing();
         }
     }
@@ -62,58 +63,41 @@ impl Shared {
     fn note_end_while_closing(&self) {
         // Of the closing protocol.
         fence(SeqCst);
-        let phase = self.closing.phase();
+        let phase = self.lifetime.closing.phase();
         let alive = self.alive();
         if phase == shutdown::TERMINATING && alive == 0 {
             self.end();
         }
         // Only those who find what they wait for: one who looks in vain and waits again would be
         // woken again, and so on.
-        let mut waiters = self.end_waiters.lock();
-        let woken: Vec<_> = waiters.extract_if(.., |_, (left, _)| alive <= *left).collect();
-        drop(waiters);
-        for (_, (_, waiter)) in woken {
+        for waiter in self.lifetime.take_served(alive) {
             drop(crate::process::unwind::guarded(|| waiter.wake()));
         }
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
-        self.closing.phase() == shutdown::ENDED
-    }
-
     /// No process is left, and none comes: the threads leave.
     fn end(&self) {
-        self.closing.enter(shutdown::ENDED);
+        self.lifetime.closing.enter(shutdown::ENDED);
         self.watchdog.dismiss();
-        for seat in self.used_seats() {
+        for seat in self.seats.used() {
             seat.parker.unpark();
         }
         // What pending functions hold may hold this scheduler. A sleep of a root future is woken,
         // and sets its timer anew.
-        for timers in self.used_seats().map(|seat| &seat.timers).chain([&self.outside]) {
+        for timers in self.seats.used().map(|seat| &seat.timers).chain([&self.clock.outside]) {
             timers.clear(&mut |action: Action| action.give_up());
         }
         self.give_up_descriptors();
         #[cfg(feature = "tokio")]
-        if let Some(bridge) = &self.bridge {
+        if let Some(bridge) = &self.extensions.bridge {
             bridge.note_ended();
-        }
-    }
-
-    /// Whether a new process is taken; `inside` if one of the scheduler's own processes spawns it.
-    pub(crate) fn takes_processes(&self, inside: bool) -> bool {
-        // After the count: either a shutdown sees that, or this sees the shutdown.
-        match self.closing.phase_after_publishing() {
-            shutdown::OPEN => true,
-            shutdown::STOPPING => inside,
-            _ => false,
         }
     }
 
     /// After a process was counted and made reachable: what is to become of it, if a shutdown began
     /// meanwhile. `inside` if one of the scheduler's own processes spawned it.
     pub(crate) fn after_publishing(&self, slot: &Slot, inside: bool) -> Newcomer {
-        match self.closing.phase_after_publishing() {
+        match self.lifetime.closing.phase_after_publishing() {
             shutdown::OPEN => Newcomer::Runs,
             shutdown::STOPPING => {
                 if !inside {
@@ -129,15 +113,15 @@ impl Shared {
     }
 
     fn each_process(&self, mut each: impl FnMut(&Slot)) {
-        for index in 0..self.table.made() {
-            if let Some(pin) = self.table.pin_any(index) {
+        for index in 0..self.table().made() {
+            if let Some(pin) = self.table().pin_any(index) {
                 each(&pin);
             }
         }
     }
 
     pub(crate) fn cancel_all(&self, except: Option<Pid>) {
-        self.closing.enter(shutdown::STOPPING);
+        self.lifetime.closing.enter(shutdown::STOPPING);
         if let Some(caller) = except.and_then(find) {
             // Its supervisor would wait for it, and it for its supervisor.
             links::release_from_supervisor(&caller);
@@ -153,7 +137,7 @@ impl Shared {
     }
 
     pub(crate) fn terminate_all(&self, except: Option<Pid>) {
-        self.closing.enter(shutdown::TERMINATING);
+        self.lifetime.closing.enter(shutdown::TERMINATING);
         self.each_process(|slot| {
             if Some(slot.pid()) != except {
                 terminate(slot);
@@ -177,7 +161,7 @@ impl Shared {
     /// Waits until no more than `left` processes are alive, or until `deadline`.
     pub(crate) async fn wait_for_ends(self: &Arc<Self>, left: u64, deadline: u64) {
         let mut sleep = std::pin::pin!(sleep_on(Arc::clone(self), deadline));
-        let waiter = EndWaiter { shared: self, number: self.last_end_waiter.fetch_add(1, Relaxed) };
+        let waiter = EndWaiter { shared: self, number: self.lifetime.number() };
         poll_fn(|task| {
             waiter.leave(left, task.waker());
             // `Leave` of the closing protocol.
@@ -204,19 +188,15 @@ struct EndWaiter<'a> {
 }
 
 impl EndWaiter<'_> {
-    fn change<R>(&self, change: impl FnOnce(&mut BTreeMap<u64, (u64, Waker)>) -> R) -> R {
-        change(&mut self.shared.end_waiters.lock())
-    }
-
     fn leave(&self, left: u64, waker: &Waker) {
         // Cloned and dropped outside the lock: both are the user's code.
         let new = waker.clone();
-        drop_guarded(self.change(|waiters| waiters.insert(self.number, (left, new))));
+        drop_guarded(self.shared.lifetime.leave(self.number, left, new));
     }
 }
 
 impl Drop for EndWaiter<'_> {
     fn drop(&mut self) {
-        drop_guarded(self.change(|waiters| waiters.remove(&self.number)));
+        drop_guarded(self.shared.lifetime.forget(self.number));
     }
 }

@@ -33,13 +33,13 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let shared = &self.0;
         shared.terminate_all(None);
-        if shared.callers_drive && !shared.has_ended() {
+        if shared.callers.drive && !shared.lifetime.has_ended() {
             // There may be no thread to end the processes. If one of them is the caller, and the
             // seat is taken, its driver does it.
             block_on::drain(shared);
         }
         #[cfg(feature = "tokio")]
-        if let Some(bridge) = &shared.bridge {
+        if let Some(bridge) = &shared.extensions.bridge {
             bridge.note_unowned();
         }
     }
@@ -101,7 +101,7 @@ impl Scheduler {
 
     /// The number of the scheduler, the first in the PIDs of its processes.
     pub fn id(&self) -> u32 {
-        self.shared().id
+        self.shared().id()
     }
 
     /// The name given to the builder.
@@ -200,7 +200,7 @@ impl Scheduler {
     /// # Errors
     /// [`WorkerThreadsError`]: not from 1 to the maximum of threads ([`Builder::max_threads`]).
     pub fn set_worker_threads(&self, workers: usize) -> Result<(), WorkerThreadsError> {
-        let max = self.shared().max_threads();
+        let max = self.shared().seats.len();
         OutOfRange::check("worker_threads", workers, 1, max).map_err(WorkerThreadsError)?;
         self.shared().set_worker_threads(workers as u32);
         Ok(())
@@ -231,7 +231,7 @@ impl Scheduler {
         shared.world.advance_to(shared.world.now().saturating_add(nanoseconds(duration)));
         if shared.world.is_test() {
             // As a watchdog would that looks on time.
-            shared.beacon.set(shared.world.now());
+            shared.clock.beacon.set(shared.world.now());
         }
         shared.announce();
     }

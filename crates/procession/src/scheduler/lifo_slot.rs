@@ -70,14 +70,14 @@ pub(crate) mod mutation {
 
 /// The words.
 #[derive(Debug)]
-pub(crate) struct Next<T, const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct LifoSlot<T, const MUTATION: u8 = { mutation::SOUND }> {
     entry: AtomicPtr<T>,
     at_it: AtomicBool,
     raids: AtomicU32,
     has_fences: bool,
 }
 
-impl<T, const MUTATION: u8> Next<T, MUTATION> {
+impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
     pub(crate) fn empty() -> Self {
         Self::with_fences(membarrier::are_there())
     }
@@ -177,7 +177,7 @@ mod models {
     use procession_sync::cell::UnsafeCell;
     use procession_sync::{Arc, explore, thread};
 
-    use super::{Next, NonNull, mutation};
+    use super::{LifoSlot, NonNull, mutation};
 
     type Process = UnsafeCell<u32>;
 
@@ -189,7 +189,8 @@ mod models {
     fn race<const MUTATION: u8>(has_fences: bool) {
         explore(move || {
             let processes = [Process::new(0), Process::new(0)];
-            let shared = Arc::new((Next::<Process, MUTATION>::with_fences(has_fences), processes));
+            let shared =
+                Arc::new((LifoSlot::<Process, MUTATION>::with_fences(has_fences), processes));
             let (next, processes) = &*shared;
             let run = |entry: NonNull<Process>| {
                 // SAFETY: it was made of one of them.
@@ -223,7 +224,7 @@ mod models {
     #[test]
     fn two_thieves_against_owner() {
         explore(|| {
-            let shared = Arc::new((Next::<Process>::empty(), Process::new(0)));
+            let shared = Arc::new((LifoSlot::<Process>::empty(), Process::new(0)));
             let (next, process) = &*shared;
             assert!(next.set(NonNull::from(process)).is_none());
             let thieves = [(); 2].map(|()| {
@@ -278,7 +279,7 @@ mod tests {
     use procession_sync::atomic::Ordering::Relaxed;
     use procession_sync::atomic::{AtomicBool, AtomicU32};
 
-    use super::{Next, NonNull};
+    use super::{LifoSlot, NonNull};
 
     /// An owner sets and takes as fast as it can; beside it, two threads steal what they see there.
     #[test]
@@ -286,7 +287,7 @@ mod tests {
         const ENTRIES: usize = 200_000;
         for has_fences in [crate::util::membarrier::are_there(), false] {
             let entries: Vec<AtomicU32> = (0..ENTRIES).map(|_| AtomicU32::new(0)).collect();
-            let next = Next::<AtomicU32>::with_fences(has_fences);
+            let next = LifoSlot::<AtomicU32>::with_fences(has_fences);
             let over = AtomicBool::new(false);
             let number_of = |entry: NonNull<AtomicU32>| {
                 (entry.addr().get() - entries.as_ptr().addr()) / size_of::<AtomicU32>()

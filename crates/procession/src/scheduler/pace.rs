@@ -218,7 +218,7 @@ impl Pace {
 
 /// Turns that are owed since the last service.
 #[derive(Debug, Default)]
-pub(crate) struct Owed {
+pub(crate) struct OwedTurns {
     is_any: Cell<bool>,
     woken: Cell<u32>,
     continued: Cell<u32>,
@@ -243,7 +243,7 @@ pub(crate) enum Turn {
     Any,
 }
 
-impl Owed {
+impl OwedTurns {
     /// So many wait at a service.
     pub(crate) fn note(&self, woken: usize, continued: usize, spawned: usize) {
         let count = |waiting: usize| u32::try_from(waiting).unwrap_or(u32::MAX);
@@ -296,7 +296,7 @@ impl Owed {
 
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
-    use super::{FAIRNESS, Look, Owed, Pace, READ_EVERY, SERVE_EVERY, Turn};
+    use super::{FAIRNESS, Look, OwedTurns, Pace, READ_EVERY, SERVE_EVERY, Turn};
 
     /// A watchdog's interval.
     const BEACON_EVERY: u64 = 2_500_000;
@@ -452,7 +452,7 @@ mod tests {
 
     #[test]
     fn turns_alternate_woken_first() {
-        let owed = Owed::default();
+        let owed = OwedTurns::default();
         owed.note(3, 2, 1);
         let turns: Vec<_> = (0..9).map(|_| owed.next()).collect();
         use Turn::{Any, Continued, Spawned, Woken};
@@ -462,7 +462,7 @@ mod tests {
 
     #[test]
     fn a_turn_that_nobody_can_have_is_owed_no_longer() {
-        let owed = Owed::default();
+        let owed = OwedTurns::default();
         owed.note(3, 0, 0);
         let turn = owed.next();
         assert_eq!(turn, Turn::Woken);

@@ -6,10 +6,9 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::hint;
 
 use crate::io::poller::Batch;
-use crate::scheduler::idle::TakenBack;
-use crate::scheduler::local::Local;
+use crate::scheduler::idle::parking::TakenBack;
+use crate::scheduler::local::LocalWorker;
 use crate::scheduler::local::Stay;
-use crate::scheduler::local::{NEXT_AGE, NEXT_AGE_MAX};
 use crate::scheduler::seat_id::NEVER;
 use crate::sys::epoll::Kernel;
 use crate::sys::nanoseconds;
@@ -44,17 +43,16 @@ const LONG_LOOK_EVERY: u32 = 16;
 /// the keep-alive.
 const RETIRE_AGAIN: u64 = 100_000_000;
 
-impl Local {
+impl LocalWorker {
     /// How long to park at most because a running worker's next slot is full, so that it is looked
     /// at again.
     fn next_slots_until(&self) -> u64 {
         let full = self.shared.all_seats().any(|seat| !seat.next.look().is_null());
         if !full || self.shared.world.is_test() || self.shared.idle.counts().0 > 0 {
-            self.patience.set(NEXT_AGE);
+            self.parking.reset_patience();
             return NEVER;
         }
-        let patience = self.patience.get();
-        self.patience.set((patience * 2).min(NEXT_AGE_MAX));
+        let patience = self.parking.take_patience();
         self.shared.world.now().saturating_add(patience)
     }
 
@@ -62,13 +60,13 @@ impl Local {
     /// it was woken.
     fn nap(&self) -> Option<u64> {
         let shared = &*self.shared;
-        let naps = self.naps.get();
-        let in_vain = !self.useful.replace(false) && self.rounds.get() == 1;
+        let naps = self.parking.naps.get();
+        let in_vain = !self.parking.useful.replace(false) && self.search.rounds.get() == 1;
         if !in_vain || naps == NAPS || shared.world.is_test() || !shared.idle.is_another_awake() {
-            self.naps.set(0);
+            self.parking.naps.set(0);
             return None;
         }
-        self.naps.set(naps + 1);
+        self.parking.naps.set(naps + 1);
         Some(NAP << naps)
     }
 
@@ -77,16 +75,17 @@ impl Local {
     /// times as long. Says whether there is one, or something else to do.
     pub(crate) fn await_bound(&self) -> bool {
         let shared = &*self.shared;
-        if !self.had_bound.replace(false) || shared.first_seats() == 1 || shared.world.is_test() {
+        if !self.bound.had_any.replace(false) || shared.seats.first() == 1 || shared.world.is_test()
+        {
             return false;
         }
         let bound = &shared.seat(self.seat).bound;
-        let in_vain = self.looked_in_vain.get();
+        let in_vain = self.bound.looked_in_vain.get();
         let looks =
             if in_vain % LONG_LOOK_EVERY == LONG_LOOK_EVERY - 1 { LOOKS_LONG } else { LOOKS };
         for look in 0..looks {
             if !bound.is_empty() {
-                self.looked_in_vain.set(0);
+                self.bound.looked_in_vain.set(0);
                 return true;
             }
             // It may still count as searching, so that nobody else is woken for what is queued now.
@@ -95,7 +94,7 @@ impl Local {
             }
             hint::spin_loop();
         }
-        self.looked_in_vain.set(in_vain.wrapping_add(1));
+        self.bound.looked_in_vain.set(in_vain.wrapping_add(1));
         false
     }
 
@@ -106,54 +105,25 @@ impl Local {
         seat.stats.parks.add(1);
         let nap = self.nap();
         let mut napping = nap.map(|_| shared.idle.nap());
-        // What others left in the heap is put right while there is nothing else to do.
-        seat.timers.adjust();
-        seat.timers.clean();
-        if self.seat.0 >= shared.first_seats() {
-            // An extra worker may be gone for long, and a limit on processes counts the slots that
-            // it holds.
-            self.core.return_slots(shared);
-        }
-        if shared.idle.announce(self.seat, self.searching.replace(false)) {
+        self.tidy_up();
+        if shared.idle.announce(self.seat, self.search.is_on.replace(false)) {
             shared.tell_all_idle();
         }
         shared.note_end_at_leisure();
         let nap_until = nap.map_or(NEVER, |nap| shared.world.now().saturating_add(nap));
         let mut look_again = nap_until.min(self.next_slots_until());
         let mut retire_at = self.retire_at(stay);
-        let not_before = self.not_before();
+        let not_before = self.firing.not_before();
         loop {
             let deadline = shared.next_deadline();
             let due = deadline <= shared.world.now();
-            let must_run = !seat.bound.is_empty() || self.has_bound() || self.is_over(stay);
-            if (due || shared.has_queued() || must_run) && self.take_back(must_run) {
+            if self.recheck(stay, due) {
                 break;
             }
-            if matches!(stay, Stay::Idle) && self.poll_while_parked() {
-                break;
-            }
-            let may_leave = matches!(stay, Stay::Idle) && shared.outstanding() == 0;
-            let may_advance = shared.may_advance() && deadline != NEVER;
-            if (may_leave || may_advance)
-                && let Some(awakenings) = shared.idle.take_back_if_all_parked(self.seat)
-            {
-                self.searching.set(true);
-                // Only now nobody else runs: what was read before may be old.
-                let idle = shared.outstanding() == 0 && !shared.has_work();
-                let deadline = shared.next_deadline();
-                let may_advance = may_advance && shared.may_advance();
-                let idle = idle && shared.idle.is_alone_since(awakenings);
-                if idle && may_leave && deadline > shared.world.now() {
-                    self.stop_searching();
-                    // It may have kept the time while another ran; whoever sets a timer must not
-                    // rely on it any more.
-                    shared.leave_keeping(self.seat);
-                    return Parked::AllIdle;
-                }
-                if idle && may_advance && deadline != NEVER {
-                    shared.world.advance_to(deadline);
-                }
-                break;
+            match self.settle_idle(stay, deadline) {
+                None => {}
+                Some(Parked::Woken) => break,
+                Some(over) => return over,
             }
             // Due, but without a permit: those who are awake come to it, and when one of them parks
             // it keeps the time, since this one does not.
@@ -164,20 +134,12 @@ impl Local {
             // Who relies on this one for the deadline finds it as late as the system might have
             // been.
             let keeps = keeps.map(|until| until.max(not_before));
-            let until_then = look_again.min(retire_at);
-            match (keeps, shared.poller.kernel()) {
-                (Some(until), Some(kernel)) => {
-                    if self.wait_in_kernel(kernel, until.min(until_then)) {
-                        break;
-                    }
-                }
-                (until, _) => {
-                    shared.world.park(&seat.parker, until.unwrap_or(NEVER).min(until_then))
-                }
+            if self.wait(keeps, look_again.min(retire_at)) {
+                break;
             }
             if shared.idle.come(self.seat) {
                 // A waker took it off.
-                self.searching.set(true);
+                self.search.is_on.set(true);
                 break;
             }
             let now = shared.world.now();
@@ -206,6 +168,70 @@ impl Local {
         Parked::Woken
     }
 
+    /// What there is time for before this worker parks.
+    fn tidy_up(&self) {
+        let seat = self.shared.seat(self.seat);
+        // What others left in the heap is put right while there is nothing else to do.
+        seat.timers.adjust();
+        seat.timers.clean();
+        if self.seat.0 >= self.shared.seats.first() {
+            // An extra worker may be gone for long, and a limit on processes counts the slots that
+            // it holds.
+            self.core.return_slots(&self.shared);
+        }
+    }
+
+    /// `Recheck` and `TakeBack`. Says whether this worker is parked no longer.
+    fn recheck(&self, stay: &Stay<'_>, due: bool) -> bool {
+        let has_bound = !self.shared.seat(self.seat).bound.is_empty() || self.has_bound();
+        let must_run = has_bound || self.is_over(stay);
+        (due || self.shared.has_queued() || must_run) && self.take_back(must_run)
+            || matches!(stay, Stay::Idle) && self.poll_while_parked()
+    }
+
+    /// If every seat is parked, and that ends the stay or lets the test clock move: takes the
+    /// announcement back, and returns what became of this worker.
+    fn settle_idle(&self, stay: &Stay<'_>, deadline: u64) -> Option<Parked> {
+        let shared = &*self.shared;
+        let may_leave = matches!(stay, Stay::Idle) && shared.clock.outstanding() == 0;
+        let may_advance = shared.may_advance() && deadline != NEVER;
+        if !(may_leave || may_advance) {
+            return None;
+        }
+        let awakenings = shared.idle.take_back_if_all_parked(self.seat)?;
+        self.search.is_on.set(true);
+        // Only now nobody else runs: what was read before may be old.
+        let idle = shared.clock.outstanding() == 0 && !shared.has_work();
+        let deadline = shared.next_deadline();
+        let may_advance = may_advance && shared.may_advance();
+        let idle = idle && shared.idle.is_alone_since(awakenings);
+        if idle && may_leave && deadline > shared.world.now() {
+            self.stop_searching();
+            // It may have kept the time while another ran; whoever sets a timer must not rely on it
+            // any more.
+            shared.leave_keeping(self.seat);
+            return Some(Parked::AllIdle);
+        }
+        if idle && may_advance && deadline != NEVER {
+            shared.world.advance_to(deadline);
+        }
+        Some(Parked::Woken)
+    }
+
+    /// Waits, until `keeps` at most if this worker keeps the time, and until `until` in any case.
+    /// Says whether a descriptor ended that, and this worker is parked no longer.
+    fn wait(&self, keeps: Option<u64>, until: u64) -> bool {
+        let shared = &*self.shared;
+        match (keeps, shared.poller.kernel()) {
+            (Some(deadline), Some(kernel)) => self.wait_in_kernel(kernel, deadline.min(until)),
+            (deadline, _) => {
+                let until = deadline.unwrap_or(NEVER).min(until);
+                shared.world.park(&shared.seat(self.seat).parker, until);
+                false
+            }
+        }
+    }
+
     /// Takes the announcement back, unless there is no permit; says whether this worker searches
     /// now.
     fn take_back(&self, force: bool) -> bool {
@@ -214,7 +240,7 @@ impl Local {
             TakenBack::Yes | TakenBack::ByWaker => true,
             TakenBack::NoPermit => false,
         };
-        self.searching.set(searches);
+        self.search.is_on.set(searches);
         searches
     }
 
@@ -226,7 +252,7 @@ impl Local {
         if !matches!(stay, Stay::Always) || keeps || !shared.idle.has_surplus() {
             return NEVER;
         }
-        shared.world.now().saturating_add(nanoseconds(shared.threads.keep_alive))
+        shared.world.now().saturating_add(nanoseconds(shared.threads.options.keep_alive))
     }
 
     /// Parks as the keeper, until something happens to a descriptor, too; then this worker is

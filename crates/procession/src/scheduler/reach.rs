@@ -18,7 +18,7 @@ static REACHABLE: Mutex<BTreeMap<u32, Weak<Shared>>> = Mutex::new(BTreeMap::new(
 pub(crate) fn make_reachable(shared: &Arc<Shared>) {
     let mut reachable = REACHABLE.lock();
     reachable.retain(|_, shared| shared.strong_count() > 0);
-    reachable.insert(shared.id, Arc::downgrade(shared));
+    reachable.insert(shared.id(), Arc::downgrade(shared));
 }
 
 /// Pins the process of a PID, if it is on this node and has not ended.
@@ -27,12 +27,12 @@ pub(crate) fn find(pid: Pid) -> Option<Pin> {
         return None;
     }
     let shared = reach(pid.scheduler())?;
-    shared.table.pin(pid.slot(), pid.generation()).filter(|slot| !slot.state.see().is_complete())
+    shared.table().pin(pid.slot(), pid.generation()).filter(|slot| !slot.state.see().is_complete())
 }
 
 /// A scheduler by its number, if it is still there.
 pub(crate) fn reach(id: u32) -> Option<Hold> {
-    let here = current::here().filter(|shared| shared.id == id);
+    let here = current::here().filter(|shared| shared.id() == id);
     here.or_else(|| {
         let reachable = REACHABLE.lock();
         reachable.get(&id)?.upgrade().map(Hold::Shared)

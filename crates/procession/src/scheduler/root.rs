@@ -128,7 +128,7 @@ impl StdWake for Root {
             return self.shared.uncount_ready_root();
         }
         self.parker.unpark();
-        if self.shared.callers_drive() {
+        if self.shared.callers.drive {
             // It may be this thread that sits there.
             self.shared.wake_caller();
         }

@@ -13,10 +13,10 @@ use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::relations::links;
 use crate::scheduler::current;
-use crate::scheduler::local::{BUDGET, Local};
+use crate::scheduler::local::{BUDGET, LocalWorker};
 use crate::scheduler::shared::Shared;
 
-impl Local {
+impl LocalWorker {
     /// Runs one step of a process.
     pub(crate) fn run(&self, ready: Ready) {
         let slot = ready.slot();
@@ -32,11 +32,11 @@ impl Local {
         // is.
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Release);
         slot.steps.store(slot.steps.load(Relaxed).wrapping_add(1), Relaxed);
-        if !self.inherits.take() {
-            self.budget.set(BUDGET);
+        if !self.step.inherits.take() {
+            self.step.budget.set(BUDGET);
         }
-        self.gives_way.set(false);
-        self.current.set(Some(ready.as_raw()));
+        self.step.gives_way.set(false);
+        self.step.process.set(Some(ready.as_raw()));
         slot.clear_waiting();
         let step = if seen.is_terminated() {
             Err(links::doom(slot))
@@ -51,14 +51,14 @@ impl Local {
             })
         };
         match step {
-            Ok(Step::Waits(wait_for)) if !self.gives_way.get() => {
-                self.current.set(None);
+            Ok(Step::Waits(wait_for)) if !self.step.gives_way.get() => {
+                self.step.process.set(None);
                 if slot.state.wait(wait_for) == Wait::Enqueue {
                     self.push_continued(ready);
                 }
             }
             Ok(Step::Waits(_) | Step::GoesOn) => {
-                self.current.set(None);
+                self.step.process.set(None);
                 slot.state.give_way();
                 self.push_continued(ready);
             }
@@ -84,7 +84,7 @@ impl Local {
     /// names it no longer when users' code runs.
     fn end(&self, ready: Ready, exit: &Exit) {
         complete(&self.shared, ready, exit);
-        self.current.set(None);
+        self.step.process.set(None);
         self.shared.seat(self.seat).running.store(0, Relaxed);
         self.shared.note_end();
     }

@@ -6,7 +6,7 @@ use procession_sync::hint;
 
 use crate::process::slot::Ready;
 use crate::scheduler::lane::Lane;
-use crate::scheduler::local::{Local, NEXT_AGE, ROUNDS, Seen};
+use crate::scheduler::local::{LocalWorker, NEXT_AGE, ROUNDS, SeenNext};
 use crate::scheduler::pace::Turn;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::worker::queue_share;
@@ -17,7 +17,7 @@ const NEXT_IN_A_ROW: u32 = 3;
 /// The same while steps are slow: each run delays what is owed by a whole step.
 const NEXT_IN_A_ROW_SLOW: u32 = 1;
 
-impl Local {
+impl LocalWorker {
     /// How long a chain of wake-ups may be while other local work waits.
     pub(crate) fn chain_max(&self) -> u32 {
         if self.core.pace.is_slow() { NEXT_IN_A_ROW_SLOW } else { NEXT_IN_A_ROW }
@@ -27,19 +27,19 @@ impl Local {
     pub(crate) fn find_local(&self) -> Option<Ready> {
         if let Some(next) = self.take_next() {
             let is_alone = !self.has_local();
-            if self.chain.get() < self.chain_max() || is_alone {
-                self.chain.set(self.chain.get().saturating_add(1));
+            if self.step.chain.get() < self.chain_max() || is_alone {
+                self.step.chain.set(self.step.chain.get().saturating_add(1));
                 // A chain that keeps nobody waiting has a budget for each step. Otherwise its
                 // processes would give way to nobody, and another worker would be woken for them:
                 // `pingpong` took twice as long on two workers.
-                self.inherits.set(!is_alone);
+                self.step.inherits.set(!is_alone);
                 self.announce_queued();
                 return Some(next);
             }
             // It has had its turns.
             self.push_continued(next);
         }
-        self.chain.set(0);
+        self.step.chain.set(0);
         let owed = if self.core.owed.is_any() { self.find_owed() } else { None };
         let found = owed.or_else(|| self.find_woken_bound()).or_else(|| self.core.deque.pop());
         if found.is_some() {
@@ -85,7 +85,7 @@ impl Local {
     /// A woken process that is bound to this worker, at every other call.
     #[inline]
     fn find_woken_bound(&self) -> Option<Ready> {
-        let bound_turn = !self.ran_bound.replace(false);
+        let bound_turn = !self.bound.ran_last.replace(false);
         if bound_turn { self.pop_bound() } else { None }
     }
 
@@ -116,7 +116,7 @@ impl Local {
             return Some(ready);
         }
         let (ready, _) = bound.pop_front()?;
-        self.had_bound.set(true);
+        self.bound.had_any.set(true);
         Some(ready)
     }
 
@@ -133,14 +133,15 @@ impl Local {
     fn pop_bound_of_both(&self) -> Option<Ready> {
         let seat = &self.shared.seat(self.seat).bound;
         // What others have queued has every other turn.
-        let others_turn = self.bound_turn.replace(!self.bound_turn.get()) && !seat.is_empty();
+        let others_turn =
+            self.bound.of_others.replace(!self.bound.of_others.get()) && !seat.is_empty();
         let own = || self.core.bound.borrow_mut().pop_front();
         let of_others = || Some((seat.pop()?, 0));
         let (ready, chain) =
             if others_turn { of_others().or_else(own) } else { own().or_else(of_others) }?;
-        self.chain.set(chain);
-        self.ran_bound.set(true);
-        self.had_bound.set(true);
+        self.step.chain.set(chain);
+        self.bound.ran_last.set(true);
+        self.bound.had_any.set(true);
         Some(ready)
     }
 
@@ -176,8 +177,8 @@ impl Local {
     /// goes into the ring before it.
     fn pop_global(&self) -> Option<Ready> {
         let (core, shared) = (&self.core, &*self.shared);
-        self.pop_behind(&core.woken, &shared.global)
-            .or_else(|| self.pop_behind(&core.continued, &shared.overflow))
+        self.pop_behind(&core.woken, &shared.queues.global)
+            .or_else(|| self.pop_behind(&core.continued, &shared.queues.overflow))
     }
 
     #[inline]
@@ -208,7 +209,7 @@ impl Local {
         first: Option<&mut Option<Ready>>,
     ) -> usize {
         let share = behind.pop_share(self.shared.width(), most);
-        if self.shared.is_shuffled() {
+        if self.shared.queues.shuffled {
             let mut batch: Vec<Ready> = share.collect();
             self.core.generator.borrow_mut().shuffle(&mut batch);
             return queue_share(lane, batch.into_iter(), first);
@@ -223,15 +224,15 @@ impl Local {
         if reach == 1 {
             return None;
         }
-        if !self.searching.get() {
+        if !self.search.is_on.get() {
             if !shared.idle.start_searching() {
                 return None;
             }
-            self.searching.set(true);
+            self.search.is_on.set(true);
         }
         let stats = &shared.seat(self.seat).stats;
         stats.searches.add(1);
-        let rounds = self.rounds.get();
+        let rounds = self.search.rounds.get();
         for round in 0..rounds {
             let last = round + 1 == rounds || shared.world.is_test();
             let mut lost = false;
@@ -241,7 +242,7 @@ impl Local {
                     found => found,
                 };
                 if found.is_some() {
-                    self.rounds.set(ROUNDS);
+                    self.search.rounds.set(ROUNDS);
                     stats.steals.add(1);
                     shared.seat(victim).stats.stolen.add_shared(1);
                     return found;
@@ -255,7 +256,7 @@ impl Local {
             }
             hint::spin_loop();
         }
-        self.rounds.set((rounds / 2).max(1));
+        self.search.rounds.set((rounds / 2).max(1));
         None
     }
 
@@ -264,8 +265,8 @@ impl Local {
     pub(crate) fn others(&self, seats: u32) -> impl Iterator<Item = SeatId> + use<> {
         let (start, stride) = {
             let mut generator = self.core.generator.borrow_mut();
-            let strides = self.shared.strides();
-            let stride = if seats == self.shared.first_seats() {
+            let strides = self.shared.seats.strides();
+            let stride = if seats == self.shared.seats.first() {
                 strides[generator.usize(0..strides.len())]
             } else {
                 1
@@ -311,27 +312,27 @@ impl Local {
         {
             return Some(ready);
         }
-        let mut seen = self.seen_next.borrow_mut();
+        let mut seen = self.search.seen_next.borrow_mut();
         let victim = victim.0 as usize;
         if seen.len() <= victim {
-            seen.resize(victim + 1, Seen::default());
+            seen.resize(victim + 1, SeenNext::default());
         }
         let seen = &mut seen[victim];
         let entry = seat.next.look();
         let step = seat.step.load(Relaxed);
         if entry.is_null() {
-            *seen = Seen::default();
+            *seen = SeenNext::default();
             return None;
         }
         let now = shared.world.now();
         if (seen.entry, seen.step) != (entry, step) {
-            *seen = Seen { entry, step, since: now };
+            *seen = SeenNext { entry, step, since: now };
             return None;
         }
         if now - seen.since < NEXT_AGE {
             return None;
         }
-        *seen = Seen::default();
+        *seen = SeenNext::default();
         seat.next.steal(entry).map(Ready::from_raw)
     }
 }

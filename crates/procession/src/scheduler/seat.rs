@@ -1,7 +1,6 @@
-//! A worker's place, as the others see it.
+//! A worker's place, as the others see it, and all such places of a scheduler.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
 use procession_queue::Global;
 use procession_sync::Mutex;
@@ -9,18 +8,18 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::process::slot::{Ready, Slot};
 use crate::scheduler::core::{Core, Queues};
-use crate::scheduler::lifo_slot::Next;
+use crate::scheduler::lifo_slot::LifoSlot;
 use crate::scheduler::root::Root;
-use crate::scheduler::seat_id::NEVER;
+use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::stats::Stats;
-use crate::sys::{Cpus, Parker, ThreadFile};
+use crate::sys::{Parker, ThreadFile, World};
 use crate::time::action::Action;
 use crate::time::timers::Timers;
 
 /// A worker's place, as the others see it.
 pub(crate) struct Seat {
     pub(crate) queues: Queues,
-    pub(crate) next: Next<Slot>,
+    pub(crate) next: LifoSlot<Slot>,
     /// Processes that run here only.
     pub(crate) bound: Global<Ready>,
     pub(crate) timers: Timers<Action>,
@@ -48,24 +47,12 @@ pub(crate) struct Seat {
     pub(crate) core: Mutex<Option<Core>>,
 }
 
-/// A function that is called on threads of the scheduler.
-pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
-
-/// What the builder says about threads.
-pub(crate) struct ThreadOptions {
-    pub(crate) keep_alive: Duration,
-    pub(crate) on_start: Option<Hook>,
-    pub(crate) on_stop: Option<Hook>,
-    /// On which processors they run, if not on all that the program may use.
-    pub(crate) cpus: Option<Cpus>,
-}
-
 impl Seat {
     pub(crate) fn new(generator: fastrand::Rng, timers: u32) -> Self {
         let (core, queues) = Core::new(generator);
         Self {
             queues,
-            next: Next::empty(),
+            next: LifoSlot::empty(),
             bound: Global::new(),
             timers: Timers::new(timers),
             step: AtomicU64::new(0),
@@ -88,4 +75,82 @@ impl Seat {
             && self.next.look().is_null()
             && self.timers.next() == NEVER
     }
+}
+
+/// The seats of a scheduler.
+pub(crate) struct SeatTable {
+    /// As many seats as the scheduler was built wide. To these processes may be bound.
+    first: Box<[Seat]>,
+    /// Those beyond, for the threads that take over from blocked ones; made when first used.
+    extra: Box<[OnceLock<Box<Seat>>]>,
+    /// Pending timers of each seat at most.
+    timers_max: u32,
+    /// Numbers coprime to that of the first seats.
+    strides: Box<[u32]>,
+}
+
+impl SeatTable {
+    pub(crate) fn new(world: &World, width: usize, max_threads: usize, timers_max: u32) -> Self {
+        let seat = |number| Seat::new(world.generator(number as u64), timers_max);
+        Self {
+            first: (0..width).map(seat).collect(),
+            extra: (width..max_threads).map(|_| OnceLock::new()).collect(),
+            timers_max,
+            strides: (1..=width as u32).filter(|&stride| coprime(stride, width as u32)).collect(),
+        }
+    }
+
+    /// A seat, if it is one of the first.
+    #[inline]
+    pub(crate) fn get_first(&self, seat: SeatId) -> Option<&Seat> {
+        self.first.get(seat.0 as usize)
+    }
+
+    /// A seat beyond the first, which is made if this is its first use.
+    pub(crate) fn get_extra(&self, seat: SeatId, world: &World) -> &Seat {
+        let make = || Box::new(Seat::new(world.generator(seat.0.into()), self.timers_max));
+        self.extra[seat.0 as usize - self.first.len()].get_or_init(make)
+    }
+
+    /// A seat, if it has been used.
+    pub(crate) fn made(&self, seat: SeatId) -> Option<&Seat> {
+        let number = seat.0 as usize;
+        self.first
+            .get(number)
+            .or_else(|| self.extra.get(number - self.first.len())?.get().map(|seat| &**seat))
+    }
+
+    /// Every seat that was ever used.
+    pub(crate) fn used(&self) -> impl Iterator<Item = &Seat> {
+        self.up_to(self.len())
+    }
+
+    /// Every seat that was ever used, of so many from the first on, and all of the first.
+    #[inline]
+    pub(crate) fn up_to(&self, count: usize) -> impl Iterator<Item = &Seat> {
+        let extra = count.saturating_sub(self.first.len());
+        // One that is not made yet has nothing in it.
+        self.first
+            .iter()
+            .chain(self.extra[..extra].iter().filter_map(|seat| seat.get().map(|seat| &**seat)))
+    }
+
+    /// How many seats there are to which processes can be bound: as many as the scheduler was built
+    /// wide.
+    pub(crate) fn first(&self) -> u32 {
+        self.first.len() as u32
+    }
+
+    /// How many there are, used or not.
+    pub(crate) fn len(&self) -> usize {
+        self.first.len() + self.extra.len()
+    }
+
+    pub(crate) fn strides(&self) -> &[u32] {
+        &self.strides
+    }
+}
+
+fn coprime(a: u32, b: u32) -> bool {
+    if b == 0 { a == 1 } else { coprime(b, a % b) }
 }

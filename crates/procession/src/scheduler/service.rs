@@ -6,7 +6,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::io::poller::Batch;
 use crate::process::slot::Ready;
 use crate::scheduler::lane::Lane;
-use crate::scheduler::local::Local;
+use crate::scheduler::local::LocalWorker;
 use crate::scheduler::pace::{Look, SERVE_EVERY};
 use crate::scheduler::seat_id::SeatId;
 use crate::time::action::Action;
@@ -37,19 +37,14 @@ const BALANCE_MAX: usize = 16;
 /// more.
 const BALANCE_WITH: usize = 4;
 
-/// How far apart a worker wakes for timers at least: what the system needs to wake it is not much
-/// less.
-const APART: u64 = 20_000;
-
-/// Likewise, if they come more often than that, so that most of its time would go into waking.
-const APART_DENSE: u64 = 200_000;
-
-impl Local {
+impl LocalWorker {
     /// `Look` of `scheduler/pace.rs`, and a service if it is time for one.
     #[inline(never)]
     pub(crate) fn look(&self, beacon: u64) {
-        let look =
-            self.core.pace.look(beacon, self.shared.is_watched(), || self.shared.world.now());
+        let look = self
+            .core
+            .pace
+            .look(beacon, self.shared.watchdog.is_running(), || self.shared.world.now());
         if look.serves {
             self.serve(look);
         }
@@ -128,12 +123,12 @@ impl Local {
     /// global queue, however many are woken here.
     fn serve_global(&self, dispatches: usize) {
         let shared = &*self.shared;
-        if shared.global.is_empty() {
-            return self.core.woken.note_refilled(&shared.global);
+        if shared.queues.global.is_empty() {
+            return self.core.woken.note_refilled(&shared.queues.global);
         }
         let wanted =
             (dispatches / 2 + 1).saturating_sub(self.core.woken.len()).max(dispatches / 4 + 1);
-        self.refill(&self.core.woken, &shared.global, wanted);
+        self.refill(&self.core.woken, &shared.queues.global, wanted);
         // What this worker does not run at once is for others, too.
         shared.announce();
     }
@@ -143,8 +138,8 @@ impl Local {
     /// what has overflowed a deque, and has a share now and then.
     fn serve_overflow(&self, dispatches: usize) {
         let (core, shared) = (&self.core, &*self.shared);
-        if shared.overflow.is_empty() {
-            return core.continued.note_refilled(&shared.overflow);
+        if shared.queues.overflow.is_empty() {
+            return core.continued.note_refilled(&shared.queues.overflow);
         }
         core.services.set(core.services.get().wrapping_add(1));
         let has_share = core.pace.is_slow() || core.services.get().is_multiple_of(SHARE_EVERY);
@@ -153,7 +148,7 @@ impl Local {
             (false, true) => SHARE,
             (false, false) => 1,
         };
-        self.refill(&core.continued, &shared.overflow, wanted);
+        self.refill(&core.continued, &shared.queues.overflow, wanted);
         shared.announce();
     }
 
@@ -227,7 +222,7 @@ impl Local {
     pub(crate) fn fire_due(&self) -> bool {
         let shared = &*self.shared;
         let own = self.fire(&shared.seat(self.seat).timers);
-        self.fire(&shared.outside) || own
+        self.fire(&shared.clock.outside) || own
     }
 
     /// Fires due timers of other workers: of all if steps are slow here, since they will be slow
@@ -241,7 +236,7 @@ impl Local {
         }
         let late = now.saturating_sub(SERVE_EVERY);
         let is_due =
-            |seat: &SeatId| shared.made_seat(*seat).is_some_and(|seat| seat.timers.next() <= now);
+            |seat: &SeatId| shared.seats.made(*seat).is_some_and(|seat| seat.timers.next() <= now);
         let due: Vec<_> = (0..shared.idle.reach()).map(SeatId).filter(is_due).collect();
         let without_permit = shared.idle.without_permit(due.iter().copied());
         let mut fired = false;
@@ -269,18 +264,9 @@ impl Local {
     pub(crate) fn fire(&self, timers: &Timers<Action>) -> bool {
         let fired = self.shared.fire(timers);
         if fired > 0 && !self.shared.world.is_test() {
-            self.fired_at.set(self.shared.world.now());
-            self.fired.set(self.fired.get().saturating_add(fired));
+            self.firing.note(self.shared.world.now(), fired);
         }
         fired > 0
-    }
-
-    /// Until when a worker that parks now does not wake for timers. Asked once each time.
-    pub(crate) fn not_before(&self) -> u64 {
-        let at = self.fired_at.get();
-        let span = at - self.fired_before.replace(at);
-        let is_dense = u64::from(self.fired.take()) * APART > span;
-        at + if is_dense { APART_DENSE } else { APART }
     }
 }
 

@@ -74,12 +74,12 @@ pub(crate) const TERMINATING: u8 = 3;
 pub(crate) const ENDED: u8 = 4;
 
 #[derive(Debug)]
-pub(crate) struct Closing<const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct ShutdownPhase<const MUTATION: u8 = { mutation::SOUND }> {
     phase: AtomicU8,
     has_fences: bool,
 }
 
-impl<const MUTATION: u8> Closing<MUTATION> {
+impl<const MUTATION: u8> ShutdownPhase<MUTATION> {
     pub(crate) fn open() -> Self {
         Self::with_fences(membarrier::are_there())
     }
@@ -145,12 +145,12 @@ mod models {
     use procession_sync::atomic::{AtomicU32, fence};
     use procession_sync::{Arc, Mutex, explore, thread};
 
-    use super::{Closing, OPEN, STOPPING, TERMINATING, mutation};
+    use super::{OPEN, STOPPING, ShutdownPhase, TERMINATING, mutation};
 
     fn spawn<const MUTATION: u8>(has_fences: bool) {
         explore(move || {
             let shared =
-                Arc::new((Closing::<MUTATION>::with_fences(has_fences), AtomicU32::new(0)));
+                Arc::new((ShutdownPhase::<MUTATION>::with_fences(has_fences), AtomicU32::new(0)));
             let spawner = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
@@ -188,7 +188,7 @@ mod models {
         explore(move || {
             // How many have ended, and whether somebody waits.
             let shared = Arc::new((
-                Closing::<MUTATION>::with_fences(has_fences),
+                ShutdownPhase::<MUTATION>::with_fences(has_fences),
                 AtomicU32::new(0),
                 Mutex::new(false),
             ));

@@ -1,5 +1,6 @@
 //! Numbers that workers count.
 
+use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -45,3 +46,13 @@ pub(crate) struct Stats {
 
 /// The odd step numbers in which snapshots found the workers, and when they first did.
 pub(crate) type Ages = Vec<(u64, u64)>;
+
+/// What a scheduler counts besides its workers.
+#[derive(Debug, Default)]
+pub(crate) struct SharedStats {
+    /// What threads that are no workers count.
+    pub(crate) outside: Stats,
+    /// Blocking sections that were entered.
+    pub(crate) blocking_sections: AtomicU64,
+    pub(crate) ages: Mutex<Ages>,
+}

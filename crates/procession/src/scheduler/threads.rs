@@ -1,23 +1,21 @@
 //! The threads of a scheduler: their start, their seats, and their leave.
 
+pub(crate) mod state;
+
+use std::io;
 use std::sync::Arc;
-use std::{io, mem};
 
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::thread;
 
 use crate::scheduler::core::Core;
-use crate::scheduler::idle::Rest;
+use crate::scheduler::idle::Presence;
 use crate::scheduler::seat_id::SeatId;
-use crate::scheduler::shared::{REFUSAL_REST, Shared};
+use crate::scheduler::shared::Shared;
 use crate::scheduler::{current, worker};
 use crate::sys::World;
 
 impl Shared {
-    pub(crate) fn thread_counts(&self) -> (u32, u32) {
-        (self.threads_started.load(Relaxed), self.threads_refused.load(Relaxed))
-    }
-
     /// Brings a seat to work that was claimed: unparks its thread, or starts one.
     #[cold]
     pub(crate) fn wake_seat(&self, seat: SeatId) {
@@ -31,7 +29,7 @@ impl Shared {
         }
         // When it has ended, nothing is left to do, and the last thread to leave would start the
         // next.
-        if !self.has_ended() && self.start_thread(seat) {
+        if !self.lifetime.has_ended() && self.start_thread(seat) {
             return self.rouse_watchdog();
         }
         self.idle.decline(seat);
@@ -46,38 +44,35 @@ impl Shared {
 
     /// Starts a thread for a claimed, vacant seat, unless the system refuses.
     fn start_thread(&self, seat: SeatId) -> bool {
-        let Some(shared) = self.me.upgrade() else {
+        let Some(shared) = self.weak().upgrade() else {
             return false;
         };
-        // Relaxed: whoever reads an old value tries once more than need be.
-        if !self.world.is_test() && self.world.now() < self.threads_rest_until.load(Relaxed) {
+        if self.threads.is_resting(&self.world) {
             return false;
         }
         match self.try_start_thread(shared, seat) {
             Ok(()) => true,
             Err(_) => {
-                self.threads_refused.fetch_add(1, Relaxed);
-                self.threads_rest_until
-                    .store(self.world.now().saturating_add(REFUSAL_REST), Relaxed);
+                self.threads.rest(&self.world);
                 false
             }
         }
     }
 
     fn try_start_thread(&self, shared: Arc<Self>, seat: SeatId) -> io::Result<()> {
-        let name = format!("{}-{}", self.name, seat.0);
+        let name = format!("{}-{}", self.name(), seat.0);
         self.world.start_thread(name, move || {
             let core =
                 shared.take_core(seat).expect("[seat] a claimed seat's core is left where it is");
             worker::run_thread(shared, seat, core);
         })?;
-        self.threads_started.fetch_add(1, Relaxed);
+        self.threads.count_started();
         Ok(())
     }
 
     /// Returns who is left. If that is nobody but seats that are vacant, a thread is started for
     /// one, unless the system refuses: only it knows whether such a seat is of any use.
-    pub(crate) fn rest(&self) -> Rest {
+    pub(crate) fn rest(&self) -> Presence {
         let rest = loop {
             let rest = self.idle.rest();
             // A thread that leaves runs no user's code and waits for nothing.
@@ -117,7 +112,7 @@ impl Shared {
     pub(crate) fn is_worked_for_here(&self) -> bool {
         let this = World::thread_number();
         // Relaxed: this thread alone writes its own number.
-        self.used_seats().any(|seat| seat.thread.load(Relaxed) == this)
+        self.seats.used().any(|seat| seat.thread.load(Relaxed) == this)
     }
 
     /// A thread leaves its seat. What is queued there is for the others, or for who sits there
@@ -128,7 +123,7 @@ impl Shared {
         // Coroutines that have begun here stay on this thread.
         let keeps = core.begun.get() > 0;
         *self.seat(seat).core.lock() = Some(core);
-        let for_callers = self.callers_drive && seat.0 == 0;
+        let for_callers = self.callers.drive && seat.0 == 0;
         let only = if keeps { current::thread_number() } else { 0 };
         let left = self.idle.leave(seat, for_callers, only);
         if left.all_parked {
@@ -136,19 +131,18 @@ impl Shared {
         }
         if !for_callers
             && !self.seat(seat).bound.is_empty()
-            && !self.has_ended()
+            && !self.lifetime.has_ended()
             && self.idle.claim_this(seat)
         {
             self.wake_seat(seat);
         }
-        let least = self.first_seats().max(self.idle.width());
+        let least = self.seats.first().max(self.idle.width());
         self.idle.lower_reach(least, |seat| self.seat(seat).is_empty());
         self.recheck(left.nobody_awake);
         if for_callers {
             // Those who wait without a seat: one of them sits down now.
-            self.unpark_idle_watchers();
-            let callers = mem::take(&mut *self.callers.lock());
-            for caller in callers.into_values() {
+            self.callers.unpark_idle_watchers();
+            for caller in self.callers.take_waiting() {
                 drop(crate::process::unwind::guarded(|| caller.wake()));
             }
         }

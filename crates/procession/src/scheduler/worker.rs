@@ -123,7 +123,6 @@
 //!   us; 1.58 with 20 us between, 1.29 with 100, 1.17 with 200, which only those that come so often
 //!   are late by).
 
-use std::cell::{Cell, RefCell};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
@@ -131,7 +130,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use procession_coroutine::{Stack, StackCache, StackError};
-use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
+use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::thread;
 
 use crate::process::slot::{Ready, Slot, prefetch_slot};
@@ -139,7 +138,7 @@ use crate::process::unwind::guarded;
 use crate::scheduler::core::{Core, STACKS_CACHED};
 use crate::scheduler::current::{Counter, Entered, Here};
 use crate::scheduler::lane::Lane;
-use crate::scheduler::local::{BUDGET, Local, NEXT_AGE, ROUNDS, Stay};
+use crate::scheduler::local::{LocalWorker, Stay};
 use crate::scheduler::park::Parked;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
@@ -149,11 +148,7 @@ use crate::sys::{LentThread, World};
 /// Picked out of thin air: few enough to matter to nobody, and more than come and go in a moment.
 const COROUTINES_APART: u32 = 8;
 
-impl Local {
-    pub(crate) fn spend(&self) {
-        self.budget.set(self.budget.get().saturating_sub(1));
-    }
-
+impl LocalWorker {
     /// Where this worker counts.
     #[inline]
     pub(crate) fn counter(&self) -> Counter<'_> {
@@ -170,7 +165,7 @@ impl Local {
     /// ones will go again, and begins one only if all others block.
     pub(crate) fn seat_for_coroutine(&self) -> Option<SeatId> {
         let shared = &*self.shared;
-        let first = shared.first_seats();
+        let first = shared.seats.first();
         let is_first = self.seat.0 < first;
         let own = shared.seat(self.seat).coroutines.load(Relaxed);
         if is_first && (own < COROUTINES_APART || first == 1) {
@@ -193,15 +188,20 @@ impl Local {
     /// which cannot leave it. If it began new ones before those, newest first, and a thief had the
     /// oldest, then who spawns them by their work would give nearly all of it to one of the two.
     pub(crate) fn puts_coroutines_off(&self) -> bool {
-        self.shared.first_seats() > 1
+        self.shared.seats.first() > 1
             && (self.has_bound() || !self.shared.seat(self.seat).bound.is_empty())
     }
 
     /// A stack: the one that was used here last, if there is one.
     pub(crate) fn take_stack(&self, bytes: usize) -> Result<Stack, StackError> {
-        let stacks =
-            self.shared.stacks.as_ref().expect("coroutines are refused unless they are enabled");
-        let most = STACKS_CACHED.min(self.shared.stacks_limit / self.shared.width() / 16);
+        let stacks = self
+            .shared
+            .coroutines
+            .stacks
+            .as_ref()
+            .expect("coroutines are refused unless they are enabled");
+        let most =
+            STACKS_CACHED.min(self.shared.coroutines.stacks_limit / self.shared.width() / 16);
         self.core
             .stacks
             .borrow_mut()
@@ -211,14 +211,12 @@ impl Local {
 
     /// A coroutine has ended, and left its stack.
     pub(crate) fn put_stack(&self, stack: Stack) {
-        // Ordering: SeqCst, as in `wait_for_stack`. One that is missed here, since it has just
-        // come, is found by `note_stack_room`.
-        if self.shared.has_stack_waiters.load(SeqCst) {
+        if self.shared.coroutines.has_stack_waiters() {
             drop(stack);
             if let Some(cache) = &mut *self.core.stacks.borrow_mut() {
                 cache.clear();
             }
-            self.shared.wake_stack_waiters();
+            self.shared.coroutines.wake_stack_waiters();
         } else if let Some(cache) = &mut *self.core.stacks.borrow_mut() {
             cache.put(stack);
         }
@@ -226,7 +224,7 @@ impl Local {
 
     /// Puts an entry into the deque, and wakes a worker for it.
     pub(crate) fn push(&self, ready: Ready) {
-        self.core.deque.push_overflowing(ready, &self.shared.overflow);
+        self.core.deque.push_overflowing(ready, &self.shared.queues.overflow);
         self.shared.announce();
     }
 
@@ -234,14 +232,14 @@ impl Local {
     /// nobody while somebody naps.
     pub(crate) fn push_newborn(&self, ready: Ready) {
         let is_alone = self.core.deque.is_empty() && !self.shared.idle.is_revoked(self.seat);
-        self.core.deque.push_overflowing(ready, &self.shared.overflow);
+        self.core.deque.push_overflowing(ready, &self.shared.queues.overflow);
         if is_alone { self.shared.announce_only() } else { self.shared.announce() }
     }
 
     /// Puts an entry into the next slot. That wakes nobody; the entry that was there goes into the
     /// deque.
     pub(crate) fn set_next(&self, ready: Ready) {
-        if self.shared.is_shuffled() && self.core.generator.borrow_mut().bool() {
+        if self.shared.queues.shuffled && self.core.generator.borrow_mut().bool() {
             return self.push(ready);
         }
         if self.shared.idle.is_revoked(self.seat) {
@@ -263,7 +261,7 @@ impl Local {
         match ready.slot().bound_to() {
             Some(seat) => self.push_bound(seat, ready),
             None => {
-                self.core.woken.push(ready, &self.shared.global);
+                self.core.woken.push(ready, &self.shared.queues.global);
                 self.unannounced.set(true);
             }
         }
@@ -276,7 +274,7 @@ impl Local {
             Some(seat) if seat == self.seat => self.push_bound_continued(ready),
             Some(seat) => self.shared.enqueue_bound(seat, ready),
             None => {
-                self.core.continued.push(ready, &self.shared.overflow);
+                self.core.continued.push(ready, &self.shared.queues.overflow);
                 self.unannounced.set(true);
             }
         }
@@ -292,8 +290,7 @@ impl Local {
     #[inline]
     pub(crate) fn push_bound(&self, seat: SeatId, ready: Ready) {
         if seat == self.seat {
-            let chain =
-                if self.current.get().is_some() { self.chain.get().saturating_add(1) } else { 0 };
+            let chain = self.step.next_chain();
             if chain > self.chain_max() {
                 return self.push_bound_continued(ready);
             }
@@ -308,7 +305,7 @@ impl Local {
         loop {
             match &mut stay {
                 Stay::EndCoroutines => return self.end_coroutines(),
-                Stay::Always if self.shared.has_ended() => return self.stop_searching(),
+                Stay::Always if self.shared.lifetime.has_ended() => return self.stop_searching(),
                 Stay::Root(root, poll) if root.is_ready() => {
                     // The root may compute for long: it must not count as somebody who finds what
                     // others queue.
@@ -389,7 +386,7 @@ impl Local {
         }
         self.stop_searching();
         self.hand_out();
-        self.shared.blocking_sections.fetch_add(1, Relaxed);
+        self.shared.stats.blocking_sections.fetch_add(1, Relaxed);
         self.shared.seat(self.seat).in_section.store(true, Relaxed);
         self.shared.give_permit_back(self.seat);
     }
@@ -407,19 +404,19 @@ impl Local {
     /// Leaves the search, if in it; the last to leave it with something to do wakes the next.
     #[inline]
     pub(crate) fn stop_searching(&self) {
-        if self.searching.take() && self.shared.idle.stop_searching() {
+        if self.search.is_on.take() && self.shared.idle.stop_searching() {
             self.shared.announce();
         }
     }
 
     fn find_work(&self) -> Option<Ready> {
-        let beacon = self.shared.beacon.get();
+        let beacon = self.shared.clock.beacon.get();
         if self.core.pace.tick(beacon) {
             self.look(beacon);
         }
         let found = self.find_local().or_else(|| self.find_shared());
         if found.is_some() {
-            self.useful.set(true);
+            self.parking.useful.set(true);
             self.stop_searching();
         }
         found
@@ -428,9 +425,34 @@ impl Local {
     /// Whether what this thread is there for has something for it, or is over.
     pub(crate) fn is_over(&self, stay: &Stay<'_>) -> bool {
         match stay {
-            Stay::Always => self.shared.has_ended(),
+            Stay::Always => self.shared.lifetime.has_ended(),
             Stay::Root(root, _) => root.is_ready(),
             Stay::Idle | Stay::EndCoroutines => false,
+        }
+    }
+
+    /// Puts where others find it what only this worker would have found, before it leaves.
+    fn empty_core(&self) {
+        self.core.return_slots(&self.shared);
+        if self.seat.0 >= self.shared.seats.first() {
+            // Nobody may sit here again at all, and an empty seat need not be looked at.
+            let core = &self.core;
+            while let Some(ready) = core.woken.pop() {
+                self.shared.queues.global.push(ready);
+            }
+            while let Some(ready) = core.continued.pop().or_else(|| core.deque.pop_oldest()) {
+                self.shared.queues.overflow.push(ready);
+            }
+        }
+        // Those who sit elsewhere may need them.
+        drop(self.core.stacks.take());
+        if let Some(next) = self.shared.seat(self.seat).next.take() {
+            // Nobody may sit here again soon.
+            self.shared.queues.global.push(Ready::from_raw(next));
+        }
+        for (ready, _) in self.core.bound.take().into_iter().chain(self.core.bound_continued.take())
+        {
+            self.shared.seat(self.seat).bound.push(ready);
         }
     }
 }
@@ -457,36 +479,8 @@ pub(crate) fn queue_share<const CAPACITY: usize>(
 /// Sits down with a core, which the caller took off its seat, works, and leaves the seat as it was.
 pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Stay<'_>) {
     #[cfg(feature = "tokio")]
-    let bridge = shared.bridge.clone();
-    let local = Rc::new(Local {
-        shared,
-        seat,
-        core,
-        current: Cell::new(None),
-        budget: Cell::new(BUDGET),
-        gives_way: Cell::new(false),
-        serving: Cell::new(None),
-        served: RefCell::new(None),
-        chain: Cell::new(0),
-        balanced_at: Cell::new(0),
-        inherits: Cell::new(false),
-        ran_bound: Cell::new(false),
-        bound_turn: Cell::new(false),
-        had_bound: Cell::new(false),
-        looked_in_vain: Cell::new(0),
-        unannounced: Cell::new(false),
-        searching: Cell::new(searching),
-        rounds: Cell::new(ROUNDS),
-        seen_next: RefCell::default(),
-        patience: Cell::new(NEXT_AGE),
-        fired_at: Cell::new(0),
-        fired: Cell::new(0),
-        fired_before: Cell::new(0),
-        naps: Cell::new(0),
-        useful: Cell::new(false),
-        sections: Cell::new(0),
-        batch: RefCell::default(),
-    });
+    let bridge = shared.extensions.bridge.clone();
+    let local = Rc::new(LocalWorker::new(shared, seat, core, searching));
     local.shared.seat(seat).thread.store(World::thread_number(), Relaxed);
     if searching {
         local.shared.idle.come(seat);
@@ -506,26 +500,7 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     let Some(local) = Rc::into_inner(local) else {
         unreachable!("nobody else on this thread keeps its seat")
     };
-    local.core.return_slots(&local.shared);
-    if seat.0 >= local.shared.first_seats() {
-        // Nobody may sit here again at all, and an empty seat need not be looked at.
-        let core = &local.core;
-        while let Some(ready) = core.woken.pop() {
-            local.shared.global.push(ready);
-        }
-        while let Some(ready) = core.continued.pop().or_else(|| core.deque.pop_oldest()) {
-            local.shared.overflow.push(ready);
-        }
-    }
-    // Those who sit elsewhere may need them.
-    drop(local.core.stacks.take());
-    if let Some(next) = local.shared.seat(seat).next.take() {
-        // Nobody may sit here again soon.
-        local.shared.global.push(Ready::from_raw(next));
-    }
-    for (ready, _) in local.core.bound.take().into_iter().chain(local.core.bound_continued.take()) {
-        local.shared.seat(seat).bound.push(ready);
-    }
+    local.empty_core();
     local.shared.vacate(seat, local.core);
     if let Err(panic) = worked {
         resume_unwind(panic);
@@ -534,7 +509,7 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
 
 /// The body of a worker's thread, which was started for a seat that a waker claimed.
 pub(crate) fn run_thread(shared: Arc<Shared>, seat: SeatId, core: Core) {
-    let threads = &shared.threads;
+    let threads = &shared.threads.options;
     if let Some(cpus) = &threads.cpus {
         // Those were allowed when the scheduler was built. If that has changed, the thread runs
         // where the system lets it.

@@ -34,7 +34,7 @@ pub(super) async fn supervise(
     // A shutdown cancels the supervisors that exist when it begins. One that is started later,
     // while processes clean up, would never be cancelled and never end. A nested supervisor is
     // stopped by its parent.
-    let is_late = cx.slot().shared().closing.phase() != shutdown::OPEN
+    let is_late = cx.slot().shared().lifetime.closing.phase() != shutdown::OPEN
         && links::supervisor(cx.slot()).and_then(find).is_none();
     let parent = cx.parent();
     let purpose = GENERATORS + u64::from(cx.pid().slot());

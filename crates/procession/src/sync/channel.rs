@@ -48,10 +48,10 @@ use crate::time::{self, Timeout};
 
 pub(crate) mod core;
 
-use self::core::{Core, Nothing, Received, Refused, Sent};
+use self::core::{ChannelCore, Nothing, Received, Refused, Sent};
 
 pub(crate) struct Channel<T> {
-    pub(crate) core: Core<T>,
+    pub(crate) core: ChannelCore<T>,
     senders: AtomicUsize,
     receivers: AtomicUsize,
 }
@@ -77,7 +77,7 @@ impl<T> Channel<T> {
 /// ```
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let (senders, receivers) = (AtomicUsize::new(1), AtomicUsize::new(1));
-    let channel = Arc::new(Channel { core: Core::new(capacity), senders, receivers });
+    let channel = Arc::new(Channel { core: ChannelCore::new(capacity), senders, receivers });
     (Sender(Arc::clone(&channel)), Receiver(channel))
 }
 

@@ -5,7 +5,7 @@ use crate::time::timers::TimerId;
 
 /// Which timers of a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum TimerPlace {
     Seat(SeatId),
     Outside,
 }
@@ -13,6 +13,6 @@ pub(crate) enum Place {
 /// A timer that was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Armed {
-    pub(crate) place: Place,
+    pub(crate) place: TimerPlace,
     pub(crate) id: TimerId,
 }

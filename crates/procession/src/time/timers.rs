@@ -176,7 +176,9 @@
 //! `tests::any_operations_do_as_on_a_list` for sequences of operations, with and without the lock;
 //! `tests::four_threads_lose_and_double_nothing`.
 
+mod firing;
 mod heap;
+mod inbox;
 #[cfg(all(test, procession_loom))]
 mod models;
 mod slot;
@@ -186,11 +188,11 @@ mod tests;
 use std::fmt;
 use std::num::NonZeroU64;
 
-use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use procession_sync::atomic::{AtomicU32, AtomicU64, fence};
+use procession_sync::atomic::Ordering::{Acquire, Relaxed};
+use procession_sync::atomic::{AtomicU32, AtomicU64};
 
 use heap::{Heap, Key, NEVER};
-use slot::{Begun, Settled, Slot, Table, Tick};
+use slot::{Slot, Table};
 
 use crate::util::biased_lock::{Guard, Lock};
 use crate::util::prefetch::prefetch;
@@ -243,10 +245,6 @@ mod mutation {
     pub(super) const RESET_WITHOUT_FENCE: u8 = 21;
 }
 
-/// Firings in one pass of `run`; then the worker looks at its run queues again. Erlang's bound is
-/// 100.
-const FIRINGS_MAX: u32 = 128;
-
 /// Entries put right under one hold of the lock: some 5 us, as long as another thread may have to
 /// wait for it.
 const PORTION: u32 = 64;
@@ -264,7 +262,7 @@ pub(crate) struct TimerId {
 /// A timer that was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) struct Armed {
+pub(crate) struct Added {
     pub(crate) id: TimerId,
     /// Whether it may be the earliest of all, so that whoever sleeps until the earliest deadline
     /// has to be woken.
@@ -275,7 +273,7 @@ pub(crate) struct Armed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Rearmed {
-    /// As in [`Armed`].
+    /// As in [`Added`].
     pub(crate) earliest: bool,
 }
 
@@ -285,34 +283,24 @@ pub(crate) struct Rearmed {
 pub(crate) struct Modified<A> {
     /// The action that it had.
     pub(crate) replaced: A,
-    /// As in [`Armed`].
+    /// As in [`Added`].
     pub(crate) earliest: bool,
 }
 
 /// The error of an operation that did not take an action over; it holds the action.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refused<A>(pub(crate) A);
+pub(crate) struct TimerRefused<A>(pub(crate) A);
 
-impl<A> fmt::Debug for Refused<A> {
+impl<A> fmt::Debug for TimerRefused<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Refused(..)")
+        f.write_str("TimerRefused(..)")
     }
-}
-
-/// What a pass of [`Timers::run`] did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) struct Ran {
-    /// How often it fired.
-    pub(crate) fired: u32,
-    /// Whether due timers may be left: this pass was long enough, or another thread has the lock.
-    pub(crate) more: bool,
 }
 
 /// What became of the timers. While no operation is under way,
 /// `armed = fired + cancelled + pending`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct TimerCounts {
     pub(crate) armed: u64,
     /// Timers that ended by firing.
     pub(crate) fired: u64,
@@ -371,12 +359,6 @@ pub(crate) struct Timers<A, const MUTATION: u8 = { mutation::SOUND }> {
     outside: Apart<Outside>,
     table: Table<A, MUTATION>,
     limit: u32,
-}
-
-/// A timer that was taken to be fired.
-enum Due<'a, A, const MUTATION: u8> {
-    Once(A),
-    Tick(Spare<'a, A, MUTATION>),
 }
 
 impl<A> Timers<A> {
@@ -451,7 +433,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
     /// such a timer is cloned here, and again for each tick.
     ///
     /// # Errors
-    /// [`Refused`] returns the action if the limit is reached.
+    /// [`TimerRefused`] returns the action if the limit is reached.
     ///
     /// # Blocking
     /// Waits for the lock.
@@ -463,7 +445,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         when: u64,
         period: Option<NonZeroU64>,
         action: A,
-    ) -> Result<Armed, Refused<A>>
+    ) -> Result<Added, TimerRefused<A>>
     where
         A: Clone,
     {
@@ -473,7 +455,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         let Some(number) = ledger.free.pop().or_else(|| self.find_free(&mut ledger)) else {
             drop(ledger);
             drop(spare);
-            return Err(Refused(action));
+            return Err(TimerRefused(action));
         };
         if let Some(&next) = ledger.free.last() {
             // Of a million that were used once, it is in no cache when its turn comes.
@@ -487,7 +469,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             ledger.heap.insert(when, sequence, number);
         }
         let earliest = self.publish(&mut ledger);
-        Ok(Armed { id: TimerId { slot: number, generation }, earliest })
+        Ok(Added { id: TimerId { slot: number, generation }, earliest })
     }
 
     /// Deletes a timer. Returns its action exactly if this call prevented the next firing.
@@ -513,24 +495,6 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         Some(ended.action)
     }
 
-    /// Deletes a timer without the lock.
-    #[cold]
-    fn delete_apart(&self, id: TimerId) -> Option<A> {
-        let slot = self.table.get(id.slot)?;
-        let ended = slot.cancel_apart(id.generation)?;
-        // Relaxed: a statistic.
-        self.outside.0.cancelled.fetch_add(1, Relaxed);
-        if slot.end_taking() {
-            self.push(id.slot, slot);
-        }
-        if MUTATION != mutation::DELETE_WITHOUT_FENCE {
-            // *Room*
-            fence(SeqCst);
-        }
-        drop(ended.spare);
-        Some(ended.action)
-    }
-
     /// Changes the deadline of a timer. `None` if it is not pending any more: then nothing changed.
     #[inline]
     pub(crate) fn reset(&self, id: TimerId, when: u64) -> Option<Rearmed> {
@@ -548,42 +512,11 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         Some(Rearmed { earliest: self.set_when(&mut ledger, id.slot, slot, when) })
     }
 
-    /// Changes the deadline of a timer without the lock.
-    #[cold]
-    fn reset_apart(&self, id: TimerId, when: u64) -> Option<Rearmed> {
-        let slot = self.table.get(id.slot)?;
-        match slot.begin_reset(id.generation) {
-            Begun::Yes => {}
-            Begun::Overtaken => return Some(Rearmed { earliest: false }),
-            Begun::Stale => return None,
-        }
-        let must_push = slot.end_reset(when);
-        // Ordering: Release pairs with the Acquire of `Raise`; whoever raises `early` finds the
-        // slot in the inbox.
-        let lower = || self.outside.0.early.fetch_min(when, Release);
-        if MUTATION == mutation::LOWER_BEFORE_PUSH {
-            lower();
-        }
-        if must_push {
-            self.push(id.slot, slot);
-        }
-        if MUTATION != mutation::LOWER_BEFORE_PUSH {
-            lower();
-        }
-        if MUTATION != mutation::RESET_WITHOUT_FENCE {
-            // *Room*
-            fence(SeqCst);
-        }
-        // `earliest` is no help: a sleeper may have read a later value of it than this thread
-        // would.
-        Some(Rearmed { earliest: true })
-    }
-
     /// Changes deadline, period and action of a timer. A tick that a thread has already taken still
     /// comes with the old action.
     ///
     /// # Errors
-    /// [`Refused`] returns the new action if the timer is not pending any more: then nothing
+    /// [`TimerRefused`] returns the new action if the timer is not pending any more: then nothing
     /// changed.
     ///
     /// # Blocking
@@ -594,11 +527,11 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         when: u64,
         period: Option<NonZeroU64>,
         action: A,
-    ) -> Result<Modified<A>, Refused<A>>
+    ) -> Result<Modified<A>, TimerRefused<A>>
     where
         A: Clone,
     {
-        let Some(slot) = self.table.get(id.slot) else { return Err(Refused(action)) };
+        let Some(slot) = self.table.get(id.slot) else { return Err(TimerRefused(action)) };
         let spare = period.map(|_| action.clone());
         let mut ledger = self.lock();
         self.settle_some(&mut ledger);
@@ -608,83 +541,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         drop(replaced.rest);
         match replaced.action {
             Ok(replaced) => Ok(Modified { replaced, earliest }),
-            Err(action) => Err(Refused(action)),
+            Err(action) => Err(TimerRefused(action)),
         }
-    }
-
-    /// Hands the actions of the timers that are due at `now` to `fire`, in the order of their
-    /// deadlines, at most 128.
-    ///
-    /// # Blocking
-    /// Does nothing if another thread has the lock; waits for it only to end a tick.
-    pub(crate) fn run(&self, now: u64, fire: &mut dyn FnMut(A)) -> Ran
-    where
-        A: Clone,
-    {
-        let mut fired = 0;
-        while fired < FIRINGS_MAX && self.is_due(now) {
-            // One at a time: what is not taken yet can be fired by others, and deleted, whatever
-            // `fire` does meanwhile.
-            let due = self.try_lock().and_then(|mut ledger| self.take_due(&mut ledger, now));
-            match due {
-                None => break,
-                Some(Due::Once(action)) => fire(action),
-                Some(Due::Tick(spare)) => fire(spare.split()),
-            }
-            fired += 1;
-        }
-        Ran { fired, more: self.is_due(now) }
-    }
-
-    /// Whether a timer may be due. What never comes is not due at the end of time either.
-    fn is_due(&self, now: u64) -> bool {
-        let next = self.next();
-        next <= now && next != NEVER
-    }
-
-    /// Takes the first timer that is due.
-    fn take_due(&self, ledger: &mut Ledger, now: u64) -> Option<Due<'_, A, MUTATION>> {
-        self.settle_some(ledger);
-        let mut due = None;
-        for _ in 0..PORTION {
-            let Some(key) = ledger.heap.first().filter(|key| key.when() <= now) else { break };
-            let slot = self.slot(key.slot());
-            let (word, when) = (slot.word(), slot.when());
-            let is_settled = if MUTATION == mutation::FIRE_UNSETTLED {
-                word.has_timer()
-            } else {
-                word.is_settled()
-            };
-            if !put_right(ledger, key, is_settled, when) {
-                continue;
-            }
-            if let Some(period) = slot.period() {
-                let Some(taken) = slot.tick(ledger, word) else { continue };
-                let next = next_tick(when, period, now);
-                if slot.advance(when, next) {
-                    put_right(ledger, key, true, next);
-                }
-                if let Some((tick, action)) = taken {
-                    ledger.ticks += 1;
-                    due = Some(Due::Tick(Spare { timers: self, slot, tick, action: Some(action) }));
-                    break;
-                }
-            } else if let Some(ended) = slot.fire(ledger, word) {
-                ledger.fired += 1;
-                ledger.heap.remove(key.slot());
-                if let Some(next) = ledger.heap.first() {
-                    // Of a million, it is in no cache when its turn comes.
-                    prefetch(self.slot(next.slot()));
-                }
-                if ended.is_free {
-                    ledger.free.push(key.slot());
-                }
-                due = Some(Due::Once(ended.action));
-                break;
-            }
-        }
-        self.publish(ledger);
-        due
     }
 
     /// Settles entries of the inbox, then puts the head of the heap right, at most 64 of both; says
@@ -704,23 +562,6 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         }
         self.publish(&mut ledger);
         cleaned
-    }
-
-    /// Settles all that is in the inbox, 64 entries under each hold of the lock; says how many.
-    ///
-    /// # Blocking
-    /// Waits for the lock.
-    pub(crate) fn adjust(&self) -> u32 {
-        let mut settled = 0;
-        // Not for ever, if others fill the inbox as fast: every slot was there once.
-        for _ in 0..=self.limit / PORTION {
-            let portion = self.settle_some(&mut self.lock());
-            settled += portion;
-            if portion < PORTION {
-                break;
-            }
-        }
-        settled
     }
 
     /// Whether this timer will still fire, as far as this thread can see.
@@ -744,11 +585,11 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
     ///
     /// # Blocking
     /// Waits for the lock.
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> TimerCounts {
         let ledger = self.lock();
         let cancelled = ledger.cancelled + self.outside.0.cancelled.load(Relaxed);
         let Ledger { armed, fired, ticks, .. } = *ledger;
-        Counts { armed, fired, ticks, cancelled, pending: armed - fired - cancelled }
+        TimerCounts { armed, fired, ticks, cancelled, pending: armed - fired - cancelled }
     }
 
     /// Under the lock: changes the deadline of a pending timer. Says whether it may be the
@@ -812,95 +653,6 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         ledger.made += 1;
         Some(number)
     }
-
-    /// `Push`: puts a slot into the inbox, whose `QUEUED` the caller has set.
-    fn push(&self, number: u32, slot: &Slot<A, MUTATION>) {
-        let inbox = &self.outside.0.inbox;
-        let link = number + 1;
-        let mut newest = inbox.load(Relaxed);
-        loop {
-            // Relaxed: released by the compare-and-swap that follows.
-            slot.next.store(newest, Relaxed);
-            if MUTATION == mutation::PUSH_WITHOUT_CAS {
-                inbox.store(link, Release);
-                return;
-            }
-            // Ordering: Release pairs with the Acquire of `Fetch`; makes the link visible. Relaxed
-            // on failure: what was seen is only linked to.
-            match inbox.compare_exchange_weak(newest, link, Release, Relaxed) {
-                Ok(_) => return,
-                Err(now) => newest = now,
-            }
-        }
-    }
-
-    /// Settles what threads without the lock have left, at most 64 entries. Says how many.
-    #[inline]
-    fn settle_some(&self, ledger: &mut Ledger) -> u32 {
-        let outside = &self.outside.0;
-        // Relaxed: what is not visible yet is left for the next.
-        let left = ledger.backlog != EMPTY
-            || outside.inbox.load(Relaxed) != EMPTY
-            || outside.early.load(Relaxed) != NEVER;
-        if left { self.settle_portion(ledger) } else { 0 }
-    }
-
-    #[cold]
-    fn settle_portion(&self, ledger: &mut Ledger) -> u32 {
-        let mut settled = 0;
-        while settled < PORTION {
-            if ledger.backlog == EMPTY {
-                self.fetch(ledger);
-            }
-            let Some(number) = ledger.backlog.checked_sub(1) else { break };
-            let slot = self.slot(number);
-            // Relaxed: acquired by `Fetch`. Before `Unqueue`, after which the slot may be pushed
-            // again.
-            ledger.backlog = slot.next.load(Relaxed);
-            let planted = (MUTATION == mutation::READ_BEFORE_UNQUEUE).then(|| slot.when());
-            match slot.unqueue() {
-                Settled::Pending => {
-                    self.place(ledger, number, slot, planted.unwrap_or_else(|| slot.when()));
-                }
-                Settled::Ended { is_free } => {
-                    ledger.heap.remove(number);
-                    if is_free {
-                        ledger.free.push(number);
-                    }
-                }
-            }
-            settled += 1;
-        }
-        if ledger.backlog == EMPTY {
-            ledger.floor = NEVER;
-        }
-        self.publish(ledger);
-        settled
-    }
-
-    /// `Fetch`: takes over what is in the inbox, and what `early` says of it. The backlog is empty.
-    fn fetch(&self, ledger: &mut Ledger) {
-        let outside = &self.outside.0;
-        ledger.floor = NEVER;
-        // Relaxed: acquired by the compare-and-swap that follows.
-        let mut early = outside.early.load(Relaxed);
-        // As many rounds as other threads lower it.
-        while early != NEVER {
-            ledger.floor = early;
-            if MUTATION != mutation::RAISE_WITHOUT_LOWERING {
-                self.publish(ledger);
-            }
-            // Ordering (`Raise`): Release pairs with the Acquire of `next`, as it says. Acquire
-            // pairs with the Release of `Lower`; what it was lowered for is in the inbox.
-            match outside.early.compare_exchange(early, NEVER, AcqRel, Relaxed) {
-                Ok(_) => break,
-                Err(now) => early = now,
-            }
-        }
-        // Ordering: Acquire pairs with the Release of `Push`, of every push in the list: their
-        // changes form one release sequence.
-        ledger.backlog = outside.inbox.swap(EMPTY, Acquire);
-    }
 }
 
 impl<A, const MUTATION: u8> fmt::Debug for Timers<A, MUTATION> {
@@ -924,38 +676,5 @@ fn put_right(ledger: &mut Ledger, key: Key, is_settled: bool, when: u64) -> bool
         false
     } else {
         true
-    }
-}
-
-/// The first tick after `now` of a timer that was due at `when`: it keeps its phase, and skips what
-/// was missed.
-fn next_tick(when: u64, period: NonZeroU64, now: u64) -> u64 {
-    let missed = now.saturating_sub(when) / period;
-    when.saturating_add(period.get().saturating_mul(missed.saturating_add(1)))
-}
-
-/// The action of a tick that was taken. When it is dropped it goes back, to be the next tick's.
-struct Spare<'a, A, const MUTATION: u8> {
-    timers: &'a Timers<A, MUTATION>,
-    slot: &'a Slot<A, MUTATION>,
-    tick: Tick,
-    action: Option<A>,
-}
-
-impl<A: Clone, const MUTATION: u8> Spare<'_, A, MUTATION> {
-    /// Makes two of it: one to fire, and one that goes back. If `clone` panics, the one there is
-    /// goes back, and the tick is lost.
-    fn split(self) -> A {
-        self.action.clone().expect("there until it goes back")
-    }
-}
-
-impl<A, const MUTATION: u8> Drop for Spare<'_, A, MUTATION> {
-    fn drop(&mut self) {
-        let Some(action) = self.action.take() else { return };
-        let ledger = self.timers.lock();
-        let refused = self.slot.return_spare(&ledger, self.tick, action);
-        drop(ledger);
-        drop(refused);
     }
 }

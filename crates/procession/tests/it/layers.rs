@@ -71,10 +71,19 @@ fn modules() -> BTreeMap<String, String> {
                 read(&path, &module, modules);
             } else if !["lib", "api", "models", "tests"].contains(&name.as_str()) {
                 let text = fs::read_to_string(&path).expect("the source is text");
-                let lines = text.lines().take_while(|line| {
-                    !line.starts_with("#[cfg(test)]") && !line.starts_with("#[cfg(all(test")
-                });
-                let code = lines
+                let lines = text.lines().collect::<Vec<_>>();
+                let is_for_tests = |line: &str| {
+                    line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test")
+                };
+                // `mod tests;` may come before the code, `mod tests {` comes after it.
+                let end = (0..lines.len())
+                    .find(|&at| {
+                        is_for_tests(lines[at])
+                            && lines.get(at + 1).is_some_and(|item| !item.ends_with(';'))
+                    })
+                    .unwrap_or(lines.len());
+                let code = lines[..end]
+                    .iter()
                     .map(|line| line.split("//").next().unwrap_or(""))
                     .collect::<Vec<_>>()
                     .join("\n");
@@ -231,6 +240,7 @@ const ISLANDS: &[&str] = &[
     "sys::poll",
     "sys::read_buf",
     "sys::thread_clock",
+    "time::timers",
     "time::timers::slot",
     "util::biased_lock",
     "util::exclusive",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use procession_sync::Arc;
 
-use super::seat::Seat;
+use super::seat::PoolSeat;
 
 /// Identifies a busy worker.
 ///
@@ -16,7 +16,7 @@ pub(crate) struct Busy(u64);
 
 impl Busy {
     /// The busy worker of this seat, if workers park.
-    pub(crate) fn in_seat<J>(seat: &Arc<Seat<J>>) -> Self {
+    pub(crate) fn in_seat<J>(seat: &Arc<PoolSeat<J>>) -> Self {
         Self(Arc::as_ptr(seat).addr() as u64)
     }
 

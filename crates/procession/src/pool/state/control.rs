@@ -3,8 +3,8 @@
 use std::io;
 use std::task::Waker;
 
-use super::core::Core;
-use super::idle::Idle;
+use super::core::PoolCore;
+use super::idle::IdleWorker;
 use super::mutation;
 use super::outcome::{Ended, Quiescence, Verdict};
 use super::picture::Picture;
@@ -12,7 +12,7 @@ use super::synced::Start;
 use super::wakes::Wakes;
 use crate::scheduler::seat_id::NEVER;
 
-impl<J, const MUTATION: u8> Core<J, MUTATION> {
+impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// Starts idle workers while fewer than `wanted` are live and the capacity allows it. Workers
     /// that rest do so until `until`. Returns the time of a reap that the caller must arrange, if
     /// none is arranged before that time.
@@ -26,7 +26,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
             while state.places.open && state.live < wanted.min(state.limits.capacity) {
                 let worker = if state.limits.rests {
                     state.count_start();
-                    Idle::Rests { until, has_begun: false }
+                    IdleWorker::Rests { until, has_begun: false }
                 } else {
                     state.start(start)?
                 };

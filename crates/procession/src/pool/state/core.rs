@@ -11,13 +11,13 @@ use super::wakes::Wakes;
 /// are the reference counts of the pool, which every starting worker changes.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Core<J, const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct PoolCore<J, const MUTATION: u8 = { mutation::SOUND }> {
     state: Mutex<Synced<J>>,
     /// `true` if a thread that finds the lock held backs off.
     backs_off: bool,
 }
 
-impl<J, const MUTATION: u8> Core<J, MUTATION> {
+impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     pub(crate) fn new(limits: Limits) -> Self {
         Self { state: Mutex::new(Synced::new(limits)), backs_off: limits.threads }
     }

@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 
 use procession_sync::Arc;
 
-use super::seat::Seat;
+use super::seat::PoolSeat;
 use crate::scheduler::seat_id::NEVER;
 
 /// A worker that has no job.
 #[derive(Debug)]
-pub(crate) enum Idle<J> {
+pub(crate) enum IdleWorker<J> {
     /// It waits in its seat for an order.
-    Parked(Arc<Seat<J>>),
+    Parked(Arc<PoolSeat<J>>),
     /// It has no process, and leaves at the time `until`. `has_begun` is set once its start hook
     /// was called.
     Rests { until: u64, has_begun: bool },
 }
 
-impl<J> Idle<J> {
+impl<J> IdleWorker<J> {
     /// Returns a resting worker that has not begun.
     pub(crate) fn new_resting() -> Self {
         Self::Rests { until: NEVER, has_begun: false }
@@ -30,7 +30,7 @@ impl<J> Idle<J> {
         }
     }
 
-    fn is(&self, seat: &Arc<Seat<J>>) -> bool {
+    fn is(&self, seat: &Arc<PoolSeat<J>>) -> bool {
         matches!(self, Self::Parked(own) if Arc::ptr_eq(own, seat))
     }
 }
@@ -39,7 +39,7 @@ impl<J> Idle<J> {
 #[derive(Debug)]
 pub(super) struct IdleStack<J> {
     /// The top of the stack is at the back.
-    pub(super) workers: VecDeque<Idle<J>>,
+    pub(super) workers: VecDeque<IdleWorker<J>>,
     /// Set when the keep-alive was changed. A resting worker may then leave before one that is
     /// below it.
     pub(super) uneven: bool,
@@ -50,9 +50,9 @@ impl<J> IdleStack<J> {
         Self { workers: VecDeque::new(), uneven: false }
     }
 
-    pub(super) fn push(&mut self, mut idle: Idle<J>) {
+    pub(super) fn push(&mut self, mut idle: IdleWorker<J>) {
         self.uneven &= !self.workers.is_empty();
-        if let Idle::Rests { until, .. } = &mut idle
+        if let IdleWorker::Rests { until, .. } = &mut idle
             && let Some(last) = self.workers.back().filter(|_| !self.uneven)
         {
             // Two workers that end their jobs at once may come here in another order than that in
@@ -63,14 +63,14 @@ impl<J> IdleStack<J> {
     }
 
     /// Removes the worker that parks in this seat, if it is on the stack.
-    pub(super) fn remove(&mut self, seat: &Arc<Seat<J>>) {
+    pub(super) fn remove(&mut self, seat: &Arc<PoolSeat<J>>) {
         if let Some(place) = self.position(seat) {
             self.workers.remove(place);
         }
     }
 
     /// Returns the position, counted from the bottom, of the worker that parks in this seat.
-    pub(super) fn position(&self, seat: &Arc<Seat<J>>) -> Option<usize> {
+    pub(super) fn position(&self, seat: &Arc<PoolSeat<J>>) -> Option<usize> {
         self.workers.iter().position(|idle| idle.is(seat))
     }
 }

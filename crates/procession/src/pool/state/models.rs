@@ -4,21 +4,28 @@ use procession_sync::{Arc, explore, thread};
 
 use crate::sync::wait_list::Another;
 
-use super::core::Core;
-use super::idle::Idle;
+use super::core::PoolCore;
+use super::idle::IdleWorker;
 use super::mutation;
 use super::outcome::{Admission, Ended, Expired, Next, Verdict};
 use super::picture::Limits;
-use super::seat::{Order, Seat};
+use super::seat::{Order, PoolSeat};
 
 /// A pool with one worker, which has job 1.
 fn with_a_busy_worker<const MUTATION: u8>(
     queue: usize,
-) -> (Arc<Core<u32, MUTATION>>, Arc<Seat<u32>>) {
-    let core =
-        Core::new(Limits { capacity: 1, queue, waiting: 1, kept: 0, rests: false, threads: true });
-    let seat = Seat::new();
-    let (entered, wakes) = core.enter(1, |job| job, &mut || Ok(Idle::Parked(Arc::clone(&seat))));
+) -> (Arc<PoolCore<u32, MUTATION>>, Arc<PoolSeat<u32>>) {
+    let core = PoolCore::new(Limits {
+        capacity: 1,
+        queue,
+        waiting: 1,
+        kept: 0,
+        rests: false,
+        threads: true,
+    });
+    let seat = PoolSeat::new();
+    let (entered, wakes) =
+        core.enter(1, |job| job, &mut || Ok(IdleWorker::Parked(Arc::clone(&seat))));
     assert_eq!(entered.expect("there is a place"), 1);
     wakes.wake();
     assert!(matches!(seat.take_order(Waker::noop()), Some(Order::Run(1, 1))));
@@ -26,8 +33,8 @@ fn with_a_busy_worker<const MUTATION: u8>(
 }
 
 /// A pool with one worker, which has job 1 and rests when it is idle.
-fn with_a_launched_worker<const MUTATION: u8>() -> Arc<Core<u32, MUTATION>> {
-    let core = Core::new(Limits {
+fn with_a_launched_worker<const MUTATION: u8>() -> Arc<PoolCore<u32, MUTATION>> {
+    let core = PoolCore::new(Limits {
         capacity: 1,
         queue: 0,
         waiting: 1,
@@ -35,7 +42,7 @@ fn with_a_launched_worker<const MUTATION: u8>() -> Arc<Core<u32, MUTATION>> {
         rests: true,
         threads: false,
     });
-    let (entered, mut wakes) = core.enter(1, |job| job, &mut || Ok(Idle::new_resting()));
+    let (entered, mut wakes) = core.enter(1, |job| job, &mut || Ok(IdleWorker::new_resting()));
     assert_eq!(entered.expect("there is a place"), 1);
     let launched: Vec<_> =
         wakes.launches.drain().map(|launch| (launch.ticket, launch.job)).collect();
@@ -44,18 +51,18 @@ fn with_a_launched_worker<const MUTATION: u8>() -> Arc<Core<u32, MUTATION>> {
     Arc::new(core)
 }
 
-fn parked(seat: &Arc<Seat<u32>>) -> impl FnOnce() -> Idle<u32> {
+fn parked(seat: &Arc<PoolSeat<u32>>) -> impl FnOnce() -> IdleWorker<u32> {
     let seat = Arc::clone(seat);
-    || Idle::Parked(seat)
+    || IdleWorker::Parked(seat)
 }
 
 /// Submits job 2. Returns whether it was taken, and how many workers were started for it.
-fn submit<const MUTATION: u8>(core: &Core<u32, MUTATION>) -> (bool, u32) {
+fn submit<const MUTATION: u8>(core: &PoolCore<u32, MUTATION>) -> (bool, u32) {
     let rests = core.look(|state| state.limits.rests);
     let mut started = 0;
     let (entered, mut wakes) = core.enter(2, |job| job, &mut || {
         started += 1;
-        Ok(if rests { Idle::new_resting() } else { Idle::Parked(Seat::new()) })
+        Ok(if rests { IdleWorker::new_resting() } else { IdleWorker::Parked(PoolSeat::new()) })
     });
     let launches = wakes.launches.drain().count() as u32;
     assert_eq!(launches, if rests { started } else { 0 });
@@ -63,7 +70,7 @@ fn submit<const MUTATION: u8>(core: &Core<u32, MUTATION>) -> (bool, u32) {
     (entered.is_ok(), started)
 }
 
-fn has_order(seat: &Seat<u32>) -> bool {
+fn has_order(seat: &PoolSeat<u32>) -> bool {
     matches!(seat.take_order(Waker::noop()), Some(Order::Run(..)))
 }
 
@@ -131,7 +138,7 @@ fn claim_against_reap<const MUTATION: u8>() {
     explore(|| {
         let core = with_a_launched_worker::<MUTATION>();
         let (next, wakes) =
-            core.finish(|| Idle::Rests { until: 1, has_begun: false }, 1, Ended::Completed);
+            core.finish(|| IdleWorker::Rests { until: 1, has_begun: false }, 1, Ended::Completed);
         wakes.wake();
         assert!(matches!(next, Next::Rest(Some(1))), "no reap is arranged yet");
         let submitter = {
@@ -238,7 +245,9 @@ fn wait_against_resize<const MUTATION: u8>() {
         let (core, _seat) = with_a_busy_worker::<MUTATION>(0);
         let resizer = {
             let core = Arc::clone(&core);
-            thread::spawn(move || core.resize(2, &mut || Ok(Idle::Parked(Seat::new()))).1.wake())
+            thread::spawn(move || {
+                core.resize(2, &mut || Ok(IdleWorker::Parked(PoolSeat::new()))).1.wake()
+            })
         };
         let entry = core.wait(&mut Another::none(), None);
         resizer.join().expect("it does not panic");
@@ -268,12 +277,12 @@ fn canary_resize_silently() {
 fn submit_against_resize<const MUTATION: u8>() {
     explore(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(1);
-        core.resize(2, &mut || Ok(Idle::Parked(Seat::new()))).1.wake();
+        core.resize(2, &mut || Ok(IdleWorker::Parked(PoolSeat::new()))).1.wake();
         let submitter = {
             let core = Arc::clone(&core);
             thread::spawn(move || submit(&core))
         };
-        core.resize(1, &mut || Ok(Idle::Parked(Seat::new()))).1.wake();
+        core.resize(1, &mut || Ok(IdleWorker::Parked(PoolSeat::new()))).1.wake();
         let then = core.picture().live;
         let (taken, started) = submitter.join().expect("it does not panic");
         assert!(taken, "there is a worker for it, or room in the queue");

@@ -20,7 +20,7 @@ pub(crate) enum Next<J> {
     /// Wait for an order.
     Park,
     /// End its process. The next job launches the worker again. If a time is given, the caller must
-    /// arrange a [reap](super::core::Core::reap) at that time.
+    /// arrange a [reap](super::core::PoolCore::reap) at that time.
     Rest(Option<u64>),
     Leave,
 }

@@ -21,13 +21,13 @@ pub(super) struct Mail<J> {
 
 /// A worker that parks, as the pool sees it.
 #[derive(Debug)]
-pub(crate) struct Seat<J> {
+pub(crate) struct PoolSeat<J> {
     mail: Mutex<Mail<J>>,
     /// The stage of the start of the worker. Its engine defines the values.
     pub(crate) launch: AtomicU8,
 }
 
-impl<J> Seat<J> {
+impl<J> PoolSeat<J> {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             mail: Mutex::new(Mail { order: None, waker: None }),

@@ -1,14 +1,14 @@
 //! The steps of submitters: `Enter` and `Wait`.
 
 use super::busy::Busy;
-use super::core::Core;
+use super::core::PoolCore;
 use super::mutation;
 use super::outcome::{Admission, EnterError, Verdict};
 use super::synced::{Start, Synced};
 use super::wakes::Wakes;
 use crate::sync::wait_list::{Another, Place};
 
-impl<J, const MUTATION: u8> Core<J, MUTATION> {
+impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// `Enter`. Returns the ticket of the job if it is taken. `start` starts a worker, and may
     /// refuse.
     pub(crate) fn enter<C>(

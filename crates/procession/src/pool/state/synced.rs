@@ -7,12 +7,12 @@ use std::task::Waker;
 use procession_sync::Arc;
 
 use super::busy::{Blocked, Busy};
-use super::idle::{Idle, IdleStack};
+use super::idle::{IdleStack, IdleWorker};
 use super::outcome::{Admission, Ended, EnterError, Quiescence, Verdict};
 use super::picture::{Limits, Totals};
 use super::places::Places;
 use super::queue::Queue;
-use super::seat::{Order, Seat};
+use super::seat::{Order, PoolSeat};
 use super::wakes::{Launch, Wakes};
 use crate::scheduler::seat_id::NEVER;
 use crate::sync::wait_list::Another;
@@ -42,7 +42,7 @@ pub(super) struct Synced<J> {
 
 /// Starts a worker that parks. For a worker that rests, only obtains the permission; the worker is
 /// launched outside the lock.
-pub(crate) type Start<'a, J> = &'a mut dyn FnMut() -> io::Result<Idle<J>>;
+pub(crate) type Start<'a, J> = &'a mut dyn FnMut() -> io::Result<IdleWorker<J>>;
 
 impl<J> Synced<J> {
     pub(super) fn new(limits: Limits) -> Self {
@@ -73,7 +73,7 @@ impl<J> Synced<J> {
     }
 
     /// `Claim`: writes an order into the seat of a worker that is off the stack.
-    fn hand(seat: &Seat<J>, order: Order<J>, wakes: &mut Wakes<J>) {
+    fn hand(seat: &PoolSeat<J>, order: Order<J>, wakes: &mut Wakes<J>) {
         seat.change(|mail| {
             mail.order = Some(order);
             mail.waker.take().into_iter().for_each(|waker| wakes.wakers.push(waker));
@@ -81,10 +81,12 @@ impl<J> Synced<J> {
     }
 
     /// Gives a job to a worker that is off the stack, or new.
-    pub(super) fn set_to_work(worker: Idle<J>, ticket: u64, job: J, wakes: &mut Wakes<J>) {
+    pub(super) fn set_to_work(worker: IdleWorker<J>, ticket: u64, job: J, wakes: &mut Wakes<J>) {
         match worker {
-            Idle::Parked(seat) => Self::hand(&seat, Order::Run(ticket, job), wakes),
-            Idle::Rests { has_begun, .. } => wakes.launches.push(Launch { ticket, job, has_begun }),
+            IdleWorker::Parked(seat) => Self::hand(&seat, Order::Run(ticket, job), wakes),
+            IdleWorker::Rests { has_begun, .. } => {
+                wakes.launches.push(Launch { ticket, job, has_begun })
+            }
         }
     }
 
@@ -95,7 +97,7 @@ impl<J> Synced<J> {
     }
 
     /// Starts a new worker, or the resting worker on top of the stack again.
-    pub(super) fn start(&mut self, start: Start<'_, J>) -> io::Result<Idle<J>> {
+    pub(super) fn start(&mut self, start: Start<'_, J>) -> io::Result<IdleWorker<J>> {
         let rests = if self.limits.rests { self.idle.workers.pop_back() } else { None };
         match (start(), rests) {
             (Ok(_), Some(rests)) => Ok(rests),
@@ -112,13 +114,13 @@ impl<J> Synced<J> {
     }
 
     /// Takes the parked worker on top of the stack, if workers park.
-    fn pop_parked(&mut self) -> Option<Arc<Seat<J>>> {
+    fn pop_parked(&mut self) -> Option<Arc<PoolSeat<J>>> {
         if self.limits.rests {
             return None;
         }
         match self.idle.workers.pop_back()? {
-            Idle::Parked(seat) => Some(seat),
-            Idle::Rests { .. } => unreachable!("the workers of a pool are of one kind"),
+            IdleWorker::Parked(seat) => Some(seat),
+            IdleWorker::Rests { .. } => unreachable!("the workers of a pool are of one kind"),
         }
     }
 
@@ -279,12 +281,12 @@ impl<J> Synced<J> {
     }
 
     /// Makes an idle worker leave that is off the stack.
-    pub(super) fn dismiss(&mut self, idle: Idle<J>, wakes: &mut Wakes<J>) {
+    pub(super) fn dismiss(&mut self, idle: IdleWorker<J>, wakes: &mut Wakes<J>) {
         self.count_leave();
         match idle {
-            Idle::Parked(seat) => Self::hand(&seat, Order::Leave, wakes),
-            Idle::Rests { has_begun: true, .. } => wakes.leavers += 1,
-            Idle::Rests { has_begun: false, .. } => self.leaving -= 1,
+            IdleWorker::Parked(seat) => Self::hand(&seat, Order::Leave, wakes),
+            IdleWorker::Rests { has_begun: true, .. } => wakes.leavers += 1,
+            IdleWorker::Rests { has_begun: false, .. } => self.leaving -= 1,
         }
     }
 

@@ -4,26 +4,33 @@ use std::sync::Arc;
 use crate::sync::wait_list::Another;
 
 use super::busy::Busy;
-use super::core::Core;
-use super::idle::Idle;
+use super::core::PoolCore;
+use super::idle::IdleWorker;
 use super::outcome::{Admission, Ended, EnterError, Next, Verdict};
 use super::picture::Limits;
 use super::queue::HOLES_MAX;
-use super::seat::{Order, Seat};
+use super::seat::{Order, PoolSeat};
 use super::wakes::Wakes;
 
-fn core(capacity: usize, queue: usize) -> Core<u32> {
-    Core::new(Limits { capacity, queue, waiting: usize::MAX, kept: 0, rests: false, threads: true })
+fn core(capacity: usize, queue: usize) -> PoolCore<u32> {
+    PoolCore::new(Limits {
+        capacity,
+        queue,
+        waiting: usize::MAX,
+        kept: 0,
+        rests: false,
+        threads: true,
+    })
 }
 
-type Started = io::Result<Idle<u32>>;
+type Started = io::Result<IdleWorker<u32>>;
 
 fn start() -> Started {
-    Ok(Idle::Parked(Seat::new()))
+    Ok(IdleWorker::Parked(PoolSeat::new()))
 }
 
 fn start_resting() -> Started {
-    Ok(Idle::new_resting())
+    Ok(IdleWorker::new_resting())
 }
 
 fn refuse() -> Started {
@@ -31,9 +38,9 @@ fn refuse() -> Started {
 }
 
 /// Starts a worker and keeps its seat.
-fn start_in(kept: &mut Option<Arc<Seat<u32>>>) -> Started {
-    let seat = kept.insert(Seat::new());
-    Ok(Idle::Parked(Arc::clone(seat)))
+fn start_in(kept: &mut Option<Arc<PoolSeat<u32>>>) -> Started {
+    let seat = kept.insert(PoolSeat::new());
+    Ok(IdleWorker::Parked(Arc::clone(seat)))
 }
 
 #[test]
@@ -47,7 +54,7 @@ fn a_job_whose_worker_is_refused_waits_for_those_there_are() {
     assert_eq!((core.picture().live, core.picture().queued), (1, 2));
     let seat = first.expect("it started");
     for job in [2, 3] {
-        let parked = || Idle::Parked(Arc::clone(&seat));
+        let parked = || IdleWorker::Parked(Arc::clone(&seat));
         let Next::Run(ticket, next) = core.finish(parked, u64::from(job) - 1, Ended::Completed).0
         else {
             panic!("a job is queued");
@@ -97,15 +104,15 @@ fn holes_of_cancelled_jobs_do_not_pile_up() {
     }
 }
 
-fn rests(until: u64, has_begun: bool) -> Idle<u32> {
-    Idle::Rests { until, has_begun }
+fn rests(until: u64, has_begun: bool) -> IdleWorker<u32> {
+    IdleWorker::Rests { until, has_begun }
 }
 
 /// Returns a pool of resting workers, as many as its capacity. They rest until the times 1, 2 and
 /// so on. Only the start hook of the last one was called.
-fn resting(capacity: usize, kept: usize) -> Core<u32> {
+fn resting(capacity: usize, kept: usize) -> PoolCore<u32> {
     let core =
-        Core::new(Limits { capacity, queue: 1, waiting: 9, kept, rests: true, threads: false });
+        PoolCore::new(Limits { capacity, queue: 1, waiting: 9, kept, rests: true, threads: false });
     for job in 1..=capacity as u32 {
         core.enter(job, |job| job, &mut start_resting).0.expect("it starts");
     }
@@ -178,7 +185,7 @@ fn a_retry_is_asked_for_once_and_again_after_it_was_forgotten() {
 
 /// Enters three jobs, of which two run. The first of these waits for a place, behind another
 /// waiter. `end` ends it.
-fn deadlock_after(end: impl FnOnce(&Core<u32>, u64)) -> (Admission, Admission) {
+fn deadlock_after(end: impl FnOnce(&PoolCore<u32>, u64)) -> (Admission, Admission) {
     let core = resting(2, 0);
     let tickets = [5, 6, 7]
         .map(|job| core.enter(job, |job| job, &mut start_resting).0.expect("there is a place"));

@@ -23,7 +23,7 @@ pub(crate) struct Wakes<J> {
     /// The number of resting workers that leave and have a hook to run.
     pub(crate) leavers: usize,
     /// Set if jobs are queued because no worker could be started. The caller must arrange a
-    /// [retry](super::core::Core::retry).
+    /// [retry](super::core::PoolCore::retry).
     pub(crate) starved: bool,
 }
 

@@ -1,12 +1,12 @@
 //! The steps of handles, `Withdraw` above all, and of jobs that no worker runs.
 
 use super::busy::Busy;
-use super::core::Core;
+use super::core::PoolCore;
 use super::mutation;
 use super::outcome::Ended;
 use super::wakes::Wakes;
 
-impl<J, const MUTATION: u8> Core<J, MUTATION> {
+impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// `Withdraw`. Returns the job if it was still queued.
     pub(crate) fn withdraw(&self, ticket: u64) -> (Option<J>, Wakes<J>) {
         if MUTATION == mutation::WITHDRAW_IN_TWO {

@@ -3,20 +3,20 @@
 
 use procession_sync::Arc;
 
-use super::core::Core;
-use super::idle::Idle;
+use super::core::PoolCore;
+use super::idle::IdleWorker;
 use super::mutation;
 use super::outcome::{Ended, Expired, Next};
-use super::seat::{Order, Seat};
+use super::seat::{Order, PoolSeat};
 use super::synced::{Start, Synced};
 use super::wakes::Wakes;
 use crate::scheduler::seat_id::NEVER;
 
-impl<J, const MUTATION: u8> Core<J, MUTATION> {
+impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// `Finish`. Calls `idle` only if the worker parks or rests now.
     pub(crate) fn finish(
         &self,
-        idle: impl FnOnce() -> Idle<J>,
+        idle: impl FnOnce() -> IdleWorker<J>,
         ticket: u64,
         ended: Ended,
     ) -> (Next<J>, Wakes<J>) {
@@ -46,8 +46,8 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
             } else {
                 let idle = idle();
                 let next = match &idle {
-                    Idle::Parked(_) => Next::Park,
-                    Idle::Rests { until, .. } => Next::Rest(state.reap_before(*until)),
+                    IdleWorker::Parked(_) => Next::Park,
+                    IdleWorker::Rests { until, .. } => Next::Rest(state.reap_before(*until)),
                 };
                 state.idle.push(idle);
                 next
@@ -115,7 +115,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     }
 
     /// `Expire`.
-    pub(crate) fn expire(&self, seat: &Arc<Seat<J>>) -> (Expired, Wakes<J>) {
+    pub(crate) fn expire(&self, seat: &Arc<PoolSeat<J>>) -> (Expired, Wakes<J>) {
         self.change(|state, wakes| {
             // Searches from the bottom, where the workers are that have been idle the longest.
             let place = state.idle.position(seat);
@@ -153,7 +153,7 @@ impl<J, const MUTATION: u8> Core<J, MUTATION> {
     /// run.
     pub(crate) fn died(
         &self,
-        seat: Option<&Arc<Seat<J>>>,
+        seat: Option<&Arc<PoolSeat<J>>>,
         ticket: Option<u64>,
         start: Start<'_, J>,
     ) -> (Vec<J>, Wakes<J>) {

@@ -13,7 +13,7 @@ fn a_caller_without_a_seat_is_kept_once() {
         .callers_drive()
         .build()
         .expect("it starts no thread");
-    let waiting = || scheduler.shared().callers.lock().len();
+    let waiting = || scheduler.shared().callers.waiting();
     let (sits, sat) = channel::bounded::<()>(1);
     let (stop, stopped) = channel::bounded::<()>(1);
     let echo = scheduler.start(|mut cx: Context<Reply<u32>>| async move {

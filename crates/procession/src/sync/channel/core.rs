@@ -93,7 +93,7 @@ struct State<T> {
 /// [`State`].
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Core<T, const MUTATION: u8 = { mutation::SOUND }> {
+pub(crate) struct ChannelCore<T, const MUTATION: u8 = { mutation::SOUND }> {
     state: Lock<State<T>>,
     capacity: usize,
 }
@@ -150,7 +150,7 @@ impl<T> State<T> {
     }
 }
 
-impl<T, const MUTATION: u8> Core<T, MUTATION> {
+impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
     /// Creates a channel that holds `capacity` messages beyond those that waiting receivers are
     /// handed.
     pub(crate) fn new(capacity: usize) -> Self {

@@ -41,7 +41,7 @@ use procession_sync::atomic::{AtomicBool, fence};
 use procession_sync::{Arc, thread};
 
 use super::mutation::{self, SOUND};
-use super::{Rearmed, Refused, TimerId, Timers};
+use super::{Rearmed, TimerId, TimerRefused, Timers};
 
 type Reset<const MUTATION: u8> = fn(&Timers<Act, MUTATION>, TimerId, u64) -> Option<Rearmed>;
 type Shared<const MUTATION: u8> = Arc<Timers<Act, MUTATION>>;
@@ -205,7 +205,7 @@ fn cancel_and_replace<const MUTATION: u8>() {
                 assert_eq!(modified.replaced.0, 1);
                 2
             }
-            Err(Refused(action)) => {
+            Err(TimerRefused(action)) => {
                 assert_eq!(action.0, 2);
                 1
             }

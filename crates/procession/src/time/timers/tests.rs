@@ -13,8 +13,9 @@ use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::{Arc, Mutex, thread};
 use proptest::prelude::*;
 
+use super::firing::{FIRINGS_MAX, Ran};
 use super::heap::{Heap, NEVER};
-use super::{Armed, Counts, FIRINGS_MAX, PORTION, Ran, Refused, TimerId, Timers};
+use super::{Added, PORTION, TimerCounts, TimerId, TimerRefused, Timers};
 
 const LIMIT: u32 = 10_000;
 
@@ -182,7 +183,7 @@ fn a_stale_id_does_nothing() {
             assert_eq!(timers.delete(id), None);
             assert_eq!(timers.reset(id, 0), None);
         });
-        assert_eq!(timers.modify(id, 0, None, 'x'), Err(Refused('x')));
+        assert_eq!(timers.modify(id, 0, None, 'x'), Err(TimerRefused('x')));
     }
     assert_eq!(timers.fired(10), ['c', 'd']);
 }
@@ -196,7 +197,7 @@ fn only_an_earlier_deadline_is_reported_as_the_earliest() {
     assert_eq!(earliest(11), Ok(false));
     assert_eq!(earliest(9), Ok(true));
     assert_eq!(earliest(NEVER), Ok(false));
-    let Ok(Armed { id, .. }) = timers.add(20, None, ()) else { panic!("within the limit") };
+    let Ok(Added { id, .. }) = timers.add(20, None, ()) else { panic!("within the limit") };
     assert_eq!(timers.reset(id, 15).map(|rearmed| rearmed.earliest), Some(false));
     assert_eq!(timers.reset(id, 8).map(|rearmed| rearmed.earliest), Some(true));
     assert_eq!(timers.modify(id, 7, None, ()).map(|modified| modified.earliest), Ok(true));
@@ -238,8 +239,11 @@ fn modify_changes_everything_and_returns_the_old_action() {
     assert_eq!(timers.fired(20), ['c']);
     assert_eq!(timers.modify(id, 30, None, 'd').map(|modified| modified.replaced), Ok('c'));
     assert_eq!(timers.fired(40), ['d']);
-    assert_eq!(timers.modify(id, 50, None, 'e'), Err(Refused('e')));
-    assert_eq!(timers.counts(), Counts { armed: 1, fired: 1, ticks: 2, cancelled: 0, pending: 0 });
+    assert_eq!(timers.modify(id, 50, None, 'e'), Err(TimerRefused('e')));
+    assert_eq!(
+        timers.counts(),
+        TimerCounts { armed: 1, fired: 1, ticks: 2, cancelled: 0, pending: 0 }
+    );
 }
 
 #[test]
@@ -254,7 +258,10 @@ fn a_periodic_timer_keeps_its_phase_and_skips_what_was_missed() {
     assert_eq!(timers.next(), 170);
     assert_eq!(timers.delete(id), Some('a'));
     assert_eq!(timers.fired(1000), []);
-    assert_eq!(timers.counts(), Counts { armed: 1, fired: 0, ticks: 3, cancelled: 1, pending: 0 });
+    assert_eq!(
+        timers.counts(),
+        TimerCounts { armed: 1, fired: 0, ticks: 3, cancelled: 1, pending: 0 }
+    );
 }
 
 #[test]
@@ -278,13 +285,16 @@ fn a_full_heap_refuses_and_returns_the_action() {
     let timers = Timers::new(2);
     let id = timers.once(1, 'a');
     timers.once(2, 'b');
-    assert_eq!(timers.add(3, None, 'c'), Err(Refused('c')));
-    assert_eq!(timers.add(3, every(1), 'c'), Err(Refused('c')));
+    assert_eq!(timers.add(3, None, 'c'), Err(TimerRefused('c')));
+    assert_eq!(timers.add(3, every(1), 'c'), Err(TimerRefused('c')));
     assert_eq!(timers.delete(id), Some('a'));
     timers.once(3, 'd');
-    assert_eq!(timers.add(3, None, 'e'), Err(Refused('e')));
-    assert_eq!(timers.counts(), Counts { armed: 3, fired: 0, ticks: 0, cancelled: 1, pending: 2 });
-    assert_eq!(Timers::new(0).add(1, None, 'a'), Err(Refused('a')));
+    assert_eq!(timers.add(3, None, 'e'), Err(TimerRefused('e')));
+    assert_eq!(
+        timers.counts(),
+        TimerCounts { armed: 3, fired: 0, ticks: 0, cancelled: 1, pending: 2 }
+    );
+    assert_eq!(Timers::new(0).add(1, None, 'a'), Err(TimerRefused('a')));
 }
 
 #[test]
@@ -312,7 +322,7 @@ fn a_slot_whose_generations_are_used_up_is_retired() {
             assert_eq!(timers.adjust(), u32::from(end == "delete without the lock"));
         }
     }
-    assert_eq!(timers.add(1, None, 'b'), Err(Refused('b')));
+    assert_eq!(timers.add(1, None, 'b'), Err(TimerRefused('b')));
     timers.assert_sound();
 }
 
@@ -335,7 +345,10 @@ fn without_the_lock_a_delete_decides_at_once() {
     assert_eq!(timers.adjust(), 2);
     assert_eq!(timers.adjust(), 0);
     assert_eq!(timers.next(), NEVER);
-    assert_eq!(timers.counts(), Counts { armed: 2, fired: 0, ticks: 0, cancelled: 2, pending: 0 });
+    assert_eq!(
+        timers.counts(),
+        TimerCounts { armed: 2, fired: 0, ticks: 0, cancelled: 2, pending: 0 }
+    );
     timers.assert_sound();
 }
 
@@ -432,7 +445,7 @@ fn at_the_limit_the_whole_inbox_is_searched_for_a_slot() {
         }
     });
     timers.once(30, 0);
-    assert_eq!(timers.add(30, None, 1), Err(Refused(1)));
+    assert_eq!(timers.add(30, None, 1), Err(TimerRefused(1)));
 }
 
 /// An action that uses its own timers whenever it is cloned or dropped.
@@ -545,7 +558,10 @@ fn a_panicking_action_harms_no_other() {
     assert!(panics(|| timers.run(40, &mut drop)));
     drops.set(true);
     assert!(panics(|| timers.delete(id)));
-    assert_eq!(timers.counts(), Counts { armed: 1, fired: 0, ticks: 4, cancelled: 1, pending: 0 });
+    assert_eq!(
+        timers.counts(),
+        TimerCounts { armed: 1, fired: 0, ticks: 4, cancelled: 1, pending: 0 }
+    );
 
     for _ in 0..10 {
         timers.periodic(10, 10, action());
@@ -711,7 +727,7 @@ fn follows_the_list(ops: &[Op], created: u32) {
                         assert_eq!(modified.replaced.0, timer.action);
                         *timer = Expected { when, period, action: actions, ..timer.clone() };
                     }
-                    Err(Refused(refused)) => {
+                    Err(TimerRefused(refused)) => {
                         assert!(!timer.is_pending);
                         assert_eq!(refused.0, actions);
                     }
@@ -882,7 +898,7 @@ fn four_threads_lose_and_double_nothing() {
     let armed = records.len() as u64;
     assert_eq!(
         timers.counts(),
-        Counts { armed, fired: armed - deleted, ticks: 0, cancelled: deleted, pending: 0 }
+        TimerCounts { armed, fired: armed - deleted, ticks: 0, cancelled: deleted, pending: 0 }
     );
 }
 

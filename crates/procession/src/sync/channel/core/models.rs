@@ -3,13 +3,13 @@ use std::task::Waker;
 
 use procession_sync::{Arc, explore, thread};
 
-use super::{Core, Received, Refused, Sent, mutation};
+use super::{ChannelCore, Received, Refused, Sent, mutation};
 use crate::sync::wait_list::{Another, Choice};
 
 /// One thread sends, one receives, and one closes the channel.
 fn close_send_receive<const MUTATION: u8>() {
     explore(|| {
-        let channel = Arc::new(Core::<u32, MUTATION>::new(0));
+        let channel = Arc::new(ChannelCore::<u32, MUTATION>::new(0));
         let sender = {
             let channel = Arc::clone(&channel);
             thread::spawn(move || channel.send_or_wait(7, &mut Another::none()))
@@ -53,7 +53,7 @@ fn canary_enlist_without_look() {
 /// A receiver is cancelled while a message is handed to it.
 fn cancel_receive<const MUTATION: u8>() {
     explore(|| {
-        let channel = Arc::new(Core::<u32, MUTATION>::new(0));
+        let channel = Arc::new(ChannelCore::<u32, MUTATION>::new(0));
         let Ok(Received::Waits(place)) = channel.recv_or_wait(&mut Another::none()) else {
             unreachable!("nothing was sent")
         };
@@ -84,7 +84,7 @@ fn canary_cancel_drops() {
 fn a_select_takes_one_of_two() {
     explore(|| {
         let choice = StdArc::new(Choice::new(Waker::noop().clone()));
-        let channels = Arc::new([Core::<u32>::new(0), Core::<u32>::new(0)]);
+        let channels = Arc::new([ChannelCore::<u32>::new(0), ChannelCore::<u32>::new(0)]);
         let mut places = [0, 1].map(|arm| channels[arm].enlist_receiver(&choice, arm as u32));
         let other = {
             let channels = Arc::clone(&channels);
@@ -102,7 +102,7 @@ fn a_select_takes_one_of_two() {
 #[test]
 fn two_selects_meet() {
     explore(|| {
-        let channel = Arc::new(Core::<u32>::new(0));
+        let channel = Arc::new(ChannelCore::<u32>::new(0));
         let sender = {
             let channel = Arc::clone(&channel);
             thread::spawn(move || {

@@ -1,0 +1,205 @@
+//! The state machine of a guest that has started.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use mlua::{Lua, MultiValue, Thread};
+use procession::Event;
+use procession::machine::{Events, Status, WaitingFor, Yields};
+use procession::time::Instant;
+
+use super::operations::{Served, completed};
+use super::waits::{Received, Waits};
+use super::{Failure, Message};
+use crate::library::{Arguments, Budget};
+use crate::program::Program;
+use crate::value::{self, Value};
+
+/// The number of operations that a step serves without waiting. After that, other processes run.
+const OPERATIONS_MAX: u32 = 128;
+
+/// The state of a guest that has started. Lua's values refer to the Lua state, which is dropped
+/// with the last of them.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) lua: Lua,
+    pub(super) thread: Thread,
+    pub(super) budget: Arc<Budget>,
+    pub(super) inbox: VecDeque<Received>,
+    pub(super) waits: Waits,
+    /// The last tag that was given to an operation.
+    pub(super) tag: u64,
+    /// The timer that is set, and the time at which it fires. There is at most one.
+    pub(super) timer: Option<(u64, Instant)>,
+    pub(super) cancelled: bool,
+    /// `true` after a cancel has ended a wait.
+    pub(super) cancel_seen: bool,
+    pub(super) ending: Option<Ending>,
+}
+
+/// The end of a process: its function has ended, but it may still wait for an output.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) result: Result<Value, Failure>,
+    /// The steps that are left for the outputs: first the report, then the two waits.
+    pub(super) report: Option<String>,
+    pub(super) settle_out: bool,
+    pub(super) settle_err: bool,
+}
+
+impl Running {
+    pub(super) fn handle_events(
+        &mut self,
+        events: &mut Events<Message>,
+        yields: &mut Yields<'_>,
+    ) -> Result<(), Failure> {
+        events.try_for_each(|event| self.handle_event(event, yields))
+    }
+
+    pub(super) fn handle_event(
+        &mut self,
+        event: Event<Message>,
+        yields: &mut Yields<'_>,
+    ) -> Result<(), Failure> {
+        match event {
+            Event::Message(Message::Plain(value)) => self.inbox.push_back(Received::Message(value)),
+            Event::Message(Message::Call { from, tag, value }) => {
+                self.inbox.push_back(Received::Call(from, tag, value));
+            }
+            Event::Message(Message::Answer { tag, value }) => {
+                if let Waits::Answer { tag: wanted, monitor, .. } = self.waits
+                    && wanted == tag
+                {
+                    yields.demonitor(monitor);
+                    self.waits = Waits::Ready(self.given(Ok(value))?);
+                }
+            }
+            Event::Message(Message::Done { tag, result }) => self.done(tag, result, yields)?,
+            Event::Completion { tag, result } => {
+                if self.timer.is_some_and(|(timer, _)| timer == tag) {
+                    self.timer = None;
+                } else {
+                    self.done(tag, completed(result), yields)?;
+                }
+            }
+            Event::Cancel => self.cancelled = true,
+            Event::Down(down) => match self.waits {
+                Waits::Answer { monitor, .. } if monitor == down.monitor => {
+                    self.waits = Waits::Ready(self.given(Err(down.exit.to_string().into()))?);
+                }
+                _ => self.inbox.push_back(Received::Ended(
+                    Some(down.pid),
+                    down.exit.to_string(),
+                    true,
+                )),
+            },
+            Event::Exit(signal) => {
+                self.inbox.push_back(Received::Ended(signal.from, signal.exit.to_string(), false));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn done(
+        &mut self,
+        tag: u64,
+        result: Result<Value, Box<str>>,
+        yields: &Yields<'_>,
+    ) -> Result<(), Failure> {
+        match &self.waits {
+            Waits::Done(wanted, ..) | Waits::Output(wanted, _) if *wanted == tag => {
+                self.waits = Waits::Ready(self.given(result)?);
+            }
+            Waits::Read { tag: wanted, connection, most, .. } if *wanted == tag => {
+                // Read here the bytes that the wait was for. If a cancel comes before the process
+                // continues, they are not lost.
+                let read = result.and_then(|_| {
+                    Ok(connection.try_read(*most).transpose().map_err(|error| error.to_string())?)
+                });
+                match read.transpose() {
+                    Some(read) => self.waits = Waits::Ready(self.given(read)?),
+                    // The wake-up was spurious.
+                    None => self.watch(yields)?,
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn run(
+        &mut self,
+        program: &Program,
+        yields: &mut Yields<'_>,
+    ) -> Result<Status<Value>, Failure> {
+        self.budget.renew();
+        for _ in 0..OPERATIONS_MAX {
+            let Some(given) = self.ready(yields)? else {
+                return Ok(Status::Wait(WaitingFor::Either));
+            };
+            let mut yielded = self.thread.resume::<MultiValue>(given)?;
+            if self.thread.is_finished() {
+                let result = yielded.pop_front().unwrap_or(mlua::Value::Nil);
+                let result = value::take(&result)
+                    .map_err(|error| format!("the result of the process: {error}"))?;
+                return Ok(Status::Done(result));
+            }
+            // The hook yields no value. Inside of a coroutine that becomes `nil`.
+            let operation = match yielded.pop_front() {
+                None | Some(mlua::Value::Nil) => {
+                    self.waits = Waits::Ready(MultiValue::new());
+                    return Ok(Status::Continue);
+                }
+                Some(mlua::Value::String(operation)) => operation.as_bytes().to_vec(),
+                Some(_) => {
+                    return Err(
+                        "coroutine.yield was called outside of a coroutine of the program".into()
+                    );
+                }
+            };
+            match self.serve(&operation, &Arguments(yielded), program, yields) {
+                Ok(Served::Done(value)) => self.waits = Waits::Ready(self.given(Ok(value))?),
+                Ok(Served::Waits(waits)) => self.waits = waits,
+                Ok(Served::WaitsToRead) => {}
+                Ok(Served::Yields) => {
+                    self.waits = Waits::Ready(self.given(Ok(Value::Nil))?);
+                    return Ok(Status::Continue);
+                }
+                Err(cause) => self.waits = Waits::Ready(self.given(Err(cause.into()))?),
+            }
+        }
+        Ok(Status::Continue)
+    }
+
+    /// Performs the steps that are left at the end of the process, and ends it.
+    pub(super) fn end(
+        &mut self,
+        program: &Program,
+        yields: &mut Yields<'_>,
+    ) -> Result<Status<Value>, Failure> {
+        let (out, err) = (&program.inner().out, &program.inner().err);
+        while matches!(self.waits, Waits::Ready(_))
+            && let Some(ending) = &mut self.ending
+        {
+            self.tag += 1;
+            let (tag, completion) = (self.tag, || yields.completion(self.tag));
+            let turn = if let Some(report) = ending.report.take() {
+                err.write(report.as_bytes(), completion)
+            } else if std::mem::take(&mut ending.settle_out) {
+                out.settle(completion)
+            } else if std::mem::take(&mut ending.settle_err) {
+                err.settle(completion)
+            } else {
+                break;
+            };
+            if let Some(turn) = turn {
+                self.waits = Waits::Output(tag, turn);
+            }
+        }
+        match self.ending.take_if(|_| matches!(self.waits, Waits::Ready(_))) {
+            Some(ending) => ending.result.map(Status::Done),
+            None => Ok(Status::Wait(WaitingFor::Either)),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What a guest waits for, and what ends the wait.
+
+use std::sync::Arc;
+
+use mlua::MultiValue;
+use procession::command::CommandId;
+use procession::machine::Yields;
+use procession::relations::MonitorRef;
+use procession::time::Instant;
+use procession::{Exit, Pid};
+
+use super::Failure;
+use super::operations::start_helper;
+use super::running::Running;
+use crate::net::Connection;
+use crate::output::Turn;
+use crate::value::{self, Value};
+
+/// An item for `process.receive`.
+#[derive(Debug)]
+pub(super) enum Received {
+    Message(Value),
+    Call(Pid, u64, Value),
+    /// The end of a process: its PID, the reason, and `true` for a monitor or `false` for a link.
+    Ended(Option<Pid>, String, bool),
+}
+
+/// The condition that a process waits for.
+#[derive(Debug)]
+pub(super) enum Waits {
+    /// None: the process continues with these values.
+    Ready(MultiValue),
+    Receive(Option<Instant>),
+    Sleep(Instant),
+    Answer {
+        tag: u64,
+        monitor: MonitorRef,
+        until: Option<Instant>,
+    },
+    Done(u64, Cancel, #[expect(dead_code, reason = "its drop ends the wait")] Option<Helper>),
+    /// The output has no room, or has not written everything yet. A cancel does not end this wait.
+    Output(u64, #[expect(dead_code, reason = "its drop ends the wait")] Turn),
+    /// The connection may have something to read, or the time is over.
+    Read {
+        tag: u64,
+        connection: Arc<Connection>,
+        most: usize,
+        until: Option<Instant>,
+        helper: Option<Helper>,
+    },
+}
+
+/// A process that waits on behalf of a guest. It is killed when the wait ends.
+#[derive(Debug)]
+pub(super) struct Helper(pub(super) Pid);
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // Ignored: in most cases the process has already ended.
+        procession::relations::send_exit(self.0, Exit::Killed);
+    }
+}
+
+/// The effect of a cancel on a wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cancel {
+    /// None. The wait ends by itself, and the operation should be completed.
+    Ignored,
+    /// The cancel ends every wait without a limit of time, and the first one that is `limited`. A
+    /// process may therefore still wait while it cleans up, but not forever.
+    Ends { limited: bool },
+}
+
+impl Running {
+    /// Returns the values that the process continues with, or `None` if it must still wait.
+    pub(super) fn ready(&mut self, yields: &mut Yields<'_>) -> Result<Option<MultiValue>, Failure> {
+        let now = Instant::now();
+        let given = match &mut self.waits {
+            Waits::Ready(given) => Some(std::mem::take(given)),
+            Waits::Receive(until) => {
+                let until = *until;
+                match self.inbox.pop_front() {
+                    Some(received) => Some(self.received(received)?),
+                    None if self.is_ended(Cancel::Ends { limited: until.is_some() }) => {
+                        Some(self.nothing("cancelled")?)
+                    }
+                    None if until.is_some_and(|until| until <= now) => {
+                        Some(self.nothing("timeout")?)
+                    }
+                    None => self.wait_until(until, now, yields),
+                }
+            }
+            &mut Waits::Sleep(until) => {
+                match until <= now || self.is_ended(Cancel::Ends { limited: true }) {
+                    true => Some(self.given(Ok(Value::Boolean(until <= now)))?),
+                    false => self.wait_until(Some(until), now, yields),
+                }
+            }
+            &mut Waits::Answer { until, monitor, .. } => {
+                match until.is_some_and(|until| until <= now) {
+                    true => {
+                        yields.demonitor(monitor);
+                        Some(self.given(Err("timeout".into()))?)
+                    }
+                    false => self.wait_until(until, now, yields),
+                }
+            }
+            &mut Waits::Done(_, cancel, _) => match self.is_ended(cancel) {
+                true => Some(self.given(Err("cancelled".into()))?),
+                false => None,
+            },
+            Waits::Output(..) => None,
+            &mut Waits::Read { until, .. } => {
+                match self.is_ended(Cancel::Ends { limited: until.is_some() }) {
+                    true => Some(self.given(self.last_read())?),
+                    false => None,
+                }
+            }
+        };
+        Ok(given)
+    }
+
+    /// Returns `true` if a cancel ends the wait.
+    pub(super) fn is_ended(&mut self, cancel: Cancel) -> bool {
+        let Cancel::Ends { limited } = cancel else { return false };
+        let ends = self.cancelled && !(limited && self.cancel_seen);
+        self.cancel_seen |= ends;
+        ends
+    }
+
+    /// Reads bytes that had arrived when the cancel came, but had not been seen yet.
+    pub(super) fn last_read(&self) -> Result<Value, Box<str>> {
+        match &self.waits {
+            Waits::Read { connection, most, .. } => match connection.try_read(*most) {
+                Some(read) => read.map_err(|error| error.to_string().into()),
+                None => Err("cancelled".into()),
+            },
+            _ => Err("cancelled".into()),
+        }
+    }
+
+    /// Starts to wait until there may be something to read.
+    pub(super) fn watch(&mut self, yields: &Yields<'_>) -> Result<(), String> {
+        self.tag += 1;
+        let Waits::Read { tag, connection, until, helper, .. } = &mut self.waits else {
+            return Ok(());
+        };
+        *tag = self.tag;
+        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
+        *helper = Some(start_helper(
+            yields,
+            *tag,
+            String::new(),
+            Arc::clone(connection).readable(timeout),
+        )?);
+        Ok(())
+    }
+
+    /// Sets the timer. If the current timer fires earlier, it stays, and the deadline is checked
+    /// again then.
+    pub(super) fn wait_until(
+        &mut self,
+        until: Option<Instant>,
+        now: Instant,
+        yields: &mut Yields<'_>,
+    ) -> Option<MultiValue> {
+        if let Some(until) = until
+            && self.timer.is_none_or(|(_, fires)| fires > until)
+        {
+            if let Some((later, _)) = self.timer {
+                yields.cancel_sleep(later);
+            }
+            self.tag += 1;
+            self.timer = Some((self.tag, until));
+            yields.command(CommandId::SLEEP, self.tag, until.saturating_duration_since(now));
+        }
+        None
+    }
+
+    pub(super) fn nothing(&self, why: &str) -> mlua::Result<MultiValue> {
+        let why = mlua::Value::String(self.lua.create_string(why)?);
+        Ok(MultiValue::from_iter([mlua::Value::Boolean(true), mlua::Value::Nil, why]))
+    }
+
+    pub(super) fn received(&self, received: Received) -> mlua::Result<MultiValue> {
+        let entry = |key: &str, value: Value| (Value::string(key), value);
+        let (message, call) = match received {
+            Received::Message(message) => (message, None),
+            Received::Call(from, tag, message) => {
+                let call = vec![
+                    entry("from", from.into()),
+                    entry("tag", Value::Integer(tag.cast_signed())),
+                ];
+                (message, Some(Value::Table(call)))
+            }
+            Received::Ended(pid, reason, is_down) => {
+                let key = if is_down { "down" } else { "exit" };
+                let pid = pid.map_or(Value::Boolean(true), Value::Pid);
+                (Value::Table(vec![entry(key, pid), entry("reason", Value::string(reason))]), None)
+            }
+        };
+        let mut given = self.given(Ok(message))?;
+        if let Some(call) = call {
+            given.push_back(value::give(&self.lua, &call)?);
+        }
+        Ok(given)
+    }
+
+    /// Returns the values that an operation of the runtime passes to Lua.
+    pub(super) fn given(&self, result: Result<Value, Box<str>>) -> mlua::Result<MultiValue> {
+        let (ok, value) = match result {
+            Ok(value) => (true, value),
+            Err(cause) => (false, Value::string(&*cause)),
+        };
+        Ok(MultiValue::from_iter([mlua::Value::Boolean(ok), value::give(&self.lua, &value)?]))
+    }
+}

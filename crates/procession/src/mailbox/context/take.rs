@@ -1,0 +1,195 @@
+//! How events are taken out of a mailbox, and out of what was put aside.
+
+use procession_queue::{Batch, Entry, EventQueue};
+
+use super::Context;
+use crate::mailbox::dead_letter;
+use crate::mailbox::dead_letter::DeadCause;
+use crate::mailbox::event::Event;
+use crate::process::body::{Event as Queued, System};
+use crate::process::slot::Mailbox;
+use crate::process::unwind::drop_guarded;
+use crate::relations::links;
+use crate::relations::signal::Signal;
+use crate::scheduler::current;
+
+impl<M: Send + 'static> Context<M> {
+    #[cold]
+    pub(super) fn put_aside(&mut self, event: Event<M>) {
+        let aside = self.aside.get_or_insert_default();
+        aside.last += 1;
+        match event {
+            Event::Message(message) => {
+                // Not received after all.
+                self.slot.uncount_received();
+                aside.messages.push_back((aside.last, message));
+            }
+            Event::Down(down) => aside.signals.push_back((aside.last, Signal::Down(down))),
+            Event::Exit(exit) => aside.signals.push_back((aside.last, Signal::Exit(exit))),
+            Event::Completion { .. } | Event::Cancel => {
+                unreachable!("a state machine is told these")
+            }
+        }
+        self.pass_mark();
+    }
+
+    /// The oldest of all.
+    pub(super) fn take_any(&mut self) -> Option<Event<M>> {
+        self.take_aside().or_else(|| self.take_event())
+    }
+
+    /// The oldest of what was put aside.
+    pub(super) fn take_aside(&mut self) -> Option<Event<M>> {
+        let aside = self.aside.as_mut()?;
+        let first = |number: Option<&u64>| number.copied().unwrap_or(u64::MAX);
+        let message = first(aside.messages.front().map(|(number, _)| number));
+        let signal = first(aside.signals.front().map(|(number, _)| number));
+        if signal < message {
+            return aside.signals.pop_front().map(|(_, signal)| signal.into());
+        }
+        self.take_message_aside().map(Event::Message)
+    }
+
+    #[inline]
+    pub(super) fn take_message_aside(&mut self) -> Option<M> {
+        let aside = self.aside.as_mut()?;
+        let message = aside.messages.pop_front();
+        if aside.is_empty() {
+            self.aside = None;
+        }
+        let Some((_, message)) = message else {
+            self.pass_mark();
+            return None;
+        };
+        self.slot.count_received(1);
+        Some(message)
+    }
+
+    /// The next message in the mailbox, behind what was put aside.
+    #[inline]
+    pub(super) fn take_message(&mut self) -> Option<M> {
+        loop {
+            match self.take_event()? {
+                Event::Message(message) => return Some(message),
+                other => self.put_aside(other),
+            }
+            // Signals need no room in a bounded mailbox, so they may come as fast as they are
+            // taken.
+            crate::scheduler::budget::spend();
+            if crate::scheduler::budget::is_spent() {
+                return None;
+            }
+        }
+    }
+
+    /// As `take_event`, for who looks at many: each is charged, and there is none once the step has
+    /// spent all that it may.
+    pub(super) fn take_charged(&mut self) -> Option<Event<M>> {
+        if crate::scheduler::budget::is_spent() {
+            return None;
+        }
+        crate::scheduler::budget::spend();
+        self.take_event()
+    }
+
+    /// The next event in the mailbox, behind what was put aside.
+    #[inline]
+    pub(super) fn take_event(&mut self) -> Option<Event<M>> {
+        loop {
+            let queued = match self.taken.next() {
+                Some(queued) => queued,
+                None => match self.slot.mailbox() {
+                    Mailbox::Unbounded(queue) => {
+                        let more = self.take_batch(queue)?;
+                        self.taken.append(more);
+                        continue;
+                    }
+                    Mailbox::Bounded(ring) => {
+                        let (queued, terminated) = self.slot.state.take_for_step(|| {
+                            crate::mailbox::deliver::take_bounded(&self.slot, ring)
+                        });
+                        if terminated {
+                            self.discard(queued);
+                            return None;
+                        }
+                        queued?
+                    }
+                },
+            };
+            match queued {
+                Queued::Message(message) => {
+                    self.slot.count_received(1);
+                    return Some(Event::Message(message));
+                }
+                Queued::System(entry) => {
+                    if let Some(signal) = self.accept(entry) {
+                        return Some(signal.into());
+                    }
+                    self.pass_mark();
+                    // As in `take_message`.
+                    crate::scheduler::budget::spend();
+                    if crate::scheduler::budget::is_spent() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is in the mailbox, if it is unbounded. `None` as well if this process has been
+    /// terminated.
+    #[inline]
+    pub(super) fn take_batch(&self, queue: &EventQueue<M, System>) -> Option<Batch<M, System>> {
+        let (more, terminated) = self.slot.state.take_for_step(|| queue.take());
+        if more.len() == 0 {
+            return None;
+        }
+        if terminated {
+            self.discard(more);
+            return None;
+        }
+        self.slot.note_length();
+        Some(more)
+    }
+
+    /// As `take_batch`, for who does not know whether the mailbox is unbounded.
+    pub(super) fn take_queued(&self) -> Option<Batch<M, System>> {
+        match self.slot.mailbox() {
+            Mailbox::Unbounded(queue) => self.take_batch(queue),
+            Mailbox::Bounded(_) => None,
+        }
+    }
+
+    /// Drops what the process does not receive any more.
+    #[cold]
+    pub(super) fn discard(&self, events: impl IntoIterator<Item = Queued<M>>) {
+        let shared = self.slot.shared();
+        let mut discarded = 0;
+        for event in events {
+            match event {
+                // Each by itself: a `Drop` that panics must not keep the others from being dropped.
+                Queued::Message(message) => {
+                    discarded += 1;
+                    dead_letter::bury(
+                        shared.dead_letters(),
+                        self.slot.pid(),
+                        DeadCause::Ended,
+                        message,
+                    );
+                }
+                Queued::System(entry) => drop_guarded(entry),
+            }
+        }
+        current::count(shared, |stats| &stats.discarded, discarded);
+    }
+
+    /// A signal, if the process is told of it. Apart from the messages, which come more often.
+    #[cold]
+    pub(super) fn accept(&self, entry: Entry<System>) -> Option<Signal> {
+        match entry.into_inner() {
+            System::Signal(signal) => links::accept(&self.slot, signal),
+            // An async process yields no commands.
+            System::Completion { .. } | System::Slept { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `Claim`: which seat a publisher wakes.
+
+use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
+use procession_sync::atomic::fence;
+
+use super::seats::SeatState;
+use super::word::IdleWord;
+use super::{Idle, mutation};
+use crate::scheduler::seat_id::SeatId;
+
+impl<const MUTATION: u8> Idle<MUTATION> {
+    /// `PublishFence`, `ReadIdle` and `Claim`: the seat to wake for an entry published before, if
+    /// any.
+    #[inline]
+    pub(crate) fn claim_one(&self) -> Option<SeatId> {
+        if MUTATION != mutation::WITHOUT_FENCE {
+            fence(SeqCst);
+        }
+        self.claim_one_in_sight()
+    }
+
+    /// As `claim_one`, for an entry that its worker will come to itself: without the fence it may
+    /// miss one that parks at this very moment.
+    #[inline]
+    pub(crate) fn claim_one_in_sight(&self) -> Option<SeatId> {
+        if IdleWord(self.counts.load(Relaxed)).offers_nobody() { None } else { self.claim() }
+    }
+
+    /// As `claim_one`, for the only entry in the deque of the publisher's own worker: nobody, if
+    /// one naps.
+    #[inline]
+    pub(crate) fn claim_one_unless_napping(&self) -> Option<SeatId> {
+        if MUTATION != mutation::WITHOUT_FENCE {
+            fence(SeqCst);
+        }
+        // Relaxed, as the word: the fences give the order.
+        if self.napping.load(Relaxed) > 0 { None } else { self.claim_one_in_sight() }
+    }
+
+    /// `Claim`, whoever searches.
+    #[cold]
+    pub(crate) fn claim(&self) -> Option<SeatId> {
+        self.change(|seats| {
+            let first = if seats.has_permit() {
+                seats.stack.last().or(seats.vacant.last()).copied()
+            } else {
+                None
+            };
+            let Some(seat) = first else { return (None, 0) };
+            seats.lift(seat);
+            self.awaken(seats, seat);
+            self.note_claimed(seats, seat);
+            (Some(seat), 1)
+        })
+    }
+
+    /// `Claim` of a seat whose thread is there, if nobody searches; for when the system refuses
+    /// threads.
+    pub(crate) fn claim_parked(&self) -> Option<SeatId> {
+        self.change(|seats| {
+            let searched = IdleWord(self.counts.load(Relaxed)).searching() > 0;
+            let first =
+                if seats.has_permit() && !searched { seats.stack.last().copied() } else { None };
+            let Some(seat) = first else { return (None, 0) };
+            seats.lift(seat);
+            self.awaken(seats, seat);
+            self.note_claimed(seats, seat);
+            (Some(seat), 1)
+        })
+    }
+
+    /// `ClaimThis`: says whether the seat was parked or vacant, and now is to be woken.
+    pub(crate) fn claim_this(&self, wanted: SeatId) -> bool {
+        self.change(|seats| {
+            let waits = matches!(seats.state(wanted), SeatState::Parked | SeatState::Vacant);
+            if waits {
+                seats.lift(wanted);
+                self.grant(seats, wanted);
+                self.note_claimed(seats, wanted);
+            }
+            (waits, i64::from(waits))
+        })
+    }
+
+    /// A claimed, vacant seat cannot be brought to work: it is vacant as before, and claimed after
+    /// all others.
+    pub(crate) fn decline(&self, seat: SeatId) {
+        self.change(|seats| {
+            seats.lift(seat);
+            *seats.state(seat) = SeatState::Vacant;
+            seats.vacant.insert(0, seat);
+            // It is counted from here to the end of this, whether it was or not.
+            ((), self.arrive(seats, seat) - 1)
+        });
+    }
+
+    /// A caller sits down in the absent seat, if it is.
+    pub(crate) fn claim_absent(&self, thread: u64) -> Option<SeatId> {
+        let seat = SeatId(0);
+        self.change(|seats| {
+            let absent = *seats.state(seat) == SeatState::Absent && seats.is_for(thread);
+            if absent {
+                seats.lift(seat);
+                self.grant(seats, seat);
+            }
+            (absent.then_some(seat), 0)
+        })
+    }
+
+    /// Returns `true` if the seat for callers is absent, and for this thread alone.
+    pub(crate) fn is_absent_for(&self, thread: u64) -> bool {
+        self.look(|seats| seats.states[0] == SeatState::Absent && seats.absent_for == thread)
+    }
+
+    pub(crate) fn has_absent(&self, thread: u64) -> bool {
+        self.look(|seats| seats.states[0] == SeatState::Absent && seats.is_for(thread))
+    }
+
+    /// The first seat of these, from one on and round, whose worker neither blocks nor is absent.
+    /// One that is late does not block: it comes, and takes a permit for what is bound to it.
+    pub(crate) fn first_unblocked(&self, from: u32, count: u32) -> Option<SeatId> {
+        self.look(|seats| {
+            let mut round = (from..count).chain(0..from);
+            let is_there = |seat: &u32| match seats.states[*seat as usize] {
+                SeatState::Out => seats.late.contains(&SeatId(*seat)),
+                state => state != SeatState::Absent,
+            };
+            round.find(is_there).map(SeatId)
+        })
+    }
+}

@@ -1,0 +1,443 @@
+//! The models of the parking protocol.
+
+use procession_sync::atomic::AtomicU32;
+use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::{Arc, explore, explore_to, thread};
+
+use super::coming::LATE;
+use super::parking::TakenBack;
+use super::{Idle, SeatId, mutation};
+
+/// One worker parks while another thread publishes. The decisions alone are modelled: if the
+/// worker would block, the publisher must have claimed it.
+fn publish<const MUTATION: u8, const RECHECK: bool>() {
+    explore(|| {
+        let shared = Arc::new((Idle::<MUTATION>::new(1, 1, true), AtomicU32::new(0)));
+        assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
+        let publisher = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                // Relaxed: nothing but the fences orders queue and word, as for a queue's own
+                // operations.
+                shared.1.store(1, Relaxed);
+                shared.0.claim_one().is_some()
+            })
+        };
+        let found = shared.0.start_searching() && {
+            let found = shared.1.load(Relaxed) == 1;
+            if found {
+                shared.0.stop_searching();
+            }
+            found
+        };
+        let blocks = !found && {
+            shared.0.announce(SeatId(0), true);
+            let late = RECHECK && shared.1.load(Relaxed) == 1;
+            !(late && shared.0.take_back(SeatId(0), false) != TakenBack::ByWaker)
+        };
+        let woken = publisher.join().expect("the publisher does not panic");
+        assert!(!blocks || woken, "the wake-up was lost");
+    });
+}
+
+/// One worker parks while another thread queues what only that worker can run.
+fn bound<const RECHECK: bool>() {
+    explore(|| {
+        let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(1, 1, true), AtomicU32::new(0)));
+        assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
+        let waker = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.1.store(1, Relaxed);
+                shared.0.claim_this(SeatId(0))
+            })
+        };
+        let found = shared.1.load(Relaxed) == 1;
+        let blocks = !found && {
+            shared.0.announce(SeatId(0), false);
+            let late = RECHECK && shared.1.load(Relaxed) == 1;
+            !(late && shared.0.take_back(SeatId(0), true) == TakenBack::Yes)
+        };
+        let woken = waker.join().expect("the waker does not panic");
+        assert!(!blocks || woken, "the wake-up was lost");
+    });
+}
+
+/// A worker naps, and without a permit looks once more before it parks for good, while another
+/// publishes the only entry of its own deque. With `LATE`, it says that it naps until it has
+/// looked.
+fn nap<const MUTATION: u8, const LATE: bool>() {
+    explore(|| {
+        let shared = Arc::new((Idle::<MUTATION>::new(2, 2, true), AtomicU32::new(0)));
+        assert!(shared.0.claim_absent(1).is_some(), "the publisher's worker is awake");
+        assert!(shared.0.claim_this(SeatId(1)), "so is the other, which searches");
+        let publisher = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.1.store(1, Relaxed);
+                shared.0.claim_one_unless_napping().is_some()
+            })
+        };
+        let nap = shared.0.nap();
+        shared.0.announce(SeatId(1), true);
+        let nap = LATE.then_some(nap);
+        // The time is over.
+        let found = shared.1.load(Relaxed) == 1;
+        drop(nap);
+        let woken = publisher.join().expect("the publisher does not panic");
+        assert!(found || woken, "the wake-up was lost");
+    });
+}
+
+#[test]
+fn nap_against_publish() {
+    nap::<{ mutation::SOUND }, false>();
+}
+
+#[test]
+#[should_panic(expected = "the wake-up was lost")]
+fn canary_nap_to_the_end() {
+    nap::<{ mutation::SOUND }, true>();
+}
+
+#[test]
+#[should_panic(expected = "the wake-up was lost")]
+fn canary_nap_without_fence() {
+    nap::<{ mutation::WITHOUT_FENCE }, false>();
+}
+
+#[test]
+fn bound_wake_against_park() {
+    bound::<true>();
+}
+
+#[test]
+#[should_panic(expected = "the wake-up was lost")]
+fn canary_bound_without_recheck() {
+    bound::<false>();
+}
+
+/// A thread that has begun coroutines leaves the seat for callers, while one of them is woken
+/// and another thread comes for the seat.
+fn keep_seat<const KEPT: bool>() {
+    explore(|| {
+        let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(1, 1, true), AtomicU32::new(0)));
+        assert!(shared.0.claim_absent(1).is_some(), "the first thread has taken its seat");
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.1.store(1, Relaxed);
+                let claimed = shared.0.claim_this(SeatId(0));
+                (claimed, shared.0.claim_absent(2).is_some())
+            })
+        };
+        shared.0.leave(SeatId(0), true, u64::from(KEPT));
+        let (claimed, sits) = other.join().expect("the other does not panic");
+        assert!(!claimed, "a seat that is absent is not parked");
+        assert!(!sits, "a coroutine would run on another thread");
+        assert!(
+            shared.0.claim_absent(1).is_some() && shared.1.load(Relaxed) == 1,
+            "the first finds it"
+        );
+    });
+}
+
+#[test]
+fn leaving_against_a_bound_wake() {
+    keep_seat::<true>();
+}
+
+#[test]
+#[should_panic(expected = "a coroutine would run on another thread")]
+fn canary_seat_for_anybody() {
+    keep_seat::<false>();
+}
+
+/// A worker parks, and finds in its `Recheck` what was queued before; meanwhile somebody asks
+/// whether all is idle.
+fn survey<const MUTATION: u8>() {
+    explore(|| {
+        // Whether the entry is queued, and whether it has run.
+        let shared =
+            Arc::new((Idle::<MUTATION>::new(1, 1, true), AtomicU32::new(1), AtomicU32::new(0)));
+        assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
+        shared.0.announce(SeatId(0), false);
+        let worker = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                assert_eq!(
+                    shared.0.take_back(SeatId(0), false),
+                    TakenBack::Yes,
+                    "nobody claims it"
+                );
+                // Relaxed: the lock orders it.
+                shared.1.fetch_sub(1, Relaxed);
+                shared.2.fetch_add(1, Relaxed);
+            })
+        };
+        if shared.0.all_parked_and(|| shared.1.fetch_add(0, Relaxed) == 0) {
+            assert_eq!(shared.2.fetch_add(0, Relaxed), 1, "it was called idle while a process ran");
+        }
+        worker.join().expect("the worker does not panic");
+    });
+}
+
+/// Two parked workers. One finds all parked, and looks whether the test clock may move to a far
+/// deadline; the other finds the near timer due, fires it, leaves something to be waited for,
+/// and parks again.
+fn advance<const LOOKS_AGAIN: bool>() {
+    explore_to(3, || {
+        // Whether the near timer is there, and what is on its way.
+        let shared = Arc::new((
+            Idle::<{ mutation::SOUND }>::new(2, 2, true),
+            AtomicU32::new(1),
+            AtomicU32::new(0),
+        ));
+        assert!(shared.0.claim_absent(1).is_some(), "the first has taken its seat");
+        assert!(shared.0.claim_this(SeatId(1)), "the second is awake");
+        shared.0.announce(SeatId(0), false);
+        shared.0.announce(SeatId(1), true);
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                if shared.0.take_back(SeatId(1), false) == TakenBack::Yes {
+                    // Relaxed: the lock orders it.
+                    shared.1.store(0, Relaxed);
+                    shared.2.store(1, Relaxed);
+                    shared.0.announce(SeatId(1), true);
+                }
+            })
+        };
+        if let Some(awakenings) = shared.0.take_back_if_all_parked(SeatId(0)) {
+            let nothing_comes = shared.2.load(Relaxed) == 0;
+            let is_far = shared.1.load(Relaxed) == 0;
+            let is_alone = !LOOKS_AGAIN || shared.0.is_alone_since(awakenings);
+            assert!(
+                !(nothing_comes && is_far && is_alone),
+                "the clock went on while something was on its way"
+            );
+        }
+        other.join().expect("the other does not panic");
+    });
+}
+
+#[test]
+fn advance_against_take_back() {
+    advance::<true>();
+}
+
+#[test]
+#[should_panic(expected = "the clock went on while something was on its way")]
+fn canary_advance_without_looking_again() {
+    advance::<false>();
+}
+
+/// Two seats and one permit: a worker's step blocks, while another thread publishes.
+fn give_back<const MUTATION: u8, const RECHECK: bool>() {
+    explore(|| {
+        let shared = Arc::new((Idle::<MUTATION>::new(2, 1, true), AtomicU32::new(0)));
+        assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
+        let publisher = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                // Relaxed: nothing but the fences orders queue and word, as for a queue's own
+                // operations.
+                shared.1.store(1, Relaxed);
+                shared.0.claim_one().is_some()
+            })
+        };
+        assert!(shared.0.give_back(SeatId(0)), "nobody else is awake");
+        let substituted = RECHECK && shared.1.load(Relaxed) == 1 && shared.0.claim_one().is_some();
+        let woken = publisher.join().expect("the publisher does not panic");
+        assert!(substituted || woken, "the entry waits for the one who blocks");
+    });
+}
+
+/// A worker comes out of its step and parks, while the watchdog takes its permit.
+fn revoke<const MUTATION: u8>() {
+    explore(|| {
+        let shared = Arc::new(Idle::<MUTATION>::new(3, 2, true));
+        assert!(shared.claim_absent(1).is_some(), "the worker has taken its seat");
+        assert!(shared.claim_this(SeatId(1)), "another is awake");
+        let watchdog = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.give_back(SeatId(0));
+            })
+        };
+        if !shared.is_revoked(SeatId(0)) || !shared.regain(SeatId(0), false) {
+            shared.announce(SeatId(0), false);
+        }
+        watchdog.join().expect("the watchdog does not panic");
+        let (_, awake, spare) = shared.counts();
+        let parked = u32::from(!shared.come(SeatId(0)));
+        assert_eq!((awake + parked, spare), (2, parked), "a permit was given up twice");
+    });
+}
+
+/// Two seats, one permit. One worker has none, finds an entry, and sleeps; the other, who has
+/// it, blocks.
+#[test]
+fn park_without_permit_against_the_last_to_block() {
+    explore(|| {
+        let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(2, 1, true), AtomicU32::new(0)));
+        assert!(shared.0.claim_absent(1).is_some(), "the first has the permit");
+        shared.0.give_back(SeatId(0));
+        assert_eq!(shared.0.claim_one(), Some(SeatId(1)), "now the second has");
+        shared.0.stop_searching();
+        let first = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                // What it had in its next slot.
+                shared.1.store(1, Relaxed);
+                if shared.0.regain(SeatId(0), false) || shared.0.claim_one().is_some() {
+                    return true;
+                }
+                shared.0.announce(SeatId(0), false);
+                shared.0.take_back(SeatId(0), false) == TakenBack::Yes
+            })
+        };
+        shared.0.give_back(SeatId(1));
+        let woken = shared.1.load(Relaxed) == 1 && shared.0.claim_one().is_some();
+        let runs = first.join().expect("the first does not panic");
+        assert!(woken || runs, "both have left the entry to the other");
+    });
+}
+
+#[test]
+fn publish_against_give_back() {
+    give_back::<{ mutation::SOUND }, true>();
+}
+
+#[test]
+#[should_panic(expected = "the entry waits for the one who blocks")]
+fn canary_give_back_without_fence() {
+    give_back::<{ mutation::GIVE_BACK_WITHOUT_FENCE }, true>();
+}
+
+#[test]
+#[should_panic(expected = "the entry waits for the one who blocks")]
+fn canary_give_back_without_recheck() {
+    give_back::<{ mutation::SOUND }, false>();
+}
+
+#[test]
+fn park_against_revoke() {
+    revoke::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a permit was given up twice")]
+fn canary_given_up_twice() {
+    revoke::<{ mutation::GIVEN_UP_TWICE }>();
+}
+
+/// Two seats are claimed. One never comes; the other searches, finds nothing, and parks.
+/// Meanwhile a worker publishes, and the watchdog looks.
+fn never_comes<const MUTATION: u8, const RECHECK: bool>() {
+    explore(|| {
+        let shared = Arc::new((Idle::<MUTATION>::new(4, 4, true), AtomicU32::new(0)));
+        assert!(shared.0.claim_absent(1).is_some(), "the publisher's worker is awake");
+        for seat in [1, 2] {
+            assert_eq!(shared.0.claim(), Some(SeatId(seat)));
+            shared.0.note_waking(SeatId(seat), 0);
+        }
+        let publisher = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                // Relaxed: nothing but the fences orders queue and word, as for a queue's own
+                // operations.
+                shared.1.store(1, Relaxed);
+                shared.0.claim_one().is_some()
+            })
+        };
+        let worker = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                assert!(shared.0.come(SeatId(2)), "it was claimed");
+                shared.0.announce(SeatId(2), true);
+                shared.1.load(Relaxed) == 1
+            })
+        };
+        let is_late = shared.0.write_off(LATE) > 0;
+        let rescued =
+            RECHECK && is_late && shared.1.load(Relaxed) == 1 && shared.0.claim_one().is_some();
+        let woken = publisher.join().expect("the publisher does not panic");
+        let found = worker.join().expect("the worker does not panic");
+        assert!(rescued || woken || found, "the entry waits for one that never comes");
+    });
+}
+
+/// A seat is claimed, and comes while the watchdog writes it off. Another searches all the
+/// time.
+fn come_late<const MUTATION: u8>() {
+    explore(|| {
+        let shared = Arc::new(Idle::<MUTATION>::new(3, 3, true));
+        assert!(shared.claim_absent(1).is_some() && shared.start_searching(), "one searches");
+        assert_eq!(shared.claim(), Some(SeatId(1)));
+        shared.note_waking(SeatId(1), 0);
+        let worker = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || assert!(shared.come(SeatId(1)), "it was claimed"))
+        };
+        shared.write_off(LATE);
+        worker.join().expect("the worker does not panic");
+        assert_eq!(shared.counts().0, 2, "the word does not count those who search");
+    });
+}
+
+#[test]
+fn publish_beside_one_that_never_comes() {
+    never_comes::<{ mutation::SOUND }, true>();
+}
+
+#[test]
+#[should_panic(expected = "the entry waits for one that never comes")]
+fn canary_write_off_without_fence() {
+    never_comes::<{ mutation::WRITE_OFF_WITHOUT_FENCE }, true>();
+}
+
+#[test]
+#[should_panic(expected = "the entry waits for one that never comes")]
+fn canary_write_off_without_recheck() {
+    never_comes::<{ mutation::SOUND }, false>();
+}
+
+#[test]
+fn come_against_write_off() {
+    come_late::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "the word does not count those who search")]
+fn canary_come_uncounted() {
+    come_late::<{ mutation::COME_UNCOUNTED }>();
+}
+
+#[test]
+fn survey_against_recheck() {
+    survey::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "it was called idle while a process ran")]
+fn canary_survey_in_two() {
+    survey::<{ mutation::SURVEY_IN_TWO }>();
+}
+
+#[test]
+fn publish_against_park() {
+    publish::<{ mutation::SOUND }, true>();
+}
+
+#[test]
+#[should_panic(expected = "the wake-up was lost")]
+fn canary_without_recheck() {
+    publish::<{ mutation::SOUND }, false>();
+}
+
+#[test]
+#[should_panic(expected = "the wake-up was lost")]
+fn canary_without_fence() {
+    publish::<{ mutation::WITHOUT_FENCE }, true>();
+}

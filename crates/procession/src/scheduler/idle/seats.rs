@@ -1,0 +1,134 @@
+//! The seats, as they are under the lock.
+
+use super::word::AWAKE_ONE;
+use crate::scheduler::seat_id::SeatId;
+
+/// Who is left when a thread leaves its seat.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Remaining {
+    /// Nobody runs, and nobody's step blocks.
+    pub(crate) all_parked: bool,
+    pub(crate) nobody_awake: bool,
+}
+
+/// Who is left in a scheduler.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Presence {
+    /// Whether anybody is awake or parked.
+    pub(crate) has_thread: bool,
+    pub(crate) has_vacant: bool,
+    /// Whether a thread is about to leave its seat, which is vacant then.
+    pub(crate) is_leaving: bool,
+    /// Whether the seat for callers is free.
+    pub(crate) has_absent: bool,
+    pub(crate) out: Vec<SeatId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SeatState {
+    Vacant,
+    Parked,
+    Awake,
+    Out,
+    Leaving,
+    Absent,
+}
+
+#[derive(Debug)]
+pub(super) struct Seats {
+    pub(super) states: Box<[SeatState]>,
+    /// The parked, the last to park last.
+    pub(super) stack: Vec<SeatId>,
+    /// The vacant, the one to be taken first last.
+    pub(super) vacant: Vec<SeatId>,
+    pub(super) awake: u32,
+    pub(super) out: u32,
+    pub(super) leaving: u32,
+    pub(super) width: u32,
+    /// Where the search for somebody to take a permit from begins.
+    pub(super) turn: u32,
+    /// How often a seat became awake.
+    pub(super) awakenings: u64,
+    /// The only thread that may sit in the absent seat, since it has begun coroutines there; 0 is
+    /// any.
+    pub(super) absent_for: u64,
+    /// Claimed and not there yet, counted as searching.
+    pub(super) coming: Vec<SeatId>,
+    /// Claimed and not there yet, not counted any more.
+    pub(super) late: Vec<SeatId>,
+}
+
+impl Seats {
+    pub(super) fn state(&mut self, seat: SeatId) -> &mut SeatState {
+        &mut self.states[seat.0 as usize]
+    }
+
+    pub(super) fn is_for(&self, thread: u64) -> bool {
+        self.absent_for == 0 || self.absent_for == thread
+    }
+
+    /// Takes a seat from where it is.
+    pub(super) fn lift(&mut self, seat: SeatId) -> SeatState {
+        let before = *self.state(seat);
+        match before {
+            SeatState::Parked => self.stack.retain(|&other| other != seat),
+            SeatState::Vacant => self.vacant.retain(|&other| other != seat),
+            SeatState::Awake => self.awake -= 1,
+            SeatState::Out => self.out -= 1,
+            SeatState::Leaving => self.leaving -= 1,
+            SeatState::Absent => {}
+        }
+        before
+    }
+
+    pub(super) fn put(&mut self, seat: SeatId, state: SeatState) {
+        *self.state(seat) = state;
+        match state {
+            SeatState::Parked => self.stack.push(seat),
+            SeatState::Vacant => {
+                let above = self.vacant.partition_point(|other| other.0 > seat.0);
+                self.vacant.insert(above, seat);
+            }
+            SeatState::Awake => self.awake += 1,
+            SeatState::Out => self.out += 1,
+            SeatState::Leaving => self.leaving += 1,
+            SeatState::Absent => {}
+        }
+    }
+
+    pub(super) fn shift(&mut self, seat: SeatId, state: SeatState) {
+        self.lift(seat);
+        self.put(seat, state);
+    }
+
+    pub(super) fn has_permit(&self) -> bool {
+        self.awake < self.width
+    }
+
+    pub(super) fn are_all_parked(&self) -> bool {
+        self.awake == 0 && self.out == 0 && self.leaving == 0
+    }
+
+    /// How many have a thread that stays.
+    pub(super) fn threads(&self) -> u32 {
+        self.stack.len() as u32 + self.awake + self.out
+    }
+
+    /// What the word says, the searching apart.
+    pub(super) fn summary(&self) -> u64 {
+        let waiting = (self.stack.len() + self.vacant.len()) as u64;
+        u64::from(self.awake) * AWAKE_ONE
+            + waiting.min(u64::from(self.width.saturating_sub(self.awake)))
+    }
+
+    /// Whose permit is taken for what only one other seat can run: of a late seat rather than of an
+    /// early one, to which processes may be bound.
+    pub(super) fn victim(&mut self) -> Option<SeatId> {
+        let count = self.states.len() as u32;
+        self.turn = self.turn.wrapping_add(1) % count;
+        let turn = self.turn;
+        let awake = |seat: &u32| self.states[*seat as usize] == SeatState::Awake;
+        let late = (self.width..count).rev().find(awake);
+        late.or_else(|| (0..count).map(|i| (turn + i) % count).find(awake)).map(SeatId)
+    }
+}
