@@ -109,7 +109,7 @@ pub(crate) const DOWNS_PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) const TIMERS_CANCEL: Definition = Definition {
     name: "timers_cancel",
-    what: "2 processes with 32 k timers each set one more and cancel that of 1000 before; also yielding",
+    what: "2 processes with 32 k timers each set one more and cancel that of 1000 before; 2 ways",
     figures: &[
         Figure { name: "timers_cancel", unit: "ns", per: "arm and cancel" },
         Figure { name: "timers_cancel_yields", unit: "ns", per: "arm and cancel" },

@@ -171,6 +171,7 @@ fn every_workload_runs_and_prints_its_figures_as_json() {
         ("downs_kept", "bytes"),
         ("downs_lost", "bytes"),
         ("timers_cancel", "ns"),
+        ("timers_cancel_yields", "ns"),
         ("timers_fire", "ns"),
         ("timers_fire_cpu", "ns"),
         ("sleep_50us", "us"),

@@ -1060,14 +1060,14 @@ fn a_thread_that_ends_wakes_a_caller_that_waits_for_its_coroutines() {
 /// Goal: what a coroutine's frame has lent of a thread-local is still there while its thread ends.
 #[test]
 fn a_thread_local_outlives_the_coroutines_that_its_thread_unwinds() {
-    struct Lent(std::sync::atomic::AtomicBool);
+    struct Lent(procession_sync::atomic::AtomicBool);
     impl Drop for Lent {
         fn drop(&mut self) {
-            self.0.store(false, std::sync::atomic::Ordering::SeqCst);
+            self.0.store(false, procession_sync::atomic::Ordering::SeqCst);
         }
     }
     thread_local! {
-        static LENT: Lent = const { Lent(std::sync::atomic::AtomicBool::new(true)) };
+        static LENT: Lent = const { Lent(procession_sync::atomic::AtomicBool::new(true)) };
     }
     let scheduler = driven_by_callers();
     let (seen, sees) = mpsc::channel();
@@ -1076,7 +1076,7 @@ fn a_thread_local_outlives_the_coroutines_that_its_thread_unwinds() {
             struct AtEnd<'a>(&'a Lent, mpsc::Sender<bool>);
             impl Drop for AtEnd<'_> {
                 fn drop(&mut self) {
-                    let lives = self.0.0.load(std::sync::atomic::Ordering::SeqCst);
+                    let lives = self.0.0.load(procession_sync::atomic::Ordering::SeqCst);
                     self.1.send(lives).expect("the test listens");
                 }
             }
