@@ -549,7 +549,8 @@ fn is_attended(shared: &Shared) -> bool {
 }
 
 /// Classifies a step that has lasted for `duration`, by what the thread in the seat did since it was
-/// first asked. Returns `None` if the delay is not the thread's own doing, or is not known to be yet.
+/// first asked. Returns `None` if the delay is not the thread's own doing, or is not known to be
+/// yet.
 ///
 /// A question costs the system tens of microseconds. On a busy machine, threads are interrupted in
 /// their steps for a few milliseconds all the time. So a thread is asked twice: in the middle of
