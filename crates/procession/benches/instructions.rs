@@ -1,5 +1,5 @@
-//! The paths of which `.ci/instructions` counts the instructions. They run on the test clock and one
-//! thread, so that two runs do the same.
+//! The paths of which `.ci/instructions` counts the instructions. They run on the test clock and
+//! one thread, so that two runs do the same.
 //!
 //! Usage: `instructions spawn|send|yield|pingpong|ring|skynet COUNT`
 

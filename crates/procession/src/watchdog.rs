@@ -40,9 +40,9 @@
 //! - `Nudge`, if a seat is spare and work waits at this look and at the one before: wake one
 //!   worker, unless one searches. Waiting work is anything in a queue, a timer that was due at the
 //!   look before, descriptors that were not polled for 10 ms, or a LIFO slot with a worker that is
-//!   in the same step as at the look before. `Nudge` exists for LIFO slots, which are filled without
-//!   waking a worker, for timers that a step has set before it stalled, and for the rare work that
-//!   the parking protocol lets slip.
+//!   in the same step as at the look before. `Nudge` exists for LIFO slots, which are filled
+//!   without waking a worker, for timers that a step has set before it stalled, and for the rare
+//!   work that the parking protocol lets slip.
 //! - `Doze`: after two looks that find no worker awake, sleep for 10 ms, and after 100 ms without a
 //!   timeout. A worker that becomes awake ends the sleep (`watchdog/park.rs`).
 //!
@@ -548,9 +548,9 @@ fn is_attended(shared: &Shared) -> bool {
     shared.idle.counts().2 > 0
 }
 
-/// Classifies a step that has lasted for `duration`, by what the thread in the seat did since it was
-/// first asked. Returns `None` if the delay is not the thread's own doing, or is not known to be
-/// yet.
+/// Classifies a step that has lasted for `duration`, by what the thread in the seat did since it
+/// was first asked. Returns `None` if the delay is not the thread's own doing, or is not known to
+/// be yet.
 ///
 /// A question costs the system tens of microseconds. On a busy machine, threads are interrupted in
 /// their steps for a few milliseconds all the time. So a thread is asked twice: in the middle of
