@@ -3,7 +3,7 @@
 
 local ARGUMENTS_MAX, VALUE_MAX, BUFFER_MAX = 64, 512 * 1024, 1024 * 1024
 local BATCH_MAX = 1000
--- The maximum number of bytes of keys and values, and the bytes that Lua needs for a table entry. The
+-- Maximum number of bytes of keys and values, and the bytes that Lua needs for a table entry. The
 -- store stays below the memory limit of a process.
 local STORE_MAX, ENTRY_COST = 32 * 1024 * 1024, 160
 -- The maximum size of the answers to a batch. The rest is asked for again, so that a batch of large
@@ -120,7 +120,7 @@ end
 
 ---- The protocol.
 
--- Returns the words of the command at `at`, and the place where the next one begins. Returns `nil` if
+-- Returns the words of the command at `at`, and the place where the next begins. Returns `nil` if
 -- the command is not complete, and the cause if it never will be.
 local function parse(buffer, at)
   local stop = buffer:find("\r\n", at, true)

@@ -24,7 +24,7 @@ usage: queue-bench [--rounds N] [--tiny] [--markdown FILE] [SCENARIO]...
   --rounds N       measure each queue N times (15; with --tiny 2)
   --tiny           do a thousandth of the work, to test that everything runs
   --markdown FILE  write the tables to FILE too, below what they were measured on
-  SCENARIO         run only the scenarios whose names contain one of these words";
+  SCENARIO         run only scenarios with one of these words in their name";
 
 const ROUNDS: usize = 15;
 const ROUNDS_TINY: usize = 2;

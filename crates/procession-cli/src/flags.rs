@@ -49,7 +49,7 @@ const FLAGS: &[Flag] = &[
     Flag {
         long: "listen",
         short: None,
-        help: "serve at ADDR, a host and a port (127.0.0.1:0, which is any free port)",
+        help: "serve at ADDR, a host and a port (127.0.0.1:0, any free port)",
         of: Some(Command::Trial),
         takes: Takes::Value("ADDR", |parsed, value| {
             parsed.trial.listen =
@@ -70,7 +70,7 @@ const FLAGS: &[Flag] = &[
     Flag {
         long: "deadline",
         short: None,
-        help: "give a shutdown N seconds (5)",
+        help: "allow N seconds for a shutdown (5)",
         of: Some(Command::Trial),
         takes: Takes::Value("N", |parsed, value| {
             parsed.trial.deadline = Duration::from_secs(seconds("--deadline", value)?);
@@ -80,7 +80,7 @@ const FLAGS: &[Flag] = &[
     Flag {
         long: "deadline",
         short: None,
-        help: "give a shutdown N seconds (5)",
+        help: "allow N seconds for a shutdown (5)",
         of: Some(Command::Run),
         takes: Takes::Value("N", |parsed, value| {
             parsed.run.deadline = Duration::from_secs(seconds("--deadline", value)?);
@@ -146,7 +146,7 @@ const FLAGS: &[Flag] = &[
     Flag {
         long: "help",
         short: Some('h'),
-        help: "show this, or the help of the command before it",
+        help: "show this help, or that of the command before it",
         of: None,
         takes: Takes::Nothing(|parsed| parsed.help = true),
     },
@@ -160,7 +160,7 @@ const FLAGS: &[Flag] = &[
 ];
 
 const COMMANDS: [(&str, Command, &str); 3] = [
-    ("trial", Command::Trial, "put a service through everything that goes wrong, and judge"),
+    ("trial", Command::Trial, "run a service while everything goes wrong, and judge it"),
     ("run", Command::Run, "run a program of processes in Lua"),
     ("bench", Command::Bench, "measure the runtime on this machine"),
 ];
@@ -294,7 +294,7 @@ fn lossy(text: &OsStr) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// The error of a command line that makes no sense.
+/// The error of an invalid command line.
 #[derive(Debug)]
 pub(crate) enum UsageError {
     NoCommand,
@@ -368,24 +368,28 @@ Commands:
 ";
 
 const ABOUT_TRIAL: &str = "\
-Puts a real HTTP service through what goes wrong in programs: a million idle processes,
-twice as many blocked threads as CPUs, endless computations, panics, slow clients, and a
-shutdown amid the load. Clients in this program ask it over TCP all the time, on a
-scheduler of their own; curl can ask it as well. Each stage is told in a line: requests a
-second, latencies, the threads of this program, and how often the watchdog had another
-worker take the place of a stalled one (rescues). In the end the books must balance, and no
-request may be lost.
+Runs a real HTTP service while everything goes wrong that can go wrong in programs: a
+million idle processes, twice as many blocked threads as CPUs, endless computations,
+panics, slow clients, and a shutdown under load. Clients in this program, on their own
+scheduler, send requests over TCP all the time. You can send requests with curl, too.
 
-The first SIGINT or SIGTERM shuts the service down in order, the second ends at once.
+Each stage prints one line: requests per second, latencies, the threads of this program,
+and how often the watchdog replaced a stalled worker (rescues). At the end, the sums of the
+ledger must agree, and no request may be lost.
+
+The first SIGINT or SIGTERM shuts the service down in order. The second ends the program
+immediately.
 
 Usage: procession trial [OPTION]...
 ";
 
 const ABOUT_RUN: &str = "\
-Runs a program in Lua: calls its function main with the words after it, as a process, and
-ends when that does. docs/LUA.md tells what programs may call, programs/ has some.
+Runs a program in Lua: calls its function main as a process, with the words after the
+program as arguments, and ends when that process ends. docs/LUA.md lists the functions that
+programs may call, and programs/ has examples.
 
-The first SIGINT or SIGTERM shuts the program down in order, the second ends at once.
+The first SIGINT or SIGTERM shuts the program down in order. The second ends it
+immediately.
 
 Usage: procession run [OPTION]... PROGRAM.lua [ARGUMENT]...
 ";
@@ -397,18 +401,18 @@ Prints the median of each figure, and its range. Less is better.
 
 Usage: procession bench [OPTION]... [WORKLOAD]...
 
-Workloads, all of which are run if none is named:
+Workloads (all are run if none is named):
 ";
 
 const EXIT_CODES: &str = "
 Exit codes:
-  0    all went well, also if the reader of the output went away, or if one signal asked
-       for the end
+  0    success, also if the reader of the output went away, or if one signal asked for the
+       end
   1    a promise was broken, a program failed, a workload gave a wrong result, something
        could not run, or the output was not written
-  2    the command line makes no sense
-  130  a second SIGINT ended the program at once
-  143  a second SIGTERM did
+  2    the command line is invalid
+  130  a second SIGINT ended the program immediately
+  143  a second SIGTERM ended the program immediately
 ";
 
 fn help(of: Option<Command>) -> String {

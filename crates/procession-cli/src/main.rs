@@ -3,10 +3,10 @@
 //! # Exit codes
 //! | code | meaning |
 //! |---|---|
-//! | 0 | all went well, also if the reader of the output went away, or if one signal asked for the end |
+//! | 0 | success, also if the reader of the output went away, or if one signal asked for the end |
 //! | 1 | a promise was broken, a program failed, a workload gave a wrong result, something could not run, or the output was not written |
-//! | 2 | the command line makes no sense |
-//! | 130, 143 | a second SIGINT or SIGTERM ended the program at once |
+//! | 2 | the command line is invalid |
+//! | 130, 143 | a second SIGINT or SIGTERM ended the program immediately |
 #![deny(unsafe_code)]
 
 #[cfg(not(procession_loom))]

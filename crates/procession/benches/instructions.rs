@@ -1,5 +1,5 @@
-//! The paths whose instructions `.ci/instructions` counts: on the test clock and one thread, so
-//! that two runs do the same.
+//! The paths of which `.ci/instructions` counts the instructions. They run on the test clock and
+//! one thread, so that two runs do the same.
 //!
 //! Usage: `instructions spawn|send|yield|pingpong|ring|skynet COUNT`
 
@@ -11,12 +11,13 @@ use procession::{Address, Context, Scheduler};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Messages after which the sender waits for the receiver, so that the mailbox stays short.
+/// Number of messages after which the sender waits for the receiver, so that the mailbox stays
+/// short.
 const BATCH: u64 = 64;
 
 fn main() {
     let arguments: Vec<_> = env::args().skip(1).collect();
-    // Cargo's own flag, if it is run without any other.
+    // Cargo's own flag, if the program is run without others.
     let [path, count] = match arguments.as_slice() {
         [path, count, ..] => [path.as_str(), count.as_str()],
         _ => ["spawn", "1000"],
@@ -42,7 +43,7 @@ fn main() {
     assert_eq!(snapshot.messages_sent, snapshot.messages_received);
 }
 
-/// Empty processes, of which few are there at once.
+/// Spawns empty processes, few of which exist at once.
 async fn spawn_and_end(count: u64) -> u64 {
     for number in 0..count {
         drop(procession::spawn(async {}));
@@ -53,7 +54,7 @@ async fn spawn_and_end(count: u64) -> u64 {
     count
 }
 
-/// A thousand processes that yield.
+/// Runs a thousand processes that yield.
 async fn yield_in_turn(count: u64) -> u64 {
     const PROCESSES: u64 = 1000;
     let yields = |_| {
@@ -69,7 +70,7 @@ async fn yield_in_turn(count: u64) -> u64 {
     count
 }
 
-/// Processes that start ten others each, and wait for them.
+/// Runs processes that start ten others each, and wait for them.
 fn skynet(leaves: u64) -> Pin<Box<dyn Future<Output = u64> + Send>> {
     Box::pin(async move {
         if leaves >= 10 {
@@ -83,9 +84,9 @@ fn skynet(leaves: u64) -> Pin<Box<dyn Future<Output = u64> + Send>> {
     })
 }
 
-/// A message that goes around a ring of processes.
+/// Sends a message around a ring of processes.
 async fn pass_around(processes: u64, count: u64) -> u64 {
-    // Each learns of the next by its first message, and passes on what follows.
+    // Each process learns of the next one by its first message, and passes the others on.
     let member = move |mut cx: Context<Passed>| async move {
         let Passed(_, next) = cx.recv().await.expect("nobody cancels it");
         let next = next.expect("the first message brings it");
@@ -125,5 +126,5 @@ async fn send_and_receive(count: u64) -> u64 {
     received.await.expect("it does not panic")
 }
 
-/// How often the message is still to be passed on; or the next member of the ring.
+/// The number of hops that are left, or the next member of the ring.
 struct Passed(u64, Option<Address<Passed>>);

@@ -1,4 +1,4 @@
-//! The watchdog: a thread that finds workers whose steps do not end, and lets others take their
+//! The watchdog: a thread that finds workers with steps that do not end, and lets others take their
 //! place.
 //!
 //! # Watchdog protocol
@@ -39,10 +39,10 @@
 //!   (`scheduler/idle.rs`). `Rescue` takes their permits, too, once they are late by `stall_after`.
 //! - `Nudge`, if a seat is spare and work waits at this look and at the one before: wake one
 //!   worker, unless one searches. Waiting work is anything in a queue, a timer that was due at the
-//!   look before, descriptors that were not polled for 10 ms, or a LIFO slot whose worker is in the
-//!   same step as at the look before. `Nudge` exists for LIFO slots, which are filled without
-//!   waking a worker, for timers that a step has set before it stalled, and for the rare work that
-//!   the parking protocol lets slip.
+//!   look before, descriptors that were not polled for 10 ms, or a LIFO slot with a worker that is
+//!   in the same step as at the look before. `Nudge` exists for LIFO slots, which are filled
+//!   without waking a worker, for timers that a step has set before it stalled, and for the rare
+//!   work that the parking protocol lets slip.
 //! - `Doze`: after two looks that find no worker awake, sleep for 10 ms, and after 100 ms without a
 //!   timeout. A worker that becomes awake ends the sleep (`watchdog/park.rs`).
 //!
@@ -120,7 +120,7 @@ const OVERSLEPT: u64 = 20_000_000;
 const UNPOLLED: u64 = 10_000_000;
 /// The number of polls is unknown. It equals no real number, so the next look begins a new period.
 const NO_POLLS: (u64, u64) = (u64::MAX, 0);
-/// Number of seats, from the first on, whose threads have a file that is kept open. For a thread
+/// Number of seats, from the first on, with a file that is kept open for their thread. For a thread
 /// beyond these, a file is opened for each question, if there are descriptors: a program may have
 /// far more threads than it can spare descriptors.
 const FILES_KEPT: u32 = 16;
@@ -549,9 +549,9 @@ fn is_attended(shared: &Shared) -> bool {
     shared.idle.counts().2 > 0
 }
 
-/// Classifies the thread in a seat whose step has lasted for `duration`, by what the thread did
-/// since it was first asked. Returns `None` if the delay is not the thread's own doing, or is not
-/// known to be yet.
+/// Classifies a step that has lasted for `duration`, by what the thread in the seat did since it
+/// was first asked. Returns `None` if the delay is not the thread's own doing, or is not known to
+/// be yet.
 ///
 /// A question costs the system tens of microseconds. On a busy machine, threads are interrupted in
 /// their steps for a few milliseconds all the time. So a thread is asked twice: in the middle of
@@ -733,7 +733,7 @@ mod tests {
     }
 
     /// A seat in which no thread works does not keep the watchdog awake. Scripted looks at a
-    /// scheduler without threads, whose seats the test takes and leaves.
+    /// scheduler without threads. The test takes and leaves its seats.
     #[test]
     fn a_watchdog_finds_quiet_whatever_seats_were_used_before() {
         let scheduler = scripted();

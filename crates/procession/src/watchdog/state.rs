@@ -86,9 +86,9 @@ pub struct StallSnapshot {
     /// Number of times a woken worker was not there after 100 us, because the system let its thread
     /// wait, or start, for so long. The scheduler then stopped relying on it.
     pub late: u64,
-    /// Number of stalls of threads whose state the system did not report, because no descriptors
-    /// were left or there is no `/proc`. The processor time alone decided whether such a thread
-    /// blocks or computes.
+    /// Number of stalls in which the system did not report the state of the thread, because no
+    /// descriptors were left or there is no `/proc`. The processor time alone decided whether such
+    /// a thread blocks or computes.
     pub guessed: u64,
     /// Number of threads that the watchdog can ask about, whatever becomes of `/proc` and of the
     /// limit on descriptors. Each takes one descriptor; at most 16 threads have one.
