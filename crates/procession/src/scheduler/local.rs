@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::io::poller::Batch;
 use crate::machine::value::CommandResult;
-use crate::process::slot::Slot;
+use crate::process::slot::{Ready, Slot};
 use crate::scheduler::core::Core;
 use crate::scheduler::root::Root;
 use crate::scheduler::seat_id::SeatId;
@@ -233,6 +233,7 @@ pub(crate) enum Stay<'a> {
     Root(&'a Root, &'a mut dyn FnMut() -> bool),
     /// To run processes until none can run.
     Idle,
-    /// To end the coroutines that have begun on this thread.
-    EndCoroutines,
+    /// To run the coroutines that have begun on this thread until they have ended. Holds the bound
+    /// processes that were passed over.
+    EndCoroutines(Vec<Ready>),
 }

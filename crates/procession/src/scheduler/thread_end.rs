@@ -75,7 +75,7 @@ fn end_coroutines(shared: &Arc<Shared>) {
     }
     let _turned = Resuming::with(Running::NOTHING);
     if let Some((seat, core)) = shared.take_callers_seat() {
-        sit(Arc::clone(shared), seat, core, false, Stay::EndCoroutines);
+        sit(Arc::clone(shared), seat, core, false, Stay::EndCoroutines(Vec::new()));
     }
     if shared.must_be_drained()
         && let Some((seat, core)) = shared.take_callers_seat()

@@ -302,9 +302,11 @@ impl LocalWorker {
 
     /// Runs processes until `stay` is over.
     fn work(&self, mut stay: Stay<'_>) {
+        if matches!(stay, Stay::EndCoroutines(_)) {
+            self.shared.terminate_begun_on(self.seat);
+        }
         loop {
             match &mut stay {
-                Stay::EndCoroutines => return self.end_coroutines(),
                 Stay::Always if self.shared.lifetime.has_ended() => return self.stop_searching(),
                 Stay::Root(root, poll) if root.is_ready() => {
                     // The root may compute for long: it must not count as somebody who finds what
@@ -317,7 +319,16 @@ impl LocalWorker {
                 _ => {}
             }
             let has_permit = !self.shared.idle.is_revoked(self.seat) || self.regain_permit(&stay);
-            if has_permit && let Some(ready) = self.find_work() {
+            let found = match &mut stay {
+                Stay::EndCoroutines(passed_over) => match self.find_begun(passed_over) {
+                    None => return,
+                    found => found,
+                },
+                _ if has_permit => self.find_work(),
+                _ => None,
+            };
+            // The only place from which `run` is called, so that it is inlined here.
+            if let Some(ready) = found {
                 self.run(ready);
                 continue;
             }
@@ -331,26 +342,22 @@ impl LocalWorker {
         }
     }
 
-    /// Ends the coroutines that have begun on this thread, and runs no other process: the thread is
-    /// about to end, and may have destroyed some of its locals.
+    /// Returns the next coroutine that has begun on this thread, while there is one. The thread is
+    /// about to end, and may have destroyed some of its locals, so it runs no other process.
     #[cold]
-    fn end_coroutines(&self) {
-        let seat = self.shared.seat(self.seat);
-        self.shared.terminate_begun_on(self.seat);
-        let mut others = Vec::new();
+    fn find_begun(&self, passed_over: &mut Vec<Ready>) -> Option<Ready> {
         while self.core.begun.get() > 0 {
-            if self.shared.idle.is_revoked(self.seat) {
-                self.shared.idle.regain(self.seat, true);
-            }
             match self.pop_bound() {
-                Some(ready) if ready.slot().has_begun_on(self.seat) => self.run(ready),
-                Some(ready) => others.push(ready),
+                Some(ready) if ready.slot().has_begun_on(self.seat) => return Some(ready),
+                Some(ready) => passed_over.push(ready),
                 // All of them are ready. If one is not queued, another thread has just woken it,
                 // and is about to queue it.
                 None => thread::yield_now(),
             }
         }
-        others.into_iter().for_each(|ready| seat.bound.push(ready));
+        let seat = self.shared.seat(self.seat);
+        passed_over.drain(..).for_each(|ready| seat.bound.push(ready));
+        None
     }
 
     /// After a step during which the permit was taken away, or given back: says whether there is
@@ -427,7 +434,8 @@ impl LocalWorker {
         match stay {
             Stay::Always => self.shared.lifetime.has_ended(),
             Stay::Root(root, _) => root.is_ready(),
-            Stay::Idle | Stay::EndCoroutines => false,
+            Stay::EndCoroutines(_) => true,
+            Stay::Idle => false,
         }
     }
 
