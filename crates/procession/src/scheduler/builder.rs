@@ -155,9 +155,9 @@ impl Builder {
     /// thread, never has a watchdog.
     ///
     /// The watchdog is a separate thread that observes the workers. While work is waiting, it
-    /// replaces workers whose steps block or compute for a long time without a [blocking
-    /// section](crate::blocking()). Workers pay a few plain stores for each step. The watchdog
-    /// sleeps while nothing runs.
+    /// replaces workers that block or compute for a long time in a step, unless they are in a
+    /// [blocking section](crate::blocking()). Workers pay a few plain stores for each step. The
+    /// watchdog sleeps while nothing runs.
     pub fn watchdog(mut self, is_on: bool) -> Self {
         self.watchdog = is_on;
         self
@@ -173,8 +173,8 @@ impl Builder {
         self
     }
 
-    /// Sets how many workers whose steps compute, rather than block, may be replaced at once. Each
-    /// replacement is one more thread that competes for processors. Default: twice the width.
+    /// Sets how many workers may be replaced at once because their steps compute rather than block.
+    /// Each replacement is one more thread that competes for processors. Default: twice the width.
     pub fn max_computing(mut self, workers: usize) -> Self {
         self.max_computing = Some(workers);
         self

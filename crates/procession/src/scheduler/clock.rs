@@ -95,7 +95,7 @@ impl Shared {
     pub(crate) fn begin_outstanding(&self) {
         if self.world.is_test() {
             // Relaxed: whatever follows and shows that something is outstanding is published with
-            // an ordering of its own.
+            // its own ordering.
             self.clock.outstanding.fetch_add(1, Relaxed);
         }
     }

@@ -198,7 +198,7 @@ impl Drop for Section {
     }
 }
 
-/// Returns the process whose step runs on this thread.
+/// Returns the process that this thread runs.
 pub(crate) fn current() -> Option<Pin> {
     with_local(|local| {
         let slot = local?.step.process.get()?;
@@ -207,7 +207,7 @@ pub(crate) fn current() -> Option<Pin> {
     })
 }
 
-/// Returns the id of the scheduler of the process whose step runs on this thread.
+/// Returns the id of the scheduler of the process that this thread runs.
 #[inline]
 pub(crate) fn scheduler_of_process() -> Option<u32> {
     with_local(|local| local.filter(|local| local.step.is_any()).map(|local| local.shared.id()))
@@ -218,7 +218,7 @@ pub(crate) fn is_worker_of(shared: &Shared) -> bool {
     with_local(|local| local.is_some_and(|local| std::ptr::eq(&*local.shared, shared)))
 }
 
-/// Returns `true` if `slot` holds the process whose step runs on this thread.
+/// Returns `true` if `slot` holds the process that this thread runs.
 #[inline]
 pub(crate) fn is_current(slot: &Slot) -> bool {
     with_local(|local| local.is_some_and(|local| local.step.is_of(slot)))
@@ -379,8 +379,8 @@ pub(crate) fn free_slot(shared: &Hold) -> Option<NonNull<Slot>> {
     })
 }
 
-/// Returns the process whose step runs on this thread as the parent of a new process, if it belongs
-/// to `shared`.
+/// Returns the process that this thread runs as the parent of a new process, if it belongs to
+/// `shared`.
 #[inline]
 pub(crate) fn parent_in(shared: &Hold) -> Option<slot::Parent> {
     match shared.local() {
@@ -478,7 +478,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
 }
 
 impl LocalWorker {
-    /// Returns the process whose step runs, as the parent of a new one.
+    /// Returns the running process, as the parent of a new one.
     #[inline]
     pub(crate) fn current_as_parent(&self) -> Option<Parent> {
         // SAFETY: [running] a process in its step has its life pin.

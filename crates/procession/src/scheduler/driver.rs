@@ -27,8 +27,8 @@
 //!   give the driver role up · start again at `Earliest`. A worker in the same situation that is
 //!   not the driver parks, because others are awake: they fire the timers of seats without a permit
 //!   at their services, and the one of them that parks becomes the driver.
-//! - Worker whose step blocks, or whose thread leaves, if no worker is awake then: `Attend` read
-//!   the next deadline of every heap, and go on as a thread that has set that timer.
+//! - Worker that blocks in its step, or leaves with its thread, if no worker is awake then:
+//!   `Attend` read the next deadline of every heap, and go on as a thread that has set that timer.
 //! - Thread that is not a worker and sets a timer: look at the driver under the lock. If the driver
 //!   parks until a later deadline, nudge it. If there is no driver, wake a worker, which parks
 //!   again and so becomes the driver.
@@ -49,12 +49,12 @@
 //!   lock after K.
 //!
 //! *A worker that blocks* instead of parking does the same by `Attend`, unless another worker is
-//! awake, which parks or blocks later. So does a worker whose thread leaves and gives the driver
-//! role up, because all other parked workers rely on it.
+//! awake, which parks or blocks later. So does a worker that leaves with its thread and gives the
+//! driver role up, because all other parked workers rely on it.
 //!
 //! *A driver without a permit* at its deadline sleeps on. If it kept the driver role, it would
 //! promise to wake at a time that has passed, and all others would rely on it forever. Another
-//! worker may have relied on it just before `Resign`, after it had fired the timers that were due.
+//! worker may have fired the timers that were due, and relied on the driver just before `Resign`.
 //! In that case `Earliest` is not due any more, since that worker was awake, and this one becomes
 //! the driver again. If `Earliest` is still due, a worker is awake, and parks after `Resign`.
 //!

@@ -21,7 +21,7 @@ pub enum BuildError {
     Cpus(io::Error),
     /// The system refused the memory for stacks of coroutines.
     Stacks(Box<dyn Error + Send + Sync>),
-    /// A handler was given for a command of the runtime, whose id is below 256.
+    /// A handler was given for a command of the runtime: its id is below 256.
     ReservedCommand(CommandId),
     /// Two handlers were given for one command.
     DuplicateCommand(CommandId),

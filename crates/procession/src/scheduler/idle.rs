@@ -7,8 +7,8 @@
 //!   nothing, and parks. The process waits for an unrelated event: a lost wake-up.
 //! - The opposite: every publisher wakes a worker, and the workers spend their time finding that
 //!   another was faster.
-//! - A worker whose step blocks does not run, although it is not parked. An entry that is queued
-//!   then waits for a worker that does not come.
+//! - A worker that blocks in its step does not run, although it is not parked. An entry that is
+//!   queued then waits for a worker that does not come.
 //!
 //! ## States
 //! A scheduler has more seats than it is wide. Under one lock each seat is
@@ -29,7 +29,7 @@
 //! in the queues of others. A hint for each seat says that its permit was revoked; its worker looks
 //! at the hint before each dispatch.
 //!
-//! A seat that was claimed, and whose worker does not run yet, is also, under the lock,
+//! A claimed seat with a worker that does not run yet is also, under the lock,
 //! - *coming*: its claimer has counted it as searching; or
 //! - *late*: it is not counted any more, since it has been on its way for more than 100 us.
 //!
@@ -40,9 +40,9 @@
 //! - Publisher: `Publish` the entry in a queue · `PublishFence` fence(SeqCst) · `ReadIdle` load the
 //!   word. If no worker is searching and a seat is spare, `Claim` one under the lock (parked to
 //!   awake, searching + 1) and unpark it, or start its thread.
-//! - Publisher whose entry is alone in its own worker's deque: read *napping*, too, after the
-//!   fence, and if there is a nap, wake no worker. The publisher's worker will most likely run the
-//!   entry itself at the end of its step. Otherwise the napping worker comes for it.
+//! - Publisher with an entry that is alone in the deque of its own worker: read *napping*, too,
+//!   after the fence, and if there is a nap, wake no worker. The publisher's worker will most
+//!   likely run the entry itself at the end of its step. Otherwise the napping worker comes for it.
 //! - Watchdog at each look, and publisher that is not a worker and finds that a worker is
 //!   searching: `WriteOff` under the lock, make every seat late that has been coming for more than
 //!   100 us, searching - 1 for each · `WriteOffFence` fence(SeqCst). If there were any, the
@@ -60,11 +60,11 @@
 //! - Worker that was woken and found nothing: `Nap` napping + 1, then park as above, but only for a
 //!   short time; then `EndNap` napping - 1, fence(SeqCst), and search, or `Recheck` if there is no
 //!   permit.
-//! - Worker whose step blocks: `GiveBack` its permit under the lock (awake to out) · fence(SeqCst)
-//!   · `Recheck` as above, and whether there still is a driver (`scheduler/driver.rs`). If it finds
-//!   something: `ReadIdle` and `Claim`, as a publisher. When it returns: `Regain` a permit under
-//!   the lock, if there is one. Without a permit, it goes on to the end of its step, moves what
-//!   only it would find to where others find it, and parks.
+//! - Worker that blocks in its step: `GiveBack` its permit under the lock (awake to out) ·
+//!   fence(SeqCst) · `Recheck` as above, and whether there still is a driver
+//!   (`scheduler/driver.rs`). If it finds something: `ReadIdle` and `Claim`, as a publisher. When
+//!   it returns: `Regain` a permit under the lock, if there is one. Without a permit, it goes on to
+//!   the end of its step, moves what only it would find to where others find it, and parks.
 //! - Watchdog: `Revoke` the permit of a worker that is stalled, which is a `GiveBack` by another
 //!   thread; or of a seat that has been late for as long as a stall takes, if something waits and
 //!   no permit is left.
@@ -147,7 +147,7 @@
 //! - A late seat keeps its permit until it is revoked, after the duration of a stall. Until then it
 //!   counts as one of those that run.
 //! - More workers than the width run from a blocking section's return without a permit to the end
-//!   of that step, and while a worker whose permit was revoked goes on with its step.
+//!   of that step, and while a worker goes on with its step after its permit was revoked.
 //!
 //! ## Rejected
 //! - To look for late seats in every publisher, and not only in those that are not workers: it
@@ -157,7 +157,7 @@
 //!   waited for 0.3 s until a start hook had returned).
 //! - A bit map of the parked seats instead of a locked stack: it limits the number of workers, and
 //!   the lock is taken only when a worker parks or is woken, which costs a system call anyway. The
-//!   stack wakes the worker that parked last, whose caches are warm.
+//!   stack wakes the worker that parked last, and its caches are warm.
 //! - Handing the seat over to another thread when a step blocks, as tokio's `block_in_place` and
 //!   Go's `handoffp` do, instead of having more seats than permits. A worker that stalls without a
 //!   blocking section may wake up at any moment and push onto its own deque, so it can hand nothing

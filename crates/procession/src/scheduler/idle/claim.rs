@@ -118,9 +118,9 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.look(|seats| seats.states[0] == SeatState::Absent && seats.is_for(thread))
     }
 
-    /// Returns the first of these seats, from `from` on and around, whose worker neither blocks nor
-    /// is absent. A late worker does not block: it comes, and takes a permit for what is bound to
-    /// it.
+    /// Returns the first of these seats, from `from` on and around, with a worker that neither
+    /// blocks nor is absent. A late worker does not block: it comes, and takes a permit for what is
+    /// bound to it.
     pub(crate) fn first_unblocked(&self, from: u32, count: u32) -> Option<SeatId> {
         self.look(|seats| {
             let mut round = (from..count).chain(0..from);

@@ -52,9 +52,9 @@ pub(super) struct Seats {
     /// The only thread that may sit in the absent seat, because it has begun coroutines there. 0
     /// means any thread.
     pub(super) absent_for: u64,
-    /// Claimed seats whose worker does not run yet, counted as searching.
+    /// Claimed seats with a worker that does not run yet, counted as searching.
     pub(super) coming: Vec<SeatId>,
-    /// Claimed seats whose worker does not run yet, not counted any more.
+    /// Claimed seats with a worker that does not run yet, not counted any more.
     pub(super) late: Vec<SeatId>,
 }
 
