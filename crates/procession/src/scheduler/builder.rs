@@ -288,7 +288,7 @@ impl Builder {
     /// let scheduler = unsafe { Scheduler::builder().enable_coroutines() }.build()?;
     /// scheduler.block_on(async {
     ///     let looks = spawn_coroutine(|_: coroutine::Context<()>| {
-    ///         // What is lent here stays borrowed while the coroutine waits, so it waits on this thread.
+    ///         // `names` stays borrowed while the coroutine waits, so it blocks its thread.
     ///         coroutine::no_suspend(|| NAMES.with(|names| coroutine::wait(async { names.len() })))
     ///     });
     ///     assert_eq!(looks.expect("they are enabled").await, Ok(1));
@@ -358,8 +358,8 @@ impl Builder {
     /// - `tokio::task::spawn_blocking` has threads of its own.
     /// - Waiting in tokio spends none of a step's budget.
     ///
-    /// The runtime stops when the scheduler has ended and its last handle is dropped. The tasks that
-    /// the runtime still has are dropped then.
+    /// The runtime stops when the scheduler has ended and its last handle is dropped. The tasks
+    /// that the runtime still has are dropped then.
     ///
     /// tokio uses the real clock, so [`build`](Self::build) refuses a [test
     /// clock](Self::test_clock) with it: the test clock would jump over everything that waits for

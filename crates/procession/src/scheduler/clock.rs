@@ -149,8 +149,8 @@ struct Ahead {
 impl Ahead {
     fn fire(&mut self, action: Action) {
         match action {
-            // Only wake-ups of processes are held back. Any other action may be the user's code, and
-            // may take long.
+            // Only wake-ups of processes are held back. Any other action may be the user's code,
+            // and may take long.
             Action::Wake(waker) if let Some(slot) = slot_of(&waker) => {
                 prefetch_slot(slot);
                 let before = self.wakers[self.turn % AHEAD].replace(waker);

@@ -338,9 +338,9 @@ pub(crate) fn serve(slot: &Slot, tag: u64, result: CommandResult) -> Option<Comm
     })
 }
 
-/// Keeps a free slot for this worker's next spawn. If the worker has enough of them, half go back to
-/// the table. Returns `false` if this thread is not a worker of the slot's scheduler, or its free
-/// slots are in use.
+/// Keeps a free slot for this worker's next spawn. If the worker has enough of them, half go back
+/// to the table. Returns `false` if this thread is not a worker of the slot's scheduler, or its
+/// free slots are in use.
 pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
     with_local(|local| {
         // SAFETY: [type-stable]

@@ -25,8 +25,8 @@ use crate::util::out_of_range::OutOfRange;
 use crate::watchdog::state::StallSnapshot;
 use crate::{Pid, coroutine};
 
-/// The part of its deadline that a shutdown reserves to terminate processes is a tenth, and at most
-/// this, in nanoseconds.
+/// A shutdown reserves a tenth of its deadline to terminate processes, and at most this, in
+/// nanoseconds.
 const TERMINATION_MAX: u64 = 100_000_000;
 
 impl Drop for Owner {
@@ -288,12 +288,12 @@ impl Scheduler {
 
     /// Ends the scheduler in order, and returns the processes that have not ended by the deadline.
     ///
-    /// 1. Asks every process to end, except the caller. From now on only processes of this
-    ///    scheduler can spawn. They may clean up with any number of steps, messages, timers and new
-    ///    processes.
-    /// 2. Terminates the remaining processes shortly before `deadline` has passed: a tenth of it,
-    ///    at most 100 ms.
-    /// 3. Returns when all processes have ended, or when `deadline` has passed.
+    /// 1. From the beginning, only processes of this scheduler can spawn.
+    /// 2. Asks every process to end, except the caller. They may clean up with any number of steps,
+    ///    messages, timers and new processes.
+    /// 3. Terminates the remaining processes shortly before `deadline` has passed. A tenth of it is
+    ///    reserved for this, at most 100 ms.
+    /// 4. Returns when all processes have ended, or when `deadline` has passed.
     ///
     /// A terminated process has ended only when its `Drop` has returned. If a plain thread awaits
     /// this in [`block_on`](Self::block_on), it returns by its deadline whatever the processes do,
