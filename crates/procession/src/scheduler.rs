@@ -1,4 +1,4 @@
-//! The scheduler: its workers, which of them run, and what they share.
+//! The scheduler: its workers, their seats, parking and shutdown, and the state that they share.
 
 mod announce;
 pub(crate) mod block_on;

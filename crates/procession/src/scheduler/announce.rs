@@ -1,4 +1,5 @@
-//! Tells workers of what was queued, and gives up what they leave behind.
+//! The publisher's side of the parking protocol (`scheduler/idle.rs`): wakes workers for queued
+//! processes, and for what a worker without a permit leaves behind.
 
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::fence;
@@ -8,7 +9,7 @@ use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 
 impl Shared {
-    /// Changes how many workers may run at once.
+    /// Changes how many workers may run at once, and wakes some if anything is queued.
     pub(crate) fn set_worker_threads(&self, width: u32) {
         self.idle.set_worker_threads(width);
         if self.has_queued() {
@@ -16,7 +17,7 @@ impl Shared {
         }
     }
 
-    /// Wakes a worker for something just queued, if none searches.
+    /// Wakes a worker for an entry that was just queued, unless one is searching.
     #[inline]
     pub(crate) fn announce(&self) {
         if let Some(seat) = self.idle.claim_one() {
@@ -24,8 +25,9 @@ impl Shared {
         }
     }
 
-    /// As `announce`, by a thread that will not come to it itself: a worker that was woken before,
-    /// and counts as searching, may be late.
+    /// Wakes a worker like `announce`, for a thread that will not run the entry itself. A worker
+    /// that was woken before and counts as searching may be late, so late workers are written off
+    /// first.
     pub(crate) fn announce_from_outside(&self) {
         let written_off = || match self.idle.write_off_if_late(|| self.world.now()) {
             0 => None,
@@ -39,7 +41,8 @@ impl Shared {
         }
     }
 
-    /// As `announce`, for the only entry in the deque of this worker.
+    /// Wakes a worker like `announce`, for the only entry in the deque of this worker. Wakes none
+    /// while a worker naps.
     #[inline]
     pub(crate) fn announce_only(&self) {
         if let Some(seat) = self.idle.claim_one_unless_napping() {
@@ -47,7 +50,8 @@ impl Shared {
         }
     }
 
-    /// As `announce`, for what this worker will come to itself.
+    /// Wakes a worker like `announce`, for an entry that this worker will run itself otherwise. May
+    /// miss a worker that parks at this moment.
     #[inline]
     pub(crate) fn announce_in_sight(&self) {
         if let Some(seat) = self.idle.claim_one_in_sight() {
@@ -55,8 +59,7 @@ impl Shared {
         }
     }
 
-    /// As `announce`, for as many entries as `count`, which others may take: each is worth a worker
-    /// of its own, whoever searches.
+    /// Wakes up to `count` workers for that many entries, even if other workers are searching.
     pub(crate) fn announce_many(&self, count: usize) {
         fence(SeqCst);
         for _ in 0..count.min(self.width()) {
@@ -67,8 +70,9 @@ impl Shared {
         }
     }
 
-    /// `Recheck` for others, after a permit was given up: is there anything that its worker leaves
-    /// behind? `nobody_awake` if it was the last.
+    /// `Recheck` by a thread that gave up a permit: wakes a worker if its worker leaves anything
+    /// behind. Also looks after the next deadline and the descriptors if no worker is awake
+    /// (`nobody_awake`).
     pub(crate) fn recheck(&self, nobody_awake: bool) {
         if self.has_queued() {
             return self.announce();
@@ -82,14 +86,15 @@ impl Shared {
         }
     }
 
-    /// The step of the worker in `seat` blocks: another may run in its place. What only that worker
-    /// would have come to is queued already.
+    /// Gives the permit of the worker in `seat` back, because its step blocks, and wakes another
+    /// worker if there is work. The caller has already queued what only that worker would have
+    /// found.
     pub(crate) fn give_permit_back(&self, seat: SeatId) {
         let nobody_awake = self.idle.give_back(seat);
         self.recheck(nobody_awake);
     }
 
-    /// Queues a process that runs on one worker only, and wakes that one.
+    /// Queues a process that only the worker in `seat` can run, and wakes that worker.
     pub(crate) fn enqueue_bound(&self, seat: SeatId, ready: Ready) {
         self.seat(seat).bound.push(ready);
         fence(SeqCst);
@@ -98,12 +103,12 @@ impl Shared {
         }
     }
 
-    /// Whether anything is queued that any worker may take, next slots apart.
+    /// Returns `true` if anything is queued that any worker may take, except in LIFO slots.
     pub(crate) fn has_queued(&self) -> bool {
         !self.queues.are_empty() || self.all_seats().any(|seat| !seat.queues.are_empty())
     }
 
-    /// Whether anything is queued at all.
+    /// Returns `true` if anything is queued, in bound queues and LIFO slots, too.
     pub(crate) fn has_work(&self) -> bool {
         self.has_queued()
             || self.all_seats().any(|seat| !seat.bound.is_empty() || !seat.next.look().is_null())

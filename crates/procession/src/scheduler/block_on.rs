@@ -1,4 +1,4 @@
-//! Futures that threads wait for, and which are no processes.
+//! Block-on futures: futures that a thread waits for, and that are not processes.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -17,10 +17,10 @@ use crate::scheduler::worker::sit;
 use crate::sys::LentThread;
 use crate::util::exclusive::Exclusive;
 
-/// A caller that waits for the seat: when it goes, it is forgotten.
+/// A caller that waits for the callers' seat. Its drop removes it from the list of waiting callers.
 struct SeatCaller<'a> {
     shared: &'a Shared,
-    /// Once it has waited.
+    /// The number of the caller, once it has waited.
     number: Option<u64>,
 }
 
@@ -39,19 +39,23 @@ impl Drop for SeatCaller<'_> {
     }
 }
 
-/// Whether this thread works for `shared`, or waits in it. Not inlined: beside a suspension, after
-/// which a coroutine may be on another thread, there must be no address of a thread's words.
+/// Returns `true` if this thread works for `shared`, or waits in it.
+///
+/// Not inlined: a coroutine may go on on another thread after a suspension, so the code around a
+/// suspension must not hold the address of a thread-local.
 #[inline(never)]
 fn is_here(shared: &Arc<Shared>) -> bool {
     current::here().is_some_and(|own| Arc::ptr_eq(&own, shared))
 }
 
-/// Polls `future` until it is complete: in a coroutine, which is suspended meanwhile, or on this
-/// thread. If the scheduler is driven by its callers, the thread works there meanwhile, as soon as
-/// the seat is free. In a process this is a blocking section.
+/// Polls `future` until it is complete.
+///
+/// In a coroutine, the coroutine is suspended meanwhile. Otherwise the thread waits, which in a
+/// process is a blocking section. If callers drive the scheduler, the thread works for it as soon
+/// as the callers' seat is free.
 ///
 /// # Errors
-/// The future itself, if nobody would be left who could run what it waits for.
+/// The future, if no thread would be left to run what the future waits for.
 pub(crate) fn try_block_on<F: Future>(
     shared: &Arc<Shared>,
     future: F,
@@ -63,10 +67,10 @@ pub(crate) fn try_block_on<F: Future>(
         return Ok(coroutine.wait(pin!(future)));
     }
     if shared.callers.drive {
-        // Nobody else may ever drive it.
+        // If the coroutine were suspended, possibly no thread would ever drive the scheduler.
         return try_block_thread_on(shared, future);
     }
-    // What the future starts goes to the scheduler that was named.
+    // Processes that the future spawns belong to `shared`.
     let mut future = pin!(future);
     Ok(coroutine.wait(pin!(poll_fn(|task| {
         let _entered = Entered::enter(Here::Outside(Arc::clone(shared)));
@@ -88,7 +92,7 @@ fn try_block_thread_on<F: Future>(
     Ok(block_in_section(shared, future, &root.0))
 }
 
-/// As `try_block_on`; panics if that refuses: for interfaces whose results have no room for it.
+/// Does the same as `try_block_on`, but panics instead of returning an error.
 pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
     match try_block_on(shared, future) {
         Ok(output) => output,
@@ -96,8 +100,9 @@ pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output 
     }
 }
 
-/// As `block_on`, on this thread. While the thread panics it is not refused: a second panic would
-/// end the program, and somebody from outside may come.
+/// Does the same as `block_on`, but on this thread even in a coroutine. While the thread panics,
+/// the call is never refused: a second panic would end the program, and a thread from outside may
+/// still run what the future waits for.
 pub(crate) fn block_thread_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
     match try_block_thread_on(shared, future) {
         Ok(output) => output,
@@ -147,8 +152,8 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
                 continue;
             }
         }
-        // This thread fires the timers of threads that are no workers itself, whatever the workers
-        // do.
+        // This thread itself fires the timers that threads other than workers have set, whatever
+        // the workers do.
         if shared.fire(&shared.clock.outside) == 0 && !root.is_ready() {
             shared.world.park(&root.parker, shared.clock.outside.next());
         }
@@ -156,9 +161,10 @@ fn block_in_section<F: Future>(shared: &Arc<Shared>, future: F, root: &Arc<Root>
     output.expect("the loop ends when the future is complete")
 }
 
-/// Ends the processes of a scheduler that is driven by its callers, and which none may come to any
-/// more. On this thread, unless that is in a step of this scheduler, which would wait for itself:
-/// then on one of its own, if the seat is free.
+/// Ends the processes of a scheduler that callers drive and to which no caller may come any more.
+///
+/// This happens on the calling thread, unless it is in a step of this scheduler, which would wait
+/// for itself. In that case a new thread does it, if the callers' seat is free.
 pub(crate) fn drain(shared: &Arc<Shared>) {
     if !shared.is_worked_for_here() {
         run_until_idle(shared);
@@ -167,14 +173,14 @@ pub(crate) fn drain(shared: &Arc<Shared>) {
         let drive = move || {
             run_until_idle(&drained);
         };
-        // If the system refuses the thread, what is bound to the callers' worker is left; the
-        // others end the rest.
+        // If the system refuses the thread, the processes that are bound to the callers' worker are
+        // left. The other workers end the rest.
         drop(shared.world.start_thread(format!("{}-end", shared.name()), drive));
     }
 }
 
-/// Runs processes on this thread until none can run; the scheduler is driven by its callers. Says
-/// whether the seat was free.
+/// Runs processes of a scheduler that callers drive on this thread until none can run. Returns
+/// `true` if the seat was free.
 pub(crate) fn run_until_idle(shared: &Arc<Shared>) -> bool {
     match shared.take_callers_seat() {
         Some((seat, core)) => {

@@ -1,4 +1,4 @@
-//! The budget of a step, and how it gives way.
+//! The budget of a step, and how a step yields.
 
 use std::task::Context as TaskContext;
 
@@ -6,8 +6,7 @@ use crate::process::slot::Slot;
 use crate::process::waker;
 use crate::scheduler::current::{counter_at, with_local};
 
-/// What the process in `slot` may still spend in this step, if it is the one that runs on this
-/// thread.
+/// Returns what is left of the budget of this step, if the process in `slot` runs on this thread.
 #[inline]
 pub(crate) fn budget_of(slot: &Slot) -> Option<u32> {
     with_local(|local| {
@@ -16,8 +15,8 @@ pub(crate) fn budget_of(slot: &Slot) -> Option<u32> {
     })
 }
 
-/// Charges the running step for one operation. Says whether it may go on; if not, it has been asked
-/// to give way.
+/// Charges the running step for one operation. Returns `false` if the budget is spent; the process
+/// then yields at the end of the step.
 #[inline]
 pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
     let goes_on = with_local(|local| {
@@ -43,14 +42,14 @@ pub(crate) fn spend() {
     });
 }
 
-/// Whether the running step has spent all that it may.
+/// Returns `true` if the running step has spent its budget.
 pub(crate) fn is_spent() -> bool {
     with_local(|local| {
         local.is_some_and(|local| local.step.is_any() && local.step.budget.get() == 0)
     })
 }
 
-/// Charges the running step for a message, and counts it.
+/// Charges the running step for a message, and counts the message.
 #[inline]
 pub(crate) fn charge_send(slot: &Slot) {
     let counter = with_local(|local| {
@@ -62,7 +61,7 @@ pub(crate) fn charge_send(slot: &Slot) {
     counter.add(|stats| &stats.sent, 1);
 }
 
-/// Makes the running process ready again behind all others, once its step ends.
+/// Makes the running process ready again, behind all others, once its step ends.
 pub(crate) fn give_way(task: &TaskContext<'_>) {
     let own = with_local(|local| {
         let Some(local) = local else { return false };

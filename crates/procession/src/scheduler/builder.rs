@@ -1,4 +1,4 @@
-//! How a scheduler is configured and built.
+//! The builder of a scheduler.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,32 +33,32 @@ use crate::util::out_of_range::OutOfRange;
 use crate::watchdog;
 use crate::watchdog::state::{Observer, Stall, Watchdog, WatchdogOptions};
 
-/// Processes at once, unless the builder says otherwise: 2 GiB of control blocks.
+/// The default limit of processes: 2 GiB of control blocks.
 pub(crate) const PROCESSES_DEFAULT: u32 = 1 << 24;
-/// Pending timers of each worker, unless the builder says otherwise.
+/// The default limit of pending timers of each worker.
 pub(crate) const TIMERS_DEFAULT: u32 = 1 << 24;
-/// What a coroutine's stack holds, unless the builder says otherwise: a panic with a backtrace
-/// takes 22 KiB.
+/// The default stack of a coroutine. A panic with a backtrace takes 22 KiB of it.
 pub(crate) const STACK_BYTES_DEFAULT: usize = 128 << 10;
-/// Stacks at once, unless the builder says otherwise: half a tebibyte of address space.
+/// The default limit of stacks: half a tebibyte of address space.
 pub(crate) const STACKS_DEFAULT: usize = 1 << 21;
-/// Workers at most: far beyond the CPUs that one machine has, and small enough that each may look
-/// at all others.
+/// The maximum width. It is far beyond the CPUs that one machine has, and small enough that each
+/// worker can look at all others.
 const WIDTH_MAX: usize = 1024;
-/// Threads at most: each may have to look at what all others have.
+/// The maximum number of threads. Each worker may have to look at the queues of all of them.
 const THREADS_MAX: usize = 4096;
-/// Threads beyond the width, unless the builder says otherwise: as many steps may block at once
-/// without holding others up.
+/// The default number of threads beyond the width. That many steps can block at once without
+/// holding up others.
 const EXTRA_THREADS_DEFAULT: usize = 64;
-/// How long a thread that is not needed is kept, unless the builder says otherwise.
+/// The default time for which an unneeded thread is kept.
 pub(crate) const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(10);
-/// When a step is stalled, unless the builder says otherwise: Go's time slice.
+/// The default duration after which a step is stalled: Go's time slice.
 pub(crate) const STALL_AFTER_DEFAULT: Duration = Duration::from_millis(10);
 
-/// What a [`Scheduler`] is to be like.
+/// The configuration of a [`Scheduler`].
 #[must_use]
 pub struct Builder {
-    // One field for each method, so more than fifteen: parts would only be taken apart again.
+    // More than 15 fields: there is one for each method, and groups would only be taken apart
+    // again.
     pub(crate) name: String,
     pub(crate) width: Option<usize>,
     pub(crate) processes: u32,
@@ -96,63 +96,68 @@ impl fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// The name of the scheduler, and the beginning of its threads' names. Default: `procession`.
+    /// Sets the name of the scheduler, with which the names of its threads begin. Default:
+    /// `procession`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// How many workers run at once, 1 to 1024. Default: the number of CPUs that this program may
-    /// use, which honours affinity masks and cgroup quotas.
+    /// Sets how many workers run at once, 1 to 1024. Default: the number of CPUs that this program
+    /// may use, which honours affinity masks and cgroup quotas.
     pub fn worker_threads(mut self, workers: usize) -> Self {
         self.width = Some(workers);
         self
     }
 
-    /// How many threads there may be, from the width to 4096. Default: the width and 64 more; if
-    /// callers drive the scheduler, just the width.
+    /// Sets the maximum number of threads, from the width to 4096. Default: the width plus 64, or
+    /// just the width if callers drive the scheduler.
     ///
-    /// Those beyond the width are started when steps block ([`blocking`](crate::blocking())) and
-    /// work is waiting. Once all threads that there may be are blocked, nothing else runs until one
-    /// of them returns; one that returns always goes on.
+    /// Threads beyond the width are started when steps block ([`blocking`](crate::blocking()))
+    /// while work is waiting. Once all of these threads are blocked, nothing else runs until one of
+    /// them returns. A thread that returns always goes on.
     pub fn max_threads(mut self, threads: usize) -> Self {
         self.max_threads = Some(threads);
         self
     }
 
-    /// How long a thread that has nothing to do is kept if there are more than the width. Those
-    /// used last are used first, so the others get old. Default: 10 seconds.
+    /// Sets how long an idle thread is kept while there are more threads than the width. The thread
+    /// that parked last is used first, so the unneeded threads stay idle. Default: 10 seconds.
     pub fn keep_alive(mut self, timeout: Duration) -> Self {
         self.keep_alive = timeout;
         self
     }
 
-    /// Called on each thread of the scheduler when it starts, before it runs a process. A panic
-    /// ends there.
+    /// Sets a hook that runs on each thread that the scheduler starts, before the thread runs a
+    /// process. A panic of the hook is caught.
     pub fn on_thread_start(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         self.on_thread_start = Some(Arc::new(hook));
         self
     }
 
-    /// Called on each thread of the scheduler that was started, after it has run its last process.
-    /// A panic ends there. Not called on threads that are still there when the program ends.
+    /// Sets a hook that runs on each thread that the scheduler started, after the thread has run
+    /// its last process. A panic of the hook is caught. The hook does not run on threads that still
+    /// exist when the program ends.
     pub fn on_thread_stop(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         self.on_thread_stop = Some(Arc::new(hook));
         self
     }
 
-    /// Keeps the threads of the scheduler on these processors, of those that the program may use.
-    /// The default width is then their number. Threads of callers run where they did. Default: all
-    /// that the program may use.
+    /// Restricts the threads of the scheduler to these processors, as far as the program may use
+    /// them. The default width is then their number. Threads of callers are not moved. Default: all
+    /// processors that the program may use.
     pub fn cpus(mut self, numbers: impl IntoIterator<Item = usize>) -> Self {
         self.cpus = Some(numbers.into_iter().collect());
         self
     }
 
-    /// Whether a thread of its own looks after the workers, and replaces those whose steps block or
-    /// compute for long without saying so, while something waits. Workers pay a few plain stores
-    /// for each step; the thread sleeps while nothing runs. Default: yes, unless there is a test
-    /// clock, or but one thread.
+    /// Turns the watchdog on or off. Default: on. A scheduler with a test clock, or with only one
+    /// thread, never has a watchdog.
+    ///
+    /// The watchdog is a separate thread that observes the workers. While work is waiting, it
+    /// replaces workers that block or compute for a long time in a step, unless they are in a
+    /// [blocking section](crate::blocking()). Workers pay a few plain stores for each step. The
+    /// watchdog sleeps while nothing runs.
     pub fn watchdog(mut self, is_on: bool) -> Self {
         self.watchdog = is_on;
         self
@@ -168,45 +173,50 @@ impl Builder {
         self
     }
 
-    /// How many workers whose steps compute, rather than block, may be replaced at once. Each is a
-    /// thread more that competes for processors. Default: twice the width.
+    /// Sets how many workers may be replaced at once because their steps compute rather than block.
+    /// Each replacement is one more thread that competes for processors. Default: twice the width.
     pub fn max_computing(mut self, workers: usize) -> Self {
         self.max_computing = Some(workers);
         self
     }
 
-    /// Is told of each step that stalls, once, when the watchdog finds it, at most ten times in a
-    /// second; the others are counted ([`StallSnapshot`](crate::watchdog::state::StallSnapshot)).
-    /// Blocking sections are no stalls. It runs on the watchdog's thread, so it must not block; a
-    /// panic ends there.
+    /// Sets a hook that is called once for each stalled step, when the watchdog finds it, at most
+    /// ten times per second. Further stalls are only counted
+    /// ([`StallSnapshot`](crate::watchdog::state::StallSnapshot)). Blocking sections are not
+    /// stalls.
+    ///
+    /// The hook runs on the watchdog's thread, so it must not block. A panic of the hook is caught.
     pub fn on_stall(mut self, observer: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
         self.on_stall = Some(Arc::new(observer));
         self
     }
 
-    /// How many processes may live at once, 1 to 2^30. Each worker keeps a few free slots back for
-    /// itself, at most a sixteenth of the limit and 64, so the limit may be felt that much earlier.
-    /// Default: 2^24.
+    /// Sets how many processes may live at once, 1 to 2^30. Default: 2^24.
+    ///
+    /// Each worker reserves a few free slots, at most 64 and at most a sixteenth of the limit. A
+    /// spawn may therefore be refused that much below the limit.
     pub fn max_processes(mut self, limit: u32) -> Self {
         self.processes = limit;
         self
     }
 
-    /// How many timers may be pending at once on each worker, 1 to 2^30. Default: 2^24.
+    /// Sets how many timers may be pending at once on each worker, 1 to 2^30. Default: 2^24.
     pub fn max_timers(mut self, limit: u32) -> Self {
         self.timers = limit;
         self
     }
 
-    /// The seed of every free choice that the scheduler makes. Default: drawn from the system.
+    /// Sets the seed of all random choices of the scheduler. Default: drawn from the system.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Replaces the clock by one that stands still while anything can run, and then jumps to the
-    /// earliest deadline. The scheduler is then driven by its callers. With a width of 1 and a
-    /// seed, two runs make the same dispatches. The seed is 0 unless one is given.
+    /// Replaces the clock by a test clock, which stands still while anything can run, and then
+    /// jumps to the earliest deadline.
+    ///
+    /// The scheduler is then driven by its callers. With a width of 1 and the same seed, two runs
+    /// make the same dispatches. The seed is 0 unless one is given.
     pub fn test_clock(mut self) -> Self {
         self.test_clock = true;
         self.callers_drive = true;
@@ -214,55 +224,57 @@ impl Builder {
     }
 
     /// Lets the threads that call [`block_on`](Scheduler::block_on) and
-    /// [`run_until_idle`](Scheduler::run_until_idle) be the first worker while they do. With a
-    /// width of 1 the scheduler starts no thread: nothing runs between those calls. So a process
-    /// that keeps the last [`Scheduler`] handle, and is driven by nobody any more, keeps the
-    /// scheduler for ever.
+    /// [`run_until_idle`](Scheduler::run_until_idle) act as the first worker during these calls.
+    ///
+    /// With a width of 1 the scheduler starts no thread, and nothing runs between those calls. If a
+    /// process then holds the last [`Scheduler`] handle, and no thread drives the scheduler any
+    /// more, the scheduler is never freed.
     ///
     /// A [coroutine](crate::coroutine) stays on the thread that began it. While a coroutine that
     /// began on a caller's thread is alive, only that thread drives the scheduler; other callers
-    /// wait. When the thread ends, it unwinds the coroutines that are left, with
-    /// [`Exit::ThreadEnded`](crate::Exit::ThreadEnded), and the others go on. The main thread
-    /// unwinds none: it ends with the program.
+    /// wait. When the thread ends, it unwinds its remaining coroutines, with
+    /// [`Exit::ThreadEnded`](crate::Exit::ThreadEnded), and other callers can drive. The main
+    /// thread unwinds none, because it ends with the program.
     pub fn callers_drive(mut self) -> Self {
         self.callers_drive = true;
         self
     }
 
-    /// Shakes out assumptions about order: a wake-up is refused the next slot at random, and what
-    /// is taken from the global queue together is shuffled. For tests.
+    /// Randomises the order of processes, to find code that relies on it: wake-ups are denied the
+    /// LIFO slot at random, and batches from the global queue are shuffled. For tests.
     pub fn shuffled(mut self) -> Self {
         self.shuffled = true;
         self
     }
 
-    /// Allows [coroutines](crate::coroutine): without this,
-    /// [`spawn_coroutine`](crate::coroutine::spawn_coroutine()) is an error. From then on a stack
-    /// overflow of a coroutine is reported, by a handler for SIGSEGV and SIGBUS that passes on all
-    /// else.
+    /// Allows [coroutines](crate::coroutine). Without this,
+    /// [`spawn_coroutine`](crate::coroutine::spawn_coroutine()) is an error.
+    ///
+    /// It also installs a handler for SIGSEGV and SIGBUS that reports a stack overflow of a
+    /// coroutine, and passes on everything else.
     ///
     /// # Safety
-    /// All code that runs in coroutines of this scheduler keeps the [residual
+    /// All code that runs in coroutines of this scheduler must keep the [residual
     /// rule](procession_coroutine#the-residual-rule) wherever it waits:
     ///
-    /// 1. No thread-local points to something that is scoped to a frame of the coroutine.
-    ///    Coroutines on one thread do not end in the reverse order of their beginnings, which such
-    ///    code takes for granted; safe code can do that, for example with the crate `scoped-tls`.
-    ///    The same holds for coroutines of other libraries that are suspended inside of one of
-    ///    these, and for code that measures the thread's stack.
+    /// 1. No thread-local points to something that is scoped to a frame of the coroutine. Such code
+    ///    assumes that scopes on one thread end in the reverse order of their beginnings, and
+    ///    coroutines do not. Safe code can do this, for example with the crate `scoped-tls`. The
+    ///    same holds for coroutines of other libraries that are suspended inside of one of these,
+    ///    and for code that measures the thread's stack.
     /// 2. No frame refers to the value of a thread-local, unless the coroutine ends before its
     ///    thread does. Threads of the scheduler do not end before their coroutines, except for one
     ///    that is [stuck](crate::coroutine#ends). A thread that [drives](Self::callers_drive) the
     ///    scheduler unwinds its coroutines before it destroys its thread-locals, with one
-    ///    exception: a thread-local that is first used after the thread has left the scheduler
-    ///    with a coroutine in it. The main thread unwinds none.
+    ///    exception: a thread-local that is first used after the thread has left the scheduler with
+    ///    a coroutine in it. The main thread unwinds none.
     /// 3. Each frame can be unwound. A coroutine that is cancelled, terminated, or alive when its
-    ///    scheduler ends is unwound from where it waits. A function with the ABI of C on its stack,
-    ///    such as a comparison that `qsort` calls, aborts the program then.
+    ///    scheduler ends is unwound from where it waits. If a function with the C ABI is on its
+    ///    stack then, such as `qsort` calling a comparison, the program aborts.
     ///
-    /// Code that may break a rule is wrapped in
-    /// [`coroutine::no_suspend`](crate::coroutine::no_suspend()): it blocks its worker's thread
-    /// where it would wait.
+    /// Wrap code that may break a rule in
+    /// [`coroutine::no_suspend`](crate::coroutine::no_suspend()). It then blocks its worker's
+    /// thread instead of being suspended.
     ///
     /// ```
     /// use procession::{Scheduler, coroutine};
@@ -272,11 +284,11 @@ impl Builder {
     ///     static NAMES: Vec<String> = vec!["a name".to_owned()];
     /// }
     ///
-    /// // SAFETY: what refers to a thread-local is not suspended.
+    /// // SAFETY: no reference to a thread-local is held across a suspension.
     /// let scheduler = unsafe { Scheduler::builder().enable_coroutines() }.build()?;
     /// scheduler.block_on(async {
     ///     let looks = spawn_coroutine(|_: coroutine::Context<()>| {
-    ///         // What is lent here stays borrowed while the coroutine waits, so it waits on this thread.
+    ///         // `names` stays borrowed while the coroutine waits, so it blocks its thread.
     ///         coroutine::no_suspend(|| NAMES.with(|names| coroutine::wait(async { names.len() })))
     ///     });
     ///     assert_eq!(looks.expect("they are enabled").await, Ok(1));
@@ -289,61 +301,70 @@ impl Builder {
         self
     }
 
-    /// What the stack of a coroutine holds at least, unless
-    /// [`SpawnOptions::stack_size`](crate::SpawnOptions::stack_size) says otherwise. With its guard
-    /// it takes the next power of two of address space; memory is only what is touched. Default:
-    /// 128 KiB, which is 191 with what is left of the 256.
+    /// Sets the minimum size of a coroutine's stack, unless
+    /// [`SpawnOptions::stack_size`](crate::SpawnOptions::stack_size) overrides it. Default: 128
+    /// KiB.
+    ///
+    /// With its guard, a stack takes the next power of two of address space. Only the pages that
+    /// are touched take memory. The default takes 256 KiB of address space, of which 191 KiB are
+    /// usable.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_bytes = bytes;
         self
     }
 
-    /// How many stacks there may be at once, 1 to 2^30; a coroutine for which there is none waits
+    /// Sets how many stacks there may be at once, 1 to 2^30. If none is left, a new coroutine waits
     /// before it begins. Default: 2^21.
     pub fn max_stacks(mut self, limit: usize) -> Self {
         self.stacks = limit;
         self
     }
 
-    /// Registers what serves a command. The set is fixed once the scheduler is built.
+    /// Registers the handler of a command. The set of handlers is fixed once the scheduler is
+    /// built.
     pub fn handler(mut self, command: CommandId, handler: impl Handler) -> Self {
         self.handlers.push((command, Arc::new(handler)));
         self
     }
 
-    /// Registers what serves a command with types. See [`Command`].
+    /// Registers a typed handler of a command. See [`Command`].
     pub fn command<C: Command>(self, serve: impl Fn(C, Done<C>) + Send + Sync + 'static) -> Self {
         self.handler(C::ID, command::typed(serve))
     }
 
-    /// Carries the messages that processes of this scheduler send by PID to others than its own, to
-    /// those of other nodes too. Default: [`InProcess`](crate::mailbox::relay::InProcess), which
-    /// reaches all schedulers of this program.
+    /// Sets the relay, which carries messages that processes of this scheduler send by PID to
+    /// processes of other schedulers and nodes. Default:
+    /// [`InProcess`](crate::mailbox::relay::InProcess), which reaches all schedulers of this
+    /// program.
     ///
-    /// An [`Address`](crate::Address) needs no relay: it has the process at hand.
+    /// An [`Address`](crate::Address) refers to its process directly and needs no relay.
     pub fn relay(mut self, relay: impl Relay) -> Self {
         self.relay = Some(Arc::new(relay));
         self
     }
 
-    /// Lets crates that need tokio (`reqwest`, `sqlx`, `tonic`) run unchanged in processes: a
-    /// runtime of tokio's is started beside the scheduler, and all that runs on the scheduler's
-    /// threads, futures in [`block_on`](Scheduler::block_on) and coroutines too, runs in its
-    /// context. The default scheduler is built like this.
+    /// Lets crates that need tokio (`reqwest`, `sqlx`, `tonic`) run unchanged in processes. The
+    /// default scheduler is built like this.
     ///
-    /// A future of such a crate is polled by the scheduler's workers, like any other. tokio's
-    /// sockets and timers are served by its one thread, which wakes the process, so they cost a
-    /// wake-up across threads where those of [`net`](crate::net) and [`sleep`](crate::sleep()) cost
-    /// none; what is given to `tokio::spawn` runs there, as tokio's task, and is no process.
-    /// `tokio::task::spawn_blocking` has its own threads. What waits in tokio spends none of a
-    /// step's budget.
+    /// The builder starts a tokio runtime beside the scheduler. Everything that runs on the
+    /// scheduler's threads, including coroutines and futures in [`block_on`](Scheduler::block_on),
+    /// runs in the context of that runtime:
     ///
-    /// tokio's runtime stops when the scheduler has ended and nobody has it any more; tasks that it
-    /// still has are dropped then.
+    /// - The scheduler's workers poll the futures of such a crate, like any other.
+    /// - One thread of the runtime serves tokio's sockets and timers, and wakes the process. Each
+    ///   costs a wake-up across threads, which those of [`net`](crate::net) and
+    ///   [`sleep`](crate::sleep()) do not.
+    /// - `tokio::spawn` starts a task of tokio on that thread, not a process.
+    /// - `tokio::task::spawn_blocking` has threads of its own.
+    /// - Waiting in tokio spends none of a step's budget.
     ///
-    /// It goes by the real clock, so with a [test clock](Self::test_clock) it is refused: that one
-    /// would jump over everything that waits for tokio. On such a scheduler tokio's functions panic
-    /// with "there is no reactor running", unless its driver itself runs in a context of tokio's.
+    /// The runtime stops when the scheduler has ended and its last handle is dropped. The tasks
+    /// that the runtime still has are dropped then.
+    ///
+    /// tokio uses the real clock, so [`build`](Self::build) refuses a [test
+    /// clock](Self::test_clock) with it: the test clock would jump over everything that waits for
+    /// tokio. On a scheduler with a test clock, tokio's functions panic with "there is no reactor
+    /// running", unless the thread that drives it is itself in a tokio context.
     ///
     /// ```
     /// use std::time::Duration;
@@ -351,7 +372,7 @@ impl Builder {
     ///
     /// let scheduler = Scheduler::builder().tokio().build()?;
     /// let answer = scheduler.spawn(async {
-    ///     // As any crate might that was written for tokio.
+    ///     // This could be in any crate that was written for tokio.
     ///     tokio::time::timeout(Duration::from_secs(9), tokio::spawn(async { 42 })).await
     /// });
     /// assert_eq!(answer.join()???, 42);
@@ -366,18 +387,19 @@ impl Builder {
         self
     }
 
-    /// As [`tokio`](Self::tokio), but with a runtime of the program's own, which it has to keep
-    /// running. Of one that was made by `new_current_thread` nothing is served but while its thread
-    /// is in its `block_on`.
+    /// Lets crates that need tokio run in processes, like [`tokio`](Self::tokio), but with an
+    /// existing runtime, which the program has to keep running. A runtime made by
+    /// `new_current_thread` serves nothing except while its thread is in its `block_on`.
     #[cfg(feature = "tokio")]
     pub fn tokio_on(mut self, runtime: tokio::runtime::Handle) -> Self {
         self.tokio = crate::bridge::runtime::Choice::Given(runtime);
         self
     }
 
-    /// Looks at every [dead letter](DeadLetter) before it is dropped. It runs on the thread that
-    /// finds it, so it must not block; a panic ends there. They are counted whether anybody looks
-    /// or not
+    /// Sets a hook that is called with every [dead letter](DeadLetter) before it is dropped.
+    ///
+    /// The hook runs on the thread that finds the dead letter, so it must not block. A panic of the
+    /// hook is caught. Dead letters are counted with or without a hook
     /// ([`Snapshot::messages_discarded`](crate::observe::snapshot::Snapshot::messages_discarded)).
     pub fn on_dead_letter(
         mut self,
@@ -387,12 +409,15 @@ impl Builder {
         self
     }
 
-    /// Builds the scheduler and, unless its callers drive it, starts its first thread. The others
-    /// start when there is work for them; if the system refuses one then, the scheduler goes on
-    /// with those it has, and counts it ([`Snapshot`](crate::observe::snapshot::Snapshot)).
+    /// Builds the scheduler and, unless its callers drive it, starts its first thread.
+    ///
+    /// Further threads start when there is work for them. If the system refuses one, the scheduler
+    /// goes on with those it has, and counts the refusal
+    /// ([`Snapshot`](crate::observe::snapshot::Snapshot)).
     ///
     /// # Errors
-    /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, or tokio with a test clock.
+    /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, or
+    /// tokio with a test clock.
     pub fn build(self) -> Result<Scheduler, BuildError> {
         let cpus = self.cpus.as_deref().map(allowed_cpus).transpose()?;
         let (width, max_threads) = self.threads(cpus.as_ref())?;
@@ -448,7 +473,7 @@ impl Builder {
         Ok(Scheduler(Arc::new(Owner(shared))))
     }
 
-    /// The width, and how many threads there may be.
+    /// Returns the width and the maximum number of threads.
     fn threads(&self, cpus: Option<&Cpus>) -> Result<(usize, usize), BuildError> {
         let width = match (self.width, cpus) {
             (Some(width), _) => width,
@@ -475,7 +500,7 @@ impl Builder {
     }
 }
 
-/// A number for a new scheduler.
+/// Returns a new scheduler id.
 fn next_id() -> Result<u32, BuildError> {
     static LAST_ID: AtomicU32 = AtomicU32::new(0);
     LAST_ID

@@ -1,4 +1,4 @@
-//! Threads in `block_on` that work for their scheduler.
+//! Callers: threads in `block_on` that work for a scheduler.
 
 pub(crate) mod state;
 
@@ -13,7 +13,7 @@ use crate::scheduler::{block_on, current, shutdown};
 use crate::sys::Parker;
 
 impl Shared {
-    /// The seat for callers, if there is one and no other caller sits there.
+    /// Takes the callers' seat, if there is one and no other caller sits there.
     pub(crate) fn take_callers_seat(&self) -> Option<(SeatId, Core)> {
         let seat = self.idle.claim_absent(current::thread_number())?;
         Some((
@@ -26,8 +26,8 @@ impl Shared {
         self.idle.has_absent(current::thread_number())
     }
 
-    /// A root future was woken: until it has been polled, it is as if something ran. Counted as a
-    /// completion that is out, on the test clock only.
+    /// Counts a block-on future that was woken as outstanding until it has been polled. On the test
+    /// clock only.
     pub(crate) fn count_ready_root(&self) {
         self.begin_outstanding();
     }
@@ -36,18 +36,18 @@ impl Shared {
         self.end_outstanding();
     }
 
-    /// Wakes who sits in the seat for callers, if he is parked.
+    /// Wakes the caller that sits in the callers' seat, if it is parked.
     pub(crate) fn wake_caller(&self) {
         let seat = SeatId(0);
         if self.idle.claim_this(seat) {
             self.idle.note_waking(seat, self.world.now());
             self.seat(seat).parker.unpark();
-            // It may be late.
+            // The caller's thread may be late.
             self.rouse_watchdog();
         }
     }
 
-    /// The last worker has parked.
+    /// Wakes the threads that wait until all is idle, because the last worker has parked.
     #[cold]
     pub(crate) fn tell_all_idle(&self) {
         self.callers.unpark_idle_watchers();
@@ -60,8 +60,8 @@ impl Shared {
         self.callers.idle_waits.fetch_add(1, Relaxed);
         let watcher = Arc::new(Parker::default());
         self.callers.add_idle_watcher(&watcher);
-        // If somebody else drives, or threads do, this waits until they are idle, or until the seat
-        // is free.
+        // If another caller or threads run the scheduler, this waits until they are idle, or until
+        // the callers' seat is free.
         let is_idle =
             || self.idle.all_parked_and(|| self.clock.outstanding() == 0 && !self.has_work());
         while !(block_on::run_until_idle(self) || is_idle()) {
@@ -70,13 +70,13 @@ impl Shared {
         self.callers.remove_idle_watcher(&watcher);
         self.callers.idle_waits.fetch_sub(1, Relaxed);
         if self.world.is_test() {
-            // The clock may move again, if somebody else drives.
+            // The clock may move again if another caller drives the scheduler.
             self.announce();
         }
     }
 
-    /// Whether who drives this scheduler must end its processes before he goes: nobody else may
-    /// come.
+    /// Returns `true` if the caller that drives this scheduler must end its processes before it
+    /// leaves, because no other caller may come.
     pub(crate) fn must_be_drained(&self) -> bool {
         self.callers.drive && self.lifetime.closing.phase() == shutdown::TERMINATING
     }

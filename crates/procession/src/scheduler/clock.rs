@@ -15,12 +15,12 @@ use crate::time::action::TimerWaker;
 use crate::time::timers::Timers;
 
 impl Shared {
-    /// The earliest of all deadlines.
+    /// Returns the earliest of all deadlines.
     pub(crate) fn next_deadline(&self) -> u64 {
         self.all_seats().map(|seat| seat.timers.next()).fold(self.clock.outside.next(), u64::min)
     }
 
-    /// Fires what is due in `timers`; says how many were.
+    /// Fires the timers that are due in `timers`, and returns their number.
     pub(crate) fn fire(&self, timers: &Timers<Action>) -> u32 {
         // The clock is read only if there is a deadline.
         let next = timers.next();
@@ -32,7 +32,7 @@ impl Shared {
             return 0;
         }
         let fired = {
-            // What is held back is neither a timer nor ready.
+            // A wake-up that `Ahead` holds back is neither a pending timer nor a ready process.
             let _stopped = self.stop_clock();
             let mut ahead = Ahead::default();
             timers.run(now, &mut |action: Action| ahead.fire(action)).fired
@@ -43,7 +43,8 @@ impl Shared {
         fired
     }
 
-    /// A thread that is no worker set a timer for `when`: whoever keeps the time must know.
+    /// Notes that a thread that is not a worker set a timer for `when`, so that the driver knows of
+    /// it.
     pub(crate) fn outside_timer_set(&self, when: u64) {
         self.settle_debt(self.clock.keeper.timer_set(when));
     }
@@ -54,15 +55,15 @@ impl Shared {
             Owed::Nudge(seat) => self.seat(seat).parker.unpark(),
             Owed::Wake => {
                 self.announce();
-                // If there is nobody to wake, since all block, it is the watchdog that looks after
+                // If all workers block, there is none to wake. The watchdog then looks after
                 // deadlines and descriptors.
                 self.rouse_watchdog();
             }
         }
     }
 
-    /// Until when a worker is to park that found `earliest` to be the next deadline, if it is to
-    /// keep the time.
+    /// `Keep`, by a worker that found `earliest` to be the next deadline. Returns the time until
+    /// which the worker parks if it becomes the driver.
     pub(crate) fn keep_time(&self, seat: SeatId, earliest: u64) -> Option<u64> {
         match self.clock.keeper.keep(seat, earliest) {
             Kept::Until(deadline) => Some(deadline),
@@ -78,37 +79,38 @@ impl Shared {
         self.clock.keeper.leave(seat);
     }
 
-    /// Something is due, but the worker in `seat` has no permit; says whether it kept the time, and
-    /// so must look again.
+    /// `Resign`, by the worker in `seat`, which has no permit while a timer is due. Returns `true`
+    /// if it was the driver and must look again.
     pub(crate) fn resign_keeping(&self, seat: SeatId) -> bool {
         self.clock.keeper.resign(seat)
     }
 
-    /// Whether the test clock may move when all is idle.
+    /// Returns `true` if the test clock may move once all is idle.
     pub(crate) fn may_advance(&self) -> bool {
         let nothing_is_out = || self.clock.outstanding() == 0 && !self.poller.is_waited_for();
         self.world.is_test() && self.callers.idle_waits.load(Relaxed) == 0 && nothing_is_out()
     }
 
-    /// A completion is out.
+    /// Counts a completion as outstanding.
     pub(crate) fn begin_outstanding(&self) {
         if self.world.is_test() {
-            // Relaxed: what follows and shows that something is on its way is published by an
-            // ordering of its own.
+            // Relaxed: whatever follows and shows that something is outstanding is published with
+            // its own ordering.
             self.clock.outstanding.fetch_add(1, Relaxed);
         }
     }
 
-    /// A completion has come in, or was dropped.
+    /// Counts a completion as delivered or dropped.
     pub(crate) fn end_outstanding(&self) {
         if self.world.is_test() && self.clock.outstanding.fetch_sub(1, Release) == 1 {
-            // Somebody must look whether the clock may move now.
+            // A worker must check whether the clock may move now.
             self.announce();
         }
     }
 
-    /// On the test clock: time stands still while a thread that is no worker of this scheduler
-    /// brings a process, from before others can see that it is to run until it is queued.
+    /// Stops the test clock while a thread that is not a worker of this scheduler queues a process.
+    /// The stop must begin before other threads can see that the process will run, and end when the
+    /// process is queued. Returns `None` on the real clock.
     #[inline]
     pub(crate) fn stop_clock(&self) -> Option<ClockStop<'_>> {
         (self.world.is_test() && !current::is_worker_of(self)).then(|| {
@@ -118,7 +120,7 @@ impl Shared {
     }
 }
 
-/// While it lasts, the test clock stands still.
+/// Stops the test clock until it is dropped.
 #[must_use]
 pub(crate) struct ClockStop<'a>(&'a Shared);
 
@@ -128,24 +130,27 @@ impl Drop for ClockStop<'_> {
     }
 }
 
-/// How many wakes wait until the processor has fetched whom they wake. With 16 a million sleepers
-/// took as long.
+/// The number of wake-ups that are held back while the processor fetches the slots of their
+/// processes. With 16, a million sleepers took as long.
 const AHEAD: usize = 8;
 
-/// Actions of timers in their order, of which wakes of processes are held back for a moment: of
-/// many processes that slept, none is in a cache, and the processor fetches several as fast as one.
-/// With [`Ready::prefetch`], a million sleepers cost 1010 ns each on one processor instead of 1170.
+/// Runs the actions of timers in their order, and holds wake-ups of processes back for a moment.
+///
+/// If many processes have slept, none of them is in a cache, and the processor fetches several
+/// slots as fast as one. With [`Ready::prefetch`], a million sleepers cost 1010 ns each on one
+/// processor instead of 1170.
 #[derive(Default)]
 struct Ahead {
     wakers: [Option<TimerWaker>; AHEAD],
-    /// How many were put in.
+    /// The number of wakers that were put in.
     turn: usize,
 }
 
 impl Ahead {
     fn fire(&mut self, action: Action) {
         match action {
-            // What wakes others may be the user's code, and may take long.
+            // Only wake-ups of processes are held back. Any other action may be the user's code,
+            // and may take long.
             Action::Wake(waker) if let Some(slot) = slot_of(&waker) => {
                 prefetch_slot(slot);
                 let before = self.wakers[self.turn % AHEAD].replace(waker);

@@ -1,4 +1,4 @@
-//! What a worker keeps to itself, and its queues as others see them.
+//! The private state of a worker, and its queues as other workers see them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,46 +12,50 @@ use crate::process::table::CACHE;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::pace::{OwedTurns, Pace};
 
-/// Processes that the continued ring holds: 1000 that yield are to fit, since each turn of those
-/// that do not takes a lock. The ring of woken ones is smaller, since they run soon.
+/// Capacity of the continued ring. It has room for 1000 processes that yield, because each turn of
+/// a process outside of the ring takes a lock. The woken ring is smaller, since woken processes run
+/// soon.
 const CONTINUED: usize = 1024;
 const WOKEN: usize = 256;
 
-/// Stacks that a worker keeps to itself at most, and never more than its part of a sixteenth of the
-/// limit: so who finds none can wait for one to come back.
+/// The maximum number of free stacks that a worker keeps. A worker never keeps more than its part
+/// of a sixteenth of the limit, so that a coroutine that finds no stack can wait for one to come
+/// back.
 pub(crate) const STACKS_CACHED: usize = 64;
 
-/// What a worker keeps to itself; it stays in its seat while no thread works there.
+/// The private state of a worker. It stays in the seat while no thread works there.
 pub(crate) struct Core {
     pub(crate) deque: deque::Owner<Ready>,
-    /// Before the global queue.
+    /// The woken ring, in front of the global queue.
     pub(crate) woken: Lane<Ready, WOKEN>,
-    /// Before the overflow queue.
+    /// The continued ring, in front of the overflow queue.
     pub(crate) continued: Lane<Ready, CONTINUED>,
     pub(crate) generator: RefCell<fastrand::Rng>,
     pub(crate) pace: Pace,
     pub(crate) owed: OwedTurns,
-    /// How many services have found something in the overflow queue.
+    /// The number of services that found something in the overflow queue.
     pub(crate) services: Cell<u32>,
-    /// Services in a row that did not know the time.
+    /// The number of consecutive services that did not know the time.
     pub(crate) timeless: Cell<u32>,
-    /// How many processes it has taken out of the continued ring.
+    /// The number of processes that were taken out of the continued ring.
     pub(crate) rounds_taken: Cell<u32>,
     /// Free slots, so that most spawns take no lock.
     pub(crate) slots: RefCell<Vec<NonNull<Slot>>>,
-    /// Woken processes bound to this worker that it has queued itself, each with its place in the
-    /// chain of wake-ups (`CurrentStep::chain`). Others come through the worker's seat.
+    /// Woken processes bound to this worker that it queued itself, each with its place in the chain
+    /// of wake-ups (`CurrentStep::chain`). Those that other threads queue come through the worker's
+    /// seat.
     pub(crate) bound: RefCell<VecDeque<(Ready, u32)>>,
-    /// Those that continue, each with the value of `rounds_taken` at which its turn comes.
+    /// Continued processes bound to this worker, each with the value of `rounds_taken` at which its
+    /// turn comes.
     pub(crate) bound_continued: RefCell<VecDeque<(Ready, u32)>>,
-    /// Coroutines that have begun on the thread that sits here, or sat here last, and that have not
-    /// ended. They stay on that thread.
+    /// The number of coroutines that began on the thread that sits here, or sat here last, and that
+    /// have not ended. They stay on that thread.
     pub(crate) begun: Cell<u32>,
-    /// Stacks, so that most coroutines take no lock.
+    /// Free stacks, so that most coroutines take no lock.
     pub(crate) stacks: RefCell<Option<StackCache>>,
 }
 
-// SAFETY: the cached slots are free, [free] the core's owner alone touches them; all else is Send.
+// SAFETY: the cached slots are free, [free] only the core's owner touches them; all else is Send.
 unsafe impl Send for Core {}
 
 impl Core {
@@ -88,7 +92,7 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Whether nothing is queued, as far as the calling thread can see.
+    /// Returns `true` if nothing is queued, as far as the calling thread can see.
     #[inline]
     pub(crate) fn are_empty(&self) -> bool {
         self.deque.is_empty() && self.woken.is_empty() && self.continued.is_empty()

@@ -1,9 +1,9 @@
-//! Which scheduler and which process the calling thread works for, and what it does on their
-//! behalf.
+//! The scheduler and the process that the calling thread works for, and what the thread does for
+//! them.
 //!
 //! ## Invariants
-//! - `[seated]` what `LOCAL` points at is the seat that `HERE` holds, and so is there until
-//!   `Entered` puts another into both.
+//! - `[seated]` `LOCAL` points at the seat that `HERE` holds. The seat exists until `Entered` puts
+//!   another value into both.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -31,42 +31,42 @@ use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::wait_cycle;
 use crate::scheduler::wait_cycle::Registered;
 
-/// Which scheduler the calling thread belongs to.
+/// The scheduler that the calling thread belongs to.
 pub(crate) enum Here {
-    /// A worker.
+    /// The thread is a worker.
     Seat(Rc<LocalWorker>),
-    /// A thread in `block_on`.
+    /// The thread is in `block_on`.
     Outside(Arc<Shared>),
 }
 
 thread_local! {
-    /// Has no destructor, so that it can be used while the other locals of the thread are
-    /// destroyed: one of them may own a scheduler, or block on a future. `Entered` empties it
-    /// before the thread ends.
+    /// The scheduler of this thread. It has no destructor, so that it can be used while the other
+    /// locals of the thread are destroyed: one of them may own a scheduler, or block on a future.
+    /// `Entered` empties it before the thread ends.
     static HERE: RefCell<ManuallyDrop<Option<Here>>> = const { RefCell::new(ManuallyDrop::new(None)) };
-    /// The seat in `HERE`, for who only looks: a message passes here seven times (`pingpong` 138
-    /// and 121 ns).
+    /// The seat in `HERE`, for code that only looks: a message passes here seven times (`pingpong`
+    /// 138 and 121 ns).
     static LOCAL: Cell<Option<NonNull<LocalWorker>>> = const { Cell::new(None) };
 }
 
-/// Runs `with` on the worker that this thread is, if it is one. It must neither take nor leave a
-/// seat.
+/// Calls `with` with the worker that this thread is, if it is one. `with` must neither take nor
+/// leave a seat.
 #[inline]
 pub(crate) fn with_local<R>(with: impl FnOnce(Option<&LocalWorker>) -> R) -> R {
     // SAFETY: [seated], and `with` leaves the seat where it is.
     with(LOCAL.get().map(|local| unsafe { local.as_ref() }))
 }
 
-/// A scheduler, held without counting if this thread is one of its workers: the count is one word
-/// for all of them.
+/// A scheduler that this thread holds. A worker holds its own scheduler without counting, because
+/// all workers would share the counter.
 pub(crate) enum Hold {
     Seat(Rc<LocalWorker>),
     Shared(Arc<Shared>),
 }
 
 impl Hold {
-    /// This thread as one of the scheduler's workers, if it is known to be one: whatever it does
-    /// there needs no further look at who it is.
+    /// Returns the worker that this thread is, if it is known to be one of the scheduler's workers.
+    /// The worker can then be used without looking it up again.
     #[inline]
     pub(crate) fn local(&self) -> Option<&LocalWorker> {
         match self {
@@ -88,7 +88,7 @@ impl Deref for Hold {
     }
 }
 
-/// The scheduler that this thread works for or waits in.
+/// Returns the scheduler that this thread works for or waits in.
 #[inline]
 pub(crate) fn here() -> Option<Hold> {
     HERE.with(|here| match &**here.borrow() {
@@ -98,14 +98,15 @@ pub(crate) fn here() -> Option<Hold> {
     })
 }
 
-/// A certain scheduler, as this thread can hold it.
+/// Returns this scheduler, held without counting if possible.
 pub(crate) fn hold(shared: &Arc<Shared>) -> Hold {
     here()
         .filter(|here| Arc::ptr_eq(here, shared))
         .unwrap_or_else(|| Hold::Shared(Arc::clone(shared)))
 }
 
-/// What carries a message to `pid`, if it is not of this thread's scheduler and that has a relay.
+/// Returns the relay of this thread's scheduler for a message to `pid`, unless `pid` belongs to
+/// that scheduler or there is no relay.
 pub(crate) fn relay_to(pid: Pid) -> Option<Arc<dyn Relay>> {
     let here = here()?;
     if pid.node() == 0 && pid.scheduler() == here.id() {
@@ -115,7 +116,7 @@ pub(crate) fn relay_to(pid: Pid) -> Option<Arc<dyn Relay>> {
     }
 }
 
-/// Puts a thread into a place until the guard goes.
+/// Makes a thread belong to a scheduler until the guard is dropped.
 pub(crate) struct Entered(Option<Here>);
 
 impl Entered {
@@ -130,7 +131,7 @@ impl Drop for Entered {
     }
 }
 
-/// Puts this thread into a place, and gives back the one that it was in.
+/// Makes this thread belong to `here`, and returns what it belonged to before.
 fn put(here: Option<Here>) -> Option<Here> {
     let local = match &here {
         Some(Here::Seat(local)) => Some(NonNull::from(&**local)),
@@ -141,9 +142,11 @@ fn put(here: Option<Here>) -> Option<Here> {
     ManuallyDrop::into_inner(before)
 }
 
-/// A blocking section of this thread: while it lasts, the thread's worker has no permit, if it is
-/// one. A coroutine is not suspended in it: the worker would run others without a permit, and the
-/// section would end in their midst.
+/// A blocking section of this thread. While it lasts, the thread's worker, if it is one, has no
+/// permit.
+///
+/// A coroutine is not suspended in a section. Otherwise the worker would run other processes
+/// without a permit, and the section would end in the middle of them.
 #[must_use]
 pub(crate) struct Section(
     Option<Rc<LocalWorker>>,
@@ -164,9 +167,9 @@ impl Section {
 }
 
 impl Section {
-    /// Registers that this thread waits for a root future. Returns `None` if this is in a process,
-    /// and nobody would be left who could run what the future waits for. While the thread panics
-    /// nothing is refused.
+    /// Registers that this thread waits for a block-on future. Returns `None` if the thread is in a
+    /// process and no thread would be left to run what the future waits for. While the thread
+    /// panics, it is never refused.
     pub(crate) fn wait_for(&self, root: &Arc<Root>) -> Option<WaitNote<'_>> {
         let Some(local) = &self.0 else { return Some(WaitNote(None)) };
         let registered = Registered::new(local.shared.seat(local.seat), root);
@@ -181,7 +184,7 @@ impl Section {
     }
 }
 
-/// While it is there, it is known what this thread waits for.
+/// The note of what this thread waits for. Its drop removes the note.
 #[must_use]
 pub(crate) struct WaitNote<'a>(
     #[expect(dead_code, reason = "its drop tells that the wait is over")] Option<Registered<'a>>,
@@ -195,7 +198,7 @@ impl Drop for Section {
     }
 }
 
-/// The process whose step runs on this thread.
+/// Returns the process that this thread runs.
 pub(crate) fn current() -> Option<Pin> {
     with_local(|local| {
         let slot = local?.step.process.get()?;
@@ -204,24 +207,24 @@ pub(crate) fn current() -> Option<Pin> {
     })
 }
 
-/// The number of the scheduler of that process.
+/// Returns the id of the scheduler of the process that this thread runs.
 #[inline]
 pub(crate) fn scheduler_of_process() -> Option<u32> {
     with_local(|local| local.filter(|local| local.step.is_any()).map(|local| local.shared.id()))
 }
 
-/// Whether this thread is one of the scheduler's workers.
+/// Returns `true` if this thread is one of the scheduler's workers.
 pub(crate) fn is_worker_of(shared: &Shared) -> bool {
     with_local(|local| local.is_some_and(|local| std::ptr::eq(&*local.shared, shared)))
 }
 
-/// Whether `slot` holds the process whose step runs on this thread.
+/// Returns `true` if `slot` holds the process that this thread runs.
 #[inline]
 pub(crate) fn is_current(slot: &Slot) -> bool {
     with_local(|local| local.is_some_and(|local| local.step.is_of(slot)))
 }
 
-/// Whether the running step has lost its worker's permit.
+/// Returns `true` if the worker of the running step has lost its permit.
 #[inline]
 pub(crate) fn is_replaced() -> bool {
     with_local(|local| {
@@ -229,16 +232,16 @@ pub(crate) fn is_replaced() -> bool {
     })
 }
 
-/// Where this thread counts for a scheduler.
+/// The counters on which this thread counts for a scheduler.
 #[derive(Clone, Copy)]
 pub(crate) struct Counter<'a> {
     stats: &'a Stats,
-    /// Whether nobody else counts there.
+    /// `true` if only this thread writes these counters.
     own: bool,
 }
 
 impl<'a> Counter<'a> {
-    /// Of the worker that this thread is.
+    /// The counters of the worker that this thread is.
     #[inline]
     pub(crate) fn own(stats: &'a Stats) -> Self {
         Self { stats, own: true }
@@ -250,7 +253,8 @@ impl<'a> Counter<'a> {
     }
 }
 
-/// Where this thread counts for `shared`: on its own counters if it is one of its workers.
+/// Returns the counters on which this thread counts for `shared`: its own if it is one of its
+/// workers.
 #[inline]
 pub(crate) fn counter(shared: &Shared) -> Counter<'_> {
     with_local(|local| counter_at(local, shared))
@@ -264,14 +268,14 @@ pub(crate) fn counter_at<'a>(local: Option<&LocalWorker>, shared: &'a Shared) ->
     }
 }
 
-/// Counts something for `shared`.
+/// Adds to one of the counters of `shared`.
 #[inline]
 pub(crate) fn count(shared: &Shared, which: impl Fn(&Stats) -> &Count, more: u64) {
     counter(shared).add(which, more);
 }
 
-/// If `slot` holds the process whose step runs on this thread, it goes on after it: a wake-up
-/// without a read-modify-write.
+/// Wakes the process in `slot` without a read-modify-write, if its step runs on this thread: the
+/// process goes on after the step. Returns `false` otherwise.
 #[inline]
 pub(crate) fn give_way_if_current(slot: &Slot) -> bool {
     with_local(|local| {
@@ -280,9 +284,9 @@ pub(crate) fn give_way_if_current(slot: &Slot) -> bool {
     })
 }
 
-/// While the commands of a process are served, in its step: what comes of them at once need not go
-/// through its mailbox. A handler that has processes run on this thread meanwhile (`block_on`)
-/// gives them a seat of their own, or none.
+/// The time during which the commands of a process are served in its step. Results that are there
+/// immediately need not go through the mailbox. If a handler runs processes on this thread
+/// meanwhile (`block_on`), these have another seat, or none.
 #[must_use]
 pub(crate) struct Serving(());
 
@@ -300,7 +304,7 @@ impl Serving {
         Self(())
     }
 
-    /// The tag of the command that is done, if one is, and what came of it.
+    /// Returns the tag and result of the command that is done, if one is.
     pub(crate) fn take(&self) -> Option<(u64, CommandResult)> {
         with_local(|local| local?.step.served.take())
     }
@@ -313,14 +317,14 @@ impl Drop for Serving {
             local.step.serving.set(None);
             local.step.served.take()
         });
-        // Of a step that has panicked.
+        // A result is left here only if the step has panicked.
         drop_guarded(left);
     }
 }
 
-/// A command of the process in `slot` is done; gives the result back, unless the step that has it
-/// served takes it. It does not if the mailbox is bounded, or has something, which this is to be
-/// told behind.
+/// Hands the result of a command to the running step, if that step is serving commands of the
+/// process in `slot`. Otherwise returns it. Also returns it if the mailbox is bounded or not empty,
+/// so that the order of events is kept.
 pub(crate) fn serve(slot: &Slot, tag: u64, result: CommandResult) -> Option<CommandResult> {
     with_local(|local| {
         let local = local.filter(|local| local.step.serving.get() == Some(NonNull::from(slot)));
@@ -334,7 +338,9 @@ pub(crate) fn serve(slot: &Slot, tag: u64, result: CommandResult) -> Option<Comm
     })
 }
 
-/// Keeps a free slot for this worker's next spawn, if it is one of its scheduler and has room.
+/// Keeps a free slot for this worker's next spawn. If the worker has enough of them, half go back
+/// to the table. Returns `false` if this thread is not a worker of the slot's scheduler, or its
+/// free slots are in use.
 pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
     with_local(|local| {
         // SAFETY: [type-stable]
@@ -349,7 +355,7 @@ pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
         if slots.len() >= cache {
             let mut half = slots.split_off(cache / 2);
             half.push(slot);
-            // The worker keeps the scheduler itself.
+            // The worker itself keeps the scheduler alive.
             drop(shared.table().return_free(&mut half, true));
             return true;
         }
@@ -358,7 +364,7 @@ pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
     })
 }
 
-/// A free slot for a new process of `shared`.
+/// Returns a free slot for a new process of `shared`.
 pub(crate) fn free_slot(shared: &Hold) -> Option<NonNull<Slot>> {
     if let Some(local) = shared.local() {
         return local.core.free_slot(shared);
@@ -373,7 +379,8 @@ pub(crate) fn free_slot(shared: &Hold) -> Option<NonNull<Slot>> {
     })
 }
 
-/// The process whose step runs on this thread, as the parent of a new one of the same scheduler.
+/// Returns the process that this thread runs as the parent of a new process, if it belongs to
+/// `shared`.
 #[inline]
 pub(crate) fn parent_in(shared: &Hold) -> Option<slot::Parent> {
     match shared.local() {
@@ -384,7 +391,7 @@ pub(crate) fn parent_in(shared: &Hold) -> Option<slot::Parent> {
     }
 }
 
-/// Adds to what the running process waits for.
+/// Adds to the reasons for which the running process waits.
 pub(crate) fn note_waiting(waiting: Waiting) {
     with_local(|local| {
         if let Some(slot) = local.and_then(|local| local.step.process.get()) {
@@ -394,7 +401,7 @@ pub(crate) fn note_waiting(waiting: Waiting) {
     });
 }
 
-/// A number of this thread's own, never that of another.
+/// Returns the number of this thread. No other thread ever has the same number.
 pub(crate) fn thread_number() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     thread_local! {
@@ -408,8 +415,8 @@ pub(crate) fn thread_number() -> u64 {
     })
 }
 
-/// A number below `count`, drawn from the generator of the worker that this thread is. Plain
-/// threads draw in turn: their order is not the scheduler's choice.
+/// Returns a number below `count`, drawn from the generator of the worker that this thread is.
+/// Other threads draw in turn, since their order is not the scheduler's choice.
 pub(crate) fn chance(count: usize) -> usize {
     static TURN: AtomicUsize = AtomicUsize::new(0);
     if count < 2 {
@@ -421,12 +428,12 @@ pub(crate) fn chance(count: usize) -> usize {
     })
 }
 
-/// Where an entry comes from decides where it goes.
+/// The origin of an entry, which decides into which queue it goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Woken by somebody.
+    /// A wake-up.
     Woken,
-    /// Newly spawned.
+    /// A spawn.
     Spawned,
 }
 
@@ -439,7 +446,7 @@ pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
     }
 }
 
-/// Queues a process that became ready, and wakes a worker for it if need be.
+/// Queues a process that became ready, and wakes a worker for it if needed.
 #[inline]
 pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     let slot = ready.slot();
@@ -450,12 +457,15 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         (Some(seat), None) => shared.enqueue_bound(seat, ready),
         (None, Some(local)) if origin == Origin::Spawned => local.push_newborn(ready),
         (None, Some(local)) if local.step.is_any() => local.set_next(ready),
-        // Woken by what the worker does between two steps: timers, in the order in which they fell
-        // due. It is about to look for work: if there is more than it runs itself, it announces
-        // that then. They may be many, and have not run for long; who is woken by a process runs
-        // next, and is most often in a cache (prefetched as well, `step` and `skynet` took 4 %
-        // more; those only that another displaces from the next slot, `population_1k` took 3.4
-        // times as long, since half of them run on the other processor).
+        // Woken between two steps of this worker, by timers, in the order of their deadlines. The
+        // worker is about to look for work, and announces then if there is more than it runs
+        // itself. There may be many such processes, and they have not run for long, so their slots
+        // are prefetched.
+        //
+        // A process that is woken by another process runs next and is most often in a cache.
+        // Rejected: to prefetch these, too (`step` and `skynet` took 4 % more), and to prefetch
+        // only those that are displaced from the LIFO slot (`population_1k` took 3.4 times as long,
+        // since half of them run on the other processor).
         (None, Some(local)) => {
             ready.prefetch();
             local.push_woken(ready);
@@ -468,7 +478,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
 }
 
 impl LocalWorker {
-    /// The process whose step runs, as the parent of a new one.
+    /// Returns the running process, as the parent of a new one.
     #[inline]
     pub(crate) fn current_as_parent(&self) -> Option<Parent> {
         // SAFETY: [running] a process in its step has its life pin.

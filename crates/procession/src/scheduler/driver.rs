@@ -1,66 +1,83 @@
-//! Who waits for the earliest deadline, and for descriptors.
+//! The driver: the one parked worker that waits for the earliest deadline, and for descriptors.
 //!
-//! # Keeper protocol
+//! # Driver protocol
 //!
 //! ## Problem
-//! Timers lie in heaps of their workers, and setting one on a running worker tells nobody. When
-//! workers park, one of them must wake for the earliest deadline of all, and the others must not.
-//! One parks until a late deadline; another sets an earlier timer, sees that somebody waits
-//! already, and parks too: the timer is late. Likewise for the first descriptor of a scheduler:
-//! from then on somebody who is parked must wait in the kernel, also if there is no deadline.
+//! The timers of a worker lie in its own heap, and a running worker that sets one tells no other
+//! worker. When workers park, one of them must wake for the earliest deadline of all, and the
+//! others must not. A lost deadline looks like this: one worker parks until a late deadline;
+//! another sets an earlier timer, sees that a worker waits already, and parks, too. The timer is
+//! then late.
+//!
+//! The first descriptor of a scheduler raises the same problem. From then on, one of the parked
+//! workers must wait in the kernel, even if there is no deadline.
 //!
 //! ## States
-//! Under one lock: nobody, or the seat that keeps the time and until when it parks; and whether
-//! there are descriptors, or have been.
+//! Under one lock: the driver, if there is one, which is a seat and the deadline until which it
+//! parks; and whether there are descriptors, or have been.
 //!
 //! ## Steps
-//! Parking worker, after its announcement: `Earliest` read the next deadline of every heap · `Keep`
-//! under the lock: nobody keeps → it does, until `Earliest`; another does, but until later → nudge
-//! that one, whose parker wakes, and which starts again at `Earliest`; park until what was agreed,
-//! or for ever. A worker that leaves its parking lot leaves the office, too. `Resign`, a keeper
-//! that wakes for what is due, and gets no permit (`scheduler/idle.rs`): leave the office · start
-//! again at `Earliest`. One that is not in office parks, since others are awake: they fire the
-//! timers of seats without a permit at their services, and whoever of them parks keeps. Worker
-//! whose step blocks, or whose thread leaves, if nobody is awake then: `Attend` read the next
-//! deadline of every heap, and do as a thread that has set it. A thread that is no worker sets a
-//! timer, then looks: a keeper until later is nudged; with no keeper, a worker is woken, which
-//! parks again, and so keeps. A worker in its step sets a timer of its own: `Set` the heap's
-//! deadline · `SetFence` fence(SeqCst) · look whether its permit was taken away
-//! (`scheduler/idle.rs`). If so, it goes on as a thread that is no worker. Else it tells nobody.
-//! Whoever makes the first descriptor known: `Open` note it under the lock, and in the same hold
-//! look who keeps · nudge that one, or, with no keeper, wake a worker. With descriptors, a parking
-//! worker keeps also if there is no deadline.
+//! - Parking worker, after its announcement: `Earliest` read the next deadline of every heap ·
+//!   `Keep` under the lock. If no worker is the driver, it becomes the driver until `Earliest`,
+//!   unless there is neither a deadline nor a descriptor. If another worker is the driver, but
+//!   until a later deadline, it nudges that one, which wakes and starts again at `Earliest`. Then
+//!   it parks: the driver until its deadline, any other worker until it is woken. A worker that
+//!   stops parking gives the driver role up.
+//! - Driver that wakes for a timer that is due, but gets no permit (`scheduler/idle.rs`): `Resign`
+//!   give the driver role up · start again at `Earliest`. A worker in the same situation that is
+//!   not the driver parks, because others are awake: they fire the timers of seats without a permit
+//!   at their services, and the one of them that parks becomes the driver.
+//! - Worker that blocks in its step, or leaves with its thread, if no worker is awake then:
+//!   `Attend` read the next deadline of every heap, and go on as a thread that has set that timer.
+//! - Thread that is not a worker and sets a timer: look at the driver under the lock. If the driver
+//!   parks until a later deadline, nudge it. If there is no driver, wake a worker, which parks
+//!   again and so becomes the driver.
+//! - Worker in its step that sets a timer of its own: `Set` the heap's deadline · `SetFence`
+//!   fence(SeqCst) · look whether its permit was revoked (`scheduler/idle.rs`). If so, go on as a
+//!   thread that is not a worker. Otherwise tell no other thread.
+//! - Thread that makes the first descriptor known: `Open` note it under the lock, and look at the
+//!   driver without releasing the lock · nudge the driver, or wake a worker if there is none. Once
+//!   there are descriptors, a parking worker becomes the driver even without a deadline.
 //!
 //! ## Why it works
-//! Whoever sets a timer takes the lock afterwards, as a parking worker or as such a thread. Take
-//! the keeper at the end, K, and a pending deadline earlier than what K parks until. Its setter
-//! took the lock after K, or K would have been nudged or would not have found the office empty:
-//! then it nudged K. Or it took the lock before K: then the office was empty, and the setter itself
-//! kept, or woke somebody to park again, who takes the lock after K. A worker that blocks instead
-//! of parking does the same by `Attend`, unless another is awake, which parks later, or blocks. So
-//! does one whose thread leaves out of the office; all others that are parked rely on it. A keeper
-//! that has no permit at its time sleeps on. In office, it would promise to wake at a time that has
-//! passed, and all others would rely on it for ever. Another may have relied on it just before
-//! `Resign`, when it had fired what was due; but then `Earliest` is not due any more, since that
-//! one was awake, and this one keeps again. If it is still due, one is awake, and parks after
-//! `Resign`. A worker that tells nobody has its permit, and reads its heap before it parks. Its
-//! permit may be taken at the same moment, for another that runs, and then parks: `Revoke`, by way
-//! of the lock of `scheduler/idle.rs`, comes before that one's `ParkFence`. This fence and
-//! `SetFence` are ordered. If `SetFence` is first, `Earliest` sees the deadline. If `ParkFence` is
-//! first, the worker sees that its permit is gone. `Open` and `Keep` are ordered by the lock:
-//! whoever keeps after `Open` waits in the kernel, and whoever kept, or parked, before is found.
+//! *A deadline.* Every thread that sets a timer takes the lock afterwards, either as a parking
+//! worker or as a thread that is not a worker. Let K be the driver in the end, and assume a pending
+//! deadline that is earlier than the one until which K parks.
+//! - If the setter took the lock after K, it nudged K.
+//! - If it took the lock before K, the driver role was free. The setter then became the driver
+//!   itself, so K did not find the role free; or it woke a worker to park again, which takes the
+//!   lock after K.
+//!
+//! *A worker that blocks* instead of parking does the same by `Attend`, unless another worker is
+//! awake, which parks or blocks later. So does a worker that leaves with its thread and gives the
+//! driver role up, because all other parked workers rely on it.
+//!
+//! *A driver without a permit* at its deadline sleeps on. If it kept the driver role, it would
+//! promise to wake at a time that has passed, and all others would rely on it forever. Another
+//! worker may have fired the timers that were due, and relied on the driver just before `Resign`.
+//! In that case `Earliest` is not due any more, since that worker was awake, and this one becomes
+//! the driver again. If `Earliest` is still due, a worker is awake, and parks after `Resign`.
+//!
+//! *A worker that tells no other thread* has its permit, and reads its heap before it parks. If its
+//! permit is revoked at the same moment, another worker runs and then parks. By the lock of
+//! `scheduler/idle.rs`, `Revoke` comes before that worker's `ParkFence`, which is ordered with
+//! `SetFence`. If `SetFence` is first, `Earliest` sees the deadline. If `ParkFence` is first, the
+//! setter sees that its permit is gone.
+//!
+//! *The first descriptor.* `Open` and `Keep` are ordered by the lock. A worker that becomes the
+//! driver after `Open` waits in the kernel. A driver or a parked worker from before is found.
 //!
 //! ## Allowed
-//! A nudged keeper may find nothing due, and parks again. One that has just fired timers may sleep
-//! up to 20 us longer than its office says, 200 us where more than one comes in 20 (`APART` in
-//! `scheduler/worker.rs`). While all workers run, nobody keeps: they look at their heaps
-//! themselves.
+//! - A nudged driver may find nothing due, and parks again.
+//! - A driver that has just fired timers may sleep up to 20 us beyond its deadline, or 200 us if
+//!   more than one timer fires in 20 us (`APART` in `scheduler/local.rs`).
+//! - While all workers run, there is no driver: each looks at its own heap.
 //!
 //! ## Rejected
 //! - Every parked worker waiting for its own heap: as many wake-ups as workers for one deadline
 //!   that is put off again and again.
-//! - To ask, when a step blocks, only whether anybody keeps the time: a timer that the step had set
-//!   was as late as the deadline that another kept, an hour or a year.
+//! - To ask, when a step blocks, only whether there is a driver: a timer that the step had set was
+//!   as late as the deadline of the driver, an hour or a year.
 //!
 //! ## Checked by
 //! `models::park_against_an_earlier_timer`, `models::canary_without_nudge`,
@@ -80,15 +97,15 @@ use crate::scheduler::seat_id::{NEVER, SeatId};
 /// The defects that canary models plant, one at a time.
 pub(crate) mod mutation {
     pub(crate) const SOUND: u8 = 0;
-    /// A worker that finds a keeper parks, whatever that one waits for.
+    /// A worker that finds a driver parks, whatever deadline the driver waits for.
     pub(crate) const WITHOUT_NUDGE: u8 = 1;
-    /// Who makes the first descriptor known wakes nobody if nobody keeps.
+    /// The thread that makes the first descriptor known wakes no worker if there is no driver.
     pub(crate) const OPEN_QUIETLY: u8 = 2;
-    /// A keeper without a permit stays in office.
+    /// A driver without a permit keeps the driver role.
     pub(crate) const IN_OFFICE_WITHOUT_PERMIT: u8 = 3;
-    /// A keeper that has resigned does not look again.
+    /// A driver that has resigned does not look again.
     pub(crate) const RESIGN_BLINDLY: u8 = 4;
-    /// Who blocks relies on any keeper.
+    /// A worker that blocks relies on any driver.
     pub(crate) const CONTENT_WITH_ANY_KEEPER: u8 = 5;
     /// No `SetFence`.
     pub(crate) const SET_WITHOUT_FENCE: u8 = 6;
@@ -106,25 +123,25 @@ struct State {
     has_descriptors: bool,
 }
 
-/// How a worker is to park.
+/// How a worker parks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Kept {
-    /// Until this deadline, for all, and for descriptors, if there are any.
+    /// As the driver, until this deadline, and for descriptors if there are any.
     Until(u64),
-    /// Until it is woken: another keeps the time.
+    /// Until it is woken: another worker is the driver, or none is needed.
     ByAnother,
-    /// Until it is woken, after it has nudged this one.
+    /// Until it is woken, after it has nudged the driver in this seat.
     ByNudged(SeatId),
 }
 
-/// What a thread owes that set a timer, or made the first descriptor known.
+/// The duty of a thread that set a timer, or made the first descriptor known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Owed {
     Nothing,
     Nudge(SeatId),
-    /// Nobody keeps the time: wake a worker, which will.
+    /// Wake a worker, which becomes the driver: there is none.
     Wake,
 }
 
@@ -140,7 +157,7 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
         change(&mut self.0.lock())
     }
 
-    /// `Keep`: `seat` parks, and has found `earliest` to be the next deadline of all.
+    /// `Keep`: the worker in `seat` parks, and has found `earliest` to be the next deadline of all.
     pub(crate) fn keep(&self, seat: SeatId, earliest: u64) -> Kept {
         self.change(|state| match state.office {
             Some(other) if other.seat != seat => {
@@ -161,7 +178,8 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
         })
     }
 
-    /// `seat` parks no longer; says whether it kept the time.
+    /// Gives the driver role up if `seat` has it, and returns whether it had. Called when `seat`
+    /// stops parking.
     pub(crate) fn leave(&self, seat: SeatId) -> bool {
         self.change(|state| {
             let kept = state.office.is_some_and(|office| office.seat == seat);
@@ -172,16 +190,16 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
         })
     }
 
-    /// `Resign`: something is due, and `seat` has no permit to fire it; says whether it is to look
-    /// again.
+    /// `Resign`: a timer is due, and `seat` has no permit to fire it. Returns `true` if the worker
+    /// must look again.
     pub(crate) fn resign(&self, seat: SeatId) -> bool {
         MUTATION != mutation::IN_OFFICE_WITHOUT_PERMIT
             && self.leave(seat)
             && MUTATION != mutation::RESIGN_BLINDLY
     }
 
-    /// `Attend`: the last that was awake is not any more, and `earliest` is the next deadline of
-    /// all, if any.
+    /// `Attend`: the last worker that was awake is no longer awake, and `earliest` is the next
+    /// deadline of all, or `NEVER`.
     pub(crate) fn attend(&self, earliest: u64) -> Owed {
         if MUTATION == mutation::CONTENT_WITH_ANY_KEEPER && self.is_kept() {
             return Owed::Nothing;
@@ -189,7 +207,7 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
         self.timer_set(earliest)
     }
 
-    /// Whether anybody keeps the time.
+    /// Returns `true` if there is a driver.
     pub(crate) fn is_kept(&self) -> bool {
         self.change(|state| state.office.is_some())
     }
@@ -207,7 +225,7 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
     }
 
     /// `SetFence`, by the worker in `seat`, which has set a timer of its own. Returns `true` if it
-    /// must tell others, as a thread that is no worker.
+    /// must go on as a thread that is not a worker.
     pub(crate) fn must_tell(&self, idle: &Idle, seat: SeatId) -> bool {
         if MUTATION != mutation::SET_WITHOUT_FENCE {
             fence(SeqCst);
@@ -215,7 +233,7 @@ impl<const MUTATION: u8> Keeper<MUTATION> {
         idle.is_revoked(seat)
     }
 
-    /// A thread that is no worker has set a timer for `when`.
+    /// Notes that a thread that is not a worker has set a timer for `when`.
     pub(crate) fn timer_set(&self, when: u64) -> Owed {
         self.change(|state| match state.office {
             Some(keeper) if keeper.until <= when => Owed::Nothing,
@@ -233,7 +251,7 @@ mod models {
 
     use super::{Idle, Keeper, Kept, NEVER, Owed, SeatId, mutation};
 
-    /// One worker parks with a deadline of 10 in sight; another sets one of 5, and parks.
+    /// One worker parks and sees a deadline of 10. Another sets a timer of 5, and parks.
     fn park<const MUTATION: u8>() {
         explore(|| {
             let shared = Arc::new((Keeper::<MUTATION>::none(), AtomicU64::new(10)));
@@ -254,7 +272,7 @@ mod models {
         });
     }
 
-    /// One worker parks without a deadline in sight, while the first descriptor is made known.
+    /// One worker parks and sees no deadline, while the first descriptor is made known.
     fn open<const MUTATION: u8>() {
         explore(|| {
             let shared = Arc::new((Keeper::<MUTATION>::none(), AtomicU64::new(0)));
@@ -262,8 +280,8 @@ mod models {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
                     let owed = shared.0.descriptors_opened();
-                    // Whether the worker was parked already, for whoever wakes one; the lock orders
-                    // it.
+                    // Whether the worker was parked already, so that a wake-up reaches it; the lock
+                    // orders it.
                     (owed, shared.1.fetch_add(0, Relaxed) == 1)
                 })
             };
@@ -275,11 +293,11 @@ mod models {
         });
     }
 
-    /// A keeper wakes for 5, while the one that has the only permit fires that, sets a timer of 20,
-    /// and parks.
+    /// A driver wakes for 5, while the worker with the only permit fires that timer, sets one of
+    /// 20, and parks.
     fn resign<const MUTATION: u8>() {
         explore(|| {
-            // The earliest deadline, and how many permits there are.
+            // The earliest deadline, and the number of permits.
             let shared =
                 Arc::new((Keeper::<MUTATION>::none(), AtomicU64::new(5), AtomicU64::new(0)));
             assert_eq!(shared.0.keep(SeatId(0), 5), Kept::Until(5));
@@ -287,8 +305,8 @@ mod models {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
                     shared.1.store(20, Relaxed);
-                    // Ordering: the lock of `scheduler/idle.rs`, under which a worker is parked and
-                    // has no permit any more.
+                    // Ordering: the lock of `scheduler/idle.rs`, under which the worker is parked
+                    // and gives its permit up.
                     shared.2.fetch_add(1, AcqRel);
                     shared.0.keep(SeatId(1), 20)
                 })
@@ -310,11 +328,11 @@ mod models {
         });
     }
 
-    /// Of two that are awake one sets a timer of 5, and blocks; the other parks with one of 10 in
-    /// sight.
+    /// Two workers are awake. One sets a timer of 5, and blocks. The other parks and sees a
+    /// deadline of 10.
     fn block<const MUTATION: u8>() {
         explore(|| {
-            // The earliest deadline, and how many are awake.
+            // The earliest deadline, and the number of workers that are awake.
             let shared =
                 Arc::new((Keeper::<MUTATION>::none(), AtomicU64::new(10), AtomicU64::new(2)));
             let blocks = {
@@ -340,8 +358,8 @@ mod models {
         });
     }
 
-    /// A worker in a long step sets a timer of 5 while the watchdog gives its permit to another,
-    /// which finds nothing to do and parks.
+    /// A worker in a long step sets a timer of 5, while the watchdog gives its permit to another
+    /// worker, which finds nothing to do and parks.
     fn set<const MUTATION: u8>() {
         explore(|| {
             let shared = Arc::new((
@@ -369,7 +387,7 @@ mod models {
             heap.store(5, Relaxed);
             let owed =
                 if keeper.must_tell(idle, SeatId(0)) { keeper.timer_set(5) } else { Owed::Nothing };
-            // Without a keeper it wakes whom it finds.
+            // Without a driver, it wakes the worker that it finds.
             let woken = owed == Owed::Wake && idle.claim_one() == Some(SeatId(1));
             let kept = other.join().expect("the other does not panic");
             let told = woken || owed == Owed::Nudge(SeatId(1));

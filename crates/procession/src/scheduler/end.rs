@@ -28,23 +28,23 @@ impl Shared {
             + count(&self.stats.outside).get()
     }
 
-    /// Processes that have not ended.
+    /// Returns the number of processes that have not ended.
     pub(crate) fn alive(&self) -> u64 {
-        // Ended first: each of those was spawned before, so the difference is never too small, and
-        // 0 is right.
+        // Ended processes are counted first. Each of them was spawned before, so the difference is
+        // never too small, and 0 is exact.
         let ended = self.totals(|stats| &stats.ended);
         self.totals(|stats| &stats.spawned) - ended
     }
 
-    /// A process that was counted as spawned was refused: it counts as ended for who waits, and as
-    /// neither for who looks.
+    /// Counts a process as refused that was counted as spawned before. Waits for the end of
+    /// processes count it as ended, and statistics as neither.
     pub(crate) fn count_refused(&self) {
         current::count(self, |stats| &stats.refused, 1);
         current::count(self, |stats| &stats.ended, 1);
         self.note_end();
     }
 
-    /// A process has ended.
+    /// Notes that a process has ended.
     #[inline]
     pub(crate) fn note_end(&self) {
         if self.lifetime.closing.phase_after_publishing() != shutdown::OPEN {
@@ -52,7 +52,8 @@ impl Shared {
         }
     }
 
-    /// As `note_end`, by a worker that parks. It finds nothing that `note_end` has missed.
+    /// Does the same as `note_end`, for a worker that parks. It finds nothing that `note_end` has
+    /// missed.
     pub(crate) fn note_end_at_leisure(&self) {
         if !matches!(self.lifetime.closing.phase(), shutdown::OPEN | shutdown::ENDED) {
             self.note_end_while_closing();
@@ -68,22 +69,22 @@ impl Shared {
         if phase == shutdown::TERMINATING && alive == 0 {
             self.end();
         }
-        // Only those who find what they wait for: one who looks in vain and waits again would be
-        // woken again, and so on.
+        // Only waiters that find what they wait for are woken. A waiter that wakes too early would
+        // wait again, be woken again, and so on.
         for waiter in self.lifetime.take_served(alive) {
             drop(crate::process::unwind::guarded(|| waiter.wake()));
         }
     }
 
-    /// No process is left, and none comes: the threads leave.
+    /// Ends the scheduler after its last process. No process can come, and the threads leave.
     fn end(&self) {
         self.lifetime.closing.enter(shutdown::ENDED);
         self.watchdog.dismiss();
         for seat in self.seats.used() {
             seat.parker.unpark();
         }
-        // What pending functions hold may hold this scheduler. A sleep of a root future is woken,
-        // and sets its timer anew.
+        // Pending functions may hold this scheduler. The sleep of a block-on future is woken, and
+        // sets its timer again.
         for timers in self.seats.used().map(|seat| &seat.timers).chain([&self.clock.outside]) {
             timers.clear(&mut |action: Action| action.give_up());
         }
@@ -94,15 +95,15 @@ impl Shared {
         }
     }
 
-    /// After a process was counted and made reachable: what is to become of it, if a shutdown began
-    /// meanwhile. `inside` if one of the scheduler's own processes spawned it.
+    /// Decides what becomes of a process that was counted and made reachable, in case a shutdown
+    /// began meanwhile. `inside` is `true` if one of the scheduler's own processes spawned it.
     pub(crate) fn after_publishing(&self, slot: &Slot, inside: bool) -> Newcomer {
         match self.lifetime.closing.phase_after_publishing() {
             shutdown::OPEN => Newcomer::Runs,
             shutdown::STOPPING => {
                 if !inside {
-                    // It was taken before the shutdown began, which may have passed its slot. It is
-                    // ACTIVE, and its maker queues it.
+                    // The process was accepted before the shutdown began, and the shutdown may have
+                    // passed its slot. It is ACTIVE, and the spawner queues it.
                     let _ = slot.state.cancel();
                 }
                 Newcomer::Runs
@@ -123,12 +124,13 @@ impl Shared {
     pub(crate) fn cancel_all(&self, except: Option<Pid>) {
         self.lifetime.closing.enter(shutdown::STOPPING);
         if let Some(caller) = except.and_then(find) {
-            // Its supervisor would wait for it, and it for its supervisor.
+            // Otherwise the supervisor would wait for the caller, and the caller for its
+            // supervisor.
             links::release_from_supervisor(&caller);
         }
         self.each_process(|slot| {
-            // Who has a supervisor is left to it, in its order. One whose supervisor ends just now
-            // is ended by its link.
+            // A process with a supervisor is left to it, so that the supervisor's order is kept. If
+            // the supervisor ends at this moment, the link ends the process.
             let in_hand = links::supervisor(slot).and_then(find).is_some();
             if Some(slot.pid()) != except && !in_hand {
                 cancel(slot);
@@ -148,10 +150,10 @@ impl Shared {
         }
     }
 
-    /// Terminates the coroutines that have begun on this thread, which sits in `seat` and ends.
+    /// Ends the coroutines that began on this thread, which sits in `seat` and ends.
     pub(crate) fn terminate_begun_on(&self, seat: SeatId) {
         self.each_process(|slot| {
-            // One that is terminated is queued already, and ends as it was told to.
+            // A terminated coroutine is queued already, and ends with that exit.
             if slot.has_begun_on(seat) && !slot.state.see().is_terminated() {
                 links::end_by(slot, Exit::ThreadEnded);
             }
@@ -172,7 +174,7 @@ impl Shared {
     }
 }
 
-/// What is to become of a process that was just made.
+/// The fate of a process that was just spawned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Newcomer {
@@ -180,8 +182,7 @@ pub(crate) enum Newcomer {
     Ends,
 }
 
-/// Somebody who waits for processes to end; forgotten when he goes, since his waker may hold the
-/// scheduler.
+/// A wait for processes to end. Its drop removes the waker, which may hold the scheduler.
 struct EndWaiter<'a> {
     shared: &'a Shared,
     number: u64,
@@ -189,7 +190,7 @@ struct EndWaiter<'a> {
 
 impl EndWaiter<'_> {
     fn leave(&self, left: u64, waker: &Waker) {
-        // Cloned and dropped outside the lock: both are the user's code.
+        // The wakers are cloned and dropped outside of the lock: both are the user's code.
         let new = waker.clone();
         drop_guarded(self.shared.lifetime.leave(self.number, left, new));
     }

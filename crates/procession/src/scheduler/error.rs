@@ -1,4 +1,4 @@
-//! Why a scheduler refuses to be built or to wait.
+//! The errors of building a scheduler, of changing its width, and of blocking on a future.
 
 use std::error::Error;
 use std::{fmt, io};
@@ -17,19 +17,19 @@ pub enum BuildError {
     Name(String),
     /// The program may use none of these processors.
     NoCpu(Vec<usize>),
-    /// The system does not say which processors the program may use.
+    /// The system does not report which processors the program may use.
     Cpus(io::Error),
-    /// The system refused what the stacks of coroutines need.
+    /// The system refused the memory for stacks of coroutines.
     Stacks(Box<dyn Error + Send + Sync>),
-    /// A handler was given for a command of the runtime: its number is below 256.
+    /// A handler was given for a command of the runtime: its id is below 256.
     ReservedCommand(CommandId),
     /// Two handlers were given for one command.
     DuplicateCommand(CommandId),
-    /// The scheduler has a test clock and a tokio runtime, which goes by the real clock.
+    /// The builder has both a test clock and a tokio runtime, which uses the real clock.
     TokioWithTestClock,
     /// The system refused the first thread, or a thread of the tokio runtime.
     Thread(io::Error),
-    /// 2^32 schedulers have been built.
+    /// All 2^32 scheduler ids are used up.
     Exhausted,
 }
 
@@ -90,8 +90,8 @@ impl Error for WorkerThreadsError {
     }
 }
 
-/// The error of [`Scheduler::try_block_on`](crate::Scheduler::try_block_on): every thread that the
-/// scheduler may have is blocked already. It contains the future.
+/// The error of [`Scheduler::try_block_on`](crate::Scheduler::try_block_on): no thread would be
+/// left to run what the future waits for. It holds the future.
 pub struct BlockOnError<F>(pub(crate) Exclusive<F>);
 
 impl<F> BlockOnError<F> {

@@ -1,4 +1,4 @@
-//! A scheduler: its builder, its handle, and its end.
+//! The methods of a [`Scheduler`] handle, and the drop of the last one.
 
 use std::fmt;
 use std::future::Future;
@@ -25,8 +25,8 @@ use crate::util::out_of_range::OutOfRange;
 use crate::watchdog::state::StallSnapshot;
 use crate::{Pid, coroutine};
 
-/// What a shutdown keeps back from its deadline to terminate those who have not ended: a tenth, and
-/// at most this.
+/// A shutdown reserves a tenth of its deadline to terminate processes, and at most this, in
+/// nanoseconds.
 const TERMINATION_MAX: u64 = 100_000_000;
 
 impl Drop for Owner {
@@ -34,8 +34,8 @@ impl Drop for Owner {
         let shared = &self.0;
         shared.terminate_all(None);
         if shared.callers.drive && !shared.lifetime.has_ended() {
-            // There may be no thread to end the processes. If one of them is the caller, and the
-            // seat is taken, its driver does it.
+            // There may be no thread to end the processes. If one of them drops the handle and the
+            // callers' seat is taken, the thread that sits there ends them.
             block_on::drain(shared);
         }
         #[cfg(feature = "tokio")]
@@ -52,7 +52,7 @@ impl fmt::Debug for Scheduler {
 }
 
 impl Scheduler {
-    /// Starts to describe a scheduler.
+    /// Returns a builder with the defaults.
     pub fn builder() -> Builder {
         Builder {
             name: String::from("procession"),
@@ -83,8 +83,9 @@ impl Scheduler {
         }
     }
 
-    /// The default scheduler, made at its first use with the builder's defaults. If the system
-    /// refuses its first thread, it is driven by its callers instead ([`Builder::callers_drive`]).
+    /// Returns the default scheduler, which is built at its first use with the builder's defaults.
+    /// If the system refuses its first thread, it is driven by its callers instead
+    /// ([`Builder::callers_drive`]).
     pub fn global() -> &'static Self {
         static GLOBAL: OnceLock<Scheduler> = OnceLock::new();
         GLOBAL.get_or_init(|| {
@@ -99,17 +100,17 @@ impl Scheduler {
         })
     }
 
-    /// The number of the scheduler, the first in the PIDs of its processes.
+    /// Returns the id of the scheduler, which is the first number in the PIDs of its processes.
     pub fn id(&self) -> u32 {
         self.shared().id()
     }
 
-    /// The name given to the builder.
+    /// Returns the name of the scheduler ([`Builder::name`]).
     pub fn name(&self) -> &str {
         self.shared().name()
     }
 
-    /// Starts a process that runs `future`. See [`spawn`](crate::spawn()).
+    /// Starts a process that runs `future` on this scheduler. See [`spawn`](crate::spawn()).
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
@@ -119,7 +120,7 @@ impl Scheduler {
         SpawnOptions::new().on(self).spawn(future)
     }
 
-    /// Starts a process with a mailbox. See [`start`](crate::start()).
+    /// Starts a process with a mailbox on this scheduler. See [`start`](crate::start()).
     #[track_caller]
     pub fn start<M, F, P>(&self, process: F) -> Child<M, P::Output>
     where
@@ -131,10 +132,11 @@ impl Scheduler {
         SpawnOptions::new().on(self).start(process)
     }
 
-    /// Starts a coroutine. See [`spawn_coroutine`](crate::coroutine::spawn_coroutine()).
+    /// Starts a coroutine on this scheduler. See
+    /// [`spawn_coroutine`](crate::coroutine::spawn_coroutine()).
     ///
     /// # Errors
-    /// [`SpawnError`], with the function in it.
+    /// [`SpawnError`], which holds the function.
     #[track_caller]
     pub fn spawn_coroutine<M, F, T>(&self, function: F) -> Result<Child<M, T>, SpawnError<F>>
     where
@@ -145,10 +147,11 @@ impl Scheduler {
         SpawnOptions::new().on(self).spawn_coroutine(function)
     }
 
-    /// Starts a state machine. See [`spawn_machine`](crate::machine::spawn_machine).
+    /// Starts a state machine on this scheduler. See
+    /// [`spawn_machine`](crate::machine::spawn_machine).
     ///
     /// # Errors
-    /// [`SpawnError`], with the process in it.
+    /// [`SpawnError`], which holds the state machine.
     #[track_caller]
     pub fn spawn_machine<P: Process>(
         &self,
@@ -159,46 +162,50 @@ impl Scheduler {
         SpawnOptions::new().on(self).spawn_machine(process, method, input)
     }
 
-    /// Runs `future` on this thread until it is complete, and returns its output. It is no process:
-    /// it has no PID and need not be `Send`. What it spawns goes to this scheduler.
+    /// Runs `future` on this thread until it is complete, and returns its output.
+    ///
+    /// The future is not a process: it has no PID and need not be `Send`. Processes that it spawns
+    /// belong to this scheduler.
     ///
     /// # Blocking
     /// The thread is parked while the future waits. In a process this is a blocking section (see
     /// [`blocking`](crate::blocking())); awaiting is better.
     ///
     /// # Panics
-    /// In a process, if [`try_block_on`](Self::try_block_on) would refuse.
+    /// In a process, if [`try_block_on`](Self::try_block_on) would return an error.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         block_on::block_on(self.shared(), future)
     }
 
-    /// As [`block_on`](Self::block_on), for a process that may be one of too many that block.
+    /// Runs `future` on this thread like [`block_on`](Self::block_on), unless too many processes
+    /// are blocked already.
     ///
     /// # Errors
-    /// [`BlockOnError`] gives the future back if the caller is a process, and nobody would be left
-    /// who could run what the future waits for. The future has not been polled. That is so if all
-    /// threads that the process's scheduler may have, or that the system gives it, are in blocking
-    /// sections, and
-    /// - this is that scheduler, or
-    /// - this is another one that has no thread left either: all of them wait, in `block_on`, for
-    ///   schedulers that have none left. The wait would close a circle.
+    /// [`BlockOnError`], which holds the future, if the caller is a process and no thread would be
+    /// left to run what the future waits for. The future has not been polled. This is the case if
+    /// all threads that the process's scheduler may have, or that the system gives it, are in
+    /// blocking sections, and
+    /// - `self` is that scheduler, or
+    /// - `self` is another scheduler without a thread left: all of its threads wait, in `block_on`,
+    ///   for schedulers that have none left. The wait would close a circle.
     pub fn try_block_on<F: Future>(&self, future: F) -> Result<F::Output, BlockOnError<F>> {
         block_on::try_block_on(self.shared(), future)
     }
 
-    /// How many workers may run at once.
+    /// Returns how many workers may run at once.
     pub fn worker_threads(&self) -> usize {
         self.shared().width()
     }
 
-    /// Changes how many workers may run at once. If those are fewer, the others stop after their
-    /// current steps; what is queued on them is taken over.
+    /// Changes how many workers may run at once. If there are more, the excess workers stop after
+    /// their current steps, and the others take over their queues.
     ///
-    /// Processes can be bound to the workers that the scheduler was built with, also when it is
-    /// less wide: then these take turns.
+    /// Processes can be bound to any worker that the scheduler was built with, even if its width is
+    /// now smaller. These workers then take turns.
     ///
     /// # Errors
-    /// [`WorkerThreadsError`]: not from 1 to the maximum of threads ([`Builder::max_threads`]).
+    /// [`WorkerThreadsError`]: the number is 0 or above the maximum of threads
+    /// ([`Builder::max_threads`]).
     pub fn set_worker_threads(&self, workers: usize) -> Result<(), WorkerThreadsError> {
         let max = self.shared().seats.len();
         OutOfRange::check("worker_threads", workers, 1, max).map_err(WorkerThreadsError)?;
@@ -206,14 +213,16 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Waits until no process can run, and says who waits for what. If the scheduler is driven by
-    /// its callers, this thread runs the processes. The test clock does not move meanwhile.
+    /// Waits until no process can run, and returns the waiting processes with what each waits for.
+    /// The test clock stands still meanwhile.
+    ///
+    /// If the scheduler is driven by its callers, this thread runs the processes.
     ///
     /// # Blocking
-    /// Blocks the thread. It does not return while a process runs on and on.
+    /// Blocks the thread. It does not return while a process keeps running.
     ///
     /// # Panics
-    /// In a process of this scheduler: that one runs, so it would wait for itself.
+    /// In a process of this scheduler, which would wait for itself.
     pub fn run_until_idle(&self) -> Vec<WaitingProcess> {
         let by_its_own = current::current().is_some_and(|slot| slot.pid().scheduler() == self.id());
         assert!(
@@ -224,67 +233,72 @@ impl Scheduler {
         snapshot::waiting(self.shared())
     }
 
-    /// Moves the test clock by `duration`, and fires what is due then, once processes run. Without
-    /// a test clock this does nothing.
+    /// Moves the test clock forward by `duration`. Timers that are then due fire once processes
+    /// run. Does nothing without a test clock.
     pub fn advance(&self, duration: Duration) {
         let shared = self.shared();
         shared.world.advance_to(shared.world.now().saturating_add(nanoseconds(duration)));
         if shared.world.is_test() {
-            // As a watchdog would that looks on time.
+            // Like a look of the watchdog.
             shared.clock.beacon.set(shared.world.now());
         }
         shared.announce();
     }
 
-    /// What this scheduler's clock shows.
+    /// Returns the current time of the scheduler's clock.
     pub fn now(&self) -> Instant {
         Instant::from_nanoseconds(self.shared().world.now())
     }
 
-    /// The seed of the scheduler's choices, given or drawn.
+    /// Returns the seed of the scheduler's random choices, given or drawn.
     pub fn seed(&self) -> u64 {
         self.shared().world.seed()
     }
 
-    /// Asks a process to end: cancelling is cooperative. Says whether the process was there.
+    /// Asks a process to end. Returns `true` if the process exists.
     ///
-    /// Its [`recv`](Context::recv) ends once the mailbox is empty,
-    /// [`cancelled`](Context::cancelled) resolves, and a state machine gets
+    /// Cancelling is cooperative: the [`recv`](Context::recv) of the process ends once the mailbox
+    /// is empty, [`cancelled`](Context::cancelled) resolves, and a state machine gets
     /// [`Event::Cancel`](crate::Event).
     pub fn cancel(&self, pid: Pid) -> bool {
         crate::scheduler::reach::find(pid).map(|slot| crate::process::wake::cancel(&slot)).is_some()
     }
 
-    /// Ends a process between two of its steps, with [`Exit::Killed`](crate::Exit::Killed). Says
-    /// whether the process was there. A step that never returns cannot be ended.
+    /// Ends a process between two of its steps, with [`Exit::Killed`](crate::Exit::Killed). Returns
+    /// `true` if the process exists.
+    ///
+    /// A step that never returns cannot be ended.
     pub fn terminate(&self, pid: Pid) -> bool {
         crate::scheduler::reach::find(pid)
             .map(|slot| crate::process::wake::terminate(&slot))
             .is_some()
     }
 
-    /// What all workers and processes are doing.
+    /// Returns what all workers and processes are doing.
     pub fn snapshot(&self) -> Snapshot {
         snapshot::take(self.shared())
     }
 
-    /// What the watchdog has found so far:
+    /// Returns what the watchdog has found so far. This is
     /// [`Snapshot::stalls`](crate::observe::snapshot::Snapshot::stalls) alone, at a cost that does
     /// not grow with the number of processes.
     pub fn stalls(&self) -> StallSnapshot {
         self.shared().watchdog.counts()
     }
 
-    /// Ends the scheduler in order: asks every process to end, but the caller if it is one; lets
-    /// them clean up, which may take any number of steps, messages, timers and new processes of
-    /// theirs; terminates the rest shortly before `deadline` has passed (a tenth of it, at most 100
-    /// ms); and returns at the latest when it has passed, with those who have not ended even so.
-    /// From the first moment nobody else can spawn.
+    /// Ends the scheduler in order, and returns the processes that have not ended by the deadline.
     ///
-    /// A process that was terminated and whose `Drop` has not returned has not ended. Awaited by a
-    /// plain thread, in [`block_on`](Self::block_on), this returns by its deadline whatever the
-    /// processes do, unless that thread is itself a worker ([`Builder::callers_drive`]) and runs a
-    /// step that never returns.
+    /// 1. From the beginning, only processes of this scheduler can spawn.
+    /// 2. Asks every process to end, except the caller. They may clean up with any number of steps,
+    ///    messages, timers and new processes.
+    /// 3. Terminates the remaining processes shortly before `deadline` has passed. A tenth of it is
+    ///    reserved for this, at most 100 ms.
+    /// 4. Returns when all processes have ended, or when `deadline` has passed.
+    ///
+    /// A terminated process has ended only when its `Drop` has returned. If a plain thread awaits
+    /// this in [`block_on`](Self::block_on), it returns by its deadline whatever the processes do,
+    /// unless that thread is itself a worker ([`Builder::callers_drive`]) and runs a step that
+    /// never returns.
     pub async fn shutdown(&self, deadline: Duration) -> Vec<UnfinishedProcess> {
         let shared = self.shared();
         let caller =

@@ -9,10 +9,10 @@ use crate::scheduler::shared::Shared;
 
 /// A scheduler: a number of workers that run processes, isolated from all other schedulers.
 ///
-/// This is a handle; clones are of the same scheduler. When the last one is dropped, the scheduler
-/// terminates its processes, each between two of its steps, and ends with the last of them. The
-/// drop waits for nothing, so it may be done anywhere, also by one of the processes. To let
-/// processes clean up, call [`shutdown`](Self::shutdown) first.
+/// This is a handle; its clones refer to the same scheduler. When the last one is dropped, the
+/// scheduler terminates its processes, each between two of its steps, and ends with the last of
+/// them. The drop does not wait, so any thread or process may do it. To let processes clean up,
+/// call [`shutdown`](Self::shutdown) first.
 ///
 /// ```
 /// use procession::Scheduler;
@@ -31,13 +31,13 @@ pub struct Scheduler(pub(crate) Arc<Owner>);
 
 pub(crate) struct Owner(pub(crate) Arc<Shared>);
 
-/// The scheduler that new processes of this thread belong to.
+/// Returns the scheduler that new processes of this thread belong to.
 #[inline]
 pub(crate) fn here() -> Hold {
     current::here().unwrap_or_else(|| Hold::Shared(Arc::clone(Scheduler::global().shared())))
 }
 
-/// Where something was called.
+/// Returns the location of the caller.
 #[track_caller]
 pub(crate) fn caller() -> &'static Location<'static> {
     Location::caller()

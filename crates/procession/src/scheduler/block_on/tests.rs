@@ -3,8 +3,8 @@ use std::thread;
 use crate::sync::channel;
 use crate::{Context, Reply, Scheduler};
 
-/// Goal: a caller that waits without a seat is known to the scheduler once, and only as long as it
-/// waits. Method: one thread has the seat, another is woken many times beside it.
+/// Goal: a caller without a seat is registered with the scheduler once, and only while it waits.
+/// Method: one thread has the seat; another waits beside it and is woken many times.
 #[test]
 fn a_caller_without_a_seat_is_kept_once() {
     const CALLS: u32 = 1000;
@@ -28,7 +28,7 @@ fn a_caller_without_a_seat_is_kept_once() {
                 let _ = stopped.recv().await;
             });
         });
-        // On a scheduler of its own, so that this thread does not take the seat.
+        // In another scheduler, so that this thread does not take the seat.
         Scheduler::global().block_on(async { sat.recv().await.expect("the other sits") });
         scheduler.block_on(async {
             for _ in 0..CALLS {

@@ -1,4 +1,4 @@
-//! The threads that work for a scheduler, or wait for it, and that are no workers of its own.
+//! The threads that work for a scheduler, or wait for it, without being its own workers.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -13,14 +13,15 @@ use crate::sys::Parker;
 
 /// The callers of a scheduler.
 pub(crate) struct Callers {
-    /// Whether the first seat is for threads in `block_on`.
+    /// `true` if the first seat is the callers' seat.
     pub(crate) drive: bool,
-    /// Callers without a seat, by number: each is here once, until the seat is left or it goes.
+    /// The wakers of callers without a seat, by number. A caller has one entry at most, from its
+    /// wait until the seat is left or the caller goes.
     waiting: Mutex<BTreeMap<u64, Waker>>,
     last: AtomicU64,
-    /// How many threads wait until all is idle: the test clock stands still for them.
+    /// The number of threads that wait until all is idle. The test clock stands still for them.
     pub(crate) idle_waits: AtomicU32,
-    /// Those of them that do not drive.
+    /// The parkers of these threads, for those that do not drive.
     idle_watchers: Mutex<Vec<Arc<Parker>>>,
 }
 
@@ -35,20 +36,20 @@ impl Callers {
         }
     }
 
-    /// A number for a caller.
+    /// Returns a number for a caller.
     pub(crate) fn number(&self) -> u64 {
-        // Relaxed: only that they differ matters.
+        // Relaxed: the numbers only have to differ.
         self.last.fetch_add(1, Relaxed)
     }
 
-    /// A caller waits without a seat, and wants to know when it is free.
+    /// Registers the waker of a caller without a seat, to be woken when the callers' seat is free.
     pub(crate) fn wait_for_seat(&self, number: u64, caller: &Waker) {
         let mut callers = self.waiting.lock();
-        // The waker is that of a root, and no code of the user's.
+        // The waker is that of a block-on future and not the user's code.
         callers.entry(number).or_insert_with(|| caller.clone());
     }
 
-    /// A caller does not wait for the seat any more.
+    /// Removes a caller that no longer waits for the seat.
     pub(crate) fn forget(&self, number: u64) {
         let left = self.waiting.lock().remove(&number);
         drop(left);
@@ -59,7 +60,7 @@ impl Callers {
         self.waiting.lock().len()
     }
 
-    /// Takes the wakers of all that wait for the seat.
+    /// Takes the wakers of all callers that wait for the seat.
     pub(crate) fn take_waiting(&self) -> impl Iterator<Item = Waker> + use<> {
         mem::take(&mut *self.waiting.lock()).into_values()
     }

@@ -1,4 +1,4 @@
-//! What a scheduler knows of time: its deadlines, and what holds the test clock.
+//! The time of a scheduler: its deadlines, and the causes for which the test clock stands still.
 
 use std::mem;
 use std::task::Waker;
@@ -13,22 +13,22 @@ use crate::scheduler::pace::Beacon;
 use crate::time::action::Action;
 use crate::time::timers::Timers;
 
-/// The time of a scheduler, the timers of its seats apart.
+/// The time of a scheduler, except for the timers of its seats.
 pub(crate) struct Clock {
     pub(crate) keeper: Keeper,
     pub(crate) beacon: Beacon,
-    /// Timers set by threads that are no workers.
+    /// Timers set by threads that are not workers.
     pub(crate) outside: Timers<Action>,
-    /// Completions that are out, root futures that were woken, and threads from outside that bring
-    /// a process: the test clock stands still for them.
+    /// The number of outstanding completions, of block-on futures that were woken, and of threads
+    /// from outside that queue a process. The test clock stands still for them.
     pub(crate) outstanding: AtomicU32,
-    /// Sleeps for which there was no timer, and whether there are any.
+    /// The wakers of sleeps that found no room for a timer, and whether there are any.
     timer_waiters: Mutex<Vec<Waker>>,
     has_timer_waiters: AtomicBool,
 }
 
 impl Clock {
-    /// With so many pending timers outside of the seats at most.
+    /// Creates the clock, with at most this many pending timers outside of the seats.
     pub(crate) fn new(timers: u32) -> Self {
         Self {
             keeper: Keeper::none(),
@@ -40,7 +40,8 @@ impl Clock {
         }
     }
 
-    /// A sleep found no timer left: it is woken when there may be one. The caller tries once more.
+    /// Registers a sleep that found no room for a timer, to be woken when there may be some. The
+    /// caller tries once more afterwards.
     pub(crate) fn wait_for_timer(&self, waker: Waker) {
         self.timer_waiters.lock().push(waker);
         // Relaxed, as all uses: ordered by the fence (`time/timers.rs`, *Room*).
@@ -48,7 +49,7 @@ impl Clock {
         fence(SeqCst);
     }
 
-    /// There may be room for a timer again: one was deleted, reset or fired.
+    /// Wakes the sleeps that wait for room, after a timer was deleted, reset or fired.
     #[inline]
     pub(crate) fn note_timer_room(&self) {
         if self.has_timer_waiters.load(Relaxed) {
@@ -68,11 +69,13 @@ impl Clock {
         mem::take(&mut *self.timer_waiters.lock())
     }
 
-    /// Who finds none, and then no work, knows that nothing is on its way; in the other order it
-    /// may have been queued in between.
+    /// Returns the number of outstanding completions.
+    ///
+    /// A thread that finds none, and finds no work afterwards, knows that nothing is outstanding.
+    /// In the other order, work may have been queued in between.
     pub(crate) fn outstanding(&self) -> u32 {
-        // Ordering: Acquire pairs with the Release of `end_outstanding`: what was queued before is
-        // seen by who sees this.
+        // Ordering: Acquire pairs with the Release of `end_outstanding`. A thread that sees its
+        // count sees what was queued before.
         self.outstanding.load(Acquire)
     }
 }

@@ -1,4 +1,4 @@
-//! How far a scheduler has come in its shutdown, and who waits for that.
+//! The progress of a scheduler's shutdown, and the waits for it.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -14,7 +14,7 @@ use crate::scheduler::shutdown::ShutdownPhase;
 /// The life of a scheduler.
 pub(crate) struct Lifetime {
     pub(crate) closing: ShutdownPhase,
-    /// Who waits for processes to end, by number: until how many are left, and whom to wake then.
+    /// The waits for processes to end, by number: how many processes may be left, and the waker.
     waiters: Mutex<BTreeMap<u64, (u64, Waker)>>,
     last_waiter: AtomicU64,
 }
@@ -32,9 +32,11 @@ impl Lifetime {
         self.closing.phase() == shutdown::ENDED
     }
 
-    /// Whether a new process is taken; `inside` if one of the scheduler's own processes spawns it.
+    /// Returns `true` if a new process is accepted. `inside` is `true` if one of the scheduler's
+    /// own processes spawns it.
     pub(crate) fn takes_processes(&self, inside: bool) -> bool {
-        // After the count: either a shutdown sees that, or this sees the shutdown.
+        // After the process was counted: either a shutdown sees the count, or this sees the
+        // shutdown.
         match self.closing.phase_after_publishing() {
             shutdown::OPEN => true,
             shutdown::STOPPING => inside,
@@ -42,22 +44,23 @@ impl Lifetime {
         }
     }
 
-    /// A number for one that waits.
+    /// Returns a number for a wait.
     pub(crate) fn number(&self) -> u64 {
         self.last_waiter.fetch_add(1, Relaxed)
     }
 
-    /// Leaves a waker, to be woken once no more than `left` are alive. Returns the one before it.
+    /// Registers a waker, to be woken once no more than `left` processes are alive. Returns the
+    /// previous waker of this number.
     pub(crate) fn leave(&self, number: u64, left: u64, waker: Waker) -> Option<Waker> {
         Some(self.waiters.lock().insert(number, (left, waker))?.1)
     }
 
-    /// One that waits goes. Returns its waker, to be dropped.
+    /// Removes a wait. Returns its waker, to be dropped.
     pub(crate) fn forget(&self, number: u64) -> Option<Waker> {
         Some(self.waiters.lock().remove(&number)?.1)
     }
 
-    /// Takes those that wait for no fewer than `alive` to be left.
+    /// Takes the wakers of the waits that are over when `alive` processes are left.
     pub(crate) fn take_served(&self, alive: u64) -> Vec<Waker> {
         let mut waiters = self.waiters.lock();
         waiters
@@ -66,7 +69,7 @@ impl Lifetime {
             .collect()
     }
 
-    /// Takes all that wait.
+    /// Takes the wakers of all waits.
     pub(crate) fn take_waiters(&self) -> impl Iterator<Item = Waker> + use<> {
         mem::take(&mut *self.waiters.lock()).into_values().map(|(_, waiter)| waiter)
     }

@@ -9,8 +9,8 @@ use super::{Idle, mutation};
 use crate::scheduler::seat_id::SeatId;
 
 impl<const MUTATION: u8> Idle<MUTATION> {
-    /// `PublishFence`, `ReadIdle` and `Claim`: the seat to wake for an entry published before, if
-    /// any.
+    /// `PublishFence`, `ReadIdle` and `Claim`: returns the seat to wake for an entry published
+    /// before, if any.
     #[inline]
     pub(crate) fn claim_one(&self) -> Option<SeatId> {
         if MUTATION != mutation::WITHOUT_FENCE {
@@ -19,15 +19,15 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.claim_one_in_sight()
     }
 
-    /// As `claim_one`, for an entry that its worker will come to itself: without the fence it may
-    /// miss one that parks at this very moment.
+    /// Claims a seat like `claim_one`, for an entry that its worker will run itself otherwise.
+    /// Without the fence, it may miss a worker that parks at this moment.
     #[inline]
     pub(crate) fn claim_one_in_sight(&self) -> Option<SeatId> {
         if IdleWord(self.counts.load(Relaxed)).offers_nobody() { None } else { self.claim() }
     }
 
-    /// As `claim_one`, for the only entry in the deque of the publisher's own worker: nobody, if
-    /// one naps.
+    /// Claims a seat like `claim_one`, for the only entry in the deque of the publisher's own
+    /// worker. Returns `None` if a worker naps.
     #[inline]
     pub(crate) fn claim_one_unless_napping(&self) -> Option<SeatId> {
         if MUTATION != mutation::WITHOUT_FENCE {
@@ -37,7 +37,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         if self.napping.load(Relaxed) > 0 { None } else { self.claim_one_in_sight() }
     }
 
-    /// `Claim`, whoever searches.
+    /// `Claim`, even if other workers are searching.
     #[cold]
     pub(crate) fn claim(&self) -> Option<SeatId> {
         self.change(|seats| {
@@ -54,7 +54,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// `Claim` of a seat whose thread is there, if nobody searches; for when the system refuses
+    /// `Claim` of a seat with a thread, if no worker is searching. Used when the system refuses
     /// threads.
     pub(crate) fn claim_parked(&self) -> Option<SeatId> {
         self.change(|seats| {
@@ -69,7 +69,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// `ClaimThis`: says whether the seat was parked or vacant, and now is to be woken.
+    /// `ClaimThis`: returns `true` if the seat was parked or vacant, and must now be woken.
     pub(crate) fn claim_this(&self, wanted: SeatId) -> bool {
         self.change(|seats| {
             let waits = matches!(seats.state(wanted), SeatState::Parked | SeatState::Vacant);
@@ -82,19 +82,21 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// A claimed, vacant seat cannot be brought to work: it is vacant as before, and claimed after
-    /// all others.
+    /// Makes a claimed seat vacant again, because no thread can be started for it. It will be
+    /// claimed after all others.
     pub(crate) fn decline(&self, seat: SeatId) {
         self.change(|seats| {
             seats.lift(seat);
             *seats.state(seat) = SeatState::Vacant;
             seats.vacant.insert(0, seat);
-            // It is counted from here to the end of this, whether it was or not.
+            // A coming seat is counted as searching, and a late one is not. After `arrive` both are
+            // counted.
             ((), self.arrive(seats, seat) - 1)
         });
     }
 
-    /// A caller sits down in the absent seat, if it is.
+    /// Takes the callers' seat for this thread, if it is absent and not reserved for another
+    /// thread.
     pub(crate) fn claim_absent(&self, thread: u64) -> Option<SeatId> {
         let seat = SeatId(0);
         self.change(|seats| {
@@ -107,7 +109,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// Returns `true` if the seat for callers is absent, and for this thread alone.
+    /// Returns `true` if the callers' seat is absent, and reserved for this thread.
     pub(crate) fn is_absent_for(&self, thread: u64) -> bool {
         self.look(|seats| seats.states[0] == SeatState::Absent && seats.absent_for == thread)
     }
@@ -116,8 +118,9 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.look(|seats| seats.states[0] == SeatState::Absent && seats.is_for(thread))
     }
 
-    /// The first seat of these, from one on and round, whose worker neither blocks nor is absent.
-    /// One that is late does not block: it comes, and takes a permit for what is bound to it.
+    /// Returns the first of these seats, from `from` on and around, with a worker that neither
+    /// blocks nor is absent. A late worker does not block: it comes, and takes a permit for what is
+    /// bound to it.
     pub(crate) fn first_unblocked(&self, from: u32, count: u32) -> Option<SeatId> {
         self.look(|seats| {
             let mut round = (from..count).chain(0..from);

@@ -1,4 +1,4 @@
-//! Seats that were claimed, and whose workers do not run yet.
+//! Claimed seats with a worker that does not run yet.
 
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::fence;
@@ -8,8 +8,8 @@ use super::word::{IdleWord, SEARCHING_ONE};
 use super::{Idle, mutation};
 use crate::scheduler::seat_id::SeatId;
 
-/// How long a worker that was woken may be on its way until it is not relied on any more. Most come
-/// within 20 us, one in a hundred within 60.
+/// How long a woken worker may be on its way before other workers stop relying on it. Most come
+/// within 20 us; one in a hundred takes up to 60.
 pub(super) const LATE: u64 = 100_000;
 
 /// Takes a seat out of a list, and returns whether it was there.
@@ -19,20 +19,20 @@ fn take_out(list: &mut Vec<SeatId>, seat: SeatId) -> bool {
 }
 
 impl<const MUTATION: u8> Idle<MUTATION> {
-    /// Under the lock: a seat was claimed, and counted as searching.
+    /// Notes under the lock that a seat was claimed, and counted as searching.
     pub(super) fn note_claimed(&self, seats: &mut Seats, seat: SeatId) {
         debug_assert!(
             !seats.coming.contains(&seat) && !seats.late.contains(&seat),
             "[coming] a claimed seat comes first"
         );
-        // Relaxed, as all uses: a time that is seen late makes a worker late later, or wakes one
-        // too many.
+        // Relaxed, as all uses: if a time is seen late, a worker is late later, or one worker too
+        // many is woken.
         self.since[seat.0 as usize].store(u64::MAX, Relaxed);
         seats.coming.push(seat);
         self.note_coming(seats);
     }
 
-    /// Under the lock: the list of those that come has changed.
+    /// Notes under the lock that the list of coming seats has changed.
     pub(super) fn note_coming(&self, seats: &Seats) {
         let earliest =
             seats.coming.iter().map(|seat| self.since[seat.0 as usize].load(Relaxed)).min();
@@ -41,7 +41,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.coming.store(seats.coming.len() as u32, Relaxed);
     }
 
-    /// The worker of a claimed seat is being woken.
+    /// Notes that the worker of a claimed seat is being woken.
     pub(crate) fn note_waking(&self, seat: SeatId, now: u64) {
         self.since[seat.0 as usize].store(now, Relaxed);
         if self.coming_since.load(Relaxed) == u64::MAX {
@@ -49,8 +49,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         }
     }
 
-    /// Under the lock: the worker of a claimed seat is there. Returns by how much the number of
-    /// those who search changes.
+    /// Notes under the lock that the worker of a claimed seat runs. Returns the change of the
+    /// number of searchers.
     pub(super) fn arrive(&self, seats: &mut Seats, seat: SeatId) -> i64 {
         if take_out(&mut seats.coming, seat) {
             self.note_coming(seats);
@@ -59,8 +59,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         i64::from(take_out(&mut seats.late, seat) && MUTATION != mutation::COME_UNCOUNTED)
     }
 
-    /// `Come`, by the worker of a seat that may have been claimed. Returns whether it was: then it
-    /// is counted as searching.
+    /// `Come`, by the worker of a seat that may have been claimed. Returns `true` if it was; the
+    /// worker is then counted as searching.
     pub(crate) fn come(&self, seat: SeatId) -> bool {
         let mut seats = self.seats.lock();
         if *seats.state(seat) == SeatState::Parked {
@@ -72,10 +72,10 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         true
     }
 
-    /// `WriteOff`. Returns how many seats have become late; if any have, the caller goes on with
-    /// `Recheck` for what others have queued.
+    /// `WriteOff`: returns how many seats have become late. If there are any, the caller goes on
+    /// with `Recheck` for what others have queued.
     pub(crate) fn write_off(&self, now: u64) -> u32 {
-        // Relaxed: who misses one that has just been claimed finds it in time at the next look.
+        // Relaxed: a seat that has just been claimed is found in time at the next look.
         if self.coming.load(Relaxed) == 0 {
             return 0;
         }
@@ -86,7 +86,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             let since = &self.since[seat.0 as usize];
             let is_unknown = since.load(Relaxed) == u64::MAX;
             if is_unknown {
-                // Its claimer has not come to wake it.
+                // Its claimer has not woken it yet.
                 since.store(now, Relaxed);
             }
             let is_late = now >= since.load(Relaxed).saturating_add(LATE);
@@ -105,8 +105,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         count
     }
 
-    /// As `write_off`, by a publisher that has found somebody searching: reads the clock only if
-    /// that might help.
+    /// `WriteOff` by a publisher that has found a worker searching. Reads the clock only if this
+    /// might help.
     pub(crate) fn write_off_if_late(&self, now: impl FnOnce() -> u64) -> u32 {
         if self.coming.load(Relaxed) == 0 || IdleWord(self.counts.load(Relaxed)).spare() == 0 {
             return 0;
@@ -119,7 +119,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         }
     }
 
-    /// `Revoke` of all seats that have been late for so long. Returns how many had a permit; the
+    /// `Revoke` of all seats that have been late for this long. Returns how many had a permit; the
     /// caller goes on with waking others.
     pub(crate) fn revoke_late(&self, now: u64, after: u64) -> usize {
         let count = self.change(|seats| {

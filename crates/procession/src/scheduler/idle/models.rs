@@ -8,8 +8,8 @@ use super::coming::LATE;
 use super::parking::TakenBack;
 use super::{Idle, SeatId, mutation};
 
-/// One worker parks while another thread publishes. The decisions alone are modelled: if the
-/// worker would block, the publisher must have claimed it.
+/// One worker parks while another thread publishes. Only the decisions are modelled: if the worker
+/// would block, the publisher must have claimed it.
 fn publish<const MUTATION: u8, const RECHECK: bool>() {
     explore(|| {
         let shared = Arc::new((Idle::<MUTATION>::new(1, 1, true), AtomicU32::new(0)));
@@ -17,8 +17,7 @@ fn publish<const MUTATION: u8, const RECHECK: bool>() {
         let publisher = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                // Relaxed: nothing but the fences orders queue and word, as for a queue's own
-                // operations.
+                // Relaxed: only the fences order queue and word, as for a queue's own operations.
                 shared.1.store(1, Relaxed);
                 shared.0.claim_one().is_some()
             })
@@ -40,7 +39,7 @@ fn publish<const MUTATION: u8, const RECHECK: bool>() {
     });
 }
 
-/// One worker parks while another thread queues what only that worker can run.
+/// One worker parks while another thread queues an entry that only that worker can run.
 fn bound<const RECHECK: bool>() {
     explore(|| {
         let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(1, 1, true), AtomicU32::new(0)));
@@ -63,9 +62,9 @@ fn bound<const RECHECK: bool>() {
     });
 }
 
-/// A worker naps, and without a permit looks once more before it parks for good, while another
-/// publishes the only entry of its own deque. With `LATE`, it says that it naps until it has
-/// looked.
+/// A worker naps, and without a permit looks once more before it parks without a timeout, while
+/// another publishes the only entry of its own deque. With `LATE`, the nap lasts until the worker
+/// has looked.
 fn nap<const MUTATION: u8, const LATE: bool>() {
     explore(|| {
         let shared = Arc::new((Idle::<MUTATION>::new(2, 2, true), AtomicU32::new(0)));
@@ -81,7 +80,7 @@ fn nap<const MUTATION: u8, const LATE: bool>() {
         let nap = shared.0.nap();
         shared.0.announce(SeatId(1), true);
         let nap = LATE.then_some(nap);
-        // The time is over.
+        // The time of the nap is over.
         let found = shared.1.load(Relaxed) == 1;
         drop(nap);
         let woken = publisher.join().expect("the publisher does not panic");
@@ -117,8 +116,8 @@ fn canary_bound_without_recheck() {
     bound::<false>();
 }
 
-/// A thread that has begun coroutines leaves the seat for callers, while one of them is woken
-/// and another thread comes for the seat.
+/// A thread that has begun coroutines leaves the callers' seat, while one of them is woken and
+/// another thread comes for the seat.
 fn keep_seat<const KEPT: bool>() {
     explore(|| {
         let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(1, 1, true), AtomicU32::new(0)));
@@ -153,8 +152,8 @@ fn canary_seat_for_anybody() {
     keep_seat::<false>();
 }
 
-/// A worker parks, and finds in its `Recheck` what was queued before; meanwhile somebody asks
-/// whether all is idle.
+/// A worker parks, and finds in its `Recheck` an entry that was queued before. Meanwhile another
+/// thread asks whether all is idle.
 fn survey<const MUTATION: u8>() {
     explore(|| {
         // Whether the entry is queued, and whether it has run.
@@ -182,12 +181,12 @@ fn survey<const MUTATION: u8>() {
     });
 }
 
-/// Two parked workers. One finds all parked, and looks whether the test clock may move to a far
-/// deadline; the other finds the near timer due, fires it, leaves something to be waited for,
-/// and parks again.
+/// Two parked workers. One finds all parked, and checks whether the test clock may move to a far
+/// deadline. The other finds the near timer due, fires it, leaves something outstanding, and parks
+/// again.
 fn advance<const LOOKS_AGAIN: bool>() {
     explore_to(3, || {
-        // Whether the near timer is there, and what is on its way.
+        // Whether the near timer is there, and what is outstanding.
         let shared = Arc::new((
             Idle::<{ mutation::SOUND }>::new(2, 2, true),
             AtomicU32::new(1),
@@ -232,7 +231,7 @@ fn canary_advance_without_looking_again() {
     advance::<false>();
 }
 
-/// Two seats and one permit: a worker's step blocks, while another thread publishes.
+/// Two seats and one permit. A worker's step blocks, while another thread publishes.
 fn give_back<const MUTATION: u8, const RECHECK: bool>() {
     explore(|| {
         let shared = Arc::new((Idle::<MUTATION>::new(2, 1, true), AtomicU32::new(0)));
@@ -240,8 +239,7 @@ fn give_back<const MUTATION: u8, const RECHECK: bool>() {
         let publisher = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                // Relaxed: nothing but the fences orders queue and word, as for a queue's own
-                // operations.
+                // Relaxed: only the fences order queue and word, as for a queue's own operations.
                 shared.1.store(1, Relaxed);
                 shared.0.claim_one().is_some()
             })
@@ -253,7 +251,7 @@ fn give_back<const MUTATION: u8, const RECHECK: bool>() {
     });
 }
 
-/// A worker comes out of its step and parks, while the watchdog takes its permit.
+/// A worker ends its step and parks, while the watchdog takes its permit.
 fn revoke<const MUTATION: u8>() {
     explore(|| {
         let shared = Arc::new(Idle::<MUTATION>::new(3, 2, true));
@@ -275,8 +273,8 @@ fn revoke<const MUTATION: u8>() {
     });
 }
 
-/// Two seats, one permit. One worker has none, finds an entry, and sleeps; the other, who has
-/// it, blocks.
+/// Two seats and one permit. One worker has none, finds an entry, and sleeps. The other has the
+/// permit, and blocks.
 #[test]
 fn park_without_permit_against_the_last_to_block() {
     explore(|| {
@@ -288,7 +286,7 @@ fn park_without_permit_against_the_last_to_block() {
         let first = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                // What it had in its next slot.
+                // The entry of its LIFO slot.
                 shared.1.store(1, Relaxed);
                 if shared.0.regain(SeatId(0), false) || shared.0.claim_one().is_some() {
                     return true;
@@ -332,7 +330,7 @@ fn canary_given_up_twice() {
     revoke::<{ mutation::GIVEN_UP_TWICE }>();
 }
 
-/// Two seats are claimed. One never comes; the other searches, finds nothing, and parks.
+/// Two seats are claimed. One worker never comes; the other searches, finds nothing, and parks.
 /// Meanwhile a worker publishes, and the watchdog looks.
 fn never_comes<const MUTATION: u8, const RECHECK: bool>() {
     explore(|| {
@@ -345,8 +343,7 @@ fn never_comes<const MUTATION: u8, const RECHECK: bool>() {
         let publisher = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                // Relaxed: nothing but the fences orders queue and word, as for a queue's own
-                // operations.
+                // Relaxed: only the fences order queue and word, as for a queue's own operations.
                 shared.1.store(1, Relaxed);
                 shared.0.claim_one().is_some()
             })
@@ -368,8 +365,8 @@ fn never_comes<const MUTATION: u8, const RECHECK: bool>() {
     });
 }
 
-/// A seat is claimed, and comes while the watchdog writes it off. Another searches all the
-/// time.
+/// A seat is claimed, and its worker comes while the watchdog writes the seat off. Another worker
+/// searches all the time.
 fn come_late<const MUTATION: u8>() {
     explore(|| {
         let shared = Arc::new(Idle::<MUTATION>::new(3, 3, true));

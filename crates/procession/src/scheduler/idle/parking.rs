@@ -7,20 +7,20 @@ use super::seats::{Remaining, SeatState};
 use super::{Idle, mutation};
 use crate::scheduler::seat_id::SeatId;
 
-/// What became of an announcement that was to be taken back.
+/// The result of taking an announcement back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum TakenBack {
-    /// It is taken back: the worker searches.
+    /// The announcement is taken back, and the worker searches.
     Yes,
-    /// A waker was faster: the worker has come (`Come`), and is counted as searching. A token is on
+    /// A waker was faster. The worker has come (`Come`), and is counted as searching. A token is on
     /// its way to its parker.
     ByWaker,
-    /// There is no permit: others are awake, who will find what there is.
+    /// There is no permit. Others are awake, and will find what there is.
     NoPermit,
 }
 
-/// A nap, which its drop ends (`EndNap`): the worker searches then, or looks into every queue.
+/// A nap. Its drop ends it (`EndNap`); the worker then searches, or looks into every queue.
 #[derive(Debug)]
 pub(crate) struct Nap<'a> {
     napping: &'a AtomicU32,
@@ -37,8 +37,8 @@ impl Drop for Nap<'_> {
 }
 
 impl<const MUTATION: u8> Idle<MUTATION> {
-    /// `Announce` and `ParkFence`; the caller goes on with `Recheck`. Says whether every seat is
-    /// parked now.
+    /// `Announce` and `ParkFence`: returns `true` if every seat is parked now. The caller goes on
+    /// with `Recheck`.
     pub(crate) fn announce(&self, seat: SeatId, searched: bool) -> bool {
         let all = self.change(|seats| {
             let before = seats.lift(seat);
@@ -54,7 +54,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         all
     }
 
-    /// `TakeBack`; with `force`, for what only this seat can do, at the cost of another.
+    /// `TakeBack`. With `force`, for work that only this seat can do, takes the permit of another
+    /// seat if there is none.
     pub(crate) fn take_back(&self, seat: SeatId, force: bool) -> TakenBack {
         self.change(|seats| {
             if *seats.state(seat) != SeatState::Parked {
@@ -69,8 +70,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// As `take_back`, if every seat is parked: of several that find that out, one succeeds, and is
-    /// told how often a seat has become awake.
+    /// `TakeBack`, only if every seat is parked. Of several workers that find this out, one
+    /// succeeds, and gets the number of times that a seat became awake.
     pub(crate) fn take_back_if_all_parked(&self, seat: SeatId) -> Option<u64> {
         self.change(|seats| {
             let all = seats.are_all_parked() && *seats.state(seat) == SeatState::Parked;
@@ -82,15 +83,15 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// `Nap`, until what is returned is dropped: this worker will look again soon, though it parks.
+    /// `Nap`, until the returned value is dropped: this worker parks, but will look again soon.
     pub(crate) fn nap(&self) -> Nap<'_> {
         self.napping.fetch_add(1, Relaxed);
         Nap { napping: &self.napping, fenced: MUTATION != mutation::WITHOUT_FENCE }
     }
 
-    /// Takes a parked thread off, so that it can leave its seat, if there are more than may run at
-    /// once, and another is left that can keep the time: while all others block, the next deadline
-    /// and descriptors need a thread.
+    /// `Retire`: takes a parked thread off its seat, so that it can leave. Returns `false` if there
+    /// are no more threads than may run at once, or if this is the only thread that is not blocked:
+    /// the next deadline and descriptors need a driver.
     pub(crate) fn retire(&self, seat: SeatId) -> bool {
         self.change(|seats| {
             let is_last = seats.awake == 0 && seats.stack.len() == 1;
@@ -104,8 +105,9 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// A thread leaves its seat, for callers (and among those for one thread only, unless that is
-    /// 0) or for another thread; says who is left. The caller goes on with `Recheck`.
+    /// Makes a seat vacant or, with `for_callers`, absent, because its thread leaves. If `only` is
+    /// not 0, the absent seat is reserved for that thread. Returns what is left. The caller goes on
+    /// with `Recheck`.
     pub(crate) fn leave(&self, seat: SeatId, for_callers: bool, only: u64) -> Remaining {
         let left = self.change(|seats| {
             if for_callers {

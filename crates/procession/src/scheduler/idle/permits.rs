@@ -8,12 +8,12 @@ use super::{Idle, mutation};
 use crate::scheduler::seat_id::SeatId;
 
 impl<const MUTATION: u8> Idle<MUTATION> {
-    /// Makes a seat awake that was lifted.
+    /// Makes a lifted seat awake.
     pub(super) fn awaken(&self, seats: &mut Seats, seat: SeatId) {
         seats.put(seat, SeatState::Awake);
         seats.awakenings += 1;
-        // Relaxed, as the word; a seat is in reach before anything is queued in it, and leaves
-        // reach when it is empty.
+        // Relaxed, as the word. A seat is within reach before anything is queued in it, and leaves
+        // the reach when it is empty.
         self.reach.fetch_max(seat.0 + 1, Relaxed);
         self.revoked[seat.0 as usize].store(false, Relaxed);
     }
@@ -21,11 +21,11 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     /// Takes the permit of a seat that is awake.
     pub(super) fn send_out(&self, seats: &mut Seats, seat: SeatId) {
         seats.shift(seat, SeatState::Out);
-        // Relaxed: a hint. What it is about is under the lock.
+        // Relaxed: a hint. The state itself is under the lock.
         self.revoked[seat.0 as usize].store(true, Relaxed);
     }
 
-    /// Makes a seat awake that was lifted, at the cost of another if need be.
+    /// Makes a lifted seat awake. If there is no permit, takes that of another seat.
     pub(super) fn grant(&self, seats: &mut Seats, seat: SeatId) {
         if !seats.has_permit()
             && let Some(victim) = seats.victim()
@@ -35,7 +35,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.awaken(seats, seat);
     }
 
-    /// `GiveBack`; says whether nobody is awake now. The caller goes on with `Recheck`.
+    /// `GiveBack`: returns `true` if no worker is awake now. The caller goes on with `Recheck`.
     pub(crate) fn give_back(&self, seat: SeatId) -> bool {
         let nobody = self.change(|seats| {
             if *seats.state(seat) == SeatState::Awake {
@@ -49,7 +49,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         nobody
     }
 
-    /// `Revoke`: says whether the seat had a permit. The caller goes on with waking others.
+    /// `Revoke`: returns `true` if the seat had a permit. The caller goes on with waking others.
     pub(crate) fn revoke(&self, seat: SeatId) -> bool {
         let had = self.change(|seats| {
             let had = *seats.state(seat) == SeatState::Awake;
@@ -62,13 +62,14 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         had
     }
 
-    /// Whether the permit of a seat was taken away, as far as can be seen.
+    /// Returns `true` if the permit of a seat was revoked, as far as can be seen.
     #[inline]
     pub(crate) fn is_revoked(&self, seat: SeatId) -> bool {
         self.revoked[seat.0 as usize].load(Relaxed)
     }
 
-    /// `Regain`: says whether the seat has a permit now; with `force`, at the cost of another.
+    /// `Regain`: returns `true` if the seat has a permit now. With `force`, takes that of another
+    /// seat if there is none.
     pub(crate) fn regain(&self, seat: SeatId, force: bool) -> bool {
         self.change(|seats| {
             let back = *seats.state(seat) == SeatState::Out && (force || seats.has_permit());
@@ -80,7 +81,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// Changes how many may run at once. Those who are too many go out, and park after their steps.
+    /// Changes how many workers may run at once. Excess workers go out, and park after their steps.
     pub(crate) fn set_worker_threads(&self, width: u32) {
         self.change(|seats| {
             seats.width = width;
@@ -92,7 +93,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             }
             ((), 0)
         });
-        // As after `Announce`: the caller looks whether there is something for those who may run
+        // As after `Announce`: the caller then looks whether there is work for workers that may run
         // now.
         fence(SeqCst);
     }

@@ -3,23 +3,23 @@
 use super::word::AWAKE_ONE;
 use crate::scheduler::seat_id::SeatId;
 
-/// Who is left when a thread leaves its seat.
+/// What is left when a thread leaves its seat.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Remaining {
-    /// Nobody runs, and nobody's step blocks.
+    /// No worker runs, and no step blocks.
     pub(crate) all_parked: bool,
     pub(crate) nobody_awake: bool,
 }
 
-/// Who is left in a scheduler.
+/// The seats and threads that are left in a scheduler.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Presence {
-    /// Whether anybody is awake or parked.
+    /// `true` if a worker is awake or parked.
     pub(crate) has_thread: bool,
     pub(crate) has_vacant: bool,
-    /// Whether a thread is about to leave its seat, which is vacant then.
+    /// `true` if a thread is about to leave its seat, which is vacant then.
     pub(crate) is_leaving: bool,
-    /// Whether the seat for callers is free.
+    /// `true` if the callers' seat is free.
     pub(crate) has_absent: bool,
     pub(crate) out: Vec<SeatId>,
 }
@@ -37,24 +37,24 @@ pub(super) enum SeatState {
 #[derive(Debug)]
 pub(super) struct Seats {
     pub(super) states: Box<[SeatState]>,
-    /// The parked, the last to park last.
+    /// The parked seats; the last to park is last.
     pub(super) stack: Vec<SeatId>,
-    /// The vacant, the one to be taken first last.
+    /// The vacant seats; the next to be taken is last.
     pub(super) vacant: Vec<SeatId>,
     pub(super) awake: u32,
     pub(super) out: u32,
     pub(super) leaving: u32,
     pub(super) width: u32,
-    /// Where the search for somebody to take a permit from begins.
+    /// Where the search for a seat to take a permit from begins.
     pub(super) turn: u32,
     /// How often a seat became awake.
     pub(super) awakenings: u64,
-    /// The only thread that may sit in the absent seat, since it has begun coroutines there; 0 is
-    /// any.
+    /// The only thread that may sit in the absent seat, because it has begun coroutines there. 0
+    /// means any thread.
     pub(super) absent_for: u64,
-    /// Claimed and not there yet, counted as searching.
+    /// Claimed seats with a worker that does not run yet, counted as searching.
     pub(super) coming: Vec<SeatId>,
-    /// Claimed and not there yet, not counted any more.
+    /// Claimed seats with a worker that does not run yet, not counted any more.
     pub(super) late: Vec<SeatId>,
 }
 
@@ -67,7 +67,7 @@ impl Seats {
         self.absent_for == 0 || self.absent_for == thread
     }
 
-    /// Takes a seat from where it is.
+    /// Takes a seat out of its state and list.
     pub(super) fn lift(&mut self, seat: SeatId) -> SeatState {
         let before = *self.state(seat);
         match before {
@@ -109,20 +109,20 @@ impl Seats {
         self.awake == 0 && self.out == 0 && self.leaving == 0
     }
 
-    /// How many have a thread that stays.
+    /// Returns the number of seats with a thread that stays.
     pub(super) fn threads(&self) -> u32 {
         self.stack.len() as u32 + self.awake + self.out
     }
 
-    /// What the word says, the searching apart.
+    /// Returns the word, without the searching workers.
     pub(super) fn summary(&self) -> u64 {
         let waiting = (self.stack.len() + self.vacant.len()) as u64;
         u64::from(self.awake) * AWAKE_ONE
             + waiting.min(u64::from(self.width.saturating_sub(self.awake)))
     }
 
-    /// Whose permit is taken for what only one other seat can run: of a late seat rather than of an
-    /// early one, to which processes may be bound.
+    /// Returns a seat to take a permit from. Seats beyond the width come first, since processes may
+    /// be bound to those below it.
     pub(super) fn victim(&mut self) -> Option<SeatId> {
         let count = self.states.len() as u32;
         self.turn = self.turn.wrapping_add(1) % count;

@@ -1,4 +1,4 @@
-//! The word: how many workers search, are awake, and can be woken.
+//! The word: the numbers of workers that search, are awake, and can be woken.
 
 pub(super) const SEARCHING_ONE: u64 = 1 << 40;
 pub(super) const AWAKE_ONE: u64 = 1 << 20;
