@@ -9,9 +9,9 @@ use crate::scheduler::shared::Shared;
 
 /// A scheduler: a number of workers that run processes, isolated from all other schedulers.
 ///
-/// This is a handle; clones are of the same scheduler. When the last one is dropped, the scheduler
-/// terminates its processes, each between two of its steps, and ends with the last of them. The
-/// drop waits for nothing, so it may be done anywhere, also by one of the processes. To let
+/// This type is a handle, and its clones name the same scheduler. When the last handle is dropped,
+/// the scheduler terminates its processes, each between two of its steps, and ends with the last of
+/// them. The drop does not wait, so any thread may do it, even one of the processes. To let
 /// processes clean up, call [`shutdown`](Self::shutdown) first.
 ///
 /// ```
@@ -31,13 +31,13 @@ pub struct Scheduler(pub(crate) Arc<Owner>);
 
 pub(crate) struct Owner(pub(crate) Arc<Shared>);
 
-/// The scheduler that new processes of this thread belong to.
+/// Returns the scheduler for new processes of this thread: its own, or the default scheduler.
 #[inline]
 pub(crate) fn here() -> Hold {
     current::here().unwrap_or_else(|| Hold::Shared(Arc::clone(Scheduler::global().shared())))
 }
 
-/// Where something was called.
+/// Returns the location of the call.
 #[track_caller]
 pub(crate) fn caller() -> &'static Location<'static> {
     Location::caller()

@@ -47,7 +47,7 @@
 //!
 //! No operation waits for a visitor. No code of an action runs under the lock. The work under the
 //! lock is bounded: a few sifts, 64 entries of the inbox (an add at the limit looks for a slot in
-//! all of it), a page of new slots. After each tick of a periodic timer, `run` waits for the lock
+//! all of it), a page of new slots. In each tick of a periodic timer, `run` waits for the lock
 //! once, to return the spare.
 //!
 //! ## Steps
