@@ -256,7 +256,7 @@ pub struct Sleep {
     since: Since,
     /// The time was over in a step that had spent its budget. See [`poll_within`].
     is_late: bool,
-    /// `whose` was given by the constructor and stays: its clock counts, whichever scheduler polls.
+    /// The constructor set the scheduler, which stays: its clock counts, whichever scheduler polls.
     on: bool,
     /// Present if `armed` is.
     whose: Option<Whose>,
@@ -727,7 +727,7 @@ impl Timer {
     /// Sets another moment for the next firing. Returns `true` if the timer was pending.
     ///
     /// A timer that is not pending stays as it is: its function was used up by the firing, or
-    /// dropped by the removal. Set a new one with [`run_after`], or use a [`Sleep`], whose
+    /// dropped by the removal. Set a new one with [`run_after`], or use a [`Sleep`]: its
     /// [`reset`](Sleep::reset) also works after its deadline. (Go's `Reset` restarts such a timer,
     /// because it keeps its function.)
     pub fn reset(&self, when: Instant) -> bool {

@@ -85,7 +85,7 @@ impl LocalWorker {
 
 /// The step that a worker runs.
 pub(crate) struct CurrentStep {
-    /// The process whose step runs.
+    /// The process that runs its step.
     pub(crate) process: Cell<Option<NonNull<Slot>>>,
     /// The rest of the step's budget. A process that is run from the LIFO slot continues with the
     /// rest of its waker.
@@ -98,7 +98,7 @@ pub(crate) struct CurrentStep {
     /// Set if the process to run came from the LIFO slot and continues with the budget of its
     /// waker.
     pub(crate) inherits: Cell<bool>,
-    /// The process whose commands are being served.
+    /// The process for which commands are being served.
     pub(crate) serving: Cell<Option<NonNull<Slot>>>,
     /// The result of one of these commands; `None` if none are served.
     pub(crate) served: RefCell<Option<(u64, CommandResult)>>,

@@ -22,7 +22,7 @@ pub(crate) enum Parked {
     Retired,
 }
 
-/// The first nap of a worker whose searches found nothing, in nanoseconds. Each further nap is
+/// The first nap of a worker after searches that found nothing, in nanoseconds. Each further nap is
 /// twice as long, and after the last one it parks for good.
 const NAP: u64 = 50_000;
 

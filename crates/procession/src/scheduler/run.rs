@@ -91,8 +91,8 @@ impl LocalWorker {
     }
 }
 
-/// Ends a process whose result is in its body and that the caller runs. The slot may be reused when
-/// this returns. The caller must then call `note_end`, which may run users' code, outside any step.
+/// Ends a process that the caller runs. The result is in its body. The slot may be reused when this
+/// returns. The caller must then call `note_end`, which may run users' code, outside any step.
 fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     let slot = ready.slot();
     slot.drop_foreign_wakers();

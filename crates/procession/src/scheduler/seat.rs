@@ -26,8 +26,8 @@ pub(crate) struct Seat {
     /// Twice the number of steps that have ended, and odd while a step runs. Written by the worker
     /// without a read-modify-write.
     pub(crate) step: AtomicU64,
-    /// The slot index of the process whose step runs, plus 1; 0 after the step. For the watchdog,
-    /// as are the next two fields, and for snapshots.
+    /// The slot index of the process that runs its step, plus 1; 0 after the step. For the
+    /// watchdog, as are the next two fields, and for snapshots.
     pub(crate) running: AtomicU32,
     /// Set while the thread is in a blocking section.
     pub(crate) in_section: AtomicBool,

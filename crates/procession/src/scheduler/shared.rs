@@ -117,7 +117,7 @@ pub(crate) struct Extensions {
     pub(crate) handlers: Registry,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
-    /// The tokio runtime in whose context everything here runs, if there is one.
+    /// The tokio runtime that provides the context for everything here, if there is one.
     #[cfg(feature = "tokio")]
     pub(crate) bridge: Option<Arc<crate::bridge::runtime::Bridge>>,
 }

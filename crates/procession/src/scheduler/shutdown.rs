@@ -45,8 +45,8 @@
 //! - fence(SeqCst) for spawners where there are asymmetric fences: two for each process (on one
 //!   processor `spawn` 120 ns instead of 117, `step` 169 instead of 158).
 //! - An ending process that looks at the word without a fence, and relies on its worker to look
-//!   again when it parks. A caller's thread whose future is complete leaves its seat without
-//!   parking, and one whose future is always ready never parks. In these cases, without asymmetric
+//!   again when it parks. A caller's thread leaves its seat without parking when its future is
+//!   complete, and never parks while its future is ready. In these cases, without asymmetric
 //!   fences, a shutdown could miss the last end (`canary_end_without_fence`).
 //!
 //! ## Checked by

@@ -34,7 +34,7 @@ impl Shared {
         }
         self.idle.decline(seat);
         // The seat was counted as searching. A publisher that relied on that needs another worker,
-        // whose thread exists.
+        // one with a thread.
         if let Some(seat) = self.idle.claim_parked() {
             self.idle.note_waking(seat, self.world.now());
             self.seat(seat).parker.unpark();
@@ -157,8 +157,8 @@ mod tests {
     use crate::Scheduler;
     use crate::scheduler::seat_id::SeatId;
 
-    /// Goal: a seat whose thread is about to leave counts as one for which a thread can be started.
-    /// Method: the test is the only worker, and takes and leaves two seats.
+    /// Goal: while a thread is about to leave its seat, the seat counts as one for which a thread
+    /// can be started. Method: the test is the only worker, and takes and leaves two seats.
     #[test]
     fn who_asks_while_a_thread_leaves_waits_for_its_seat() {
         let builder = Scheduler::builder().worker_threads(1).max_threads(2).test_clock();

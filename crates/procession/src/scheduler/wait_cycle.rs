@@ -5,9 +5,9 @@
 //! ## Problem
 //! A process may block its thread until a future is complete (`block_on`). If that was the last
 //! thread that its scheduler may have, no thread is left there to run what the future waits for.
-//! Two schedulers can do the same to each other: the last thread of one waits for the other, whose
-//! last thread waits for the first. Longer cycles hang in the same way. The thread that would close
-//! the cycle must get an error instead.
+//! Two schedulers can do the same to each other: the last thread of one waits for the other, and
+//! the last thread of the other waits for the first. Longer cycles hang in the same way. The thread
+//! that would close the cycle must get an error instead.
 //!
 //! ## States
 //! For each seat, under a lock of its own: the innermost root future that the thread of the seat
@@ -41,14 +41,14 @@
 //! thread. Of the threads of a cycle, take the one that is last to look at its own scheduler after
 //! it has registered. By then, all others have given their permits back and registered, so it finds
 //! no thread left, and asks. The lock orders threads that ask at once: the first that refuses has
-//! withdrawn before the next one follows. A thread whose root was woken goes on, and might serve
-//! the one that asks; so no wait is refused because of it.
+//! withdrawn before the next one follows. A thread with a woken root goes on, and might serve the
+//! one that asks; so no wait is refused because of it.
 //!
 //! ## Allowed
 //! - A root may be woken by something from outside at any moment. A wait is refused nevertheless if
 //!   all threads stand still.
-//! - After [`LOOKS`] looks at a root whose poll takes long, its thread counts as one that runs. If
-//!   it then waits after all, the cycle is not found.
+//! - After [`LOOKS`] looks at a root with a long poll, its thread counts as one that runs. If it
+//!   then waits after all, the cycle is not found.
 //! - Nothing is refused in a future that an outside thread polls (`block_on`, not in a process), or
 //!   while the thread panics.
 //!

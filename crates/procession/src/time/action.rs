@@ -32,8 +32,8 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Ends an action whose timer will not fire: wakes the waiter, which must look again, or drops
-    /// the function.
+    /// Ends the action of a timer that will not fire: wakes the waiter, which must look again, or
+    /// drops the function.
     pub(crate) fn give_up(self) {
         match self {
             Self::Wake(_) => self.fire(),

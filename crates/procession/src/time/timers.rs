@@ -84,8 +84,8 @@
 //!   visitor pushes the slot, at the latest when it leaves. Of two simultaneous resets without the
 //!   lock, the second to begin does nothing: the first has not returned, so the two may count in
 //!   either order, and nothing fires between them.
-//! - *Each slot is queued once.* The thread whose `Leave` sets `QUEUED` pushes the slot. `Unqueue`
-//!   clears the flag after the slot has left the list.
+//! - *Each slot is queued once.* The thread that sets `QUEUED` in its `Leave` pushes the slot.
+//!   `Unqueue` clears the flag after the slot has left the list.
 //! - *No slot is reused while a visitor works on it.* `RESETTING` and `TAKING` outlive the timer. A
 //!   slot is free when neither of them is set, nor `QUEUED`. The thread that clears the last of the
 //!   two sets `QUEUED`, so that a holder of the lock frees the slot.
@@ -278,7 +278,7 @@ pub(crate) struct Added {
     pub(crate) earliest: bool,
 }
 
-/// A pending timer whose deadline was changed.
+/// A pending timer with a changed deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Rearmed {
@@ -346,7 +346,7 @@ struct Outside {
     /// No later than any deadline in the heap and the backlog. Stored under the lock.
     earliest: AtomicU64,
     /// No later than any deadline that was set without the lock and has not been fetched. Lowered
-    /// by those who set them, raised under the lock.
+    /// by the threads that set them, raised under the lock.
     early: AtomicU64,
     /// The link of the slot that was pushed last.
     inbox: AtomicU32,

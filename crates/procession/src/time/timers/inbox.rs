@@ -36,8 +36,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             Begun::Stale => return None,
         }
         let must_push = slot.end_reset(when);
-        // Ordering: Release pairs with the Acquire of `Raise`; whoever raises `early` finds the
-        // slot in the inbox.
+        // Ordering: Release pairs with the Acquire of `Raise`; a thread that raises `early` finds
+        // the slot in the inbox.
         let lower = || self.outside.0.early.fetch_min(when, Release);
         if MUTATION == mutation::LOWER_BEFORE_PUSH {
             lower();
@@ -75,7 +75,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         settled
     }
 
-    /// `Push`: puts a slot, whose `QUEUED` the caller has set, into the inbox.
+    /// `Push`: puts a slot into the inbox. The caller has set `QUEUED`.
     pub(super) fn push(&self, number: u32, slot: &Slot<A, MUTATION>) {
         let inbox = &self.outside.0.inbox;
         let link = number + 1;
